@@ -1,0 +1,132 @@
+/**
+ * The one way Berth starts another program: an argv array, never a shell; bounded output, a deadline, an abort signal,
+ * and a group kill, so that what the program itself started goes with it. Secrets are redacted here, where text enters.
+ */
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+
+export type ExecOptions = {
+  cwd?: string;
+  /** The whole environment of the program; nothing is inherited unless it is given here. */
+  env: NodeJS.ProcessEnv;
+  /** Written to standard input, which is then closed. */
+  stdin?: string;
+  signal?: AbortSignal;
+  /** Wall clock, milliseconds; after it SIGTERM, `killAfterMs` later SIGKILL, to the whole group. */
+  timeoutMs?: number;
+  killAfterMs?: number;
+  /** Each line as it comes, already redacted, without its end. */
+  onLine?: (line: string, stream: 'stdout' | 'stderr') => void;
+  /** Texts that must not appear in any output or error. */
+  redact?: readonly string[];
+  /** How much of each stream is kept, characters; the tail wins. Default 1 MiB. */
+  keep?: number;
+  /** Linux: the program is killed when this process dies, even by SIGKILL. */
+  dieWithParent?: boolean;
+};
+
+export type ExecResult = {
+  argv: readonly string[];
+  /** null when it was ended by a signal. */
+  code: number | null;
+  signal: NodeJS.Signals | null;
+  stdout: string;
+  stderr: string;
+  /** Why we ended it, if we did. */
+  ended: 'timeout' | 'abort' | null;
+};
+
+/** A program could not be started, or ended otherwise than with 0 (only from `execOk`). */
+export class ExecError extends Error {
+  override name = 'ExecError';
+  readonly result: ExecResult | null;
+  constructor(message: string, result: ExecResult | null, options?: ErrorOptions) {
+    super(message, options);
+    this.result = result;
+  }
+}
+
+export const redactor = (secrets: readonly string[] = []): ((text: string) => string) => {
+  // The longest first: a secret may contain another.
+  const list = [...secrets].filter((s) => s.length > 0).sort((a, b) => b.length - a.length);
+  return (text) => list.reduce((t, secret) => t.replaceAll(secret, '***'), text);
+};
+
+const SETPRIV = ['/usr/bin/setpriv', '/bin/setpriv'].find((p) => existsSync(p));
+const MAX_LINE = 16_384;
+
+/** Runs `argv` to its end. Throws ExecError only when it cannot be started; a bad exit is a result. */
+export async function exec(argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
+  const hide = redactor(options.redact);
+  const shown = argv.map(hide);
+  const prefix = options.dieWithParent === true && SETPRIV !== undefined ? [SETPRIV, '--pdeathsig', 'KILL', '--'] : [];
+  const [program, ...args] = [...prefix, ...argv];
+  if (program === undefined) throw new ExecError('no program given', null);
+  options.signal?.throwIfAborted();
+
+  const child = spawn(program, args, { cwd: options.cwd, env: options.env, detached: true, stdio: ['pipe', 'pipe', 'pipe'] });
+  const keep = options.keep ?? 1_048_576;
+  const out = { stdout: '', stderr: '' };
+  let ended: ExecResult['ended'] = null;
+
+  const reading = (['stdout', 'stderr'] as const).map(async (stream) => {
+    for await (const raw of createInterface({ input: child[stream], crlfDelay: Number.POSITIVE_INFINITY })) {
+      const line = hide(raw.length > MAX_LINE ? `${raw.slice(0, MAX_LINE)}… (line cut)` : raw);
+      out[stream] = `${out[stream]}${line}\n`.slice(-keep);
+      options.onLine?.(line, stream);
+    }
+  });
+
+  // A program that exits without reading its input gives EPIPE here; its exit code is what counts.
+  child.stdin.on('error', () => undefined);
+  child.stdin.end(options.stdin ?? '');
+
+  const killGroup = (signal: NodeJS.Signals): void => {
+    if (child.pid === undefined) return;
+    try {
+      process.kill(-child.pid, signal);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+    }
+  };
+  let killTimer: NodeJS.Timeout | undefined;
+  const end = (why: 'timeout' | 'abort'): void => {
+    if (ended !== null) return;
+    ended = why;
+    killGroup('SIGTERM');
+    killTimer = setTimeout(() => killGroup('SIGKILL'), options.killAfterMs ?? 3_000);
+  };
+  const deadline = options.timeoutMs === undefined ? undefined : setTimeout(() => end('timeout'), options.timeoutMs);
+  const onAbort = (): void => end('abort');
+  options.signal?.addEventListener('abort', onAbort, { once: true });
+
+  try {
+    const { code, signal } = await new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve, reject) => {
+      child.once('error', (error) => reject(new ExecError(`cannot start ${shown[0]}: ${error.message}`, null, { cause: error })));
+      child.once('exit', (c, s) => resolve({ code: c, signal: s }));
+    });
+    // A grandchild may hold the pipes open after we ended the program: do not wait for it.
+    if (ended !== null) killGroup('SIGKILL');
+    await Promise.all(reading);
+    return { argv: shown, code, signal, ...out, ended };
+  } finally {
+    clearTimeout(deadline);
+    clearTimeout(killTimer);
+    options.signal?.removeEventListener('abort', onAbort);
+  }
+}
+
+/** As `exec`, but anything else than exit code 0 is an ExecError with the last lines of what it said. */
+export async function execOk(argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
+  const result = await exec(argv, options);
+  if (result.code === 0 && result.ended === null) return result;
+  throw new ExecError(describeExit(result), result);
+}
+
+/** One line a person can read: what ran, how it ended, the last thing it said. */
+export function describeExit(result: ExecResult): string {
+  const how = result.ended === 'timeout' ? 'took too long' : result.ended === 'abort' ? 'was stopped' : result.code === null ? `was ended by ${result.signal}` : `exited with ${result.code}`;
+  const last = (result.stderr.trim() || result.stdout.trim()).split('\n').slice(-3).join(' · ');
+  return `${result.argv.slice(0, 3).join(' ')} ${how}${last === '' ? '' : `: ${last}`}`;
+}

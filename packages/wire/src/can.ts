@@ -1,0 +1,13 @@
+/** Which action is legal in which state. The server refuses by these rows and the user interface greys out by them. */
+import type { DeploymentState } from './vocabulary.ts';
+
+export const DEPLOYMENT_ACTIONS = {
+  /** A `deploying` one can be cancelled until its route is published. */
+  cancel: ['pending', 'building', 'built', 'deploying'],
+  /** Going back to what a deployment released needs its image, which these have. */
+  rollback_to: ['running', 'retired', 'superseded', 'failed', 'cancelled'],
+} as const satisfies Record<string, readonly DeploymentState[]>;
+export type DeploymentAction = keyof typeof DEPLOYMENT_ACTIONS;
+
+export const can = (action: DeploymentAction, state: DeploymentState): boolean =>
+  (DEPLOYMENT_ACTIONS[action] as readonly DeploymentState[]).includes(state);

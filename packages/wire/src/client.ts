@@ -1,0 +1,118 @@
+/** Typed client made from routes.ts; used by agent, gateway, CLI, dashboard. */
+import { type Problem } from './errors.ts';
+import { type AnswerOf, type BodyOf, type ParamsOf, type QueryOf, ROUTES, type Route, type RouteName } from './routes.ts';
+
+/** The server answered with an error. `code` is one of ERRORS, or `http_<status>` when the body was no problem document. */
+export class ApiError extends Error {
+  override name = 'ApiError';
+  readonly status: number;
+  readonly code: string;
+  readonly problem: Problem | null;
+  constructor(status: number, code: string, message: string, problem: Problem | null) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.problem = problem;
+  }
+}
+
+/** No answer came: refused, reset, timed out, unreadable. `cause` says which. */
+export class UnreachableError extends Error {
+  override name = 'UnreachableError';
+}
+
+type Drop<T> = { [K in keyof T as T[K] extends undefined ? never : K]: T[K] };
+export type CallInput<N extends RouteName> = Drop<{ params: ParamsOf<N>; body: BodyOf<N> }> & {
+  query?: QueryOf<N>;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+  /** Milliseconds for the whole call; default 15,000. A held request needs more than its `wait`. */
+  timeoutMs?: number;
+};
+/** `answer` is null on 304 (only when `If-None-Match` was sent). */
+export type CallResult<N extends RouteName> = { status: number; etag: string | null; answer: AnswerOf<N> | null };
+
+export type Client = {
+  call<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>>;
+  /** With the status and the ETag, for held requests. */
+  exchange<N extends RouteName>(name: N, input: CallInput<N>): Promise<CallResult<N>>;
+};
+
+export type ClientOptions = {
+  baseUrl: string;
+  /** Headers of every request (X-Agent-Secret, Authorization). */
+  headers?: () => Record<string, string>;
+  fetch?: typeof fetch;
+};
+
+export function pathOf(route: Route, params: Record<string, unknown> = {}, query: Record<string, unknown> = {}): string {
+  const path = route.path.replace(/:([a-z_]+)/g, (_, name: string) => encodeURIComponent(String(params[name])));
+  const search = new URLSearchParams();
+  for (const [key, value] of Object.entries(query)) if (value !== undefined) search.set(key, String(value));
+  const text = search.toString();
+  return text === '' ? path : `${path}?${text}`;
+}
+
+export function createClient(options: ClientOptions): Client {
+  const base = options.baseUrl.replace(/\/+$/, '');
+  const send = options.fetch ?? fetch;
+
+  async function exchange<N extends RouteName>(name: N, input: CallInput<N>): Promise<CallResult<N>> {
+    const route: Route = ROUTES[name];
+    const given = input as { params?: Record<string, unknown>; query?: Record<string, unknown>; body?: unknown };
+    const timeout = AbortSignal.timeout(input.timeoutMs ?? 15_000);
+    const signal = input.signal === undefined ? timeout : AbortSignal.any([input.signal, timeout]);
+    const init: RequestInit = {
+      method: route.method,
+      headers: {
+        accept: 'application/json',
+        ...(given.body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...options.headers?.(),
+        ...input.headers,
+      },
+      signal,
+      ...(given.body === undefined ? {} : { body: JSON.stringify(given.body) }),
+    };
+    let response: Response;
+    let text: string;
+    try {
+      response = await send(base + pathOf(route, given.params, given.query), init);
+      text = await response.text();
+    } catch (error) {
+      // An abort the caller asked for is the caller's; a time-out is the server's.
+      if (input.signal?.aborted) throw input.signal.reason;
+      throw new UnreachableError(`${route.method} ${base}${route.path}: ${reasonOf(error)}`, { cause: error });
+    }
+    const etag = response.headers.get('etag');
+    if (response.status === 304) return { status: 304, etag, answer: null };
+    if (!response.ok) throw errorOf(response.status, text);
+    try {
+      return { status: response.status, etag, answer: (text === '' ? undefined : JSON.parse(text)) as AnswerOf<N> };
+    } catch (error) {
+      throw new UnreachableError(`${route.method} ${base}${route.path}: the answer is not JSON`, { cause: error });
+    }
+  }
+
+  return {
+    exchange,
+    async call(name, input) {
+      const { answer } = await exchange(name, input);
+      return answer as AnswerOf<typeof name>;
+    },
+  };
+}
+
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause instanceof Error ? error.cause.message || error.cause.name : error.message;
+}
+
+function errorOf(status: number, text: string): ApiError {
+  try {
+    const problem = JSON.parse(text) as Problem;
+    if (typeof problem.code === 'string') return new ApiError(status, problem.code, problem.detail, problem);
+  } catch {
+    // Not a problem document: a proxy in between answered, say. The status is all there is.
+  }
+  return new ApiError(status, `http_${status}`, text.slice(0, 300) || `HTTP ${status}`, null);
+}

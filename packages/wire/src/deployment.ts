@@ -1,0 +1,52 @@
+import { type Static, Type } from 'typebox';
+import { Placement } from './node.ts';
+import { CommitId, DEPLOYMENT_STATES, HEALTH_STATES, Id, ImageDigest, literals, orNull, Time } from './vocabulary.ts';
+
+export const DeploymentCreate = Type.Object(
+  { commit: Type.Optional(orNull(CommitId)), note: Type.Optional(orNull(Type.String({ maxLength: 500 }))) },
+  { additionalProperties: false },
+);
+export type DeploymentCreate = Static<typeof DeploymentCreate>;
+
+export const RollbackCreate = Type.Object({ deployment_id: Id }, { additionalProperties: false });
+
+/** One line of the story of a deployment: what happened, when, and why. */
+export const DeploymentEvent = Type.Object({ at: Time, kind: Type.String(), message: Type.String() });
+export type DeploymentEvent = Static<typeof DeploymentEvent>;
+
+export const Health = Type.Object({ status: literals(HEALTH_STATES), since: Time, detail: orNull(Type.String()) });
+export type Health = Static<typeof Health>;
+
+export const Deployment = Type.Object({
+  id: Id,
+  project_id: Id,
+  generation: Type.Integer(),
+  status: literals(DEPLOYMENT_STATES),
+  note: orNull(Type.String()),
+  error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
+  cancel_requested: Type.Boolean(),
+  rollback_of: orNull(Id),
+  commit: orNull(CommitId),
+  image_tag: orNull(Type.String()),
+  image_digest: orNull(ImageDigest),
+  node_id: orNull(Id),
+  host_ip: orNull(Type.String()),
+  host_port: orNull(Type.Integer()),
+  health: orNull(Health),
+  created_at: Time,
+  finished_at: orNull(Time),
+  url: Type.String(),
+  events: Type.Array(DeploymentEvent),
+  placement: orNull(Placement),
+});
+export type Deployment = Static<typeof Deployment>;
+
+export const LogLine = Type.Object({
+  seq: Type.Integer(),
+  at: Time,
+  stream: literals(['stdout', 'stderr', 'system']),
+  step: orNull(Type.String()),
+  text: Type.String(),
+});
+export type LogLine = Static<typeof LogLine>;
+export const LogPage = Type.Object({ lines: Type.Array(LogLine), next: Type.Integer({ description: 'pass as `after` for what follows' }) });

@@ -1,0 +1,98 @@
+/**
+ * Two tables, each the only place its codes stand (docs/errors.md is kept equal to them by test/structure.test.ts):
+ * ERRORS, what a request can be answered with, and FAILURES, why a deployment or a task ended `failed`.
+ */
+import { type Static, Type } from 'typebox';
+
+/** code -> HTTP status and the sentence that is the problem's `title` (RFC 9457). */
+export const ERRORS = {
+  invalid_json: { status: 400, title: 'The body is not JSON' },
+  bad_request: { status: 400, title: 'The request could not be understood' },
+  unauthenticated: { status: 401, title: 'Sign in first' },
+  wrong_credentials: { status: 401, title: 'E-mail or password is wrong' },
+  agent_secret: { status: 401, title: 'The X-Agent-Secret header is missing or wrong' },
+  forbidden: { status: 403, title: 'Your role does not allow this' },
+  not_found: { status: 404, title: 'There is no such thing' },
+  method_not_allowed: { status: 405, title: 'This path does not take that method' },
+  name_taken: { status: 409, title: 'Another project has this name' },
+  domain_prefix_taken: { status: 409, title: 'Another project has this domain prefix' },
+  wrong_state: { status: 409, title: 'That is not possible in the present state' },
+  stale_lease: { status: 409, title: 'The lease is no longer valid: somebody else has this task, or it is over' },
+  task_over: { status: 409, title: 'The task has ended otherwise' },
+  being_deleted: { status: 409, title: 'It is being deleted' },
+  no_release: { status: 409, title: 'That deployment has no image to go back to' },
+  busy: { status: 409, title: 'It was changed by others at the same moment; try again' },
+  body_too_large: { status: 413, title: 'The body is larger than 1 MiB' },
+  unsupported_media_type: { status: 415, title: 'Send the body as application/json' },
+  validation: { status: 422, title: 'Some fields are not valid' },
+  idempotency_mismatch: { status: 422, title: 'This Idempotency-Key was used with another body' },
+  too_many_attempts: { status: 429, title: 'Too many wrong passwords; wait a little' },
+  too_many_requests: { status: 429, title: 'Too many requests; wait a little' },
+  internal: { status: 500, title: 'Something went wrong on our side' },
+  routes_unknown: { status: 503, title: 'The routes cannot be read right now; keep what you have' },
+  shutting_down: { status: 503, title: 'The control plane is shutting down' },
+} as const satisfies Record<string, { status: number; title: string }>;
+export type ErrorCode = keyof typeof ERRORS;
+
+/** code -> what it means, as a person would say it. The message of one failure adds what was seen. */
+export const FAILURES = {
+  // git
+  git_unknown_branch: 'The branch is not in the repository',
+  git_unknown_commit: 'The commit is not in the repository',
+  git_commit_refused: 'The git server does not hand out a single commit by its id',
+  git_repository_not_found: 'There is no repository at this address',
+  git_credentials: 'The git server did not accept the credentials, or wants some',
+  git_unreachable: 'The git server could not be reached',
+  git_timeout: 'The git server did not answer in time, or too slowly',
+  git_failed: 'git failed',
+  // build
+  dockerfile_missing: 'The Dockerfile is not in the repository',
+  dockerfile_outside: 'The Dockerfile’s path leads out of the repository',
+  build_step_failed: 'A step of the Dockerfile failed',
+  build_base_image: 'A base image could not be pulled',
+  build_timeout: 'The build took longer than allowed',
+  build_failed: 'The build failed',
+  // registry
+  registry_unreachable: 'The registry could not be reached',
+  registry_refused: 'The registry did not accept the image or the credentials',
+  image_pull_failed: 'The image could not be pulled',
+  // machine
+  disk_full: 'The disk is full',
+  engine_unavailable: 'The container engine does not answer',
+  // container
+  container_start_failed: 'The container could not be started',
+  container_exited: 'The container stopped by itself',
+  container_not_listening: 'Nothing in the container listens on any port',
+  container_wrong_port: 'The container listens on another port than the project says',
+  container_loopback_only: 'The container listens on 127.0.0.1 only, where nobody outside can reach it',
+  health_check_failed: 'The container answers, but not as healthy',
+  probe_timeout: 'The container did not answer HTTP in time',
+  // platform
+  no_builder: 'No builder node could take the build in time',
+  no_deploy_node: 'No deploy node could take the deployment in time',
+  task_not_claimed: 'The node did not take the task in time',
+  node_lost: 'The node went silent while it worked on the task',
+  task_timeout: 'The task took longer than allowed',
+  too_many_attempts: 'The task was begun too often without an end',
+  proxy_unconfirmed: 'The reverse proxy did not take over the new route in time',
+  auth_service_missing: 'The project requires a login, but no AUTH_SERVICE_URL is set: it would have been public',
+  project_deleted: 'The project was deleted',
+  node_deleted: 'The node was deleted',
+  cancelled: 'It was cancelled',
+  task_failed: 'The agent reported a failure',
+} as const satisfies Record<string, string>;
+export type FailureCode = keyof typeof FAILURES;
+
+export const isFailureCode = (code: string): code is FailureCode => Object.hasOwn(FAILURES, code);
+
+/** RFC 9457 problem details. `errors` stands only on 422. */
+export const Problem = Type.Object({
+  type: Type.String(),
+  title: Type.String(),
+  status: Type.Integer(),
+  detail: Type.String(),
+  code: Type.String(),
+  errors: Type.Optional(Type.Array(Type.Object({ field: Type.String(), rule: Type.String(), message: Type.String() }))),
+  request_id: Type.Optional(Type.String()),
+});
+export type Problem = Static<typeof Problem>;

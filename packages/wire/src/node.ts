@@ -1,0 +1,74 @@
+import { type Static, Type } from 'typebox';
+import { Id, literals, NODE_ROLES, orNull, Time } from './vocabulary.ts';
+
+/** One container of ours as the agent saw it. `host_port` is null while none is published. */
+export const ObservedContainer = Type.Object({
+  id: Type.Optional(Type.String({ maxLength: 128 })),
+  name: Type.String({ maxLength: 255 }),
+  labels: Type.Record(Type.String(), Type.String()),
+  host_port: orNull(Type.Integer({ minimum: 1, maximum: 65_535 })),
+  state: Type.String({ maxLength: 40, description: 'created, running, paused, restarting, exited, dead' }),
+  image: Type.Optional(Type.String({ maxLength: 500 })),
+});
+export type ObservedContainer = Static<typeof ObservedContainer>;
+
+export const CachedDataset = Type.Object({
+  dataset_id: Id,
+  version: Type.Integer({ minimum: 1 }),
+  bytes: Type.Integer({ minimum: 0 }),
+  last_used_at: Time,
+});
+export type CachedDataset = Static<typeof CachedDataset>;
+
+/**
+ * Body of `POST /api/agent/register`. The first four are the contract's; the rest is what our agent adds.
+ * Unknown fields are ignored, so that a newer agent can talk to an older control plane.
+ * `containers` left out means "not looked at", never "there are none".
+ */
+export const NodeRegister = Type.Object({
+  hostname: Type.String({ minLength: 1, maxLength: 253 }),
+  role: literals(NODE_ROLES),
+  host_ip: Type.String({ minLength: 1, maxLength: 253 }),
+  max_storage: Type.Number({ minimum: 0, description: 'bytes' }),
+  free_storage: Type.Optional(Type.Number({ minimum: 0, description: 'bytes' })),
+  max_builds: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000, description: 'builds at once; 1 when left out' })),
+  cached: Type.Optional(Type.Array(CachedDataset)),
+  containers: Type.Optional(Type.Array(ObservedContainer)),
+  agent_version: Type.Optional(Type.String({ maxLength: 60 })),
+  boot_id: Type.Optional(Type.String({ maxLength: 100, description: 'new for each start of the agent process' })),
+});
+export type NodeRegister = Static<typeof NodeRegister>;
+
+export const Node = Type.Object({
+  id: Id,
+  hostname: Type.String(),
+  role: literals(NODE_ROLES),
+  host_ip: Type.String(),
+  max_storage: Type.Number(),
+  free_storage: orNull(Type.Number()),
+  last_seen_at: Time,
+  status: literals(['online', 'offline']),
+  schedulable: Type.Boolean(),
+  deleting: Type.Boolean(),
+  agent_version: orNull(Type.String()),
+  max_builds: Type.Integer(),
+  cached: Type.Array(CachedDataset),
+  containers: Type.Array(ObservedContainer),
+});
+export type Node = Static<typeof Node>;
+
+export const PlacementRow = Type.Object({
+  node_id: Id,
+  hostname: Type.String(),
+  eligible: Type.Boolean(),
+  reason: orNull(Type.String()),
+  cached_dataset_count: Type.Integer(),
+  missing_bytes: Type.Number(),
+  free_storage_bytes: Type.Number(),
+  score: Type.Number(),
+  estimated_seconds: orNull(Type.Number()),
+});
+export type PlacementRow = Static<typeof PlacementRow>;
+
+export const Placement = Type.Object({ items: Type.Array(PlacementRow), winner: orNull(Id) });
+export type Placement = Static<typeof Placement>;

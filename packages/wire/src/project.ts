@@ -1,0 +1,95 @@
+import { type Static, Type } from 'typebox';
+import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
+
+/** https, http, ssh or `user@host:path`; no password in it and nothing git could read as an option. Full rule: control-plane/src/domain/git-url.ts. */
+export const GitUrl = Type.String({ minLength: 1, maxLength: 2000 });
+/** What git accepts as a branch name (git-check-ref-format); checked in full by domain/git-ref.ts. */
+export const Branch = Type.String({ minLength: 1, maxLength: 255 });
+/** A relative path inside the repository; `..` and absolute paths are refused. */
+export const RepoPath = Type.String({ minLength: 1, maxLength: 500 });
+
+/** Names as POSIX has them; values are text up to 32 KiB. */
+export const Env = Type.Record(Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_]*$', maxLength: 200 }), Type.String({ maxLength: 32_768 }), {
+  maxProperties: 200,
+  additionalProperties: false,
+});
+export type Env = Static<typeof Env>;
+
+export const DatasetUse = Type.Object(
+  {
+    dataset_id: Id,
+    mode: literals(['dependency', 'readwrite']),
+    mount_path: Type.Optional(Type.String({ pattern: '^/', maxLength: 500 })),
+  },
+  { additionalProperties: false },
+);
+
+/** HTTP path the probe asks for; below 400 is then healthy. Without one, any HTTP answer is. */
+export const HealthPath = Type.String({ pattern: '^/[!-~]*$', maxLength: 500 });
+export const MemoryBytes = Type.Integer({ minimum: 6_291_456, maximum: 1_099_511_627_776_000, description: 'At least 6 MiB, the engine’s own minimum' });
+export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
+export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
+export const DrainSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
+export const StopGraceSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
+
+/**
+ * The fields a person sets, without defaults: a `Type.Partial` of a schema with defaults would refill them in a PATCH
+ * and so lose data (STACK.md). Defaults stand once, in PROJECT_DEFAULTS.
+ */
+const settable = {
+  git_url: GitUrl,
+  branch: Branch,
+  dockerfile_path: RepoPath,
+  domain_prefix: DnsLabel,
+  container_port: Port,
+  auth_required: Type.Boolean(),
+  env: Env,
+  datasets: Type.Array(DatasetUse, { maxItems: 50 }),
+  health_path: orNull(HealthPath),
+  memory_bytes: orNull(MemoryBytes),
+  cpus: orNull(Cpus),
+  drain_seconds: DrainSeconds,
+  stop_grace_seconds: StopGraceSeconds,
+  replace: literals(REPLACE_MODES),
+};
+
+export const PROJECT_DEFAULTS = {
+  branch: 'main',
+  dockerfile_path: 'Dockerfile',
+  container_port: 8080,
+  auth_required: false,
+  env: {},
+  datasets: [],
+  health_path: null,
+  memory_bytes: null,
+  cpus: null,
+  drain_seconds: 5,
+  stop_grace_seconds: 10,
+} as const;
+
+const { git_url, domain_prefix, ...optional } = settable;
+
+export const ProjectCreate = Type.Object(
+  { name: DnsLabel, git_url, domain_prefix, ...Type.Partial(Type.Object(optional)).properties },
+  { additionalProperties: false },
+);
+export type ProjectCreate = Static<typeof ProjectCreate>;
+
+/** `name` is fixed; a new `domain_prefix` takes effect with the next deployment. */
+export const ProjectPatch = Type.Object(Type.Partial(Type.Object(settable)).properties, { additionalProperties: false, minProperties: 1 });
+export type ProjectPatch = Static<typeof ProjectPatch>;
+
+export const Project = Type.Object({
+  id: Id,
+  name: DnsLabel,
+  ...settable,
+  // A viewer sees the names; the values are then the empty string and `env_hidden` is true.
+  env: Type.Record(Type.String(), Type.String()),
+  env_hidden: Type.Boolean(),
+  url: Type.String(),
+  running_deployment_id: orNull(Id),
+  deleting: Type.Boolean(),
+  created_at: Time,
+  updated_at: Time,
+});
+export type Project = Static<typeof Project>;

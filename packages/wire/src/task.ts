@@ -1,0 +1,125 @@
+/**
+ * What the control plane and an agent say to each other about work (contract "Agent API", INTERFACES.md "Agent API beyond the contract").
+ * The payloads are complete: an agent needs nothing but its task and `GET /api/agent/config`.
+ */
+import { type Static, Type } from 'typebox';
+import { DatasetUse } from './project.ts';
+import { CommitId, Id, ImageDigest, literals, orNull, REPLACE_MODES, TASK_KINDS, TASK_STATES, Time } from './vocabulary.ts';
+
+/** Clone `branch` of `git_url` (or just `commit`), build `dockerfile_path`, push as `image_repository:{sha}`. */
+export const BuildPayload = Type.Object({
+  project_id: Id,
+  project: Type.String({ description: 'the project’s name' }),
+  git_url: Type.String(),
+  branch: Type.String(),
+  commit: orNull(CommitId),
+  dockerfile_path: Type.String(),
+  image_repository: Type.String({ description: '{registry}/{project}; the tag is the clone’s full commit id' }),
+});
+export type BuildPayload = Static<typeof BuildPayload>;
+
+/**
+ * Run `image` (by digest where one is known) beside what serves now, under `container_name`; probe it; report its host port.
+ * An agent that knows the contract alone uses `domain_prefix`, `container_port`, `env` and `image`, replacing `svc-{domain_prefix}`.
+ */
+export const DeployPayload = Type.Object({
+  project_id: Id,
+  project: Type.String(),
+  generation: Type.Integer(),
+  domain_prefix: Type.String(),
+  container_port: Type.Integer(),
+  image: Type.String({ description: '{registry}/{project}@sha256:… or, when no digest was reported, the tag' }),
+  image_tag: Type.String(),
+  image_digest: orNull(ImageDigest),
+  container_name: Type.String({ description: 'svc-{domain_prefix}-g{generation}' }),
+  replace: literals(REPLACE_MODES),
+  env: Type.Record(Type.String(), Type.String()),
+  datasets: Type.Array(DatasetUse),
+  health_path: orNull(Type.String()),
+  probe_seconds: Type.Integer({ description: 'how long the new container has to answer' }),
+  memory_bytes: orNull(Type.Integer()),
+  cpus: orNull(Type.Number()),
+  stop_grace_seconds: Type.Integer(),
+});
+export type DeployPayload = Static<typeof DeployPayload>;
+
+/** Drain, then remove the containers of `remove`; then give the one of `keep` its final name. Both by label, never by name. */
+export const RetirePayload = Type.Object({
+  project_id: Id,
+  project: Type.String(),
+  domain_prefix: Type.String(),
+  remove: Type.Array(Type.Object({ deployment_id: Id, reason: Type.String() })),
+  keep: orNull(Type.Object({ deployment_id: Id, name: Type.String({ description: 'svc-{domain_prefix}' }) })),
+  drain_seconds: Type.Integer(),
+  stop_grace_seconds: Type.Integer(),
+});
+export type RetirePayload = Static<typeof RetirePayload>;
+
+export type Payload = { build: BuildPayload; deploy: DeployPayload; retire: RetirePayload };
+
+const base = {
+  id: Id,
+  status: literals(TASK_STATES),
+  node_id: Id,
+  deployment_id: orNull(Id),
+  attempt: Type.Integer({ minimum: 0, description: '0 until an agent claimed it' }),
+  cancel_requested: Type.Boolean({ description: 'stop, then complete with status failed and code cancelled' }),
+  created_at: Time,
+};
+
+/** One task as its node sees it. Which `payload` it has follows from `kind`. */
+export const Task = Type.Union([
+  Type.Object({ ...base, kind: Type.Literal('build'), payload: BuildPayload }),
+  Type.Object({ ...base, kind: Type.Literal('deploy'), payload: DeployPayload }),
+  Type.Object({ ...base, kind: Type.Literal('retire'), payload: RetirePayload }),
+]);
+export type Task = Static<typeof Task>;
+export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;
+
+export const TaskClaim = Type.Object({ attempt: Type.Integer(), lease_token: Type.String(), lease_expires_at: Time });
+export type TaskClaim = Static<typeof TaskClaim>;
+
+export const TaskRenewal = Type.Object({ lease_expires_at: Time, cancel_requested: Type.Boolean() });
+
+/** `step` names what the line belongs to (`clone`, `[2/4] RUN npm ci`, `probe`); null for none. */
+export const LogLineIn = Type.Object({
+  at: Type.Optional(Time),
+  stream: literals(['stdout', 'stderr', 'system']),
+  text: Type.String({ maxLength: 16_384 }),
+  step: Type.Optional(orNull(Type.String({ maxLength: 300 }))),
+});
+export type LogLineIn = Static<typeof LogLineIn>;
+/** `first` numbers the first line within this attempt, so that a batch sent twice is stored once. */
+export const TaskLogs = Type.Object({ first: Type.Optional(Type.Integer({ minimum: 0 })), lines: Type.Array(LogLineIn, { maxItems: 1000 }) });
+export type TaskLogs = Static<typeof TaskLogs>;
+
+/** Why a task failed: `code` from FAILURES (errors.ts); an unknown one is kept as `task_failed` with its message. */
+export const TaskError = Type.Object({ code: Type.String({ maxLength: 60 }), message: Type.String({ maxLength: 4000 }) });
+export type TaskError = Static<typeof TaskError>;
+
+/**
+ * Body of `POST /api/agent/tasks/{id}/complete`. Contract: build `{status, result, image_tag?}`, deploy `{status, host_port}`.
+ * `result` is an object or text for people. Fields beyond the contract: `image_digest`, `commit` (build), `container_id` (deploy).
+ */
+export const TaskReport = Type.Object({
+  status: literals(['completed', 'failed']),
+  result: Type.Optional(
+    Type.Union([Type.Null(), Type.String({ maxLength: 65_536 }), Type.Object({ error: Type.Optional(TaskError) }, { additionalProperties: true })]),
+  ),
+  image_tag: Type.Optional(orNull(Type.String({ maxLength: 600 }))),
+  image_digest: Type.Optional(orNull(ImageDigest)),
+  commit: Type.Optional(orNull(CommitId)),
+  host_port: Type.Optional(orNull(Type.Integer({ minimum: 1, maximum: 65_535 }))),
+  container_id: Type.Optional(orNull(Type.String({ maxLength: 128 }))),
+});
+export type TaskReport = Static<typeof TaskReport>;
+
+export const TaskReportAnswer = Type.Object({ status: literals(TASK_STATES) });
+
+export const AgentConfig = Type.Object({
+  registry_addr: Type.String(),
+  registry_user: Type.String(),
+  registry_password: Type.String(),
+  base_domain: Type.String(),
+});
+export type AgentConfig = Static<typeof AgentConfig>;
