@@ -1,0 +1,45 @@
+/**
+ * Who waits for what: held requests and loops wait for a topic; whoever commits says which topics moved. In-process only:
+ * a waiter must also look by itself now and then, since another control plane may have made the change.
+ */
+export type Topic = `node:${string}` | `logs:${string}` | 'routes' | 'work';
+
+export type Changes = {
+  notify(...topics: Topic[]): void;
+  /** Resolves true at the next notify of the topic, false after `ms` or when the signal aborts. Subscribe before you look. */
+  wait(topic: Topic, ms: number, signal?: AbortSignal): Promise<boolean>;
+  on(topic: Topic, listener: () => void): () => void;
+};
+
+export function createChanges(): Changes {
+  const listeners = new Map<Topic, Set<() => void>>();
+  const on = (topic: Topic, listener: () => void): (() => void) => {
+    const set = listeners.get(topic) ?? new Set();
+    listeners.set(topic, set.add(listener));
+    return () => {
+      set.delete(listener);
+      if (set.size === 0 && listeners.get(topic) === set) listeners.delete(topic);
+    };
+  };
+  return {
+    on,
+    notify(...topics) {
+      for (const topic of new Set(topics)) for (const listener of [...(listeners.get(topic) ?? [])]) listener();
+    },
+    wait(topic, ms, signal) {
+      return new Promise((resolve) => {
+        const done = (moved: boolean) => (): void => {
+          off();
+          clearTimeout(timer);
+          signal?.removeEventListener('abort', aborted);
+          resolve(moved);
+        };
+        const aborted = done(false);
+        const off = on(topic, done(true));
+        const timer = setTimeout(aborted, ms);
+        if (signal?.aborted === true) aborted();
+        else signal?.addEventListener('abort', aborted, { once: true });
+      });
+    },
+  };
+}

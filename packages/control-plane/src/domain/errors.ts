@@ -1,0 +1,20 @@
+/** The one kind of error the domain throws; api/plugins/errors.ts translates it to problem+json, everything else is internal. */
+import { ERRORS, type ErrorCode } from '@berth/wire/errors';
+
+export type FieldProblem = { field: string; rule: string; message: string };
+
+export class DomainError extends Error {
+  override name = 'DomainError';
+  readonly code: ErrorCode;
+  /** Only with code `validation`. */
+  readonly fields: readonly FieldProblem[];
+  constructor(code: ErrorCode, detail?: string, fields: readonly FieldProblem[] = []) {
+    super(detail ?? ERRORS[code].title);
+    this.code = code;
+    this.fields = fields;
+  }
+}
+
+/** 422 about one field. */
+export const invalid = (field: string, rule: string, message: string): DomainError =>
+  new DomainError('validation', `${field}: ${message}`, [{ field, rule, message }]);

@@ -1,0 +1,57 @@
+/** Everything a decision about one project may look at. Read in one go by FlowStore.facts; never fetched while deciding. */
+import type { DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
+
+export type Limits = {
+  /** A task must be claimed within this time, else another node gets it. */
+  claimMs: number;
+  leaseMs: number;
+  /** How long a deployment waits for a node that could take it. */
+  queueMs: number;
+  buildMs: number;
+  deployMs: number;
+  retireMs: number;
+  /** How long the reverse proxy has to take over a published route. */
+  routeMs: number;
+  /** A node not seen for so long is offline (contract: 2 minutes). */
+  offlineMs: number;
+  probeSeconds: number;
+  /** Lost with their node: after so many a deployment fails. */
+  maxLosses: number;
+  /** Claims of one task: after so many it fails. */
+  maxAttempts: number;
+};
+
+export const DEFAULT_LIMITS: Limits = {
+  claimMs: 60_000,
+  leaseMs: 30_000,
+  queueMs: 30 * 60_000,
+  buildMs: 45 * 60_000,
+  deployMs: 15 * 60_000,
+  retireMs: 30 * 60_000,
+  routeMs: 120_000,
+  offlineMs: 120_000,
+  probeSeconds: 60,
+  maxLosses: 3,
+  maxAttempts: 5,
+};
+
+/** A node and how many unfinished build tasks it has. */
+export type NodeFact = NodeRecord & { open_builds: number };
+
+export type Facts = {
+  now: number;
+  limits: Limits;
+  project: ProjectRecord;
+  /** All deployments of the project that are not in a terminal state, oldest first; the one decided about may be terminal and is then not among them. */
+  live: DeploymentRecord[];
+  /** All open tasks of the project. */
+  tasks: TaskRecord[];
+  route: RouteRecord | null;
+  nodes: NodeFact[];
+  /** Node of the newest finished build of the project: its build cache is warm. */
+  lastBuilderId: string | null;
+  /** Settings of the platform that decide something. */
+  platform: { registryAddr: string; authServiceUrl: string | null };
+  /** Unused ids, enough for what one plan creates. */
+  freshIds: readonly string[];
+};

@@ -1,0 +1,48 @@
+/** Paths that people give: inside a repository, inside a container, and on the web. */
+import type { FieldProblem } from './errors.ts';
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
+const CONTROL = /[\u0000-\u001f\u007f]/;
+type Rule = { rule: string; message: string; broken: (path: string) => boolean };
+
+const check = (rules: readonly Rule[], path: string, field: string): FieldProblem | null => {
+  const broken = rules.find((r) => r.broken(path));
+  return broken === undefined ? null : { field, rule: broken.rule, message: broken.message };
+};
+
+const SAFE: readonly Rule[] = [
+  { rule: 'no_control', message: 'must not contain control characters', broken: (p) => CONTROL.test(p) },
+  { rule: 'no_backslash', message: 'must not contain a backslash; parts are separated by “/”', broken: (p) => p.includes('\\') },
+  { rule: 'no_parent', message: 'must not contain a “..” part', broken: (p) => p.split('/').includes('..') },
+];
+
+const IN_REPOSITORY: readonly Rule[] = [
+  { rule: 'no_leading_dash', message: 'must not begin with a dash', broken: (p) => p.startsWith('-') },
+  ...SAFE,
+  { rule: 'relative', message: 'must be relative to the root of the repository', broken: (p) => p.startsWith('/') || /^[a-z]:/i.test(p) },
+  { rule: 'file', message: 'must name a file', broken: (p) => p.endsWith('/') || p.endsWith('/.') || p === '.' || p.trim() === '' },
+];
+
+/** A file inside the repository. That no symlink leads out of it is the builder's to see. */
+export const repoPathProblem = (path: string, field: string): FieldProblem | null => check(IN_REPOSITORY, path, field);
+
+/** What a mount there would break in any container. */
+const KERNEL = ['/proc', '/sys', '/dev'];
+const IN_CONTAINER: readonly Rule[] = [
+  { rule: 'absolute', message: 'must begin with “/”', broken: (p) => !p.startsWith('/') },
+  ...SAFE,
+  { rule: 'normal', message: 'must not contain “//” or a “.” part, nor end with “/”', broken: (p) => p.includes('//') || p.split('/').includes('.') || (p !== '/' && p.endsWith('/')) },
+  { rule: 'mountable', message: 'must not be /, /proc, /sys or /dev or lie below those three', broken: (p) => p === '/' || KERNEL.some((k) => p === k || p.startsWith(`${k}/`)) },
+  { rule: 'no_separator', message: 'must not contain “:” or “,”', broken: (p) => /[:,]/.test(p) },
+];
+
+export const mountPathProblem = (path: string, field: string): FieldProblem | null => check(IN_CONTAINER, path, field);
+
+const ON_THE_WEB: readonly Rule[] = [
+  // `new URL('//host/x', base)` would ask another host.
+  { rule: 'path_only', message: 'must not begin with “//”', broken: (p) => p.startsWith('//') },
+  { rule: 'no_fragment', message: 'must not contain “#”', broken: (p) => p.includes('#') },
+  { rule: 'no_backslash', message: 'must not contain a backslash', broken: (p) => p.includes('\\') },
+];
+
+export const healthPathProblem = (path: string, field: string): FieldProblem | null => check(ON_THE_WEB, path, field);

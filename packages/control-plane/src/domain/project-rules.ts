@@ -1,0 +1,82 @@
+/** What must hold for a project beyond the shape of its fields; each broken rule with its field, all of them at once. Pure. */
+import { PROJECT_DEFAULTS, type ProjectCreate, type ProjectPatch } from '@berth/wire/project';
+import type { ReplaceMode } from '@berth/wire/vocabulary';
+import type { FieldProblem } from './errors.ts';
+import { branchProblem } from './git-ref.ts';
+import { type GitUrlRules, gitUrlProblem } from './git-url.ts';
+import { healthPathProblem, mountPathProblem, repoPathProblem } from './paths.ts';
+import type { ProjectSettings } from './records.ts';
+
+export type ProjectRules = GitUrlRules & {
+  baseDomain: string;
+  /** Labels under the base domain that are the platform's own hosts. */
+  reservedPrefixes: readonly string[];
+  datasetExists: (id: string) => boolean;
+};
+
+type Settings = Omit<ProjectSettings, 'replace'> & { replace: ReplaceMode };
+
+/** With the defaults filled in; `replace` follows from the datasets unless it was said (INTERFACES: recreate when one is readwrite). */
+export function settingsOf(input: ProjectCreate): Settings {
+  const { name: _, ...given } = input;
+  const datasets = given.datasets ?? [];
+  const replace = given.replace ?? (datasets.some((d) => d.mode === 'readwrite') ? 'recreate' : 'rolling');
+  return { ...PROJECT_DEFAULTS, ...given, env: given.env ?? {}, datasets, replace };
+}
+
+/** Only the rules of fields that `given` touches, judged by the settings as they would then stand. */
+export function projectProblems(given: ProjectPatch & { name?: string }, settings: ProjectSettings, rules: ProjectRules): FieldProblem[] {
+  const problems: (FieldProblem | null)[] = [];
+  if (given.name !== undefined) problems.push(nameProblem(given.name));
+  if (given.domain_prefix !== undefined) problems.push(...prefixProblems(given.domain_prefix, rules));
+  if (given.git_url !== undefined) problems.push(gitUrlProblem(given.git_url, rules));
+  if (given.branch !== undefined) problems.push(branchProblem(given.branch));
+  if (given.dockerfile_path !== undefined) problems.push(repoPathProblem(given.dockerfile_path, 'dockerfile_path'));
+  if (given.health_path !== undefined && given.health_path !== null) problems.push(healthPathProblem(given.health_path, 'health_path'));
+  if (given.env !== undefined) problems.push(...envProblems(given.env));
+  if (given.datasets !== undefined) problems.push(...datasetProblems(given.datasets, rules));
+  if (given.datasets !== undefined || given.replace !== undefined) problems.push(replaceProblem(settings));
+  return problems.filter((p) => p !== null);
+}
+
+/** The routers of project `x` are `x` and `x-http`: a project of that second name would be one and the same router. */
+const nameProblem = (name: string): FieldProblem | null =>
+  name.endsWith('-http') || name.startsWith('berth-marker')
+    ? { field: 'name', rule: 'reserved', message: 'must not end with “-http” or begin with “berth-marker”: the proxy’s own routers are named so' }
+    : null;
+
+function prefixProblems(prefix: string, rules: ProjectRules): (FieldProblem | null)[] {
+  const host = `${prefix}.${rules.baseDomain}`;
+  return [
+    rules.reservedPrefixes.includes(prefix) ? { field: 'domain_prefix', rule: 'reserved', message: `“${host}” is a host of the platform itself` } : null,
+    host.length > 253 ? { field: 'domain_prefix', rule: 'host_length', message: `“${host}” would be longer than 253 characters` } : null,
+  ];
+}
+
+function envProblems(env: Record<string, string>): FieldProblem[] {
+  return Object.keys(env)
+    .filter((name) => name.length > 200)
+    .map((name) => ({ field: `env.${name.slice(0, 40)}…`, rule: 'max_length', message: 'the name must not be longer than 200 characters' }));
+}
+
+function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRules): (FieldProblem | null)[] {
+  const ids = new Set<string>();
+  const paths = new Set<string>();
+  return datasets.flatMap((use, i) => {
+    const at = `datasets[${i}]`;
+    const found = [
+      rules.datasetExists(use.dataset_id) ? null : { field: `${at}.dataset_id`, rule: 'exists', message: 'there is no dataset with this id' },
+      ids.has(use.dataset_id) ? { field: `${at}.dataset_id`, rule: 'unique', message: 'this dataset is named twice' } : null,
+      use.mount_path === undefined ? null : mountPathProblem(use.mount_path, `${at}.mount_path`),
+      use.mount_path !== undefined && paths.has(use.mount_path) ? { field: `${at}.mount_path`, rule: 'unique', message: 'two datasets cannot be mounted at one path' } : null,
+    ];
+    ids.add(use.dataset_id);
+    if (use.mount_path !== undefined) paths.add(use.mount_path);
+    return found;
+  });
+}
+
+const replaceProblem = (settings: ProjectSettings): FieldProblem | null =>
+  settings.replace === 'rolling' && settings.datasets.some((d) => d.mode === 'readwrite')
+    ? { field: 'replace', rule: 'single_writer', message: 'must be “recreate” while a dataset is mounted readwrite: with “rolling” two versions would write at once' }
+    : null;

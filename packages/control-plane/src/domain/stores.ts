@@ -1,0 +1,141 @@
+/**
+ * What the rest of the control plane may ask of the database. Each method says its rule and the codes of DomainError it
+ * throws; none leaks the engine. Implemented in store/, one noun a file. Public methods own their transaction.
+ */
+import type { NodeRegister } from '@berth/wire/node';
+import type { ProjectCreate, ProjectPatch } from '@berth/wire/project';
+import type { LogLineIn } from '@berth/wire/task';
+import type { DeploymentState, NodeRole, Role } from '@berth/wire/vocabulary';
+import type { Facts } from './facts.ts';
+import type { Plan } from './plan.ts';
+import type { DeploymentRecord, EventRecord, LogLineRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord, UserRecord } from './records.ts';
+
+/** A page: `cursor` is what the page before gave as `next`; opaque. A wrong cursor: `validation` on field `cursor`. */
+export type Page = { limit: number; cursor: string | null };
+export type Paged<T> = { items: T[]; next: string | null };
+
+export type ProjectStore = {
+  /** Defaults of PROJECT_DEFAULTS fill what is left out (`replace`: rolling). Throws name_taken, domain_prefix_taken, validation (unknown dataset). */
+  create(input: ProjectCreate, now: number): Promise<ProjectRecord>;
+  /** Throws not_found. */
+  get(id: string): Promise<ProjectRecord>;
+  list(page: Page): Promise<Paged<ProjectRecord>>;
+  /** Only the given fields change. Throws not_found, domain_prefix_taken, being_deleted, validation. */
+  patch(id: string, patch: ProjectPatch, now: number): Promise<ProjectRecord>;
+  /** Marks it; repeated: no change. Throws not_found. */
+  markDeleting(id: string, now: number): Promise<ProjectRecord>;
+  listDeleting(): Promise<ProjectRecord[]>;
+  /** Removes the row and all that hangs on it, if no task of it is open and no node reports a container of it. Returns whether it is gone. */
+  removeIfGone(id: string): Promise<boolean>;
+  /** id -> id of the deployment that runs, for those that have one. */
+  runningDeployments(ids: readonly string[]): Promise<Map<string, string>>;
+};
+
+export type DeploymentStore = {
+  /** Throws not_found. */
+  get(id: string): Promise<DeploymentRecord>;
+  /** Newest first. */
+  list(filter: { project_id?: string; status?: DeploymentState }, page: Page): Promise<Paged<DeploymentRecord>>;
+  events(ids: readonly string[]): Promise<Map<string, EventRecord[]>>;
+  /** Ids of deployments that a loop must look at: not terminal and not running. Oldest first. */
+  unsettled(): Promise<{ id: string; project_id: string; status: DeploymentState }[]>;
+  /** `deploying` with a published route: those whose route waits for the proxy. */
+  awaitingRoute(): Promise<{ id: string; route_published_at: number }[]>;
+  /** Running or with a published route on that node. */
+  servingOn(nodeId: string): Promise<DeploymentRecord[]>;
+  /** Running ones on nodes not seen since `before` whose health is not `unknown` yet. */
+  onSilentNodes(before: number): Promise<string[]>;
+  getMany(ids: readonly string[]): Promise<DeploymentRecord[]>;
+};
+
+/** The doors of the flow: read everything a decision needs, write its plan. */
+export type FlowStore = {
+  /** Throws not_found (project). `now`, limits, platform and freshIds are the caller's. */
+  facts(projectId: string): Promise<Omit<Facts, 'now' | 'limits' | 'platform' | 'freshIds'>>;
+  /**
+   * All of the plan in one transaction, or nothing: `stale` when the project's flow_version, a deployment's `from` state or
+   * a task's attempt/openness is not what the plan was made from. Raises flow_version.
+   */
+  commit(plan: Plan): Promise<'committed' | 'stale'>;
+  /**
+   * As commit, for a plan that creates a deployment under an Idempotency-Key: key, hash of the body and deployment id are
+   * written with it. Two requests with one key: one plan wins, the other is `stale` and finds the key when it looks again.
+   */
+  commitWithKey(plan: Plan, key: IdempotencyKey): Promise<'committed' | 'stale'>;
+  findKey(projectId: string, key: string, now: number): Promise<{ body_hash: string; deployment_id: string } | null>;
+};
+export type IdempotencyKey = { key: string; body_hash: string; expires_at: number };
+
+export type Claim = { attempt: number; lease_token: string; lease_expires_at: number };
+
+export type TaskStore = {
+  /** Throws not_found. */
+  get(id: string): Promise<TaskRecord>;
+  /** Open tasks of the node, oldest first; other kinds than build and deploy only if the node sent agent_version. Marks the node as polled. Throws not_found (node). */
+  openFor(nodeId: string, now: number): Promise<TaskRecord[]>;
+  /** Raises `attempt`, sets a new lease, adds a line to the story. Throws not_found, task_over, too many attempts: `task_over`. */
+  claim(id: string, lease: { token: string; expires_at: number }, now: number, maxAttempts: number): Promise<Claim>;
+  /** Throws not_found, stale_lease, task_over. */
+  renew(id: string, token: string, expiresAt: number, now: number): Promise<{ cancel_requested: boolean }>;
+  /** Open tasks past a deadline: `queue` (never claimed and its node did not poll since `pollSince`), `lease`, `wall`, `attempts`. */
+  overdue(now: number, pollSince: number, maxAttempts: number): Promise<{ task: TaskRecord; why: 'queue' | 'lease' | 'wall' | 'attempts' }[]>;
+};
+
+export type LogStore = {
+  /** Numbers the lines; returns how many were stored. Beyond the bound (lines and bytes of a deployment) they are dropped and one line says so. `first`: number of the first line in its attempt, so a batch sent again is stored once. */
+  append(deploymentId: string, source: { task_id: string; attempt: number; first: number | null }, lines: readonly LogLineIn[], now: number): Promise<number>;
+  /** Lines with seq > after, in order. */
+  read(deploymentId: string, after: number, limit: number): Promise<LogLineRecord[]>;
+};
+
+export type NodeStore = {
+  /** The same (hostname, role) keeps its id. Returns the record and what it was before (null: new). Routes of the node follow a changed host_ip. */
+  register(input: NodeRegister, now: number): Promise<{ node: NodeRecord; before: NodeRecord | null }>;
+  /** Throws not_found. */
+  get(id: string): Promise<NodeRecord>;
+  list(page: Page): Promise<Paged<NodeRecord>>;
+  all(role?: NodeRole): Promise<NodeRecord[]>;
+  /** Throws not_found, being_deleted. */
+  setSchedulable(id: string, schedulable: boolean): Promise<NodeRecord>;
+  markDeleting(id: string, now: number): Promise<NodeRecord>;
+  listDeleting(): Promise<NodeRecord[]>;
+  /** Removes the row if none of its tasks is open and it reported no container of ours (or `force`: tasks are ended as lost). Returns whether it is gone. */
+  removeIfGone(id: string, force: boolean): Promise<boolean>;
+};
+
+/** A route with what the proxy's configuration needs of its project. */
+export type PublishedRoute = RouteRecord & { project_name: string; auth_required: boolean };
+export type RouteStore = {
+  /** All of them. An error is an error: never an empty list in doubt. */
+  all(): Promise<PublishedRoute[]>;
+};
+
+export type UserStore = {
+  findByEmail(email: string): Promise<UserRecord | null>;
+  /** Throws not_found. */
+  get(id: string): Promise<UserRecord>;
+  count(): Promise<number>;
+  create(input: { email: string; role: Role; password_hash: string | null }, now: number): Promise<UserRecord>;
+  setLastLogin(id: string, now: number): Promise<void>;
+};
+
+export type MetaStore = {
+  get(key: string): Promise<string | null>;
+  /** Sets it unless there is one; returns what stands. */
+  setOnce(key: string, value: string): Promise<string>;
+};
+
+export type Stores = {
+  projects: ProjectStore;
+  deployments: DeploymentStore;
+  flow: FlowStore;
+  tasks: TaskStore;
+  logs: LogStore;
+  nodes: NodeStore;
+  routes: RouteStore;
+  users: UserStore;
+  meta: MetaStore;
+  /** A trivial read, for /readyz. */
+  ping(): Promise<void>;
+  close(): Promise<void>;
+};

@@ -1,0 +1,354 @@
+/**
+ * The life of a deployment. Read this file and you know the flow; it does no I/O and asks no clock.
+ *
+ *   request ──▶ pending ──▶ building ──▶ built ──▶ deploying ─ ─ ─ ─ ─ ─ ─ ─ ▶ running ──▶ retired
+ *               wait for    a builder    image in   a node starts it beside      the proxy     a newer one
+ *               a builder   clones,      the        the old one and probes it;   serves its    took over
+ *                 │  ▲      builds,      registry   then its route is published  route
+ *                 │  └──────pushes         │  ▲         │
+ *                 │   lost    │            │  └──lost───┤
+ *                 ▼           ▼            ▼            ▼
+ *          failed · cancelled · superseded   (from any rung; what was begun is undone as the rung's row says)
+ *
+ * The old version serves until the new route was seen at the proxy: nothing that serves is touched before `route_confirmed`.
+ * Every event is decided here into a Plan (domain/plan.ts); store/commit-plan.ts writes it whole or not at all, and
+ * flow/drive.ts decides again when the project moved on meanwhile. transitions.ts lists every change of state.
+ */
+import type { TaskReport } from '@berth/wire/task';
+import { type DeploymentState, isTerminal } from '@berth/wire/vocabulary';
+import { type FailureCode, FAILURES, isFailureCode } from '@berth/wire/errors';
+import { DomainError } from '../domain/errors.ts';
+import type { Facts } from '../domain/facts.ts';
+import { chooseBuilder, place } from '../domain/placement.ts';
+import type { Plan } from '../domain/plan.ts';
+import type { DeploymentRecord, Failure, ProjectRecord, ProjectSettings, TaskRecord } from '../domain/records.ts';
+import { createDraft, type Draft, knowsMoreThanContract } from './draft.ts';
+import type { EventOf, FlowEvent } from './events.ts';
+import { observed, sweep } from './observe.ts';
+import { createBuildTask, createDeployTask, createRetireTask } from './tasks.ts';
+
+type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
+type Undo = 'end_tasks' | 'restore_route' | 'remove_container';
+type Handlers = { [T in FlowEvent['type']]?: (draft: Draft, d: DeploymentRecord, event: EventOf<T>) => void };
+
+/** Each rung: what it waits for, what must be undone when it is left by an exit (in this order), what moves it. */
+const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handlers }> = {
+  pending: {
+    does: 'waits for a builder with room',
+    undo: [],
+    on: { tick: dispatchBuild, cancel: cancelNow, project_deleted: projectDeleted },
+  },
+  building: {
+    does: 'a builder clones, builds and pushes',
+    undo: ['end_tasks'],
+    on: { task_reported: buildReported, task_lost: taskLost, cancel: cancelTask, node_deleted: nodeDeleted, project_deleted: projectDeleted },
+  },
+  built: {
+    does: 'waits for a deploy node, and for another deployment of the project that is deploying',
+    undo: [],
+    on: { tick: dispatchDeploy, cancel: cancelNow, project_deleted: projectDeleted },
+  },
+  deploying: {
+    does: 'a node starts and probes it; its route is published; the proxy takes it over',
+    undo: ['end_tasks', 'restore_route', 'remove_container'],
+    on: { task_reported: deployReported, task_lost: taskLost, route_confirmed: routeConfirmed, tick: routeDeadline, cancel: cancelTask, node_deleted: nodeDeleted, project_deleted: projectDeleted, observed },
+  },
+  running: {
+    does: 'serves',
+    undo: ['restore_route', 'remove_container'],
+    on: { observed, node_silent: nodeSilent, node_deleted: nodeDeleted, project_deleted: projectDeleted },
+  },
+};
+
+const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
+  /** Voids the leases: whatever their agents report later is refused, and they throw it away. */
+  end_tasks(draft, d) {
+    for (const task of draft.openTasks(d)) if (task.kind !== 'retire') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+  },
+  /** Back to the version that still serves; without one the host is unknown to the proxy again. */
+  restore_route(draft, d) {
+    if (draft.facts.route?.deployment_id !== d.id) return;
+    const old = draft.facts.live.find((o) => o.status === 'running' && o.id !== d.id);
+    const node = draft.node(old?.node_id ?? null);
+    draft.plan.route =
+      old === undefined || node === undefined || old.host_port === null
+        ? { remove: { project_id: d.project_id } }
+        : { set: { project_id: d.project_id, deployment_id: old.id, node_id: node.id, domain_prefix: old.settings.domain_prefix, host_ip: node.host_ip, host_port: old.host_port, published_at: draft.facts.now } };
+  },
+  /** Only one that was reported: before that the agent removes what it started itself, and what it left is swept when seen. */
+  remove_container(draft, d) {
+    if (d.host_port === null) return;
+    createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [{ deployment: d, reason: 'its deployment ended' }], keep: null, drain: d.status === 'running' });
+  },
+};
+
+/** Decides what `event` means for `d`. An event that means nothing in its state is an empty plan. Throws wrong_state on a cancel that is too late. */
+export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Plan {
+  const draft = createDraft(facts);
+  // Whatever it says about the deployment, a report or a loss ends the task it is about.
+  if (event.type === 'task_reported') draft.task({ id: event.task.id, attempt: event.task.attempt, end: event.report.status, report: event.report });
+  if (event.type === 'task_lost') draft.task({ id: event.task.id, attempt: event.task.attempt, end: 'lost' });
+
+  if ((event.type === 'task_reported' || event.type === 'task_lost') && event.task.kind === 'retire') retireEnded(draft, d, event);
+  else if (isTerminal(d.status)) terminal(draft, d, event);
+  else {
+    const handler = STEPS[d.status as LiveState].on[event.type] as ((draft: Draft, d: DeploymentRecord, event: FlowEvent) => void) | undefined;
+    if (handler !== undefined) handler(draft, d, event);
+    else if (event.type === 'cancel') throw new DomainError('wrong_state', `deployment ${d.generation} is ${d.status}: only what is not live yet can be cancelled`);
+    else if (event.type === 'observed') sweep(draft, d, event);
+  }
+  return draft.plan;
+}
+
+export type DeploymentRequest = {
+  id: string;
+  commit: string | null;
+  note: string | null;
+  /** The deployment whose release is to be brought back, from the same project. */
+  release: DeploymentRecord | null;
+};
+
+/** A new deployment: it supersedes older ones of the project that are not deploying yet. Throws being_deleted, no_release. */
+export function request(input: DeploymentRequest, facts: Facts): Plan {
+  const { project, now } = facts;
+  if (project.deleting_at !== null) throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
+  const { release } = input;
+  if (release !== null && (release.project_id !== project.id || release.image_tag === null)) throw new DomainError('no_release');
+
+  const draft = createDraft(facts);
+  const generation = project.last_generation + 1;
+  for (const older of facts.live) {
+    if (older.status === 'pending' || older.status === 'building' || older.status === 'built') leave(draft, older, 'superseded', 'superseded', null, `deployment ${generation} was requested`);
+  }
+  draft.plan.createDeployment = {
+    id: input.id,
+    project_id: project.id,
+    generation,
+    status: 'pending',
+    settings: settingsOf(project),
+    requested_commit: input.commit,
+    note: input.note,
+    rollback_of: release?.id ?? null,
+    error: null,
+    cancel_requested_at: null,
+    commit: release?.commit ?? null,
+    image_tag: release?.image_tag ?? null,
+    image_digest: release?.image_digest ?? null,
+    builder_id: null,
+    node_id: null,
+    container_id: null,
+    host_port: null,
+    route_published_at: null,
+    placement: null,
+    health: null,
+    losses: [],
+    waiting: null,
+    created_at: now,
+    state_since: now,
+    finished_at: null,
+  };
+  draft.say({ id: input.id }, 'pending', release === null ? `requested: ${input.commit ?? `branch ${project.branch}`}` : `requested: back to deployment ${release.generation}`);
+  return draft.plan;
+}
+
+// ── pending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
+  const { facts } = draft;
+  if (loginMissing(draft, d)) return;
+  if (d.rollback_of !== null) return draft.move(d, 'tick', 'built', {}, `image ${d.image_tag} is there already: nothing to build`);
+  const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits);
+  if (choice.node === null) return wait(draft, d, 'no_builder', choice.why);
+  createBuildTask(draft, d, choice.node);
+  draft.move(d, 'tick', 'building', { builder_id: choice.node.id }, `build given to ${choice.node.hostname}`);
+}
+
+// ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+function buildReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'task_reported'>): void {
+  if (d.cancel_requested_at !== null) return leave(draft, d, 'task_reported', 'cancelled', null, 'the builder has let go');
+  if (report.status === 'failed') return fail(draft, d, 'task_reported', failureOf(report));
+  const image_tag = report.image_tag ?? null;
+  const commit = report.commit ?? /:([0-9a-f]{40}|[0-9a-f]{64})$/.exec(image_tag ?? '')?.[1] ?? null;
+  draft.move(d, 'task_reported', 'built', { image_tag, image_digest: report.image_digest ?? null, commit, losses: [] }, `built ${image_tag}`);
+}
+
+// ── built ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
+  const { facts } = draft;
+  if (loginMissing(draft, d)) return;
+  // One at a time: two switches of one route at once could end with the older version live.
+  const other = facts.live.find((o) => o.status === 'deploying');
+  if (other !== undefined) return wait(draft, d, 'no_deploy_node', `deployment ${other.generation} is still deploying`);
+  const running = facts.live.find((o) => o.status === 'running');
+  const placement = place(d.settings, facts.nodes, facts.now, facts.limits, d.losses, running?.node_id ?? null);
+  const node = draft.node(placement.winner);
+  if (node === undefined) {
+    const why = placement.items.map((row) => `${row.hostname} ${row.reason}`).join('; ') || 'no deploy node has ever registered';
+    return wait(draft, d, 'no_deploy_node', why);
+  }
+  createDeployTask(draft, d, node);
+  draft.move(d, 'tick', 'deploying', { node_id: node.id, placement, host_port: null, container_id: null, route_published_at: null }, `to be deployed on ${node.hostname} (${node.host_ip})`);
+}
+
+// ── deploying ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The new container answered its probe: its route is published, and the old version goes on serving until the proxy follows. */
+function deployReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'task_reported'>): void {
+  const node = draft.node(d.node_id);
+  if (report.status === 'failed') {
+    if (d.cancel_requested_at !== null) return leave(draft, d, 'task_reported', 'cancelled', null, 'the node has let go');
+    return fail(draft, d, 'task_reported', failureOf(report));
+  }
+  const host_port = report.host_port ?? null;
+  if (node === undefined || host_port === null) return fail(draft, d, 'task_reported', failure('node_deleted'));
+  const started: DeploymentRecord = { ...d, host_port, container_id: report.container_id ?? null };
+  if (d.cancel_requested_at !== null) return leave(draft, started, 'task_reported', 'cancelled', null, 'cancelled before its route was published');
+  draft.set(d, { host_port, container_id: started.container_id, route_published_at: draft.facts.now });
+  draft.plan.route = { set: { project_id: d.project_id, deployment_id: d.id, node_id: node.id, domain_prefix: d.settings.domain_prefix, host_ip: node.host_ip, host_port, published_at: draft.facts.now } };
+  draft.say(d, 'route_published', `answers at ${node.host_ip}:${host_port}; the reverse proxy is told`);
+}
+
+function routeConfirmed(draft: Draft, d: DeploymentRecord): void {
+  if (d.route_published_at === null || draft.facts.route?.deployment_id !== d.id) return;
+  const node = draft.node(d.node_id);
+  const old = draft.facts.live.find((o) => o.status === 'running');
+  if (old !== undefined) draft.move(old, 'replaced', 'retired', {}, `deployment ${d.generation} took over`);
+  draft.move(d, 'route_confirmed', 'running', { finished_at: draft.facts.now, health: { status: 'healthy', since: draft.facts.now, detail: null } }, 'the reverse proxy serves it');
+
+  const removeOld = old === undefined ? [] : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
+  const together = old !== undefined && old.node_id === d.node_id;
+  createRetireTask(draft, node, { of: d, remove: together ? removeOld : [], keep: d, drain: true });
+  if (old !== undefined && !together) createRetireTask(draft, draft.node(old.node_id), { of: old, remove: removeOld, keep: null, drain: true });
+}
+
+function routeDeadline(draft: Draft, d: DeploymentRecord): void {
+  const { now, limits } = draft.facts;
+  if (d.route_published_at === null || now - d.route_published_at <= limits.routeMs) return;
+  fail(draft, d, 'tick', failure('proxy_unconfirmed', `not within ${limits.routeMs / 1000} s; look at the proxy’s log and at PROXY_PROBE_URLS`));
+}
+
+// ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Its route stays: a silent node is not a dead one. */
+function nodeSilent(draft: Draft, d: DeploymentRecord): void {
+  if (d.health?.status === 'unknown') return;
+  const detail = `${draft.node(d.node_id)?.hostname ?? 'its node'} has not been heard of; the route stays`;
+  draft.set(d, { health: { status: 'unknown', since: draft.facts.now, detail } });
+  draft.say(d, 'health', `health unknown: ${detail}`);
+}
+
+// ── exits and ways back ──────────────────────────────────────────────────────────────────────────────────────────────
+
+function taskLost(draft: Draft, d: DeploymentRecord, { task, why }: EventOf<'task_lost'>): void {
+  const { now, limits } = draft.facts;
+  const name = draft.node(task.node_id)?.hostname ?? task.node_id;
+  if (d.cancel_requested_at !== null) return leave(draft, d, 'task_lost', 'cancelled', null, `${name} went silent; its lease is void`);
+  if (why === 'wall') return fail(draft, d, 'task_lost', failure('task_timeout', `${task.kind} on ${name}`));
+  if (why === 'attempts') return fail(draft, d, 'task_lost', failure('too_many_attempts', `${task.kind} on ${name}, ${task.attempt} times`));
+  const losses = [...d.losses, { node_id: task.node_id, at: now }];
+  const code: FailureCode = why === 'queue' ? 'task_not_claimed' : 'node_lost';
+  if (losses.length >= limits.maxLosses) return fail(draft, d, 'task_lost', failure(code, `${name}, after ${losses.length} tries`));
+  stepBack(draft, d, 'task_lost', losses, `${name} ${why === 'queue' ? 'did not take the task' : 'went silent'}; it is given out again`);
+}
+
+function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_deleted'>): void {
+  const at = d.status === 'building' ? d.builder_id : d.node_id;
+  if (at !== event.node_id) return;
+  if (d.status === 'running') {
+    UNDO.restore_route(draft, d);
+    if (event.reachable) UNDO.remove_container(draft, d);
+    return draft.move(d, 'node_deleted', 'retired', { error: failure('node_deleted') }, 'its node was deleted; deploy it again to have it elsewhere');
+  }
+  UNDO.end_tasks(draft, d);
+  UNDO.restore_route(draft, d);
+  stepBack(draft, d, 'node_deleted', [...d.losses, { node_id: event.node_id, at: draft.facts.now }], 'its node was deleted; it is given out again');
+}
+
+/** One rung down: the same work is given out again. */
+function stepBack(draft: Draft, d: DeploymentRecord, event: 'task_lost' | 'node_deleted', losses: DeploymentRecord['losses'], message: string): void {
+  if (d.status === 'building') draft.move(d, event, 'pending', { builder_id: null, losses }, message);
+  else draft.move(d, event, 'built', { node_id: null, host_port: null, container_id: null, route_published_at: null, losses }, message);
+}
+
+function cancelNow(draft: Draft, d: DeploymentRecord): void {
+  leave(draft, d, 'cancel', 'cancelled', null, 'cancelled');
+}
+
+/** A task that an agent has begun is cancelled when that agent says so (or is lost): nothing then runs that nobody wants. */
+function cancelTask(draft: Draft, d: DeploymentRecord): void {
+  if (d.cancel_requested_at !== null) return;
+  if (d.route_published_at !== null) throw new DomainError('wrong_state', 'its route is published already: it can no longer be cancelled');
+  const task = draft.openTasks(d).find((t) => t.kind !== 'retire');
+  const told = knowsMoreThanContract(draft.node(task?.node_id ?? null));
+  if (task?.kind === 'deploy' && !told) throw new DomainError('wrong_state', 'its node’s agent cannot be told to stop a deployment that it was given');
+  if (task === undefined || task.attempt === 0 || !told) return cancelNow(draft, d);
+  draft.task({ id: task.id, attempt: task.attempt, requestCancel: true });
+  draft.set(d, { cancel_requested_at: draft.facts.now });
+  draft.say(d, 'cancel_requested', 'cancellation asked for; the agent is told');
+}
+
+function projectDeleted(draft: Draft, d: DeploymentRecord): void {
+  leave(draft, d, 'project_deleted', d.status === 'running' ? 'retired' : 'cancelled', failure('project_deleted'), 'the project is being deleted');
+  if (draft.facts.route !== null) draft.plan.route = { remove: { project_id: d.project_id } };
+}
+
+/** A report or loss that comes after the end changes nothing; a container that is seen after it is removed. */
+function terminal(draft: Draft, d: DeploymentRecord, event: FlowEvent): void {
+  if (event.type === 'cancel') throw new DomainError('wrong_state', `deployment ${d.generation} is ${d.status} already`);
+  if (event.type === 'observed') sweep(draft, d, event);
+}
+
+/** Retiring is no rung: what it left undone is seen at the node's next report and tasked again. */
+function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
+  const name = draft.node(event.task.node_id)?.hostname ?? event.task.node_id;
+  const task = event.task as TaskRecord<'retire'>;
+  if (event.type === 'task_lost') return draft.say(d, 'retire_lost', `${name} did not finish retiring; it is told again when it reports`);
+  if (event.report.status === 'failed') return draft.say(d, 'retire_failed', `${name} could not retire: ${failureOf(event.report).message}`);
+  const removed = task.payload.remove.length;
+  const kept = task.payload.keep === null ? [] : [`the container is now ${task.payload.keep.name}`];
+  draft.say(d, 'retire_done', [...(removed === 0 ? [] : [`${removed === 1 ? 'one old container' : `${removed} old containers`} removed from ${name}`]), ...kept].join('; '));
+}
+
+/** Leaves the ladder: undoes what its rung says, then changes the state. */
+function leave(draft: Draft, d: DeploymentRecord, event: string, to: 'failed' | 'cancelled' | 'superseded' | 'retired', error: Failure | null, message: string): void {
+  for (const undo of STEPS[d.status as LiveState].undo) UNDO[undo](draft, d);
+  const settled = d.finished_at === null ? { finished_at: draft.facts.now } : {};
+  draft.move(d, event, to, { ...settled, error, host_port: d.host_port, container_id: d.container_id }, message);
+}
+
+function fail(draft: Draft, d: DeploymentRecord, event: string, error: Failure): void {
+  leave(draft, d, event, 'failed', error, error.message);
+}
+
+/** Stays where it is; the story gets a line when the reason changes. Fails when it waited too long. */
+function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, why: string): void {
+  if (draft.facts.now - d.state_since > draft.facts.limits.queueMs) return fail(draft, d, 'tick', failure(code, why));
+  if (d.waiting === why) return;
+  draft.set(d, { waiting: why });
+  draft.say(d, 'waiting', why);
+}
+
+/** A project that requires a login is never published open: without a forward-auth service it fails before anything is replaced. */
+function loginMissing(draft: Draft, d: DeploymentRecord): boolean {
+  if (!(d.settings.auth_required || draft.facts.project.auth_required) || draft.facts.platform.authServiceUrl !== null) return false;
+  fail(draft, d, 'tick', failure('auth_service_missing'));
+  return true;
+}
+
+const failure = (code: FailureCode, seen?: string): Failure => ({ code, message: seen === undefined ? FAILURES[code] : `${FAILURES[code]}: ${seen}` });
+
+/** What the agent said, under one of our codes; an agent that knows the contract alone may just send text. */
+export function failureOf(report: TaskReport): Failure {
+  const result = report.result;
+  if (typeof result === 'string' && result !== '') return failure('task_failed', result.slice(-2000));
+  const error = typeof result === 'object' && result !== null ? result.error : undefined;
+  if (error === undefined) return failure('task_failed');
+  return isFailureCode(error.code) ? { code: error.code, message: error.message } : failure('task_failed', `${error.code}: ${error.message}`);
+}
+
+function settingsOf(project: ProjectRecord): ProjectSettings {
+  const { id, name, flow_version, last_generation, deleting_at, created_at, updated_at, ...settings } = project;
+  return settings;
+}

@@ -1,0 +1,205 @@
+/**
+ * Carries events to the flow: read the facts, decide (flow/deployment.ts), commit, tell who waits; decide again when the
+ * project moved on meanwhile. The only place where decisions meet the stores.
+ */
+import { randomUUID } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
+import type { TaskReport } from '@berth/wire/task';
+import { isOpenTask, isTerminal, LABELS, type TaskState } from '@berth/wire/vocabulary';
+import type { Changes, Topic } from '../domain/changes.ts';
+import { DomainError, invalid } from '../domain/errors.ts';
+import type { Facts, Limits } from '../domain/facts.ts';
+import { isEmptyPlan, type Plan } from '../domain/plan.ts';
+import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
+import type { Stores } from '../domain/stores.ts';
+import { advance, request } from './deployment.ts';
+import type { FlowEvent } from './events.ts';
+import { finalName } from './tasks.ts';
+
+export type DriverDeps = {
+  stores: Stores;
+  changes: Changes;
+  limits: Limits;
+  platform: Facts['platform'];
+  now: () => number;
+};
+
+export type NewDeployment = {
+  projectId: string;
+  commit: string | null;
+  note: string | null;
+  rollbackOf: string | null;
+  idempotency: { key: string; bodyHash: string } | null;
+};
+
+export type Driver = {
+  /** `created` is false when the Idempotency-Key brought an earlier one. Throws not_found, being_deleted, no_release, idempotency_mismatch, busy. */
+  request(input: NewDeployment): Promise<{ deployment: DeploymentRecord; created: boolean }>;
+  /** Throws not_found, wrong_state (a cancel that is too late), busy. */
+  advance(deploymentId: string, event: FlowEvent): Promise<DeploymentRecord>;
+  /** An agent's report. The same one again gets the same answer. Throws not_found, stale_lease, task_over, validation, busy. */
+  report(taskId: string, leaseToken: string | null, report: TaskReport): Promise<{ status: TaskState }>;
+  /** After a register: what the node's agent saw decides ports, health and what is left over. */
+  observed(node: NodeRecord): Promise<void>;
+  /** Ends every deployment of it; the row goes when its containers are gone (loops/removals.ts). */
+  deleteProject(projectId: string): Promise<ProjectRecord>;
+  deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
+};
+
+const KEY_LIFETIME_MS = 24 * 3_600_000;
+/** How often a decision is made anew when others keep changing the project. */
+const MAX_TRIES = 25;
+/** More than any one plan creates: a switch makes two tasks, the deletion of a project one for each deployment. */
+const FRESH_IDS = 16;
+
+export function createDriver(deps: DriverDeps): Driver {
+  const { stores, changes, limits, platform, now } = deps;
+
+  async function factsOf(projectId: string): Promise<Facts> {
+    const read = await stores.flow.facts(projectId);
+    return { ...read, now: now(), limits, platform, freshIds: Array.from({ length: FRESH_IDS }, () => randomUUID()) };
+  }
+
+  function tell(plan: Plan, facts: Facts): void {
+    const topics: Topic[] = plan.events.map((e): Topic => `logs:${e.deployment_id}`);
+    for (const task of plan.createTasks) topics.push(`node:${task.node_id}`);
+    for (const change of plan.tasks) {
+      const task = facts.tasks.find((t) => t.id === change.id);
+      if (task !== undefined) topics.push(`node:${task.node_id}`);
+    }
+    if (plan.route !== null) topics.push('routes');
+    changes.notify(...topics, 'work');
+  }
+
+  type Commit = (plan: Plan) => Promise<'committed' | 'stale'>;
+  /** `decide` gives null when, seen with these facts, there is nothing to decide any more. */
+  async function commit(projectId: string, decide: (facts: Facts) => Promise<Plan | null>, write: Commit = (p) => stores.flow.commit(p)): Promise<void> {
+    for (let attempt = 0; attempt < MAX_TRIES; attempt++) {
+      const facts = await factsOf(projectId);
+      const plan = await decide(facts);
+      if (plan === null || isEmptyPlan(plan)) return;
+      if ((await write(plan)) === 'committed') return tell(plan, facts);
+    }
+    throw new DomainError('busy');
+  }
+
+  const find = async (facts: Facts, id: string): Promise<DeploymentRecord> => facts.live.find((d) => d.id === id) ?? (await stores.deployments.get(id));
+
+  async function step(deploymentId: string, event: FlowEvent): Promise<void> {
+    const { project_id } = await stores.deployments.get(deploymentId);
+    await commit(project_id, async (facts) => advance(await find(facts, deploymentId), event, facts));
+  }
+
+  async function create(input: NewDeployment): Promise<{ deployment: DeploymentRecord; created: boolean }> {
+    const { projectId, idempotency } = input;
+    const release = input.rollbackOf === null ? null : await releaseOf(input.rollbackOf);
+    const id = randomUUID();
+    let known: string | null = null;
+    const decide = async (facts: Facts): Promise<Plan | null> => {
+      if (idempotency !== null) {
+        const earlier = await stores.flow.findKey(projectId, idempotency.key, facts.now);
+        if (earlier !== null && earlier.body_hash !== idempotency.bodyHash) throw new DomainError('idempotency_mismatch');
+        known = earlier?.deployment_id ?? null;
+        if (known !== null) return null;
+      }
+      return request({ id, commit: input.commit, note: input.note, release }, facts);
+    };
+    await commit(projectId, decide, (plan) =>
+      idempotency === null ? stores.flow.commit(plan) : stores.flow.commitWithKey(plan, { key: idempotency.key, body_hash: idempotency.bodyHash, expires_at: plan.now + KEY_LIFETIME_MS }),
+    );
+    return { deployment: await stores.deployments.get(known ?? id), created: known === null };
+  }
+
+  async function releaseOf(deploymentId: string): Promise<DeploymentRecord> {
+    try {
+      return await stores.deployments.get(deploymentId);
+    } catch (error) {
+      if (error instanceof DomainError && error.code === 'not_found') throw invalid('deployment_id', 'exists', 'there is no such deployment');
+      throw error;
+    }
+  }
+
+  async function report(taskId: string, token: string | null, given: TaskReport): Promise<{ status: TaskState }> {
+    const task = await stores.tasks.get(taskId);
+    checkReport(task, given);
+    if (!isOpenTask(task.status)) return { status: repeated(task, token, given) };
+    checkLease(task, token);
+    const { deployment_id } = task;
+    if (deployment_id === null) throw new Error(`task ${taskId} belongs to no deployment`);
+    let over = false;
+    await commit(task.project_id, async (facts) => {
+      const present = facts.tasks.find((t) => t.id === taskId);
+      over = present === undefined;
+      if (present === undefined) return null;
+      checkLease(present, token);
+      return advance(await find(facts, deployment_id), { type: 'task_reported', task: present, report: given }, facts);
+    });
+    // Ended between our two looks: by the same report on another connection, or by a deadline.
+    if (over) return { status: repeated(await stores.tasks.get(taskId), token, given) };
+    return { status: given.status };
+  }
+
+  async function observed(node: NodeRecord): Promise<void> {
+    // A register without `containers` says nothing about them.
+    if (node.observed_at === null || node.observed_at !== node.last_seen_at) return;
+    const seen = new Map(node.containers.flatMap((c) => (c.labels[LABELS.deployment] === undefined ? [] : [[c.labels[LABELS.deployment] as string, c] as const])));
+    const known = await stores.deployments.getMany([...seen.keys()]);
+    const serving = (await stores.deployments.servingOn(node.id)).filter((d) => !seen.has(d.id));
+    for (const d of known) {
+      const container = seen.get(d.id) ?? null;
+      if (container !== null && asExpected(d, node, container)) continue;
+      await step(d.id, { type: 'observed', node_id: node.id, container });
+    }
+    for (const d of serving) await step(d.id, { type: 'observed', node_id: node.id, container: null });
+  }
+
+  return {
+    request: create,
+    async advance(id, event) {
+      await step(id, event);
+      return stores.deployments.get(id);
+    },
+    report,
+    observed,
+    async deleteProject(projectId) {
+      const project = await stores.projects.markDeleting(projectId, now());
+      const { live } = await stores.flow.facts(projectId);
+      for (const d of live) await step(d.id, { type: 'project_deleted' });
+      changes.notify('work');
+      return project;
+    },
+    async deleteNode(nodeId, force) {
+      const node = await stores.nodes.markDeleting(nodeId, now());
+      const there = [...(await stores.deployments.servingOn(nodeId)).map((d) => d.id), ...(await stores.deployments.unsettled()).map((d) => d.id)];
+      for (const id of new Set(there)) await step(id, { type: 'node_deleted', node_id: nodeId, reachable: !force });
+      if (force) await stores.nodes.removeIfGone(nodeId, true);
+      changes.notify('work', `node:${nodeId}`);
+      return node;
+    },
+  };
+}
+
+/** Nothing about it calls for a decision: the common case of every register. */
+function asExpected(d: DeploymentRecord, node: NodeRecord, container: NodeRecord['containers'][number]): boolean {
+  if (isTerminal(d.status) || d.node_id !== node.id) return false;
+  if (d.status !== 'running') return d.route_published_at === null || container.host_port === d.host_port;
+  return d.health?.status === 'healthy' && container.state === 'running' && container.host_port === d.host_port && container.name === finalName(d.settings);
+}
+
+function checkReport(task: TaskRecord, report: TaskReport): void {
+  if (report.status !== 'completed') return;
+  if (task.kind === 'build' && typeof report.image_tag !== 'string') throw invalid('image_tag', 'required', 'a completed build says which image it pushed');
+  if (task.kind === 'deploy' && typeof report.host_port !== 'number') throw invalid('host_port', 'required', 'a completed deploy task says which port was assigned');
+}
+
+/** A task that was never claimed is an agent's that knows the contract alone: it quotes no lease. */
+function checkLease(task: TaskRecord, token: string | null): void {
+  if (task.attempt === 0 ? token !== null : token !== task.lease_token) throw new DomainError('stale_lease');
+}
+
+/** The answer to a report on a task that has ended. */
+function repeated(task: TaskRecord, token: string | null, report: TaskReport): TaskState {
+  checkLease(task, token);
+  if (task.report === null || !isDeepStrictEqual(task.report, report)) throw new DomainError('task_over', `the task is ${task.status}`);
+  return task.status;
+}

@@ -1,0 +1,24 @@
+/** What can happen to a deployment. Everything else a decision needs is in its Facts. */
+import type { ObservedContainer } from '@berth/wire/node';
+import type { TaskReport } from '@berth/wire/task';
+import type { TaskRecord } from '../domain/records.ts';
+
+export type LossReason = 'queue' | 'lease' | 'wall' | 'attempts';
+
+export type FlowEvent =
+  /** Time passed, or something it waits for may have changed. */
+  | { type: 'tick' }
+  | { type: 'task_reported'; task: TaskRecord; report: TaskReport }
+  | { type: 'task_lost'; task: TaskRecord; why: LossReason }
+  | { type: 'cancel' }
+  /** The proxy was seen to serve a configuration with this deployment's route. */
+  | { type: 'route_confirmed' }
+  /** `reachable`: its agent can still be told to remove containers. */
+  | { type: 'node_deleted'; node_id: string; reachable: boolean }
+  | { type: 'project_deleted' }
+  /** What a node's agent saw of this deployment; null: the node runs no such container. */
+  | { type: 'observed'; node_id: string; container: ObservedContainer | null }
+  /** Its node has not been seen for longer than the offline limit. */
+  | { type: 'node_silent' };
+
+export type EventOf<T extends FlowEvent['type']> = Extract<FlowEvent, { type: T }>;

@@ -1,0 +1,88 @@
+/** The tasks that the flow creates, each complete: an agent needs nothing else to do its work. Pure. */
+import type { DeployPayload } from '@berth/wire/task';
+import type { NodeFact } from '../domain/facts.ts';
+import type { DeploymentRecord, NodeRecord, ProjectSettings } from '../domain/records.ts';
+import { type Draft, knowsMoreThanContract } from './draft.ts';
+
+/** Contract: the container of a project that serves. */
+export const finalName = (settings: Pick<ProjectSettings, 'domain_prefix'>): string => `svc-${settings.domain_prefix}`;
+export const generationName = (d: Pick<DeploymentRecord, 'settings' | 'generation'>): string => `${finalName(d.settings)}-g${d.generation}`;
+
+export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: NodeFact): void {
+  const { project, now, limits, platform } = draft.facts;
+  draft.createTask({
+    kind: 'build',
+    deployment_id: d.id,
+    node_id: builder.id,
+    queue_deadline_at: now + limits.claimMs,
+    wall_deadline_at: now + limits.buildMs,
+    payload: {
+      project_id: project.id,
+      project: project.name,
+      git_url: d.settings.git_url,
+      branch: d.settings.branch,
+      commit: d.requested_commit,
+      dockerfile_path: d.settings.dockerfile_path,
+      image_repository: `${platform.registryAddr}/${project.name}`,
+    },
+  });
+}
+
+export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact): void {
+  const { project, now, limits } = draft.facts;
+  const tag = d.image_tag ?? '';
+  const payload: DeployPayload = {
+    project_id: project.id,
+    project: project.name,
+    generation: d.generation,
+    domain_prefix: d.settings.domain_prefix,
+    container_port: d.settings.container_port,
+    // A digest cannot be moved to other content as a tag can; what was built is what runs.
+    image: d.image_digest === null ? tag : `${tag.replace(/:[^:/]*$/, '')}@${d.image_digest}`,
+    image_tag: tag,
+    image_digest: d.image_digest,
+    container_name: generationName(d),
+    replace: d.settings.replace,
+    env: d.settings.env,
+    datasets: d.settings.datasets,
+    health_path: d.settings.health_path,
+    probe_seconds: limits.probeSeconds,
+    memory_bytes: d.settings.memory_bytes,
+    cpus: d.settings.cpus,
+    stop_grace_seconds: d.settings.stop_grace_seconds,
+  };
+  draft.createTask({ kind: 'deploy', deployment_id: d.id, node_id: node.id, queue_deadline_at: now + limits.claimMs, wall_deadline_at: now + limits.deployMs, payload });
+}
+
+export type RetireRequest = {
+  /** Whose story the task belongs to. */
+  of: DeploymentRecord;
+  remove: { deployment: DeploymentRecord; reason: string }[];
+  keep: DeploymentRecord | null;
+  /** Requests may still be in flight to what is removed. */
+  drain: boolean;
+};
+
+/** Nothing for a node that is gone or whose agent knows the contract alone: such an agent has replaced the container by itself. */
+export function createRetireTask(draft: Draft, node: NodeRecord | undefined, request: RetireRequest): void {
+  if (node === undefined || !knowsMoreThanContract(node)) return;
+  const { project, now, limits } = draft.facts;
+  const grace = Math.max(0, ...request.remove.map((r) => r.deployment.settings.stop_grace_seconds));
+  const drain = request.drain ? Math.max(0, ...request.remove.map((r) => r.deployment.settings.drain_seconds)) : 0;
+  draft.createTask({
+    kind: 'retire',
+    deployment_id: request.of.id,
+    node_id: node.id,
+    queue_deadline_at: now + limits.retireMs,
+    wall_deadline_at: now + limits.retireMs + (grace + drain) * 1000,
+    payload: {
+      project_id: project.id,
+      project: project.name,
+      domain_prefix: request.of.settings.domain_prefix,
+      remove: request.remove.map((r) => ({ deployment_id: r.deployment.id, reason: r.reason })),
+      keep: request.keep === null ? null : { deployment_id: request.keep.id, name: finalName(request.keep.settings) },
+      drain_seconds: drain,
+      stop_grace_seconds: grace,
+    },
+  });
+}

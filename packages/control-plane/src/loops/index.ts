@@ -1,0 +1,58 @@
+/** Every loop of the control plane, declared once. They decide nothing themselves: they carry events to the flow. */
+import type { Logger } from '@berth/kit/log';
+import { type Loop, startLoop } from '@berth/kit/loop';
+import type { Changes } from '../domain/changes.ts';
+import type { Limits } from '../domain/facts.ts';
+import type { Stores } from '../domain/stores.ts';
+import type { Driver } from '../flow/drive.ts';
+import type { ConfigSource } from '../routing/config-source.ts';
+import { leaseReaper } from './lease-reaper.ts';
+import { nodeWatch } from './node-watch.ts';
+import { removals } from './removals.ts';
+import { routeConfirmer } from './route-confirmer.ts';
+import { routesRefresh } from './routes-refresh.ts';
+import { scheduler } from './scheduler.ts';
+
+export type LoopDeps = {
+  stores: Stores;
+  driver: Driver;
+  changes: Changes;
+  source: ConfigSource;
+  limits: Limits;
+  /** PROXY_PROBE_URLS; empty: fetched plus `settleMs` counts as live. */
+  probeUrls: readonly string[];
+  settleMs: number;
+  now: () => number;
+  log: Logger;
+};
+
+type Declaration = { name: string; description: string; periodMs: number; wokenBy: readonly ('work' | 'routes')[]; make: (deps: LoopDeps) => (signal: AbortSignal) => Promise<void> };
+
+export const LOOPS = [
+  { name: 'scheduler', description: 'dispatches builds and deployments, watches their waiting times', periodMs: 1_000, wokenBy: ['work'], make: scheduler },
+  { name: 'lease-reaper', description: 'takes tasks away from nodes that missed a deadline', periodMs: 1_000, wokenBy: [], make: leaseReaper },
+  { name: 'route-confirmer', description: 'asks the proxy whether published routes are live', periodMs: 250, wokenBy: ['routes'], make: routeConfirmer },
+  { name: 'routes-refresh', description: 'reads the routes for the proxy’s configuration', periodMs: 2_000, wokenBy: [], make: routesRefresh },
+  { name: 'node-watch', description: 'marks what runs on silent nodes as unknown', periodMs: 5_000, wokenBy: [], make: nodeWatch },
+  { name: 'removals', description: 'finishes deletions of projects and nodes', periodMs: 2_000, wokenBy: ['work'], make: removals },
+] as const satisfies readonly Declaration[];
+
+export type Loops = {
+  stop(): Promise<void>;
+  status(): { name: string; description: string; lastOkAt: number | null; lastError: string | null }[];
+};
+
+export function startLoops(deps: LoopDeps): Loops {
+  const declarations: readonly Declaration[] = LOOPS;
+  const running: { loop: Loop; off: (() => void)[]; description: string }[] = declarations.map((d) => {
+    const loop = startLoop({ name: d.name, periodMs: d.periodMs, run: d.make(deps) }, deps.log);
+    return { loop, description: d.description, off: d.wokenBy.map((topic) => deps.changes.on(topic, loop.wake)) };
+  });
+  return {
+    async stop() {
+      for (const { off } of running) for (const f of off) f();
+      await Promise.all(running.map(({ loop }) => loop.stop()));
+    },
+    status: () => running.map(({ loop, description }) => ({ name: loop.name, description, ...loop.status() })),
+  };
+}

@@ -1,0 +1,89 @@
+/**
+ * The configuration as it now stands, kept in memory: every poll and every held request reads it here.
+ * unknown -> known (first read) -> known (newer) ...; known -> unsure (the routes could not be read for UNSURE_MS) -> known.
+ * While it is unknown or unsure `current` throws routes_unknown: the proxy gets 503 and keeps what it has.
+ */
+import { EventEmitter } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from '@berth/kit/log';
+import type { Changes } from '../domain/changes.ts';
+import { DomainError } from '../domain/errors.ts';
+import type { RouteStore } from '../domain/stores.ts';
+import { type BuiltConfig, dynamicConfig, type RoutingSettings } from './traefik.ts';
+
+const UNSURE_MS = 10_000;
+
+export type ConfigSource = {
+  /** Throws routes_unknown. */
+  current(): BuiltConfig;
+  /** Resolves when the hash is another than `not`, or after `ms`, or on abort. */
+  changed(not: string, ms: number, signal?: AbortSignal): Promise<void>;
+  /** The proxy was given the configuration with this hash. */
+  served(hash: string): void;
+  /** When a proxy was first given the present configuration; null: not yet. */
+  servedAt(): number | null;
+  /** Projects left out of it, and why. */
+  problems(): string[];
+  /** Reads the routes again. Throws what the store throws. */
+  refresh(): Promise<void>;
+  close(): void;
+};
+
+export function createConfigSource(deps: { routes: RouteStore; changes: Changes; settings: RoutingSettings; now: () => number; log: Logger }): ConfigSource {
+  const { routes, changes, settings, now, log } = deps;
+  let known: { config: BuiltConfig; readAt: number; servedAt: number | null } | null = null;
+  const bell = new EventEmitter().setMaxListeners(0);
+  let reading: Promise<void> | null = null;
+  let again = false;
+
+  async function read(): Promise<void> {
+    const config = dynamicConfig(await routes.all(), settings);
+    const moved = known?.config.hash !== config.hash;
+    for (const problem of config.problems) if (!known?.config.problems.includes(problem)) log.warn({ problem }, 'a project is left out of the proxy’s configuration');
+    known = { config, readAt: now(), servedAt: moved ? null : (known?.servedAt ?? null) };
+    if (moved) bell.emit('moved');
+  }
+  /** A change that comes during a read is read after it: two reads at once could end in the wrong order. */
+  function refresh(): Promise<void> {
+    if (reading !== null) {
+      again = true;
+      return reading.then(() => (again ? refresh() : undefined));
+    }
+    again = false;
+    reading = read().finally(() => {
+      reading = null;
+    });
+    return reading;
+  }
+  const off = changes.on('routes', () => void refresh().catch((error: unknown) => log.error({ err: error }, 'the routes could not be read')));
+
+  function current(): BuiltConfig {
+    if (known === null || now() - known.readAt > UNSURE_MS) throw new DomainError('routes_unknown');
+    return known.config;
+  }
+  return {
+    current,
+    async changed(not, ms, signal) {
+      if (known !== null && known.config.hash !== not) return;
+      const end = new AbortController();
+      const stop = AbortSignal.any([end.signal, ...(signal === undefined ? [] : [signal])]);
+      const moved = (): void => end.abort();
+      bell.once('moved', moved);
+      try {
+        await sleep(ms, undefined, { signal: stop });
+      } catch (error) {
+        // Rung or aborted: both end the wait. Anything else is a mistake.
+        if (!stop.aborted) throw error;
+      } finally {
+        bell.off('moved', moved);
+      }
+    },
+    served(hash) {
+      if (known !== null && known.config.hash === hash) known.servedAt ??= now();
+    },
+    servedAt: () => known?.servedAt ?? null,
+    problems: () => known?.config.problems ?? [],
+    refresh,
+    close: off,
+  };
+}

@@ -1,0 +1,119 @@
+/**
+ * The reverse proxy's dynamic configuration (contract "Reverse proxy configuration endpoint"). Pure and deterministic: the same
+ * routes give the same bytes, since Traefik compares hashes. Never empty: the marker always stands in it (ARCHITECTURE.md).
+ */
+import { createHash } from 'node:crypto';
+import { isIP } from 'node:net';
+import { IDENTITY_HEADERS } from '@berth/wire/vocabulary';
+import type { PublishedRoute } from '../domain/stores.ts';
+
+export type RoutingSettings = {
+  baseDomain: string;
+  /** `{auth_service_url}` of the contract; null: projects that require a login are left out, never open. */
+  authServiceUrl: string | null;
+  acmeResolver: string;
+};
+
+type Router = { rule: string; entryPoints: string[]; service: string; middlewares?: string[]; tls?: { certResolver?: string } };
+type Service = { loadBalancer: { servers: { url: string }[] } };
+type Middleware =
+  | { headers: { customRequestHeaders: Record<string, string> } }
+  | { forwardAuth: { address: string; authResponseHeaders: string[]; authResponseHeadersRegex: string; trustForwardHeader: true; maxResponseBodySize: number } };
+export type DynamicConfig = { http: { routers: Record<string, Router>; services: Record<string, Service>; middlewares: Record<string, Middleware> } };
+
+export type BuiltConfig = {
+  /** What is served, sorted keys. */
+  bytes: string;
+  /** The marker's path: the first 16 hex digits of SHA-256 over the configuration without the marker. */
+  hash: string;
+  /** Deployments whose route stands in it. */
+  deployments: ReadonlySet<string>;
+  /** Projects that were left out, and why. */
+  problems: string[];
+};
+
+export const MARKER_HOST = 'berth.invalid';
+const STRIP = 'berth-strip-identity';
+
+/** Everything that a forged identity could be spelled as; TESTBED.md ("authResponseHeadersRegex") has what was tried. */
+const AUTH_HEADERS_REGEX = '(?i)^(x[-_]forwarded[-_]user([-_](name|avatar|provider|assertion))?|cookie|authorization)$';
+/** An empty value removes a header, one spelling each: dashes and underscores reach an application as the same name. */
+const STRIPPED = Object.fromEntries(IDENTITY_HEADERS.flatMap((name) => spellings(name)).map((name) => [name, '']));
+
+/** Every mix of `-` and `_`; case does not matter to the proxy. */
+function spellings(name: string): string[] {
+  const parts = name.split('-');
+  return parts.slice(1).reduce<string[]>((list, part) => list.flatMap((head) => [`${head}-${part}`, `${head}_${part}`]), [parts[0] ?? '']);
+}
+
+export function dynamicConfig(routes: readonly PublishedRoute[], settings: RoutingSettings): BuiltConfig {
+  const config: DynamicConfig = { http: { routers: {}, services: {}, middlewares: {} } };
+  const problems: string[] = [];
+  const deployments = new Set<string>();
+  const hosts = new Map<string, string>();
+  // By name, so that which of two projects with one host is left out does not depend on the database's order.
+  for (const route of [...routes].sort((a, b) => (a.project_name < b.project_name ? -1 : 1))) {
+    const problem = problemOf(route, settings, hosts);
+    if (problem !== null) {
+      problems.push(`${route.project_name}: ${problem}`);
+      continue;
+    }
+    hosts.set(route.domain_prefix, route.project_name);
+    deployments.add(route.deployment_id);
+    addProject(config, route, settings);
+  }
+  if (deployments.size > 0) config.http.middlewares[STRIP] = { headers: { customRequestHeaders: STRIPPED } };
+  const hash = createHash('sha256').update(stableJson(withoutEmpty(config))).digest('hex').slice(0, 16);
+  addMarker(config, hash);
+  return { bytes: stableJson(withoutEmpty(config)), hash, deployments, problems };
+}
+
+function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: RoutingSettings): void {
+  const name = route.project_name;
+  const rule = `Host(\`${route.domain_prefix}.${settings.baseDomain}\`)`;
+  const auth = route.auth_required ? [`${name}-auth`] : [];
+  http.routers[name] = { rule, entryPoints: ['websecure'], service: name, middlewares: [...auth, ...(route.auth_required ? [] : [STRIP])], tls: { certResolver: settings.acmeResolver } };
+  http.routers[`${name}-http`] = { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] };
+  http.services[name] = { loadBalancer: { servers: [{ url: `http://${urlHost(route.host_ip)}:${route.host_port}` }] } };
+  if (route.auth_required) {
+    http.middlewares[`${name}-auth`] = {
+      forwardAuth: {
+        address: `${settings.authServiceUrl}/verify?project=${route.project_id}`,
+        authResponseHeaders: ['X-Forwarded-User'],
+        authResponseHeadersRegex: AUTH_HEADERS_REGEX,
+        trustForwardHeader: true,
+        maxResponseBodySize: 1_048_576,
+      },
+    };
+  }
+}
+
+/** One router for each entry point: with many projects they are not live at the same moment (TESTBED.md). */
+function addMarker({ http }: DynamicConfig, hash: string): void {
+  const marker = { rule: `Host(\`${MARKER_HOST}\`) && Path(\`/${hash}\`)`, service: 'noop@internal' };
+  http.routers['berth-marker-web'] = { ...marker, entryPoints: ['web'] };
+  http.routers['berth-marker-websecure'] = { ...marker, entryPoints: ['websecure'], tls: {} };
+}
+
+/** One bad project is left out and reported; it must not take the others down with it. */
+function problemOf(route: PublishedRoute, settings: RoutingSettings, hosts: ReadonlyMap<string, string>): string | null {
+  if (!/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(route.project_name)) return 'its name is no DNS label';
+  if (!/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(route.domain_prefix)) return `its domain prefix "${route.domain_prefix}" is no DNS label`;
+  const other = hosts.get(route.domain_prefix);
+  if (other !== undefined) return `${route.domain_prefix}.${settings.baseDomain} belongs to ${other}`;
+  if (isIP(route.host_ip) === 0 && !/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(route.host_ip)) return `its node’s address "${route.host_ip}" is not one`;
+  if (!Number.isInteger(route.host_port) || route.host_port < 1 || route.host_port > 65_535) return `its port ${route.host_port} is not one`;
+  if (route.auth_required && settings.authServiceUrl === null) return 'it requires a login, but AUTH_SERVICE_URL is not set: it is not published';
+  return null;
+}
+
+const urlHost = (address: string): string => (isIP(address) === 6 ? `[${address}]` : address);
+
+/** Traefik rejects an empty section ("cannot be a standalone element"). */
+const withoutEmpty = (config: DynamicConfig): object => ({ http: Object.fromEntries(Object.entries(config.http).filter(([, section]) => Object.keys(section).length > 0)) });
+
+function stableJson(value: unknown): string {
+  return JSON.stringify(value, (_, v: unknown) =>
+    typeof v === 'object' && v !== null && !Array.isArray(v) ? Object.fromEntries(Object.entries(v).sort(([a], [b]) => (a < b ? -1 : 1))) : v,
+  );
+}
