@@ -1,0 +1,148 @@
+/** Records and facts for tests of decisions: everything has a plain value, a test names only what it is about. */
+import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/facts.ts';
+import type { Plan } from '../../src/domain/plan.ts';
+import type { DeploymentRecord, ProjectRecord, ProjectSettings, RouteRecord, TaskRecord } from '../../src/domain/records.ts';
+
+export const NOW = Date.parse('2026-11-21T12:00:00Z');
+export const COMMIT = 'a'.repeat(40);
+export const DIGEST = `sha256:${'b'.repeat(64)}`;
+
+export const SETTINGS: ProjectSettings = {
+  git_url: 'https://git.example/shop.git',
+  branch: 'main',
+  dockerfile_path: 'Dockerfile',
+  domain_prefix: 'shop',
+  container_port: 8080,
+  auth_required: false,
+  env: {},
+  datasets: [],
+  health_path: null,
+  memory_bytes: null,
+  cpus: null,
+  drain_seconds: 5,
+  stop_grace_seconds: 10,
+  replace: 'rolling',
+};
+
+export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({
+  ...SETTINGS,
+  id: 'p1',
+  name: 'shop',
+  flow_version: 7,
+  last_generation: 2,
+  deleting_at: null,
+  created_at: NOW - 1e6,
+  updated_at: NOW - 1e6,
+  ...over,
+});
+
+export const node = (over: Partial<NodeFact> = {}): NodeFact => ({
+  id: 'n1',
+  hostname: 'node-1',
+  role: 'deploy',
+  host_ip: '10.0.0.1',
+  max_storage: 1e9,
+  free_storage: 1e9,
+  max_builds: 1,
+  agent_version: '0.1.0',
+  boot_id: 'boot',
+  schedulable: true,
+  deleting_at: null,
+  cached: [],
+  containers: [],
+  observed_at: NOW,
+  last_seen_at: NOW - 1000,
+  last_polled_at: NOW - 1000,
+  created_at: NOW - 1e6,
+  open_builds: 0,
+  ...over,
+});
+export const builder = (over: Partial<NodeFact> = {}): NodeFact => node({ id: 'b1', hostname: 'builder-1', role: 'builder', host_ip: '10.0.0.9', ...over });
+
+export const deployment = (over: Partial<DeploymentRecord> = {}): DeploymentRecord => ({
+  id: 'd2',
+  project_id: 'p1',
+  generation: 2,
+  status: 'pending',
+  settings: SETTINGS,
+  requested_commit: null,
+  note: null,
+  rollback_of: null,
+  error: null,
+  cancel_requested_at: null,
+  commit: null,
+  image_tag: null,
+  image_digest: null,
+  builder_id: null,
+  node_id: null,
+  container_id: null,
+  host_port: null,
+  route_published_at: null,
+  placement: null,
+  health: null,
+  losses: [],
+  waiting: null,
+  created_at: NOW - 5000,
+  state_since: NOW - 5000,
+  finished_at: null,
+  ...over,
+});
+
+const BUILT = { commit: COMMIT, image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST } as const;
+
+/** A deployment as it stands on each rung. */
+export const on = {
+  pending: (over: Partial<DeploymentRecord> = {}) => deployment(over),
+  building: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'building', builder_id: 'b1', ...over }),
+  built: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'built', ...BUILT, ...over }),
+  deploying: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'deploying', ...BUILT, node_id: 'n1', ...over }),
+  /** Reported, and its route published, but not confirmed. */
+  published: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'deploying', ...BUILT, node_id: 'n1', host_port: 32_002, container_id: 'c2', route_published_at: NOW - 1000, ...over }),
+  running: (over: Partial<DeploymentRecord> = {}) =>
+    deployment({ status: 'running', ...BUILT, node_id: 'n1', host_port: 32_002, container_id: 'c2', route_published_at: NOW - 3000, finished_at: NOW - 2000, health: { status: 'healthy', since: NOW - 2000, detail: null }, ...over }),
+  ended: (status: DeploymentRecord['status'], over: Partial<DeploymentRecord> = {}) => deployment({ status, finished_at: NOW - 1000, ...over }),
+};
+export const old = (over: Partial<DeploymentRecord> = {}) => on.running({ id: 'd1', generation: 1, host_port: 32_001, container_id: 'c1', ...over });
+
+export function task<K extends 'build' | 'deploy' | 'retire'>(kind: K, over: Partial<TaskRecord> = {}): TaskRecord {
+  return {
+    id: 't1',
+    kind,
+    status: 'running',
+    project_id: 'p1',
+    deployment_id: 'd2',
+    node_id: kind === 'build' ? 'b1' : 'n1',
+    attempt: 1,
+    payload: (kind === 'retire' ? { remove: [{ deployment_id: 'd1', reason: 'test' }], keep: null } : {}) as never,
+    lease_token: 'lease',
+    lease_expires_at: NOW + 10_000,
+    queue_deadline_at: NOW + 10_000,
+    wall_deadline_at: NOW + 100_000,
+    cancel_requested_at: null,
+    report: null,
+    created_at: NOW - 4000,
+    started_at: NOW - 3000,
+    finished_at: null,
+    ...over,
+  };
+}
+
+export const routeTo = (d: DeploymentRecord): RouteRecord => ({ project_id: 'p1', deployment_id: d.id, node_id: d.node_id ?? 'n1', domain_prefix: d.settings.domain_prefix, host_ip: '10.0.0.1', host_port: d.host_port ?? 1, published_at: NOW - 1000 });
+
+export const facts = (over: Partial<Facts> = {}): Facts => ({
+  now: NOW,
+  limits: DEFAULT_LIMITS,
+  project: project(),
+  live: [],
+  tasks: [],
+  route: null,
+  nodes: [builder(), node()],
+  lastBuilderId: null,
+  platform: { registryAddr: 'registry:5000', authServiceUrl: null },
+  freshIds: ['x1', 'x2', 'x3', 'x4'],
+  ...over,
+});
+
+/** What a plan does to one deployment's state; null when it leaves it. */
+export const stateOf = (plan: Plan, id: string): string | null => plan.deployments.find((c) => c.id === id)?.set.status ?? null;
+export const changeOf = (plan: Plan, id: string): NonNullable<Plan['deployments'][number]['set']> => plan.deployments.find((c) => c.id === id)?.set ?? {};

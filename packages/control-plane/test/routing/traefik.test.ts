@@ -1,0 +1,82 @@
+import { createHash } from 'node:crypto';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { PublishedRoute } from '../../src/domain/stores.ts';
+import { type DynamicConfig, dynamicConfig, type RoutingSettings } from '../../src/routing/traefik.ts';
+
+const SETTINGS: RoutingSettings = { baseDomain: 'berth.test', authServiceUrl: 'http://auth:4180', acmeResolver: 'letsencrypt' };
+const route = (over: Partial<PublishedRoute> = {}): PublishedRoute => ({
+  project_id: 'p1', project_name: 'shop', deployment_id: 'd1', node_id: 'n1', domain_prefix: 'store', host_ip: '10.0.0.1', host_port: 32_001, published_at: 1, auth_required: false, ...over,
+});
+const parse = (routes: PublishedRoute[], settings = SETTINGS): DynamicConfig['http'] => (JSON.parse(dynamicConfig(routes, settings).bytes) as DynamicConfig).http;
+
+describe('the contract’s shape', () => {
+  it('an open project', () => {
+    const http = parse([route()]);
+    expect(http.routers['shop']).toMatchObject({ rule: 'Host(`store.berth.test`)', entryPoints: ['websecure'], service: 'shop', tls: { certResolver: 'letsencrypt' } });
+    // The redirecting router is the contract's to the letter.
+    expect(http.routers['shop-http']).toEqual({ rule: 'Host(`store.berth.test`)', entryPoints: ['web'], service: 'shop', middlewares: ['redirect-to-https@file'] });
+    expect(http.services['shop']).toEqual({ loadBalancer: { servers: [{ url: 'http://10.0.0.1:32001' }] } });
+    expect(http.middlewares['shop-auth']).toBeUndefined();
+  });
+  it('a project that requires a login', () => {
+    const http = parse([route({ auth_required: true })]);
+    expect(http.routers['shop']?.middlewares).toEqual(['shop-auth']);
+    expect(http.middlewares['shop-auth']).toEqual({
+      forwardAuth: expect.objectContaining({ address: 'http://auth:4180/verify?project=p1', authResponseHeaders: ['X-Forwarded-User'], trustForwardHeader: true }),
+    });
+  });
+  it('an open project gets no identity header a client made up, in any spelling', () => {
+    const http = parse([route()]);
+    const strip = http.routers['shop']?.middlewares?.map((name) => http.middlewares[name]).find((m) => m !== undefined && 'headers' in m);
+    const removed = strip !== undefined && 'headers' in strip ? strip.headers.customRequestHeaders : {};
+    for (const name of ['X-Forwarded-User', 'X_Forwarded_User', 'X-Forwarded_User-Name', 'X-Forwarded-User_Provider', 'X_Forwarded-User-Avatar', 'X-Forwarded-User-Assertion']) expect(removed[name]).toBe('');
+  });
+});
+
+describe('never empty, never a guess', () => {
+  it('stands with the marker alone when there is no project, without empty sections', () => {
+    const http = parse([]);
+    expect(Object.keys(http)).toEqual(['routers']);
+    expect(Object.keys(http.routers)).toEqual(['berth-marker-web', 'berth-marker-websecure']);
+  });
+  it('the marker’s path is the hash of the configuration without the marker', () => {
+    const built = dynamicConfig([route()], SETTINGS);
+    const config = JSON.parse(built.bytes) as DynamicConfig;
+    expect(config.http.routers['berth-marker-web']?.rule).toBe(`Host(\`berth.invalid\`) && Path(\`/${built.hash}\`)`);
+    expect(config.http.routers['berth-marker-websecure']).toMatchObject({ entryPoints: ['websecure'], service: 'noop@internal' });
+    delete config.http.routers['berth-marker-web'];
+    delete config.http.routers['berth-marker-websecure'];
+    expect(createHash('sha256').update(JSON.stringify(config)).digest('hex').slice(0, 16)).toBe(built.hash);
+  });
+  it('another route, another hash', () => {
+    expect(dynamicConfig([route()], SETTINGS).hash).not.toBe(dynamicConfig([route({ host_port: 32_002 })], SETTINGS).hash);
+  });
+  it('a project that requires a login is left out, never open, without a forward-auth service', () => {
+    const built = dynamicConfig([route({ auth_required: true }), route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' })], { ...SETTINGS, authServiceUrl: null });
+    expect(built.bytes).not.toContain('store.berth.test');
+    expect(built.bytes).toContain('blog.berth.test');
+    expect([...built.deployments]).toEqual(['d2']);
+    expect(built.problems).toEqual(['shop: it requires a login, but AUTH_SERVICE_URL is not set: it is not published']);
+  });
+  it.each([
+    ['a name that would break the rule', { project_name: 'a`b' }],
+    ['a prefix that would break the rule', { domain_prefix: 'x`) || Host(`evil' }],
+    ['an address with a path', { host_ip: '10.0.0.1/evil' }],
+    ['no port', { host_port: 0 }],
+  ])('%s takes only its own project down', (_, over) => {
+    const built = dynamicConfig([route(over), route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' })], SETTINGS);
+    expect(built.problems).toHaveLength(1);
+    expect([...built.deployments]).toEqual(['d2']);
+  });
+  it('two projects cannot have one host', () => {
+    expect(dynamicConfig([route(), route({ project_name: 'zoo', deployment_id: 'd2' })], SETTINGS).problems).toEqual(['zoo: store.berth.test belongs to shop']);
+  });
+  it('an IPv6 node is written as a URL wants it', () => {
+    expect(parse([route({ host_ip: 'fd00::2' })]).services['shop']?.loadBalancer.servers).toEqual([{ url: 'http://[fd00::2]:32001' }]);
+  });
+  it('gives the same bytes whatever order the database has', () => {
+    const many = Array.from({ length: 30 }, (_, i) => route({ project_name: `p${i}`, domain_prefix: `h${i}`, deployment_id: `d${i}` }));
+    fc.assert(fc.property(fc.shuffledSubarray(many, { minLength: many.length }), (shuffled) => dynamicConfig(shuffled, SETTINGS).bytes === dynamicConfig(many, SETTINGS).bytes));
+  });
+});
