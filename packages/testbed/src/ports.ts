@@ -30,3 +30,12 @@ export async function freePorts(count: number, address = '127.0.0.1'): Promise<n
     await Promise.all(servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))))
   }
 }
+
+/** Whether nothing listens on this port of `address` right now. */
+export function isFree(port: number, address = '127.0.0.1'): Promise<boolean> {
+  const server = createServer()
+  return new Promise((resolve) => {
+    server.once('error', () => resolve(false))
+    server.listen(port, address, () => server.close(() => resolve(true)))
+  })
+}

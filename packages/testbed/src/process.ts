@@ -89,6 +89,8 @@ export interface StartOptions {
   readonly name: string
   readonly cwd?: string
   readonly env?: Environment
+  /** Variables of ours whose names start so are kept from it (it would read them as its own settings). */
+  readonly withoutEnv?: string
   /** All output is appended to this file. */
   readonly logFile?: string
   /** Called with each chunk of output as it comes. */
@@ -119,7 +121,7 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
   const [program, ...args] = bound
   const child = spawn(program, args, {
     cwd: options.cwd,
-    env: childEnvironment(options.env),
+    env: without(childEnvironment(options.env), options.withoutEnv),
     stdio: ['ignore', 'pipe', 'pipe'],
     // Without setpriv nothing would end a detached child with us, so it stays in our group then.
     detached: setpriv !== undefined,
@@ -196,6 +198,11 @@ export async function untilReady(
       cause: error,
     })
   }
+}
+
+function without(env: Record<string, string>, prefix: string | undefined): Record<string, string> {
+  if (prefix === undefined) return env
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith(prefix)))
 }
 
 function started(child: ChildProcess, argv: Argv): Promise<void> {

@@ -1,0 +1,168 @@
+/** The agent put together by hand from its parts; main.ts and the tests start it the same way. */
+import { randomUUID } from 'node:crypto';
+import { mkdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Logger } from '@berth/kit/log';
+import { type Loop, startLoop } from '@berth/kit/loop';
+import { createClient } from '@berth/wire/client';
+import type { AgentConfig as RegistryConfig } from '@berth/wire/task';
+import type { AgentConfig } from './config.ts';
+import { type HealthServer, type Readiness, startHealthServer } from './health.ts';
+import { localAddressTo } from './host-ip.ts';
+import { createImages } from './images.ts';
+import { createLocks } from './locks.ts';
+import { createTaskLoop } from './loop.ts';
+import { watch } from './observe.ts';
+import { reconcile } from './reconcile.ts';
+import { createRegistration } from './registration.ts';
+import { logIn } from './registry-login.ts';
+import { untilAnswered } from './retry.ts';
+import { runTask } from './run-task.ts';
+import { createStorage } from './storage.ts';
+import { createBuildHandler } from './tasks/build.ts';
+import { createDeployHandler } from './tasks/deploy.ts';
+import { createRetireHandler } from './tasks/retire.ts';
+import type { Handlers } from './tasks/task.ts';
+import { createBuild } from './tools/buildx.ts';
+import { createDockerCli } from './tools/docker-cli.ts';
+import { createDocker } from './tools/docker.ts';
+import { createClone } from './tools/git.ts';
+import { createWorkspaces } from './workspace.ts';
+
+export type Agent = {
+  readiness(): Readiness;
+  /** Port of /healthz and /readyz; null where LISTEN is not set. */
+  healthPort(): number | null;
+  nodeId(): string | null;
+  /** Takes no new work, ends what runs, and resolves. */
+  stop(): Promise<void>;
+};
+
+const REGISTER_MS = 30_000;
+const OTHER_TASKS_AT_ONCE = 8;
+/** Of the 15 s that closing may take (kit/closers). */
+const DRAIN_MS = 8_000;
+
+/** Makes its folders, clears what an earlier process left in them, and starts. */
+export async function startAgent(config: AgentConfig, log: Logger): Promise<Agent> {
+  const ending = new AbortController();
+  const { signal } = ending;
+  const scratchDir = join(config.STATE_DIR, 'scratch');
+  await mkdir(config.STATE_DIR, { recursive: true, mode: 0o700 });
+  // An earlier process that was killed may have left an env-file here.
+  await rm(scratchDir, { recursive: true, force: true });
+  await mkdir(scratchDir, { recursive: true, mode: 0o700 });
+  const workspaces = createWorkspaces(join(config.STATE_DIR, 'work'), log);
+  await workspaces.removeLeftovers();
+
+  const secret = config.AGENT_SECRET;
+  const client = createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: () => (secret === undefined ? {} : { 'x-agent-secret': secret }) });
+  const cli = createDockerCli({ configDir: join(config.STATE_DIR, 'docker'), inherit: config.inherit, dockerHost: config.DOCKER_HOST, pluginsDir: config.DOCKER_PLUGINS_DIR });
+  await cli.useRegistry(null);
+  const docker = createDocker(cli, { scratchDir });
+  const images = createImages({ docker, keep: config.KEEP_RELEASES, log });
+  const locks = createLocks();
+  const hostIp = async (): Promise<string> => config.HOST_IP ?? localAddressTo(config.CONTROL_PLANE_URL);
+
+  let registry: RegistryConfig | null = null;
+  const handlers: Handlers = {
+    build: createBuildHandler({
+      clone: createClone({ homeDir: join(config.STATE_DIR, 'git'), inherit: config.inherit, cloneTimeoutMs: config.CLONE_TIMEOUT, stallTimeoutMs: config.GIT_STALL_TIMEOUT }),
+      build: createBuild(cli),
+      workspaces,
+      images,
+      buildTimeoutMs: config.BUILD_TIMEOUT,
+    }),
+    deploy: createDeployHandler({
+      docker, images, locks, hostIp,
+      publishIp: config.PUBLISH_IP,
+      pullTimeoutMs: config.PULL_TIMEOUT,
+      pidsLimit: config.PIDS_LIMIT,
+      logMaxSize: config.LOG_MAX_SIZE,
+      logMaxFiles: config.LOG_MAX_FILES,
+    }),
+    retire: createRetireHandler({ docker, images, locks, repositoryOf: (project) => (registry === null || registry.registry_addr === '' ? null : `${registry.registry_addr}/${project}`) }),
+  };
+
+  const registration = createRegistration({
+    client, docker, log, hostIp,
+    nodeName: config.nodeName,
+    role: config.NODE_ROLE,
+    maxBuilds: config.MAX_BUILDS,
+    bootId: randomUUID(),
+    storage: createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit: config.inherit, log }),
+  });
+  let wakeRegistration: () => void = () => undefined;
+  const tasks = createTaskLoop({
+    client, log,
+    // Not before the registry is known: a task would fail for want of it.
+    nodeId: () => (registry === null ? null : registration.nodeId()),
+    run: (task) => runTask(task, { client, handlers, log }),
+    limits: { build: config.MAX_BUILDS, other: OTHER_TASKS_AT_ONCE },
+    onUnknownNode: () => wakeRegistration(),
+    onFirstList: (open) =>
+      reconcile(docker, registration.nodeId() ?? '', open, log, signal).catch((err: unknown) => log.warn({ err }, 'what an earlier run left could not be looked at; everything is reported all the same')),
+  });
+
+  /** Once, after the first registration (contract "GET /api/agent/config"). */
+  async function configure(): Promise<void> {
+    const onFailure = (err: unknown): void => log.warn({ err }, 'cannot get the configuration yet');
+    const answer = await untilAnswered(() => client.call('agentConfig', { signal }), { signal, onFailure });
+    const complaint = await logIn(cli, answer, signal);
+    if (complaint !== null) log.warn({ registry: answer.registry_addr, complaint }, 'the registry did not take the login; tasks will say for themselves what they meet');
+    registry = answer;
+  }
+
+  const ended: Promise<void>[] = [];
+  const background = (name: string, work: Promise<void>): void =>
+    void ended.push(work.catch((err: unknown) => void (signal.aborted || log.fatal({ err, what: name }, 'a part of the agent ended'))));
+  let begun = false;
+  const registering: Loop = startLoop(
+    {
+      name: 'register',
+      periodMs: REGISTER_MS,
+      async run(stopping) {
+        const both = AbortSignal.any([stopping, signal]);
+        const node = await registration.register(both).catch(async (error: unknown) => {
+          // Waiting 30 s for the next turn would be long while the control plane only restarts.
+          if (both.aborted) throw error;
+          log.warn({ err: error }, 'cannot register yet');
+          return untilAnswered(() => registration.register(both), { signal: both, minMs: 500, maxMs: 5_000 });
+        });
+        if (begun) return;
+        begun = true;
+        background('configuration', configure());
+        background('tasks', tasks.run(signal));
+        background('events', watch(docker, node.id, () => registering.wake(), signal, log));
+      },
+    },
+    log,
+  );
+  wakeRegistration = () => registering.wake();
+
+  function readiness(): Readiness {
+    const reasons: string[] = [];
+    if (registration.nodeId() === null) reasons.push('not registered yet');
+    if (registering.status().lastError !== null) reasons.push(`registering fails: ${registering.status().lastError}`);
+    if (registry === null) reasons.push('no configuration from the control plane yet');
+    else if (tasks.lastPollOkAt() === null) reasons.push('tasks were not asked for yet');
+    if (registration.engineOk() === false) reasons.push('the container engine does not answer');
+    return { ready: reasons.length === 0, reasons };
+  }
+  const health: HealthServer | null = config.LISTEN === undefined ? null : await startHealthServer(config.LISTEN, readiness);
+
+  return {
+    readiness,
+    healthPort: () => health?.port ?? null,
+    nodeId: () => registration.nodeId(),
+    async stop() {
+      // First the work, while leases are still renewed and reports still arrive; then the rest.
+      await tasks.drain(DRAIN_MS);
+      ending.abort();
+      await registering.stop();
+      await Promise.all(ended);
+      await images.settle();
+      await health?.close();
+    },
+  };
+}

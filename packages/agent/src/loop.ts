@@ -1,0 +1,139 @@
+/**
+ * Which tasks are ours and which of them run (INTERFACES.md "Agent API beyond the contract").
+ *
+ * The list of unfinished tasks is asked for all the time and held by the control plane while it is as it was (`If-None-Match`);
+ * a control plane that does not hold gets the contract's poll every 5 s. Each answer is compared with what runs here:
+ * new ones begin (as many at once as allowed), ones to cancel are stopped, ones that are gone are dropped as lost.
+ */
+import { backoff } from '@berth/kit/backoff';
+import type { Logger } from '@berth/kit/log';
+import { ApiError, type Client } from '@berth/wire/client';
+import type { Task } from '@berth/wire/task';
+import type { TaskOutcome, TaskRun } from './run-task.ts';
+import { pause, type Stopped } from './stopped.ts';
+
+export type TaskLoopDeps = {
+  client: Client;
+  log: Logger;
+  nodeId: () => string | null;
+  run: (task: Task) => TaskRun;
+  /** How many tasks at once: builds, and everything else. */
+  limits: { build: number; other: number };
+  /** The node is not known any more: register again. */
+  onUnknownNode: () => void;
+  /** Called once, with the first list, before any task of it begins. */
+  onFirstList: (tasks: readonly Task[]) => Promise<void>;
+  waitSeconds?: number;
+  pollMs?: number;
+};
+export type TaskLoop = {
+  /** Polls until the signal aborts. */
+  run(signal: AbortSignal): Promise<void>;
+  /** Ends what runs: builds at once, the rest when it is done or after `graceMs`. */
+  drain(graceMs: number): Promise<void>;
+  lastPollOkAt(): number | null;
+  running(): number;
+};
+
+/** After a task was lost, it is not begun again for so long, however often it is listed. */
+const HOLD_OFF_MS = 3_000;
+
+export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
+  const { client, log, waitSeconds = 25, pollMs = 5_000 } = deps;
+  const runs = new Map<string, TaskRun>();
+  /** Tasks that ended here: not begun again by a list that is older than their end. */
+  const ended = new Map<string, { at: number; notBefore: number }>();
+  let listed: { tasks: readonly Task[]; askedAt: number } = { tasks: [], askedAt: 0 };
+  let etag: string | null = null;
+  let lastPollOkAt: number | null = null;
+  let first = true;
+  let draining = false;
+  let again: NodeJS.Timeout | undefined;
+
+  const kindOf = (task: Task): 'build' | 'other' => (task.kind === 'build' ? 'build' : 'other');
+  const atWork = (kind: 'build' | 'other'): number => [...runs.values()].filter((r) => kindOf(r.task) === kind).length;
+
+  function beginWhatFits(): void {
+    for (const task of listed.tasks) {
+      if (draining) return;
+      const end = ended.get(task.id);
+      if (runs.has(task.id) || (end !== undefined && (listed.askedAt <= end.at || Date.now() < end.notBefore))) continue;
+      if (atWork(kindOf(task)) >= deps.limits[kindOf(task)]) continue;
+      const run = deps.run(task);
+      runs.set(task.id, run);
+      void run.done.then((outcome) => onEnd(task, outcome));
+    }
+  }
+  function onEnd(task: Task, outcome: TaskOutcome): void {
+    runs.delete(task.id);
+    const now = Date.now();
+    ended.set(task.id, { at: now, notBefore: outcome === 'reported' ? now : now + HOLD_OFF_MS });
+    // A list that still has it must be asked for anew, not held because it is as it was.
+    etag = null;
+    if (outcome !== 'reported') again ??= setTimeout(() => { again = undefined; beginWhatFits(); }, HOLD_OFF_MS + 50);
+    beginWhatFits();
+  }
+  function compare(): void {
+    const byId = new Map(listed.tasks.map((t) => [t.id, t]));
+    for (const [id, run] of runs) {
+      const task = byId.get(id);
+      if (task === undefined) run.stop('lost');
+      else if (task.cancel_requested) run.stop('cancelled');
+    }
+    for (const [id, end] of ended) if (!byId.has(id) && listed.askedAt > end.at) ended.delete(id);
+    beginWhatFits();
+  }
+
+  async function pollOnce(nodeId: string, signal: AbortSignal): Promise<void> {
+    const askedAt = Date.now();
+    const headers: Record<string, string> = etag === null ? {} : { 'if-none-match': etag };
+    // A task that ended here while the list was on its way makes the list stale: then do not hold the next one.
+    const result = await client.exchange('agentTasks', { query: { node_id: nodeId, wait: waitSeconds }, headers, signal, timeoutMs: (waitSeconds + 15) * 1000 });
+    lastPollOkAt = Date.now();
+    if (result.answer !== null) {
+      listed = { tasks: result.answer, askedAt };
+      etag = result.etag;
+      if (first) {
+        await deps.onFirstList(listed.tasks);
+        first = false;
+      }
+      compare();
+    }
+    // Neither held nor with an ETag to hold by: poll as the contract says.
+    if (result.etag === null && Date.now() - askedAt < 1_000) await pause(pollMs, signal);
+  }
+
+  return {
+    lastPollOkAt: () => lastPollOkAt,
+    running: () => runs.size,
+    async run(signal) {
+      for (let failures = 0; !signal.aborted; ) {
+        try {
+          const nodeId = deps.nodeId();
+          if (nodeId === null) {
+            await pause(100, signal);
+            continue;
+          }
+          await pollOnce(nodeId, signal);
+          failures = 0;
+        } catch (error) {
+          if (signal.aborted) return;
+          if (error instanceof ApiError && error.status === 404) deps.onUnknownNode();
+          if (failures === 0) log.warn({ err: error }, 'tasks cannot be asked for; tried again');
+          await pause(backoff(failures, { min: 500, max: pollMs }), signal).catch(() => undefined);
+          failures += 1;
+        }
+      }
+    },
+    async drain(graceMs) {
+      draining = true;
+      clearTimeout(again);
+      const stop = (why: Stopped['why'], which: (r: TaskRun) => boolean): void => [...runs.values()].filter(which).forEach((r) => r.stop(why));
+      stop('shutdown', (r) => r.task.kind === 'build');
+      const all = Promise.all([...runs.values()].map((r) => r.done));
+      const late = setTimeout(() => stop('shutdown', () => true), graceMs);
+      await all;
+      clearTimeout(late);
+    },
+  };
+}

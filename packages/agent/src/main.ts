@@ -1,0 +1,25 @@
+/** Entry of `berth agent`. Exits 2 on wrong settings, 0 after SIGTERM. */
+import { closeOnSignals, createClosers } from '@berth/kit/closers';
+import { SettingsError } from '@berth/kit/config';
+import { createLogger } from '@berth/kit/log';
+import { startAgent } from './agent.ts';
+import { readConfig } from './config.ts';
+
+export async function main(): Promise<void> {
+  let config: ReturnType<typeof readConfig>;
+  try {
+    config = readConfig();
+  } catch (error) {
+    if (!(error instanceof SettingsError)) throw error;
+    console.error(error.message);
+    process.exit(2);
+  }
+  const log = createLogger({ name: `agent-${config.NODE_ROLE}`, level: config.LOG_LEVEL, format: config.logFormat });
+  const closers = createClosers(log, 20_000);
+  closeOnSignals(closers, log);
+  const agent = await startAgent(config, log);
+  closers.add('agent', () => agent.stop());
+  log.info({ control_plane: config.CONTROL_PLANE_URL, role: config.NODE_ROLE, health_port: agent.healthPort() }, 'agent started');
+}
+
+if (import.meta.main) await main();

@@ -1,0 +1,59 @@
+/** What runs on this node, as the engine tells it: looked at with each register, and watched in between. */
+import { backoff } from '@berth/kit/backoff';
+import type { Logger } from '@berth/kit/log';
+import type { ObservedContainer } from '@berth/wire/node';
+import { LABELS } from '@berth/wire/vocabulary';
+import { pause } from './stopped.ts';
+import type { Container, Docker } from './tools/docker.ts';
+
+/** Only what this node's agent started: another Berth may use the same engine. */
+export const ofNode = (nodeId: string): Record<string, string> => ({ [LABELS.node]: nodeId });
+
+const OUR_LABELS: readonly string[] = Object.values(LABELS);
+
+export function toObserved(container: Container): ObservedContainer {
+  return {
+    id: container.id,
+    name: container.name,
+    // An image's own labels are no business of ours, and may be many.
+    labels: Object.fromEntries(Object.entries(container.labels).filter(([name]) => OUR_LABELS.includes(name))),
+    host_port: container.state === 'running' ? container.hostPort : null,
+    state: container.state,
+    image: container.image,
+  };
+}
+
+/** Rejects when the engine does not answer: that is not "none". */
+export async function observe(docker: Docker, nodeId: string, signal: AbortSignal): Promise<ObservedContainer[]> {
+  const containers = await docker.list(ofNode(nodeId), signal);
+  return containers.map(toObserved);
+}
+
+/** What changes neither a state nor a port. */
+const UNINTERESTING = /^(exec_|health_status|top|attach|resize|export|archive-path|extract-to-dir|copy|commit)/;
+const DEBOUNCE_MS = 100;
+
+/** Calls `onChange` soon after a container of ours changed, until the signal aborts. The stream is opened again when it ends. */
+export async function watch(docker: Docker, nodeId: string, onChange: () => void, signal: AbortSignal, log: Logger): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const onEvent = (action: string): void => {
+    if (!UNINTERESTING.test(action)) timer ??= setTimeout(() => {
+      timer = undefined;
+      onChange();
+    }, DEBOUNCE_MS);
+  };
+  for (let attempt = 0; !signal.aborted; attempt += 1) {
+    const since = Date.now();
+    try {
+      await docker.events(ofNode(nodeId), onEvent, signal);
+    } catch (error) {
+      if (signal.aborted) break;
+      log.warn({ err: error }, 'the stream of container events ended; it is opened again');
+    }
+    if (Date.now() - since > 60_000) attempt = 0;
+    await pause(backoff(attempt, { min: 500, max: 15_000 }), signal).catch(() => undefined);
+    // What happened while nobody looked: the engine was restarted, say, and every port is another.
+    if (!signal.aborted) onChange();
+  }
+  clearTimeout(timer);
+}

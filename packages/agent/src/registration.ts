@@ -1,0 +1,79 @@
+/** POST /api/agent/register (contract "Node", INTERFACES.md): who we are, what we have, what we see. */
+import type { Logger } from '@berth/kit/log';
+import type { Client } from '@berth/wire/client';
+import type { Node, NodeRegister, ObservedContainer } from '@berth/wire/node';
+import type { NodeRole } from '@berth/wire/vocabulary';
+import { observe } from './observe.ts';
+import type { Storage } from './storage.ts';
+import type { Docker } from './tools/docker.ts';
+
+export const AGENT_VERSION = '0.1.0';
+
+export type RegistrationDeps = {
+  client: Client;
+  docker: Docker;
+  log: Logger;
+  nodeName: string;
+  role: NodeRole;
+  maxBuilds: number;
+  bootId: string;
+  hostIp: () => Promise<string>;
+  storage: (signal: AbortSignal) => Promise<Storage>;
+};
+export type Registration = {
+  /** One registration; rejects when it did not arrive. */
+  register(signal: AbortSignal): Promise<Node>;
+  nodeId(): string | null;
+  /** Whether the engine answered when it was last asked. */
+  engineOk(): boolean | null;
+};
+
+export function createRegistration(deps: RegistrationDeps): Registration {
+  let nodeId: string | null = null;
+  let engineOk: boolean | null = null;
+
+  /** Undefined: not looked at, which is something else than none. */
+  async function containers(signal: AbortSignal): Promise<ObservedContainer[] | undefined> {
+    if (nodeId === null) return undefined;
+    try {
+      const seen = await observe(deps.docker, nodeId, signal);
+      engineOk = true;
+      return seen;
+    } catch (error) {
+      signal.throwIfAborted();
+      engineOk = false;
+      deps.log.warn({ err: error }, 'the container engine does not answer; registering without what runs');
+      return undefined;
+    }
+  }
+
+  async function send(signal: AbortSignal): Promise<Node> {
+    const [hostIp, storage, seen] = await Promise.all([deps.hostIp(), deps.storage(signal), containers(signal)]);
+    const body: NodeRegister = {
+      hostname: deps.nodeName,
+      role: deps.role,
+      host_ip: hostIp,
+      max_storage: storage.max,
+      ...(storage.free === null ? {} : { free_storage: storage.free }),
+      max_builds: deps.maxBuilds,
+      ...(seen === undefined ? {} : { containers: seen }),
+      agent_version: AGENT_VERSION,
+      boot_id: deps.bootId,
+    };
+    return deps.client.call('agentRegister', { body, signal });
+  }
+
+  return {
+    nodeId: () => nodeId,
+    engineOk: () => engineOk,
+    async register(signal) {
+      const before = nodeId;
+      const node = await send(signal);
+      nodeId = node.id;
+      if (before === node.id) return node;
+      deps.log.info({ node: node.id, role: deps.role, host_ip: node.host_ip }, 'registered');
+      // Containers are found by the node's id, which we have only now.
+      return send(signal);
+    },
+  };
+}

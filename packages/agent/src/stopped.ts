@@ -1,0 +1,31 @@
+/**
+ * Why work was stopped from outside. It is the reason of the abort signal, so it arrives where the work is.
+ *
+ * cancelled   the control plane asked: clean up, then report `cancelled`
+ * lost        somebody else has the task or it is over: clean up, report nothing
+ * shutdown    this process ends: clean up, report nothing; the task is offered again
+ */
+export class Stopped extends Error {
+  override name = 'Stopped';
+  readonly why: 'cancelled' | 'lost' | 'shutdown';
+  constructor(why: 'cancelled' | 'lost' | 'shutdown') {
+    super(`stopped: ${why}`);
+    this.why = why;
+  }
+}
+
+/** Resolves after `ms`; rejects with the signal's reason when that comes first. */
+export function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) return reject(signal.reason);
+    const onAbort = (): void => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal.removeEventListener('abort', onAbort);
+      resolve();
+    }, ms);
+    signal.addEventListener('abort', onAbort, { once: true });
+  });
+}

@@ -1,0 +1,51 @@
+/**
+ * build: clone -> find the Dockerfile -> build and push -> report tag, digest and commit.
+ * Every rung fails with codes of its own; the workspace goes in any case.
+ */
+import { join } from 'node:path';
+import type { Build } from '../tools/buildx.ts';
+import type { Clone } from '../tools/git.ts';
+import { findDockerfile } from '../dockerfile.ts';
+import type { Images } from '../images.ts';
+import type { Workspaces } from '../workspace.ts';
+import { type Handler, nothingToDiscard } from './task.ts';
+
+export type BuildDeps = {
+  clone: Clone;
+  build: Build;
+  workspaces: Workspaces;
+  images: Images;
+  buildTimeoutMs: number;
+};
+
+/** The same for each build of a commit, so that they disturb no cache. */
+const LABELS = { revision: 'org.opencontainers.image.revision', source: 'org.opencontainers.image.source' } as const;
+
+export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
+  return (task, context) =>
+    deps.workspaces.with(`${task.id}-${context.attempt}`, async (dir) => {
+      const { payload } = task;
+      const { signal, log, say } = context;
+      const source = join(dir, 'source');
+
+      say('clone', payload.commit === null ? `cloning ${payload.git_url}, branch ${payload.branch}` : `fetching ${payload.commit} of ${payload.git_url}`);
+      const spec = { url: payload.git_url, branch: payload.branch, commit: payload.commit };
+      const sha = await deps.clone(spec, source, { signal, onLine: (text) => log({ stream: 'stderr', step: 'clone', text }) });
+      say('clone', `commit ${sha}`);
+
+      const dockerfile = await findDockerfile(source, payload.dockerfile_path);
+      const tag = `${payload.image_repository}:${sha}`;
+      const release = deps.images.hold(tag);
+      try {
+        const { digest } = await deps.build(
+          { context: source, dockerfile, tag, labels: { [LABELS.revision]: sha, [LABELS.source]: payload.git_url }, metadataFile: join(dir, 'metadata.json') },
+          { signal, timeoutMs: deps.buildTimeoutMs, onLine: log },
+        );
+        say('push', `pushed ${tag}${digest === null ? '' : ` as ${digest}`}`);
+        return { report: { status: 'completed', result: null, image_tag: tag, image_digest: digest, commit: sha }, discard: nothingToDiscard };
+      } finally {
+        release();
+        deps.images.cleanLater(payload.image_repository);
+      }
+    });
+}

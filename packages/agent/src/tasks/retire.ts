@@ -1,0 +1,65 @@
+/**
+ * retire: the route was switched; let requests in flight finish, stop and remove the old containers, and give the new one
+ * the contract's name `svc-{domain_prefix}`. Found by label, never by name; every step may be repeated.
+ */
+import { LABELS } from '@berth/wire/vocabulary';
+import type { RetirePayload } from '@berth/wire/task';
+import type { Images } from '../images.ts';
+import type { Locks } from '../locks.ts';
+import { pause } from '../stopped.ts';
+import type { Container, Docker } from '../tools/docker.ts';
+import { TaskFailure } from '../tools/failures.ts';
+import { type Handler, nothingToDiscard, type TaskContext } from './task.ts';
+
+export type RetireDeps = {
+  docker: Docker;
+  images: Images;
+  locks: Locks;
+  /** `{registry}/{project}` of a project’s name; null while the registry is not known. */
+  repositoryOf: (project: string) => string | null;
+};
+
+export function createRetireHandler({ docker, images, locks, repositoryOf }: RetireDeps): Handler<'retire'> {
+  return async (task, context) => {
+    const { payload } = task;
+    const ours = { [LABELS.project]: payload.project_id, [LABELS.node]: task.node_id };
+    // An earlier retirement of the project may still drain the container that has the name.
+    const unlock = await locks.hold(`retire ${payload.project_id}`, context.signal);
+    try {
+      const wanted = new Map(payload.remove.map((r) => [r.deployment_id, r.reason]));
+      const old = (await docker.list(ours, context.signal)).filter((c) => wanted.has(c.labels[LABELS.deployment] ?? ''));
+      if (payload.drain_seconds > 0 && old.some((c) => c.state === 'running')) {
+        context.say('retire', `letting requests in flight finish for ${payload.drain_seconds} s`);
+        await pause(payload.drain_seconds * 1000, context.signal);
+      }
+      await Promise.all(old.map((container) => retire(docker, container, wanted.get(container.labels[LABELS.deployment] ?? '') ?? '', payload, context)));
+      if (payload.keep !== null) await giveName(docker, payload.keep, ours, context);
+    } finally {
+      unlock();
+    }
+    const repository = repositoryOf(payload.project);
+    if (repository !== null) images.cleanLater(repository);
+    return { report: { status: 'completed', result: null }, discard: nothingToDiscard };
+  };
+}
+
+async function retire(docker: Docker, container: Container, reason: string, payload: RetirePayload, { signal, say }: TaskContext): Promise<void> {
+  say('retire', `stopping ${container.name}${reason === '' ? '' : `: ${reason}`}`);
+  await docker.stop(container.id, payload.stop_grace_seconds, signal);
+  await docker.remove(container.id);
+  say('retire', `removed ${container.name}`);
+}
+
+async function giveName(docker: Docker, keep: NonNullable<RetirePayload['keep']>, ours: Record<string, string>, { signal, say }: TaskContext): Promise<void> {
+  const container = (await docker.list({ ...ours, [LABELS.deployment]: keep.deployment_id }, signal))[0];
+  // Gone already: a newer deployment retired it. What is observed tells the control plane.
+  if (container === undefined) return say('retire', `nothing to name ${keep.name}: its container is gone`);
+  if (container.name === keep.name) return;
+  const holder = await docker.inspect(keep.name, signal);
+  if (holder !== null && holder.id !== container.id) {
+    const whose = Object.entries(ours).every(([k, v]) => holder.labels[k] === v) ? `deployment ${holder.labels[LABELS.deployment]} of this project` : 'somebody else';
+    throw new TaskFailure('task_failed', `the name ${keep.name} belongs to a container of ${whose}; ${container.name} serves all the same, under its own name`);
+  }
+  await docker.rename(container.id, keep.name);
+  say('retire', `${container.name} is now ${keep.name}`);
+}

@@ -1,0 +1,84 @@
+/** `docker buildx build --push` (contract "Agent behaviour on tasks"). */
+import { readFile } from 'node:fs/promises';
+import type { FailureCode } from '@berth/wire/errors';
+import type { DockerCli } from './docker-cli.ts';
+import { type BuildLine, type FailedStep, plainReader, rawJsonReader } from './build-progress.ts';
+import { classify, lastWords, REGISTRY_FAILURES, TaskFailure } from './failures.ts';
+
+export type BuildSpec = {
+  /** The clone; also the build's context. */
+  context: string;
+  dockerfile: string;
+  tag: string;
+  labels: Record<string, string>;
+  /** Where buildx writes what it made; outside the context. */
+  metadataFile: string;
+};
+export type BuildOptions = { signal: AbortSignal; timeoutMs: number; onLine: (line: BuildLine) => void };
+/** Builds, pushes, and gives the digest by which the image can be pulled. TaskFailure build_…, registry_…, disk_full. */
+export type Build = (spec: BuildSpec, options: BuildOptions) => Promise<{ digest: string | null }>;
+
+/** The first buildx that has `--progress=rawjson`. */
+const RAWJSON_SINCE = [0, 13] as const;
+
+export function createBuild(cli: DockerCli): Build {
+  let rawJson: Promise<boolean> | null = null;
+  async function hasRawJson(): Promise<boolean> {
+    const { stdout } = await cli.ok(['buildx', 'version']);
+    const [, major, minor] = /v?(\d+)\.(\d+)/.exec(stdout.replace(/^\S+/, '')) ?? [];
+    return Number(major) > RAWJSON_SINCE[0] || Number(minor) >= RAWJSON_SINCE[1];
+  }
+
+  return async (spec, { signal, timeoutMs, onLine }) => {
+    rawJson ??= hasRawJson();
+    const raw = await rawJson.catch((error: unknown) => {
+      rawJson = null;
+      throw new TaskFailure('build_failed', `docker buildx does not work on this builder: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+    });
+    const reader = raw ? rawJsonReader(onLine) : plainReader(onLine);
+    const argv = [
+      ...['buildx', 'build', '--push', '--provenance=false', `--progress=${raw ? 'rawjson' : 'plain'}`, '--metadata-file', spec.metadataFile],
+      ...Object.entries(spec.labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]),
+      ...['--file', spec.dockerfile, '--tag', spec.tag, '--', spec.context],
+    ];
+    const result = await cli.run(argv, { signal, timeoutMs, cwd: spec.context, dieWithParent: true, onLine: (line, stream) => stream === 'stderr' && reader.read(line) });
+    if (result.ended === 'timeout') throw new TaskFailure('build_timeout', `not done after ${Math.round(timeoutMs / 1000)} s`);
+    if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr);
+    return { digest: await readDigest(spec.metadataFile) };
+  };
+}
+
+async function readDigest(path: string): Promise<string | null> {
+  const metadata = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
+  const digest = metadata['containerimage.digest'];
+  return typeof digest === 'string' && /^sha256:[0-9a-f]{64}$/.test(digest) ? digest : null;
+}
+
+/** Which code a failed build has follows from what failed: fetching a base image, a step of the Dockerfile, or the push. */
+export function buildFailure(failed: FailedStep | null, stderr: string): TaskFailure {
+  const words = lastWords(
+    stderr
+      .split('\n')
+      .filter((l) => l.startsWith('ERROR') || /^[^{#]/.test(l))
+      .join('\n'),
+    2,
+  );
+  const error = failed?.error ?? words;
+  const machine = classify(REGISTRY_FAILURES, `${error}\n${words}`, 'build_failed');
+  if (machine === 'disk_full' || machine === 'engine_unavailable') return new TaskFailure(machine, error);
+  if (failed === null) return new TaskFailure(/push|registry|blob|manifest/i.test(words) ? machine : 'build_failed', words);
+
+  const code = codeOfStep(failed, machine);
+  if (code !== 'build_step_failed') return new TaskFailure(code, `${failed.step}: ${failed.error}`);
+  const exit = /exit code: (\d+)/.exec(failed.error)?.[1];
+  const how = exit === undefined ? failed.error : `exit code ${exit}`;
+  const said = failed.output.length === 0 ? '' : `\n${failed.output.join('\n')}`;
+  return new TaskFailure('build_step_failed', `${failed.step}: ${how}${said}`);
+}
+
+function codeOfStep({ step, error }: FailedStep, machine: FailureCode): FailureCode {
+  if (/^(exporting|pushing|\[auth\])/.test(step)) return machine === 'build_failed' && /push/.test(error) ? 'registry_unreachable' : machine;
+  if (step.startsWith('[internal] load metadata') || /^\[[^\]]*\] FROM /.test(step) || /^resolve image config/.test(step)) return 'build_base_image';
+  if (step.startsWith('[') && !step.startsWith('[internal]')) return 'build_step_failed';
+  return 'build_failed';
+}

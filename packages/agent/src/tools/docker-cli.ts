@@ -1,0 +1,73 @@
+/**
+ * How the docker command line is called: with a `--config` folder of the agent's own (credentials, mode 0600; the
+ * operator's own folder is neither read nor written) and an environment that holds nothing but what it needs.
+ */
+import { chmod, mkdir, rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describeExit, exec, ExecError, type ExecOptions, type ExecResult } from '@berth/kit/exec';
+import { classify, REGISTRY_FAILURES, TaskFailure } from './failures.ts';
+
+export type DockerCliOptions = {
+  /** STATE_DIR/docker. */
+  configDir: string;
+  /** PATH and the like. */
+  inherit: NodeJS.ProcessEnv;
+  dockerHost?: string | undefined;
+  pluginsDir?: string | undefined;
+};
+
+export type RunOptions = Partial<Omit<ExecOptions, 'env'>> & { env?: NodeJS.ProcessEnv };
+
+export type DockerCli = {
+  /** Runs `docker <args>` to its end; a bad exit is a result. Default deadline 60 s. Rejects with the signal's reason when that ended it. */
+  run(args: readonly string[], options?: RunOptions): Promise<ExecResult>;
+  /** As `run`, but a bad exit throws ExecError, and an engine that does not answer TaskFailure `engine_unavailable`. */
+  ok(args: readonly string[], options?: RunOptions): Promise<ExecResult>;
+  /** Writes the credentials for `address`. They take effect with the next call. */
+  useRegistry(registry: RegistryLogin | null): Promise<void>;
+};
+export type RegistryLogin = { address: string; user: string; password: string };
+
+export function createDockerCli(options: DockerCliOptions): DockerCli {
+  const base = ['docker', '--config', options.configDir, ...(options.dockerHost === undefined ? [] : ['--host', options.dockerHost])];
+  const env: NodeJS.ProcessEnv = { ...options.inherit, HOME: options.configDir, LC_ALL: 'C', DOCKER_BUILDKIT: '1', DOCKER_CLI_HINTS: 'false' };
+  let secrets: string[] = [];
+
+  const cli: DockerCli = {
+    async run(args, given = {}) {
+      const { env: extra, redact, ...rest } = given;
+      const result = await exec([...base, ...args], { timeoutMs: 60_000, ...rest, env: { ...extra, ...env }, redact: [...secrets, ...(redact ?? [])] });
+      if (result.ended === 'abort') given.signal?.throwIfAborted();
+      return result;
+    },
+    async ok(args, given) {
+      const result = await cli.run(args, given);
+      if (result.code === 0 && result.ended === null) return result;
+      // The verb alone: argv may be long and says nothing to a person.
+      const error = new ExecError(describeExit({ ...result, argv: ['docker', ...args.slice(0, 1)] }), result);
+      const code = classify(REGISTRY_FAILURES, result.stderr, 'task_failed');
+      if (code === 'engine_unavailable' || code === 'disk_full') throw new TaskFailure(code, error.message, { cause: error });
+      throw error;
+    },
+    async useRegistry(registry) {
+      await writeConfig(options, registry);
+      secrets = registry === null || registry.password === '' ? [] : [registry.password, basic(registry)];
+    },
+  };
+  return cli;
+}
+
+const basic = (r: RegistryLogin): string => Buffer.from(`${r.user}:${r.password}`, 'utf8').toString('base64');
+
+/** Temporary file and rename: a docker command that starts meanwhile reads the old credentials or the new ones. */
+async function writeConfig(options: DockerCliOptions, registry: RegistryLogin | null): Promise<void> {
+  await mkdir(options.configDir, { recursive: true, mode: 0o700 });
+  await chmod(options.configDir, 0o700);
+  const content = {
+    auths: registry === null || registry.user === '' ? {} : { [registry.address]: { auth: basic(registry) } },
+    ...(options.pluginsDir === undefined ? {} : { cliPluginsExtraDirs: [options.pluginsDir] }),
+  };
+  const path = join(options.configDir, 'config.json');
+  await writeFile(`${path}.new`, JSON.stringify(content), { mode: 0o600 });
+  await rename(`${path}.new`, path);
+}

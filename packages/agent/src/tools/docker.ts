@@ -1,0 +1,255 @@
+/**
+ * What the agent wants of the container engine, in the agent's words. An engine that does not answer is an error,
+ * never an empty list.
+ */
+import { randomUUID } from 'node:crypto';
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { ExecError } from '@berth/kit/exec';
+import type { DockerCli } from './docker-cli.ts';
+import { classify, lastWords, PULL_FAILURES, TaskFailure } from './failures.ts';
+
+export type Container = {
+  id: string;
+  name: string;
+  /** As `docker run` was given it. */
+  image: string;
+  imageId: string;
+  labels: Record<string, string>;
+  /** created, running, paused, restarting, removing, exited, dead. */
+  state: string;
+  exitCode: number;
+  oomKilled: boolean;
+  /** What the engine said when it could not start it. */
+  error: string;
+  /** The first published TCP port; null while none is. */
+  hostPort: number | null;
+};
+
+export type Image = { id: string; /** Seconds since 1970. */ created: number; refs: readonly string[] };
+
+export type RunSpec = {
+  name: string;
+  image: string;
+  containerPort: number;
+  publishIp: string | undefined;
+  labels: Record<string, string>;
+  env: Record<string, string>;
+  memoryBytes: number | null;
+  cpus: number | null;
+  pidsLimit: number;
+  logMaxSize: string;
+  logMaxFiles: number;
+};
+
+export type Docker = {
+  /** Our containers, stopped ones too, that carry all `labels`. */
+  list(labels: Record<string, string>, signal?: AbortSignal): Promise<Container[]>;
+  /** By id or name; null when there is none. */
+  inspect(ref: string, signal?: AbortSignal): Promise<Container | null>;
+  hasImage(ref: string, signal: AbortSignal): Promise<boolean>;
+  /** TaskFailure image_pull_failed, registry_unreachable, registry_refused, disk_full. */
+  pull(ref: string, options: { signal: AbortSignal; timeoutMs: number; onLine: (line: string) => void }): Promise<void>;
+  /** Detached, without a restart policy yet. TaskFailure container_start_failed; a container may then be left, not started. */
+  run(spec: RunSpec, signal: AbortSignal): Promise<string>;
+  /** `docker port`: what the engine chose; null while nothing is published. */
+  hostPort(id: string, containerPort: number, signal: AbortSignal): Promise<number | null>;
+  /** Resolves when the container stopped. */
+  waitExit(id: string, signal: AbortSignal): Promise<void>;
+  restartAlways(id: string, signal: AbortSignal): Promise<void>;
+  start(id: string): Promise<void>;
+  /** SIGTERM, after `graceSeconds` SIGKILL. No error when it is gone or stopped. */
+  stop(id: string, graceSeconds: number, signal?: AbortSignal): Promise<void>;
+  /** With its anonymous volumes, by force. No error when it is gone. */
+  remove(id: string): Promise<void>;
+  rename(id: string, name: string): Promise<void>;
+  lastLines(id: string, count: number): Promise<{ stream: 'stdout' | 'stderr'; text: string }[]>;
+  /** A file inside the container, by its own `cat`; null when that does not work. */
+  readInside(id: string, paths: readonly string[]): Promise<string | null>;
+  images(repository: string): Promise<Image[]>;
+  /** Image ids that any container, of ours or not, was made from. */
+  imagesInUse(): Promise<Set<string>>;
+  /** Never by force. False when the engine refuses because it is in use. */
+  removeImageRef(ref: string): Promise<boolean>;
+  /** One line a container event; resolves or rejects when the stream ends. */
+  events(labels: Record<string, string>, onEvent: (action: string) => void, signal: AbortSignal): Promise<void>;
+  /** Server version; throws TaskFailure engine_unavailable. */
+  ping(): Promise<string>;
+};
+
+const GONE = /no such (container|object)|is not running|removal of container .* is already in progress/i;
+const filters = (labels: Record<string, string>): string[] => Object.entries(labels).flatMap(([k, v]) => ['--filter', `label=${k}=${v}`]);
+const lines = (text: string): string[] => text.split('\n').filter((l) => l !== '');
+
+export function createDocker(cli: DockerCli, options: { scratchDir: string }): Docker {
+  async function inspectAll(refs: readonly string[], signal?: AbortSignal): Promise<Container[]> {
+    if (refs.length === 0) return [];
+    const result = await cli.run(['container', 'inspect', ...refs], { ...(signal === undefined ? {} : { signal }), keep: 64 * 1024 * 1024 });
+    // One that went away since it was listed is left out; any other complaint means that the answer cannot be trusted.
+    const complaints = lines(result.stderr).filter((l) => !GONE.test(l));
+    if (result.ended !== null || complaints.length > 0 || (result.code !== 0 && result.stderr.trim() === '')) {
+      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
+    }
+    return (JSON.parse(result.stdout) as RawContainer[]).map(readContainer);
+  }
+  /** Runs a command on one container; that it is gone is fine. */
+  async function onContainer(args: readonly string[], timeoutMs = 60_000, signal?: AbortSignal): Promise<void> {
+    try {
+      await cli.ok(args, { timeoutMs, ...(signal === undefined ? {} : { signal }) });
+    } catch (error) {
+      if (!(error instanceof ExecError && GONE.test(error.result?.stderr ?? ''))) throw error;
+    }
+  }
+
+  return {
+    async list(labels, signal) {
+      const { stdout } = await cli.ok(['ps', '--all', '--quiet', '--no-trunc', ...filters(labels)], signal === undefined ? {} : { signal });
+      return inspectAll(lines(stdout), signal);
+    },
+    async inspect(ref, signal) {
+      return (await inspectAll([ref], signal))[0] ?? null;
+    },
+    async hasImage(ref, signal) {
+      const result = await cli.run(['image', 'inspect', '--format', '{{.Id}}', ref], { signal });
+      if (result.code === 0) return true;
+      if (/no such image/i.test(result.stderr)) return false;
+      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
+    },
+    async pull(ref, { signal, timeoutMs, onLine }) {
+      const result = await cli.run(['pull', ref], { signal, timeoutMs, onLine, dieWithParent: true });
+      if (result.ended === 'timeout') throw new TaskFailure('image_pull_failed', `not done after ${Math.round(timeoutMs / 1000)} s`);
+      if (result.code !== 0) throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'image_pull_failed'), lastWords(result.stderr));
+    },
+    run: (spec, signal) => runContainer(cli, options.scratchDir, spec, signal),
+    async hostPort(id, containerPort, signal) {
+      const result = await cli.run(['port', id, `${containerPort}/tcp`], { signal });
+      // One line for IPv4 and one for IPv6, of the same port; or an error while the container is not running.
+      const port = /:(\d+)$/m.exec(result.stdout)?.[1];
+      if (port !== undefined) return Number(port);
+      if (/no public port|is not running|no such container/i.test(result.stderr) || result.code === 0) return null;
+      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
+    },
+    async waitExit(id, signal) {
+      await cli.ok(['wait', id], { signal, timeoutMs: 2 ** 31 - 1, dieWithParent: true });
+    },
+    async restartAlways(id, signal) {
+      await cli.ok(['update', '--restart', 'unless-stopped', id], { signal });
+    },
+    async start(id) {
+      await cli.ok(['start', id]);
+    },
+    stop: (id, graceSeconds, signal) => onContainer(['stop', '--time', String(graceSeconds), id], (graceSeconds + 60) * 1000, signal),
+    remove: (id) => onContainer(['rm', '--force', '--volumes', id], 120_000),
+    async rename(id, name) {
+      await cli.ok(['rename', id, name]);
+    },
+    async lastLines(id, count) {
+      const found: { stream: 'stdout' | 'stderr'; text: string }[] = [];
+      await cli.run(['logs', '--tail', String(count), id], { onLine: (text, stream) => void found.push({ stream, text }), timeoutMs: 20_000 });
+      return found;
+    },
+    async readInside(id, paths) {
+      const result = await cli.run(['exec', id, 'cat', ...paths], { timeoutMs: 10_000 });
+      return result.stdout === '' ? null : result.stdout;
+    },
+    async images(repository) {
+      const { stdout } = await cli.ok(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', repository], { keep: 16 * 1024 * 1024 });
+      return readImages(lines(stdout).map((l) => JSON.parse(l) as RawImage));
+    },
+    async imagesInUse() {
+      const { stdout } = await cli.ok(['ps', '--all', '--quiet', '--no-trunc']);
+      return new Set((await inspectAll(lines(stdout))).map((c) => c.imageId));
+    },
+    async removeImageRef(ref) {
+      const result = await cli.run(['image', 'rm', ref], { timeoutMs: 120_000 });
+      if (result.code === 0 || /no such image/i.test(result.stderr)) return true;
+      if (/conflict|is being used|is in use/i.test(result.stderr)) return false;
+      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
+    },
+    async events(labels, onEvent, signal) {
+      const args = ['events', '--filter', 'type=container', ...filters(labels), '--format', '{{.Action}}'];
+      await cli.ok(args, { signal, timeoutMs: 2 ** 31 - 1, keep: 4096, dieWithParent: true, onLine: (line, stream) => stream === 'stdout' && onEvent(line) });
+    },
+    async ping() {
+      return (await cli.ok(['version', '--format', '{{.Server.Version}}'], { timeoutMs: 15_000 })).stdout.trim();
+    },
+  };
+}
+
+type RawContainer = {
+  Id: string;
+  Name: string;
+  Image: string;
+  Config: { Image: string; Labels: Record<string, string> | null };
+  State: { Status: string; ExitCode: number; OOMKilled: boolean; Error: string };
+  NetworkSettings?: { Ports?: Record<string, { HostPort: string }[] | null> | null };
+};
+function readContainer(raw: RawContainer): Container {
+  const published = Object.entries(raw.NetworkSettings?.Ports ?? {}).find(([port, hosts]) => port.endsWith('/tcp') && hosts !== null && hosts.length > 0);
+  const hostPort = Number(published?.[1]?.[0]?.HostPort ?? 0);
+  return {
+    id: raw.Id,
+    name: raw.Name.replace(/^\//, ''),
+    image: raw.Config.Image,
+    imageId: raw.Image,
+    labels: raw.Config.Labels ?? {},
+    state: raw.State.Status,
+    exitCode: raw.State.ExitCode,
+    oomKilled: raw.State.OOMKilled,
+    error: raw.State.Error,
+    hostPort: hostPort > 0 ? hostPort : null,
+  };
+}
+
+type RawImage = { ID: string; Repository: string; Tag: string; Digest: string; CreatedAt: string };
+/** One row for each tag and digest; the engine's `2026-11-21 11:13:57 +0000 UTC` is cut to what Date reads. */
+function readImages(rows: readonly RawImage[]): Image[] {
+  const byId = new Map<string, { id: string; created: number; refs: Set<string> }>();
+  for (const row of rows) {
+    const image = byId.get(row.ID) ?? { id: row.ID, created: Date.parse(row.CreatedAt.split(' ').slice(0, 3).join(' ')) / 1000 || 0, refs: new Set<string>() };
+    if (row.Tag !== '<none>') image.refs.add(`${row.Repository}:${row.Tag}`);
+    if (row.Digest !== '' && row.Digest !== '<none>') image.refs.add(`${row.Repository}@${row.Digest}`);
+    byId.set(row.ID, image);
+  }
+  return [...byId.values()].map((i) => ({ ...i, refs: [...i.refs] }));
+}
+
+/** These steer the docker command itself; as its environment they would send our call elsewhere. */
+const STEERS_CLI = /^(PATH|HOME|DOCKER_.*|BUILDX_.*|BUILDKIT_.*|LD_.*|GO[A-Z]*|OTEL_.*|SSL_.*|SSH_.*|TMPDIR|.*_PROXY)$/i;
+
+/**
+ * Values go by an env-file of mode 0600, never by argv. An env-file cannot hold a value with line breaks: such a one goes
+ * through the docker command's own environment.
+ */
+async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, signal: AbortSignal): Promise<string> {
+  const multiline = Object.entries(spec.env).filter(([, value]) => /[\r\n]/.test(value));
+  const plain = Object.entries(spec.env).filter(([, value]) => !/[\r\n]/.test(value));
+  const steering = multiline.find(([name]) => STEERS_CLI.test(name));
+  if (steering !== undefined) throw new TaskFailure('container_start_failed', `the value of ${steering[0]} has line breaks, which this variable cannot have`);
+
+  const envFile = join(scratchDir, `env-${randomUUID()}`);
+  const argv = [
+    ...['run', '--detach', '--pull', 'never', '--name', spec.name],
+    ...['--publish', `${spec.publishIp === undefined ? '' : `${spec.publishIp.includes(':') ? `[${spec.publishIp}]` : spec.publishIp}:`}0:${spec.containerPort}`],
+    ...Object.entries(spec.labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]),
+    ...['--init', '--security-opt', 'no-new-privileges', '--pids-limit', String(spec.pidsLimit)],
+    // Memory without as much swap again, which is what the engine adds by itself.
+    ...(spec.memoryBytes === null ? [] : ['--memory', String(spec.memoryBytes), '--memory-swap', String(spec.memoryBytes)]),
+    ...(spec.cpus === null ? [] : ['--cpus', String(spec.cpus)]),
+    ...['--log-driver', 'json-file', '--log-opt', `max-size=${spec.logMaxSize}`, '--log-opt', `max-file=${spec.logMaxFiles}`],
+    ...['--env-file', envFile, ...multiline.flatMap(([name]) => ['--env', name])],
+    spec.image,
+  ];
+  try {
+    await writeFile(envFile, plain.map(([name, value]) => `${name}=${value}\n`).join(''), { mode: 0o600, flag: 'wx' });
+    const result = await cli.run(argv, { signal, env: Object.fromEntries(multiline), timeoutMs: 120_000 });
+    const id = /^[0-9a-f]{64}$/m.exec(result.stdout)?.[0];
+    if (result.code === 0 && id !== undefined) return id;
+    const seen = lastWords(result.stderr.replace(/^see 'docker run --help'.*$/gim, ''));
+    throw new TaskFailure(classify(RUN_FAILURES, result.stderr, 'container_start_failed'), result.ended === 'timeout' ? 'the engine took longer than 120 s' : seen);
+  } finally {
+    await rm(envFile, { force: true });
+  }
+}
+
+const RUN_FAILURES = PULL_FAILURES.filter(([, code]) => code === 'disk_full' || code === 'engine_unavailable');

@@ -1,0 +1,108 @@
+/**
+ * The only way a route comes into being: by its row in wire/routes.ts. The row says method, path, shapes and who may call;
+ * the handler says what happens. `assertComplete` holds that every row has its handler.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Problem } from '@berth/wire/errors';
+import { type AnswerOf, type BodyOf, type ParamsOf, type QueryOf, ROUTES, type Route, type RouteName } from '@berth/wire/routes';
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest, RawServerDefault } from 'fastify';
+import type { TSchema } from 'typebox';
+import { DomainError } from '../domain/errors.ts';
+import type { UserRecord } from '../domain/records.ts';
+import { sentence } from './plugins/errors.ts';
+import { nulProblems } from './validation.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Set by plugins/access.ts on every route that asks for a role. */
+    caller: UserRecord | null;
+  }
+  interface FastifyContextConfig {
+    routeName?: RouteName;
+  }
+}
+
+export type Server = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
+
+type WhoOf<N extends RouteName> = (typeof ROUTES)[N]['who'];
+export type Call<N extends RouteName> = {
+  params: ParamsOf<N>;
+  query: QueryOf<N>;
+  body: BodyOf<N>;
+  /** Who asks; null where nobody was asked for a role. */
+  user: WhoOf<N> extends 'public' | 'agent' ? null : UserRecord;
+  request: FastifyRequest;
+  reply: FastifyReply;
+};
+type Answer<N extends RouteName> = AnswerOf<N> extends undefined ? unknown : AnswerOf<N>;
+/** Returns the answer, or the reply when it was sent by other means (a stream, 304, exact bytes). */
+export type Handler<N extends RouteName> = (call: Call<N>) => Promise<Answer<N> | FastifyReply>;
+export type Define = <N extends RouteName>(name: N, handler: Handler<N>, options?: { bodyLimit?: number }) => void;
+
+export function createDefine(server: Server): { route: Define; assertComplete(): void } {
+  const defined = new Set<RouteName>();
+  const route: Define = (name, handler, options = {}) => {
+    const row: Route = ROUTES[name];
+    if (defined.has(name)) throw new Error(`route ${name} has two handlers`);
+    defined.add(name);
+    server.route({
+      method: row.method,
+      url: row.path,
+      config: { routeName: name },
+      schema: schemaOf(name, row),
+      ...(options.bodyLimit === undefined ? {} : { bodyLimit: options.bodyLimit }),
+      preValidation: async (request) => checkBodyThere(row, request),
+      handler: async (request, reply) => {
+        if (row.body !== undefined && row.who !== 'agent') checkNul(request.body);
+        // The shapes were just checked against this very row, and access.ts has set `caller` where the row asks for a role.
+        const call = { params: request.params, query: request.query, body: request.body, user: request.caller, request, reply } as unknown as Call<typeof name>;
+        const answer = await handler(call);
+        if (answer === reply) return reply;
+        return reply.code(row.status).send(answer);
+      },
+    });
+  };
+  // Belongs to nobody but Fastify: HEAD of a GET route carries the same config.
+  server.addHook('onRoute', (options) => {
+    if (options.config?.routeName === undefined && !options.url.startsWith('/docs')) throw new Error(`${String(options.method)} ${options.url} has no row in wire/routes.ts`);
+  });
+  return {
+    route,
+    assertComplete() {
+      const missing = Object.keys(ROUTES).filter((name) => !defined.has(name as RouteName));
+      if (missing.length > 0) throw new Error(`routes without a handler: ${missing.join(', ')}`);
+    },
+  };
+}
+
+function checkBodyThere(row: Route, request: FastifyRequest): void {
+  if (row.body === undefined || (request.body !== undefined && request.body !== null)) return;
+  if (request.body === undefined && row.bodyOptional === true) request.body = {};
+  else if (request.body === undefined) throw new DomainError('invalid_json', 'the body is empty; send JSON');
+}
+
+function checkNul(body: unknown): void {
+  const problems = nulProblems(body);
+  if (problems.length > 0) throw new DomainError('validation', sentence(problems), problems);
+}
+
+/** Unknown query parameters are refused as unknown fields are: a misspelt filter would otherwise show everything. Not for agents and the proxy. */
+const strict = (query: TSchema, row: Route): TSchema => (row.who === 'agent' || row.who === 'public' ? query : { ...query, additionalProperties: false });
+
+function schemaOf(name: RouteName, row: Route): Record<string, unknown> {
+  return {
+    operationId: name,
+    summary: row.summary,
+    tags: [row.path.startsWith('/api/') ? (row.path.split('/')[2] ?? 'system').replace('openapi.json', 'system') : 'system'],
+    security: row.who === 'public' ? [] : row.who === 'agent' ? [{ agent: [] }] : [{ bearer: [] }],
+    ...(row.who === 'public' || row.who === 'agent' ? {} : { description: `For the role ${row.who} and above.` }),
+    ...(row.params === undefined ? {} : { params: row.params }),
+    ...(row.query === undefined ? (row.who === 'public' || row.who === 'agent' ? {} : { querystring: { type: 'object', additionalProperties: false } }) : { querystring: strict(row.query, row) }),
+    ...(row.body === undefined ? {} : { body: row.body }),
+    response: {
+      ...(row.answer === undefined ? {} : { [row.status]: row.answer }),
+      default: { description: 'Problem (RFC 9457)', content: { 'application/problem+json': { schema: Problem } } },
+    },
+  };
+}

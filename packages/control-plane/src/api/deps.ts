@@ -1,0 +1,39 @@
+/** What the API is given by app.ts. It reaches the rest of the control plane through these doors and no others. */
+import type { Logger } from '@berth/kit/log';
+import type { Changes } from '../domain/changes.ts';
+import type { Limits } from '../domain/facts.ts';
+import type { Stores } from '../domain/stores.ts';
+import type { Driver } from '../flow/drive.ts';
+import type { ConfigSource } from '../routing/config-source.ts';
+import type { PasswordCost } from './passwords.ts';
+
+export type LoopStatus = { name: string; description: string; lastOkAt: number | null; lastError: string | null };
+
+export type ApiSettings = {
+  baseDomain: string;
+  publicUrl: string;
+  /** The current one first, then earlier ones. Empty: every agent is accepted. */
+  agentSecrets: readonly string[];
+  /** As agentSecrets: tokens are signed with the first and read with any. */
+  jwtSecrets: readonly string[];
+  registry: { addr: string; user: string; password: string };
+  allowedGitHosts: readonly string[];
+  reservedPrefixes: readonly string[];
+  /** What an operator should know although it works; /readyz shows it. */
+  notes: readonly string[];
+  passwordCost: PasswordCost;
+  /** Metrics of the process itself (memory, event loop); off where many servers share a process. */
+  processMetrics: boolean;
+};
+
+export type ApiDeps = {
+  stores: Stores;
+  driver: Driver;
+  changes: Changes;
+  source: ConfigSource;
+  loops: () => readonly LoopStatus[];
+  limits: Limits;
+  settings: ApiSettings;
+  now: () => number;
+  log: Logger;
+};

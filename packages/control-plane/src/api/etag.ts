@@ -1,0 +1,13 @@
+/** Entity tags (RFC 9110 sections 8.8.3 and 13.1.2). */
+import { createHash } from 'node:crypto';
+
+export const etagOf = (bytes: string): string => `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 27)}"`;
+
+/** If-None-Match compares weakly: `W/"x"` is `"x"`. `*` matches whatever there is. */
+export function matchesEtag(ifNoneMatch: string | undefined, etag: string): boolean {
+  if (ifNoneMatch === undefined) return false;
+  return ifNoneMatch
+    .split(',')
+    .map((tag) => tag.trim().replace(/^W\//, ''))
+    .some((tag) => tag === '*' || tag === etag);
+}

@@ -1,0 +1,95 @@
+/** Every error becomes a problem document (RFC 9457), here and nowhere else. What is unknown is `internal` and logged; nothing of it is told. */
+import type { Socket } from 'node:net';
+import { ERRORS, type ErrorCode } from '@berth/wire/errors';
+import { ROUTES } from '@berth/wire/routes';
+import type { ErrorObject } from 'ajv';
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
+import { DomainError, type FieldProblem } from '../../domain/errors.ts';
+import type { Server } from '../define.ts';
+import { PROBLEM_TYPE, problemOf } from '../problem.ts';
+import { fieldProblems } from '../validation.ts';
+
+type Known = { code: ErrorCode; detail: string; fields?: readonly FieldProblem[] };
+
+export function installErrors(server: Server): void {
+  server.setErrorHandler<FastifyError>((error, request, reply) => answer(error, request, reply));
+  server.setNotFoundHandler((request, reply) => {
+    const allow = allowedMethods(request.url);
+    if (allow.length === 0) return send(reply, request, { code: 'not_found', detail: `there is nothing at ${pathOf(request.url)}` });
+    void reply.header('allow', allow.join(', '));
+    return send(reply, request, { code: 'method_not_allowed', detail: `${pathOf(request.url)} takes ${allow.join(', ')}` });
+  });
+}
+
+/** Also given to Fastify for what goes wrong before a route is found (a path that cannot be decoded). */
+export function answer(error: FastifyError, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  const known = translate(error, request);
+  if (known.code === 'internal') request.log.error({ err: error, route: request.routeOptions.config.routeName }, 'request failed');
+  return send(reply, request, known);
+}
+
+function send(reply: FastifyReply, request: FastifyRequest, { code, detail, fields }: Known): FastifyReply {
+  if (code === 'unauthenticated') void reply.header('www-authenticate', detail.startsWith('no token') ? 'Bearer' : 'Bearer error="invalid_token"');
+  if (code === 'wrong_credentials') void reply.header('www-authenticate', 'Bearer');
+  if (code === 'agent_secret') void reply.header('www-authenticate', 'X-Agent-Secret');
+  if (code === 'shutting_down') void reply.header('retry-after', '1').header('connection', 'close');
+  return reply.code(ERRORS[code].status).type(PROBLEM_TYPE).send(problemOf(code, detail, request.id, fields));
+}
+
+function translate(error: FastifyError, request: FastifyRequest): Known {
+  if (error instanceof DomainError) return { code: error.code, detail: error.message, fields: error.fields };
+  if (error.validation !== undefined) return ofSchema(error, request);
+  switch (error.code) {
+    case 'FST_ERR_CTP_BODY_TOO_LARGE':
+      return { code: 'body_too_large', detail: `the body is larger than ${request.routeOptions.bodyLimit / 1_048_576} MiB` };
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+      return { code: 'unsupported_media_type', detail: `the body was sent as ${String(request.headers['content-type'] ?? 'nothing')}` };
+    case 'FST_ERR_CTP_INVALID_JSON_BODY':
+    case 'FST_ERR_CTP_EMPTY_JSON_BODY':
+      return { code: 'invalid_json', detail: error.message };
+    case 'FST_ERR_MAX_PARAM_LENGTH':
+      return { code: 'not_found', detail: 'there is no such thing' };
+    default:
+      break;
+  }
+  // Thrown by the JSON parser: the text is not JSON, or holds a key that would poison prototypes.
+  if (error instanceof SyntaxError && error.statusCode === 400) return { code: 'invalid_json', detail: error.message };
+  if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500) return { code: 'bad_request', detail: error.message };
+  return { code: 'internal', detail: `it was logged; say the request id ${request.id} when you report it` };
+}
+
+function ofSchema(error: FastifyError, request: FastifyRequest): Known {
+  const part = error.validationContext ?? 'body';
+  // What cannot be an id is no id of anything.
+  if (part === 'params') return { code: 'not_found', detail: `there is nothing at ${pathOf(request.url)}` };
+  const fields = fieldProblems((error.validation ?? []) as unknown as ErrorObject[], part);
+  return { code: 'validation', detail: sentence(fields), fields };
+}
+
+export const sentence = (fields: readonly FieldProblem[]): string => {
+  const [first] = fields;
+  const more = fields.length > 1 ? ` (and ${fields.length - 1} more)` : '';
+  return first === undefined ? ERRORS.validation.title : `${first.field}: ${first.message}${more}`;
+};
+
+const pathOf = (url: string): string => url.split('?', 1)[0] ?? url;
+
+const PATHS = Object.values(ROUTES).map((r) => ({ method: r.method, pattern: new RegExp(`^${r.path.replaceAll('.', '\\.').replace(/:[a-z_]+/g, '[^/]+')}$`) }));
+function allowedMethods(url: string): string[] {
+  const methods = new Set<string>(PATHS.filter((p) => p.pattern.test(pathOf(url))).map((p) => p.method));
+  if (methods.has('GET')) methods.add('HEAD');
+  return [...methods].sort();
+}
+
+/** Bytes that are no HTTP request never reach a route: they get their problem here and the connection ends. */
+export function onClientError(error: Error & { code?: string }, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
+  const [status, detail] =
+    error.code === 'HPE_HEADER_OVERFLOW'
+      ? (['431 Request Header Fields Too Large', 'the headers are larger than 128 KiB'] as const)
+      : error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
+        ? (['408 Request Timeout', 'the request did not arrive in time'] as const)
+        : (['400 Bad Request', 'this is not an HTTP request'] as const);
+  const body = JSON.stringify({ ...problemOf('bad_request', detail, null), status: Number(status.slice(0, 3)) });
+  socket.end(`HTTP/1.1 ${status}\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`);
+}

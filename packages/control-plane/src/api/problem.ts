@@ -1,0 +1,20 @@
+/** Problem documents (RFC 9457), made from the error table. */
+import { ERRORS, type ErrorCode, type Problem } from '@berth/wire/errors';
+import type { FieldProblem } from '../domain/errors.ts';
+
+export const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';
+/** A body of a megabyte can break more rules than anybody reads. */
+const MAX_ERRORS = 100;
+
+export function problemOf(code: ErrorCode, detail: string, requestId: string | null, errors: readonly FieldProblem[] = []): Problem {
+  const { status, title } = ERRORS[code];
+  return {
+    type: `urn:berth:error:${code}`,
+    title,
+    status,
+    detail,
+    code,
+    ...(code === 'validation' ? { errors: errors.slice(0, MAX_ERRORS).map((e) => ({ ...e })) } : {}),
+    ...(requestId === null ? {} : { request_id: requestId }),
+  };
+}

@@ -1,0 +1,43 @@
+/** API tokens: JWT (RFC 7519) signed HS256 with the first secret, read with any of them, so that a secret can be changed without a gap. */
+import { createSecretKey } from 'node:crypto';
+import { errors, jwtVerify, SignJWT } from 'jose';
+import type { UserRecord } from '../domain/records.ts';
+
+export const TOKEN_SECONDS = 12 * 3600;
+const ISSUER = 'berth';
+
+export type Tokens = {
+  mint(user: Pick<UserRecord, 'id' | 'email' | 'role'>): Promise<string>;
+  /** Whose it is and when it ends (milliseconds); null when it is not ours, not valid any more or not a token at all. */
+  read(token: string): Promise<{ userId: string; expiresAt: number } | null>;
+};
+
+export function createTokens(secrets: readonly string[], now: () => number): Tokens {
+  const keys = secrets.map((s) => createSecretKey(Buffer.from(s, 'utf8')));
+  const [current] = keys;
+  if (current === undefined) throw new Error('a JWT secret is needed');
+  return {
+    mint: (user) =>
+      new SignJWT({ email: user.email, role: user.role })
+        .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
+        .setIssuer(ISSUER)
+        .setSubject(user.id)
+        .setIssuedAt(Math.floor(now() / 1000))
+        .setExpirationTime(Math.floor(now() / 1000) + TOKEN_SECONDS)
+        .sign(current),
+    async read(token) {
+      for (const key of keys) {
+        try {
+          // The algorithm is ours to say, never the token's (RFC 8725 section 3.1).
+          const { payload } = await jwtVerify(token, key, { algorithms: ['HS256'], issuer: ISSUER, requiredClaims: ['sub', 'iat', 'exp'], currentDate: new Date(now()) });
+          return { userId: payload.sub ?? '', expiresAt: (payload.exp ?? 0) * 1000 };
+        } catch (error) {
+          if (error instanceof errors.JWSSignatureVerificationFailed) continue;
+          if (error instanceof errors.JOSEError) return null;
+          throw error;
+        }
+      }
+      return null;
+    },
+  };
+}

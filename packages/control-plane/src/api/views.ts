@@ -1,0 +1,94 @@
+/** Records as the API shows them: RFC 3339 times, addresses people can open, no secrets to those who may not see them. */
+import type { User } from '@berth/wire/access';
+import type { Deployment, LogLine } from '@berth/wire/deployment';
+import type { Node } from '@berth/wire/node';
+import type { Project } from '@berth/wire/project';
+import type { Task } from '@berth/wire/task';
+import type { Role } from '@berth/wire/vocabulary';
+import type { Static } from 'typebox';
+import { maySeeEnv } from '../domain/access.ts';
+import type { Limits } from '../domain/facts.ts';
+import { isOnline } from '../domain/placement.ts';
+import type { DeploymentRecord, EventRecord, LogLineRecord, NodeRecord, ProjectRecord, TaskRecord, UserRecord } from '../domain/records.ts';
+
+export const time = (ms: number): string => new Date(ms).toISOString();
+const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
+
+/** Where a project is reached: scheme and port of PUBLIC_URL, its own host. */
+export function projectUrl(publicUrl: string, baseDomain: string, domainPrefix: string): string {
+  const { protocol, port } = new URL(publicUrl);
+  return `${protocol}//${domainPrefix}.${baseDomain}${port === '' ? '' : `:${port}`}`;
+}
+
+export type ViewSettings = { publicUrl: string; baseDomain: string };
+
+export function projectView(p: ProjectRecord, runningId: string | null, role: Role, settings: ViewSettings): Project {
+  const { flow_version: _v, last_generation: _g, deleting_at, created_at, updated_at, env, ...shown } = p;
+  const hidden = !maySeeEnv(role);
+  return {
+    ...shown,
+    env: hidden ? Object.fromEntries(Object.keys(env).map((name) => [name, ''])) : env,
+    env_hidden: hidden,
+    url: projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix),
+    running_deployment_id: runningId,
+    deleting: deleting_at !== null,
+    created_at: time(created_at),
+    updated_at: time(updated_at),
+  };
+}
+
+export function deploymentView(d: DeploymentRecord, node: NodeRecord | null, events: readonly EventRecord[], settings: ViewSettings): Deployment {
+  return {
+    id: d.id,
+    project_id: d.project_id,
+    generation: d.generation,
+    status: d.status,
+    note: d.note,
+    error: d.error,
+    cancel_requested: d.cancel_requested_at !== null,
+    rollback_of: d.rollback_of,
+    commit: d.commit ?? d.requested_commit,
+    image_tag: d.image_tag,
+    image_digest: d.image_digest,
+    node_id: d.node_id,
+    host_ip: node?.host_ip ?? null,
+    host_port: d.host_port,
+    health: d.health === null ? null : { ...d.health, since: time(d.health.since) },
+    created_at: time(d.created_at),
+    finished_at: timeOrNull(d.finished_at),
+    url: projectUrl(settings.publicUrl, settings.baseDomain, d.settings.domain_prefix),
+    events: events.map((e) => ({ ...e, at: time(e.at) })),
+    placement: d.placement,
+  };
+}
+
+export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
+  return {
+    id: n.id,
+    hostname: n.hostname,
+    role: n.role,
+    host_ip: n.host_ip,
+    max_storage: n.max_storage,
+    free_storage: n.free_storage,
+    last_seen_at: time(n.last_seen_at),
+    status: isOnline(n, now, limits) ? 'online' : 'offline',
+    schedulable: n.schedulable,
+    deleting: n.deleting_at !== null,
+    agent_version: n.agent_version,
+    max_builds: n.max_builds,
+    cached: n.cached,
+    containers: n.containers,
+  };
+}
+
+/** As its node sees it. The lease token is never in it: it is the answer to the claim alone. */
+export function taskView(t: TaskRecord): Task {
+  const { id, kind, status, node_id, deployment_id, attempt, payload } = t;
+  const shown = { id, kind, status, node_id, deployment_id, attempt, payload, cancel_requested: t.cancel_requested_at !== null, created_at: time(t.created_at) };
+  // A record's kind and payload belong together since its plan was made (NewTask); the type of a record does not say so.
+  return shown as Task;
+}
+
+export const logLineView = (l: LogLineRecord): Static<typeof LogLine> => ({ seq: l.seq, at: time(l.at), stream: l.stream, step: l.step, text: l.text });
+
+export const userView = (u: UserRecord): User => ({ id: u.id, email: u.email, role: u.role, disabled: u.disabled, last_login_at: timeOrNull(u.last_login_at) });

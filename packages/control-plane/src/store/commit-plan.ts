@@ -1,0 +1,140 @@
+/**
+ * Writes a plan in one transaction, or nothing of it. Every step compares before it sets: the project's version, the state a
+ * deployment must still be in, the attempt a task must still have. What is off makes the whole plan stale; the flow decides again.
+ */
+import { isTerminal } from '@berth/wire/vocabulary';
+import { DomainError } from '../domain/errors.ts';
+import type { DeploymentChange, Plan, RouteChange, TaskChange } from '../domain/plan.ts';
+import type { DeploymentRecord } from '../domain/records.ts';
+import type { IdempotencyKey } from '../domain/stores.ts';
+import type { Database, Tx } from './database.ts';
+import { deploymentColumns } from './rows/deployment.ts';
+import { newTaskColumns } from './rows/task.ts';
+
+/** Thrown to roll back; never leaves this file. */
+class Stale extends Error {
+  override name = 'Stale';
+}
+
+export async function commitPlan(db: Database, plan: Plan, key: IdempotencyKey | null): Promise<'committed' | 'stale'> {
+  refuseRevival(plan);
+  try {
+    await db.write(async (tx) => {
+      await raiseVersion(tx, plan);
+      if (plan.createDeployment !== null) await createDeployment(tx, plan.createDeployment);
+      if (key !== null) await writeKey(tx, plan, key);
+      for (const change of retiringFirst(plan.deployments)) await changeDeployment(tx, plan, change);
+      for (const change of plan.tasks) await changeTask(tx, plan, change);
+      for (const task of plan.createTasks) await tx.insertInto('tasks').values(newTaskColumns(task, plan.project.id, plan.now)).execute();
+      if (plan.route !== null) await changeRoute(tx, plan.route);
+      for (const event of plan.events) await tx.insertInto('deployment_events').values({ ...event, at: plan.now }).execute();
+    });
+    return 'committed';
+  } catch (error) {
+    if (error instanceof Stale) return 'stale';
+    throw error;
+  }
+}
+
+/** A decision that takes a deployment out of its end is a bug in the decision, whoever is right about the present. */
+function refuseRevival(plan: Plan): void {
+  for (const { id, from, set } of plan.deployments) {
+    if (isTerminal(from) && set.status !== undefined && set.status !== from) {
+      throw new Error(`a plan would take deployment ${id} from ${from} to ${set.status}, but ${from} is an end`);
+    }
+  }
+}
+
+/** The row lock it takes puts the plans of one project in a line, on any engine. */
+async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
+  const generation = plan.createDeployment?.generation;
+  const row = await tx
+    .updateTable('projects')
+    .set((eb) => ({ flow_version: eb('flow_version', '+', 1), ...(generation === undefined ? {} : { last_generation: generation }) }))
+    .where('id', '=', plan.project.id)
+    .where('flow_version', '=', plan.project.flow_version)
+    .returning('id')
+    .executeTakeFirst();
+  if (row === undefined) throw new Stale();
+}
+
+async function createDeployment(tx: Tx, deployment: DeploymentRecord): Promise<void> {
+  // A rollback may bring settings back whose host name somebody else was given since.
+  const holder = await tx
+    .selectFrom('projects')
+    .select('id')
+    .where('domain_prefix', '=', deployment.settings.domain_prefix)
+    .where('id', '!=', deployment.project_id)
+    .executeTakeFirst();
+  if (holder !== undefined) throw new DomainError('domain_prefix_taken');
+  await tx.insertInto('deployments').values(deploymentColumns(deployment)).execute();
+}
+
+async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> {
+  if (plan.createDeployment === null) throw new Error('an Idempotency-Key stands for a deployment, and the plan creates none');
+  // The only place where the table grows is the one that cuts it.
+  await tx.deleteFrom('idempotency_keys').where('project_id', '=', plan.project.id).where('expires_at', '<=', plan.now).execute();
+  const row = await tx
+    .insertInto('idempotency_keys')
+    .values({ ...key, project_id: plan.project.id, deployment_id: plan.createDeployment.id })
+    .onConflict((oc) => oc.columns(['project_id', 'key']).doNothing())
+    .returning('key')
+    .executeTakeFirst();
+  if (row === undefined) throw new Stale();
+}
+
+/** The old version leaves `running` before the new one enters it: at most one of a project may be there at any moment. */
+const retiringFirst = (changes: readonly DeploymentChange[]): DeploymentChange[] =>
+  [...changes].sort((a, b) => Number(a.set.status === 'running') - Number(b.set.status === 'running'));
+
+async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: DeploymentChange): Promise<void> {
+  const row = await tx
+    .updateTable('deployments')
+    // The state also where the plan leaves it: an empty SET is no statement.
+    .set({ status: from, ...deploymentColumns(set) })
+    .where('id', '=', id)
+    .where('project_id', '=', plan.project.id)
+    .where('status', '=', from)
+    .returning('id')
+    .executeTakeFirst();
+  if (row === undefined) throw new Stale();
+}
+
+async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void> {
+  const update = tx
+    .updateTable('tasks')
+    .where('id', '=', change.id)
+    .where('project_id', '=', plan.project.id)
+    .where('attempt', '=', change.attempt)
+    .where('finished_at', 'is', null);
+  const row =
+    'end' in change
+      ? await update
+          // The lease ends with the task. Its token stays: by it the same report is recognised when it comes again.
+          .set({
+            status: change.end,
+            finished_at: plan.now,
+            lease_expires_at: null,
+            ...(change.report === undefined ? {} : { report: JSON.stringify(change.report) }),
+          })
+          .returning('id')
+          .executeTakeFirst()
+      : await update
+          .set((eb) => ({ cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(plan.now)) }))
+          .returning('id')
+          .executeTakeFirst();
+  if (row === undefined) throw new Stale();
+}
+
+async function changeRoute(tx: Tx, change: RouteChange): Promise<void> {
+  if ('remove' in change) {
+    await tx.deleteFrom('routes').where('project_id', '=', change.remove.project_id).execute();
+    return;
+  }
+  const { project_id, ...columns } = change.set;
+  await tx
+    .insertInto('routes')
+    .values({ project_id, ...columns })
+    .onConflict((oc) => oc.column('project_id').doUpdateSet(columns))
+    .execute();
+}

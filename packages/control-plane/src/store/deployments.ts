@@ -1,0 +1,91 @@
+import { DomainError } from '../domain/errors.ts';
+import type { EventRecord } from '../domain/records.ts';
+import type { DeploymentStore } from '../domain/stores.ts';
+import type { Database } from './database.ts';
+import { keyAfter, paged } from './pages.ts';
+import { deploymentOf, eventOf } from './rows/deployment.ts';
+import { UNSETTLED_STATES } from './states.ts';
+
+export function createDeploymentStore({ kysely }: Database): DeploymentStore {
+  return {
+    async get(id) {
+      const row = await kysely.selectFrom('deployments').selectAll().where('id', '=', id).executeTakeFirst();
+      if (row === undefined) throw new DomainError('not_found', 'There is no such deployment');
+      return deploymentOf(row);
+    },
+
+    async list(filter, page) {
+      const before = keyAfter(page.cursor, ['number', 'string']);
+      let query = kysely.selectFrom('deployments').selectAll();
+      if (filter.project_id !== undefined) query = query.where('project_id', '=', filter.project_id);
+      if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+      if (before !== null) query = query.where((eb) => eb(eb.refTuple('created_at', 'id'), '<', eb.tuple(before[0], before[1])));
+      const rows = await query.orderBy('created_at', 'desc').orderBy('id', 'desc').limit(page.limit + 1).execute();
+      return paged(rows, page, (row) => [row.created_at, row.id], deploymentOf);
+    },
+
+    async events(ids) {
+      const stories = new Map<string, EventRecord[]>(ids.map((id) => [id, []]));
+      if (ids.length === 0) return stories;
+      const rows = await kysely.selectFrom('deployment_events').selectAll().where('deployment_id', 'in', [...ids]).orderBy('id').execute();
+      for (const row of rows) stories.get(row.deployment_id)?.push(eventOf(row));
+      return stories;
+    },
+
+    unsettled() {
+      return kysely
+        .selectFrom('deployments')
+        .select(['id', 'project_id', 'status'])
+        .where('status', 'in', [...UNSETTLED_STATES])
+        .orderBy('created_at')
+        .orderBy('id')
+        .execute();
+    },
+
+    async awaitingRoute() {
+      const rows = await kysely
+        .selectFrom('deployments')
+        .select(['id', 'route_published_at'])
+        .where('status', '=', 'deploying')
+        .where('route_published_at', 'is not', null)
+        .orderBy('route_published_at')
+        .execute();
+      return rows.map(({ id, route_published_at }) => ({ id, route_published_at: route_published_at ?? 0 }));
+    },
+
+    async servingOn(nodeId) {
+      const rows = await kysely
+        .selectFrom('deployments')
+        .selectAll()
+        .where('node_id', '=', nodeId)
+        .where((eb) => eb.or([eb('status', '=', 'running'), eb('id', 'in', eb.selectFrom('routes').select('deployment_id').where('node_id', '=', nodeId))]))
+        .orderBy('created_at')
+        .orderBy('id')
+        .execute();
+      return rows.map(deploymentOf);
+    },
+
+    async onSilentNodes(before) {
+      const rows = await kysely
+        .selectFrom('deployments')
+        .innerJoin('nodes', 'nodes.id', 'deployments.node_id')
+        .select('deployments.id')
+        .where('deployments.status', '=', 'running')
+        .where('nodes.last_seen_at', '<', before)
+        .where((eb) => eb.or([eb('health_status', 'is', null), eb('health_status', '!=', 'unknown')]))
+        .orderBy('deployments.created_at')
+        .execute();
+      return rows.map((row) => row.id);
+    },
+
+    async getMany(ids) {
+      if (ids.length === 0) return [];
+      const rows = await kysely.selectFrom('deployments').selectAll().where('id', 'in', [...ids]).execute();
+      const byId = new Map(rows.map((row) => [row.id, row]));
+      return ids.flatMap((id) => {
+        const row = byId.get(id);
+        return row === undefined ? [] : [deploymentOf(row)];
+      });
+    },
+  };
+}

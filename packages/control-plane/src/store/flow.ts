@@ -1,0 +1,80 @@
+/** The flow's doors: everything a decision about one project may look at, and the one place that writes its plan. */
+import { DomainError } from '../domain/errors.ts';
+import type { NodeFact } from '../domain/facts.ts';
+import type { FlowStore } from '../domain/stores.ts';
+import { commitPlan } from './commit-plan.ts';
+import type { Database, Tx } from './database.ts';
+import { deploymentOf } from './rows/deployment.ts';
+import { nodeOf } from './rows/node.ts';
+import { projectOf } from './rows/project.ts';
+import { taskOf } from './rows/task.ts';
+import { LIVE_STATES } from './states.ts';
+
+export function createFlowStore(db: Database): FlowStore {
+  return {
+    facts(projectId) {
+      return db.snapshot(async (tx) => {
+        const project = await tx.selectFrom('projects').selectAll().where('id', '=', projectId).executeTakeFirst();
+        if (project === undefined) throw new DomainError('not_found', 'There is no such project');
+        const live = await tx
+          .selectFrom('deployments')
+          .selectAll()
+          .where('project_id', '=', projectId)
+          .where('status', 'in', [...LIVE_STATES])
+          .orderBy('generation')
+          .execute();
+        const tasks = await tx.selectFrom('tasks').selectAll().where('project_id', '=', projectId).where('finished_at', 'is', null).orderBy('seq').execute();
+        const route = await tx.selectFrom('routes').selectAll().where('project_id', '=', projectId).executeTakeFirst();
+        return {
+          project: projectOf(project),
+          live: live.map(deploymentOf),
+          tasks: tasks.map(taskOf),
+          route: route ?? null,
+          nodes: await nodeFacts(tx),
+          lastBuilderId: await lastBuilder(tx, projectId),
+        };
+      });
+    },
+
+    commit: (plan) => commitPlan(db, plan, null),
+    commitWithKey: (plan, key) => commitPlan(db, plan, key),
+
+    async findKey(projectId, key, now) {
+      const row = await db.kysely
+        .selectFrom('idempotency_keys')
+        .select(['body_hash', 'deployment_id'])
+        .where('project_id', '=', projectId)
+        .where('key', '=', key)
+        .where('expires_at', '>', now)
+        .executeTakeFirst();
+      return row ?? null;
+    },
+  };
+}
+
+async function nodeFacts(tx: Tx): Promise<NodeFact[]> {
+  const nodes = await tx.selectFrom('nodes').selectAll().orderBy('hostname').orderBy('id').execute();
+  const builds = await tx
+    .selectFrom('tasks')
+    .select((eb) => ['node_id', eb.fn.countAll<number>().as('open_builds')])
+    .where('kind', '=', 'build')
+    .where('finished_at', 'is', null)
+    .groupBy('node_id')
+    .execute();
+  const openBuilds = new Map(builds.map((row) => [row.node_id, row.open_builds]));
+  return nodes.map((row) => ({ ...nodeOf(row), open_builds: openBuilds.get(row.id) ?? 0 }));
+}
+
+async function lastBuilder(tx: Tx, projectId: string): Promise<string | null> {
+  const build = await tx
+    .selectFrom('tasks')
+    .select('node_id')
+    .where('project_id', '=', projectId)
+    .where('kind', '=', 'build')
+    .where('status', '=', 'completed')
+    .orderBy('finished_at', 'desc')
+    .orderBy('seq', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+  return build?.node_id ?? null;
+}

@@ -1,0 +1,39 @@
+/** Brings a database to the tables of this version, or refuses it as it is. Nothing half done: all of it is one transaction. */
+import type { Kysely } from 'kysely';
+import { type Migration, Migrator } from 'kysely/migration';
+import { StoreError } from './errors.ts';
+
+const MIGRATION_TABLE = 'berth_migrations';
+const MIGRATION_LOCK_TABLE = 'berth_migrations_lock';
+
+/** Returns the names of the migrations that were applied now. */
+export async function migrate(db: Kysely<unknown>, migrations: Record<string, Migration>): Promise<string[]> {
+  const unknown = (await applied(db)).filter((name) => !Object.hasOwn(migrations, name));
+  if (unknown.length > 0) {
+    throw new StoreError(
+      'newer_database',
+      `the database was used by a newer version of Berth (it has ${unknown.join(', ')}, this version knows up to ` +
+        `${Object.keys(migrations).sort().at(-1) ?? 'nothing'}): start that version, or restore the backup made before the upgrade`,
+    );
+  }
+  const migrator = new Migrator({
+    db,
+    provider: { getMigrations: () => Promise.resolve(migrations) },
+    migrationTableName: MIGRATION_TABLE,
+    migrationLockTableName: MIGRATION_LOCK_TABLE,
+  });
+  const { error, results } = await migrator.migrateToLatest();
+  if (error !== undefined) {
+    const failed = results?.find((result) => result.status === 'Error')?.migrationName ?? 'before the first one';
+    const reason = error instanceof Error ? error.message : JSON.stringify(error);
+    throw new StoreError('migration_failed', `the database could not be brought to this version (${failed}): ${reason}; it is as it was`, { cause: error });
+  }
+  return (results ?? []).map((result) => result.migrationName);
+}
+
+async function applied(db: Kysely<unknown>): Promise<string[]> {
+  const tables = await db.introspection.getTables({ withInternalKyselyTables: true });
+  if (!tables.some((table) => table.name === MIGRATION_TABLE)) return [];
+  const rows = await (db as Kysely<{ [MIGRATION_TABLE]: { name: string } }>).selectFrom(MIGRATION_TABLE).select('name').execute();
+  return rows.map((row) => row.name).sort();
+}

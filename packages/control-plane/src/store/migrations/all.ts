@@ -1,0 +1,8 @@
+/** Every migration, oldest first. A released one is never changed; its name's number is its place. */
+import type { Migration } from 'kysely/migration';
+import type { Capabilities } from '../capabilities.ts';
+import { mainJob } from './0001_main_job.ts';
+
+export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
+  '0001_main_job': mainJob(capabilities),
+});

@@ -1,0 +1,137 @@
+import type { NodeRegister } from '@berth/wire/node';
+import type { NodeRole } from '@berth/wire/vocabulary';
+import { DomainError } from '../domain/errors.ts';
+import type { NodeStore } from '../domain/stores.ts';
+import type { Database, Db, Tx } from './database.ts';
+import { newId } from './ids.ts';
+import { keyAfter, paged } from './pages.ts';
+import { nodeOf } from './rows/node.ts';
+import { LIVE_STATES } from './states.ts';
+import type { NewRow, Row } from './tables.ts';
+
+export function createNodeStore(db: Database, now: () => number): NodeStore {
+  return {
+    register(input, at) {
+      return db.write(async (tx) => {
+        const before = await tx.selectFrom('nodes').selectAll().where('hostname', '=', input.hostname).where('role', '=', input.role).executeTakeFirst();
+        const reported = reportedColumns(input, at);
+        const row = await tx
+          .insertInto('nodes')
+          .values({ id: newId(), hostname: input.hostname, role: input.role, schedulable: 1, cached: '[]', containers: '[]', created_at: at, ...reported })
+          .onConflict((oc) => oc.columns(['hostname', 'role']).doUpdateSet(reported))
+          .returningAll()
+          .executeTakeFirstOrThrow();
+        if (before !== undefined && before.host_ip !== row.host_ip) await moveRoutes(tx, row);
+        return { node: nodeOf(row), before: before === undefined ? null : nodeOf(before) };
+      });
+    },
+
+    async get(id) {
+      return nodeOf(await nodeRow(db.kysely, id));
+    },
+
+    async list(page) {
+      const after = keyAfter(page.cursor, ['string', 'string']);
+      let query = db.kysely.selectFrom('nodes').selectAll();
+      if (after !== null) query = query.where((eb) => eb(eb.refTuple('hostname', 'role'), '>', eb.tuple(after[0], after[1] as NodeRole)));
+      const rows = await query.orderBy('hostname').orderBy('role').limit(page.limit + 1).execute();
+      return paged(rows, page, (row) => [row.hostname, row.role], nodeOf);
+    },
+
+    async all(role) {
+      let query = db.kysely.selectFrom('nodes').selectAll();
+      if (role !== undefined) query = query.where('role', '=', role);
+      return (await query.orderBy('hostname').orderBy('role').execute()).map(nodeOf);
+    },
+
+    setSchedulable(id, schedulable) {
+      return db.write(async (tx) => {
+        const node = await nodeRow(tx, id);
+        if (node.deleting_at !== null) throw new DomainError('being_deleted');
+        const row = await tx.updateTable('nodes').set({ schedulable: Number(schedulable) }).where('id', '=', id).returningAll().executeTakeFirstOrThrow();
+        return nodeOf(row);
+      });
+    },
+
+    async markDeleting(id, at) {
+      const marked = await db.writeOne((kysely) =>
+        kysely.updateTable('nodes').set({ deleting_at: at }).where('id', '=', id).where('deleting_at', 'is', null).returningAll().executeTakeFirst(),
+      );
+      return marked === undefined ? this.get(id) : nodeOf(marked);
+    },
+
+    async listDeleting() {
+      const rows = await db.kysely.selectFrom('nodes').selectAll().where('deleting_at', 'is not', null).orderBy('deleting_at').orderBy('id').execute();
+      return rows.map(nodeOf);
+    },
+
+    removeIfGone(id, force) {
+      return db.write(async (tx) => {
+        const node = await tx.selectFrom('nodes').select(['deleting_at', 'containers']).where('id', '=', id).executeTakeFirst();
+        if (node === undefined) return true;
+        // Only one that was marked: a node is never forgotten because it happened to be idle.
+        if (node.deleting_at === null) return false;
+        if (force) await loseTasks(tx, id, now());
+        else if (node.containers !== '[]' || (await hasOpenTask(tx, id))) return false;
+        await tx.deleteFrom('nodes').where('id', '=', id).execute();
+        return true;
+      });
+    },
+  };
+}
+
+/** What a registration sets each time. Left out: "not looked at", so what is known stays; `schedulable` and `deleting_at` are people's. */
+const reportedColumns = (input: NodeRegister, at: number) =>
+  ({
+    host_ip: input.host_ip,
+    max_storage: input.max_storage,
+    max_builds: input.max_builds ?? 1,
+    agent_version: input.agent_version ?? null,
+    boot_id: input.boot_id ?? null,
+    last_seen_at: at,
+    ...(input.free_storage === undefined ? {} : { free_storage: input.free_storage }),
+    ...(input.cached === undefined ? {} : { cached: JSON.stringify(input.cached) }),
+    ...(input.containers === undefined ? {} : { containers: JSON.stringify(input.containers), observed_at: at }),
+  }) satisfies Partial<NewRow<'nodes'>>;
+
+/** A machine that got another address took its containers with it. */
+async function moveRoutes(tx: Tx, node: Row<'nodes'>): Promise<void> {
+  await tx.updateTable('routes').set({ host_ip: node.host_ip }).where('node_id', '=', node.id).execute();
+  // Plans made with the old address would write it back.
+  await tx
+    .updateTable('projects')
+    .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))
+    .where((eb) =>
+      eb.or([
+        eb('id', 'in', eb.selectFrom('routes').select('project_id').where('node_id', '=', node.id)),
+        eb('id', 'in', eb.selectFrom('deployments').select('project_id').where('node_id', '=', node.id).where('status', 'in', [...LIVE_STATES])),
+      ]),
+    )
+    .execute();
+}
+
+async function nodeRow(db: Db, id: string): Promise<Row<'nodes'>> {
+  const row = await db.selectFrom('nodes').selectAll().where('id', '=', id).executeTakeFirst();
+  if (row === undefined) throw new DomainError('not_found', 'There is no such node');
+  return row;
+}
+
+const hasOpenTask = async (tx: Tx, nodeId: string): Promise<boolean> =>
+  (await tx.selectFrom('tasks').select('id').where('node_id', '=', nodeId).where('finished_at', 'is', null).limit(1).execute()).length > 0;
+
+async function loseTasks(tx: Tx, nodeId: string, at: number): Promise<void> {
+  const lost = await tx
+    .updateTable('tasks')
+    .set({ status: 'lost', finished_at: at, lease_expires_at: null })
+    .where('node_id', '=', nodeId)
+    .where('finished_at', 'is', null)
+    .returning('project_id')
+    .execute();
+  if (lost.length === 0) return;
+  // Decisions under way still count on them.
+  await tx
+    .updateTable('projects')
+    .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))
+    .where('id', 'in', [...new Set(lost.map((task) => task.project_id))])
+    .execute();
+}

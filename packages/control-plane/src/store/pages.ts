@@ -1,0 +1,37 @@
+/**
+ * Keyset pages: the cursor is the sort key of the last row given, so a row that comes or goes meanwhile neither repeats nor
+ * hides another. Opaque to callers: base64url of a JSON array.
+ */
+import { invalid } from '../domain/errors.ts';
+import type { Page, Paged } from '../domain/stores.ts';
+
+type Key = readonly (string | number)[];
+
+/** `shape`: the types that the key must have. Throws validation on field `cursor`. */
+export function keyAfter<const S extends readonly ('string' | 'number')[]>(
+  cursor: string | null,
+  shape: S,
+): { -readonly [I in keyof S]: S[I] extends 'number' ? number : string } | null {
+  if (cursor === null) return null;
+  const key = parse(cursor);
+  if (!Array.isArray(key) || key.length !== shape.length || key.some((part, i) => typeof part !== shape[i])) {
+    throw invalid('cursor', 'format', 'is not one that a page before gave as next_cursor');
+  }
+  return key as { -readonly [I in keyof S]: S[I] extends 'number' ? number : string };
+}
+
+function parse(cursor: string): unknown {
+  try {
+    return JSON.parse(Buffer.from(cursor, 'base64url').toString());
+  } catch {
+    return null;
+  }
+}
+
+/** `rows` holds one more than the page where there is a next one. */
+export function paged<R, T>(rows: readonly R[], page: Page, keyOf: (row: R) => Key, recordOf: (row: R) => T): Paged<T> {
+  const items = rows.slice(0, page.limit);
+  const last = items.at(-1);
+  const next = rows.length > items.length && last !== undefined ? Buffer.from(JSON.stringify(keyOf(last))).toString('base64url') : null;
+  return { items: items.map(recordOf), next };
+}

@@ -1,0 +1,178 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { LABELS } from '@berth/wire/vocabulary';
+import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
+import { DomainError, invalid } from '../domain/errors.ts';
+import type { ProjectSettings } from '../domain/records.ts';
+import type { ProjectStore } from '../domain/stores.ts';
+import type { Database, Tx } from './database.ts';
+import { newId } from './ids.ts';
+import { keyAfter, paged } from './pages.ts';
+import { nodeOf } from './rows/node.ts';
+import { projectOf, settingColumns } from './rows/project.ts';
+import { LIVE_STATES } from './states.ts';
+import type { Row } from './tables.ts';
+
+export function createProjectStore(db: Database): ProjectStore {
+  /** The unique constraints decide, since two requests may come at once; here they get the domain's words. */
+  const taken = async <T>(run: () => Promise<T>): Promise<T> => {
+    try {
+      return await run();
+    } catch (error) {
+      if (db.capabilities.violatesUnique(error, 'projects', 'name')) throw new DomainError('name_taken');
+      if (db.capabilities.violatesUnique(error, 'projects', 'domain_prefix')) throw new DomainError('domain_prefix_taken');
+      throw error;
+    }
+  };
+
+  return {
+    create(input, now) {
+      const { name, settings } = withDefaults(input);
+      checkDatasets(settings.datasets);
+      return taken(() =>
+        db.write(async (tx) => {
+          await refuseUsedPrefix(tx, settings.domain_prefix, null);
+          const row = {
+            id: newId(),
+            name,
+            ...settingColumns(settings),
+            flow_version: 0,
+            last_generation: 0,
+            deleting_at: null,
+            created_at: now,
+            updated_at: now,
+          };
+          return projectOf(await tx.insertInto('projects').values(row).returningAll().executeTakeFirstOrThrow());
+        }),
+      );
+    },
+
+    async get(id) {
+      return projectOf(found(await db.kysely.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst()));
+    },
+
+    async list(page) {
+      const after = keyAfter(page.cursor, ['string']);
+      let query = db.kysely.selectFrom('projects').selectAll();
+      if (after !== null) query = query.where('name', '>', after[0]);
+      const rows = await query.orderBy('name').limit(page.limit + 1).execute();
+      return paged(rows, page, (row) => [row.name], projectOf);
+    },
+
+    patch(id, patch, now) {
+      return taken(() =>
+        db.write(async (tx) => {
+          const project = found(await tx.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst());
+          if (project.deleting_at !== null) throw new DomainError('being_deleted');
+          if (patch.datasets !== undefined) checkDatasets(patch.datasets);
+          if (patch.domain_prefix !== undefined && patch.domain_prefix !== project.domain_prefix) await refuseUsedPrefix(tx, patch.domain_prefix, id);
+          const row = await tx
+            .updateTable('projects')
+            .set(settingColumns(patch))
+            // A deployment decided from the settings before must not be made after them: it would carry a prefix that is free by then.
+            .set((eb) => ({ updated_at: now, flow_version: eb('flow_version', '+', 1) }))
+            .where('id', '=', id)
+            .returningAll()
+            .executeTakeFirstOrThrow();
+          return projectOf(row);
+        }),
+      );
+    },
+
+    async markDeleting(id, now) {
+      const marked = await db.writeOne((kysely) =>
+        kysely
+          .updateTable('projects')
+          // The version too: no plan made before it may bring a deployment into a project that is going.
+          .set((eb) => ({ deleting_at: now, updated_at: now, flow_version: eb('flow_version', '+', 1) }))
+          .where('id', '=', id)
+          .where('deleting_at', 'is', null)
+          .returningAll()
+          .executeTakeFirst(),
+      );
+      return marked === undefined ? this.get(id) : projectOf(marked);
+    },
+
+    async listDeleting() {
+      const rows = await db.kysely.selectFrom('projects').selectAll().where('deleting_at', 'is not', null).orderBy('deleting_at').orderBy('id').execute();
+      return rows.map(projectOf);
+    },
+
+    async removeIfGone(id) {
+      const before = await db.snapshot((tx) => removable(tx, id));
+      if (before !== 'removable') return before === 'absent';
+      await removeLogs(db, id);
+      return db.write(async (tx) => {
+        const state = await removable(tx, id);
+        if (state === 'removable') await tx.deleteFrom('projects').where('id', '=', id).execute();
+        return state !== 'in use';
+      });
+    },
+
+    async runningDeployments(ids) {
+      if (ids.length === 0) return new Map();
+      const rows = await db.kysely
+        .selectFrom('deployments')
+        .select(['id', 'project_id'])
+        .where('project_id', 'in', [...ids])
+        .where('status', '=', 'running')
+        .execute();
+      return new Map(rows.map((row) => [row.project_id, row.id]));
+    },
+  };
+}
+
+function found(row: Row<'projects'> | undefined): Row<'projects'> {
+  if (row === undefined) throw new DomainError('not_found', 'There is no such project');
+  return row;
+}
+
+function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {
+  return { name, settings: { ...PROJECT_DEFAULTS, env: {}, datasets: [], replace: 'rolling', ...given } };
+}
+
+/** Datasets have no table before they come to be (issue 6), so there is none that a project could name. */
+function checkDatasets(datasets: ProjectSettings['datasets']): void {
+  if (datasets.length > 0) throw invalid('datasets.0.dataset_id', 'exists', 'there is no such dataset');
+}
+
+/**
+ * A project that gave up a prefix publishes it until its next deployment is live; nobody else may have it before.
+ * (The prefixes that projects are set to are unique by constraint.)
+ */
+async function refuseUsedPrefix(tx: Tx, prefix: string, projectId: string | null): Promise<void> {
+  const routes = tx.selectFrom('routes').select('project_id').where('domain_prefix', '=', prefix);
+  const live = tx.selectFrom('deployments').select('project_id').where('domain_prefix', '=', prefix).where('status', 'in', [...LIVE_STATES]);
+  const users = await routes.union(live).execute();
+  if (users.some((user) => user.project_id !== projectId)) {
+    throw new DomainError('domain_prefix_taken', 'Another project still serves under this domain prefix, until its next deployment is live');
+  }
+}
+
+/** Only one that was marked: a row is never removed because nothing happened to hang on it. */
+async function removable(tx: Tx, id: string): Promise<'absent' | 'in use' | 'removable'> {
+  const project = await tx.selectFrom('projects').select('deleting_at').where('id', '=', id).executeTakeFirst();
+  if (project === undefined) return 'absent';
+  if (project.deleting_at === null) return 'in use';
+  const open = await tx.selectFrom('tasks').select('id').where('project_id', '=', id).where('finished_at', 'is', null).limit(1).execute();
+  if (open.length > 0) return 'in use';
+  const nodes = await tx.selectFrom('nodes').selectAll().where('containers', '!=', '[]').execute();
+  const runs = nodes.map(nodeOf).some((node) => node.containers.some((container) => container.labels[LABELS.project] === id));
+  return runs ? 'in use' : 'removable';
+}
+
+/** Deployment by deployment, with a turn for others between: millions of lines in one transaction would stop the platform. */
+async function removeLogs(db: Database, projectId: string): Promise<void> {
+  const logs = await db.kysely
+    .selectFrom('log_heads')
+    .innerJoin('deployments', 'deployments.id', 'log_heads.deployment_id')
+    .select('log_heads.deployment_id as id')
+    .where('deployments.project_id', '=', projectId)
+    .execute();
+  for (const { id } of logs) {
+    await db.write(async (tx) => {
+      await tx.deleteFrom('log_lines').where('deployment_id', '=', id).execute();
+      await tx.deleteFrom('log_heads').where('deployment_id', '=', id).execute();
+    });
+    await nextTurn();
+  }
+}

@@ -1,0 +1,15 @@
+import type { RouteStore } from '../domain/stores.ts';
+import type { Database } from './database.ts';
+
+export const createRouteStore = ({ kysely }: Database): RouteStore => ({
+  async all() {
+    const rows = await kysely
+      .selectFrom('routes')
+      .innerJoin('projects', 'projects.id', 'routes.project_id')
+      .selectAll('routes')
+      .select(['projects.name as project_name', 'projects.auth_required'])
+      .orderBy('projects.name')
+      .execute();
+    return rows.map((row) => ({ ...row, auth_required: row.auth_required !== 0 }));
+  },
+});

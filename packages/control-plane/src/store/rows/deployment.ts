@@ -1,0 +1,31 @@
+import type { DeploymentRecord, EventRecord, Failure } from '../../domain/records.ts';
+import type { NewRow, Row } from '../tables.ts';
+
+/** Only what is given: a change stays a change. */
+export function deploymentColumns<T extends Partial<DeploymentRecord>>(record: T): T extends DeploymentRecord ? NewRow<'deployments'> : Partial<NewRow<'deployments'>>;
+export function deploymentColumns({ settings, error, placement, health, losses, ...plain }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
+  return {
+    ...plain,
+    ...(settings === undefined ? {} : { settings: JSON.stringify(settings), domain_prefix: settings.domain_prefix }),
+    ...(error === undefined ? {} : { error_code: error?.code ?? null, error_message: error?.message ?? null }),
+    ...(placement === undefined ? {} : { placement: placement === null ? null : JSON.stringify(placement) }),
+    ...(health === undefined
+      ? {}
+      : { health_status: health?.status ?? null, health_since: health?.since ?? null, health_detail: health?.detail ?? null }),
+    ...(losses === undefined ? {} : { losses: JSON.stringify(losses) }),
+  };
+}
+
+export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
+  const { settings, domain_prefix: _copy, error_code, error_message, placement, health_status, health_since, health_detail, losses, ...plain } = row;
+  return {
+    ...plain,
+    settings: JSON.parse(settings) as DeploymentRecord['settings'],
+    error: error_code === null ? null : { code: error_code as Failure['code'], message: error_message ?? '' },
+    placement: placement === null ? null : (JSON.parse(placement) as DeploymentRecord['placement']),
+    health: health_status === null ? null : { status: health_status, since: health_since ?? 0, detail: health_detail },
+    losses: JSON.parse(losses) as DeploymentRecord['losses'],
+  };
+}
+
+export const eventOf = ({ at, kind, message }: Row<'deployment_events'>): EventRecord => ({ at, kind, message });

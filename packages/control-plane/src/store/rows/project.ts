@@ -1,0 +1,23 @@
+import type { ProjectRecord, ProjectSettings } from '../../domain/records.ts';
+import type { NewRow, Row } from '../tables.ts';
+
+type SettingColumns = Pick<NewRow<'projects'>, keyof ProjectSettings>;
+
+/** Only what is given: a patch stays a patch. */
+export function settingColumns<T extends Partial<ProjectSettings>>(settings: T): T extends ProjectSettings ? SettingColumns : Partial<SettingColumns>;
+export function settingColumns({ auth_required, env, datasets, ...plain }: Partial<ProjectSettings>): Partial<SettingColumns> {
+  return {
+    ...plain,
+    ...(auth_required === undefined ? {} : { auth_required: Number(auth_required) }),
+    ...(env === undefined ? {} : { env: JSON.stringify(env) }),
+    ...(datasets === undefined ? {} : { datasets: JSON.stringify(datasets) }),
+  };
+}
+
+export const projectOf = (row: Row<'projects'>): ProjectRecord => ({
+  ...row,
+  auth_required: row.auth_required !== 0,
+  env: JSON.parse(row.env) as ProjectRecord['env'],
+  datasets: JSON.parse(row.datasets) as ProjectRecord['datasets'],
+  replace: row.replace as ProjectRecord['replace'],
+});

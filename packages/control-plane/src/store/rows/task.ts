@@ -1,0 +1,24 @@
+import type { TaskReport } from '@berth/wire/task';
+import type { NewTask } from '../../domain/plan.ts';
+import type { TaskRecord } from '../../domain/records.ts';
+import type { NewRow, Row } from '../tables.ts';
+
+export const taskOf = ({ seq: _order, ...row }: Row<'tasks'>): TaskRecord => ({
+  ...row,
+  payload: JSON.parse(row.payload) as TaskRecord['payload'],
+  report: row.report === null ? null : (JSON.parse(row.report) as TaskReport),
+});
+
+export const newTaskColumns = (task: NewTask, projectId: string, now: number): NewRow<'tasks'> => ({
+  id: task.id,
+  kind: task.kind,
+  status: 'pending',
+  project_id: projectId,
+  deployment_id: task.deployment_id,
+  node_id: task.node_id,
+  attempt: 0,
+  payload: JSON.stringify(task.payload),
+  queue_deadline_at: task.queue_deadline_at,
+  wall_deadline_at: task.wall_deadline_at,
+  created_at: now,
+});

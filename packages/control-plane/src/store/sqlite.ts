@@ -1,0 +1,135 @@
+/** The embedded engine: better-sqlite3 under Kysely, set up so that what was acknowledged is on the disk. */
+import { closeSync, existsSync, mkdirSync, openSync, realpathSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import Sqlite from 'better-sqlite3';
+import {
+  CompiledQuery,
+  type DatabaseConnection,
+  type Dialect,
+  type Driver,
+  type SqliteDatabase,
+  SqliteAdapter,
+  SqliteDialect,
+  SqliteDriver,
+  type SqliteStatement,
+  type TransactionSettings,
+} from 'kysely';
+import { StoreError } from './errors.ts';
+import { holdLock } from './lock.ts';
+
+/** Before it, a WAL could be reset under a reader, which corrupts the file (https://sqlite.org/wal.html#walresetbug). */
+const OLDEST_SQLITE = '3.51.3';
+/** SQLite waits inside the call, so nothing else runs meanwhile: short here, the long wait is Database.write's. */
+const BUSY_TIMEOUT_MS = 20;
+/** At open nothing else runs yet: a backup's moment of exclusive access is sat out. */
+const OPEN_TIMEOUT_MS = 5000;
+const CACHED_STATEMENTS = 500;
+/** Statements with a row of parameters for each log line differ with every batch: not worth a place in the cache. */
+const CACHED_SQL_LENGTH = 4096;
+
+export function assertSqliteVersion(version: string): void {
+  const [have, need] = [version, OLDEST_SQLITE].map((v) => v.split('.').map(Number)) as [number[], number[]];
+  for (const [i, least] of need.entries()) {
+    const part = have[i] ?? 0;
+    if (part > least) return;
+    if (part < least || Number.isNaN(part)) {
+      throw new StoreError('engine_too_old', `SQLite ${version} can corrupt a database in WAL mode; at least ${OLDEST_SQLITE} is needed (npm run setup installs it)`);
+    }
+  }
+}
+
+export type OpenSqlite = { dialect: Dialect; path: string; release: () => void };
+
+/** `target` is a path or `:memory:`. Throws StoreError held, engine_too_old, cannot_open. */
+export function openSqlite(target: string, now: number, versionOf = sqliteVersion): OpenSqlite {
+  if (target === ':memory:') {
+    const memory = new Sqlite(target);
+    assertSqliteVersion(versionOf(memory));
+    memory.pragma('foreign_keys = ON');
+    return { dialect: dialectOf(memory), path: target, release: () => {} };
+  }
+  const path = locate(target);
+  let release = (): void => {};
+  let database: Sqlite.Database | undefined;
+  try {
+    release = holdLock(path, now);
+    // It holds password hashes and the environment of every project. The WAL files take over its mode.
+    if (!existsSync(path)) closeSync(openSync(path, 'a', 0o600));
+    database = new Sqlite(path, { timeout: OPEN_TIMEOUT_MS });
+    assertSqliteVersion(versionOf(database));
+    const mode = database.pragma('journal_mode = WAL', { simple: true });
+    if (mode !== 'wal') throw new StoreError('cannot_open', `the file system of ${path} does not support WAL (SQLite answered ${String(mode)}): use a local disk`);
+    // FULL: a commit is on the disk before it is acknowledged, also through a power cut.
+    database.pragma('synchronous = FULL');
+    database.pragma('foreign_keys = ON');
+    database.pragma('trusted_schema = OFF');
+    database.pragma(`busy_timeout = ${BUSY_TIMEOUT_MS}`);
+    // A WAL that grew during a long backup shrinks again.
+    database.pragma('journal_size_limit = 67108864');
+    return { dialect: dialectOf(database), path, release };
+  } catch (error) {
+    database?.close();
+    release();
+    if (error instanceof StoreError) throw error;
+    throw cannotOpen(path, error);
+  }
+}
+
+/** One name for one file, whichever way it was given: the lock goes by it. */
+function locate(target: string): string {
+  const path = resolve(target);
+  try {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+    return existsSync(path) ? realpathSync(path) : join(realpathSync(dirname(path)), basename(path));
+  } catch (error) {
+    throw cannotOpen(path, error);
+  }
+}
+
+const cannotOpen = (path: string, cause: unknown): StoreError =>
+  new StoreError('cannot_open', `the database ${path} cannot be opened: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+
+const sqliteVersion = (database: Sqlite.Database): string => String(database.prepare('select sqlite_version()').pluck().get());
+
+function dialectOf(database: Sqlite.Database): Dialect {
+  const config = { database: withStatementCache(database) };
+  const dialect = new SqliteDialect(config);
+  return {
+    createDriver: (): Driver => new ImmediateDriver(config),
+    createAdapter: () => new TransactionalDdlAdapter(),
+    createQueryCompiler: () => dialect.createQueryCompiler(),
+    createIntrospector: (db) => dialect.createIntrospector(db),
+  };
+}
+
+class ImmediateDriver extends SqliteDriver {
+  /** A deferred transaction that reads and then writes can fail in the middle; one that begins as a writer cannot. */
+  override async beginTransaction(connection: DatabaseConnection, settings?: TransactionSettings): Promise<void> {
+    await connection.executeQuery(CompiledQuery.raw(settings?.accessMode === 'read only' ? 'begin' : 'begin immediate'));
+  }
+}
+
+class TransactionalDdlAdapter extends SqliteAdapter {
+  /** It can, and a control plane killed in the middle of a migration must find the old tables again. */
+  override get supportsTransactionalDdl(): boolean {
+    return true;
+  }
+}
+
+/** Kysely prepares each query anew, which costs more than running it. The least recently used statement makes room. */
+function withStatementCache(database: Sqlite.Database): SqliteDatabase {
+  const cache = new Map<string, SqliteStatement>();
+  return {
+    close: () => database.close(),
+    prepare(sql) {
+      const known = cache.get(sql);
+      const statement = known ?? (database.prepare(sql) as SqliteStatement);
+      if (sql.length > CACHED_SQL_LENGTH) return statement;
+      if (known !== undefined) cache.delete(sql);
+      cache.set(sql, statement);
+      const oldest = cache.size > CACHED_STATEMENTS ? cache.keys().next().value : undefined;
+      if (oldest !== undefined) cache.delete(oldest);
+      return statement;
+    },
+  };
+}

@@ -1,0 +1,138 @@
+/** The tables as Kysely sees them: what the columns hold, before rows/ makes records of them. Made by migrations/. */
+import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
+import type { Generated, Insertable, Selectable } from 'kysely';
+
+/** 0 or 1 on both engines. */
+type Flag = number;
+/** Milliseconds since the epoch. */
+type Ms = number;
+type Json = string;
+
+export type Tables = {
+  projects: {
+    id: string;
+    name: string;
+    git_url: string;
+    branch: string;
+    dockerfile_path: string;
+    domain_prefix: string;
+    container_port: number;
+    auth_required: Flag;
+    env: Json;
+    datasets: Json;
+    health_path: string | null;
+    memory_bytes: number | null;
+    cpus: number | null;
+    drain_seconds: number;
+    stop_grace_seconds: number;
+    replace: string;
+    flow_version: number;
+    last_generation: number;
+    deleting_at: Ms | null;
+    created_at: Ms;
+    updated_at: Ms;
+  };
+  deployments: {
+    id: string;
+    project_id: string;
+    generation: number;
+    status: DeploymentState;
+    settings: Json;
+    /** Copy of settings.domain_prefix, to ask who may still publish a host name. */
+    domain_prefix: string;
+    requested_commit: string | null;
+    note: string | null;
+    rollback_of: string | null;
+    error_code: string | null;
+    error_message: string | null;
+    cancel_requested_at: Ms | null;
+    commit: string | null;
+    image_tag: string | null;
+    image_digest: string | null;
+    builder_id: string | null;
+    node_id: string | null;
+    container_id: string | null;
+    host_port: number | null;
+    route_published_at: Ms | null;
+    placement: Json | null;
+    health_status: HealthState | null;
+    health_since: Ms | null;
+    health_detail: string | null;
+    losses: Json;
+    waiting: string | null;
+    created_at: Ms;
+    state_since: Ms;
+    finished_at: Ms | null;
+  };
+  deployment_events: { id: Generated<number>; deployment_id: string; at: Ms; kind: string; message: string };
+  tasks: {
+    /** Order of creation, also within one plan. */
+    seq: Generated<number>;
+    id: string;
+    kind: TaskKind;
+    status: TaskState;
+    project_id: string;
+    deployment_id: string | null;
+    node_id: string;
+    attempt: number;
+    payload: Json;
+    lease_token: string | null;
+    lease_expires_at: Ms | null;
+    queue_deadline_at: Ms;
+    wall_deadline_at: Ms;
+    cancel_requested_at: Ms | null;
+    report: Json | null;
+    created_at: Ms;
+    started_at: Ms | null;
+    /** Null exactly while the task is open: what the partial indexes go by. */
+    finished_at: Ms | null;
+  };
+  nodes: {
+    id: string;
+    hostname: string;
+    role: NodeRole;
+    host_ip: string;
+    max_storage: number;
+    free_storage: number | null;
+    max_builds: number;
+    agent_version: string | null;
+    boot_id: string | null;
+    schedulable: Flag;
+    deleting_at: Ms | null;
+    cached: Json;
+    containers: Json;
+    observed_at: Ms | null;
+    last_seen_at: Ms;
+    last_polled_at: Ms | null;
+    created_at: Ms;
+  };
+  routes: {
+    project_id: string;
+    deployment_id: string;
+    node_id: string;
+    domain_prefix: string;
+    host_ip: string;
+    host_port: number;
+    published_at: Ms;
+  };
+  users: {
+    id: string;
+    /** Lower case: addresses are compared without regard to it. */
+    email: string;
+    role: Role;
+    password_hash: string | null;
+    disabled: Flag;
+    last_login_at: Ms | null;
+    created_at: Ms;
+  };
+  meta: { key: string; value: string };
+  idempotency_keys: { project_id: string; key: string; body_hash: string; deployment_id: string; expires_at: Ms };
+  log_lines: { deployment_id: string; seq: number; at: Ms; stream: string; step: string | null; text: string };
+  /** One row a deployment that has a log: the last number given out and what the bound is counted by. */
+  log_heads: { deployment_id: string; last_seq: number; bytes: number; truncated: Flag };
+  /** High-water mark of the lines an attempt has sent. */
+  log_marks: { task_id: string; attempt: number; deployment_id: string; next_line: number };
+};
+
+export type Row<T extends keyof Tables> = Selectable<Tables[T]>;
+export type NewRow<T extends keyof Tables> = Insertable<Tables[T]>;

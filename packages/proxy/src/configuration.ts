@@ -1,0 +1,167 @@
+/**
+ * Traefik's dynamic configuration, as far as this proxy knows it, read from something unknown (JSON or YAML).
+ *
+ * Two kinds of wrong: what is not a configuration at all is refused whole (whoever asked keeps the last good one);
+ * what is wrong within one router, service or middleware costs only that one, and is reported.
+ */
+
+export type RouterSpec = { rule: string; service: string; middlewares: string[]; entryPoints: string[] | null; priority: number };
+export type ServiceSpec = { servers: URL[] };
+export type MiddlewareSpec =
+  | { kind: 'headers'; request: Record<string, string>; response: Record<string, string> }
+  | { kind: 'redirectScheme'; scheme: string; port: string; permanent: boolean }
+  | {
+      kind: 'forwardAuth';
+      address: URL;
+      trustForwardHeader: boolean;
+      responseHeaders: string[];
+      responseHeadersRegex: RegExp | null;
+      requestHeaders: string[];
+      maxResponseBodySize: number;
+    };
+/** Part by name; a part that is wrong stands here as the reason, so that who refers to it can say why. */
+export type Parts<T> = Map<string, T | { problem: string }>;
+export type Configuration = { routers: Parts<RouterSpec>; services: Parts<ServiceSpec>; middlewares: Parts<MiddlewareSpec> };
+
+/** Not a configuration at all. */
+export class ConfigurationError extends Error {
+  override name = 'ConfigurationError';
+}
+
+type Json = Record<string, unknown>;
+const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value);
+
+export function parseConfiguration(document: unknown): Configuration {
+  if (!isObject(document)) throw new ConfigurationError('it is not an object');
+  // Traefik takes `{}` as "no routes at all". Berth never says that (its marker always stands): here it is an accident.
+  if (!isObject(document['http'])) throw new ConfigurationError('there is no object under "http"');
+  const http = document['http'];
+  const section = <T>(name: string, read: (part: Json) => T): Parts<T> => {
+    const parts = http[name];
+    if (parts === undefined || parts === null) return new Map();
+    if (!isObject(parts)) throw new ConfigurationError(`http.${name} is not an object`);
+    return new Map(Object.entries(parts).map(([key, part]) => [key, guarded(part, read)]));
+  };
+  return {
+    routers: section('routers', readRouter),
+    services: section('services', readService),
+    middlewares: section('middlewares', readMiddleware),
+  };
+}
+
+function guarded<T>(part: unknown, read: (part: Json) => T): T | { problem: string } {
+  try {
+    if (!isObject(part)) throw new Error('is not an object');
+    return read(part);
+  } catch (error) {
+    return { problem: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+function readRouter(part: Json): RouterSpec {
+  const entryPoints = part['entryPoints'] === undefined ? null : textsOf(part, 'entryPoints');
+  const priority = part['priority'] ?? 0;
+  if (typeof priority !== 'number' || !Number.isInteger(priority)) throw new Error('priority is not a whole number');
+  return { rule: textOf(part, 'rule'), service: textOf(part, 'service'), middlewares: textsOf(part, 'middlewares'), entryPoints, priority };
+}
+
+function readService(part: Json): ServiceSpec {
+  onlyKnown(part, ['loadBalancer']);
+  const balancer = part['loadBalancer'];
+  if (!isObject(balancer)) throw new Error('has no loadBalancer, the only kind this proxy knows');
+  const servers: unknown = balancer['servers'] ?? [];
+  if (!Array.isArray(servers)) throw new Error('loadBalancer.servers is not a list');
+  return { servers: servers.map((server: unknown) => httpUrl(isObject(server) ? server['url'] : undefined, 'a server’s url')) };
+}
+
+function readMiddleware(part: Json): MiddlewareSpec {
+  const [kind, ...more] = Object.keys(part);
+  const options = kind === undefined ? undefined : part[kind];
+  if (kind === undefined || more.length > 0 || !isObject(options)) throw new Error('is not exactly one middleware with its options');
+  switch (kind) {
+    case 'headers':
+      onlyKnown(options, ['customRequestHeaders', 'customResponseHeaders']);
+      return { kind, request: textMap(options, 'customRequestHeaders'), response: textMap(options, 'customResponseHeaders') };
+    case 'redirectScheme':
+      onlyKnown(options, ['scheme', 'port', 'permanent']);
+      return {
+        kind,
+        scheme: textOf(options, 'scheme'),
+        port: options['port'] === undefined ? '' : textOf(options, 'port'),
+        permanent: flag(options, 'permanent'),
+      };
+    case 'forwardAuth': {
+      onlyKnown(options, [
+        'address',
+        'trustForwardHeader',
+        'authResponseHeaders',
+        'authResponseHeadersRegex',
+        'authRequestHeaders',
+        'maxResponseBodySize',
+      ]);
+      const size = options['maxResponseBodySize'] ?? -1;
+      if (typeof size !== 'number' || !Number.isInteger(size)) throw new Error('maxResponseBodySize is not a whole number');
+      const regex = options['authResponseHeadersRegex'] ?? '';
+      if (typeof regex !== 'string') throw new Error('authResponseHeadersRegex is not a text');
+      return {
+        kind,
+        address: httpUrl(options['address'], 'address'),
+        trustForwardHeader: flag(options, 'trustForwardHeader'),
+        responseHeaders: textsOf(options, 'authResponseHeaders'),
+        responseHeadersRegex: regex === '' ? null : goRegExp(regex),
+        requestHeaders: textsOf(options, 'authRequestHeaders'),
+        maxResponseBodySize: size < 0 ? Number.POSITIVE_INFINITY : size,
+      };
+    }
+    default:
+      throw new Error(`is a ${kind}, which this proxy does not know`);
+  }
+}
+
+/** What is not known may be what keeps people out: better no route than one without it. */
+function onlyKnown(part: Json, known: readonly string[]): void {
+  const unknown = Object.keys(part).filter((key) => !known.includes(key));
+  if (unknown.length > 0) throw new Error(`has options this proxy does not know: ${unknown.join(', ')}`);
+}
+
+function textOf(part: Json, key: string): string {
+  const value = part[key];
+  if (typeof value !== 'string' || value === '') throw new Error(`${key} is not a text`);
+  return value;
+}
+
+function textsOf(part: Json, key: string): string[] {
+  const value = part[key] ?? [];
+  if (!Array.isArray(value) || !value.every((item): item is string => typeof item === 'string'))
+    throw new Error(`${key} is not a list of texts`);
+  return value;
+}
+
+function textMap(part: Json, key: string): Record<string, string> {
+  const value = part[key] ?? {};
+  if (!isObject(value)) throw new Error(`${key} is not an object`);
+  return Object.fromEntries(
+    Object.entries(value).map(([name, text]) => {
+      if (typeof text !== 'string') throw new Error(`${key}.${name} is not a text`);
+      return [name, text];
+    }),
+  );
+}
+
+function flag(part: Json, key: string): boolean {
+  const value = part[key] ?? false;
+  if (typeof value !== 'boolean') throw new Error(`${key} is neither true nor false`);
+  return value;
+}
+
+function httpUrl(value: unknown, what: string): URL {
+  const url = typeof value === 'string' ? URL.parse(value) : null;
+  if (url === null || !/^https?:$/.test(url.protocol)) throw new Error(`${what} is not an http or https URL`);
+  return url;
+}
+
+/** Go writes flags for the whole expression in front, `(?i)…`; JavaScript beside it. The rest is the same for what stands in headers. */
+export function goRegExp(source: string): RegExp {
+  const [, flags = '', rest = ''] = /^(?:\(\?([ims]+)\))?([^]*)$/.exec(source) ?? [];
+  return new RegExp(rest, flags);
+}

@@ -1,0 +1,190 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import http from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { silentLogger } from '@berth/kit/log';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { readConfigurationFile, startHttpProvider, watchConfigurationFile } from '../src/provider.ts';
+import { compile } from '../src/router.ts';
+
+/** A stand-in for the control plane: the first request on a connection at once, later ones held while nothing changed. */
+async function controlPlane(): Promise<{
+  url: string;
+  publish(text: string): void;
+  refuse(status: number | null): void;
+  cut(): void;
+  polls(): number;
+}> {
+  let text = '';
+  let refusal: number | null = null;
+  let polls = 0;
+  const given = new Map<Socket, string>();
+  const held = new Set<() => void>();
+  const server = http.createServer((req, res) => {
+    polls += 1;
+    const wait = Number(new URL(req.url ?? '', 'http://x').searchParams.get('wait'));
+    const answer = (): void => {
+      held.delete(answer);
+      if (refusal !== null) return void res.writeHead(refusal).end('no');
+      given.set(req.socket, text);
+      res.end(text);
+    };
+    if (wait > 0 && refusal === null && given.get(req.socket) === text) held.add(answer);
+    else answer();
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(async () => {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/api/traefik/config`,
+    publish(next) {
+      text = next;
+      for (const answer of held) answer();
+    },
+    refuse(status) {
+      refusal = status;
+      for (const answer of held) answer();
+    },
+    cut: () => server.closeAllConnections(),
+    polls: () => polls,
+  };
+}
+
+const config = (host: string): string =>
+  JSON.stringify({ http: { routers: { r: { rule: `Host(\`${host}\`)`, service: 'noop@internal' } } } });
+
+function follow(url: string): { hosts: () => string[] } {
+  const seen: string[] = [];
+  const provider = startHttpProvider(
+    url,
+    (configuration) => {
+      const table = compile({ http: configuration });
+      seen.push(['a', 'b', 'c'].filter((host) => table.find({ host, path: '/' }) !== null).join());
+    },
+    silentLogger(),
+  );
+  onTestFinished(() => provider.stop());
+  return { hosts: () => seen };
+}
+
+describe('the HTTP provider', () => {
+  test('takes each change once, over one held connection', async () => {
+    const cp = await controlPlane();
+    cp.publish(config('a'));
+    const { hosts } = follow(cp.url);
+    await vi.waitFor(() => expect(hosts()).toEqual(['a']));
+    cp.publish(config('b'));
+    await vi.waitFor(() => expect(hosts()).toEqual(['a', 'b']));
+    // Two answers and the one held now: it does not ask again and again.
+    await vi.waitFor(() => expect(cp.polls()).toBe(3));
+  });
+
+  test.each([
+    ['503', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.refuse(503)],
+    ['404', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.refuse(404)],
+    ['no JSON', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('<html>')],
+    ['half of it', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish(config('b').slice(0, -5))],
+    ['nothing', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('')],
+    ['{}', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('{}')],
+    ['null', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('null')],
+    ['another shape', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('{"http":{"routers":[]}}')],
+    ['a broken connection', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.cut()],
+  ])('keeps what it has on %s, and goes on afterwards', async (_, fail) => {
+    const cp = await controlPlane();
+    cp.publish(config('a'));
+    const { hosts } = follow(cp.url);
+    await vi.waitFor(() => expect(cp.polls()).toBe(2));
+    fail(cp);
+    await vi.waitFor(() => expect(cp.polls()).toBeGreaterThan(2));
+    expect(hosts()).toEqual(['a']);
+    cp.refuse(null);
+    cp.publish(config('c'));
+    await vi.waitFor(() => expect(hosts()).toEqual(['a', 'c']), 4_000);
+  });
+
+  test('a server that does not hold is polled, not flooded', async () => {
+    let polls = 0;
+    const server = http.createServer((_, res) => {
+      polls += 1;
+      res.end(config('a'));
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => {
+      server.closeAllConnections();
+      server.close();
+    });
+    const { hosts } = follow(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+    await vi.waitFor(() => expect(polls).toBeGreaterThan(2));
+    const before = polls;
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect(polls - before).toBeLessThan(3);
+    expect(hosts()).toEqual(['a']);
+  });
+
+  test('stops at once while a request is held', async () => {
+    const cp = await controlPlane();
+    cp.publish(config('a'));
+    const provider = startHttpProvider(cp.url, () => undefined, silentLogger());
+    await vi.waitFor(() => expect(cp.polls()).toBe(2));
+    await provider.stop();
+  });
+});
+
+describe('the file provider', () => {
+  const file = (text: string): string => {
+    const dir = mkdtempSync(path.join(tmpdir(), 'berth-proxy-'));
+    onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
+    writeFileSync(path.join(dir, 'dynamic.yml'), text);
+    return path.join(dir, 'dynamic.yml');
+  };
+
+  test('reads Traefik’s YAML', () => {
+    const configuration = readConfigurationFile(
+      file(`
+http:
+  middlewares:
+    redirect-to-https:
+      redirectScheme: { scheme: https, permanent: true }
+    svc-forward-auth:
+      forwardAuth:
+        address: "http://127.0.0.1:4180/verify"
+        trustForwardHeader: true
+tls: {}
+`),
+    );
+    expect([...configuration.middlewares.keys()]).toEqual(['redirect-to-https', 'svc-forward-auth']);
+    expect(configuration.middlewares.get('redirect-to-https')).toEqual({
+      kind: 'redirectScheme',
+      scheme: 'https',
+      port: '',
+      permanent: true,
+    });
+    expect(readConfigurationFile(file('tls: {}\n')).routers.size).toBe(0);
+  });
+
+  test.each([
+    ['http: [', 'flow'],
+    ['text', 'not an object'],
+    ['', 'not an object'],
+    ['http: 1', 'no object under'],
+  ])('refuses %j', (text, message) => {
+    expect(() => readConfigurationFile(file(text))).toThrow(message);
+  });
+
+  test('a change is taken; a bad one is not', async () => {
+    const at = file('http: { routers: { a: { rule: "Host(`a`)", service: noop@internal } } }');
+    const seen: number[] = [];
+    const watching = watchConfigurationFile(at, (configuration) => seen.push(configuration.routers.size), silentLogger());
+    onTestFinished(() => watching.stop());
+    writeFileSync(at, 'http: [');
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    writeFileSync(
+      at,
+      'http: { routers: { a: { rule: "Host(`a`)", service: noop@internal }, b: { rule: "Host(`b`)", service: noop@internal } } }',
+    );
+    await vi.waitFor(() => expect(seen).toEqual([2]), 4_000);
+  });
+});

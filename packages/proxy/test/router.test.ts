@@ -1,0 +1,113 @@
+import { describe, expect, test } from 'vitest';
+import { ConfigurationError, goRegExp, parseConfiguration } from '../src/configuration.ts';
+import { compile } from '../src/router.ts';
+
+const services = {
+  one: { loadBalancer: { servers: [{ url: 'http://10.0.0.1:1' }] } },
+  two: { loadBalancer: { servers: [{ url: 'http://10.0.0.2:2' }] } },
+};
+const table = (http: object, file?: object) =>
+  compile({ http: parseConfiguration({ http }), ...(file === undefined ? {} : { file: parseConfiguration({ http: file }) }) });
+const find = (t: ReturnType<typeof table>, host: string, path = '/'): string | null => t.find({ host, path })?.name ?? null;
+
+describe('the table', () => {
+  test('takes routers of websecure and of no entry point in particular, not those of web', () => {
+    const t = table({
+      routers: {
+        secure: { rule: 'Host(`a`)', entryPoints: ['websecure'], service: 'one' },
+        plain: { rule: 'Host(`b`)', entryPoints: ['web'], service: 'one', middlewares: ['redirect-to-https@file'] },
+        all: { rule: 'Host(`c`)', service: 'one' },
+      },
+      services,
+    });
+    expect([find(t, 'a'), find(t, 'b'), find(t, 'c')]).toEqual(['secure@http', null, 'all@http']);
+    expect(t.problems).toEqual([]);
+  });
+
+  test('prefers the longer rule, and a given priority to both', () => {
+    const t = table({
+      routers: {
+        short: { rule: 'Host(`a`)', service: 'one' },
+        long: { rule: 'Host(`a`) && PathPrefix(`/x`)', service: 'two' },
+        first: { rule: 'Path(`/x/first`)', service: 'one', priority: 1000 },
+      },
+      services,
+    });
+    expect([find(t, 'a'), find(t, 'a', '/x'), find(t, 'a', '/x/first')]).toEqual(['short@http', 'long@http', 'first@http']);
+  });
+
+  test('follows references to the own provider, to another, and to noop@internal', () => {
+    const t = table(
+      {
+        routers: {
+          app: { rule: 'Host(`a`)', service: 'one', middlewares: ['strip@file'] },
+          marker: { rule: 'Path(`/hash`)', service: 'noop@internal' },
+        },
+        services,
+      },
+      {
+        routers: { board: { rule: 'Host(`b`)', service: 'two@http', middlewares: ['strip'] } },
+        middlewares: { strip: { headers: { customRequestHeaders: { X: '' } } } },
+      },
+    );
+    expect([find(t, 'a'), find(t, 'b'), find(t, 'x', '/hash')]).toEqual(['app@http', 'board@file', 'marker@http']);
+    expect([...t.origins]).toEqual(['http://10.0.0.2:2', 'http://10.0.0.1:1'].sort());
+  });
+
+  test.each([
+    ['a rule it cannot read', { rule: 'ClientIP(`::1`)', service: 'one' }, 'ClientIP is not known'],
+    ['no rule', { service: 'one' }, 'rule is not a text'],
+    ['a service that is not there', { rule: 'Host(`a`)', service: 'three' }, 'service three is not there'],
+    ['a service of another provider that is not there', { rule: 'Host(`a`)', service: 'one@docker' }, 'service one@docker is not there'],
+    ['another internal service', { rule: 'Host(`a`)', service: 'api@internal' }, 'service api@internal is not there'],
+    [
+      'a middleware that is not there',
+      { rule: 'Host(`a`)', service: 'one', middlewares: ['login@file'] },
+      'middleware login@file is not there',
+    ],
+    [
+      'a middleware of an unknown kind',
+      { rule: 'Host(`a`)', service: 'one', middlewares: ['limit'] },
+      'middleware limit is a rateLimit, which this proxy does not know',
+    ],
+    ['a middleware with an unknown option', { rule: 'Host(`a`)', service: 'one', middlewares: ['strict'] }, 'does not know: frameDeny'],
+    ['a middleware with a bad expression', { rule: 'Host(`a`)', service: 'one', middlewares: ['regex'] }, 'Invalid regular expression'],
+    [
+      'a middleware with a bad address',
+      { rule: 'Host(`a`)', service: 'one', middlewares: ['nowhere'] },
+      'address is not an http or https URL',
+    ],
+    ['a service with a bad address', { rule: 'Host(`a`)', service: 'bad' }, 'a server’s url is not an http or https URL'],
+    ['a service of an unknown kind', { rule: 'Host(`a`)', service: 'weighted' }, 'does not know: weighted'],
+  ])('leaves out and reports a router with %s; its neighbour stays', (_, broken, problem) => {
+    const t = table({
+      routers: { broken, sound: { rule: 'Host(`sound`)', service: 'one' } },
+      services: { ...services, bad: { loadBalancer: { servers: [{ url: 'ftp://x' }] } }, weighted: { weighted: {} } },
+      middlewares: {
+        limit: { rateLimit: { average: 1 } },
+        strict: { headers: { frameDeny: true } },
+        regex: { forwardAuth: { address: 'http://a', authResponseHeadersRegex: '(' } },
+        nowhere: { forwardAuth: { address: '/verify' } },
+      },
+    });
+    expect(t.problems).toHaveLength(1);
+    expect(t.problems[0]).toContain(problem);
+    expect([find(t, 'a'), find(t, 'sound')]).toEqual([null, 'sound@http']);
+  });
+});
+
+describe('what is no configuration', () => {
+  test.each([[null], [[]], ['text'], [{}], [{ http: null }], [{ http: [] }], [{ http: { routers: [] } }], [{ http: { services: 'x' } }]])(
+    '%j',
+    (document) => {
+      expect(() => parseConfiguration(document)).toThrow(ConfigurationError);
+    },
+  );
+});
+
+test('an expression as Go writes it', () => {
+  const regex = goRegExp('(?i)^(x[-_]forwarded[-_]user([-_](name|avatar|provider|assertion))?|cookie|authorization)$');
+  expect(['X-Forwarded-User', 'x_forwarded_user_name', 'Cookie', 'Authorization'].every((name) => regex.test(name))).toBe(true);
+  expect(['X-Forwarded-User-Id', 'Set-Cookie'].some((name) => regex.test(name))).toBe(false);
+  expect(goRegExp('^x$').test('X')).toBe(false);
+});

@@ -1,0 +1,59 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { parseRule, RuleError } from '../src/rule.ts';
+
+describe('what a rule matches', () => {
+  test.each([
+    ['Host(`a.example`)', 'a.example', '/', true],
+    ['Host(`A.Example`)', 'a.example', '/', true],
+    ['Host(`a.example`)', 'b.example', '/', false],
+    ['Host("a.example")', 'a.example', '/', true],
+    ['Path(`/x`)', 'any', '/x', true],
+    ['Path(`/x`)', 'any', '/x/', false],
+    ['PathPrefix(`/x`)', 'any', '/x/y', true],
+    ['PathPrefix(`/x`)', 'any', '/y', false],
+    ['Host(`a`) && Path(`/x`)', 'a', '/x', true],
+    ['Host(`a`) && Path(`/x`)', 'a', '/y', false],
+    ['Host(`a`)&&Path(`/x`)', 'a', '/x', true],
+    ['Host(`a`) || Host(`b`)', 'b', '/', true],
+    ['Host(`a`) || Host(`b`) && Path(`/x`)', 'a', '/y', true],
+    ['(Host(`a`) || Host(`b`)) && Path(`/x`)', 'a', '/y', false],
+    ['!Host(`a`)', 'a', '/', false],
+    ['Host(`a`) && !PathPrefix(`/private`)', 'a', '/public', true],
+    ['!(Host(`a`) || Host(`b`))', 'c', '/', true],
+    [' Host( `a` ) ', 'a', '/', true],
+  ])('%s for %s%s: %s', (rule, host, path, expected) => {
+    expect(parseRule(rule)({ host, path })).toBe(expected);
+  });
+});
+
+describe('what is no rule', () => {
+  test.each([
+    ['', 'expected a matcher at the end'],
+    ['Host', 'expected ( at the end'],
+    ['Host(a)', 'expected a text in backticks or quotes'],
+    ['Host(`a`, `b`)', 'cannot be read at character 9'],
+    ['Host(`a`', 'expected ) at the end'],
+    ['Host(`a`) Host(`b`)', 'did not expect anything more at character 10'],
+    ['Host(`a`) &&', 'expected a matcher at the end'],
+    ['HostRegexp(`.*`)', 'HostRegexp is not known at character 1'],
+    ['constructor(`a`)', 'constructor is not known'],
+    ['Host(`a`) & Host(`b`)', 'cannot be read at character 10'],
+    ['(Host(`a`)', 'expected ) at the end'],
+  ])('%s', (rule, message) => {
+    expect(() => parseRule(rule)).toThrow(RuleError);
+    expect(() => parseRule(rule)).toThrow(message);
+  });
+
+  test('anything else is refused with a RuleError, never something worse', () => {
+    fc.assert(
+      fc.property(fc.string(), (rule) => {
+        try {
+          parseRule(rule);
+        } catch (error) {
+          expect(error).toBeInstanceOf(RuleError);
+        }
+      }),
+    );
+  });
+});

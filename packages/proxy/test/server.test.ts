@@ -1,0 +1,521 @@
+import http, { type IncomingMessage } from 'node:http';
+import net from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { WebSocket, WebSocketServer } from 'ws';
+import { ask, backend, HOST, named, project, startProxy } from './support.ts';
+
+const merge = (...parts: { routers: object; services: object; middlewares?: object }[]): object => ({
+  routers: Object.assign({}, ...parts.map((p) => p.routers)),
+  services: Object.assign({}, ...parts.map((p) => p.services)),
+  middlewares: Object.assign({}, ...parts.map((p) => p.middlewares ?? {})),
+});
+const chunks = (response: IncomingMessage): AsyncIterator<string> =>
+  response.setEncoding('utf8')[Symbol.asyncIterator]() as AsyncIterator<string>;
+const open = (port: number, host: string, path: string): Promise<IncomingMessage> =>
+  new Promise((resolve, reject) =>
+    http.get({ host: '127.0.0.1', port, path, agent: false, headers: { host } }, resolve).on('error', reject),
+  );
+
+describe('requests', () => {
+  test('method, path, query, headers and body arrive as they were sent; the answer too', async () => {
+    const app = await backend((req, res) => {
+      const body: Buffer[] = [];
+      req.on('data', (chunk: Buffer) => body.push(chunk));
+      req.on('end', () => {
+        res.writeHead(201, 'Made It', { 'set-cookie': ['a=1', 'b=2'], 'x-app': 'yes', 'content-type': 'application/json' });
+        res.end(
+          JSON.stringify({
+            method: req.method,
+            url: req.url,
+            host: req.headers.host,
+            x: req.headers['x-mine'],
+            body: Buffer.concat(body).toString(),
+          }),
+        );
+      });
+    });
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url));
+    const got = await ask(proxy.port, HOST, '/a/../b//c%2Fd?x=1&x=2?&empty=', { method: 'PUT', body: 'hello', headers: { 'x-mine': 'm' } });
+    expect(got).toMatchObject({ status: 201, headers: { 'set-cookie': ['a=1', 'b=2'], 'x-app': 'yes' } });
+    expect(JSON.parse(got.body)).toEqual({ method: 'PUT', url: '/a/../b//c%2Fd?x=1&x=2?&empty=', host: HOST, x: 'm', body: 'hello' });
+  });
+
+  test('a big body and big headers pass', async () => {
+    const app = await backend((req, res) => {
+      let size = 0;
+      req.on('data', (chunk: Buffer) => {
+        size += chunk.length;
+      });
+      req.on('end', () => res.end(`${size} ${req.headers['x-big']?.length}`));
+    });
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url));
+    const got = await ask(proxy.port, HOST, '/', {
+      method: 'POST',
+      body: 'x'.repeat(5_000_000),
+      headers: { 'x-big': 'y'.repeat(100_000) },
+    });
+    expect(got.body).toBe('5000000 100000');
+  });
+
+  test('the host is matched without port, case and final dot; any other host is 404', async () => {
+    const app = await named('app');
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url));
+    for (const host of [HOST, `${HOST}:${proxy.port}`, HOST.toUpperCase(), `${HOST}.`])
+      expect(await ask(proxy.port, host), host).toMatchObject({ status: 200, body: 'app' });
+    expect(await ask(proxy.port, 'other.berth.localhost')).toMatchObject({ status: 404 });
+    const page = await ask(proxy.port, 'other.berth.localhost', '/', { headers: { accept: 'text/html' } });
+    expect(page.headers['content-type']).toContain('text/html');
+  });
+
+  test('an answer streams: headers before the first byte, each part as it comes', async () => {
+    let write: (text: string) => void = () => undefined;
+    const app = await backend((_, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
+      write = (text) => void res.write(text);
+    });
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url));
+    // Resolves by the headers alone: nothing has been written yet.
+    const response = await open(proxy.port, HOST, '/events');
+    expect(response.headers['content-type']).toBe('text/event-stream');
+    const parts = chunks(response);
+    for (const text of ['data: 1\n\n', 'data: 2\n\n']) {
+      write(text);
+      expect((await parts.next()).value).toBe(text);
+    }
+    response.destroy();
+  });
+
+  test('when the client goes away, the backend is told', async () => {
+    const gone = Promise.withResolvers<void>();
+    const app = await backend((_, res) => {
+      res.on('close', () => gone.resolve());
+      res.writeHead(200).flushHeaders();
+    });
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url));
+    (await open(proxy.port, HOST, '/')).destroy();
+    await gone.promise;
+  });
+
+  test('a backend that breaks off breaks the answer off: half a file does not look whole', async () => {
+    const app = await backend((_, res) => {
+      res.write('half');
+      setImmediate(() => res.destroy());
+    });
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url));
+    await expect(ask(proxy.port, HOST)).rejects.toThrow(/aborted|reset|hang up/);
+  });
+
+  test('a backend that is down is a 502, a service without servers a 503', async () => {
+    const closed = net.createServer();
+    await new Promise<void>((resolve) => closed.listen(0, '127.0.0.1', resolve));
+    const { port } = closed.address() as net.AddressInfo;
+    await new Promise((resolve) => closed.close(resolve));
+    const proxy = await startProxy();
+    proxy.useHttp(
+      merge(project('shop', `http://127.0.0.1:${port}`), {
+        routers: { none: { rule: 'Host(`none`)', service: 'none' } },
+        services: { none: { loadBalancer: { servers: [] } } },
+      }),
+    );
+    const got = await ask(proxy.port, HOST);
+    expect(got.status).toBe(502);
+    expect(got.body).not.toContain('127.0.0.1');
+    expect(await ask(proxy.port, 'none')).toMatchObject({ status: 503 });
+  });
+
+  test('several servers take turns', async () => {
+    const [a, b] = [await named('a'), await named('b')];
+    const proxy = await startProxy();
+    proxy.useHttp({
+      routers: { r: { rule: 'Host(`x`)', service: 's' } },
+      services: { s: { loadBalancer: { servers: [{ url: a.url }, { url: b.url }] } } },
+    });
+    const bodies = new Set([(await ask(proxy.port, 'x')).body, (await ask(proxy.port, 'x')).body]);
+    expect([...bodies].sort()).toEqual(['a', 'b']);
+  });
+
+  test('a kept connection that the backend just closed is no failure', async () => {
+    // Closes each connection after its first answer without saying so: the next request on it is reset.
+    let connections = 0;
+    const app = net.createServer((socket) => {
+      connections += 1;
+      let answered = false;
+      socket.on('error', () => undefined);
+      socket.on('data', () => {
+        if (answered) return void socket.resetAndDestroy();
+        answered = true;
+        socket.write('HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: keep-alive\r\n\r\nok');
+      });
+    });
+    await new Promise<void>((resolve) => app.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => void app.close());
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', `http://127.0.0.1:${(app.address() as net.AddressInfo).port}`));
+    for (let i = 0; i < 5; i += 1) expect(await ask(proxy.port, HOST)).toMatchObject({ status: 200, body: 'ok' });
+    // What may not be repeated never goes over a kept connection.
+    expect(await ask(proxy.port, HOST, '/', { method: 'POST', body: 'once' })).toMatchObject({ status: 200 });
+    expect(connections).toBeGreaterThan(2);
+  });
+});
+
+describe('headers', () => {
+  test('what a client says in the entry point’s headers is replaced; hop-by-hop headers stay here', async () => {
+    const app = await backend((req, res) => res.writeHead(200, { 'keep-alive': 'timeout=1' }).end(JSON.stringify(req.headers)));
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url));
+    const forged = {
+      'x-forwarded-for': '6.6.6.6',
+      'x-forwarded-host': 'evil',
+      'x-forwarded-proto': 'https',
+      'x-forwarded-uri': '/evil',
+      'x-forwarded-method': 'PUT',
+      'x-real-ip': '6.6.6.6',
+    };
+    const got = await ask(proxy.port, `${HOST}:8000`, '/', {
+      headers: { ...forged, connection: 'keep-alive, x-secret', 'x-secret': 's', te: 'trailers', 'proxy-connection': 'x' },
+    });
+    const seen = JSON.parse(got.body) as Record<string, string>;
+    expect(seen).toMatchObject({
+      'x-forwarded-for': '127.0.0.1',
+      'x-forwarded-host': `${HOST}:8000`,
+      'x-forwarded-port': '8000',
+      'x-forwarded-proto': 'http',
+      'x-real-ip': '127.0.0.1',
+    });
+    for (const name of ['x-forwarded-uri', 'x-forwarded-method', 'x-secret', 'te', 'proxy-connection'])
+      expect(seen, name).not.toHaveProperty(name);
+    expect(JSON.stringify(seen)).not.toContain('6.6.6.6');
+  });
+
+  test('customRequestHeaders sets, and removes by an empty value, whatever the spelling; customResponseHeaders the same', async () => {
+    const app = await backend((req, res) => res.writeHead(200, { 'x-powered-by': 'app' }).end(JSON.stringify(req.headers)));
+    const proxy = await startProxy();
+    const strip = {
+      headers: {
+        customRequestHeaders: { 'X-Forwarded-User': '', X_Forwarded_User: '', 'X-Added': 'yes' },
+        customResponseHeaders: { 'X-Powered-By': '', 'X-Via': 'berth' },
+      },
+    };
+    proxy.useHttp(project('shop', app.url, { middlewares: { strip } }));
+    const got = await ask(proxy.port, HOST, '/', {
+      headers: { 'X-FORWARDED-user': 'admin', x_forwarded_user: 'admin', 'x-other': 'stays' },
+    });
+    const seen = JSON.parse(got.body) as Record<string, string>;
+    expect(seen).toMatchObject({ 'x-added': 'yes', 'x-other': 'stays' });
+    expect(got.body).not.toContain('admin');
+    expect(got.headers).toMatchObject({ 'x-via': 'berth' });
+    expect(got.headers).not.toHaveProperty('x-powered-by');
+  });
+});
+
+describe('forwardAuth', () => {
+  const REGEX = '(?i)^(x[-_]forwarded[-_]user([-_](name|avatar|provider|assertion))?|cookie|authorization)$';
+  const forwardAuth = (address: string, more: object = {}): Record<string, object> => ({
+    'shop-auth': {
+      forwardAuth: {
+        address,
+        trustForwardHeader: true,
+        authResponseHeaders: ['X-Forwarded-User'],
+        authResponseHeadersRegex: REGEX,
+        maxResponseBodySize: 1000,
+        ...more,
+      },
+    },
+  });
+
+  test('asks with GET and the request’s headers; 2xx lets in with the answer’s identity and without the client’s', async () => {
+    const app = await backend((req, res) => res.end(JSON.stringify(req.headers)));
+    const auth = await backend((_, res) =>
+      res
+        .writeHead(200, { 'x-forwarded-user': 'ada@example.org', 'x-forwarded-user-name': 'Ada', cookie: 'app=1', 'x-not-listed': 'no' })
+        .end(),
+    );
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url, { middlewares: forwardAuth(`${auth.url}/verify?project=p1`) }));
+    const got = await ask(proxy.port, HOST, '/path?q=1', {
+      method: 'POST',
+      body: 'form',
+      headers: {
+        'x-forwarded-user': 'evil',
+        X_Forwarded_User_Name: 'evil',
+        authorization: 'Bearer berth_evil',
+        cookie: 'svc_fwd_session=s; app=1',
+        'x-forwarded-uri': '/evil',
+      },
+    });
+    const asked = auth.requests[0];
+    expect(asked).toMatchObject({ method: 'GET', url: '/verify?project=p1' });
+    expect(asked?.headers).toMatchObject({
+      'x-forwarded-method': 'POST',
+      'x-forwarded-uri': '/path?q=1',
+      'x-forwarded-host': HOST,
+      'x-forwarded-proto': 'http',
+      'x-forwarded-for': '127.0.0.1',
+      cookie: 'svc_fwd_session=s; app=1',
+      authorization: 'Bearer berth_evil',
+      host: `127.0.0.1:${auth.port}`,
+    });
+    expect(asked?.headers).not.toHaveProperty('content-length');
+    const seen = JSON.parse(got.body) as Record<string, string>;
+    expect(seen).toMatchObject({ 'x-forwarded-user': 'ada@example.org', 'x-forwarded-user-name': 'Ada', cookie: 'app=1', host: HOST });
+    expect(got.body).not.toMatch(/evil|svc_fwd_session|x-not-listed|authorization/);
+  });
+
+  test.each([
+    [401, { 'content-type': 'application/problem+json', 'www-authenticate': 'Bearer' }, '{"code":"unauthenticated"}'],
+    [302, { location: 'http://auth.berth.localhost/_oauth/login', 'set-cookie': ['nonce=1; HttpOnly', 'b=2'] }, ''],
+    [403, {}, 'no'],
+    [503, { 'retry-after': '5' }, ''],
+  ])('an answer of %i goes to the client as it is, and the application hears nothing', async (status, headers, body) => {
+    const app = await named('secret');
+    const auth = await backend((_, res) => res.writeHead(status, headers).end(body));
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url, { middlewares: forwardAuth(auth.url) }));
+    expect(await ask(proxy.port, HOST)).toMatchObject({ status, headers, body });
+    expect(app.requests).toHaveLength(0);
+  });
+
+  test('a relative Location is resolved against the authentication service, as Traefik does', async () => {
+    const auth = await backend((_, res) => res.writeHead(302, { location: '/login' }).end());
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', 'http://127.0.0.1:1', { middlewares: forwardAuth(`${auth.url}/verify`) }));
+    expect((await ask(proxy.port, HOST)).headers.location).toBe(`${auth.url}/login`);
+  });
+
+  test('no answer, a broken one or one that is too large never lets anybody in', async () => {
+    const app = await named('secret');
+    const broken = await backend((_, res) => res.socket?.destroy());
+    const large = await backend((_, res) => res.end('x'.repeat(1001)));
+    const proxy = await startProxy();
+    for (const [address, status] of [
+      ['http://127.0.0.1:1/verify', 500],
+      [broken.url, 500],
+      [large.url, 401],
+    ] as const) {
+      proxy.useHttp(project('shop', app.url, { middlewares: forwardAuth(address) }));
+      expect(await ask(proxy.port, HOST), address).toMatchObject({ status });
+    }
+    expect(app.requests).toHaveLength(0);
+  });
+});
+
+test('redirectScheme: a request of this entry point counts as https', async () => {
+  const app = await named('app');
+  const proxy = await startProxy();
+  proxy.useHttp(project('shop', app.url, { middlewares: { r: { redirectScheme: { scheme: 'https', permanent: true } } } }));
+  expect(await ask(proxy.port, HOST)).toMatchObject({ status: 200 });
+  proxy.useHttp(project('shop', app.url, { middlewares: { r: { redirectScheme: { scheme: 'http', permanent: true } } } }));
+  expect(await ask(proxy.port, `${HOST}:8000`, '/x?y')).toMatchObject({ status: 301, headers: { location: `http://${HOST}/x?y` } });
+});
+
+describe('WebSocket', () => {
+  const echo = async (): Promise<{ url: string; requests: IncomingMessage[] }> => {
+    const requests: IncomingMessage[] = [];
+    const app = await backend((_, res) => res.writeHead(426).end('use a WebSocket'));
+    const server = new WebSocketServer({ server: app.server });
+    server.on('connection', (socket, req) => {
+      requests.push(req);
+      socket.on('message', (data, binary) => socket.send(data, { binary }));
+    });
+    onTestFinished(() => {
+      for (const client of server.clients) client.terminate();
+    });
+    return { url: app.url, requests };
+  };
+  const connect = (
+    port: number,
+    headers: Record<string, string> = {},
+  ): Promise<{ socket: WebSocket; say: (text: string) => Promise<string> }> => {
+    const socket = new WebSocket(`ws://127.0.0.1:${port}/chat?room=1`, { headers: { host: HOST, ...headers } });
+    onTestFinished(() => socket.terminate());
+    return new Promise((resolve, reject) => {
+      socket.on('error', reject);
+      socket.on('unexpected-response', (_, response) =>
+        reject(new Error(`HTTP ${response.statusCode} ${String(response.headers['x-why'] ?? '')}`)),
+      );
+      socket.on('open', () =>
+        resolve({
+          socket,
+          say: (text) =>
+            new Promise((heard) => {
+              socket.once('message', (data: Buffer) => heard(data.toString()));
+              socket.send(text);
+            }),
+        }),
+      );
+    });
+  };
+
+  test('passes both ways, through middlewares', async () => {
+    const app = await echo();
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url, { middlewares: { strip: { headers: { customRequestHeaders: { 'X-Forwarded-User': '' } } } } }));
+    const { say } = await connect(proxy.port, { 'x-forwarded-user': 'evil', 'x-forwarded-for': '6.6.6.6' });
+    expect(await say('hello')).toBe('hello');
+    expect(await say('x'.repeat(100_000))).toHaveLength(100_000);
+    expect(app.requests[0]).toMatchObject({
+      url: '/chat?room=1',
+      headers: { host: HOST, 'x-forwarded-for': '127.0.0.1', 'x-forwarded-proto': 'ws' },
+    });
+    expect(app.requests[0]?.headers).not.toHaveProperty('x-forwarded-user');
+  });
+
+  test('is stopped by forwardAuth as any other request', async () => {
+    const app = await echo();
+    const auth = await backend((_, res) => res.writeHead(401, { 'x-why': 'no session' }).end('{}'));
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url, { middlewares: { auth: { forwardAuth: { address: auth.url } } } }));
+    await expect(connect(proxy.port)).rejects.toThrow('HTTP 401 no session');
+    expect(app.requests).toHaveLength(0);
+  });
+
+  test('an address without a route, a backend that is down, one that knows no WebSocket: an HTTP answer', async () => {
+    const proxy = await startProxy();
+    await expect(connect(proxy.port)).rejects.toThrow('HTTP 404');
+    proxy.useHttp(project('shop', 'http://127.0.0.1:1'));
+    await expect(connect(proxy.port)).rejects.toThrow('HTTP 502');
+    proxy.useHttp(project('shop', (await named('plain')).url));
+    await expect(connect(proxy.port)).rejects.toThrow('HTTP 200');
+  });
+
+  test('stays with its backend when the route is switched', async () => {
+    const app = await echo();
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url));
+    const { say } = await connect(proxy.port);
+    proxy.useHttp(project('shop', (await named('new')).url));
+    expect((await ask(proxy.port, HOST)).body).toBe('new');
+    expect(await say('still here')).toBe('still here');
+  });
+
+  test('another upgrade than to a WebSocket is an ordinary request', async () => {
+    const app = await named('plain');
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url));
+    expect(
+      await ask(proxy.port, HOST, '/', { headers: { connection: 'Upgrade, HTTP2-Settings', upgrade: 'h2c', 'http2-settings': 'x' } }),
+    ).toMatchObject({ status: 200, body: 'plain' });
+  });
+});
+
+describe('a switch of routes', () => {
+  test('loses no request under load, and once the marker answers no older version is seen', { timeout: 30_000 }, async () => {
+    const versions = await Promise.all([0, 1, 2, 3, 4, 5, 6, 7].map((n) => named(String(n))));
+    const marker = (hash: string): { routers: object; services: object } => ({
+      routers: {
+        'berth-marker-websecure': {
+          rule: `Host(\`berth.invalid\`) && Path(\`/${hash}\`)`,
+          entryPoints: ['websecure'],
+          service: 'noop@internal',
+        },
+      },
+      services: {},
+    });
+    const proxy = await startProxy();
+    const publish = (n: number): void => proxy.useHttp(merge(project('shop', versions[n]?.url ?? ''), marker(`hash${n}`)));
+    publish(0);
+
+    let live = 0;
+    let stop = false;
+    let asked = 0;
+    const agent = new http.Agent({ keepAlive: true });
+    onTestFinished(() => agent.destroy());
+    const prober = async (): Promise<string[]> => {
+      const wrong: string[] = [];
+      while (!stop) {
+        const atLeast = live;
+        const got = await ask(proxy.port, HOST, '/', { agent }).catch((error: unknown) => ({ status: 0, body: String(error) }));
+        asked += 1;
+        if (got.status !== 200) wrong.push(`${got.status} ${got.body}`);
+        else if (Number(got.body) < atLeast) wrong.push(`version ${got.body} after ${atLeast}`);
+      }
+      return wrong;
+    };
+    const probers = Array.from({ length: 16 }, prober);
+    for (let n = 1; n < versions.length; n += 1) {
+      publish(n);
+      expect(await ask(proxy.port, 'berth.invalid', `/hash${n}`)).toMatchObject({ status: 418 });
+      expect(await ask(proxy.port, 'berth.invalid', `/hash${n - 1}`)).toMatchObject({ status: 404 });
+      live = n;
+      const before = asked;
+      while (asked < before + 200) await pause(1);
+      // The old container is gone as soon as what it was asked before is answered.
+      versions[n - 1]?.server.close();
+      versions[n - 1]?.server.closeIdleConnections();
+    }
+    stop = true;
+    expect((await Promise.all(probers)).flat()).toEqual([]);
+  });
+
+  test('a request under way finishes on the old backend; its connection is not kept', async () => {
+    const finish = Promise.withResolvers<void>();
+    const arrived = Promise.withResolvers<void>();
+    const old = await backend((_, res) => {
+      arrived.resolve();
+      void finish.promise.then(() => res.end('old'));
+    });
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', old.url));
+    const slow = ask(proxy.port, HOST);
+    await arrived.promise;
+    proxy.useHttp(project('shop', (await named('new')).url));
+    expect((await ask(proxy.port, HOST)).body).toBe('new');
+    finish.resolve();
+    expect((await slow).body).toBe('old');
+    await new Promise((resolve) => old.server.close(resolve));
+  });
+
+  test('idle connections to a backend without a route are closed at once', async () => {
+    const old = await named('old');
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', old.url));
+    await ask(proxy.port, HOST);
+    proxy.useHttp(project('shop', (await named('new')).url));
+    // Only returns when nobody holds a connection any more.
+    await new Promise((resolve) => old.server.close(resolve));
+  });
+});
+
+describe('the process’s own answers', () => {
+  test('only at the address itself, and ready only with a configuration', async () => {
+    const app = await named('app');
+    const proxy = await startProxy();
+    const own = `127.0.0.1:${proxy.port}`;
+    expect(await ask(proxy.port, own, '/healthz')).toMatchObject({ status: 200 });
+    expect(await ask(proxy.port, own, '/readyz')).toMatchObject({ status: 503 });
+    proxy.useHttp(project('shop', app.url));
+    proxy.setUnready(null);
+    expect(await ask(proxy.port, own, '/readyz')).toMatchObject({ status: 200 });
+    expect(await ask(proxy.port, own, '/')).toMatchObject({ status: 404 });
+    expect(await ask(proxy.port, HOST, '/healthz')).toMatchObject({ status: 200, body: 'app' });
+    expect(await ask(proxy.port, `${HOST}:${proxy.port}`, '/readyz')).toMatchObject({ body: 'app' });
+  });
+
+  test('closing lets a request finish, and cuts what does not in time', async () => {
+    const finish = Promise.withResolvers<void>();
+    const arrived = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
+    const app = await backend((req, res) => {
+      if (req.url === '/hang') return arrived[1].resolve();
+      arrived[0].resolve();
+      void finish.promise.then(() => res.end('done'));
+    });
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url));
+    const slow = ask(proxy.port, HOST, '/slow');
+    const hanging = expect(ask(proxy.port, HOST, '/hang')).rejects.toThrow(/hang up|reset/);
+    await Promise.all(arrived.map((a) => a.promise));
+    const closed = proxy.close(200);
+    finish.resolve();
+    expect(await slow).toMatchObject({ status: 200, body: 'done' });
+    await hanging;
+    await closed;
+    await expect(ask(proxy.port, HOST)).rejects.toThrow('ECONNREFUSED');
+  });
+});

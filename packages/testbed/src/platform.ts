@@ -1,0 +1,241 @@
+/**
+ * The whole of Berth as its real processes (bin/berth …), around real parts: what the demo, the end-to-end tests and the
+ * benchmarks start. Each process can be killed and started again with the same settings and the same addresses.
+ */
+import { randomBytes } from 'node:crypto';
+import { mkdir } from 'node:fs/promises';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { join } from 'node:path';
+import { type Client, createClient } from '@berth/wire/client';
+import type { Deployment } from '@berth/wire/deployment';
+import type { Project, ProjectCreate } from '@berth/wire/project';
+import { isSettled } from '@berth/wire/vocabulary';
+import { findTraefik, repositoryRoot, toolsDir } from './config.ts';
+import type { Engine } from './engine-handle.ts';
+import { freePort } from './ports.ts';
+import { type RunningProcess, startProcess, untilReady } from './process.ts';
+import type { Registry } from './registry.ts';
+import { startTraefik, type Traefik } from './traefik.ts';
+import { waitFor } from './wait.ts';
+
+export type ProxyKind = 'built-in' | 'traefik' | 'traefik-plain';
+
+export type PlatformOptions = {
+  /** Databases, state and logs of this run. */
+  dir: string;
+  registry: Pick<Registry, 'address' | 'user' | 'password'>;
+  /** `traefik` holds its requests for configuration, `traefik-plain` polls every 5 s as the contract says. */
+  proxy: ProxyKind;
+  /** Agents to start, each with the engine it drives. */
+  agents: { name: string; role: 'builder' | 'deploy'; engine: Engine; env?: Record<string, string> }[];
+  baseDomain?: string;
+  /** Fixed port of the built-in proxy; a free one when left out. */
+  proxyPort?: number;
+  /** Further settings of the control plane. */
+  env?: Record<string, string>;
+};
+
+/** One process of ours that can be ended and started again. */
+export type Service = {
+  readonly name: string;
+  /** What it has logged, all starts together, is in this file. */
+  readonly logFile: string;
+  readonly process: () => RunningProcess;
+  /** kill -9, and waits until it is gone. */
+  crash(): Promise<void>;
+  /** SIGTERM, and waits for its end; returns the exit code. */
+  stop(): Promise<number | null>;
+  start(): Promise<void>;
+};
+
+export type Answer = { status: number; headers: Record<string, string | string[] | undefined>; body: string };
+
+export type Platform = {
+  controlPlane: Service;
+  agents: Record<string, Service>;
+  /** The built-in proxy; undefined with Traefik. */
+  proxy: Service | undefined;
+  traefik: Traefik | undefined;
+  url: string;
+  baseDomain: string;
+  agentSecret: string;
+  admin: { email: string; password: string };
+  /** As the first admin. */
+  api: Client;
+  /** The address of a project as a browser on this machine would write it. */
+  address(prefix: string): string;
+  /** Asks a project through the proxy, as from outside. Throws when no answer came. */
+  get(prefix: string, path?: string, options?: { timeoutMs?: number }): Promise<Answer>;
+  /** Where and how to connect to reach a project: for clients that set the Host header themselves. */
+  entry: { host: string; port: number; secure: boolean };
+  createProject(input: ProjectCreate): Promise<Project>;
+  deploy(project: { id: string }, body?: { commit?: string; note?: string }): Promise<Deployment>;
+  /** Waits until the deployment is settled, and gives it as it then is. */
+  settled(deployment: { id: string }, deadlineMs?: number): Promise<Deployment>;
+  logs(deployment: { id: string }): Promise<string[]>;
+  stop(): Promise<void>;
+};
+
+export async function startPlatform(options: PlatformOptions): Promise<Platform> {
+  const { dir } = options;
+  const baseDomain = options.baseDomain ?? 'berth.localhost';
+  const secrets = { agent: randomBytes(32).toString('hex'), admin: randomBytes(12).toString('base64url') };
+  const admin = { email: 'admin@berth.localhost', password: secrets.admin };
+  await mkdir(join(dir, 'logs'), { recursive: true, mode: 0o700 });
+
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const configUrl = `${url}/api/traefik/config`;
+  const stops: (() => Promise<unknown>)[] = [];
+  const stop = async (): Promise<void> => {
+    for (const end of stops.splice(0).toReversed()) await end();
+  };
+
+  try {
+    const traefikPorts = options.proxy === 'built-in' ? undefined : { web: await freePort(), websecure: await freePort(), api: await freePort() };
+    const proxyPort = options.proxyPort ?? (await freePort());
+    const entry = traefikPorts === undefined ? { host: '127.0.0.1', port: proxyPort, secure: false } : { host: '127.0.0.1', port: traefikPorts.websecure, secure: true };
+    const publicPort = entry.port;
+
+    const controlPlane = service('control-plane', dir, `${url}/readyz`, ['control-plane'], {
+      LISTEN: `127.0.0.1:${port}`,
+      DATABASE_URL: `sqlite:${join(dir, 'berth.db')}`,
+      BASE_DOMAIN: baseDomain,
+      PUBLIC_URL: `${entry.secure ? 'https' : 'http'}://${baseDomain}:${publicPort}`,
+      AGENT_SECRET: secrets.agent,
+      ADMIN_EMAILS: admin.email,
+      ADMIN_PASSWORD: admin.password,
+      REGISTRY_ADDR: options.registry.address,
+      REGISTRY_USER: options.registry.user ?? '',
+      REGISTRY_PASSWORD: options.registry.password ?? '',
+      PROXY_PROBE_URLS: traefikPorts === undefined ? `http://127.0.0.1:${proxyPort}` : `http://127.0.0.1:${traefikPorts.web},https://127.0.0.1:${traefikPorts.websecure}`,
+      ...options.env,
+    });
+    await controlPlane.start();
+    stops.push(() => controlPlane.stop());
+
+    const proxy = traefikPorts === undefined ? service('proxy', dir, `http://127.0.0.1:${proxyPort}/readyz`, ['proxy'], { LISTEN: `127.0.0.1:${proxyPort}`, CONFIG_URL: configUrl }) : undefined;
+    if (proxy !== undefined) {
+      await proxy.start();
+      stops.push(() => proxy.stop());
+    }
+    let traefik: Traefik | undefined;
+    if (traefikPorts !== undefined) {
+      const bin = findTraefik();
+      traefik = await startTraefik({
+        dir: join(dir, 'traefik'),
+        configUrl,
+        held: options.proxy === 'traefik',
+        ports: traefikPorts,
+        ...(bin === undefined ? {} : { bin }),
+      });
+      stops.push(() => traefik?.stop() ?? Promise.resolve());
+    }
+
+    const agents: Record<string, Service> = {};
+    for (const agent of options.agents) {
+      const health = await freePort();
+      const state = join(dir, 'agents', agent.name);
+      const started = service(agent.name, dir, `http://127.0.0.1:${health}/readyz`, ['agent'], {
+        NODE_ROLE: agent.role,
+        NODE_NAME: agent.name,
+        AGENT_SECRET: secrets.agent,
+        CONTROL_PLANE_URL: url,
+        HOST_IP: agent.engine.hostIp,
+        ...(agent.engine.publishIp === undefined ? {} : { PUBLISH_IP: agent.engine.publishIp }),
+        DOCKER_HOST: agent.engine.host,
+        DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
+        STATE_DIR: state,
+        SVC_ROOT: join(state, 'svc'),
+        LISTEN: `127.0.0.1:${health}`,
+        ...agent.env,
+      });
+      await started.start();
+      stops.push(() => started.stop());
+      agents[agent.name] = started;
+    }
+
+    let token = '';
+    const anonymous = createClient({ baseUrl: url });
+    ({ token } = await anonymous.call('login', { body: admin }));
+    const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
+
+    return {
+      controlPlane,
+      agents,
+      proxy,
+      traefik,
+      url,
+      baseDomain,
+      agentSecret: secrets.agent,
+      admin,
+      api,
+      entry,
+      address: (prefix) => `${entry.secure ? 'https' : 'http'}://${prefix}.${baseDomain}:${entry.port}`,
+      get: (prefix, path = '/', { timeoutMs = 5_000 } = {}) => ask(entry, `${prefix}.${baseDomain}`, path, timeoutMs),
+      createProject: (body) => api.call('createProject', { body }),
+      deploy: (project, body = {}) => api.call('createDeployment', { params: { id: project.id }, body }),
+      settled: (deployment, deadlineMs = 120_000) =>
+        waitFor(
+          `deployment ${deployment.id} is settled`,
+          async () => {
+            const now = await api.call('getDeployment', { params: { id: deployment.id } });
+            return isSettled(now.status) && now;
+          },
+          { deadlineMs, intervalMs: 50 },
+        ),
+      async logs(deployment) {
+        const page = await api.call('deploymentLogs', { params: { id: deployment.id }, query: { limit: 5000 } });
+        return page.lines.map((line) => line.text);
+      },
+      stop,
+    };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+function service(name: string, dir: string, readyUrl: string, argv: string[], env: Record<string, string>): Service {
+  const logFile = join(dir, 'logs', `${name}.log`);
+  let running: RunningProcess | undefined;
+  const present = (): RunningProcess => {
+    if (running === undefined) throw new Error(`${name} was never started`);
+    return running;
+  };
+  return {
+    name,
+    logFile,
+    process: present,
+    async crash() {
+      present().kill('SIGKILL');
+      await present().exited;
+    },
+    async stop() {
+      await present().stop(20_000);
+      return present().exit()?.code ?? null;
+    },
+    async start() {
+      running = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), ...argv], { name, logFile, env: { LOG_FORMAT: 'json', ...env } });
+      await untilReady(running, async () => (await fetch(readyUrl, { signal: AbortSignal.timeout(2_000) })).ok, 30_000);
+    },
+  };
+}
+
+/** `*.localhost` is not resolved by Node: the connection goes to the proxy and the Host header says the rest (TESTBED.md). */
+function ask(entry: Platform['entry'], host: string, path: string, timeoutMs: number): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const options = { host: entry.host, port: entry.port, path, headers: { host }, timeout: timeoutMs, agent: false as const, ...(entry.secure ? { servername: host, rejectUnauthorized: false } : {}) };
+    const request = (entry.secure ? httpsRequest : httpRequest)(options, (response) => {
+      let body = '';
+      response.setEncoding('utf8');
+      response.on('data', (chunk: string) => (body += chunk));
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }));
+      response.on('error', reject);
+    });
+    request.on('timeout', () => request.destroy(new Error(`no answer from ${host}${path} within ${timeoutMs} ms`)));
+    request.on('error', reject);
+    request.end();
+  });
+}

@@ -1,0 +1,100 @@
+/** A visitor who asks again and again at a steady rate, whatever the answers are: what a deploy must not be noticed by. */
+import { Agent as HttpAgent, request as httpRequest } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import type { Platform } from './platform.ts';
+
+export type ProberOptions = {
+  entry: Platform['entry'];
+  /** The Host header. */
+  host: string;
+  path?: string;
+  perSecond: number;
+  /** The version that a body shows; later answers must never show a lower one than an answer that had come before they were asked. */
+  versionOf: (body: string) => number;
+  timeoutMs?: number;
+};
+
+export type ProbeReport = {
+  sent: number;
+  /** No answer, or another status than 200: what was seen, at most 20 of them. */
+  failures: string[];
+  failed: number;
+  /** Answers from an older version than one that had been seen before the request was sent. */
+  stale: number;
+  /** The versions in the order they first appeared. */
+  versions: number[];
+  /** Milliseconds. */
+  p50: number;
+  p99: number;
+};
+
+export type Prober = { stop(): Promise<ProbeReport>; latest(): number };
+
+export function startProber(options: ProberOptions): Prober {
+  const { entry, host } = options;
+  const agent = entry.secure ? new HttpsAgent({ keepAlive: true, servername: host, rejectUnauthorized: false }) : new HttpAgent({ keepAlive: true });
+  const request = entry.secure ? httpsRequest : httpRequest;
+  const times: number[] = [];
+  const failures: string[] = [];
+  const versions: number[] = [];
+  const open = new Set<Promise<void>>();
+  let sent = 0;
+  let failed = 0;
+  let stale = 0;
+  let newest = Number.NEGATIVE_INFINITY;
+
+  const note = (what: string): void => {
+    failed++;
+    if (failures.length < 20) failures.push(`${new Date().toISOString()} ${what}`);
+  };
+  const once = (): Promise<void> => {
+    const seenBefore = newest;
+    const from = performance.now();
+    sent++;
+    return new Promise((resolve) => {
+      const call = request({ host: entry.host, port: entry.port, path: options.path ?? '/', headers: { host }, agent, timeout: options.timeoutMs ?? 5_000 }, (response) => {
+        let body = '';
+        response.setEncoding('utf8');
+        response.on('data', (chunk: string) => (body += chunk));
+        response.on('error', (error) => {
+          note(error.message);
+          resolve();
+        });
+        response.on('end', () => {
+          times.push(performance.now() - from);
+          if (response.statusCode !== 200) note(`${response.statusCode} ${body.slice(0, 80)}`);
+          else {
+            const version = options.versionOf(body);
+            if (!versions.includes(version)) versions.push(version);
+            if (version < seenBefore) stale++;
+            newest = Math.max(newest, version);
+          }
+          resolve();
+        });
+      });
+      call.on('timeout', () => call.destroy(new Error('no answer in time')));
+      call.on('error', (error) => {
+        note(error.message);
+        resolve();
+      });
+      call.end();
+    });
+  };
+  const timer = setInterval(() => {
+    const asked = once();
+    open.add(asked);
+    void asked.finally(() => open.delete(asked));
+  }, 1000 / options.perSecond);
+
+  return {
+    latest: () => newest,
+    async stop() {
+      clearInterval(timer);
+      await Promise.all(open);
+      agent.destroy();
+      const sorted = times.toSorted((a, b) => a - b);
+      const at = (q: number): number => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? Number.NaN;
+      return { sent, failures, failed, stale, versions, p50: at(0.5), p99: at(0.99) };
+    },
+  };
+}

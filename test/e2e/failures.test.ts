@@ -1,0 +1,97 @@
+/** Everything that goes wrong on the way ends `failed` with its own code and a sentence, and the old version goes on serving. */
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Project, ProjectPatch } from '@berth/wire/project';
+import { waitFor } from '@berth/testbed/wait';
+import { pageApp, startWorld, whyNot, type World } from './world.ts';
+
+const reason = await whyNot();
+const busybox = (...lines: string[]): Record<string, string> => ({ Dockerfile: ['FROM busybox:stable', ...lines, ''].join('\n') });
+
+type Row = {
+  what: string;
+  code: string;
+  /** What the repository holds, or how the project is changed, for this one deployment. */
+  files?: Record<string, string | null>;
+  patch?: ProjectPatch;
+  commit?: string;
+  prepare?: (world: World) => unknown;
+  restore?: (world: World) => unknown;
+  /** What a person finds in the log. */
+  log?: RegExp;
+};
+
+const ROWS: Row[] = [
+  { what: 'unknown branch', code: 'git_unknown_branch', patch: { branch: 'nowhere' } },
+  { what: 'unknown commit', code: 'git_unknown_commit', commit: 'd'.repeat(40) },
+  { what: 'missing repository', code: 'git_repository_not_found', patch: { git_url: 'REPLACED/missing.git' } },
+  { what: 'git server wants credentials', code: 'git_credentials', prepare: (w) => w.git.behave({ status: 401 }), restore: (w) => w.git.behave('serve') },
+  { what: 'mute git server', code: 'git_timeout', prepare: (w) => w.git.behave('mute'), restore: (w) => w.git.behave('serve') },
+  { what: 'no Dockerfile', code: 'dockerfile_missing', patch: { dockerfile_path: 'docker/Dockerfile' } },
+  { what: 'failing RUN', code: 'build_step_failed', files: busybox('RUN echo before the fall && false'), log: /before the fall/ },
+  { what: 'unknown base image', code: 'build_base_image', files: { Dockerfile: 'FROM 127.0.0.1:1/no/such:image\nCMD ["true"]\n' } },
+  { what: 'container exits', code: 'container_exited', files: busybox('CMD ["sh", "-c", "echo the app says goodbye; exit 3"]'), log: /the app says goodbye/ },
+  { what: 'container never listens', code: 'container_not_listening', files: busybox('CMD ["sleep", "1000"]') },
+  { what: 'container listens on another port', code: 'container_wrong_port', files: busybox('RUN mkdir /www', 'CMD ["httpd", "-f", "-p", "9090", "-h", "/www"]') },
+  { what: 'container listens on 127.0.0.1 only', code: 'container_loopback_only', files: busybox('RUN mkdir /www', 'CMD ["httpd", "-f", "-p", "127.0.0.1:8080", "-h", "/www"]') },
+  { what: 'container answers, but not as healthy', code: 'health_check_failed', patch: { health_path: '/healthz' } },
+];
+
+describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+  let world: World;
+  let project: Project;
+  let generation = 1;
+  beforeAll(async () => {
+    world = await startWorld({ proxy: 'built-in', env: { PROBE_TIMEOUT: '4s' }, agentEnv: { GIT_STALL_TIMEOUT: '4s', CLONE_TIMEOUT: '15s' } });
+    const { url } = await world.git.createRepo('shop', pageApp(1));
+    project = await world.berth.createProject({ name: 'shop', git_url: url, domain_prefix: 'shop', drain_seconds: 0, stop_grace_seconds: 1 });
+    expect(await world.berth.settled(await world.berth.deploy(project))).toMatchObject({ status: 'running' });
+  });
+  afterAll(() => world?.stop());
+
+  it.each(ROWS.map((row) => [row.what, row] as const))('%s', async (_, row) => {
+    const { berth, git } = world;
+    const patch = (body: ProjectPatch) => berth.api.call('patchProject', { params: { id: project.id }, body });
+    const { git_url, branch, dockerfile_path, health_path } = project;
+    if (row.patch !== undefined) await patch(row.patch.git_url === undefined ? row.patch : { git_url: git.repoUrl('missing') });
+    if (row.files !== undefined) await git.commit('shop', row.files as Record<string, string>, row.what);
+    await row.prepare?.(world);
+    try {
+      const done = await berth.settled(await berth.deploy(project, row.commit === undefined ? {} : { commit: row.commit }));
+      expect({ status: done.status, code: done.error?.code, message: done.error?.message }).toMatchObject({ status: 'failed', code: row.code });
+      // A sentence for a person, and the end of the log shows what was seen.
+      expect(done.error?.message).toMatch(/\w+ \w+ \w+/);
+      const lines = await berth.logs(done);
+      expect(lines.length).toBeGreaterThan(0);
+      if (row.log !== undefined) expect(lines.join('\n')).toMatch(row.log);
+      // The old version never stopped serving, and nothing of the new one is left.
+      expect(await berth.get('shop')).toMatchObject({ status: 200, body: 'version 1\n' });
+      await waitFor('only the old container is there', async () => {
+        const { stdout } = await world.engine.docker(['ps', '-a', '--filter', 'label=berth.project_name=shop', '--format', '{{.Names}}']);
+        return stdout.trim() === 'svc-shop';
+      });
+      generation = done.generation;
+    } finally {
+      await row.restore?.(world);
+      if (row.patch !== undefined) await patch({ git_url, branch, dockerfile_path, health_path });
+      if (row.files !== undefined) await git.commit('shop', pageApp(1), 'as it was');
+    }
+  });
+
+  it('registry down', async () => {
+    const { berth, registry } = world;
+    process.kill(registry.pid, 'SIGSTOP');
+    process.kill(registry.pid, 'SIGKILL');
+    const done = await berth.settled(await berth.deploy(project), 120_000);
+    expect(done).toMatchObject({ status: 'failed', error: { code: 'registry_unreachable' } });
+    expect(await berth.get('shop')).toMatchObject({ status: 200, body: 'version 1\n' });
+    expect(done.generation).toBeGreaterThan(generation);
+  });
+
+  it('no secret of the run stands in any log', async () => {
+    const { readdir, readFile } = await import('node:fs/promises');
+    const folder = join(world.dir, 'logs');
+    const all = (await Promise.all((await readdir(folder)).map((name) => readFile(join(folder, name), 'utf8')))).join('\n');
+    for (const secret of ['sesame-opens-nothing', world.berth.agentSecret, world.berth.admin.password]) expect(all.includes(secret)).toBe(false);
+  });
+});

@@ -1,0 +1,3 @@
+import { acceptance } from './acceptance.ts';
+
+await acceptance('built-in');

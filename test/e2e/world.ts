@@ -1,0 +1,79 @@
+/** One machine's worth of everything: an engine, a registry, a git server and Berth's own processes, for one test file. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { ensureBaseImages } from '@berth/testbed/base-images';
+import { findTraefik, toolsDir, userDockerHost } from '@berth/testbed/config';
+import { startEngine, whyNoOwnEngine } from '@berth/testbed/engine';
+import { type Engine, engineAnswers } from '@berth/testbed/engine-handle';
+import { type GitServer, startGitServer } from '@berth/testbed/git-server';
+import { type Platform, type ProxyKind, startPlatform } from '@berth/testbed/platform';
+import { registryProgram, type Registry, startRegistry } from '@berth/testbed/registry';
+
+export type World = { engine: Engine; registry: Registry; git: GitServer; berth: Platform; dir: string; stop(): Promise<void> };
+
+/** Why these tests cannot run here; undefined when they can. */
+export async function whyNot(proxy: ProxyKind = 'built-in'): Promise<string | undefined> {
+  if (proxy !== 'built-in' && findTraefik() === undefined) return 'no Traefik: set TRAEFIK_BIN';
+  if (registryProgram() === undefined) return 'no docker-registry';
+  if (await engineAnswers(userDockerHost())) return undefined;
+  return whyNoOwnEngine();
+}
+
+export type WorldOptions = {
+  proxy: ProxyKind;
+  env?: Record<string, string>;
+  agentEnv?: Record<string, string>;
+  /** Default: one builder and one deploy node. */
+  agents?: (engine: Engine) => Parameters<typeof startPlatform>[0]['agents'];
+  /** The registry's password is asked for; on by default. */
+  images?: ('busybox:stable' | 'node:24-slim')[];
+};
+
+export async function startWorld(options: WorldOptions): Promise<World> {
+  const dir = await mkdtemp(join(tmpdir(), 'berth-e2e-'));
+  const stops: (() => Promise<unknown>)[] = [() => rm(dir, { recursive: true, force: true })];
+  const stop = async (): Promise<void> => {
+    for (const end of stops.splice(0).toReversed()) await end();
+  };
+  try {
+    const engine = await startEngine({ dir: join(toolsDir, 'testbed') });
+    stops.push(() => engine.stop());
+    await ensureBaseImages(engine, options.images ?? ['busybox:stable']);
+    const registry = await startRegistry({ dir: join(dir, 'registry'), address: engine.gatewayIp, user: 'berth', password: 'sesame-opens-nothing' });
+    stops.push(() => registry.stop());
+    const git = await startGitServer({ root: join(dir, 'git') });
+    stops.push(() => git.stop());
+    const agents = options.agents?.(engine) ?? [
+      { name: 'builder-1', role: 'builder' as const, engine },
+      { name: 'node-1', role: 'deploy' as const, engine },
+    ];
+    const berth = await startPlatform({
+      dir,
+      registry,
+      proxy: options.proxy,
+      agents: agents.map((agent) => ({ ...agent, env: { ...options.agentEnv, ...agent.env } })),
+      env: { PROBE_TIMEOUT: '20s', ...options.env },
+    });
+    stops.push(() => berth.stop());
+    stops.push(() => removeContainers(engine));
+    return { engine, registry, git, berth, dir, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+/** On an engine that was there before us only what is ours goes. */
+async function removeContainers(engine: Engine): Promise<void> {
+  const { stdout } = await engine.docker(['ps', '-aq', '--filter', 'label=berth.deployment']);
+  const ids = stdout.split('\n').filter((id) => id !== '');
+  if (ids.length > 0) await engine.docker(['rm', '-f', ...ids], { mayFail: true });
+}
+
+/** A web server whose only page is its version; what most of these tests deploy. */
+export const pageApp = (version: number | string, dockerfile: string[] = []): Record<string, string> => ({
+  Dockerfile: ['FROM busybox:stable', 'COPY www /www', ...dockerfile, 'EXPOSE 8080', 'CMD ["httpd", "-f", "-p", "8080", "-h", "/www"]', ''].join('\n'),
+  'www/index.html': `version ${version}\n`,
+});
+export const versionOf = (body: string): number => Number(/version (\d+)/.exec(body)?.[1] ?? Number.NaN);

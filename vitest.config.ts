@@ -1,0 +1,41 @@
+/**
+ * Two projects. `unit` has no process and no engine of its own, so its files share threads; `real` drives real parts
+ * (docker, git, Traefik, our own programs), each file in a process of its own.
+ */
+import { defineConfig } from 'vitest/config';
+
+const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
+
+export default defineConfig({
+  test: {
+    teardownTimeout: 60_000,
+    projects: [
+      {
+        test: {
+          name: 'unit',
+          include: ['packages/*/test/**/*.test.ts', 'test/*.test.ts'],
+          exclude: [...REAL, '**/node_modules/**'],
+          // First all of these, then the slow ones.
+          sequence: { groupOrder: 0 },
+          pool: 'threads',
+          isolate: false,
+          testTimeout: 10_000,
+        },
+      },
+      {
+        test: {
+          name: 'real',
+          include: REAL,
+          exclude: ['**/node_modules/**'],
+          sequence: { groupOrder: 1 },
+          pool: 'forks',
+          isolate: true,
+          // Each file starts engines, registries and proxies: two at once fill two cores.
+          maxWorkers: 2,
+          testTimeout: 120_000,
+          hookTimeout: 180_000,
+        },
+      },
+    ],
+  },
+});
