@@ -20,7 +20,13 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
     it('a git repository becomes a live address', async () => {
       const { berth, git } = world;
       const { url, sha } = await git.createRepo('page', pageApp(1));
-      const project = await berth.createProject({ name: 'page', git_url: url, domain_prefix: 'hello', drain_seconds: 1, stop_grace_seconds: 1 });
+      const project = await berth.createProject({
+        name: 'page',
+        git_url: url,
+        domain_prefix: 'hello',
+        drain_seconds: 1,
+        stop_grace_seconds: 1,
+      });
       const done = await berth.settled(await berth.deploy(project, { note: 'the first' }));
       expect(done).toMatchObject({ status: 'running', error: null, commit: sha, generation: 1, note: 'the first' });
       expect(done.image_tag).toBe(`${world.registry.address}/page:${sha}`);
@@ -35,7 +41,15 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
       const { engine } = world;
       const inspect = await waitFor('svc-hello is there', async () => {
         const { stdout, code } = await engine.docker(['inspect', 'svc-hello'], { mayFail: true });
-        return code === 0 && (JSON.parse(stdout) as { Config: { Labels: Record<string, string> }; HostConfig: { SecurityOpt: string[]; PidsLimit: number; Init: boolean; RestartPolicy: { Name: string } } }[])[0];
+        return (
+          code === 0 &&
+          (
+            JSON.parse(stdout) as {
+              Config: { Labels: Record<string, string> };
+              HostConfig: { SecurityOpt: string[]; PidsLimit: number; Init: boolean; RestartPolicy: { Name: string } };
+            }[]
+          )[0]
+        );
       });
       expect(inspect.Config.Labels).toMatchObject({ 'berth.project_name': 'page', 'berth.generation': '1' });
       expect(inspect.HostConfig.SecurityOpt).toContain('no-new-privileges');
@@ -59,7 +73,10 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
       const report = await prober.stop();
       expect(report).toMatchObject({ failed: 0, stale: 0, versions: [1, 2] });
       const { items } = await berth.api.call('listDeployments', { query: { project_id: project.id } });
-      expect(items.map((d) => [d.generation, d.status])).toEqual([[2, 'running'], [1, 'retired']]);
+      expect(items.map((d) => [d.generation, d.status])).toEqual([
+        [2, 'running'],
+        [1, 'retired'],
+      ]);
     });
 
     it('a rollback builds nothing', async () => {
@@ -80,7 +97,10 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
       const project = await berth.createProject({ name: 'chat', git_url: url, domain_prefix: 'chat' });
       expect(await berth.settled(await berth.deploy(project), 180_000)).toMatchObject({ status: 'running' });
       const { host, port, secure } = berth.entry;
-      const socket = new WebSocket(`${secure ? 'wss' : 'ws'}://${host}:${port}/socket`, { headers: { host: `chat.${berth.baseDomain}` }, rejectUnauthorized: false });
+      const socket = new WebSocket(`${secure ? 'wss' : 'ws'}://${host}:${port}/socket`, {
+        headers: { host: `chat.${berth.baseDomain}` },
+        rejectUnauthorized: false,
+      });
       const heard: string[] = [];
       socket.on('message', (data: Buffer) => heard.push(data.toString()));
       await waitFor('the socket is open', () => socket.readyState === WebSocket.OPEN);
@@ -108,7 +128,11 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
       const page = items.find((p) => p.name === 'page');
       if (page === undefined) throw new Error('no project page');
       await berth.api.call('deleteProject', { params: { id: page.id } });
-      await waitFor('its row is gone', async () => (await berth.api.call('listProjects', { query: {} })).items.every((p) => p.name !== 'page'), { deadlineMs: 30_000 });
+      await waitFor(
+        'its row is gone',
+        async () => (await berth.api.call('listProjects', { query: {} })).items.every((p) => p.name !== 'page'),
+        { deadlineMs: 30_000 },
+      );
       expect((await engine.docker(['ps', '-aq', '--filter', 'label=berth.project_name=page'])).stdout).toBe('');
       await waitFor('its address is unknown', async () => (await berth.get('hello')).status === 404, { deadlineMs: 10_000 });
     });

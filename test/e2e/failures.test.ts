@@ -25,15 +25,33 @@ const ROWS: Row[] = [
   { what: 'unknown branch', code: 'git_unknown_branch', patch: { branch: 'nowhere' } },
   { what: 'unknown commit', code: 'git_unknown_commit', commit: 'd'.repeat(40) },
   { what: 'missing repository', code: 'git_repository_not_found', patch: { git_url: 'REPLACED/missing.git' } },
-  { what: 'git server wants credentials', code: 'git_credentials', prepare: (w) => w.git.behave({ status: 401 }), restore: (w) => w.git.behave('serve') },
+  {
+    what: 'git server wants credentials',
+    code: 'git_credentials',
+    prepare: (w) => w.git.behave({ status: 401 }),
+    restore: (w) => w.git.behave('serve'),
+  },
   { what: 'mute git server', code: 'git_timeout', prepare: (w) => w.git.behave('mute'), restore: (w) => w.git.behave('serve') },
   { what: 'no Dockerfile', code: 'dockerfile_missing', patch: { dockerfile_path: 'docker/Dockerfile' } },
   { what: 'failing RUN', code: 'build_step_failed', files: busybox('RUN echo before the fall && false'), log: /before the fall/ },
   { what: 'unknown base image', code: 'build_base_image', files: { Dockerfile: 'FROM 127.0.0.1:1/no/such:image\nCMD ["true"]\n' } },
-  { what: 'container exits', code: 'container_exited', files: busybox('CMD ["sh", "-c", "echo the app says goodbye; exit 3"]'), log: /the app says goodbye/ },
+  {
+    what: 'container exits',
+    code: 'container_exited',
+    files: busybox('CMD ["sh", "-c", "echo the app says goodbye; exit 3"]'),
+    log: /the app says goodbye/,
+  },
   { what: 'container never listens', code: 'container_not_listening', files: busybox('CMD ["sleep", "1000"]') },
-  { what: 'container listens on another port', code: 'container_wrong_port', files: busybox('RUN mkdir /www', 'CMD ["httpd", "-f", "-p", "9090", "-h", "/www"]') },
-  { what: 'container listens on 127.0.0.1 only', code: 'container_loopback_only', files: busybox('RUN mkdir /www', 'CMD ["httpd", "-f", "-p", "127.0.0.1:8080", "-h", "/www"]') },
+  {
+    what: 'container listens on another port',
+    code: 'container_wrong_port',
+    files: busybox('RUN mkdir /www', 'CMD ["httpd", "-f", "-p", "9090", "-h", "/www"]'),
+  },
+  {
+    what: 'container listens on 127.0.0.1 only',
+    code: 'container_loopback_only',
+    files: busybox('RUN mkdir /www', 'CMD ["httpd", "-f", "-p", "127.0.0.1:8080", "-h", "/www"]'),
+  },
   { what: 'container answers, but not as healthy', code: 'health_check_failed', patch: { health_path: '/healthz' } },
 ];
 
@@ -42,9 +60,19 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
   let project: Project;
   let generation = 1;
   beforeAll(async () => {
-    world = await startWorld({ proxy: 'built-in', env: { PROBE_TIMEOUT: '4s' }, agentEnv: { GIT_STALL_TIMEOUT: '4s', CLONE_TIMEOUT: '15s' } });
+    world = await startWorld({
+      proxy: 'built-in',
+      env: { PROBE_TIMEOUT: '4s' },
+      agentEnv: { GIT_STALL_TIMEOUT: '4s', CLONE_TIMEOUT: '15s' },
+    });
     const { url } = await world.git.createRepo('shop', pageApp(1));
-    project = await world.berth.createProject({ name: 'shop', git_url: url, domain_prefix: 'shop', drain_seconds: 0, stop_grace_seconds: 1 });
+    project = await world.berth.createProject({
+      name: 'shop',
+      git_url: url,
+      domain_prefix: 'shop',
+      drain_seconds: 0,
+      stop_grace_seconds: 1,
+    });
     expect(await world.berth.settled(await world.berth.deploy(project))).toMatchObject({ status: 'running' });
   });
   afterAll(() => world?.stop());
@@ -58,7 +86,10 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
     await row.prepare?.(world);
     try {
       const done = await berth.settled(await berth.deploy(project, row.commit === undefined ? {} : { commit: row.commit }));
-      expect({ status: done.status, code: done.error?.code, message: done.error?.message }).toMatchObject({ status: 'failed', code: row.code });
+      expect({ status: done.status, code: done.error?.code, message: done.error?.message }).toMatchObject({
+        status: 'failed',
+        code: row.code,
+      });
       // A sentence for a person, and the end of the log shows what was seen.
       expect(done.error?.message).toMatch(/\w+ \w+ \w+/);
       const lines = await berth.logs(done);
@@ -92,6 +123,7 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
     const { readdir, readFile } = await import('node:fs/promises');
     const folder = join(world.dir, 'logs');
     const all = (await Promise.all((await readdir(folder)).map((name) => readFile(join(folder, name), 'utf8')))).join('\n');
-    for (const secret of ['sesame-opens-nothing', world.berth.agentSecret, world.berth.admin.password]) expect(all.includes(secret)).toBe(false);
+    for (const secret of ['sesame-opens-nothing', world.berth.agentSecret, world.berth.admin.password])
+      expect(all.includes(secret)).toBe(false);
   });
 });

@@ -40,7 +40,12 @@ export async function startWorld(options: WorldOptions): Promise<World> {
     const engine = await startEngine({ dir: join(toolsDir, 'testbed') });
     stops.push(() => engine.stop());
     await ensureBaseImages(engine, options.images ?? ['busybox:stable']);
-    const registry = await startRegistry({ dir: join(dir, 'registry'), address: engine.gatewayIp, user: 'berth', password: 'sesame-opens-nothing' });
+    const registry = await startRegistry({
+      dir: join(dir, 'registry'),
+      address: engine.gatewayIp,
+      user: 'berth',
+      password: 'sesame-opens-nothing',
+    });
     stops.push(() => registry.stop());
     const git = await startGitServer({ root: join(dir, 'git') });
     stops.push(() => git.stop());
@@ -56,7 +61,8 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       env: { PROBE_TIMEOUT: '20s', ...options.env },
     });
     stops.push(() => berth.stop());
-    stops.push(() => removeContainers(engine));
+    const nodes = (await berth.api.call('listNodes', { query: {} })).items.map((node) => node.id);
+    stops.push(() => removeContainers(engine, nodes));
     return { engine, registry, git, berth, dir, stop };
   } catch (error) {
     await stop();
@@ -64,16 +70,25 @@ export async function startWorld(options: WorldOptions): Promise<World> {
   }
 }
 
-/** On an engine that was there before us only what is ours goes. */
-async function removeContainers(engine: Engine): Promise<void> {
-  const { stdout } = await engine.docker(['ps', '-aq', '--filter', 'label=berth.deployment']);
-  const ids = stdout.split('\n').filter((id) => id !== '');
-  if (ids.length > 0) await engine.docker(['rm', '-f', ...ids], { mayFail: true });
+/** An engine that was there before us may run a Berth of its own: only what these nodes made goes. */
+async function removeContainers(engine: Engine, nodes: readonly string[]): Promise<void> {
+  for (const node of nodes) {
+    const { stdout } = await engine.docker(['ps', '-aq', '--filter', `label=berth.node=${node}`]);
+    const ids = stdout.split('\n').filter((id) => id !== '');
+    if (ids.length > 0) await engine.docker(['rm', '-f', ...ids], { mayFail: true });
+  }
 }
 
 /** A web server whose only page is its version; what most of these tests deploy. */
 export const pageApp = (version: number | string, dockerfile: string[] = []): Record<string, string> => ({
-  Dockerfile: ['FROM busybox:stable', 'COPY www /www', ...dockerfile, 'EXPOSE 8080', 'CMD ["httpd", "-f", "-p", "8080", "-h", "/www"]', ''].join('\n'),
+  Dockerfile: [
+    'FROM busybox:stable',
+    'COPY www /www',
+    ...dockerfile,
+    'EXPOSE 8080',
+    'CMD ["httpd", "-f", "-p", "8080", "-h", "/www"]',
+    '',
+  ].join('\n'),
   'www/index.html': `version ${version}\n`,
 });
 export const versionOf = (body: string): number => Number(/version (\d+)/.exec(body)?.[1] ?? Number.NaN);

@@ -1,10 +1,10 @@
 /** Every way a build ends badly, with real git, buildx and registry: its own code, a sentence, and the workspace gone. */
-import { readdir } from 'node:fs/promises';
+import { exec, execOk } from '@berth/kit/exec';
+import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { startGitServer } from '@berth/testbed/git-server';
 import type { TaskReport } from '@berth/wire/task';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { buildTask, until } from './fake-control-plane.ts';
+import { buildTask, startFakeControlPlane, until } from './fake-control-plane.ts';
 import { missingParts, type RealParts, type Site, startRealParts, startSite } from './real-parts.ts';
 
 const GOOD = 'FROM busybox:stable\nCMD ["true"]\n';
@@ -98,8 +98,51 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
   });
   it('a registry that is not there; one that refuses', { timeout: 90_000 }, async () => {
     const { url } = await repo({ Dockerfile: GOOD });
-    const nobody = `${parts.engine.gatewayIp}:9`;
-    const away = await build({ git_url: url, image_repository: `${nobody}/app` });
+    const away = await build({ git_url: url, image_repository: `${parts.engine.gatewayIp}:9/app` });
     expect(away, away.text).toMatchObject({ code: 'registry_unreachable' });
+
+    const plane = await startFakeControlPlane({ address: parts.engine.gatewayIp, config: { registry_addr: parts.registry.address, registry_user: 'berth', registry_password: 'wrong' } });
+    const other = await startSite(parts, { NODE_ROLE: 'builder' }, plane);
+    const { task } = plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/app` }));
+    expect((await plane.reported(task.id)).result).toMatchObject({ error: { code: 'registry_refused' } });
+    await other.stop();
+    await plane.stop();
+  });
+  it('a build that takes too long', async () => {
+    const { url } = await repo({ Dockerfile: 'FROM busybox:stable\nRUN sleep 100\n' });
+    const other = await startSite(parts, { NODE_ROLE: 'builder', BUILD_TIMEOUT: '2s' });
+    const { task } = other.plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/app` }));
+    expect((await other.plane.reported(task.id)).result).toMatchObject({ error: { code: 'build_timeout' } });
+    await other.stop();
+  });
+  it('a disk that is full', async () => {
+    const { url } = await repo({ Dockerfile: GOOD, big: Buffer.from(Array.from({ length: 3_000_000 }, () => Math.random() * 256)).toString('base64') });
+    const dir = join(parts.dir, 'small');
+    await mkdir(dir);
+    await execOk(['mount', '-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', dir], { env: process.env });
+    const other = await startSite(parts, { NODE_ROLE: 'builder', STATE_DIR: dir });
+    try {
+      const { task } = other.plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/app` }));
+      expect((await other.plane.reported(task.id)).result).toMatchObject({ error: { code: 'disk_full' } });
+      expect(await readdir(join(dir, 'work'))).toEqual([]);
+    } finally {
+      await other.stop();
+      await execOk(['umount', '--lazy', dir], { env: process.env });
+    }
+  });
+  it('cancelled in the middle: stopped at once, reported, nothing left', async () => {
+    const { url } = await repo({ Dockerfile: 'FROM busybox:stable\nRUN echo begun && sleep 99\n' });
+    const { task } = site.plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/app` }));
+    await until('the step', () => site.plane.text(task.id).includes('| begun'));
+    const asked = Date.now();
+    site.plane.cancel(task.id);
+    expect((await site.plane.reported(task.id)).result).toMatchObject({ error: { code: 'cancelled' } });
+    expect(Date.now() - asked).toBeLessThan(5_000);
+    expect(await readdir(join(site.stateDir, 'work'))).toEqual([]);
+    const left = await exec(['pgrep', '--full', `metadata-file ${site.stateDir}`], { env: process.env });
+    expect(left.stdout).toBe('');
+  });
+  it('leaves no workspace behind', async () => {
+    expect(await readdir(join(site.stateDir, 'work'))).toEqual([]);
   });
 });

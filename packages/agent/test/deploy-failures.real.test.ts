@@ -11,7 +11,7 @@ const IMAGES = {
   mute: 'CMD ["sleep","1000"]',
   other: 'CMD ["httpd","-f","-p","9090","-h","/"]',
   loopback: 'CMD ["httpd","-f","-p","127.0.0.1:8080","-h","/"]',
-  nothttp: 'CMD ["nc","-lk","-p","8080","-e","sleep","1000"]',
+  nothttp: 'CMD ["sh","-c","while true; do nc -l -p 8080 >/dev/null; done"]',
   hungry: 'CMD ["sh","-c","x=a; while true; do x=$x$x; done"]',
   noprogram: 'CMD ["/no/such/program"]',
   late: 'CMD ["sh","-c","sleep 2; exec httpd -f -p 8080 -h /"]',

@@ -166,7 +166,7 @@ tls: {}
   });
 
   test.each([
-    ['http: [', 'flow'],
+    ['http: [', 'Flow sequence'],
     ['text', 'not an object'],
     ['', 'not an object'],
     ['http: 1', 'no object under'],

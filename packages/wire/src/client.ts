@@ -45,7 +45,9 @@ export type ClientOptions = {
   fetch?: typeof fetch;
 };
 
-export function pathOf(route: Route, params: Record<string, unknown> = {}, query: Record<string, unknown> = {}): string {
+type Scalars = Record<string, string | number | boolean | undefined>;
+
+export function pathOf(route: Route, params: Scalars = {}, query: Scalars = {}): string {
   const path = route.path.replace(/:([a-z_]+)/g, (_, name: string) => encodeURIComponent(String(params[name])));
   const search = new URLSearchParams();
   for (const [key, value] of Object.entries(query)) if (value !== undefined) search.set(key, String(value));
@@ -59,7 +61,7 @@ export function createClient(options: ClientOptions): Client {
 
   async function exchange<N extends RouteName>(name: N, input: CallInput<N>): Promise<CallResult<N>> {
     const route: Route = ROUTES[name];
-    const given = input as { params?: Record<string, unknown>; query?: Record<string, unknown>; body?: unknown };
+    const given = input as { params?: Scalars; query?: Scalars; body?: unknown };
     const timeout = AbortSignal.timeout(input.timeoutMs ?? 15_000);
     const signal = input.signal === undefined ? timeout : AbortSignal.any([input.signal, timeout]);
     const init: RequestInit = {

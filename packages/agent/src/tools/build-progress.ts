@@ -50,6 +50,7 @@ export function rawJsonReader(emit: Emit): ProgressReader {
   };
   const onVertex = (v: Vertex): void => {
     const step = stepOf(v.digest, v.name);
+    step.name = v.name.slice(0, 300);
     if (!step.said && (v.started !== undefined || v.cached === true)) {
       step.said = true;
       if (v.cached !== true) tell(step, emit, step.name);

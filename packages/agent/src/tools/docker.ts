@@ -118,7 +118,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     async pull(ref, { signal, timeoutMs, onLine }) {
       const result = await cli.run(['pull', ref], { signal, timeoutMs, onLine, dieWithParent: true });
       if (result.ended === 'timeout') throw new TaskFailure('image_pull_failed', `not done after ${Math.round(timeoutMs / 1000)} s`);
-      if (result.code !== 0) throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'image_pull_failed'), lastWords(result.stderr));
+      if (result.code !== 0) throw new TaskFailure(classify(PULL_FAILURES, result.stderr.replaceAll(ref, '(image)'), 'image_pull_failed'), lastWords(result.stderr));
     },
     run: (spec, signal) => runContainer(cli, options.scratchDir, spec, signal),
     async hostPort(id, containerPort, signal) {

@@ -29,7 +29,8 @@ const MACHINE: readonly Row[] = [
 export const GIT_FAILURES: readonly Row[] = [
   ...MACHINE,
   [/remote branch .* not found in upstream|couldn't find remote ref refs\/heads/i, 'git_unknown_branch'],
-  [/not our ref|unadvertised object|server does not allow request for|no such remote ref [0-9a-f]{40}|couldn't find remote ref [0-9a-f]{40}/i, 'git_unknown_commit'],
+  [/unadvertised object|server does not allow request for/i, 'git_commit_refused'],
+  [/not our ref|no such remote ref [0-9a-f]{40}|couldn't find remote ref [0-9a-f]{40}/i, 'git_unknown_commit'],
   [/operation too slow|timed out|timeout/i, 'git_timeout'],
   [/could not resolve host|name or service not known|temporary failure in name resolution|connection refused|failed to connect|no route to host|network is unreachable|couldn't connect|connection reset|empty reply from server|ssl|certificate|host key verification failed|connection closed by/i, 'git_unreachable'],
   [/could not read username|could not read password|authentication failed|terminal prompts disabled|permission denied|invalid credentials|access denied|the requested url returned error: 40[13]/i, 'git_credentials'],

@@ -80,8 +80,8 @@ export function createClone(options: GitOptions): Clone {
 export function gitFailure(stderr: string, spec: CloneSpec): TaskFailure {
   // What the server says is kept: "remote: Repository not found." is worth more than the exit.
   const seen = lastWords(stderr.replace(/^(Cloning into .*|hint: .*)$/gm, ''));
-  let code = classify(GIT_FAILURES, stderr, 'git_failed');
-  if (code === 'git_unknown_commit' && /unadvertised object|does not allow request/i.test(stderr)) code = 'git_commit_refused';
+  // Without the address and the branch, whose words ("timeout-service") are nobody's complaint.
+  const code = classify(GIT_FAILURES, stderr.replaceAll(spec.url, '(url)').replaceAll(spec.branch, '(branch)'), 'git_failed');
   const about = code === 'git_unknown_branch' ? `${spec.branch} (${seen})` : code === 'git_unknown_commit' || code === 'git_commit_refused' ? `${spec.commit} (${seen})` : seen;
   return new TaskFailure(code, about);
 }

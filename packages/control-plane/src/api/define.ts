@@ -10,7 +10,7 @@ import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest, 
 import type { TSchema } from 'typebox';
 import { DomainError } from '../domain/errors.ts';
 import type { UserRecord } from '../domain/records.ts';
-import { sentence } from './plugins/errors.ts';
+import { sentence } from './problem.ts';
 import { nulProblems } from './validation.ts';
 
 declare module 'fastify' {
@@ -36,8 +36,9 @@ export type Call<N extends RouteName> = {
   reply: FastifyReply;
 };
 type Answer<N extends RouteName> = AnswerOf<N> extends undefined ? unknown : AnswerOf<N>;
-/** Returns the answer, or the reply when it was sent by other means (a stream, 304, exact bytes). */
-export type Handler<N extends RouteName> = (call: Call<N>) => Promise<Answer<N> | FastifyReply>;
+/** Says that the handler has answered by itself: a stream, 304, exact bytes. (Not the reply: awaiting it waits until it is sent.) */
+export const SENT = Symbol('sent');
+export type Handler<N extends RouteName> = (call: Call<N>) => Promise<Answer<N> | typeof SENT>;
 export type Define = <N extends RouteName>(name: N, handler: Handler<N>, options?: { bodyLimit?: number }) => void;
 
 export function createDefine(server: Server): { route: Define; assertComplete(): void } {
@@ -58,7 +59,7 @@ export function createDefine(server: Server): { route: Define; assertComplete():
         // The shapes were just checked against this very row, and access.ts has set `caller` where the row asks for a role.
         const call = { params: request.params, query: request.query, body: request.body, user: request.caller, request, reply } as unknown as Call<typeof name>;
         const answer = await handler(call);
-        if (answer === reply) return reply;
+        if (answer === SENT) return reply;
         return reply.code(row.status).send(answer);
       },
     });

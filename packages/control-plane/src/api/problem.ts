@@ -18,3 +18,10 @@ export function problemOf(code: ErrorCode, detail: string, requestId: string | n
     ...(requestId === null ? {} : { request_id: requestId }),
   };
 }
+
+/** What is wrong in one line: the first field, and how many more. */
+export const sentence = (fields: readonly FieldProblem[]): string => {
+  const [first] = fields;
+  const more = fields.length > 1 ? ` (and ${fields.length - 1} more)` : '';
+  return first === undefined ? ERRORS.validation.title : `${first.field}: ${first.message}${more}`;
+};

@@ -1,8 +1,7 @@
 /** Which branch names git accepts (git-check-ref-format(1), the numbered rules there), and none that git could read as an option. */
 import type { FieldProblem } from './errors.ts';
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: rule 4 names them
-const FORBIDDEN = /[\u0000-\u0020\u007f~^:?*[\\]/;
+const FORBIDDEN = /[\p{Cc} ~^:?*[\\]/u;
 
 const RULES: readonly { rule: string; message: string; broken: (name: string) => boolean }[] = [
   { rule: 'no_leading_dash', message: 'must not begin with a dash', broken: (n) => n.startsWith('-') },

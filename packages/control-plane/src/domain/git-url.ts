@@ -18,8 +18,7 @@ const IPV6 = /^\[[0-9a-f:.]+\]$/i;
 const USER = /^[A-Za-z0-9_][A-Za-z0-9._~+-]*$/;
 /** Beginnings of access tokens of the well-known forges: as a user name they are a password all the same. */
 const TOKEN = /^(gh[a-z]_|github_pat_|glpat-|gldt-|ATBB|ATCTT|x-token-auth$|oauth2$)/;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
-const BLANK_OR_CONTROL = /[\s\u0000-\u001f\u007f-\u009f]/;
+const BLANK_OR_CONTROL = /[\s\p{Cc}]/u;
 
 /** What is wrong with it, or null. */
 export function gitUrlProblem(url: string, rules: GitUrlRules, field = 'git_url'): FieldProblem | null {

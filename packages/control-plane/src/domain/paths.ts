@@ -1,8 +1,7 @@
 /** Paths that people give: inside a repository, inside a container, and on the web. */
 import type { FieldProblem } from './errors.ts';
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
-const CONTROL = /[\u0000-\u001f\u007f]/;
+const CONTROL = /\p{Cc}/u;
 type Rule = { rule: string; message: string; broken: (path: string) => boolean };
 
 const check = (rules: readonly Rule[], path: string, field: string): FieldProblem | null => {

@@ -20,12 +20,12 @@ export type ProjectStore = {
   /** Throws not_found. */
   get(id: string): Promise<ProjectRecord>;
   list(page: Page): Promise<Paged<ProjectRecord>>;
-  /** Only the given fields change. Throws not_found, domain_prefix_taken, being_deleted, validation. */
+  /** Only the given fields change; raises flow_version. A prefix also counts as taken while another project still serves under it. Throws not_found, domain_prefix_taken, being_deleted, validation. */
   patch(id: string, patch: ProjectPatch, now: number): Promise<ProjectRecord>;
-  /** Marks it; repeated: no change. Throws not_found. */
+  /** Marks it and raises flow_version; repeated: no change. Throws not_found. */
   markDeleting(id: string, now: number): Promise<ProjectRecord>;
   listDeleting(): Promise<ProjectRecord[]>;
-  /** Removes the row and all that hangs on it, if no task of it is open and no node reports a container of it. Returns whether it is gone. */
+  /** Removes the row and all that hangs on it, if it was marked, no task of it is open and no node reports a container of it. Returns whether it is gone. */
   removeIfGone(id: string): Promise<boolean>;
   /** id -> id of the deployment that runs, for those that have one. */
   runningDeployments(ids: readonly string[]): Promise<Map<string, string>>;
@@ -54,7 +54,8 @@ export type FlowStore = {
   facts(projectId: string): Promise<Omit<Facts, 'now' | 'limits' | 'platform' | 'freshIds'>>;
   /**
    * All of the plan in one transaction, or nothing: `stale` when the project's flow_version, a deployment's `from` state or
-   * a task's attempt/openness is not what the plan was made from. Raises flow_version.
+   * a task's attempt/openness is not what the plan was made from. Raises flow_version. Throws domain_prefix_taken when the
+   * deployment it creates has the prefix of another project.
    */
   commit(plan: Plan): Promise<'committed' | 'stale'>;
   /**
@@ -71,7 +72,7 @@ export type Claim = { attempt: number; lease_token: string; lease_expires_at: nu
 export type TaskStore = {
   /** Throws not_found. */
   get(id: string): Promise<TaskRecord>;
-  /** Open tasks of the node, oldest first; other kinds than build and deploy only if the node sent agent_version. Marks the node as polled. Throws not_found (node). */
+  /** Open tasks of the node, oldest first; other kinds than build and deploy only if the node sent agent_version. Marks the node as polled (to the second). Throws not_found (node). */
   openFor(nodeId: string, now: number): Promise<TaskRecord[]>;
   /** Raises `attempt`, sets a new lease, adds a line to the story. Throws not_found, task_over, too many attempts: `task_over`. */
   claim(id: string, lease: { token: string; expires_at: number }, now: number, maxAttempts: number): Promise<Claim>;
@@ -82,7 +83,7 @@ export type TaskStore = {
 };
 
 export type LogStore = {
-  /** Numbers the lines; returns how many were stored. Beyond the bound (lines and bytes of a deployment) they are dropped and one line says so. `first`: number of the first line in its attempt, so a batch sent again is stored once. */
+  /** Numbers the lines; returns how many were stored. Beyond the bound (lines and bytes of a deployment) they are dropped and one line says so. `first`: number of the first line in its attempt, so a batch sent again is stored once. Throws not_found (deployment). */
   append(deploymentId: string, source: { task_id: string; attempt: number; first: number | null }, lines: readonly LogLineIn[], now: number): Promise<number>;
   /** Lines with seq > after, in order. */
   read(deploymentId: string, after: number, limit: number): Promise<LogLineRecord[]>;
@@ -97,9 +98,10 @@ export type NodeStore = {
   all(role?: NodeRole): Promise<NodeRecord[]>;
   /** Throws not_found, being_deleted. */
   setSchedulable(id: string, schedulable: boolean): Promise<NodeRecord>;
+  /** Marks it; repeated: no change. Throws not_found. */
   markDeleting(id: string, now: number): Promise<NodeRecord>;
   listDeleting(): Promise<NodeRecord[]>;
-  /** Removes the row if none of its tasks is open and it reported no container of ours (or `force`: tasks are ended as lost). Returns whether it is gone. */
+  /** Removes the row if it was marked, none of its tasks is open and it reported no container of ours (or `force`: tasks are ended as lost). Returns whether it is gone. */
   removeIfGone(id: string, force: boolean): Promise<boolean>;
 };
 
@@ -111,10 +113,12 @@ export type RouteStore = {
 };
 
 export type UserStore = {
+  /** Addresses are the same whatever their case. */
   findByEmail(email: string): Promise<UserRecord | null>;
   /** Throws not_found. */
   get(id: string): Promise<UserRecord>;
   count(): Promise<number>;
+  /** Throws validation (email: unique). */
   create(input: { email: string; role: Role; password_hash: string | null }, now: number): Promise<UserRecord>;
   setLastLogin(id: string, now: number): Promise<void>;
 };

@@ -2,11 +2,10 @@
 import type { Socket } from 'node:net';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { ROUTES } from '@berth/wire/routes';
-import type { ErrorObject } from 'ajv';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import type { Server } from '../define.ts';
-import { PROBLEM_TYPE, problemOf } from '../problem.ts';
+import { PROBLEM_TYPE, problemOf, sentence } from '../problem.ts';
 import { fieldProblems } from '../validation.ts';
 
 type Known = { code: ErrorCode; detail: string; fields?: readonly FieldProblem[] };
@@ -43,7 +42,7 @@ function translate(error: FastifyError, request: FastifyRequest): Known {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
       return { code: 'body_too_large', detail: `the body is larger than ${request.routeOptions.bodyLimit / 1_048_576} MiB` };
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
-      return { code: 'unsupported_media_type', detail: `the body was sent as ${String(request.headers['content-type'] ?? 'nothing')}` };
+      return { code: 'unsupported_media_type', detail: `the body was sent as ${request.headers['content-type'] ?? 'nothing'}` };
     case 'FST_ERR_CTP_INVALID_JSON_BODY':
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
       return { code: 'invalid_json', detail: error.message };
@@ -62,15 +61,9 @@ function ofSchema(error: FastifyError, request: FastifyRequest): Known {
   const part = error.validationContext ?? 'body';
   // What cannot be an id is no id of anything.
   if (part === 'params') return { code: 'not_found', detail: `there is nothing at ${pathOf(request.url)}` };
-  const fields = fieldProblems((error.validation ?? []) as unknown as ErrorObject[], part);
+  const fields = fieldProblems(error.validation ?? [], part);
   return { code: 'validation', detail: sentence(fields), fields };
 }
-
-export const sentence = (fields: readonly FieldProblem[]): string => {
-  const [first] = fields;
-  const more = fields.length > 1 ? ` (and ${fields.length - 1} more)` : '';
-  return first === undefined ? ERRORS.validation.title : `${first.field}: ${first.message}${more}`;
-};
 
 const pathOf = (url: string): string => url.split('?', 1)[0] ?? url;
 

@@ -1,0 +1,90 @@
+/** Real output of git 2.39, docker 28 (CLI) with a 20.10 engine, buildx 0.29 and git hosts, as seen. */
+import { ExecError } from '@berth/kit/exec';
+import { describe, expect, it } from 'vitest';
+import { gitFailure } from '../src/tools/git.ts';
+import { classify, PULL_FAILURES, REGISTRY_FAILURES, TaskFailure, taskErrorOf } from '../src/tools/failures.ts';
+import { buildFailure } from '../src/tools/buildx.ts';
+
+const spec = { url: 'http://git.example/timeout-certificate.git', branch: 'connection-refused', commit: '0123456789'.repeat(4) };
+
+describe('git', () => {
+  it.each([
+    ["Cloning into '.'...\nwarning: Could not find remote branch nope to clone.\nfatal: Remote branch nope not found in upstream origin", 'git_unknown_branch'],
+    [`fatal: Remote branch ${spec.branch} not found in upstream origin`, 'git_unknown_branch'],
+    [`fatal: repository '${spec.url}/' not found`, 'git_repository_not_found'],
+    ['remote: Repository not found.\nfatal: repository \'https://github.com/x/y.git/\' not found', 'git_repository_not_found'],
+    ['ERROR: Repository not found.\nfatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\nand the repository exists.', 'git_repository_not_found'],
+    [`remote: 401\nfatal: Authentication failed for '${spec.url}/'`, 'git_credentials'],
+    ["fatal: could not read Username for 'https://github.com': terminal prompts disabled", 'git_credentials'],
+    ["fatal: unable to access 'http://127.0.0.1:34545/a.git/': The requested URL returned error: 403", 'git_credentials'],
+    ['git@github.com: Permission denied (publickey).\nfatal: Could not read from remote repository.', 'git_credentials'],
+    ["fatal: unable to access 'http://127.0.0.1:34545/a.git/': The requested URL returned error: 503", 'git_failed'],
+    ["fatal: unable to access 'http://127.0.0.1:34545/a.git/': Operation too slow. Less than 1000 bytes/sec transferred the last 1 seconds", 'git_timeout'],
+    ['ssh: connect to host 10.9.9.9 port 22: Connection timed out\nfatal: Could not read from remote repository.', 'git_timeout'],
+    ["fatal: unable to access 'http://127.0.0.1:9/x.git/': Failed to connect to 127.0.0.1 port 9 after 0 ms: Couldn't connect to server", 'git_unreachable'],
+    ["fatal: unable to access 'https://nope.invalid/x.git/': Could not resolve host: nope.invalid", 'git_unreachable'],
+    ['ssh: connect to host 127.0.0.1 port 9: Connection refused\nfatal: Could not read from remote repository.', 'git_unreachable'],
+    ['ssh: Could not resolve hostname nope.invalid: Name or service not known\nfatal: Could not read from remote repository.', 'git_unreachable'],
+    ['Host key verification failed.\nfatal: Could not read from remote repository.', 'git_unreachable'],
+    ["fatal: unable to access 'https://x/': SSL certificate problem: self-signed certificate", 'git_unreachable'],
+    ["fatal: transport 'file' not allowed", 'git_failed'],
+    ['fatal: remote error: upload-pack: not our ref 0123456789012345678901234567890123456789', 'git_unknown_commit'],
+    ['error: Server does not allow request for unadvertised object c65ababc43045b727ecc00e2a0dc035048452296', 'git_commit_refused'],
+    ['fatal: write error: No space left on device', 'disk_full'],
+    [`fatal: something about ${spec.url} on ${spec.branch}`, 'git_failed'],
+  ])('%s', (stderr, code) => {
+    expect(gitFailure(stderr, spec).code).toBe(code);
+  });
+});
+
+describe('registry and engine', () => {
+  it.each([
+    ['Error response from daemon: login attempt to http://10.99.1.1:38277/v2/ failed with status: 401 Unauthorized', 'registry_refused'],
+    ['no basic auth credentials', 'registry_refused'],
+    ['denied: requested access to the resource is denied', 'registry_refused'],
+    ['failed to push x: unexpected status from HEAD request to http://10.0.0.1:5000/v2/app/blobs/sha256:1: 401 Unauthorized', 'registry_refused'],
+    ['Get "http://10.99.1.1:9/v2/": dial tcp 10.99.1.1:9: connect: connection refused', 'registry_unreachable'],
+    ['Get "https://10.99.1.1:5000/v2/": http: server gave HTTP response to HTTPS client', 'registry_unreachable'],
+    ['Error response from daemon: Get "https://nope.invalid/v2/": dial tcp: lookup nope.invalid on 10.0.2.3:53: no such host', 'registry_unreachable'],
+    ['write /var/lib/docker/tmp/x: no space left on device', 'disk_full'],
+    ['Cannot connect to the Docker daemon at unix:///tmp/none.sock. Is the docker daemon running?', 'engine_unavailable'],
+    ['something else', 'task_failed'],
+  ])('%s', (text, code) => {
+    expect(classify(REGISTRY_FAILURES, text, 'task_failed')).toBe(code);
+  });
+  it('an image that is gone', () => {
+    expect(classify(PULL_FAILURES, 'Error response from daemon: manifest for (image) not found: manifest unknown: manifest unknown', 'task_failed')).toBe('image_pull_failed');
+  });
+});
+
+describe('buildFailure', () => {
+  const step = (name: string, error: string, output: string[] = []) => ({ step: name, error, output });
+  it.each([
+    [step('[3/3] RUN false', 'executor failed running [/bin/sh -c false]: exit code: 3', ['so']), 'build_step_failed'],
+    [step('[3/3] RUN false', 'process "/bin/sh -c false" did not complete successfully: exit code: 1'), 'build_step_failed'],
+    [step('[2/2] COPY x /', 'failed to calculate checksum of ref: "/x": not found'), 'build_step_failed'],
+    [step('[builder 2/2] RUN x', 'exit code: 2'), 'build_step_failed'],
+    [step('[2/2] RUN dd', 'write /x: no space left on device'), 'disk_full'],
+    [step('[internal] load metadata for docker.io/library/nope:1', 'docker.io/library/nope:1: not found'), 'build_base_image'],
+    [step('[1/2] FROM docker.io/library/nope:1', 'connection refused'), 'build_base_image'],
+    [step('pushing 10.99.1.1:9/app:1 with docker', 'Get "http://10.99.1.1:9/v2/": dial tcp 10.99.1.1:9: connect: connection refused'), 'registry_unreachable'],
+    [step('exporting to image', 'failed to push 10.0.0.1/app:1: unexpected status: 401 Unauthorized'), 'registry_refused'],
+    [step('[internal] load build definition from Dockerfile', 'dockerfile parse error line 2: unknown instruction: RUNN'), 'build_failed'],
+  ])('%o', (failed, code) => {
+    expect(buildFailure(failed, 'ERROR: failed to build: x').code).toBe(code);
+  });
+  it('without a step that failed', () => {
+    expect(buildFailure(null, 'ERROR: failed to build: dockerfile parse error on line 2').code).toBe('build_failed');
+    expect(buildFailure(null, 'ERROR: Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?').code).toBe('engine_unavailable');
+  });
+  it('says the step, the exit code and the last words', () => {
+    expect(buildFailure(step('[3/3] RUN npm test', 'exit code: 3', ['one', 'two']), '').message).toBe('A step of the Dockerfile failed: [3/3] RUN npm test: exit code 3\none\ntwo');
+  });
+});
+
+it('taskErrorOf', () => {
+  expect(taskErrorOf(new TaskFailure('disk_full', 'x'))).toEqual({ code: 'disk_full', message: 'The disk is full: x' });
+  expect(taskErrorOf(new Error('surprise'))).toEqual({ code: 'task_failed', message: 'The agent reported a failure: surprise' });
+  const result = { argv: [], code: 1, signal: null, stdout: '', stderr: 'no space left on device', ended: null };
+  expect(taskErrorOf(new ExecError('x', result)).code).toBe('disk_full');
+});

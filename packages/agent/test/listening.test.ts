@@ -1,0 +1,58 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { exitFailure, probeFailure } from '../src/diagnosis.ts';
+import { listenersOf, parseListeners } from '../src/listening.ts';
+import type { Docker } from '../src/tools/docker.ts';
+
+const HEAD = '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n';
+const row = (local: string, state = '0A'): string => `   0: ${local} 00000000:0000 ${state} 00000000:00000000 00:00000000 00000000     0        0 12345 1 0000000000000000 100 0 0 10 0\n`;
+
+it.each([
+  ['00000000:1F90', { address: '0.0.0.0', port: 8080, loopback: false }],
+  ['0100007F:1F90', { address: '127.0.0.1', port: 8080, loopback: true }],
+  ['020011AC:2382', { address: '172.17.0.2', port: 9090, loopback: false }],
+  ['00000000000000000000000000000000:1F90', { address: '::', port: 8080, loopback: false }],
+  ['00000000000000000000000001000000:0050', { address: '::1', port: 80, loopback: true }],
+  ['0000000000000000FFFF00000100007F:0050', { address: '::ffff:127.0.0.1', port: 80, loopback: true }],
+  ['B80D0120000000000000000001000000:0050', { address: '2001:db8:0:0:0:0:0:1', port: 80, loopback: false }],
+])('%s', (local, listener) => {
+  expect(parseListeners(HEAD + row(local))).toEqual([listener]);
+});
+
+it('leaves out what is no listener, the engine’s name server, and what it cannot read', () => {
+  expect(parseListeners(`${HEAD}${row('0100007F:1F90', '01')}${row('0B00007F:9999')}garbage\n`)).toEqual([]);
+});
+
+it('finds the container’s process by its control group, whatever pid the engine says', async () => {
+  const proc = await mkdtemp(join(tmpdir(), 'proc-'));
+  const id = 'ab'.repeat(32);
+  await mkdir(join(proc, '41', 'net'), { recursive: true });
+  await writeFile(join(proc, '41', 'cgroup'), '0::/system.slice\n');
+  await mkdir(join(proc, '42', 'net'), { recursive: true });
+  await writeFile(join(proc, '42', 'cgroup'), `0::/docker/${id}\n`);
+  await writeFile(join(proc, '42', 'net', 'tcp'), HEAD + row('0100007F:1F90'));
+  const docker = { readInside: async () => null } as unknown as Docker;
+  expect(await listenersOf(id, docker, proc)).toEqual([{ address: '127.0.0.1', port: 8080, loopback: true }]);
+  expect(await listenersOf('cd'.repeat(32), docker, proc)).toBeNull();
+  await rm(proc, { recursive: true });
+});
+
+const facts = { containerPort: 8080, healthPath: null, probeSeconds: 5, last: null, listeners: null };
+const on = (address: string, port: number) => ({ address, port, loopback: address.startsWith('127.') || address === '::1' });
+it.each([
+  [{ ...facts }, 'probe_timeout'],
+  [{ ...facts, listeners: [] }, 'container_not_listening'],
+  [{ ...facts, listeners: [on('0.0.0.0', 9090)] }, 'container_wrong_port'],
+  [{ ...facts, listeners: [on('127.0.0.1', 9090)] }, 'container_wrong_port'],
+  [{ ...facts, listeners: [on('127.0.0.1', 8080), on('0.0.0.0', 9090)] }, 'container_loopback_only'],
+  [{ ...facts, listeners: [on('127.0.0.1', 8080), on('::', 8080)] }, 'probe_timeout'],
+  [{ ...facts, healthPath: '/ok', last: { kind: 'status' as const, status: 500 }, listeners: [on('::', 8080)] }, 'health_check_failed'],
+])('diagnosis of %o', (given, code) => {
+  expect(probeFailure(given).code).toBe(code);
+});
+it('says that memory ran out', () => {
+  expect(exitFailure({ exitCode: 137, oomKilled: true, error: '' }, 64 * 2 ** 20).message).toContain('limit of 64 MiB');
+  expect(exitFailure({ exitCode: 1, oomKilled: false, error: '' }, null).message).toBe('The container stopped by itself: exit code 1');
+});

@@ -1,0 +1,6 @@
+/** A list's query as the stores take it. */
+import type { Page } from '../domain/stores.ts';
+
+const DEFAULT_LIMIT = 50;
+
+export const pageOf = (query: { limit?: number; cursor?: string }): Page => ({ limit: query.limit ?? DEFAULT_LIMIT, cursor: query.cursor ?? null });

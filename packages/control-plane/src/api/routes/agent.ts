@@ -1,0 +1,123 @@
+/** What agents call (contract "Agent API"; INTERFACES "Agent API beyond the contract"). Unknown fields are ignored here. */
+import { randomBytes } from 'node:crypto';
+import { isOpenTask } from '@berth/wire/vocabulary';
+import type { FastifyRequest } from 'fastify';
+import { DomainError, invalid } from '../../domain/errors.ts';
+import { hostProblem } from '../../domain/host.ts';
+import { isOnline } from '../../domain/placement.ts';
+import type { NodeRecord, TaskRecord } from '../../domain/records.ts';
+import { type Define, SENT } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import { etagOf, matchesEtag } from '../etag.ts';
+import { type Holds, lookUntil } from '../holds.ts';
+import { nodeView, taskView, time } from '../views.ts';
+
+/** A register names every container and cached dataset of a node; logs come in batches of up to a thousand lines. */
+const LARGE = { bodyLimit: 8 * 1_048_576 };
+
+export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
+  const { stores, driver, changes, limits, settings, holds, now } = deps;
+
+  route(
+    'agentRegister',
+    async ({ body, request }) => {
+      const problem = hostProblem(body.host_ip, 'host_ip');
+      if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
+      if (/\p{Cc}/u.test(body.hostname)) throw invalid('hostname', 'no_control', 'must not contain control characters');
+      const { node, before } = await stores.nodes.register(body, now());
+      tellNews(node, before);
+      try {
+        await driver.observed(node);
+      } catch (error) {
+        // The node is registered, which is what it asked for; what it saw is told again with its next register.
+        request.log.error({ err: error, node: node.id }, 'what the agent observed could not be worked in');
+      }
+      return nodeView(node, now(), limits);
+    },
+    LARGE,
+  );
+
+  function tellNews(node: NodeRecord, before: NodeRecord | null): void {
+    // Work may be waiting for it; and a changed address moves its routes.
+    if (before === null || !isOnline(before, now(), limits) || before.agent_version !== node.agent_version) changes.notify('work');
+    if (before !== null && before.host_ip !== node.host_ip) changes.notify('routes');
+  }
+
+  route('agentConfig', async () => ({
+    registry_addr: settings.registry.addr,
+    registry_user: settings.registry.user,
+    registry_password: settings.registry.password,
+    base_domain: settings.baseDomain,
+  }));
+
+  route('agentTasks', async ({ query, request, reply }) => {
+    const look = async () => {
+      const tasks = (await stores.tasks.openFor(query.node_id, now())).map(taskView);
+      return { tasks, etag: etagOf(JSON.stringify(tasks)) };
+    };
+    const known = request.headers['if-none-match'];
+    const isNews = (seen: Awaited<ReturnType<typeof look>>): boolean => (known === undefined ? seen.tasks.length > 0 : !matchesEtag(known, seen.etag));
+    const hold = query.wait === undefined || query.wait === 0 ? null : holds.begin('tasks', reply.raw);
+    try {
+      const { tasks, etag } =
+        hold === null ? await look() : await lookUntil(look, isNews, { changes, topic: `node:${query.node_id}`, waitMs: (query.wait ?? 0) * 1000, signal: hold.signal });
+      void reply.header('etag', etag);
+      if (!matchesEtag(known, etag)) return tasks;
+      void reply.code(304).send();
+      return SENT;
+    } finally {
+      hold?.release();
+    }
+  });
+
+  route('agentStart', async ({ params }) => {
+    const lease = { token: randomBytes(32).toString('base64url'), expires_at: now() + limits.leaseMs };
+    const claim = await stores.tasks.claim(params.id, lease, now(), limits.maxAttempts);
+    // The claim is a line of the deployment's story; who follows it sees it now.
+    tellStory(await stores.tasks.get(params.id));
+    return { attempt: claim.attempt, lease_token: claim.lease_token, lease_expires_at: time(claim.lease_expires_at) };
+  });
+
+  route('agentRenew', async ({ params, request }) => {
+    const expiresAt = now() + limits.leaseMs;
+    const { cancel_requested } = await stores.tasks.renew(params.id, requiredToken(request), expiresAt, now());
+    return { lease_expires_at: time(expiresAt), cancel_requested };
+  });
+
+  route(
+    'agentLogs',
+    async ({ params, body, request }) => {
+      const task = await stores.tasks.get(params.id);
+      checkMayLog(task, requiredToken(request));
+      if (task.deployment_id === null) return { stored: 0 };
+      const source = { task_id: task.id, attempt: task.attempt, first: body.first ?? null };
+      const stored = await stores.logs.append(task.deployment_id, source, body.lines, now());
+      tellStory(task);
+      return { stored };
+    },
+    LARGE,
+  );
+
+  route('agentComplete', async ({ params, body, request }) => driver.report(params.id, leaseToken(request), body));
+
+  const tellStory = (task: TaskRecord): void => {
+    if (task.deployment_id !== null) changes.notify(`logs:${task.deployment_id}`);
+  };
+}
+
+function leaseToken(request: FastifyRequest): string | null {
+  const token = request.headers['x-lease-token'];
+  return typeof token === 'string' && token !== '' ? token : null;
+}
+
+function requiredToken(request: FastifyRequest): string {
+  const token = leaseToken(request);
+  if (token === null) throw invalid('X-Lease-Token', 'required', 'the header is missing; it quotes the lease that `start` gave');
+  return token;
+}
+
+/** The last lines of a task may come after its end; those of one that was taken away never count. */
+function checkMayLog(task: TaskRecord, token: string): void {
+  if (task.lease_token !== token) throw new DomainError('stale_lease');
+  if (!isOpenTask(task.status) && task.status !== 'completed' && task.status !== 'failed') throw new DomainError('stale_lease', `the task is ${task.status}`);
+}

@@ -1,0 +1,48 @@
+/** Deployments: requested here, decided by the flow. */
+import type { Deployment } from '@berth/wire/deployment';
+import type { DeploymentRecord } from '../../domain/records.ts';
+import type { Define } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import { idempotencyOf } from '../idempotency.ts';
+import { pageOf } from '../page.ts';
+import { deploymentView } from '../views.ts';
+
+export function deploymentRoutes(route: Define, deps: ApiDeps): void {
+  const { stores, driver, settings } = deps;
+
+  async function views(records: readonly DeploymentRecord[]): Promise<Deployment[]> {
+    const events = await stores.deployments.events(records.map((d) => d.id));
+    // Nodes are few, and one may be gone since.
+    const nodes = new Map(records.some((d) => d.node_id !== null) ? (await stores.nodes.all()).map((n) => [n.id, n]) : []);
+    return records.map((d) => deploymentView(d, nodes.get(d.node_id ?? '') ?? null, events.get(d.id) ?? [], settings));
+  }
+  const view = async (record: DeploymentRecord): Promise<Deployment> => {
+    const [only] = await views([record]);
+    if (only === undefined) throw new Error('one record has one view');
+    return only;
+  };
+
+  route('createDeployment', async ({ params, body, request }) => {
+    const commit = body.commit ?? null;
+    const note = body.note ?? null;
+    const idempotency = idempotencyOf(request.headers['idempotency-key'], ['deploy', commit, note]);
+    const { deployment } = await driver.request({ projectId: params.id, commit, note, rollbackOf: null, idempotency });
+    return view(deployment);
+  });
+
+  route('rollback', async ({ params, body, request }) => {
+    const idempotency = idempotencyOf(request.headers['idempotency-key'], ['rollback', body.deployment_id]);
+    const { deployment } = await driver.request({ projectId: params.id, commit: null, note: null, rollbackOf: body.deployment_id, idempotency });
+    return view(deployment);
+  });
+
+  route('listDeployments', async ({ query }) => {
+    const filter = { ...(query.project_id === undefined ? {} : { project_id: query.project_id }), ...(query.status === undefined ? {} : { status: query.status }) };
+    const { items, next } = await stores.deployments.list(filter, pageOf(query));
+    return { items: await views(items), next_cursor: next };
+  });
+
+  route('getDeployment', async ({ params }) => view(await stores.deployments.get(params.id)));
+
+  route('cancelDeployment', async ({ params }) => view(await driver.advance(params.id, { type: 'cancel' })));
+}

@@ -1,0 +1,99 @@
+/**
+ * A deployment's log: as pages, or as a stream that follows it. Events of the stream: `line` (a LogLine; its id is `seq`),
+ * `state` (`{status, error, finished_at}`, at the start and at each change), `end` (the same, once the deployment is settled
+ * and all lines are sent). After a break Last-Event-ID goes on where it was.
+ */
+import { isSettled } from '@berth/wire/vocabulary';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { DomainError } from '../../domain/errors.ts';
+import type { DeploymentRecord } from '../../domain/records.ts';
+import type { Callers } from '../callers.ts';
+import { type Define, SENT } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import type { Hold, Holds } from '../holds.ts';
+import { type EventStream, openEventStream } from '../sse.ts';
+import { logLineView, time } from '../views.ts';
+
+const PAGE = 500;
+/** Another control plane may store the lines: looked at as often as this without being told. */
+const LOOK_MS = 2_000;
+const HEARTBEAT_MS = 15_000;
+
+export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers: Callers }): void {
+  const { stores, changes, holds, callers } = deps;
+
+  route('deploymentLogs', async ({ params, query, request, reply }) => {
+    const deployment = await stores.deployments.get(params.id);
+    const after = query.after ?? 0;
+    if (wantsStream(request)) return follow(deployment, resumeAt(request, after), request, reply);
+    const lines = await stores.logs.read(params.id, after, query.limit ?? PAGE);
+    return { lines: lines.map(logLineView), next: lines.at(-1)?.seq ?? after };
+  });
+
+  async function follow(deployment: DeploymentRecord, after: number, request: FastifyRequest, reply: FastifyReply): Promise<typeof SENT> {
+    const hold = holds.begin('logs', reply.raw);
+    if (hold === null) throw new DomainError('too_many_requests', 'too many log streams are open');
+    reply.hijack();
+    const stream = openEventStream(reply.raw, { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' }, hold.signal);
+    try {
+      await pump(deployment.id, after, stream, hold, request);
+    } catch (error) {
+      // The client left, the server closes or the caller's right ended; anything else is a fault. The break makes the client come again.
+      if (!hold.signal.aborted && !(error instanceof DomainError)) request.log.error({ err: error, deployment: deployment.id }, 'log stream failed');
+    } finally {
+      hold.release();
+      stream.end();
+    }
+    return SENT;
+  }
+
+  async function pump(id: string, after: number, stream: EventStream, hold: Hold, request: FastifyRequest): Promise<void> {
+    let cursor = after;
+    let shown = '';
+    let quietSince = performance.now();
+    for (;;) {
+      // Subscribed before the look; the state before the lines: once settled, all lines of then are in what is read after.
+      const look = new AbortController();
+      const moved = changes.wait(`logs:${id}`, LOOK_MS, AbortSignal.any([hold.signal, look.signal]));
+      try {
+        // A token that ends, or a user who is disabled, ends the stream too.
+        await callers.user(request.headers.authorization);
+        const deployment = await stores.deployments.get(id);
+        const state = stateOf(deployment);
+        if (JSON.stringify(state) !== shown) await stream.send({ event: 'state', data: state });
+        shown = JSON.stringify(state);
+        const before = cursor;
+        cursor = await sendLines(id, cursor, stream);
+        if (isSettled(deployment.status)) return await stream.send({ event: 'end', data: state });
+        if (cursor !== before) quietSince = performance.now();
+        else if (performance.now() - quietSince >= HEARTBEAT_MS) {
+          await stream.comment('still here');
+          quietSince = performance.now();
+        }
+        await moved;
+        hold.signal.throwIfAborted();
+      } finally {
+        look.abort();
+      }
+    }
+  }
+
+  async function sendLines(id: string, after: number, stream: EventStream): Promise<number> {
+    let cursor = after;
+    for (;;) {
+      const lines = await stores.logs.read(id, cursor, PAGE);
+      for (const line of lines) await stream.send({ event: 'line', data: logLineView(line), id: line.seq });
+      cursor = lines.at(-1)?.seq ?? cursor;
+      if (lines.length < PAGE) return cursor;
+    }
+  }
+}
+
+const stateOf = (d: DeploymentRecord) => ({ status: d.status, error: d.error, finished_at: d.finished_at === null ? null : time(d.finished_at) });
+
+const wantsStream = (request: FastifyRequest): boolean => request.method === 'GET' && /(^|[ ,])text\/event-stream($|[ ,;])/.test(request.headers.accept ?? '');
+
+function resumeAt(request: FastifyRequest, after: number): number {
+  const id = request.headers['last-event-id'];
+  return typeof id === 'string' && /^\d{1,15}$/.test(id) ? Number(id) : after;
+}

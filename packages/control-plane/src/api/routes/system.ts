@@ -1,0 +1,64 @@
+/** How the control plane does: for load balancers, for Prometheus, for people. */
+import { type Define, SENT } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import type { Holds } from '../holds.ts';
+import type { Metrics } from '../metrics.ts';
+
+const PING_MS = 2_000;
+
+/** `required`: without it nothing can be served, and /readyz says 503. What fails otherwise is tried again by itself. */
+type Part = { name: string; ok: boolean; required: boolean; detail: string };
+
+export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; holds: Holds; openapi: () => unknown }): void {
+  const { stores, source, loops, settings, metrics, log } = deps;
+
+  route('healthz', async () => ({ status: 'ok' }));
+
+  route('readyz', async ({ reply }) => {
+    const parts: Part[] = [await database(), routes(), ...loops().map(loopPart)];
+    const ready = parts.every((p) => p.ok || !p.required);
+    const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
+    const notes = [...settings.notes, ...source.problems().map((p) => `left out of routing: ${p}`)];
+    void reply.code(ready ? 200 : 503).send({ status, parts, notes });
+    return SENT;
+  });
+
+  async function database(): Promise<Part> {
+    const part = { name: 'database', required: true };
+    const late = AbortSignal.timeout(PING_MS);
+    try {
+      await Promise.race([stores.ping(), new Promise((_, reject) => late.addEventListener('abort', () => reject(new Error(`no answer within ${PING_MS} ms`)), { once: true }))]);
+      return { ...part, ok: true, detail: 'answers' };
+    } catch (error) {
+      // What exactly is for the log: this page is public.
+      log.error({ err: error }, 'the database does not answer');
+      return { ...part, ok: false, detail: 'does not answer; the log says why' };
+    }
+  }
+
+  function routes(): Part {
+    const part = { name: 'routes', required: true };
+    try {
+      source.current();
+      return { ...part, ok: true, detail: 'known' };
+    } catch (error) {
+      log.debug({ err: error }, 'the routes are not known');
+      return { ...part, ok: false, detail: 'could not be read lately; the reverse proxy keeps what it has' };
+    }
+  }
+
+  const loopPart = ({ name, description, lastError }: ReturnType<typeof loops>[number]): Part => ({
+    name: `loop ${name}`,
+    required: false,
+    ok: lastError === null,
+    detail: lastError === null ? description : `${description}: failed last time and is tried again; the log says why`,
+  });
+
+  route('metrics', async ({ reply }) => {
+    const { type, text } = await metrics.render();
+    void reply.type(type).send(text);
+    return SENT;
+  });
+
+  route('openapi', async () => deps.openapi());
+}

@@ -1,0 +1,99 @@
+/** The HTTP server with everything on it; it does not listen. Order: guards, then routes by the table, then the check that none is missing. */
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import Fastify, { type FastifyBaseLogger, LogController } from 'fastify';
+import { DomainError } from '../domain/errors.ts';
+import { createAttempts } from './attempts.ts';
+import { createCallers } from './callers.ts';
+import { createDefine, type Server } from './define.ts';
+import type { ApiDeps } from './deps.ts';
+import { createHolds } from './holds.ts';
+import { createMetrics } from './metrics.ts';
+import { createPasswords } from './passwords.ts';
+import { installAccess } from './plugins/access.ts';
+import { answer, installErrors, onClientError } from './plugins/errors.ts';
+import { installOpenapi } from './plugins/openapi.ts';
+import { installRequestLog, requestId } from './plugins/request-log.ts';
+import { agentRoutes } from './routes/agent.ts';
+import { authRoutes } from './routes/auth.ts';
+import { deploymentRoutes } from './routes/deployments.ts';
+import { logRoutes } from './routes/logs.ts';
+import { nodeRoutes } from './routes/nodes.ts';
+import { placementRoutes } from './routes/placement.ts';
+import { projectRoutes } from './routes/projects.ts';
+import { systemRoutes } from './routes/system.ts';
+import { traefikRoutes } from './routes/traefik.ts';
+import { createTokens } from './tokens.ts';
+import { createValidatorCompiler } from './validation.ts';
+
+const MIB = 1_048_576;
+/** INTERFACES: 128 KiB of headers are answered as any other; the request line comes on top. */
+const MAX_HEADER_BYTES = 144 * 1024;
+
+export async function buildServer(deps: ApiDeps): Promise<Server> {
+  const log: FastifyBaseLogger = deps.log;
+  const server: Server = Fastify({
+    loggerInstance: log,
+    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
+    http: { maxHeaderSize: MAX_HEADER_BYTES },
+    bodyLimit: MIB,
+    // How long a request may take to arrive. The answer may be held much longer.
+    requestTimeout: 60_000,
+    // Silence on a connection, both ways: longer than any hold (60 s) and than Traefik's idle connections are kept (90 s).
+    connectionTimeout: 150_000,
+    keepAliveTimeout: 95_000,
+    trustProxy: false,
+    genReqId: requestId,
+    requestIdHeader: false,
+    // Said by our own hook, as a problem like any other.
+    return503OnClosing: false,
+    frameworkErrors: (error, request, reply) => void answer(error, request, reply),
+    clientErrorHandler: onClientError,
+    routerOptions: { maxParamLength: 200 },
+  }).withTypeProvider<TypeBoxTypeProvider>();
+
+  const holds = createHolds();
+  const metrics = createMetrics(deps, holds);
+  const tokens = createTokens(deps.settings.jwtSecrets, deps.now);
+  const callers = createCallers({ tokens, users: deps.stores.users, agentSecrets: deps.settings.agentSecrets });
+
+  server.setValidatorCompiler(createValidatorCompiler());
+  // Answers are made by views.ts and checked against the table by the tests; at run time nothing is cut away silently.
+  server.setSerializerCompiler(() => (data) => JSON.stringify(data));
+  server.removeAllContentTypeParsers();
+  const parseJson = server.getDefaultJsonParser('error', 'error');
+  server.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
+    if (body === '') done(null, undefined);
+    else void parseJson(request, String(body), done);
+  });
+
+  installErrors(server);
+  installRequestLog(server);
+  server.addHook('onRequest', async () => {
+    if (holds.closed()) throw new DomainError('shutting_down');
+  });
+  installAccess(server, callers);
+  server.addHook('onSend', async (_request, reply) => {
+    void reply.header('x-content-type-options', 'nosniff').header('x-frame-options', 'DENY').header('referrer-policy', 'no-referrer');
+    if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
+  });
+  server.addHook('onResponse', async (request, reply) => {
+    metrics.observe(request.routeOptions.config.routeName ?? 'none', request.method, reply.statusCode, reply.elapsedTime / 1000);
+  });
+  // Held requests and streams end first: the server waits for every request that is under way.
+  server.addHook('preClose', async () => holds.closeAll());
+
+  const define = createDefine(server);
+  await installOpenapi(server);
+  const { route } = define;
+  authRoutes(route, { ...deps, tokens, passwords: createPasswords(deps.settings.passwordCost), attempts: createAttempts(deps.now) });
+  projectRoutes(route, deps);
+  deploymentRoutes(route, deps);
+  logRoutes(route, { ...deps, holds, callers });
+  nodeRoutes(route, deps);
+  placementRoutes(route, deps);
+  agentRoutes(route, { ...deps, holds });
+  traefikRoutes(route, { ...deps, holds });
+  systemRoutes(route, { ...deps, metrics, holds, openapi: () => server.swagger() });
+  define.assertComplete();
+  return server;
+}

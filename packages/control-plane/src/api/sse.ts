@@ -1,0 +1,25 @@
+/** Server-sent events (WHATWG HTML, "Server-sent events"): one frame after the other, never faster than the client reads. */
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+
+export type EventStream = {
+  /** Resolves when there is room for more; throws an AbortError when the client is gone or the server closes. */
+  send(event: { event: string; data: unknown; id?: number }): Promise<void>;
+  comment(text: string): Promise<void>;
+  end(): void;
+};
+
+export function openEventStream(response: ServerResponse, headers: Record<string, string>, signal: AbortSignal): EventStream {
+  response.writeHead(200, { ...headers, 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-store', 'x-accel-buffering': 'no' });
+  response.flushHeaders();
+  const write = async (text: string): Promise<void> => {
+    signal.throwIfAborted();
+    if (!response.write(text)) await once(response, 'drain', { signal });
+  };
+  return {
+    // JSON has no line breaks of its own: one `data:` line each.
+    send: ({ event, data, id }) => write(`${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`),
+    comment: (text) => write(`: ${text}\n\n`),
+    end: () => void response.end(),
+  };
+}

@@ -1,0 +1,153 @@
+/** The composition root: every part of the control plane, wired by hand. Tests call it too, with parts of their own. */
+import { randomBytes } from 'node:crypto';
+import { dirname, join, resolve } from 'node:path';
+import { createClosers } from '@berth/kit/closers';
+import type { Logger } from '@berth/kit/log';
+import type { Server } from './api/define.ts';
+import type { ApiSettings } from './api/deps.ts';
+import { ensureFirstAdmin } from './api/first-admin.ts';
+import { createPasswords, PASSWORD_COST, type PasswordCost } from './api/passwords.ts';
+import { buildServer } from './api/server.ts';
+import type { Config } from './config.ts';
+import { type Changes, createChanges } from './domain/changes.ts';
+import { DEFAULT_LIMITS, type Limits } from './domain/facts.ts';
+import type { Stores } from './domain/stores.ts';
+import { createDriver, type Driver } from './flow/drive.ts';
+import { type LoopDeps, type Loops, startLoops } from './loops/index.ts';
+import { type ConfigSource, createConfigSource } from './routing/config-source.ts';
+import { openStores } from './store/open.ts';
+
+export type Overrides = {
+  log: Logger;
+  stores?: Stores;
+  now?: () => number;
+  passwordCost?: PasswordCost;
+  /** False: time stands still; nothing happens but what a test asks for. */
+  loops?: boolean;
+  processMetrics?: boolean;
+  limits?: Partial<Limits>;
+};
+
+export type App = {
+  server: Server;
+  stores: Stores;
+  changes: Changes;
+  driver: Driver;
+  source: ConfigSource;
+  limits: Limits;
+  /** Listens and starts the loops; returns the address. */
+  listen(): Promise<string>;
+  /** Ends held requests, waits for those under way, stops the loops, closes the database. */
+  close(): Promise<void>;
+};
+
+/** How long requests under way may take to end before their connections are cut. */
+const DRAIN_MS = 10_000;
+
+export async function createApp(config: Config, overrides: Overrides): Promise<App> {
+  const { log, now = Date.now } = overrides;
+  const closers = createClosers(log);
+  const limits = { ...limitsOf(config), ...overrides.limits };
+  const stores = overrides.stores ?? (await openStores({ databaseUrl: config.DATABASE_URL, log, now }));
+  closers.add('database', () => stores.close());
+  try {
+    const settings = await settingsOf(config, overrides, stores);
+    const changes = createChanges();
+    const authServiceUrl = config.AUTH_SERVICE_URL ?? null;
+    const driver = createDriver({ stores, changes, limits, platform: { registryAddr: settings.registry.addr, authServiceUrl }, now });
+    const routing = { baseDomain: config.BASE_DOMAIN, authServiceUrl, acmeResolver: config.ACME_RESOLVER };
+    const source = createConfigSource({ routes: stores.routes, changes, settings: routing, now, log });
+    closers.add('routes', () => source.close());
+    await source.refresh();
+
+    const passwords = createPasswords(settings.passwordCost);
+    await ensureFirstAdmin(stores.users, passwords, firstAdminOf(config), now(), log);
+
+    const loopDeps: LoopDeps = { stores, driver, changes, source, limits, probeUrls: config.PROXY_PROBE_URLS ?? [], settleMs: config.SETTLE_TIME, now, log };
+    let loops: Loops | null = null;
+    const server = await buildServer({ stores, driver, changes, source, limits, settings, now, log, loops: () => loops?.status() ?? [] });
+    closers.add('loops', () => loops?.stop());
+    closers.add('server', () => closeServer(server));
+    for (const note of settings.notes) log.warn(note);
+
+    return {
+      server,
+      stores,
+      changes,
+      driver,
+      source,
+      limits,
+      async listen() {
+        const address = await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });
+        if (overrides.loops !== false) loops = startLoops(loopDeps);
+        return address;
+      },
+      close: () => closers.close(),
+    };
+  } catch (error) {
+    await closers.close();
+    throw error;
+  }
+}
+
+async function closeServer(server: Server): Promise<void> {
+  const late = setTimeout(() => server.server.closeAllConnections(), DRAIN_MS);
+  try {
+    await server.close();
+  } finally {
+    clearTimeout(late);
+  }
+}
+
+const limitsOf = (config: Config): Limits => ({
+  ...DEFAULT_LIMITS,
+  claimMs: config.CLAIM_TIMEOUT,
+  leaseMs: config.LEASE_TTL,
+  queueMs: config.QUEUE_TIMEOUT,
+  buildMs: config.BUILD_TIMEOUT,
+  deployMs: config.DEPLOY_TIMEOUT,
+  retireMs: config.RETIRE_TIMEOUT,
+  routeMs: config.ROUTE_TIMEOUT,
+  offlineMs: config.OFFLINE_AFTER,
+  probeSeconds: Math.ceil(config.PROBE_TIMEOUT / 1000),
+});
+
+async function settingsOf(config: Config, overrides: Overrides, stores: Stores): Promise<ApiSettings> {
+  return {
+    baseDomain: config.BASE_DOMAIN,
+    publicUrl: config.PUBLIC_URL,
+    agentSecrets: config.AGENT_SECRET ?? [],
+    jwtSecrets: config.JWT_SECRET ?? [await stores.meta.setOnce('jwt_secret', randomBytes(48).toString('base64url'))],
+    registry: { addr: config.REGISTRY_ADDR ?? '', user: config.REGISTRY_USER, password: config.REGISTRY_PASSWORD },
+    allowedGitHosts: config.ALLOWED_GIT_HOSTS ?? [],
+    reservedPrefixes: [...(config.RESERVED_PREFIXES ?? []), ...ownPrefixes(config)],
+    notes: notesOf(config),
+    passwordCost: overrides.passwordCost ?? PASSWORD_COST,
+    processMetrics: overrides.processMetrics ?? false,
+  };
+}
+
+/** Labels under the base domain that our own addresses use: a project there would take their place in the proxy. */
+function ownPrefixes(config: Config): string[] {
+  const addresses = [config.PUBLIC_URL, config.CONTROL_PLANE_URL, config.AUTH_SERVICE_URL, config.REGISTRY_ADDR === undefined ? undefined : `http://${config.REGISTRY_ADDR}`];
+  return addresses.flatMap((address) => {
+    const host = address !== undefined && URL.canParse(address) ? new URL(address).hostname : '';
+    const label = host.endsWith(`.${config.BASE_DOMAIN}`) ? host.slice(0, -config.BASE_DOMAIN.length - 1) : '';
+    return label === '' || label.includes('.') ? [] : [label];
+  });
+}
+
+function notesOf(config: Config): string[] {
+  const notes: string[] = [];
+  if (config.AGENT_SECRET === undefined) notes.push('AGENT_SECRET is not set: every agent is accepted; for development only');
+  if (config.REGISTRY_ADDR === undefined) notes.push('REGISTRY_ADDR is not set: nothing can be built or deployed');
+  if (config.PROXY_PROBE_URLS === undefined) notes.push('PROXY_PROBE_URLS is not set: a route counts as live when the proxy has fetched it and SETTLE_TIME has passed');
+  if (config.AUTH_SERVICE_URL === undefined) notes.push('AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed');
+  return notes;
+}
+
+function firstAdminOf(config: Config): { email: string; password: string | null; passwordFile: string } {
+  const path = config.DATABASE_URL.startsWith('sqlite:') ? config.DATABASE_URL.slice('sqlite:'.length) : '';
+  const folder = path === '' || path === ':memory:' ? 'data' : dirname(path);
+  return { email: config.ADMIN_EMAILS?.[0] ?? `admin@${config.BASE_DOMAIN}`, password: config.ADMIN_PASSWORD ?? null, passwordFile: resolve(join(folder, 'admin-password')) };
+}

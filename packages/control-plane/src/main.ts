@@ -1,0 +1,34 @@
+/** The control plane as a process: settings, logs, signals. `bin/berth control-plane` calls `main`. */
+import { createClosers, closeOnSignals } from '@berth/kit/closers';
+import { SettingsError } from '@berth/kit/config';
+import { createLogger } from '@berth/kit/log';
+import { createApp } from './app.ts';
+import { type Config, readConfig } from './config.ts';
+
+export async function main(): Promise<void> {
+  const config = settingsOrExit();
+  const log = createLogger({ name: 'control-plane', level: config.LOG_LEVEL, format: config.LOG_FORMAT });
+  const closers = createClosers(log, 20_000);
+  // Before anything is opened: a signal during the start ends the process too.
+  closeOnSignals(closers, log);
+  try {
+    const app = await createApp(config, { log, processMetrics: true });
+    closers.add('app', () => app.close());
+    const address = await app.listen();
+    log.info({ address, public_url: config.PUBLIC_URL, base_domain: config.BASE_DOMAIN }, 'control plane is ready');
+  } catch (error) {
+    log.fatal({ err: error }, error instanceof Error ? error.message : 'the start failed');
+    await closers.close();
+    process.exit(1);
+  }
+}
+
+function settingsOrExit(): Config {
+  try {
+    return readConfig();
+  } catch (error) {
+    if (!(error instanceof SettingsError)) throw error;
+    process.stderr.write(`${error.message}\n`);
+    process.exit(2);
+  }
+}

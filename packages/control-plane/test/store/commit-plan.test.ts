@@ -1,0 +1,184 @@
+import Sqlite from 'better-sqlite3';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import type { Plan } from '../../src/domain/plan.ts';
+import type { ProjectRecord } from '../../src/domain/records.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import { codeOf, commit, deploymentIn, deploymentOf, nodeIn, NOW, open, planFor, projectIn, routeOf, taskOf, tasksIn, tempDir } from './fixtures.ts';
+
+/** A project with one that runs, one that is built, an open task (claimed once) and an ended one. */
+async function scene(): Promise<{ stores: Stores; path: string; project: ProjectRecord; nodeId: string }> {
+  const path = join(tempDir(), 'berth.db');
+  const stores = await open(path);
+  const project = await projectIn(stores);
+  const node = await nodeIn(stores);
+  await deploymentIn(stores, project, 'old', { status: 'running', node_id: node.id });
+  await deploymentIn(stores, project, 'new', { status: 'deploying', node_id: node.id });
+  await tasksIn(stores, project, taskOf(project, 'open', node.id, { deployment_id: 'new' }), taskOf(project, 'ended', node.id));
+  await stores.tasks.claim('open', { token: 'lease', expires_at: NOW + 1 }, NOW, 5);
+  await commit(stores, project.id, { tasks: [{ id: 'ended', attempt: 0, end: 'cancelled' }] });
+  return { stores, path, project: await stores.projects.get(project.id), nodeId: node.id };
+}
+
+/** Everything the plan could have touched, read past the stores. */
+function dump(path: string): unknown {
+  const db = new Sqlite(path, { readonly: true });
+  try {
+    return Object.fromEntries(
+      ['projects', 'deployments', 'deployment_events', 'tasks', 'routes', 'idempotency_keys'].map((table) => [table, db.prepare(`select * from ${table} order by 1, 2`).all()]),
+    );
+  } finally {
+    db.close();
+  }
+}
+
+const fullPlan = (project: ProjectRecord, nodeId: string): Partial<Plan> => ({
+  createDeployment: deploymentOf(project, 'next'),
+  deployments: [
+    // In the wrong order on purpose: the store retires first.
+    { id: 'new', from: 'deploying', set: { status: 'running', finished_at: NOW, host_port: 4000, health: { status: 'healthy', since: NOW, detail: null } } },
+    { id: 'old', from: 'running', set: { status: 'retired', waiting: null } },
+  ],
+  createTasks: [taskOf(project, 'clean', nodeId, { kind: 'retire', deployment_id: 'new' }), taskOf(project, 'after', nodeId, { deployment_id: 'next' })],
+  tasks: [{ id: 'open', attempt: 1, end: 'completed', report: { status: 'completed', image_tag: 'x' } }],
+  route: { set: routeOf(project, 'new', nodeId) },
+  events: [{ deployment_id: 'new', kind: 'running', message: 'serves' }],
+});
+
+test('a plan is written whole', async () => {
+  const { stores, project, nodeId } = await scene();
+  expect(await stores.flow.commit(planFor(project, fullPlan(project, nodeId)))).toBe('committed');
+  expect(await stores.projects.get(project.id)).toEqual({ ...project, flow_version: project.flow_version + 1, last_generation: 3 });
+  expect((await stores.deployments.get('old')).status).toBe('retired');
+  expect(await stores.deployments.get('new')).toMatchObject({ status: 'running', host_port: 4000, finished_at: NOW, health: { status: 'healthy' } });
+  expect(await stores.deployments.get('next')).toEqual(deploymentOf(project, 'next'));
+  expect(await stores.tasks.get('open')).toMatchObject({
+    status: 'completed',
+    finished_at: NOW,
+    lease_token: 'lease',
+    lease_expires_at: null,
+    report: { status: 'completed', image_tag: 'x' },
+  });
+  expect(await stores.tasks.get('clean')).toMatchObject({ kind: 'retire', status: 'pending', attempt: 0, created_at: NOW, finished_at: null, project_id: project.id });
+  expect(await stores.routes.all()).toEqual([{ ...routeOf(project, 'new', nodeId), project_name: 'shop', auth_required: false }]);
+  expect((await stores.deployments.events(['new'])).get('new')?.at(-1)).toEqual({ at: NOW, kind: 'running', message: 'serves' });
+  const facts = await stores.flow.facts(project.id);
+  expect(facts.live.map((d) => d.id)).toEqual(['new', 'next']);
+  expect(facts.tasks.map((t) => t.id)).toEqual(['clean', 'after']);
+  expect(facts.lastBuilderId).toBe(nodeId);
+  expect(facts.nodes).toMatchObject([{ id: nodeId, open_builds: 1 }]);
+  expect(facts.route).toEqual(routeOf(project, 'new', nodeId));
+});
+
+const STALE: Record<string, (project: ProjectRecord, plan: Plan) => Plan> = {
+  'the project moved on': (_, plan) => ({ ...plan, project: { ...plan.project, flow_version: plan.project.flow_version - 1 } }),
+  'the project is ahead of it': (_, plan) => ({ ...plan, project: { ...plan.project, flow_version: plan.project.flow_version + 1 } }),
+  'the project is gone': (_, plan) => ({ ...plan, project: { ...plan.project, id: 'nobody' } }),
+  'a deployment is in another state': (_, plan) => ({ ...plan, deployments: [...plan.deployments.slice(0, 1), { id: 'old', from: 'deploying', set: { status: 'retired' } }] }),
+  'a deployment is in another state and keeps it': (_, plan) => ({ ...plan, deployments: [{ id: 'new', from: 'built', set: {} }] }),
+  'a deployment is gone': (_, plan) => ({ ...plan, deployments: [...plan.deployments, { id: 'nobody', from: 'running', set: { status: 'retired' } }] }),
+  'a task was claimed since': (_, plan) => ({ ...plan, tasks: [{ id: 'open', attempt: 0, end: 'lost' }] }),
+  'a task has ended': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'ended', attempt: 0, end: 'lost' }] }),
+  'a cancel for a task that has ended': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'ended', attempt: 0, requestCancel: true }] }),
+  'a cancel for a task that was claimed since': (_, plan) => ({ ...plan, tasks: [{ id: 'open', attempt: 0, requestCancel: true }] }),
+  'a task is gone': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'nobody', attempt: 0, end: 'lost' }] }),
+};
+
+test.each(Object.entries(STALE))('stale and nothing left behind: %s', async (_, spoil) => {
+  const { stores, path, project, nodeId } = await scene();
+  const before = dump(path);
+  const plan = spoil(project, planFor(project, fullPlan(project, nodeId)));
+  expect(await stores.flow.commit(plan)).toBe('stale');
+  expect(dump(path)).toEqual(before);
+  expect(await stores.flow.commitWithKey(plan, { key: 'k', body_hash: 'h', expires_at: NOW + 1 })).toBe('stale');
+  expect(dump(path)).toEqual(before);
+});
+
+test.each([
+  ['another project’s deployment', { deployments: [{ id: 'new', from: 'deploying', set: { waiting: 'x' } }] }],
+  ['another project’s task', { tasks: [{ id: 'open', attempt: 1, end: 'lost' }] }],
+] satisfies [string, Partial<Plan>][])('a plan reaches its own project only: %s', async (_, more) => {
+  const { stores } = await scene();
+  const other = await projectIn(stores, 'other');
+  expect(await stores.flow.commit(planFor(other, more))).toBe('stale');
+});
+
+test('what the rules of the tables forbid leaves nothing behind either', async () => {
+  const { stores, path, project } = await scene();
+  const before = dump(path);
+  // Two running ones of a project.
+  await expect(commit(stores, project.id, { deployments: [{ id: 'new', from: 'deploying', set: { status: 'running' } }] })).rejects.toThrow(/UNIQUE/);
+  // A generation that was given out.
+  await expect(commit(stores, project.id, { createDeployment: deploymentOf(project, 'twice', { generation: 1 }) })).rejects.toThrow(/UNIQUE/);
+  // A story about nobody.
+  await expect(commit(stores, project.id, { events: [{ deployment_id: 'nobody', kind: 'k', message: 'm' }] })).rejects.toThrow(/FOREIGN KEY/);
+  expect(dump(path)).toEqual(before);
+});
+
+test('an end is an end', async () => {
+  const { stores, project } = await scene();
+  for (const status of ['retired', 'failed', 'cancelled', 'superseded'] as const) {
+    await deploymentIn(stores, project, status, { status });
+    await expect(commit(stores, project.id, { deployments: [{ id: status, from: status, set: { status: 'running' } }] })).rejects.toThrow(/is an end/);
+    expect(await commit(stores, project.id, { deployments: [{ id: status, from: status, set: { waiting: 'w' } }] })).toBe('committed');
+    expect((await stores.deployments.get(status)).status).toBe(status);
+  }
+});
+
+test('a cancel is asked for once, and the task goes on until it ends', async () => {
+  const { stores, project } = await scene();
+  expect(await commit(stores, project.id, { tasks: [{ id: 'open', attempt: 1, requestCancel: true }] })).toBe('committed');
+  expect(await commit(stores, project.id, { now: NOW + 9, tasks: [{ id: 'open', attempt: 1, requestCancel: true }] })).toBe('committed');
+  expect(await stores.tasks.get('open')).toMatchObject({ status: 'running', cancel_requested_at: NOW, finished_at: null });
+  // Flagged and ended in one plan: in the order given.
+  expect(await commit(stores, project.id, { tasks: [{ id: 'open', attempt: 1, requestCancel: true }, { id: 'open', attempt: 1, end: 'lost' }] })).toBe('committed');
+  expect(await stores.tasks.get('open')).toMatchObject({ status: 'lost', report: null });
+});
+
+test('a route is replaced and removed', async () => {
+  const { stores, project, nodeId } = await scene();
+  await commit(stores, project.id, { route: { set: routeOf(project, 'old', nodeId) } });
+  await commit(stores, project.id, { route: { set: routeOf(project, 'new', nodeId, { host_port: 1 }) } });
+  expect(await stores.routes.all()).toMatchObject([{ deployment_id: 'new', host_port: 1 }]);
+  await commit(stores, project.id, { route: { remove: { project_id: project.id } } });
+  await commit(stores, project.id, { route: { remove: { project_id: project.id } } });
+  expect(await stores.routes.all()).toEqual([]);
+});
+
+test('facts of an empty project, and of none', async () => {
+  const stores = await open();
+  const project = await projectIn(stores);
+  expect(await stores.flow.facts(project.id)).toEqual({ project, live: [], tasks: [], route: null, nodes: [], lastBuilderId: null });
+  expect(await codeOf(stores.flow.facts('nobody'))).toBe('not_found');
+});
+
+test('an Idempotency-Key stands for one deployment until it expires', async () => {
+  const stores = await open();
+  const project = await projectIn(stores);
+  const create = async (id: string, key: string, now: number, more: Partial<Plan> = {}): Promise<string> => {
+    const present = await stores.projects.get(project.id);
+    return stores.flow.commitWithKey({ ...planFor(present, { createDeployment: deploymentOf(present, id), ...more }), now }, { key, body_hash: `hash of ${id}`, expires_at: now + 100 });
+  };
+  expect(await stores.flow.findKey(project.id, 'k', NOW)).toBeNull();
+  expect(await create('d1', 'k', NOW)).toBe('committed');
+  expect(await stores.flow.findKey(project.id, 'k', NOW + 99)).toEqual({ body_hash: 'hash of d1', deployment_id: 'd1' });
+  expect(await stores.flow.findKey('other', 'k', NOW)).toBeNull();
+  // Made from the newest facts, but the key is taken: the loser must look again.
+  expect(await create('d2', 'k', NOW + 1)).toBe('stale');
+  expect(await codeOf(stores.deployments.get('d2'))).toBe('not_found');
+  expect(await create('d2', 'other', NOW + 1)).toBe('committed');
+  expect(await stores.flow.findKey(project.id, 'k', NOW + 100)).toBeNull();
+  expect(await create('d3', 'k', NOW + 100)).toBe('committed');
+  expect(await stores.flow.findKey(project.id, 'k', NOW + 101)).toEqual({ body_hash: 'hash of d3', deployment_id: 'd3' });
+  await expect(create('d4', 'k2', NOW, { createDeployment: null })).rejects.toThrow(/creates none/);
+});
+
+test('of two requests under one key at once one wins', async () => {
+  const stores = await open();
+  const project = await projectIn(stores);
+  const outcomes = await Promise.all(
+    Array.from({ length: 10 }, (_, i) => stores.flow.commitWithKey(planFor(project, { createDeployment: deploymentOf(project, `d${i}`) }), { key: 'k', body_hash: 'h', expires_at: NOW + 1 })),
+  );
+  expect(outcomes.filter((o) => o === 'committed')).toHaveLength(1);
+  expect((await stores.deployments.list({}, { limit: 50, cursor: null })).items).toHaveLength(1);
+});

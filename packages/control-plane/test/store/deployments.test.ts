@@ -1,0 +1,106 @@
+import { expect, test } from 'vitest';
+import type { DeploymentRecord } from '../../src/domain/records.ts';
+import { codeOf, commit, deploymentIn, nodeIn, NOW, open, projectIn, routeOf } from './fixtures.ts';
+
+test('every field comes back as it was written', async () => {
+  const stores = await open();
+  const project = await projectIn(stores, 'shop', { env: { K: 'v' } });
+  const full: Partial<DeploymentRecord> = {
+    status: 'failed',
+    requested_commit: 'a'.repeat(40),
+    note: 'n',
+    rollback_of: 'd0',
+    error: { code: 'node_lost', message: 'b1' },
+    cancel_requested_at: NOW,
+    commit: 'b'.repeat(40),
+    image_tag: 't',
+    image_digest: 'sha256:0',
+    builder_id: 'b',
+    node_id: 'n',
+    container_id: 'c',
+    host_port: 1,
+    route_published_at: NOW,
+    placement: { items: [], winner: 'n' },
+    health: { status: 'drifted', since: NOW, detail: null },
+    losses: [{ node_id: 'n', at: NOW }],
+    waiting: 'w',
+    finished_at: NOW,
+  };
+  const written = await deploymentIn(stores, project, 'd1', full);
+  expect(await stores.deployments.get('d1')).toEqual(written);
+  const bare = await deploymentIn(stores, project, 'd2');
+  expect(await stores.deployments.get('d2')).toEqual(bare);
+  expect(await stores.deployments.getMany(['d2', 'nobody', 'd1'])).toEqual([bare, written]);
+  expect(await stores.deployments.getMany([])).toEqual([]);
+  expect(await codeOf(stores.deployments.get('nobody'))).toBe('not_found');
+  // Back to nothing again, field by field.
+  const cleared = { error: null, placement: null, health: null, losses: [], waiting: null, host_port: null } satisfies Partial<DeploymentRecord>;
+  await commit(stores, project.id, { deployments: [{ id: 'd1', from: 'failed', set: cleared }] });
+  expect(await stores.deployments.get('d1')).toEqual({ ...written, ...cleared });
+});
+
+test('lists newest first, by project and state, in pages that inserts do not disturb', async () => {
+  const stores = await open();
+  const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];
+  // Two share a moment: the id decides.
+  for (const [id, at] of [['d1', 1], ['d2', 2], ['d3', 2], ['d4', 3]] as const) await deploymentIn(stores, a, id, { created_at: at, status: id === 'd2' ? 'failed' : 'cancelled' });
+  await deploymentIn(stores, b, 'e1', { created_at: 2, status: 'failed' });
+  const ids = async (...args: Parameters<typeof stores.deployments.list>): Promise<[string[], string | null]> => {
+    const { items, next } = await stores.deployments.list(...args);
+    return [items.map((d) => d.id), next];
+  };
+  const [first, cursor] = await ids({}, { limit: 2, cursor: null });
+  expect(first).toEqual(['d4', 'e1']);
+  await deploymentIn(stores, b, 'e2', { created_at: 9, status: 'failed' });
+  const [second, cursor2] = await ids({}, { limit: 2, cursor });
+  expect(second).toEqual(['d3', 'd2']);
+  expect(await ids({}, { limit: 2, cursor: cursor2 })).toEqual([['d1'], null]);
+  expect((await ids({ project_id: a.id }, { limit: 9, cursor: null }))[0]).toEqual(['d4', 'd3', 'd2', 'd1']);
+  expect((await ids({ status: 'failed' }, { limit: 9, cursor: null }))[0]).toEqual(['e2', 'e1', 'd2']);
+  expect((await ids({ status: 'failed', project_id: a.id }, { limit: 9, cursor: null }))[0]).toEqual(['d2']);
+  expect(await codeOf(stores.deployments.list({}, { limit: 1, cursor: Buffer.from('["a","b"]').toString('base64url') }))).toBe('validation');
+});
+
+test('what the loops ask for', async () => {
+  const stores = await open();
+  const old = await nodeIn(stores, 'old', { role: 'deploy' }, NOW - 500);
+  const fresh = await nodeIn(stores, 'fresh', { role: 'deploy' }, NOW);
+  const make = async (name: string, more: Partial<DeploymentRecord>): Promise<void> => void (await deploymentIn(stores, await projectIn(stores, name), name, more));
+  await make('waits', { status: 'pending', created_at: NOW + 2 });
+  await make('builds', { status: 'building', created_at: NOW + 1 });
+  await make('switches', { status: 'deploying', route_published_at: NOW, node_id: fresh.id, created_at: NOW + 3 });
+  await make('starts', { status: 'deploying', node_id: fresh.id, created_at: NOW + 4 });
+  await make('runs', { status: 'running', node_id: fresh.id, route_published_at: NOW });
+  await make('silent', { status: 'running', node_id: old.id, health: { status: 'healthy', since: 1, detail: null } });
+  await make('never-looked', { status: 'running', node_id: old.id, created_at: NOW + 1 });
+  await make('known-silent', { status: 'running', node_id: old.id, health: { status: 'unknown', since: 1, detail: 'silent' } });
+  await make('over', { status: 'retired', node_id: fresh.id, route_published_at: NOW });
+  const switching = await stores.deployments.get('switches');
+  const project = await stores.projects.get(switching.project_id);
+  await commit(stores, project.id, { route: { set: routeOf(project, 'switches', fresh.id) } });
+
+  expect((await stores.deployments.unsettled()).map((d) => [d.id, d.status])).toEqual([
+    ['builds', 'building'],
+    ['waits', 'pending'],
+    ['switches', 'deploying'],
+    ['starts', 'deploying'],
+  ]);
+  expect(await stores.deployments.awaitingRoute()).toEqual([{ id: 'switches', route_published_at: NOW }]);
+  expect((await stores.deployments.servingOn(fresh.id)).map((d) => d.id)).toEqual(['runs', 'switches']);
+  expect(await stores.deployments.onSilentNodes(NOW - 100)).toEqual(['silent', 'never-looked']);
+  expect(await stores.deployments.onSilentNodes(NOW - 500)).toEqual([]);
+});
+
+test('a story is told in order, also within one moment', async () => {
+  const stores = await open();
+  const project = await projectIn(stores);
+  for (const id of ['d1', 'd2']) await deploymentIn(stores, project, id, { status: 'cancelled' });
+  const tell = (...messages: string[]): Promise<unknown> => commit(stores, project.id, { events: messages.map((message) => ({ deployment_id: 'd1', kind: 'k', message })) });
+  await tell('one', 'two', 'three');
+  await tell('four');
+  const stories = await stores.deployments.events(['d2', 'd1']);
+  expect([...stories.keys()]).toEqual(['d2', 'd1']);
+  expect(stories.get('d1')).toEqual(['one', 'two', 'three', 'four'].map((message) => ({ at: NOW, kind: 'k', message })));
+  expect(stories.get('d2')).toEqual([]);
+  expect(await stores.deployments.events([])).toEqual(new Map());
+});

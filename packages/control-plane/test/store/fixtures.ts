@@ -1,0 +1,162 @@
+/** A real database in a temporary folder for each test, and the records that plans are made of. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import type { ProjectCreate } from '@berth/wire/project';
+import type { TaskKind } from '@berth/wire/vocabulary';
+import { DomainError } from '../../src/domain/errors.ts';
+import { emptyPlan, type NewTask, type Plan } from '../../src/domain/plan.ts';
+import type { DeploymentRecord, NodeRecord, ProjectRecord, ProjectSettings, RouteRecord } from '../../src/domain/records.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import { openStores } from '../../src/store/open.ts';
+
+export const NOW = 1_790_000_000_000;
+export const quiet = { info: () => {}, warn: () => {} };
+
+export function tempDir(): string {
+  const dir = mkdtempSync(join(tmpdir(), 'berth-store-'));
+  onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
+  return dir;
+}
+
+/** Closed when the test ends; the file stays until then. */
+export async function open(path = join(tempDir(), 'berth.db'), now = (): number => NOW): Promise<Stores> {
+  const stores = await openStores({ databaseUrl: `sqlite:${path}`, log: quiet, now });
+  onTestFinished(() => stores.close());
+  return stores;
+}
+
+export const projectInput = (name: string, more: Partial<ProjectCreate> = {}): ProjectCreate => ({
+  name,
+  domain_prefix: name,
+  git_url: `https://git.example/${name}.git`,
+  ...more,
+});
+
+export const projectIn = (stores: Stores, name = 'shop', more: Partial<ProjectCreate> = {}): Promise<ProjectRecord> =>
+  stores.projects.create(projectInput(name, more), NOW);
+
+export async function nodeIn(stores: Stores, hostname = 'b1', more: Partial<Parameters<Stores['nodes']['register']>[0]> = {}, now = NOW): Promise<NodeRecord> {
+  const { node } = await stores.nodes.register({ hostname, role: 'builder', host_ip: '10.0.0.1', max_storage: 1e12, ...more }, now);
+  return node;
+}
+
+export const planFor = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, more: Partial<Plan> = {}): Plan => ({ ...emptyPlan(project, NOW), ...more });
+
+const settingsOf = ({ id: _, name: _n, flow_version: _f, last_generation: _l, deleting_at: _d, created_at: _c, updated_at: _u, ...settings }: ProjectRecord): ProjectSettings =>
+  settings;
+
+export const deploymentOf = (project: ProjectRecord, id: string, more: Partial<DeploymentRecord> = {}): DeploymentRecord => ({
+  id,
+  project_id: project.id,
+  generation: project.last_generation + 1,
+  status: 'pending',
+  settings: settingsOf(project),
+  requested_commit: null,
+  note: null,
+  rollback_of: null,
+  error: null,
+  cancel_requested_at: null,
+  commit: null,
+  image_tag: null,
+  image_digest: null,
+  builder_id: null,
+  node_id: null,
+  container_id: null,
+  host_port: null,
+  route_published_at: null,
+  placement: null,
+  health: null,
+  losses: [],
+  waiting: null,
+  created_at: NOW,
+  state_since: NOW,
+  finished_at: null,
+  ...more,
+});
+
+/** Commits against the project as it stands now. */
+export async function commit(stores: Stores, projectId: string, more: Partial<Plan>): Promise<'committed' | 'stale'> {
+  return stores.flow.commit(planFor(await stores.projects.get(projectId), more));
+}
+
+export async function deploymentIn(stores: Stores, project: ProjectRecord, id: string, more: Partial<DeploymentRecord> = {}): Promise<DeploymentRecord> {
+  const present = await stores.projects.get(project.id);
+  const createDeployment = deploymentOf(present, id, more);
+  const outcome = await commit(stores, project.id, { createDeployment });
+  if (outcome !== 'committed') throw new Error(`fixture: ${outcome}`);
+  return createDeployment;
+}
+
+export const retirePayload = (project: ProjectRecord) => ({
+  project_id: project.id,
+  project: project.name,
+  domain_prefix: project.domain_prefix,
+  remove: [],
+  keep: null,
+  drain_seconds: 5,
+  stop_grace_seconds: 10,
+});
+
+export function taskOf(project: ProjectRecord, id: string, nodeId: string, more: { deployment_id?: string | null; kind?: TaskKind; queue?: number; wall?: number } = {}): NewTask {
+  const base = { id, deployment_id: more.deployment_id ?? null, node_id: nodeId, queue_deadline_at: more.queue ?? NOW + 60_000, wall_deadline_at: more.wall ?? NOW + 600_000 };
+  const { id: project_id, name, git_url, branch, dockerfile_path, domain_prefix } = project;
+  switch (more.kind ?? 'build') {
+    case 'build':
+      return { ...base, kind: 'build', payload: { project_id, project: name, git_url, branch, commit: null, dockerfile_path, image_repository: `registry:5000/${name}` } };
+    case 'retire':
+      return { ...base, kind: 'retire', payload: retirePayload(project) };
+    case 'deploy':
+      return {
+        ...base,
+        kind: 'deploy',
+        payload: {
+          project_id,
+          project: name,
+          generation: 1,
+          domain_prefix,
+          container_port: project.container_port,
+          image: 'registry:5000/shop@sha256:0',
+          image_tag: 'registry:5000/shop:0',
+          image_digest: null,
+          container_name: `svc-${domain_prefix}-g1`,
+          replace: 'rolling',
+          env: {},
+          datasets: [],
+          health_path: null,
+          probe_seconds: 60,
+          memory_bytes: null,
+          cpus: null,
+          stop_grace_seconds: 10,
+        },
+      };
+  }
+}
+
+export async function tasksIn(stores: Stores, project: ProjectRecord, ...createTasks: NewTask[]): Promise<void> {
+  const outcome = await commit(stores, project.id, { createTasks });
+  if (outcome !== 'committed') throw new Error(`fixture: ${outcome}`);
+}
+
+export const routeOf = (project: ProjectRecord, deploymentId: string, nodeId: string, more: Partial<RouteRecord> = {}): RouteRecord => ({
+  project_id: project.id,
+  deployment_id: deploymentId,
+  node_id: nodeId,
+  domain_prefix: project.domain_prefix,
+  host_ip: '10.0.0.1',
+  host_port: 32_768,
+  published_at: NOW,
+  ...more,
+});
+
+/** The code of the DomainError that it must throw. */
+export async function codeOf(promise: Promise<unknown>): Promise<string> {
+  try {
+    await promise;
+  } catch (error) {
+    if (error instanceof DomainError) return error.code;
+    throw error;
+  }
+  throw new Error('it threw nothing');
+}

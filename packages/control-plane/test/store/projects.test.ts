@@ -1,0 +1,126 @@
+import { expect, test } from 'vitest';
+import { DomainError } from '../../src/domain/errors.ts';
+import { codeOf, commit, deploymentIn, nodeIn, NOW, open, planFor, deploymentOf, projectIn, projectInput, routeOf, taskOf, tasksIn } from './fixtures.ts';
+
+test('create fills what is left out and keeps what is given', async () => {
+  const stores = await open();
+  const plain = await projectIn(stores, 'plain');
+  expect(plain).toMatchObject({
+    name: 'plain', branch: 'main', dockerfile_path: 'Dockerfile', container_port: 8080, auth_required: false, env: {}, datasets: [],
+    health_path: null, memory_bytes: null, cpus: null, drain_seconds: 5, stop_grace_seconds: 10, replace: 'rolling',
+    flow_version: 0, last_generation: 0, deleting_at: null, created_at: NOW, updated_at: NOW,
+  }); // biome-ignore format: one look
+  expect(plain.id).toMatch(/^[A-Za-z0-9_-]+$/);
+  const full = await projectIn(stores, 'full', { auth_required: true, env: { A: 'ü\u0000"' }, cpus: 0.5, memory_bytes: 2 ** 40, replace: 'recreate', health_path: '/h' });
+  expect(await stores.projects.get(full.id)).toEqual(full);
+  expect(full).toMatchObject({ auth_required: true, env: { A: 'ü\u0000"' }, cpus: 0.5, memory_bytes: 2 ** 40, replace: 'recreate', health_path: '/h' });
+});
+
+test('names and prefixes are unique, unknown things are said to be', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores, 'shop');
+  const other = await projectIn(stores, 'other');
+  expect(await codeOf(projectIn(stores, 'shop', { domain_prefix: 'x' }))).toBe('name_taken');
+  expect(await codeOf(projectIn(stores, 'x', { domain_prefix: 'shop' }))).toBe('domain_prefix_taken');
+  expect(await codeOf(stores.projects.patch(other.id, { domain_prefix: 'shop' }, NOW))).toBe('domain_prefix_taken');
+  expect(await codeOf(stores.projects.get('nobody'))).toBe('not_found');
+  expect(await codeOf(stores.projects.patch('nobody', { branch: 'x' }, NOW))).toBe('not_found');
+  expect(await codeOf(stores.projects.markDeleting('nobody', NOW))).toBe('not_found');
+  const datasets = [{ dataset_id: 'd1', mode: 'dependency' as const }];
+  for (const attempt of [projectIn(stores, 'y', { datasets }), stores.projects.patch(shop.id, { datasets }, NOW)]) {
+    const error = await attempt.catch((e: unknown) => e);
+    expect(error).toBeInstanceOf(DomainError);
+    expect((error as DomainError).fields).toMatchObject([{ field: 'datasets.0.dataset_id', rule: 'exists' }]);
+  }
+  expect((await stores.projects.list({ limit: 10, cursor: null })).items.map((p) => p.name)).toEqual(['other', 'shop']);
+});
+
+test('patch changes what is given and makes plans from before stale', async () => {
+  const stores = await open();
+  const before = await projectIn(stores, 'shop', { env: { A: '1' }, auth_required: true });
+  const after = await stores.projects.patch(before.id, { branch: 'next', domain_prefix: 'store' }, NOW + 5);
+  expect(after).toEqual({ ...before, branch: 'next', domain_prefix: 'store', updated_at: NOW + 5, flow_version: 1 });
+  expect(await stores.flow.commit(planFor(before, { createDeployment: deploymentOf(before, 'd1') }))).toBe('stale');
+  expect(await stores.projects.patch(before.id, { auth_required: false, env: {}, domain_prefix: 'store' }, NOW)).toMatchObject({ auth_required: false, env: {} });
+});
+
+test('a prefix that was given up stays taken while it is still served or may be', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores, 'shop');
+  await deploymentIn(stores, shop, 'd1', { status: 'running' });
+  await commit(stores, shop.id, { route: { set: routeOf(shop, 'd1', 'n1') } });
+  await stores.projects.patch(shop.id, { domain_prefix: 'store' }, NOW);
+  expect(await codeOf(projectIn(stores, 'new', { domain_prefix: 'shop' }))).toBe('domain_prefix_taken');
+  // Its own is no obstacle.
+  await stores.projects.patch(shop.id, { domain_prefix: 'shop' }, NOW);
+  await stores.projects.patch(shop.id, { domain_prefix: 'store' }, NOW);
+  await commit(stores, shop.id, { route: { remove: { project_id: shop.id } } });
+  expect(await codeOf(projectIn(stores, 'new', { domain_prefix: 'shop' }))).toBe('domain_prefix_taken');
+  await commit(stores, shop.id, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
+  expect((await projectIn(stores, 'new', { domain_prefix: 'shop' })).domain_prefix).toBe('shop');
+  // And a rollback that brings the old settings back is refused as a whole.
+  const now = await stores.projects.get(shop.id);
+  expect(await codeOf(stores.flow.commit(planFor(now, { createDeployment: deploymentOf({ ...now, domain_prefix: 'shop' }, 'd2') })))).toBe('domain_prefix_taken');
+  expect((await stores.projects.get(shop.id)).flow_version).toBe(now.flow_version);
+});
+
+test('deletion: marked once, then no patch, then gone with all that hangs on it', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores);
+  const node = await nodeIn(stores, 'w1', { role: 'deploy', agent_version: '1', containers: [{ name: 'c', labels: { 'berth.project': shop.id }, host_port: null, state: 'running' }] });
+  await deploymentIn(stores, shop, 'd1');
+  await tasksIn(stores, shop, taskOf(shop, 't1', node.id, { deployment_id: 'd1' }));
+  await commit(stores, shop.id, { route: { set: routeOf(shop, 'd1', node.id) }, events: [{ deployment_id: 'd1', kind: 'k', message: 'm' }] });
+  await stores.logs.append('d1', { task_id: 't1', attempt: 1, first: 0 }, [{ stream: 'stdout', text: 'hi' }], NOW);
+
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
+  const marked = await stores.projects.markDeleting(shop.id, NOW + 1);
+  expect(marked.deleting_at).toBe(NOW + 1);
+  expect(await stores.projects.markDeleting(shop.id, NOW + 9)).toEqual(marked);
+  expect((await stores.projects.listDeleting()).map((p) => p.id)).toEqual([shop.id]);
+  expect(await codeOf(stores.projects.patch(shop.id, { branch: 'x' }, NOW))).toBe('being_deleted');
+
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
+  await commit(stores, shop.id, { tasks: [{ id: 't1', attempt: 0, end: 'cancelled' }] });
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
+  expect(await stores.logs.read('d1', 0, 10)).toHaveLength(1);
+  await nodeIn(stores, 'w1', { role: 'deploy', agent_version: '1', containers: [{ name: 'c', labels: { 'berth.project': 'another' }, host_port: null, state: 'running' }] });
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
+
+  expect(await codeOf(stores.projects.get(shop.id))).toBe('not_found');
+  expect(await codeOf(stores.deployments.get('d1'))).toBe('not_found');
+  expect(await codeOf(stores.tasks.get('t1'))).toBe('not_found');
+  expect((await stores.deployments.events(['d1'])).get('d1')).toEqual([]);
+  expect(await stores.logs.read('d1', 0, 10)).toEqual([]);
+  expect(await stores.routes.all()).toEqual([]);
+  expect(await projectIn(stores)).toMatchObject({ name: 'shop' });
+});
+
+test('pages stay right while rows come and go, and a made-up cursor is refused', async () => {
+  const stores = await open();
+  const ids = new Map<string, string>();
+  for (const name of ['a', 'c', 'e', 'g', 'i']) ids.set(name, (await projectIn(stores, name)).id);
+  const first = await stores.projects.list({ limit: 2, cursor: null });
+  expect(first.items.map((p) => p.name)).toEqual(['a', 'c']);
+  for (const name of ['b', 'd']) await stores.projects.create(projectInput(name), NOW);
+  await stores.projects.markDeleting(ids.get('c') ?? '', NOW);
+  await stores.projects.removeIfGone(ids.get('c') ?? '');
+  const second = await stores.projects.list({ limit: 3, cursor: first.next });
+  expect(second.items.map((p) => p.name)).toEqual(['d', 'e', 'g']);
+  const third = await stores.projects.list({ limit: 3, cursor: second.next });
+  expect(third).toMatchObject({ next: null, items: [{ name: 'i' }] });
+  for (const cursor of ['x', '', 'bnVsbA', Buffer.from('[1]').toString('base64url'), Buffer.from('["a","b"]').toString('base64url')]) {
+    expect(await codeOf(stores.projects.list({ limit: 2, cursor }))).toBe('validation');
+  }
+});
+
+test('runningDeployments names the one that runs', async () => {
+  const stores = await open();
+  const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];
+  await deploymentIn(stores, a, 'a1', { status: 'retired' });
+  await deploymentIn(stores, a, 'a2', { status: 'running' });
+  await deploymentIn(stores, b, 'b1', { status: 'building' });
+  expect(await stores.projects.runningDeployments([a.id, b.id, 'nobody'])).toEqual(new Map([[a.id, 'a2']]));
+  expect(await stores.projects.runningDeployments([])).toEqual(new Map());
+});

@@ -1,0 +1,216 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { describeExit, ExecError, type ExecOptions, type ExecResult, exec, execOk, redactor } from '../src/exec.ts';
+
+/** A program in JavaScript: what a shell script would be elsewhere. */
+const node = (script: string, options: Partial<ExecOptions> = {}): Promise<ExecResult> =>
+  exec([process.execPath, '-e', script], { env: { PATH: '/usr/bin:/bin' }, ...options });
+
+const scratch = (): string => {
+  const dir = mkdtempSync(path.join(tmpdir(), 'berth-exec-'));
+  onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
+  return dir;
+};
+/** A process that is a zombie is gone for our purposes: it does nothing and holds nothing. */
+const lives = (pid: number): boolean => {
+  try {
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+};
+const pidIn = (file: string): Promise<number> =>
+  vi.waitFor(() => {
+    const pid = Number(readFileSync(file, 'utf8'));
+    if (pid === 0) throw new Error('not written yet');
+    return pid;
+  }, 5_000);
+/** Starts a grandchild that ignores SIGTERM and holds the pipes open, writes its pid to `file`, and waits. */
+const withGrandchild = (file: string): string => `
+  const { spawn } = require('node:child_process');
+  const child = spawn(process.execPath, ['-e', 'process.on("SIGTERM", () => {}); setInterval(() => {}, 1000); process.stdout.write("up")'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  child.stdout.once('data', () => require('node:fs').writeFileSync(${JSON.stringify(file)}, String(child.pid)));
+  setInterval(() => {}, 1000);`;
+
+describe('a program', () => {
+  test('gets its arguments as they are, its input, its folder and nothing of our environment', async () => {
+    const dir = scratch();
+    const script =
+      'process.stdin.on("data", (d) => console.log(JSON.stringify({ in: String(d), argv: process.argv.slice(1), cwd: process.cwd(), env: Object.keys(process.env).sort() })))';
+    const result = await exec([process.execPath, '-e', script, '--', '$(id)', 'a b', '"'], {
+      env: { ONLY: '1' },
+      cwd: dir,
+      stdin: 'input',
+    });
+    expect(JSON.parse(result.stdout)).toEqual({ in: 'input', argv: ['$(id)', 'a b', '"'], cwd: dir, env: ['ONLY'] });
+    expect(result).toMatchObject({ code: 0, signal: null, ended: null });
+  });
+
+  test('that ends badly is a result; execOk makes it an error with the last words', async () => {
+    const script = 'console.error("one\\ntwo\\nthree\\nfour"); process.exit(3)';
+    expect(await node(script)).toMatchObject({ code: 3, stderr: 'one\ntwo\nthree\nfour\n' });
+    const error = await execOk([process.execPath, '-e', script], { env: {} }).catch((e: unknown) => e);
+    expect(error).toBeInstanceOf(ExecError);
+    expect((error as ExecError).message).toMatch(/exited with 3: two · three · four$/);
+    expect((error as ExecError).result?.code).toBe(3);
+  });
+
+  test('that is ended by a signal says which', async () => {
+    const result = await node('process.kill(process.pid, "SIGKILL")');
+    expect(result).toMatchObject({ code: null, signal: 'SIGKILL' });
+    expect(describeExit(result)).toContain('was ended by SIGKILL');
+  });
+
+  test.each([
+    ['that is not there', ['/nowhere/program'], {}, 'cannot start /nowhere/program'],
+    ['that may not be run', ['/etc/hostname'], {}, 'cannot start /etc/hostname'],
+    ['in a folder that is not there', [process.execPath], { cwd: '/nowhere' }, 'cannot start'],
+    ['without a name', [], {}, 'no program given'],
+  ])('%s cannot be started', async (_, argv, options, message) => {
+    const error = await exec(argv, { env: {}, ...options }).catch((e: unknown) => e);
+    expect(error).toBeInstanceOf(ExecError);
+    expect((error as ExecError).message).toContain(message);
+  });
+
+  test('that does not read its input is no error', async () => {
+    expect(await node('process.exit(0)', { stdin: 'x'.repeat(1_000_000) })).toMatchObject({ code: 0 });
+  });
+});
+
+describe('its output', () => {
+  test('comes line by line as it is written, the last one without an end too', async () => {
+    const lines: string[] = [];
+    await node('console.log("a"); console.error("b"); process.stdout.write("c")', {
+      onLine: (line, stream) => lines.push(`${stream} ${line}`),
+    });
+    expect(lines.sort()).toEqual(['stderr b', 'stdout a', 'stdout c']);
+  });
+
+  test('is whole when the program ended at once after writing much', async () => {
+    const result = await node('for (let i = 0; i < 20000; i++) console.log("line " + i)');
+    expect(result.stdout.split('\n')).toHaveLength(20_001);
+    expect(result.stdout).toMatch(/line 19999\n$/);
+  });
+
+  test('keeps the tail of much, and cuts a line that is too long', async () => {
+    const much = await node('for (let i = 0; i < 1000; i++) console.log(String(i).padStart(9, "0"))', { keep: 100 });
+    expect(much.stdout).toHaveLength(100);
+    expect(much.stdout).toMatch(/000000999\n$/);
+    const lines: string[] = [];
+    await node('console.log("x".repeat(100000) + "END"); console.log("next")', { onLine: (line) => lines.push(line) });
+    expect(lines).toHaveLength(2);
+    expect(lines[0]).toMatch(/^x{16384}… \(line cut\)$/);
+    expect(lines[1]).toBe('next');
+  });
+
+  test('a line that never ends does not fill the memory', { timeout: 30_000 }, async () => {
+    const before = process.memoryUsage().rss;
+    let most = 0;
+    const watch = setInterval(() => (most = Math.max(most, process.memoryUsage().rss)), 20);
+    const result = await node(
+      'const b = Buffer.alloc(1 << 20, 120); let n = 0; const w = () => { while (n < 300) { n++; if (!process.stdout.write(b)) return process.stdout.once("drain", w); } }; w()',
+    );
+    clearInterval(watch);
+    expect(result.code).toBe(0);
+    expect(result.stdout.length).toBeLessThan(20_000);
+    expect((most - before) / 2 ** 20).toBeLessThan(150);
+  });
+
+  test('text in pieces of characters is put together', async () => {
+    const result = await node('const b = Buffer.from("grüße €\\n"); for (const x of b) require("node:fs").writeSync(1, Buffer.of(x))');
+    expect(result.stdout).toBe('grüße €\n');
+  });
+});
+
+describe('secrets', () => {
+  test('never appear: not in lines, output, arguments or errors', async () => {
+    const lines: string[] = [];
+    const argv = [
+      process.execPath,
+      '-e',
+      'console.log("token s3cret and s3cret-longer"); console.error("s3cret"); process.exit(1)',
+      's3cret',
+    ];
+    const error = (await execOk(argv, { env: {}, redact: ['s3cret', 's3cret-longer'], onLine: (line) => lines.push(line) }).catch(
+      (e: unknown) => e,
+    )) as ExecError;
+    expect(JSON.stringify([lines, error.message, error.result])).not.toContain('s3cret');
+    expect(lines).toContain('token *** and ***');
+  });
+
+  test('a cut line does not show half of one', async () => {
+    const secret = 'abcdefghijklmnopqrstuvwxyz';
+    const result = await node(`console.log("x".repeat(16384 - 10) + "${secret}")`, { redact: [secret] });
+    expect(result.stdout).not.toContain('abcdefghij');
+  });
+
+  test('the longest goes first, empty ones are none', () => {
+    expect(redactor(['a', '', 'abc'])('abc a b')).toBe('*** *** b');
+    expect(redactor([])('abc')).toBe('abc');
+  });
+});
+
+describe('an end from outside', () => {
+  test('the deadline ends the whole group, also who ignores SIGTERM', async () => {
+    const file = path.join(scratch(), 'pid');
+    const running = node(withGrandchild(file), { timeoutMs: 1_500, killAfterMs: 100 });
+    const pid = await pidIn(file);
+    const result = await running;
+    expect(result.ended).toBe('timeout');
+    expect(describeExit(result)).toContain('took too long');
+    await vi.waitFor(() => expect(lives(pid)).toBe(false));
+  });
+
+  test('an abort too', async () => {
+    const file = path.join(scratch(), 'pid');
+    const abort = new AbortController();
+    const running = node(withGrandchild(file), { signal: abort.signal, killAfterMs: 100 });
+    const pid = await pidIn(file);
+    abort.abort();
+    expect(await running).toMatchObject({ ended: 'abort' });
+    await vi.waitFor(() => expect(lives(pid)).toBe(false));
+  });
+
+  test('a program that goes when asked is not killed', async () => {
+    const abort = new AbortController();
+    const running = node(
+      'process.on("SIGTERM", () => { console.log("bye"); process.exit(0); }); setInterval(() => {}, 1000); console.log("up")',
+      {
+        signal: abort.signal,
+        onLine: () => abort.abort(),
+      },
+    );
+    expect(await running).toMatchObject({ code: 0, ended: 'abort', stdout: 'up\nbye\n' });
+  });
+
+  test('what was aborted before is not started', async () => {
+    await expect(node('', { signal: AbortSignal.abort(new Error('stop')) })).rejects.toThrow('stop');
+  });
+
+  test('a grandchild that holds the pipes does not hold us when the program ended by itself', { timeout: 20_000 }, async () => {
+    const file = path.join(scratch(), 'pid');
+    const script = `const { spawn } = require('node:child_process');
+      const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'inherit', detached: true });
+      require('node:fs').writeFileSync(${JSON.stringify(file)}, String(child.pid));
+      child.unref(); console.log('done'); process.exit(0);`;
+    const result = await node(script, { timeoutMs: 3_000, killAfterMs: 100 });
+    process.kill(await pidIn(file), 'SIGKILL');
+    expect(result).toMatchObject({ stdout: 'done\n' });
+  });
+
+  test.runIf(process.platform === 'linux')('dieWithParent: a SIGKILL to us takes it along', async () => {
+    const file = path.join(scratch(), 'pid');
+    const inner = `require('node:fs').writeFileSync(${JSON.stringify(file)}, String(process.pid)); setInterval(() => {}, 1000)`;
+    const outer = `import(${JSON.stringify(path.resolve(import.meta.dirname, '../src/exec.ts'))}).then(({ exec }) =>
+      exec([process.execPath, '-e', ${JSON.stringify(inner)}], { env: {}, dieWithParent: true }))`;
+    const abort = new AbortController();
+    const running = node(outer, { signal: abort.signal });
+    const pid = await pidIn(file);
+    const parent = Number(/^PPid:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
+    process.kill(parent, 'SIGKILL');
+    expect(await running).toMatchObject({ signal: 'SIGKILL', ended: null });
+    await vi.waitFor(() => expect(lives(pid)).toBe(false));
+  });
+});

@@ -1,0 +1,202 @@
+/**
+ * npm run demo: every part of Berth on this machine, from a git repository to addresses that open in a browser. Stays until
+ * Ctrl-C; with `--exit` it checks each address from outside, prints a summary and ends with 0 or 1. Leaves nothing behind.
+ */
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Deployment } from '@berth/wire/deployment';
+import type { Project, ProjectCreate } from '@berth/wire/project';
+import { ensureBaseImages } from '@berth/testbed/base-images';
+import { repositoryRoot, toolsDir, userDockerHost } from '@berth/testbed/config';
+import { startEngine, whyNoOwnEngine } from '@berth/testbed/engine';
+import { type Engine, engineAnswers } from '@berth/testbed/engine-handle';
+import { type GitServer, startGitServer } from '@berth/testbed/git-server';
+import { type Platform, startPlatform } from '@berth/testbed/platform';
+import { isFree } from '@berth/testbed/ports';
+import { startProber } from '@berth/testbed/prober';
+import { registryProgram, startRegistry } from '@berth/testbed/registry';
+import { waitFor } from '@berth/testbed/wait';
+
+const PREFERRED_PORT = 8000;
+/** What this run put on an engine that is not ours; where the run is killed, the next one removes it. */
+const LEFT = join(repositoryRoot, '.berth', 'demo-left.json');
+type Left = { nodes: string[]; registry: string };
+
+const EXAMPLES = [
+  { name: 'static-site', title: 'a static site', path: '/' },
+  { name: 'node-api', title: 'a Node service, built and tested from source', path: '/healthz', health_path: '/healthz' },
+  { name: 'chat', title: 'a multi-stage build with a WebSocket', path: '/' },
+] as const;
+
+const started = performance.now();
+const elapsed = (): string => `${((performance.now() - started) / 1000).toFixed(1).padStart(5)} s`;
+const say = (text: string): void => console.log(`${elapsed()}  ${text}`);
+
+/** Ctrl-C ends the process from its handler; until then this is what the demo waits for. */
+const ended = Promise.withResolvers<void>();
+const undo: { what: string; run: () => Promise<unknown> }[] = [];
+let ending: Promise<void> | undefined;
+
+/** Undoes everything in reverse order. One part that cannot be undone does not keep the others. */
+function end(): Promise<void> {
+  ending ??= (async () => {
+    for (const { what, run } of undo.toReversed()) {
+      try {
+        await run();
+      } catch (error) {
+        console.error(`${elapsed()}  could not clean up ${what}: ${error instanceof Error ? error.message : String(error)}`);
+        process.exitCode = 1;
+      }
+    }
+  })();
+  return ending;
+}
+
+async function main(exitAfter: boolean): Promise<void> {
+  const dir = join(repositoryRoot, '.berth', 'demo');
+  rmSync(dir, { recursive: true, force: true });
+  mkdirSync(dir, { recursive: true, mode: 0o700 });
+  undo.push({ what: dir, run: async () => rmSync(dir, { recursive: true, force: true }) });
+
+  const reason = registryProgram() === undefined ? 'the registry program is missing' : (await engineAnswers(userDockerHost())) ? undefined : await whyNoOwnEngine();
+  if (reason !== undefined) throw new Error(`the demo builds and runs real containers, which cannot be had here: ${reason}. \`npm run setup\` says what is missing and how to get it.`);
+
+  const engine = await startEngine({ dir: join(toolsDir, 'testbed') });
+  undo.push({ what: 'the container engine', run: () => engine.stop() });
+  say(engine.owned ? 'container engine started (of our own, in a network namespace of its own; it ends with the demo)' : `container engine: yours, at ${engine.host}`);
+  if (existsSync(LEFT)) await removeLeft(engine);
+  await ensureBaseImages(engine, ['busybox:stable', 'node:24-slim']);
+  say('base images ready');
+
+  const registry = await startRegistry({ dir: join(dir, 'registry'), address: engine.gatewayIp, user: 'berth', password: randomBytes(12).toString('hex') });
+  undo.push({ what: 'the registry', run: () => registry.stop() });
+  const git = await startGitServer({ root: join(dir, 'git') });
+  undo.push({ what: 'the git server', run: () => git.stop() });
+  say(`registry at ${registry.address}, git server at ${git.url}`);
+
+  const berth = await startPlatform({
+    dir,
+    registry,
+    proxy: 'built-in',
+    ...((await isFree(PREFERRED_PORT)) ? { proxyPort: PREFERRED_PORT } : {}),
+    agents: [
+      { name: 'builder-1', role: 'builder', engine },
+      { name: 'node-1', role: 'deploy', engine },
+    ],
+  });
+  const nodes = (await berth.api.call('listNodes', { query: {} })).items.map((node) => node.id);
+  writeFileSync(LEFT, JSON.stringify({ nodes, registry: registry.address } satisfies Left));
+  undo.push({ what: 'containers', run: () => removeLeft(engine) });
+  undo.push({ what: 'Berth’s processes', run: () => berth.stop() });
+  say('control plane, builder, deploy node and proxy are ready');
+
+  const live = await deployExamples(berth, git);
+  const checks = await Promise.all(EXAMPLES.map((example) => check(berth, example)));
+  const switched = await redeploy(berth, git, live[0]);
+  const ok = checks.every((c) => c) && switched;
+
+  printAddresses(berth);
+  if (exitAfter) {
+    console.log(`\n${ok ? 'The main job works' : 'The main job FAILED'}: ${checks.filter(Boolean).length} of ${EXAMPLES.length} addresses answered from outside, redeploy ${switched ? 'unnoticed' : 'NOTICED'}, ${elapsed().trim()} in all.`);
+    if (!ok) process.exitCode = 1;
+    return;
+  }
+  console.log('\nCtrl-C ends it and cleans up.');
+  await ended.promise;
+}
+
+async function deployExamples(berth: Platform, git: GitServer): Promise<Project[]> {
+  return Promise.all(
+    EXAMPLES.map(async (example) => {
+      const { url } = await git.createRepo(example.name, join(repositoryRoot, 'examples', example.name));
+      const body: ProjectCreate = { name: example.name, git_url: url, domain_prefix: example.name, drain_seconds: 1, stop_grace_seconds: 3, ...('health_path' in example ? { health_path: example.health_path } : {}) };
+      const project = await berth.createProject(body);
+      const from = performance.now();
+      const asked = await berth.deploy(project, { note: 'the demo' });
+      say(`${example.name}: deployment ${asked.generation} requested (${example.title})`);
+      const done = await follow(berth, example.name, asked);
+      say(`${example.name}: ${done.status === 'running' ? `live at ${berth.address(example.name)}` : 'FAILED'} after ${((performance.now() - from) / 1000).toFixed(1)} s`);
+      return project;
+    }),
+  );
+}
+
+/** Tells each new line of the deployment's story; of a failed one also the end of its log. */
+async function follow(berth: Platform, name: string, asked: Deployment): Promise<Deployment> {
+  let told = 1;
+  const done = await waitFor(
+    `${name} is settled`,
+    async () => {
+      const now = await berth.api.call('getDeployment', { params: { id: asked.id } });
+      for (const event of now.events.slice(told)) say(`${name}: ${event.message}`);
+      told = Math.max(told, now.events.length);
+      return now.finished_at !== null && now;
+    },
+    { deadlineMs: 300_000, intervalMs: 100 },
+  );
+  if (done.status !== 'running') {
+    console.error(`\n${name}: ${done.error?.code ?? done.status}: ${done.error?.message ?? ''}\n${(await berth.logs(done)).slice(-15).join('\n')}\n`);
+    process.exitCode = 1;
+  }
+  return done;
+}
+
+async function check(berth: Platform, example: (typeof EXAMPLES)[number]): Promise<boolean> {
+  const answer = await berth.get(example.name, example.path).catch((error: unknown) => ({ status: 0, body: String(error) }));
+  say(`checked ${berth.address(example.name)}${example.path}: ${answer.status}${answer.status === 200 ? '' : ` ${answer.body.slice(0, 100)}`}`);
+  return answer.status === 200;
+}
+
+/** A new commit, deployed while a visitor asks 50 times a second. */
+async function redeploy(berth: Platform, git: GitServer, project: Project | undefined): Promise<boolean> {
+  if (project === undefined) return false;
+  const prober = startProber({ entry: berth.entry, host: `static-site.${berth.baseDomain}`, path: '/version.txt', perSecond: 50, versionOf: Number });
+  await waitFor('the visitor sees version 1', () => prober.latest() === 1);
+  await git.commit('static-site', { 'version.txt': '2\n' }, 'version 2');
+  say('static-site: version 2 committed; deploying it under 50 requests a second');
+  const done = await follow(berth, 'static-site', await berth.deploy(project, { note: 'version 2' }));
+  await waitFor('the visitor sees version 2', () => prober.latest() === 2, { deadlineMs: 10_000 }).catch((error: unknown) => say(String(error)));
+  const report = await prober.stop();
+  say(`static-site: ${report.sent} requests during the switch, ${report.failed} failed, ${report.stale} from the old version after the new one`);
+  for (const failure of report.failures) console.error(`        ${failure}`);
+  return done.status === 'running' && report.failed === 0 && report.stale === 0 && report.versions.at(-1) === 2;
+}
+
+function printAddresses(berth: Platform): void {
+  console.log('');
+  for (const example of EXAMPLES) console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
+  console.log(`\n  ${`${berth.url}/docs`.padEnd(46)} the API; sign in at POST /api/auth/login as ${berth.admin.email} with ${berth.admin.password}`);
+}
+
+/** Only what a demo made: an engine that was there before us may run a Berth of its own. */
+async function removeLeft(engine: Engine): Promise<void> {
+  const { nodes, registry } = JSON.parse(readFileSync(LEFT, 'utf8')) as Left;
+  const ids = async (argv: string[]): Promise<string[]> => [...new Set((await engine.docker(argv)).stdout.split('\n').filter((id) => id !== ''))];
+  for (const node of nodes) {
+    const containers = await ids(['ps', '-aq', '--filter', `label=berth.node=${node}`]);
+    if (containers.length > 0) await engine.docker(['rm', '-f', ...containers]);
+  }
+  const images = await ids(['images', '--format', '{{.ID}}', '--filter', `reference=${registry}/*`]);
+  if (images.length > 0) await engine.docker(['rmi', '-f', ...images]);
+  rmSync(LEFT);
+}
+
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+  process.on(signal, () => {
+    if (ending !== undefined) return;
+    console.log(`\n${elapsed()}  ending, cleaning up`);
+    void end().then(() => process.exit(signal === 'SIGINT' ? (process.exitCode ?? 0) : 0));
+  });
+}
+
+try {
+  await main(process.argv.includes('--exit'));
+} catch (error) {
+  if (ending === undefined) {
+    console.error(`\n${elapsed()}  ${error instanceof Error ? error.message : String(error)}`);
+    process.exitCode = 1;
+  }
+}
+await end();
+say('cleaned up');

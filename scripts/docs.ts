@@ -1,0 +1,116 @@
+/**
+ * `npm run docs`: writes the tables of docs/*.md that say what the code says. Each stands between
+ * `<!-- generated: NAME -->` and `<!-- /generated -->`; the words around it are people's. test/structure.test.ts compares.
+ */
+import { globSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { ERRORS, FAILURES } from '@berth/wire/errors';
+import { ROUTES, type Route } from '@berth/wire/routes';
+import { DEPLOYMENT_STATES, isSettled, isTerminal } from '@berth/wire/vocabulary';
+import { TRANSITIONS } from '../packages/control-plane/src/flow/transitions.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '..');
+
+const escape = (text: string): string => text.replaceAll('|', '\\|').replaceAll('\n', ' ');
+const code = (text: string): string => `\`${text}\``;
+const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
+  [head, head.map(() => '---'), ...rows].map((row) => `| ${row.map(escape).join(' | ')} |`).join('\n');
+
+function errors(): string {
+  const rows = Object.entries(ERRORS).map(([name, { status, title }]) => [code(name), String(status), title]);
+  return table(['code', 'status', 'title'], rows);
+}
+
+function failures(): string {
+  const rows = Object.entries(FAILURES).map(([name, meaning]) => [code(name), meaning]);
+  return table(['code', 'meaning'], rows);
+}
+
+function states(): string {
+  const leadsTo = (state: string): string =>
+    [...new Set(TRANSITIONS.filter((t) => t.from === state).map((t) => code(t.to)))].join(', ') || '–';
+  const rows = DEPLOYMENT_STATES.map((state) => [
+    code(state),
+    isTerminal(state) ? 'terminal' : isSettled(state) ? 'settled' : 'open',
+    leadsTo(state),
+  ]);
+  return table(['state', 'kind', 'leads to'], rows);
+}
+
+function transitions(): string {
+  const rows = TRANSITIONS.map((t) => [code(t.from), code(t.event), code(t.to), t.when]);
+  return table(['from', 'event', 'to', 'when'], rows);
+}
+
+/** `METHOD path who`, one a line: what test/routes.snapshot.txt holds. */
+export const routeLines = (): string[] => Object.values(ROUTES).map((route: Route) => `${route.method} ${route.path} ${route.who}`);
+
+function routes(): string {
+  const rows = Object.values(ROUTES).map((route: Route) => [
+    `${route.method} ${code(route.path.replaceAll(/:([a-z_]+)/g, '{$1}'))}`,
+    route.who === 'public' ? 'anyone' : route.who,
+    String(route.status),
+    route.summary,
+  ]);
+  return table(['method, path', 'who', 'status', 'does'], rows);
+}
+
+type Setting = { doc: string; default?: string; shown?: string; required?: boolean };
+const isSettings = (value: unknown): value is Record<string, Setting> =>
+  typeof value === 'object' &&
+  value !== null &&
+  Object.values(value).every((s: unknown) => typeof s === 'object' && s !== null && 'doc' in s && 'parse' in s);
+
+/** In every package's config.ts: the export SETTINGS (or AGENT_SETTINGS and the like). */
+async function settings(): Promise<string> {
+  const sections: string[] = [];
+  for (const file of globSync('packages/*/src/config.ts', { cwd: ROOT }).toSorted()) {
+    const name = file.split(path.sep)[1] ?? '';
+    // kit's own holds what is in all of them; testbed's is for tests and the demo, no process of ours.
+    if (name === 'kit' || name === 'testbed') continue;
+    const module = (await import(path.join(ROOT, file))) as Record<string, unknown>;
+    const declared = Object.entries(module).find(([key]) => /(^|_)SETTINGS$/.test(key))?.[1];
+    if (!isSettings(declared)) throw new Error(`${file} exports no SETTINGS`);
+    const rows = Object.entries(declared).map(([variable, s]) => [
+      code(variable),
+      s.doc,
+      s.required === true ? '**must be set**' : s.default !== undefined ? (s.default === '' ? 'empty' : code(s.default)) : (s.shown ?? '–'),
+    ]);
+    sections.push(`### \`berth ${name}\`\n\n${table(['variable', 'meaning', 'default'], rows)}`);
+  }
+  return sections.join('\n\n');
+}
+
+/** file -> name of the generated part -> its text */
+export async function generatedParts(): Promise<Record<string, Record<string, string>>> {
+  return {
+    'docs/api.md': { routes: routes() },
+    'docs/errors.md': { errors: errors(), failures: failures() },
+    'docs/settings.md': { settings: await settings() },
+    'docs/states.md': { states: states(), transitions: transitions() },
+  };
+}
+
+/** The document with its generated parts as they should be. Throws when a part has no place in it. */
+export function withParts(document: string, parts: Record<string, string>): string {
+  let text = document;
+  for (const [name, part] of Object.entries(parts)) {
+    const begin = `<!-- generated: ${name} -->`;
+    const end = '<!-- /generated -->';
+    const from = text.indexOf(begin);
+    const to = text.indexOf(end, from);
+    if (from === -1 || to === -1) throw new Error(`there is no place "${begin} … ${end}"`);
+    text = `${text.slice(0, from + begin.length)}\n${part}\n${text.slice(to)}`;
+  }
+  return text;
+}
+
+if (import.meta.main) {
+  for (const [file, parts] of Object.entries(await generatedParts())) {
+    const at = path.join(ROOT, file);
+    const before = readFileSync(at, 'utf8');
+    const after = withParts(before, parts);
+    if (after !== before) writeFileSync(at, after);
+    console.log(`${file}: ${after === before ? 'is right' : 'written'}`);
+  }
+}

@@ -1,0 +1,58 @@
+/** Conventions as tests: what no compiler or linter checks, and what documents say about the code. */
+import { globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { generatedParts, routeLines, withParts } from '../scripts/docs.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '..');
+const files = (...patterns: string[]): string[] =>
+  globSync(patterns, { cwd: ROOT, exclude: (name) => name.includes('node_modules') }).toSorted();
+const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
+/** Without comments: what a comment says about `sh -c` is no breach. Strings stay; a `//` within one is kept by its colon. */
+const codeOf = (file: string): string =>
+  read(file)
+    .replaceAll(/\/\*[^]*?\*\//g, '')
+    .replaceAll(/(^|[^:'"`\\])\/\/.*$/gm, '$1');
+const where = (list: string[], breach: RegExp): string[] =>
+  list.flatMap((file) =>
+    codeOf(file)
+      .split('\n')
+      .flatMap((line) => (breach.test(line) ? [`${file}: ${line.trim()}`] : [])),
+  );
+
+const sources = files('packages/*/src/**/*.ts', 'packages/*/src/**/*.tsx');
+const programs = [...sources, ...files('scripts/**/*.ts', 'scripts/**/*.mjs', 'bench/**/*.ts', 'bench/**/*.mjs'), 'bin/berth'];
+
+test('the environment is read in config.ts alone', () => {
+  const others = sources.filter((file) => path.basename(file) !== 'config.ts');
+  expect(where(others, /process\s*(\?\.|\.)\s*env\b|process\[['"]env|\benv\b.*from ['"]node:process['"]|import\.meta\.env/)).toEqual([]);
+});
+
+test('no program is given to a shell', () => {
+  expect(where(programs, /shell:\s*(true|['"`])/)).toEqual([]);
+  expect(where(programs, /\b(exec|execSync)\b[^;]*from ['"]node:child_process['"]/)).toEqual([]);
+  expect(where(programs, /child_process\.(exec|execSync)\b/)).toEqual([]);
+  expect(where(programs, /\b(ba|da|z)?sh['"`]?\s*,?\s*['"`]?-[a-z]*c\b/)).toEqual([]);
+});
+
+describe('every source file', () => {
+  // knip takes each file under src/ for an entry (`"./*"` in exports): it finds dead exports, not files without any.
+  test('exports something', () => {
+    expect(sources.filter((file) => !/^export /m.test(read(file)))).toEqual([]);
+  });
+  test('main.ts exports main and nothing else', () => {
+    const exportsOf = (file: string): string[] => [...read(file).matchAll(/^export (.*?)[({=;]/gm)].map((m) => m[1] ?? '');
+    for (const file of files('packages/*/src/main.ts')) expect(exportsOf(file), file).toEqual(['async function main']);
+  });
+});
+
+describe('documents say what the code says (`npm run docs` writes it)', async () => {
+  const parts = await generatedParts();
+  test.each(Object.keys(parts))('%s', (file) => {
+    expect(read(file)).toBe(withParts(read(file), parts[file] ?? {}));
+  });
+});
+
+test('routes are the ones of the snapshot (`npx vitest run test/structure.test.ts -u` after a change that is meant)', async () => {
+  await expect(`${routeLines().join('\n')}\n`).toMatchFileSnapshot('routes.snapshot.txt');
+});
