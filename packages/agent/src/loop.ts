@@ -49,6 +49,8 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   let first = true;
   let draining = false;
   let again: NodeJS.Timeout | undefined;
+  /** Ends a held request, so that the list is asked for anew. */
+  let held = new AbortController();
 
   const kindOf = (task: Task): 'build' | 'other' => (task.kind === 'build' ? 'build' : 'other');
   const atWork = (kind: 'build' | 'other'): number => [...runs.values()].filter((r) => kindOf(r.task) === kind).length;
@@ -56,8 +58,14 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   function beginWhatFits(): void {
     for (const task of listed.tasks) {
       if (draining) return;
+      if (runs.has(task.id)) continue;
       const end = ended.get(task.id);
-      if (runs.has(task.id) || (end !== undefined && (listed.askedAt <= end.at || Date.now() < end.notBefore))) continue;
+      if (end !== undefined && Date.now() < end.notBefore) continue;
+      if (end !== undefined && listed.askedAt <= end.at) {
+        // Asked for before the task ended here: it may be over or offered anew. The next list says, and must not be held.
+        etag = null;
+        continue;
+      }
       if (atWork(kindOf(task)) >= deps.limits[kindOf(task)]) continue;
       const run = deps.run(task);
       runs.set(task.id, run);
@@ -68,10 +76,13 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
     runs.delete(task.id);
     const now = Date.now();
     ended.set(task.id, { at: now, notBefore: outcome === 'reported' ? now : now + HOLD_OFF_MS });
-    // A list that still has it must be asked for anew, not held because it is as it was.
-    etag = null;
-    if (outcome !== 'reported') again ??= setTimeout(() => { again = undefined; beginWhatFits(); }, HOLD_OFF_MS + 50);
+    if (outcome !== 'reported') again ??= setTimeout(askAgain, HOLD_OFF_MS + 50);
     beginWhatFits();
+  }
+  function askAgain(): void {
+    again = undefined;
+    etag = null;
+    held.abort(new Error('the list is asked for anew'));
   }
   function compare(): void {
     const byId = new Map(listed.tasks.map((t) => [t.id, t]));
@@ -86,16 +97,19 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
 
   async function pollOnce(nodeId: string, signal: AbortSignal): Promise<void> {
     const askedAt = Date.now();
+    held = new AbortController();
     const headers: Record<string, string> = etag === null ? {} : { 'if-none-match': etag };
-    // A task that ended here while the list was on its way makes the list stale: then do not hold the next one.
-    const result = await client.exchange('agentTasks', { query: { node_id: nodeId, wait: waitSeconds }, headers, signal, timeoutMs: (waitSeconds + 15) * 1000 });
+    const either = AbortSignal.any([signal, held.signal]);
+    // The first answer is what readiness and reconciliation wait for: it must not be held.
+    const wait = first ? 0 : waitSeconds;
+    const result = await client.exchange('agentTasks', { query: { node_id: nodeId, wait }, headers, signal: either, timeoutMs: (waitSeconds + 15) * 1000 });
     lastPollOkAt = Date.now();
     if (result.answer !== null) {
       listed = { tasks: result.answer, askedAt };
       etag = result.etag;
       if (first) {
-        await deps.onFirstList(listed.tasks);
         first = false;
+        await deps.onFirstList(listed.tasks);
       }
       compare();
     }
@@ -118,6 +132,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
           failures = 0;
         } catch (error) {
           if (signal.aborted) return;
+          if (error === held.signal.reason) continue;
           if (error instanceof ApiError && error.status === 404) deps.onUnknownNode();
           if (failures === 0) log.warn({ err: error }, 'tasks cannot be asked for; tried again');
           await pause(backoff(failures, { min: 500, max: pollMs }), signal).catch(() => undefined);

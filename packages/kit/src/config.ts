@@ -34,7 +34,10 @@ export function readSettings<const S extends SettingsShape>(shape: S, env: NodeJ
   const problems: string[] = [];
   const values: Record<string, unknown> = {};
   for (const [name, setting] of Object.entries(shape)) {
+    const before = problems.length;
     const text = textOf(name, env, problems) ?? setting.default;
+    // One that cannot be read is not also missing.
+    if (problems.length > before) continue;
     if (text === undefined) {
       if (setting.required === true) problems.push(`${name}: must be set (${setting.doc})`);
       continue;
@@ -96,7 +99,7 @@ export const httpUrl: Parser<string> = (t) => {
 export type Listen = { host: string; port: number };
 /** `host:port` or `[v6]:port`; port 0 picks a free one. */
 export const listen: Parser<Listen> = (t) => {
-  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:]*)):(\d{1,5})$/.exec(t);
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]*)):(\d{1,5})$/.exec(t);
   const port = Number(match?.[3]);
   if (match === null || port > 65_535) throw new Error(`must be host:port, not "${t}"`);
   return { host: match[1] ?? (match[2] === '' ? '0.0.0.0' : (match[2] ?? '')), port };

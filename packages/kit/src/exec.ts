@@ -4,7 +4,7 @@
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
 
 export type ExecOptions = {
   cwd?: string;
@@ -55,6 +55,47 @@ export const redactor = (secrets: readonly string[] = []): ((text: string) => st
 
 const SETPRIV = ['/usr/bin/setpriv', '/bin/setpriv'].find((p) => existsSync(p));
 const MAX_LINE = 16_384;
+/** How long pipes may be silent after the program's own end before they are no longer listened to. */
+const SILENCE_MS = 1_000;
+
+/**
+ * Calls `onLine` with each line, and resolves at the end. A line is kept up to MAX_LINE characters and `spare` more: a
+ * program that never ends its line must not fill our memory, and a secret that the cut would halve must be seen whole first.
+ */
+function readLines(stream: Readable, spare: number, onLine: (line: string, cut: boolean) => void): Promise<void> {
+  const most = MAX_LINE + spare;
+  let line = '';
+  let length = 0;
+  const add = (text: string): void => {
+    length += text.length;
+    if (line.length < most) line += text.slice(0, most - line.length);
+  };
+  const flush = (): void => {
+    // What a carriage return ends is a line of its own only where a line feed follows; a progress bar is one long line.
+    if (length === line.length && line.endsWith('\r')) line = line.slice(0, -1);
+    onLine(line, length > MAX_LINE);
+    line = '';
+    length = 0;
+  };
+  stream.setEncoding('utf8');
+  stream.on('data', (text: string) => {
+    let from = 0;
+    for (let to = text.indexOf('\n'); to !== -1; to = text.indexOf('\n', from)) {
+      add(text.slice(from, to));
+      flush();
+      from = to + 1;
+    }
+    add(text.slice(from));
+  });
+  return new Promise((resolve, reject) => {
+    stream.on('error', reject);
+    // Also when it was destroyed before its end.
+    stream.on('close', () => {
+      if (length > 0) flush();
+      resolve();
+    });
+  });
+}
 
 /** Runs `argv` to its end. Throws ExecError only when it cannot be started; a bad exit is a result. */
 export async function exec(argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
@@ -70,13 +111,35 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
   const out = { stdout: '', stderr: '' };
   let ended: ExecResult['ended'] = null;
 
-  const reading = (['stdout', 'stderr'] as const).map(async (stream) => {
-    for await (const raw of createInterface({ input: child[stream], crlfDelay: Number.POSITIVE_INFINITY })) {
-      const line = hide(raw.length > MAX_LINE ? `${raw.slice(0, MAX_LINE)}… (line cut)` : raw);
+  let heardAt = 0;
+  const longestSecret = Math.max(0, ...(options.redact ?? []).map((secret) => secret.length));
+  const reading = (['stdout', 'stderr'] as const).map((stream) => {
+    child[stream].on('data', () => {
+      heardAt = performance.now();
+    });
+    return readLines(child[stream], longestSecret, (raw, cut) => {
+      // Redacted before it is cut: half a secret is one, too.
+      const whole = hide(raw);
+      const line = cut || whole.length > MAX_LINE ? `${whole.slice(0, MAX_LINE)}… (line cut)` : whole;
       out[stream] = `${out[stream]}${line}\n`.slice(-keep);
       options.onLine?.(line, stream);
-    }
+    });
   });
+  /** What the program left running in a group of its own may hold the pipes for ever: silence after its end is the end. */
+  const stopListening = (): void => {
+    for (const stream of [child.stdout, child.stderr]) stream.destroy();
+  };
+  let silence: NodeJS.Timeout | undefined;
+  const awaitSilence = (): void => {
+    const since = performance.now();
+    silence = setTimeout(() => {
+      // A busy event loop runs its timers before it reads: let it read what has come.
+      setImmediate(() => {
+        if (heardAt > since) awaitSilence();
+        else stopListening();
+      });
+    }, SILENCE_MS);
+  };
 
   // A program that exits without reading its input gives EPIPE here; its exit code is what counts.
   child.stdin.on('error', () => undefined);
@@ -106,13 +169,15 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
       child.once('error', (error) => reject(new ExecError(`cannot start ${shown[0]}: ${error.message}`, null, { cause: error })));
       child.once('exit', (c, s) => resolve({ code: c, signal: s }));
     });
-    // A grandchild may hold the pipes open after we ended the program: do not wait for it.
+    // The program is gone; who is left of its group after we ended it goes at once.
     if (ended !== null) killGroup('SIGKILL');
+    awaitSilence();
     await Promise.all(reading);
     return { argv: shown, code, signal, ...out, ended };
   } finally {
     clearTimeout(deadline);
     clearTimeout(killTimer);
+    clearTimeout(silence);
     options.signal?.removeEventListener('abort', onAbort);
   }
 }

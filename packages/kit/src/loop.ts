@@ -49,7 +49,7 @@ export function startLoop(spec: LoopSpec, log: Logger): Loop {
     running = once().finally(() => {
       running = null;
       if (abort.signal.aborted) return;
-      // A failing run that is woken all the time must not spin: after an error the period is waited out.
+      // A failing run that is woken all the time must not spin: after an error the period is waited out (see wake, too).
       const next = again && lastError === null ? 0 : spec.periodMs;
       again = false;
       if (next === 0) setImmediate(go);
@@ -60,7 +60,10 @@ export function startLoop(spec: LoopSpec, log: Logger): Loop {
 
   return {
     name: spec.name,
-    wake: go,
+    wake() {
+      if (running === null && lastError !== null) return;
+      go();
+    },
     status: () => ({ lastOkAt, lastError }),
     async stop() {
       abort.abort();

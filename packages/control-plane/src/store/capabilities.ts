@@ -24,7 +24,9 @@ export const SQLITE: Capabilities = {
   // AUTOINCREMENT: a number is never used twice, also not after the last row was deleted.
   autoNumber: { type: 'integer', with: (column) => column.primaryKey().autoIncrement() },
   violatesUnique: (error, table, column) =>
-    codeOf(error).startsWith('SQLITE_CONSTRAINT') && error instanceof Error && error.message === `UNIQUE constraint failed: ${table}.${column}`,
+    codeOf(error).startsWith('SQLITE_CONSTRAINT') &&
+    error instanceof Error &&
+    error.message === `UNIQUE constraint failed: ${table}.${column}`,
   // Only BEGIN IMMEDIATE can meet a foreign lock; a transaction that has begun has it.
   isTransient: (error) => codeOf(error).startsWith('SQLITE_BUSY'),
 };

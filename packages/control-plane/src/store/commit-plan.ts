@@ -25,9 +25,17 @@ export async function commitPlan(db: Database, plan: Plan, key: IdempotencyKey |
       if (key !== null) await writeKey(tx, plan, key);
       for (const change of retiringFirst(plan.deployments)) await changeDeployment(tx, plan, change);
       for (const change of plan.tasks) await changeTask(tx, plan, change);
-      for (const task of plan.createTasks) await tx.insertInto('tasks').values(newTaskColumns(task, plan.project.id, plan.now)).execute();
+      for (const task of plan.createTasks)
+        await tx
+          .insertInto('tasks')
+          .values(newTaskColumns(task, plan.project.id, plan.now))
+          .execute();
       if (plan.route !== null) await changeRoute(tx, plan.route);
-      for (const event of plan.events) await tx.insertInto('deployment_events').values({ ...event, at: plan.now }).execute();
+      for (const event of plan.events)
+        await tx
+          .insertInto('deployment_events')
+          .values({ ...event, at: plan.now })
+          .execute();
     });
     return 'committed';
   } catch (error) {

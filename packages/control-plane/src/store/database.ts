@@ -42,7 +42,10 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
       } catch (error) {
         if (!capabilities.isTransient(error)) throw error;
         const waited = Date.now() - began;
-        if (waited > LOCK_PATIENCE_MS) throw new StoreError('locked', `the database ${name} has been locked by another program for ${Math.round(waited / 1000)} s`, { cause: error });
+        if (waited > LOCK_PATIENCE_MS)
+          throw new StoreError('locked', `the database ${name} has been locked by another program for ${Math.round(waited / 1000)} s`, {
+            cause: error,
+          });
         await sleep(pause / 2 + (Math.random() * pause) / 2);
       }
     }

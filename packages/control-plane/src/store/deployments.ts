@@ -20,14 +20,23 @@ export function createDeploymentStore({ kysely }: Database): DeploymentStore {
       if (filter.project_id !== undefined) query = query.where('project_id', '=', filter.project_id);
       if (filter.status !== undefined) query = query.where('status', '=', filter.status);
       if (before !== null) query = query.where((eb) => eb(eb.refTuple('created_at', 'id'), '<', eb.tuple(before[0], before[1])));
-      const rows = await query.orderBy('created_at', 'desc').orderBy('id', 'desc').limit(page.limit + 1).execute();
+      const rows = await query
+        .orderBy('created_at', 'desc')
+        .orderBy('id', 'desc')
+        .limit(page.limit + 1)
+        .execute();
       return paged(rows, page, (row) => [row.created_at, row.id], deploymentOf);
     },
 
     async events(ids) {
       const stories = new Map<string, EventRecord[]>(ids.map((id) => [id, []]));
       if (ids.length === 0) return stories;
-      const rows = await kysely.selectFrom('deployment_events').selectAll().where('deployment_id', 'in', [...ids]).orderBy('id').execute();
+      const rows = await kysely
+        .selectFrom('deployment_events')
+        .selectAll()
+        .where('deployment_id', 'in', [...ids])
+        .orderBy('id')
+        .execute();
       for (const row of rows) stories.get(row.deployment_id)?.push(eventOf(row));
       return stories;
     },
@@ -58,7 +67,12 @@ export function createDeploymentStore({ kysely }: Database): DeploymentStore {
         .selectFrom('deployments')
         .selectAll()
         .where('node_id', '=', nodeId)
-        .where((eb) => eb.or([eb('status', '=', 'running'), eb('id', 'in', eb.selectFrom('routes').select('deployment_id').where('node_id', '=', nodeId))]))
+        .where((eb) =>
+          eb.or([
+            eb('status', '=', 'running'),
+            eb('id', 'in', eb.selectFrom('routes').select('deployment_id').where('node_id', '=', nodeId)),
+          ]),
+        )
         .orderBy('created_at')
         .orderBy('id')
         .execute();
@@ -80,7 +94,11 @@ export function createDeploymentStore({ kysely }: Database): DeploymentStore {
 
     async getMany(ids) {
       if (ids.length === 0) return [];
-      const rows = await kysely.selectFrom('deployments').selectAll().where('id', 'in', [...ids]).execute();
+      const rows = await kysely
+        .selectFrom('deployments')
+        .selectAll()
+        .where('id', 'in', [...ids])
+        .execute();
       const byId = new Map(rows.map((row) => [row.id, row]));
       return ids.flatMap((id) => {
         const row = byId.get(id);

@@ -23,7 +23,13 @@ export function createFlowStore(db: Database): FlowStore {
           .where('status', 'in', [...LIVE_STATES])
           .orderBy('generation')
           .execute();
-        const tasks = await tx.selectFrom('tasks').selectAll().where('project_id', '=', projectId).where('finished_at', 'is', null).orderBy('seq').execute();
+        const tasks = await tx
+          .selectFrom('tasks')
+          .selectAll()
+          .where('project_id', '=', projectId)
+          .where('finished_at', 'is', null)
+          .orderBy('seq')
+          .execute();
         const route = await tx.selectFrom('routes').selectAll().where('project_id', '=', projectId).executeTakeFirst();
         return {
           project: projectOf(project),

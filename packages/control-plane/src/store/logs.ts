@@ -77,7 +77,12 @@ const lockHead = (tx: Tx, deploymentId: string): Promise<{ last_seq: number; byt
 async function unseen(tx: Tx, deploymentId: string, source: Source, lines: readonly LogLineIn[]): Promise<readonly LogLineIn[]> {
   const { task_id, attempt, first } = source;
   if (first === null) return lines;
-  const mark = await tx.selectFrom('log_marks').select('next_line').where('task_id', '=', task_id).where('attempt', '=', attempt).executeTakeFirst();
+  const mark = await tx
+    .selectFrom('log_marks')
+    .select('next_line')
+    .where('task_id', '=', task_id)
+    .where('attempt', '=', attempt)
+    .executeTakeFirst();
   const next = mark?.next_line ?? 0;
   const end = first + lines.length;
   if (end <= next) return [];
@@ -91,7 +96,12 @@ async function unseen(tx: Tx, deploymentId: string, source: Source, lines: reado
 
 function lineOf(line: LogLineIn, now: number): Omit<LogLineRecord, 'seq'> {
   const at = line.at === undefined ? Number.NaN : Date.parse(line.at);
-  return { at: Number.isNaN(at) ? now : at, stream: line.stream, step: line.step === undefined || line.step === null ? null : plain(line.step), text: plain(line.text) };
+  return {
+    at: Number.isNaN(at) ? now : at,
+    stream: line.stream,
+    step: line.step === undefined || line.step === null ? null : plain(line.step),
+    text: plain(line.text),
+  };
 }
 
 /** Programs print anything; NUL and half surrogates are what a database refuses or garbles. */

@@ -11,7 +11,11 @@ export function createMetaStore(db: Database): MetaStore {
       const known = await valueOf(db.kysely, key);
       if (known !== null) return known;
       return db.write(async (tx) => {
-        await tx.insertInto('meta').values({ key, value }).onConflict((oc) => oc.column('key').doNothing()).execute();
+        await tx
+          .insertInto('meta')
+          .values({ key, value })
+          .onConflict((oc) => oc.column('key').doNothing())
+          .execute();
         return (await valueOf(tx, key)) ?? value;
       });
     },

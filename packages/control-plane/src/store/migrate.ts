@@ -26,7 +26,9 @@ export async function migrate(db: Kysely<unknown>, migrations: Record<string, Mi
   if (error !== undefined) {
     const failed = results?.find((result) => result.status === 'Error')?.migrationName ?? 'before the first one';
     const reason = error instanceof Error ? error.message : JSON.stringify(error);
-    throw new StoreError('migration_failed', `the database could not be brought to this version (${failed}): ${reason}; it is as it was`, { cause: error });
+    throw new StoreError('migration_failed', `the database could not be brought to this version (${failed}): ${reason}; it is as it was`, {
+      cause: error,
+    });
   }
   return (results ?? []).map((result) => result.migrationName);
 }

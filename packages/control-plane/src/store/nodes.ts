@@ -13,11 +13,25 @@ export function createNodeStore(db: Database, now: () => number): NodeStore {
   return {
     register(input, at) {
       return db.write(async (tx) => {
-        const before = await tx.selectFrom('nodes').selectAll().where('hostname', '=', input.hostname).where('role', '=', input.role).executeTakeFirst();
+        const before = await tx
+          .selectFrom('nodes')
+          .selectAll()
+          .where('hostname', '=', input.hostname)
+          .where('role', '=', input.role)
+          .executeTakeFirst();
         const reported = reportedColumns(input, at);
         const row = await tx
           .insertInto('nodes')
-          .values({ id: newId(), hostname: input.hostname, role: input.role, schedulable: 1, cached: '[]', containers: '[]', created_at: at, ...reported })
+          .values({
+            id: newId(),
+            hostname: input.hostname,
+            role: input.role,
+            schedulable: 1,
+            cached: '[]',
+            containers: '[]',
+            created_at: at,
+            ...reported,
+          })
           .onConflict((oc) => oc.columns(['hostname', 'role']).doUpdateSet(reported))
           .returningAll()
           .executeTakeFirstOrThrow();
@@ -34,7 +48,11 @@ export function createNodeStore(db: Database, now: () => number): NodeStore {
       const after = keyAfter(page.cursor, ['string', 'string']);
       let query = db.kysely.selectFrom('nodes').selectAll();
       if (after !== null) query = query.where((eb) => eb(eb.refTuple('hostname', 'role'), '>', eb.tuple(after[0], after[1] as NodeRole)));
-      const rows = await query.orderBy('hostname').orderBy('role').limit(page.limit + 1).execute();
+      const rows = await query
+        .orderBy('hostname')
+        .orderBy('role')
+        .limit(page.limit + 1)
+        .execute();
       return paged(rows, page, (row) => [row.hostname, row.role], nodeOf);
     },
 
@@ -48,20 +66,37 @@ export function createNodeStore(db: Database, now: () => number): NodeStore {
       return db.write(async (tx) => {
         const node = await nodeRow(tx, id);
         if (node.deleting_at !== null) throw new DomainError('being_deleted');
-        const row = await tx.updateTable('nodes').set({ schedulable: Number(schedulable) }).where('id', '=', id).returningAll().executeTakeFirstOrThrow();
+        const row = await tx
+          .updateTable('nodes')
+          .set({ schedulable: Number(schedulable) })
+          .where('id', '=', id)
+          .returningAll()
+          .executeTakeFirstOrThrow();
         return nodeOf(row);
       });
     },
 
     async markDeleting(id, at) {
       const marked = await db.writeOne((kysely) =>
-        kysely.updateTable('nodes').set({ deleting_at: at }).where('id', '=', id).where('deleting_at', 'is', null).returningAll().executeTakeFirst(),
+        kysely
+          .updateTable('nodes')
+          .set({ deleting_at: at })
+          .where('id', '=', id)
+          .where('deleting_at', 'is', null)
+          .returningAll()
+          .executeTakeFirst(),
       );
       return marked === undefined ? this.get(id) : nodeOf(marked);
     },
 
     async listDeleting() {
-      const rows = await db.kysely.selectFrom('nodes').selectAll().where('deleting_at', 'is not', null).orderBy('deleting_at').orderBy('id').execute();
+      const rows = await db.kysely
+        .selectFrom('nodes')
+        .selectAll()
+        .where('deleting_at', 'is not', null)
+        .orderBy('deleting_at')
+        .orderBy('id')
+        .execute();
       return rows.map(nodeOf);
     },
 
@@ -104,7 +139,15 @@ async function moveRoutes(tx: Tx, node: Row<'nodes'>): Promise<void> {
     .where((eb) =>
       eb.or([
         eb('id', 'in', eb.selectFrom('routes').select('project_id').where('node_id', '=', node.id)),
-        eb('id', 'in', eb.selectFrom('deployments').select('project_id').where('node_id', '=', node.id).where('status', 'in', [...LIVE_STATES])),
+        eb(
+          'id',
+          'in',
+          eb
+            .selectFrom('deployments')
+            .select('project_id')
+            .where('node_id', '=', node.id)
+            .where('status', 'in', [...LIVE_STATES]),
+        ),
       ]),
     )
     .execute();

@@ -25,7 +25,7 @@ export function createProjectStore(db: Database): ProjectStore {
   };
 
   return {
-    create(input, now) {
+    async create(input, now) {
       const { name, settings } = withDefaults(input);
       checkDatasets(settings.datasets);
       return taken(() =>
@@ -54,7 +54,10 @@ export function createProjectStore(db: Database): ProjectStore {
       const after = keyAfter(page.cursor, ['string']);
       let query = db.kysely.selectFrom('projects').selectAll();
       if (after !== null) query = query.where('name', '>', after[0]);
-      const rows = await query.orderBy('name').limit(page.limit + 1).execute();
+      const rows = await query
+        .orderBy('name')
+        .limit(page.limit + 1)
+        .execute();
       return paged(rows, page, (row) => [row.name], projectOf);
     },
 
@@ -64,7 +67,8 @@ export function createProjectStore(db: Database): ProjectStore {
           const project = found(await tx.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst());
           if (project.deleting_at !== null) throw new DomainError('being_deleted');
           if (patch.datasets !== undefined) checkDatasets(patch.datasets);
-          if (patch.domain_prefix !== undefined && patch.domain_prefix !== project.domain_prefix) await refuseUsedPrefix(tx, patch.domain_prefix, id);
+          if (patch.domain_prefix !== undefined && patch.domain_prefix !== project.domain_prefix)
+            await refuseUsedPrefix(tx, patch.domain_prefix, id);
           const row = await tx
             .updateTable('projects')
             .set(settingColumns(patch))
@@ -93,7 +97,13 @@ export function createProjectStore(db: Database): ProjectStore {
     },
 
     async listDeleting() {
-      const rows = await db.kysely.selectFrom('projects').selectAll().where('deleting_at', 'is not', null).orderBy('deleting_at').orderBy('id').execute();
+      const rows = await db.kysely
+        .selectFrom('projects')
+        .selectAll()
+        .where('deleting_at', 'is not', null)
+        .orderBy('deleting_at')
+        .orderBy('id')
+        .execute();
       return rows.map(projectOf);
     },
 
@@ -132,7 +142,7 @@ function withDefaults({ name, ...given }: ProjectCreate): { name: string; settin
 
 /** Datasets have no table before they come to be (issue 6), so there is none that a project could name. */
 function checkDatasets(datasets: ProjectSettings['datasets']): void {
-  if (datasets.length > 0) throw invalid('datasets.0.dataset_id', 'exists', 'there is no such dataset');
+  if (datasets.length > 0) throw invalid('datasets[0].dataset_id', 'exists', 'there is no such dataset');
 }
 
 /**
@@ -141,10 +151,17 @@ function checkDatasets(datasets: ProjectSettings['datasets']): void {
  */
 async function refuseUsedPrefix(tx: Tx, prefix: string, projectId: string | null): Promise<void> {
   const routes = tx.selectFrom('routes').select('project_id').where('domain_prefix', '=', prefix);
-  const live = tx.selectFrom('deployments').select('project_id').where('domain_prefix', '=', prefix).where('status', 'in', [...LIVE_STATES]);
+  const live = tx
+    .selectFrom('deployments')
+    .select('project_id')
+    .where('domain_prefix', '=', prefix)
+    .where('status', 'in', [...LIVE_STATES]);
   const users = await routes.union(live).execute();
   if (users.some((user) => user.project_id !== projectId)) {
-    throw new DomainError('domain_prefix_taken', 'Another project still serves under this domain prefix, until its next deployment is live');
+    throw new DomainError(
+      'domain_prefix_taken',
+      'Another project still serves under this domain prefix, until its next deployment is live',
+    );
   }
 }
 

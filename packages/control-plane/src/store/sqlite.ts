@@ -33,7 +33,10 @@ export function assertSqliteVersion(version: string): void {
     const part = have[i] ?? 0;
     if (part > least) return;
     if (part < least || Number.isNaN(part)) {
-      throw new StoreError('engine_too_old', `SQLite ${version} can corrupt a database in WAL mode; at least ${OLDEST_SQLITE} is needed (npm run setup installs it)`);
+      throw new StoreError(
+        'engine_too_old',
+        `SQLite ${version} can corrupt a database in WAL mode; at least ${OLDEST_SQLITE} is needed (npm run setup installs it)`,
+      );
     }
   }
 }
@@ -58,7 +61,11 @@ export function openSqlite(target: string, now: number, versionOf = sqliteVersio
     database = new Sqlite(path, { timeout: OPEN_TIMEOUT_MS });
     assertSqliteVersion(versionOf(database));
     const mode = database.pragma('journal_mode = WAL', { simple: true });
-    if (mode !== 'wal') throw new StoreError('cannot_open', `the file system of ${path} does not support WAL (SQLite answered ${String(mode)}): use a local disk`);
+    if (mode !== 'wal')
+      throw new StoreError(
+        'cannot_open',
+        `the file system of ${path} does not support WAL (SQLite answered ${String(mode)}): use a local disk`,
+      );
     // FULL: a commit is on the disk before it is acknowledged, also through a power cut.
     database.pragma('synchronous = FULL');
     database.pragma('foreign_keys = ON');
@@ -87,7 +94,9 @@ function locate(target: string): string {
 }
 
 const cannotOpen = (path: string, cause: unknown): StoreError =>
-  new StoreError('cannot_open', `the database ${path} cannot be opened: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+  new StoreError('cannot_open', `the database ${path} cannot be opened: ${cause instanceof Error ? cause.message : String(cause)}`, {
+    cause,
+  });
 
 const sqliteVersion = (database: Sqlite.Database): string => String(database.prepare('select sqlite_version()').pluck().get());
 

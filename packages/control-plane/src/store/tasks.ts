@@ -19,7 +19,11 @@ export function createTaskStore(db: Database): TaskStore {
     },
 
     async openFor(nodeId, now) {
-      const node = await db.kysely.selectFrom('nodes').select(['agent_version', 'last_polled_at']).where('id', '=', nodeId).executeTakeFirst();
+      const node = await db.kysely
+        .selectFrom('nodes')
+        .select(['agent_version', 'last_polled_at'])
+        .where('id', '=', nodeId)
+        .executeTakeFirst();
       if (node === undefined) throw new DomainError('not_found', 'There is no such node: register again');
       if (node.last_polled_at === null || Math.abs(now - node.last_polled_at) >= POLL_GRAIN_MS) {
         await db.writeOne((kysely) => kysely.updateTable('nodes').set({ last_polled_at: now }).where('id', '=', nodeId).execute());
@@ -74,7 +78,13 @@ export function createTaskStore(db: Database): TaskStore {
         .selectAll('tasks')
         .select(['nodes.agent_version', 'nodes.last_polled_at'])
         .where('tasks.finished_at', 'is', null)
-        .where((eb) => eb.or([eb('wall_deadline_at', '<', now), eb('lease_expires_at', '<', now), eb.and([eb('attempt', '=', 0), eb('queue_deadline_at', '<', now)])]))
+        .where((eb) =>
+          eb.or([
+            eb('wall_deadline_at', '<', now),
+            eb('lease_expires_at', '<', now),
+            eb.and([eb('attempt', '=', 0), eb('queue_deadline_at', '<', now)]),
+          ]),
+        )
         .orderBy('tasks.seq')
         .execute();
       return rows.flatMap(({ agent_version, last_polled_at, ...row }) => {
@@ -91,7 +101,8 @@ type Why = 'queue' | 'lease' | 'wall' | 'attempts';
 /** `mute`: nothing but a claim could tell that the node is at work on it, or it does not even poll. */
 function whyOverdue(task: TaskRecord, now: number, maxAttempts: number, mute: boolean): Why | null {
   if (now > task.wall_deadline_at) return 'wall';
-  if (task.status === 'running' && task.lease_expires_at !== null && task.lease_expires_at < now) return task.attempt >= maxAttempts ? 'attempts' : 'lease';
+  if (task.status === 'running' && task.lease_expires_at !== null && task.lease_expires_at < now)
+    return task.attempt >= maxAttempts ? 'attempts' : 'lease';
   if (task.status === 'pending' && task.attempt === 0 && now > task.queue_deadline_at && mute) return 'queue';
   return null;
 }
@@ -113,6 +124,11 @@ async function tellClaim(tx: Tx, task: Row<'tasks'>, now: number): Promise<void>
   const who = node === undefined ? 'a node that is gone' : `${node.role === 'builder' ? 'builder' : 'node'} ${node.hostname}`;
   await tx
     .insertInto('deployment_events')
-    .values({ deployment_id: task.deployment_id, at: now, kind: 'task_claimed', message: `${who} took ${WORK[task.kind]} (attempt ${task.attempt})` })
+    .values({
+      deployment_id: task.deployment_id,
+      at: now,
+      kind: 'task_claimed',
+      message: `${who} took ${WORK[task.kind]} (attempt ${task.attempt})`,
+    })
     .execute();
 }

@@ -4,7 +4,21 @@ import { expect, test } from 'vitest';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { ProjectRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { codeOf, commit, deploymentIn, deploymentOf, nodeIn, NOW, open, planFor, projectIn, routeOf, taskOf, tasksIn, tempDir } from './fixtures.ts';
+import {
+  codeOf,
+  commit,
+  deploymentIn,
+  deploymentOf,
+  nodeIn,
+  NOW,
+  open,
+  planFor,
+  projectIn,
+  routeOf,
+  taskOf,
+  tasksIn,
+  tempDir,
+} from './fixtures.ts';
 
 /** A project with one that runs, one that is built, an open task (claimed once) and an ended one. */
 async function scene(): Promise<{ stores: Stores; path: string; project: ProjectRecord; nodeId: string }> {
@@ -25,7 +39,10 @@ function dump(path: string): unknown {
   const db = new Sqlite(path, { readonly: true });
   try {
     return Object.fromEntries(
-      ['projects', 'deployments', 'deployment_events', 'tasks', 'routes', 'idempotency_keys'].map((table) => [table, db.prepare(`select * from ${table} order by 1, 2`).all()]),
+      ['projects', 'deployments', 'deployment_events', 'tasks', 'routes', 'idempotency_keys'].map((table) => [
+        table,
+        db.prepare(`select * from ${table} order by 1, 2`).all(),
+      ]),
     );
   } finally {
     db.close();
@@ -36,10 +53,17 @@ const fullPlan = (project: ProjectRecord, nodeId: string): Partial<Plan> => ({
   createDeployment: deploymentOf(project, 'next'),
   deployments: [
     // In the wrong order on purpose: the store retires first.
-    { id: 'new', from: 'deploying', set: { status: 'running', finished_at: NOW, host_port: 4000, health: { status: 'healthy', since: NOW, detail: null } } },
+    {
+      id: 'new',
+      from: 'deploying',
+      set: { status: 'running', finished_at: NOW, host_port: 4000, health: { status: 'healthy', since: NOW, detail: null } },
+    },
     { id: 'old', from: 'running', set: { status: 'retired', waiting: null } },
   ],
-  createTasks: [taskOf(project, 'clean', nodeId, { kind: 'retire', deployment_id: 'new' }), taskOf(project, 'after', nodeId, { deployment_id: 'next' })],
+  createTasks: [
+    taskOf(project, 'clean', nodeId, { kind: 'retire', deployment_id: 'new' }),
+    taskOf(project, 'after', nodeId, { deployment_id: 'next' }),
+  ],
   tasks: [{ id: 'open', attempt: 1, end: 'completed', report: { status: 'completed', image_tag: 'x' } }],
   route: { set: routeOf(project, 'new', nodeId) },
   events: [{ deployment_id: 'new', kind: 'running', message: 'serves' }],
@@ -50,7 +74,12 @@ test('a plan is written whole', async () => {
   expect(await stores.flow.commit(planFor(project, fullPlan(project, nodeId)))).toBe('committed');
   expect(await stores.projects.get(project.id)).toEqual({ ...project, flow_version: project.flow_version + 1, last_generation: 3 });
   expect((await stores.deployments.get('old')).status).toBe('retired');
-  expect(await stores.deployments.get('new')).toMatchObject({ status: 'running', host_port: 4000, finished_at: NOW, health: { status: 'healthy' } });
+  expect(await stores.deployments.get('new')).toMatchObject({
+    status: 'running',
+    host_port: 4000,
+    finished_at: NOW,
+    health: { status: 'healthy' },
+  });
   expect(await stores.deployments.get('next')).toEqual(deploymentOf(project, 'next'));
   expect(await stores.tasks.get('open')).toMatchObject({
     status: 'completed',
@@ -59,7 +88,14 @@ test('a plan is written whole', async () => {
     lease_expires_at: null,
     report: { status: 'completed', image_tag: 'x' },
   });
-  expect(await stores.tasks.get('clean')).toMatchObject({ kind: 'retire', status: 'pending', attempt: 0, created_at: NOW, finished_at: null, project_id: project.id });
+  expect(await stores.tasks.get('clean')).toMatchObject({
+    kind: 'retire',
+    status: 'pending',
+    attempt: 0,
+    created_at: NOW,
+    finished_at: null,
+    project_id: project.id,
+  });
   expect(await stores.routes.all()).toEqual([{ ...routeOf(project, 'new', nodeId), project_name: 'shop', auth_required: false }]);
   expect((await stores.deployments.events(['new'])).get('new')?.at(-1)).toEqual({ at: NOW, kind: 'running', message: 'serves' });
   const facts = await stores.flow.facts(project.id);
@@ -74,12 +110,21 @@ const STALE: Record<string, (project: ProjectRecord, plan: Plan) => Plan> = {
   'the project moved on': (_, plan) => ({ ...plan, project: { ...plan.project, flow_version: plan.project.flow_version - 1 } }),
   'the project is ahead of it': (_, plan) => ({ ...plan, project: { ...plan.project, flow_version: plan.project.flow_version + 1 } }),
   'the project is gone': (_, plan) => ({ ...plan, project: { ...plan.project, id: 'nobody' } }),
-  'a deployment is in another state': (_, plan) => ({ ...plan, deployments: [...plan.deployments.slice(0, 1), { id: 'old', from: 'deploying', set: { status: 'retired' } }] }),
+  'a deployment is in another state': (_, plan) => ({
+    ...plan,
+    deployments: [...plan.deployments.slice(0, 1), { id: 'old', from: 'deploying', set: { status: 'retired' } }],
+  }),
   'a deployment is in another state and keeps it': (_, plan) => ({ ...plan, deployments: [{ id: 'new', from: 'built', set: {} }] }),
-  'a deployment is gone': (_, plan) => ({ ...plan, deployments: [...plan.deployments, { id: 'nobody', from: 'running', set: { status: 'retired' } }] }),
+  'a deployment is gone': (_, plan) => ({
+    ...plan,
+    deployments: [...plan.deployments, { id: 'nobody', from: 'running', set: { status: 'retired' } }],
+  }),
   'a task was claimed since': (_, plan) => ({ ...plan, tasks: [{ id: 'open', attempt: 0, end: 'lost' }] }),
   'a task has ended': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'ended', attempt: 0, end: 'lost' }] }),
-  'a cancel for a task that has ended': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'ended', attempt: 0, requestCancel: true }] }),
+  'a cancel for a task that has ended': (_, plan) => ({
+    ...plan,
+    tasks: [...plan.tasks, { id: 'ended', attempt: 0, requestCancel: true }],
+  }),
   'a cancel for a task that was claimed since': (_, plan) => ({ ...plan, tasks: [{ id: 'open', attempt: 0, requestCancel: true }] }),
   'a task is gone': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'nobody', attempt: 0, end: 'lost' }] }),
 };
@@ -107,11 +152,17 @@ test('what the rules of the tables forbid leaves nothing behind either', async (
   const { stores, path, project } = await scene();
   const before = dump(path);
   // Two running ones of a project.
-  await expect(commit(stores, project.id, { deployments: [{ id: 'new', from: 'deploying', set: { status: 'running' } }] })).rejects.toThrow(/UNIQUE/);
+  await expect(commit(stores, project.id, { deployments: [{ id: 'new', from: 'deploying', set: { status: 'running' } }] })).rejects.toThrow(
+    /UNIQUE/,
+  );
   // A generation that was given out.
-  await expect(commit(stores, project.id, { createDeployment: deploymentOf(project, 'twice', { generation: 1 }) })).rejects.toThrow(/UNIQUE/);
+  await expect(commit(stores, project.id, { createDeployment: deploymentOf(project, 'twice', { generation: 1 }) })).rejects.toThrow(
+    /UNIQUE/,
+  );
   // A story about nobody.
-  await expect(commit(stores, project.id, { events: [{ deployment_id: 'nobody', kind: 'k', message: 'm' }] })).rejects.toThrow(/FOREIGN KEY/);
+  await expect(commit(stores, project.id, { events: [{ deployment_id: 'nobody', kind: 'k', message: 'm' }] })).rejects.toThrow(
+    /FOREIGN KEY/,
+  );
   expect(dump(path)).toEqual(before);
 });
 
@@ -119,7 +170,9 @@ test('an end is an end', async () => {
   const { stores, project } = await scene();
   for (const status of ['retired', 'failed', 'cancelled', 'superseded'] as const) {
     await deploymentIn(stores, project, status, { status });
-    await expect(commit(stores, project.id, { deployments: [{ id: status, from: status, set: { status: 'running' } }] })).rejects.toThrow(/is an end/);
+    await expect(commit(stores, project.id, { deployments: [{ id: status, from: status, set: { status: 'running' } }] })).rejects.toThrow(
+      /is an end/,
+    );
     expect(await commit(stores, project.id, { deployments: [{ id: status, from: status, set: { waiting: 'w' } }] })).toBe('committed');
     expect((await stores.deployments.get(status)).status).toBe(status);
   }
@@ -131,7 +184,14 @@ test('a cancel is asked for once, and the task goes on until it ends', async () 
   expect(await commit(stores, project.id, { now: NOW + 9, tasks: [{ id: 'open', attempt: 1, requestCancel: true }] })).toBe('committed');
   expect(await stores.tasks.get('open')).toMatchObject({ status: 'running', cancel_requested_at: NOW, finished_at: null });
   // Flagged and ended in one plan: in the order given.
-  expect(await commit(stores, project.id, { tasks: [{ id: 'open', attempt: 1, requestCancel: true }, { id: 'open', attempt: 1, end: 'lost' }] })).toBe('committed');
+  expect(
+    await commit(stores, project.id, {
+      tasks: [
+        { id: 'open', attempt: 1, requestCancel: true },
+        { id: 'open', attempt: 1, end: 'lost' },
+      ],
+    }),
+  ).toBe('committed');
   expect(await stores.tasks.get('open')).toMatchObject({ status: 'lost', report: null });
 });
 
@@ -157,7 +217,10 @@ test('an Idempotency-Key stands for one deployment until it expires', async () =
   const project = await projectIn(stores);
   const create = async (id: string, key: string, now: number, more: Partial<Plan> = {}): Promise<string> => {
     const present = await stores.projects.get(project.id);
-    return stores.flow.commitWithKey({ ...planFor(present, { createDeployment: deploymentOf(present, id), ...more }), now }, { key, body_hash: `hash of ${id}`, expires_at: now + 100 });
+    return stores.flow.commitWithKey(
+      { ...planFor(present, { createDeployment: deploymentOf(present, id), ...more }), now },
+      { key, body_hash: `hash of ${id}`, expires_at: now + 100 },
+    );
   };
   expect(await stores.flow.findKey(project.id, 'k', NOW)).toBeNull();
   expect(await create('d1', 'k', NOW)).toBe('committed');
@@ -177,7 +240,13 @@ test('of two requests under one key at once one wins', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   const outcomes = await Promise.all(
-    Array.from({ length: 10 }, (_, i) => stores.flow.commitWithKey(planFor(project, { createDeployment: deploymentOf(project, `d${i}`) }), { key: 'k', body_hash: 'h', expires_at: NOW + 1 })),
+    Array.from({ length: 10 }, (_, i) =>
+      stores.flow.commitWithKey(planFor(project, { createDeployment: deploymentOf(project, `d${i}`) }), {
+        key: 'k',
+        body_hash: 'h',
+        expires_at: NOW + 1,
+      }),
+    ),
   );
   expect(outcomes.filter((o) => o === 'committed')).toHaveLength(1);
   expect((await stores.deployments.list({}, { limit: 50, cursor: null })).items).toHaveLength(1);

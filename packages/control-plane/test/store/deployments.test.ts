@@ -34,7 +34,14 @@ test('every field comes back as it was written', async () => {
   expect(await stores.deployments.getMany([])).toEqual([]);
   expect(await codeOf(stores.deployments.get('nobody'))).toBe('not_found');
   // Back to nothing again, field by field.
-  const cleared = { error: null, placement: null, health: null, losses: [], waiting: null, host_port: null } satisfies Partial<DeploymentRecord>;
+  const cleared = {
+    error: null,
+    placement: null,
+    health: null,
+    losses: [],
+    waiting: null,
+    host_port: null,
+  } satisfies Partial<DeploymentRecord>;
   await commit(stores, project.id, { deployments: [{ id: 'd1', from: 'failed', set: cleared }] });
   expect(await stores.deployments.get('d1')).toEqual({ ...written, ...cleared });
 });
@@ -43,7 +50,13 @@ test('lists newest first, by project and state, in pages that inserts do not dis
   const stores = await open();
   const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];
   // Two share a moment: the id decides.
-  for (const [id, at] of [['d1', 1], ['d2', 2], ['d3', 2], ['d4', 3]] as const) await deploymentIn(stores, a, id, { created_at: at, status: id === 'd2' ? 'failed' : 'cancelled' });
+  for (const [id, at] of [
+    ['d1', 1],
+    ['d2', 2],
+    ['d3', 2],
+    ['d4', 3],
+  ] as const)
+    await deploymentIn(stores, a, id, { created_at: at, status: id === 'd2' ? 'failed' : 'cancelled' });
   await deploymentIn(stores, b, 'e1', { created_at: 2, status: 'failed' });
   const ids = async (...args: Parameters<typeof stores.deployments.list>): Promise<[string[], string | null]> => {
     const { items, next } = await stores.deployments.list(...args);
@@ -58,14 +71,17 @@ test('lists newest first, by project and state, in pages that inserts do not dis
   expect((await ids({ project_id: a.id }, { limit: 9, cursor: null }))[0]).toEqual(['d4', 'd3', 'd2', 'd1']);
   expect((await ids({ status: 'failed' }, { limit: 9, cursor: null }))[0]).toEqual(['e2', 'e1', 'd2']);
   expect((await ids({ status: 'failed', project_id: a.id }, { limit: 9, cursor: null }))[0]).toEqual(['d2']);
-  expect(await codeOf(stores.deployments.list({}, { limit: 1, cursor: Buffer.from('["a","b"]').toString('base64url') }))).toBe('validation');
+  expect(await codeOf(stores.deployments.list({}, { limit: 1, cursor: Buffer.from('["a","b"]').toString('base64url') }))).toBe(
+    'validation',
+  );
 });
 
 test('what the loops ask for', async () => {
   const stores = await open();
   const old = await nodeIn(stores, 'old', { role: 'deploy' }, NOW - 500);
   const fresh = await nodeIn(stores, 'fresh', { role: 'deploy' }, NOW);
-  const make = async (name: string, more: Partial<DeploymentRecord>): Promise<void> => void (await deploymentIn(stores, await projectIn(stores, name), name, more));
+  const make = async (name: string, more: Partial<DeploymentRecord>): Promise<void> =>
+    void (await deploymentIn(stores, await projectIn(stores, name), name, more));
   await make('waits', { status: 'pending', created_at: NOW + 2 });
   await make('builds', { status: 'building', created_at: NOW + 1 });
   await make('switches', { status: 'deploying', route_published_at: NOW, node_id: fresh.id, created_at: NOW + 3 });
@@ -95,7 +111,8 @@ test('a story is told in order, also within one moment', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   for (const id of ['d1', 'd2']) await deploymentIn(stores, project, id, { status: 'cancelled' });
-  const tell = (...messages: string[]): Promise<unknown> => commit(stores, project.id, { events: messages.map((message) => ({ deployment_id: 'd1', kind: 'k', message })) });
+  const tell = (...messages: string[]): Promise<unknown> =>
+    commit(stores, project.id, { events: messages.map((message) => ({ deployment_id: 'd1', kind: 'k', message })) });
   await tell('one', 'two', 'three');
   await tell('four');
   const stories = await stores.deployments.events(['d2', 'd1']);

@@ -37,15 +37,31 @@ export const projectInput = (name: string, more: Partial<ProjectCreate> = {}): P
 export const projectIn = (stores: Stores, name = 'shop', more: Partial<ProjectCreate> = {}): Promise<ProjectRecord> =>
   stores.projects.create(projectInput(name, more), NOW);
 
-export async function nodeIn(stores: Stores, hostname = 'b1', more: Partial<Parameters<Stores['nodes']['register']>[0]> = {}, now = NOW): Promise<NodeRecord> {
+export async function nodeIn(
+  stores: Stores,
+  hostname = 'b1',
+  more: Partial<Parameters<Stores['nodes']['register']>[0]> = {},
+  now = NOW,
+): Promise<NodeRecord> {
   const { node } = await stores.nodes.register({ hostname, role: 'builder', host_ip: '10.0.0.1', max_storage: 1e12, ...more }, now);
   return node;
 }
 
-export const planFor = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, more: Partial<Plan> = {}): Plan => ({ ...emptyPlan(project, NOW), ...more });
+export const planFor = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, more: Partial<Plan> = {}): Plan => ({
+  ...emptyPlan(project, NOW),
+  ...more,
+});
 
-const settingsOf = ({ id: _, name: _n, flow_version: _f, last_generation: _l, deleting_at: _d, created_at: _c, updated_at: _u, ...settings }: ProjectRecord): ProjectSettings =>
-  settings;
+const settingsOf = ({
+  id: _,
+  name: _n,
+  flow_version: _f,
+  last_generation: _l,
+  deleting_at: _d,
+  created_at: _c,
+  updated_at: _u,
+  ...settings
+}: ProjectRecord): ProjectSettings => settings;
 
 export const deploymentOf = (project: ProjectRecord, id: string, more: Partial<DeploymentRecord> = {}): DeploymentRecord => ({
   id,
@@ -81,7 +97,12 @@ export async function commit(stores: Stores, projectId: string, more: Partial<Pl
   return stores.flow.commit(planFor(await stores.projects.get(projectId), more));
 }
 
-export async function deploymentIn(stores: Stores, project: ProjectRecord, id: string, more: Partial<DeploymentRecord> = {}): Promise<DeploymentRecord> {
+export async function deploymentIn(
+  stores: Stores,
+  project: ProjectRecord,
+  id: string,
+  more: Partial<DeploymentRecord> = {},
+): Promise<DeploymentRecord> {
   const present = await stores.projects.get(project.id);
   const createDeployment = deploymentOf(present, id, more);
   const outcome = await commit(stores, project.id, { createDeployment });
@@ -99,12 +120,27 @@ export const retirePayload = (project: ProjectRecord) => ({
   stop_grace_seconds: 10,
 });
 
-export function taskOf(project: ProjectRecord, id: string, nodeId: string, more: { deployment_id?: string | null; kind?: TaskKind; queue?: number; wall?: number } = {}): NewTask {
-  const base = { id, deployment_id: more.deployment_id ?? null, node_id: nodeId, queue_deadline_at: more.queue ?? NOW + 60_000, wall_deadline_at: more.wall ?? NOW + 600_000 };
+export function taskOf(
+  project: ProjectRecord,
+  id: string,
+  nodeId: string,
+  more: { deployment_id?: string | null; kind?: TaskKind; queue?: number; wall?: number } = {},
+): NewTask {
+  const base = {
+    id,
+    deployment_id: more.deployment_id ?? null,
+    node_id: nodeId,
+    queue_deadline_at: more.queue ?? NOW + 60_000,
+    wall_deadline_at: more.wall ?? NOW + 600_000,
+  };
   const { id: project_id, name, git_url, branch, dockerfile_path, domain_prefix } = project;
   switch (more.kind ?? 'build') {
     case 'build':
-      return { ...base, kind: 'build', payload: { project_id, project: name, git_url, branch, commit: null, dockerfile_path, image_repository: `registry:5000/${name}` } };
+      return {
+        ...base,
+        kind: 'build',
+        payload: { project_id, project: name, git_url, branch, commit: null, dockerfile_path, image_repository: `registry:5000/${name}` },
+      };
     case 'retire':
       return { ...base, kind: 'retire', payload: retirePayload(project) };
     case 'deploy':

@@ -15,7 +15,16 @@ test('lines are numbered, kept as they came, and read after a number', async () 
   await deploymentIn(stores, await projectIn(stores), 'd1');
   const at = '2026-01-02T03:04:05.678Z';
   expect(
-    await stores.logs.append('d1', source(0), [{ stream: 'stderr', text: 'ä\u001b[0m', step: '[1/2] RUN x', at }, line(''), { stream: 'system', text: 'x\0\uD800', step: null, at: 'yesterday' }], NOW),
+    await stores.logs.append(
+      'd1',
+      source(0),
+      [
+        { stream: 'stderr', text: 'ä\u001b[0m', step: '[1/2] RUN x', at },
+        line(''),
+        { stream: 'system', text: 'x\0\uD800', step: null, at: 'yesterday' },
+      ],
+      NOW,
+    ),
   ).toBe(3);
   expect(await stores.logs.read('d1', 0, 10)).toEqual([
     { seq: 1, at: Date.parse(at), stream: 'stderr', step: '[1/2] RUN x', text: 'ä\u001b[0m' },
@@ -32,7 +41,8 @@ test('lines are numbered, kept as they came, and read after a number', async () 
 test('a batch sent again is stored once, also when it has grown, for each attempt anew', async () => {
   const stores = await open();
   await deploymentIn(stores, await projectIn(stores), 'd1');
-  const append = (batch: string[], ...from: Parameters<typeof source>): Promise<number> => stores.logs.append('d1', source(...from), lines(...batch), NOW);
+  const append = (batch: string[], ...from: Parameters<typeof source>): Promise<number> =>
+    stores.logs.append('d1', source(...from), lines(...batch), NOW);
   expect(await append(['a', 'b'], 0)).toBe(2);
   expect(await append(['a', 'b'], 0)).toBe(0);
   expect(await append(['b', 'c'], 1)).toBe(1);

@@ -10,21 +10,55 @@ test('the same host and role keep their id and what people said', async () => {
   expect(first).toEqual({
     before: null,
     node: {
-      ...contract, id: expect.stringMatching(/^[0-9a-f]{24}$/), free_storage: null, max_builds: 1, agent_version: null, boot_id: null, schedulable: true, deleting_at: null,
-      cached: [], containers: [], observed_at: null, last_seen_at: NOW, last_polled_at: null, created_at: NOW,
+      ...contract,
+      id: expect.stringMatching(/^[0-9a-f]{24}$/),
+      free_storage: null,
+      max_builds: 1,
+      agent_version: null,
+      boot_id: null,
+      schedulable: true,
+      deleting_at: null,
+      cached: [],
+      containers: [],
+      observed_at: null,
+      last_seen_at: NOW,
+      last_polled_at: null,
+      created_at: NOW,
     },
-  }); // biome-ignore format: one look
+  });
   await stores.nodes.setSchedulable(first.node.id, false);
   const cached = [{ dataset_id: 'x', version: 1, bytes: 5, last_used_at: '2026-01-01T00:00:00Z' }];
-  const second = await stores.nodes.register({ ...contract, agent_version: '2', boot_id: 'b', max_builds: 4, free_storage: 9, cached, containers: [container('c')] }, NOW + 1);
+  const second = await stores.nodes.register(
+    { ...contract, agent_version: '2', boot_id: 'b', max_builds: 4, free_storage: 9, cached, containers: [container('c')] },
+    NOW + 1,
+  );
   expect(second.before).toEqual({ ...first.node, schedulable: false });
   expect(second.node).toEqual({
-    ...first.node, schedulable: false, agent_version: '2', boot_id: 'b', max_builds: 4, free_storage: 9, cached, containers: [container('c')], observed_at: NOW + 1, last_seen_at: NOW + 1,
-  }); // biome-ignore format: one look
+    ...first.node,
+    schedulable: false,
+    agent_version: '2',
+    boot_id: 'b',
+    max_builds: 4,
+    free_storage: 9,
+    cached,
+    containers: [container('c')],
+    observed_at: NOW + 1,
+    last_seen_at: NOW + 1,
+  });
   // Left out is "not looked at", an empty list is "there are none".
-  expect((await stores.nodes.register({ ...contract, agent_version: '2' }, NOW + 2)).node).toMatchObject({ containers: [container('c')], cached, free_storage: 9, observed_at: NOW + 1, last_seen_at: NOW + 2 });
+  expect((await stores.nodes.register({ ...contract, agent_version: '2' }, NOW + 2)).node).toMatchObject({
+    containers: [container('c')],
+    cached,
+    free_storage: 9,
+    observed_at: NOW + 1,
+    last_seen_at: NOW + 2,
+  });
   await stores.nodes.markDeleting(first.node.id, NOW + 3);
-  expect((await stores.nodes.register({ ...contract, agent_version: '2', containers: [] }, NOW + 4)).node).toMatchObject({ containers: [], observed_at: NOW + 4, deleting_at: NOW + 3 });
+  expect((await stores.nodes.register({ ...contract, agent_version: '2', containers: [] }, NOW + 4)).node).toMatchObject({
+    containers: [],
+    observed_at: NOW + 4,
+    deleting_at: NOW + 3,
+  });
   expect((await stores.nodes.register({ ...contract, role: 'builder' }, NOW)).node.id).not.toBe(first.node.id);
 });
 
@@ -32,7 +66,11 @@ test('routes follow a host to its new address, and plans made with the old one a
   const stores = await open();
   const [moved, stays] = [await nodeIn(stores, 'moved', { role: 'deploy' }), await nodeIn(stores, 'stays', { role: 'deploy' })];
   const [a, b, c] = [await projectIn(stores, 'a'), await projectIn(stores, 'b'), await projectIn(stores, 'c')];
-  for (const [project, node] of [[a, moved], [b, stays]] as const) await commit(stores, project.id, { route: { set: routeOf(project, 'd', node.id) } });
+  for (const [project, node] of [
+    [a, moved],
+    [b, stays],
+  ] as const)
+    await commit(stores, project.id, { route: { set: routeOf(project, 'd', node.id) } });
   await deploymentIn(stores, c, 'c1', { status: 'deploying', node_id: moved.id });
   const before = await Promise.all([a, b, c].map((p) => stores.projects.get(p.id)));
   await nodeIn(stores, 'moved', { role: 'deploy', host_ip: '10.0.0.9' });
@@ -47,10 +85,17 @@ test('lists by host name in stable pages, all by role, and unknown ones are said
   const stores = await open();
   for (const hostname of ['b', 'd']) for (const role of ['deploy', 'builder'] as const) await nodeIn(stores, hostname, { role });
   const first = await stores.nodes.list({ limit: 3, cursor: null });
-  expect(first.items.map((n) => [n.hostname, n.role])).toEqual([['b', 'builder'], ['b', 'deploy'], ['d', 'builder']]);
+  expect(first.items.map((n) => [n.hostname, n.role])).toEqual([
+    ['b', 'builder'],
+    ['b', 'deploy'],
+    ['d', 'builder'],
+  ]);
   for (const hostname of ['a', 'c', 'e']) await nodeIn(stores, hostname);
   const second = await stores.nodes.list({ limit: 3, cursor: first.next });
-  expect(second.items.map((n) => [n.hostname, n.role])).toEqual([['d', 'deploy'], ['e', 'builder']]);
+  expect(second.items.map((n) => [n.hostname, n.role])).toEqual([
+    ['d', 'deploy'],
+    ['e', 'builder'],
+  ]);
   expect(second.next).toBeNull();
   expect((await stores.nodes.all('deploy')).map((n) => n.hostname)).toEqual(['b', 'd']);
   expect(await stores.nodes.all()).toHaveLength(7);

@@ -1,19 +1,62 @@
 import { expect, test } from 'vitest';
 import { DomainError } from '../../src/domain/errors.ts';
-import { codeOf, commit, deploymentIn, nodeIn, NOW, open, planFor, deploymentOf, projectIn, projectInput, routeOf, taskOf, tasksIn } from './fixtures.ts';
+import {
+  codeOf,
+  commit,
+  deploymentIn,
+  nodeIn,
+  NOW,
+  open,
+  planFor,
+  deploymentOf,
+  projectIn,
+  projectInput,
+  routeOf,
+  taskOf,
+  tasksIn,
+} from './fixtures.ts';
 
 test('create fills what is left out and keeps what is given', async () => {
   const stores = await open();
   const plain = await projectIn(stores, 'plain');
   expect(plain).toMatchObject({
-    name: 'plain', branch: 'main', dockerfile_path: 'Dockerfile', container_port: 8080, auth_required: false, env: {}, datasets: [],
-    health_path: null, memory_bytes: null, cpus: null, drain_seconds: 5, stop_grace_seconds: 10, replace: 'rolling',
-    flow_version: 0, last_generation: 0, deleting_at: null, created_at: NOW, updated_at: NOW,
-  }); // biome-ignore format: one look
+    name: 'plain',
+    branch: 'main',
+    dockerfile_path: 'Dockerfile',
+    container_port: 8080,
+    auth_required: false,
+    env: {},
+    datasets: [],
+    health_path: null,
+    memory_bytes: null,
+    cpus: null,
+    drain_seconds: 5,
+    stop_grace_seconds: 10,
+    replace: 'rolling',
+    flow_version: 0,
+    last_generation: 0,
+    deleting_at: null,
+    created_at: NOW,
+    updated_at: NOW,
+  });
   expect(plain.id).toMatch(/^[A-Za-z0-9_-]+$/);
-  const full = await projectIn(stores, 'full', { auth_required: true, env: { A: 'ü\u0000"' }, cpus: 0.5, memory_bytes: 2 ** 40, replace: 'recreate', health_path: '/h' });
+  const full = await projectIn(stores, 'full', {
+    auth_required: true,
+    env: { A: 'ü\u0000"' },
+    cpus: 0.5,
+    memory_bytes: 2 ** 40,
+    replace: 'recreate',
+    health_path: '/h',
+  });
   expect(await stores.projects.get(full.id)).toEqual(full);
-  expect(full).toMatchObject({ auth_required: true, env: { A: 'ü\u0000"' }, cpus: 0.5, memory_bytes: 2 ** 40, replace: 'recreate', health_path: '/h' });
+  expect(full).toMatchObject({
+    auth_required: true,
+    env: { A: 'ü\u0000"' },
+    cpus: 0.5,
+    memory_bytes: 2 ** 40,
+    replace: 'recreate',
+    health_path: '/h',
+  });
 });
 
 test('names and prefixes are unique, unknown things are said to be', async () => {
@@ -30,7 +73,7 @@ test('names and prefixes are unique, unknown things are said to be', async () =>
   for (const attempt of [projectIn(stores, 'y', { datasets }), stores.projects.patch(shop.id, { datasets }, NOW)]) {
     const error = await attempt.catch((e: unknown) => e);
     expect(error).toBeInstanceOf(DomainError);
-    expect((error as DomainError).fields).toMatchObject([{ field: 'datasets.0.dataset_id', rule: 'exists' }]);
+    expect((error as DomainError).fields).toMatchObject([{ field: 'datasets[0].dataset_id', rule: 'exists' }]);
   }
   expect((await stores.projects.list({ limit: 10, cursor: null })).items.map((p) => p.name)).toEqual(['other', 'shop']);
 });
@@ -41,7 +84,10 @@ test('patch changes what is given and makes plans from before stale', async () =
   const after = await stores.projects.patch(before.id, { branch: 'next', domain_prefix: 'store' }, NOW + 5);
   expect(after).toEqual({ ...before, branch: 'next', domain_prefix: 'store', updated_at: NOW + 5, flow_version: 1 });
   expect(await stores.flow.commit(planFor(before, { createDeployment: deploymentOf(before, 'd1') }))).toBe('stale');
-  expect(await stores.projects.patch(before.id, { auth_required: false, env: {}, domain_prefix: 'store' }, NOW)).toMatchObject({ auth_required: false, env: {} });
+  expect(await stores.projects.patch(before.id, { auth_required: false, env: {}, domain_prefix: 'store' }, NOW)).toMatchObject({
+    auth_required: false,
+    env: {},
+  });
 });
 
 test('a prefix that was given up stays taken while it is still served or may be', async () => {
@@ -60,17 +106,26 @@ test('a prefix that was given up stays taken while it is still served or may be'
   expect((await projectIn(stores, 'new', { domain_prefix: 'shop' })).domain_prefix).toBe('shop');
   // And a rollback that brings the old settings back is refused as a whole.
   const now = await stores.projects.get(shop.id);
-  expect(await codeOf(stores.flow.commit(planFor(now, { createDeployment: deploymentOf({ ...now, domain_prefix: 'shop' }, 'd2') })))).toBe('domain_prefix_taken');
+  expect(await codeOf(stores.flow.commit(planFor(now, { createDeployment: deploymentOf({ ...now, domain_prefix: 'shop' }, 'd2') })))).toBe(
+    'domain_prefix_taken',
+  );
   expect((await stores.projects.get(shop.id)).flow_version).toBe(now.flow_version);
 });
 
 test('deletion: marked once, then no patch, then gone with all that hangs on it', async () => {
   const stores = await open();
   const shop = await projectIn(stores);
-  const node = await nodeIn(stores, 'w1', { role: 'deploy', agent_version: '1', containers: [{ name: 'c', labels: { 'berth.project': shop.id }, host_port: null, state: 'running' }] });
+  const node = await nodeIn(stores, 'w1', {
+    role: 'deploy',
+    agent_version: '1',
+    containers: [{ name: 'c', labels: { 'berth.project': shop.id }, host_port: null, state: 'running' }],
+  });
   await deploymentIn(stores, shop, 'd1');
   await tasksIn(stores, shop, taskOf(shop, 't1', node.id, { deployment_id: 'd1' }));
-  await commit(stores, shop.id, { route: { set: routeOf(shop, 'd1', node.id) }, events: [{ deployment_id: 'd1', kind: 'k', message: 'm' }] });
+  await commit(stores, shop.id, {
+    route: { set: routeOf(shop, 'd1', node.id) },
+    events: [{ deployment_id: 'd1', kind: 'k', message: 'm' }],
+  });
   await stores.logs.append('d1', { task_id: 't1', attempt: 1, first: 0 }, [{ stream: 'stdout', text: 'hi' }], NOW);
 
   expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
@@ -84,7 +139,11 @@ test('deletion: marked once, then no patch, then gone with all that hangs on it'
   await commit(stores, shop.id, { tasks: [{ id: 't1', attempt: 0, end: 'cancelled' }] });
   expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
   expect(await stores.logs.read('d1', 0, 10)).toHaveLength(1);
-  await nodeIn(stores, 'w1', { role: 'deploy', agent_version: '1', containers: [{ name: 'c', labels: { 'berth.project': 'another' }, host_port: null, state: 'running' }] });
+  await nodeIn(stores, 'w1', {
+    role: 'deploy',
+    agent_version: '1',
+    containers: [{ name: 'c', labels: { 'berth.project': 'another' }, host_port: null, state: 'running' }],
+  });
   expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
   expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
 

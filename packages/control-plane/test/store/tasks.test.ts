@@ -3,7 +3,9 @@ import type { NodeRecord, ProjectRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { codeOf, commit, deploymentIn, nodeIn, NOW, open, projectIn, taskOf, tasksIn } from './fixtures.ts';
 
-async function scene(more: { agent_version?: string } = { agent_version: '1' }): Promise<{ stores: Stores; project: ProjectRecord; node: NodeRecord }> {
+async function scene(
+  more: { agent_version?: string } = { agent_version: '1' },
+): Promise<{ stores: Stores; project: ProjectRecord; node: NodeRecord }> {
   const stores = await open();
   const project = await projectIn(stores);
   const node = await nodeIn(stores, 'b1', more);
@@ -19,7 +21,9 @@ test('a node gets its open tasks in order, the kinds it knows, and is marked as 
   await tasksIn(
     stores,
     project,
-    ...[node, plain].flatMap((n) => (['retire', 'deploy', 'build'] as const).map((kind) => taskOf(project, `${n.hostname}-${kind}`, n.id, { kind }))),
+    ...[node, plain].flatMap((n) =>
+      (['retire', 'deploy', 'build'] as const).map((kind) => taskOf(project, `${n.hostname}-${kind}`, n.id, { kind })),
+    ),
   );
   const ids = async (id: string, now = NOW): Promise<string[]> => (await stores.tasks.openFor(id, now)).map((t) => t.id);
   expect(await ids(node.id)).toEqual(['t1', 'b1-retire', 'b1-deploy', 'b1-build']);
@@ -35,7 +39,11 @@ test('a node gets its open tasks in order, the kinds it knows, and is marked as 
 
 test('a claim raises the attempt, voids the lease before, and is told', async () => {
   const { stores } = await scene();
-  expect(await stores.tasks.claim('t1', lease('one'), NOW + 1, 5)).toEqual({ attempt: 1, lease_token: 'one', lease_expires_at: NOW + 30_000 });
+  expect(await stores.tasks.claim('t1', lease('one'), NOW + 1, 5)).toEqual({
+    attempt: 1,
+    lease_token: 'one',
+    lease_expires_at: NOW + 30_000,
+  });
   expect(await stores.tasks.get('t1')).toMatchObject({ status: 'running', attempt: 1, started_at: NOW + 1, lease_token: 'one' });
   expect((await stores.tasks.claim('t1', lease('two'), NOW + 2, 5)).attempt).toBe(2);
   expect(await stores.tasks.get('t1')).toMatchObject({ status: 'running', attempt: 2, started_at: NOW + 1, lease_token: 'two' });

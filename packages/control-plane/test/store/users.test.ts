@@ -5,7 +5,15 @@ test('users are found by address in any case', async () => {
   const stores = await open();
   expect(await stores.users.count()).toBe(0);
   const user = await stores.users.create({ email: 'Ann@Example.org', role: 'admin', password_hash: 'h' }, NOW);
-  expect(user).toEqual({ id: user.id, email: 'ann@example.org', role: 'admin', password_hash: 'h', disabled: false, last_login_at: null, created_at: NOW });
+  expect(user).toEqual({
+    id: user.id,
+    email: 'ann@example.org',
+    role: 'admin',
+    password_hash: 'h',
+    disabled: false,
+    last_login_at: null,
+    created_at: NOW,
+  });
   expect(await stores.users.findByEmail('ANN@example.ORG')).toEqual(user);
   expect(await stores.users.findByEmail('bob@example.org')).toBeNull();
   expect(await codeOf(stores.users.create({ email: 'ann@example.org', role: 'viewer', password_hash: null }, NOW))).toBe('validation');

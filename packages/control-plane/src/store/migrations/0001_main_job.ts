@@ -115,8 +115,18 @@ export const mainJob = ({ autoNumber }: Capabilities): Migration => ({
       .addCheckConstraint('tasks_open_unfinished', sql`(status in ('pending', 'running')) = (finished_at is null)`)
       .execute();
     // Partial: a platform has few open tasks and a long history of ended ones.
-    await db.schema.createIndex('tasks_open_node').on('tasks').columns(['node_id', 'seq']).where(sql.ref('finished_at'), 'is', null).execute();
-    await db.schema.createIndex('tasks_open_project').on('tasks').columns(['project_id', 'seq']).where(sql.ref('finished_at'), 'is', null).execute();
+    await db.schema
+      .createIndex('tasks_open_node')
+      .on('tasks')
+      .columns(['node_id', 'seq'])
+      .where(sql.ref('finished_at'), 'is', null)
+      .execute();
+    await db.schema
+      .createIndex('tasks_open_project')
+      .on('tasks')
+      .columns(['project_id', 'seq'])
+      .where(sql.ref('finished_at'), 'is', null)
+      .execute();
     await db.schema.createIndex('tasks_project_kind').on('tasks').columns(['project_id', 'kind', 'finished_at']).execute();
     await db.schema.createIndex('tasks_deployment').on('tasks').columns(['deployment_id']).execute();
 

@@ -2,8 +2,17 @@ import type { DeploymentRecord, EventRecord, Failure } from '../../domain/record
 import type { NewRow, Row } from '../tables.ts';
 
 /** Only what is given: a change stays a change. */
-export function deploymentColumns<T extends Partial<DeploymentRecord>>(record: T): T extends DeploymentRecord ? NewRow<'deployments'> : Partial<NewRow<'deployments'>>;
-export function deploymentColumns({ settings, error, placement, health, losses, ...plain }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
+export function deploymentColumns<T extends Partial<DeploymentRecord>>(
+  record: T,
+): T extends DeploymentRecord ? NewRow<'deployments'> : Partial<NewRow<'deployments'>>;
+export function deploymentColumns({
+  settings,
+  error,
+  placement,
+  health,
+  losses,
+  ...plain
+}: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
     ...plain,
     ...(settings === undefined ? {} : { settings: JSON.stringify(settings), domain_prefix: settings.domain_prefix }),
@@ -17,7 +26,18 @@ export function deploymentColumns({ settings, error, placement, health, losses, 
 }
 
 export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
-  const { settings, domain_prefix: _copy, error_code, error_message, placement, health_status, health_since, health_detail, losses, ...plain } = row;
+  const {
+    settings,
+    domain_prefix: _copy,
+    error_code,
+    error_message,
+    placement,
+    health_status,
+    health_since,
+    health_detail,
+    losses,
+    ...plain
+  } = row;
   return {
     ...plain,
     settings: JSON.parse(settings) as DeploymentRecord['settings'],

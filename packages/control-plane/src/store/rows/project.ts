@@ -4,7 +4,9 @@ import type { NewRow, Row } from '../tables.ts';
 type SettingColumns = Pick<NewRow<'projects'>, keyof ProjectSettings>;
 
 /** Only what is given: a patch stays a patch. */
-export function settingColumns<T extends Partial<ProjectSettings>>(settings: T): T extends ProjectSettings ? SettingColumns : Partial<SettingColumns>;
+export function settingColumns<T extends Partial<ProjectSettings>>(
+  settings: T,
+): T extends ProjectSettings ? SettingColumns : Partial<SettingColumns>;
 export function settingColumns({ auth_required, env, datasets, ...plain }: Partial<ProjectSettings>): Partial<SettingColumns> {
   return {
     ...plain,

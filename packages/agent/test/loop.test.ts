@@ -1,0 +1,124 @@
+/** Which tasks begin, how many at once, and what ends them. */
+import { silentLogger } from '@berth/kit/log';
+import { createClient } from '@berth/wire/client';
+import type { Task } from '@berth/wire/task';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { createTaskLoop, type TaskLoop } from '../src/loop.ts';
+import type { TaskOutcome, TaskRun } from '../src/run-task.ts';
+import { buildTask, deployTask, type FakeControlPlane, startFakeControlPlane, until } from './fake-control-plane.ts';
+
+type Begun = { task: Task; stops: string[]; end: (outcome: TaskOutcome) => void };
+let plane: FakeControlPlane;
+let begun: Begun[];
+let unknown: number;
+let firstLists: number;
+let ending: AbortController;
+let loop: TaskLoop;
+let running: Promise<void>;
+
+beforeEach(async () => {
+  plane = await startFakeControlPlane();
+  begun = [];
+  unknown = 0;
+  firstLists = 0;
+  ending = new AbortController();
+  loop = createTaskLoop({
+    client: createClient({ baseUrl: plane.url }),
+    log: silentLogger(),
+    nodeId: () => 'node-1',
+    run: (task): TaskRun => {
+      let end: (outcome: TaskOutcome) => void = () => undefined;
+      const done = new Promise<TaskOutcome>((resolve) => (end = resolve));
+      const stops: string[] = [];
+      begun.push({ task, stops, end });
+      return { task, done, stop: (why) => { stops.push(why); if (why === 'shutdown') end('shutdown'); } };
+    },
+    limits: { build: 2, other: 8 },
+    onUnknownNode: () => void (unknown += 1),
+    onFirstList: async () => void (firstLists += 1),
+    pollMs: 300,
+  });
+  running = loop.run(ending.signal);
+});
+afterEach(async () => {
+  ending.abort();
+  await running;
+  await plane.stop();
+});
+const ids = (): string[] => begun.map((b) => b.task.id);
+
+it('begins each task once, builds as many at once as allowed, the next when one ends', async () => {
+  const states = [1, 2, 3].map(() => plane.give(buildTask({})));
+  const deploy = plane.give(deployTask('d', {}));
+  await until('three begun', () => begun.length === 3);
+  expect(new Set(ids())).toEqual(new Set([states[0]?.task.id, states[1]?.task.id, deploy.task.id]));
+  const first = begun.find((b) => b.task.kind === 'build');
+  const state = plane.state(first?.task.id ?? '');
+  state.report = { status: 'completed' };
+  first?.end('reported');
+  await until('the third build', () => ids().includes(states[2]?.task.id ?? ''));
+  expect(begun).toHaveLength(4);
+  expect(firstLists).toBe(1);
+});
+
+it('is held by the control plane, not polling', async () => {
+  await until('the first list', () => loop.lastPollOkAt() !== null);
+  await new Promise((r) => setTimeout(r, 700));
+  expect(plane.requests.filter((r) => r.startsWith('GET /api/agent/tasks')).length).toBeLessThanOrEqual(2);
+  const at = Date.now();
+  plane.give(buildTask({}));
+  await until('the task', () => begun.length === 1);
+  expect(Date.now() - at).toBeLessThan(300);
+});
+
+it('stops what is to be cancelled and what is gone', async () => {
+  const a = plane.give(buildTask({}));
+  const b = plane.give(buildTask({}));
+  await until('both', () => begun.length === 2);
+  plane.cancel(a.task.id);
+  await until('the cancel', () => begun.find((x) => x.task.id === a.task.id)?.stops.includes('cancelled'));
+  plane.takeAway(b.task.id);
+  await until('the loss', () => begun.find((x) => x.task.id === b.task.id)?.stops.includes('lost'));
+});
+
+it('does not begin again what it reported, even when an older list still has it; begins again what is offered anew', async () => {
+  const state = plane.give(buildTask({}));
+  await until('begun', () => begun.length === 1);
+  state.report = { status: 'completed' };
+  begun[0]?.end('reported');
+  await new Promise((r) => setTimeout(r, 300));
+  expect(begun).toHaveLength(1);
+  state.report = null;
+  plane.give(buildTask({}));
+  await until('begun again', () => ids().filter((id) => id === state.task.id).length === 2);
+});
+
+it('holds off from a task that it lost', async () => {
+  plane.give(buildTask({}));
+  await until('begun', () => begun.length === 1);
+  const at = Date.now();
+  begun[0]?.end('lost');
+  await until('begun again', () => begun.length === 2, 6_000);
+  expect(Date.now() - at).toBeGreaterThan(2_500);
+});
+
+it('goes on after errors; a node that is not known registers again', async () => {
+  plane.fail = { match: /tasks$/, status: 503 };
+  plane.give(buildTask({}));
+  await new Promise((r) => setTimeout(r, 500));
+  plane.fail = { match: /tasks$/, status: 404 };
+  await until('the complaint', () => unknown > 0, 3_000);
+  plane.fail = null;
+  await until('begun', () => begun.length === 1, 3_000);
+});
+
+it('drains: builds end at once, the rest may finish', async () => {
+  plane.give(buildTask({}));
+  plane.give(deployTask('d', {}));
+  await until('both', () => begun.length === 2);
+  const deploy = begun.find((b) => b.task.kind === 'deploy');
+  setTimeout(() => deploy?.end('reported'), 100);
+  await loop.drain(5_000);
+  expect(begun.find((b) => b.task.kind === 'build')?.stops).toEqual(['shutdown']);
+  expect(deploy?.stops).toEqual([]);
+});

@@ -1,0 +1,203 @@
+/** The small parts, each by itself. */
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { silentLogger } from '@berth/kit/log';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readConfig } from '../src/config.ts';
+import { findDockerfile } from '../src/dockerfile.ts';
+import { startHealthServer } from '../src/health.ts';
+import { localAddressTo } from '../src/host-ip.ts';
+import { createImages, repositoryOf, spare } from '../src/images.ts';
+import { createLocks } from '../src/locks.ts';
+import { toObserved, watch } from '../src/observe.ts';
+import { probe } from '../src/probe.ts';
+import { leftBehind } from '../src/reconcile.ts';
+import { createStorage } from '../src/storage.ts';
+import type { Container, Docker } from '../src/tools/docker.ts';
+import { createWorkspaces } from '../src/workspace.ts';
+import { deployTask, until } from './fake-control-plane.ts';
+
+let dir: string;
+beforeAll(async () => void (dir = await mkdtemp(join(tmpdir(), 'agent-parts-'))));
+afterAll(() => rm(dir, { recursive: true }));
+const container = (given: Partial<Container>): Container => ({ id: 'c', name: 'svc-a', image: 'i', imageId: 'sha256:i', labels: {}, state: 'running', exitCode: 0, oomKilled: false, error: '', hostPort: 1234, ...given });
+
+describe('readConfig', () => {
+  const good = { NODE_ROLE: 'builder', CONTROL_PLANE_URL: 'http://10.0.0.1:8080/' };
+  it('has the documented defaults', () => {
+    expect(readConfig(good)).toMatchObject({ NODE_ROLE: 'builder', CONTROL_PLANE_URL: 'http://10.0.0.1:8080', STATE_DIR: '/var/lib/berth-agent', SVC_ROOT: '/svc/data', MAX_BUILDS: 2, KEEP_RELEASES: 3, BUILD_TIMEOUT: 1_800_000 });
+  });
+  it('names every wrong variable at once', () => {
+    expect(() => readConfig({ NODE_ROLE: 'cook', MAX_BUILDS: '0', LISTEN: 'x', STATE_DIR: 'here', BUILD_TIMEOUT: '3', PUBLISH_IP: 'host' })).toThrow(
+      /NODE_ROLE[^]*CONTROL_PLANE_URL[^]*PUBLISH_IP[^]*STATE_DIR[^]*LISTEN[^]*MAX_BUILDS[^]*BUILD_TIMEOUT/,
+    );
+  });
+  it('sends the first of several secrets, and inherits little', () => {
+    const config = readConfig({ ...good, AGENT_SECRET: 'new, old', PATH: '/bin', EVIL: 'x' });
+    expect(config.AGENT_SECRET).toBe('new');
+    expect(config.inherit).toEqual({ PATH: '/bin' });
+  });
+});
+
+describe('findDockerfile', () => {
+  it('takes one inside, by links too; nothing outside', async () => {
+    const root = join(dir, 'clone');
+    await mkdir(join(root, 'sub'), { recursive: true });
+    await writeFile(join(root, 'Dockerfile'), 'x');
+    await writeFile(join(dir, 'secret'), 'x');
+    await symlink('../Dockerfile', join(root, 'sub', 'inside'));
+    await symlink('../../secret', join(root, 'sub', 'outside'));
+    await symlink('/etc/passwd', join(root, 'absolute'));
+    await symlink('/no/such/place', join(root, 'nowhere'));
+    await symlink('..', join(root, 'up'));
+    await symlink('loop', join(root, 'loop'));
+    expect(await findDockerfile(root, 'Dockerfile')).toMatch(/clone\/Dockerfile$/);
+    expect(await findDockerfile(root, './sub/../Dockerfile')).toMatch(/clone\/Dockerfile$/);
+    expect(await findDockerfile(root, 'sub/inside')).toMatch(/clone\/Dockerfile$/);
+    for (const path of ['sub/outside', 'absolute', '../secret', '/etc/passwd', 'up/secret', 'nowhere', 'loop']) await expect(findDockerfile(root, path), path).rejects.toMatchObject({ code: 'dockerfile_outside' });
+    for (const path of ['missing', 'sub', 'Dockerfile/x', 'x'.repeat(300)]) await expect(findDockerfile(root, path), path).rejects.toMatchObject({ code: 'dockerfile_missing' });
+  });
+});
+
+describe('images', () => {
+  const image = (id: string, created: number): { id: string; created: number; refs: string[] } => ({ id, created, refs: [`r/app:${id}`] });
+  it('repositoryOf', () => {
+    expect(repositoryOf('10.0.0.1:5000/app:abc')).toBe('10.0.0.1:5000/app');
+    expect(repositoryOf('10.0.0.1:5000/app@sha256:abc')).toBe('10.0.0.1:5000/app');
+    expect(repositoryOf('10.0.0.1:5000/app')).toBe('10.0.0.1:5000/app');
+  });
+  it('spare: the oldest first, never the newest few nor one in use', () => {
+    const images = [image('a', 1), image('d', 4), image('b', 2), image('c', 3)];
+    expect(spare(images, { keep: 1, inUse: new Set(['b']), maxRefs: 9 })).toEqual(['r/app:a', 'r/app:c']);
+    expect(spare(images, { keep: 9, inUse: new Set(), maxRefs: 9 })).toEqual([]);
+    expect(spare(images, { keep: 1, inUse: new Set(), maxRefs: 1 })).toEqual(['r/app:a']);
+  });
+  it('leaves what a task holds, and takes it later', async () => {
+    const removed: string[] = [];
+    const docker = { images: async () => [image('a', 1), image('b', 2)], imagesInUse: async () => new Set(), removeImageRef: async (ref: string) => (removed.push(ref), true) } as unknown as Docker;
+    const images = createImages({ docker, keep: 1, log: silentLogger() });
+    const release = images.hold('r/app:a');
+    images.cleanLater('r/app');
+    await images.settle();
+    expect(removed).toEqual([]);
+    release();
+    images.cleanLater('r/app');
+    await images.settle();
+    expect(removed).toEqual(['r/app:a']);
+  });
+});
+
+it('locks: one at a time, in order; one that gives up is no obstacle', async () => {
+  const locks = createLocks();
+  const never = new AbortController().signal;
+  const order: number[] = [];
+  const release = await locks.hold('k', never);
+  const second = locks.hold('k', AbortSignal.timeout(20));
+  const third = locks.hold('k', never).then((r) => (order.push(3), r));
+  await expect(second).rejects.toThrow();
+  expect(order).toEqual([]);
+  release();
+  (await third)();
+  (await locks.hold('other', never))();
+  expect(order).toEqual([3]);
+});
+
+describe('probe', () => {
+  const never = new AbortController().signal;
+  async function serve(status: number, then: (port: number) => Promise<void>): Promise<void> {
+    const server = createServer((_, response) => void response.writeHead(status, { location: 'http://127.0.0.1:9/' }).end('x'));
+    await new Promise<void>((r) => server.listen(0, '127.0.0.1', r));
+    await then((server.address() as AddressInfo).port);
+    server.closeAllConnections();
+    server.close();
+  }
+  it.each([[200, null, true], [500, null, true], [302, '/h', true], [404, '/h', false], [500, '/h', false]])('status %d with health path %s', (status, healthPath, ok) =>
+    serve(status, async (port) => {
+      const result = await probe({ host: '127.0.0.1', port, healthPath }, 200, never);
+      expect(result.ok).toBe(ok);
+      if (!result.ok) expect(result.last).toEqual({ kind: 'status', status });
+    }),
+  );
+  it('ends with its deadline, or with the signal', async () => {
+    expect(await probe({ host: '127.0.0.1', port: 9, healthPath: null }, 100, never)).toMatchObject({ ok: false, last: { kind: 'refused' } });
+    await expect(probe({ host: '127.0.0.1', port: 9, healthPath: null }, 9_000, AbortSignal.timeout(50))).rejects.toThrow(/timeout/);
+  });
+});
+
+it('toObserved keeps our labels only, and no port of what does not run', () => {
+  const labels = { 'berth.project': 'p', 'org.opencontainers.image.source': 'x' };
+  expect(toObserved(container({ labels }))).toMatchObject({ labels: { 'berth.project': 'p' }, host_port: 1234 });
+  expect(toObserved(container({ state: 'exited' })).host_port).toBeNull();
+});
+
+it('watch: many events are one change, and the stream is opened again', async () => {
+  let opened = 0;
+  let changes = 0;
+  const ending = new AbortController();
+  const docker = {
+    events: async (_: unknown, onEvent: (action: string) => void) => {
+      opened += 1;
+      for (const action of ['exec_create: ls', 'start', 'die', 'destroy']) onEvent(action);
+      throw new Error('the engine went away');
+    },
+  } as unknown as Docker;
+  const watching = watch(docker, 'node-1', () => void (changes += 1), ending.signal, silentLogger());
+  await until('opened twice', () => opened >= 2, 5_000);
+  ending.abort();
+  await watching;
+  // One for the events, one for the time when nobody looked.
+  expect(changes).toBeGreaterThanOrEqual(2);
+  expect(changes).toBeLessThanOrEqual(opened * 2);
+});
+
+it('leftBehind: made, never started, of no open task', () => {
+  const of = (state: string, deployment: string): Container => container({ state, name: `${state}-${deployment}`, labels: { 'berth.deployment': deployment } });
+  const all = [of('created', 'old'), of('created', 'open'), of('running', 'old'), of('exited', 'old')];
+  expect(leftBehind(all, [deployTask('open', {})]).map((c) => c.name)).toEqual(['created-old']);
+});
+
+it('workspaces: fresh, private, gone whatever happens; leftovers go at the start', async () => {
+  const root = join(dir, 'work');
+  const workspaces = createWorkspaces(root, silentLogger());
+  await mkdir(join(root, 'killed-1', 'source'), { recursive: true });
+  await workspaces.removeLeftovers();
+  expect(await readdir(root)).toEqual([]);
+  await expect(workspaces.with('t-1', async (path) => { await writeFile(join(path, 'x'), 'y'); throw new Error('no'); })).rejects.toThrow('no');
+  expect(await workspaces.with('t-1', async (path) => readdir(path))).toEqual([]);
+  expect(await readdir(root)).toEqual([]);
+});
+
+it('localAddressTo: the address of the socket', async () => {
+  const server = createServer();
+  await new Promise<void>((r) => server.listen(0, '127.0.0.1', r));
+  expect(await localAddressTo(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)).toBe('127.0.0.1');
+  server.close();
+  await expect(localAddressTo('http://127.0.0.1:9')).rejects.toThrow(/ECONNREFUSED/);
+});
+
+it('storage: the size of the disk, or what was set, less what is there', async () => {
+  const root = join(dir, 'svc');
+  await mkdir(root);
+  await writeFile(join(root, 'x'), Buffer.alloc(1_000_000));
+  const inherit = { PATH: '/usr/bin:/bin' };
+  const set = await createStorage({ root, maxStorage: 5_000_000, inherit, log: silentLogger() })(AbortSignal.timeout(9_000));
+  expect(set.max).toBe(5_000_000);
+  expect(set.free).toBeGreaterThan(3_900_000);
+  expect(set.free).toBeLessThan(4_010_000);
+  const none = await createStorage({ root: join(root, 'not', 'there'), maxStorage: undefined, inherit, log: silentLogger() })(AbortSignal.timeout(9_000));
+  expect(none.max).toBeGreaterThan(1e9);
+  expect(none.free).not.toBeNull();
+});
+
+it('health server', async () => {
+  let reasons = ['not yet'];
+  const server = await startHealthServer({ host: '127.0.0.1', port: 0 }, () => ({ ready: reasons.length === 0, reasons }));
+  const get = async (path: string): Promise<number> => (await fetch(`http://127.0.0.1:${server.port}${path}`)).status;
+  expect([await get('/healthz'), await get('/readyz'), await get('/x')]).toEqual([200, 503, 404]);
+  reasons = [];
+  expect(await get('/readyz')).toBe(200);
+  await server.close();
+});

@@ -1,0 +1,144 @@
+/** Claim, lease, log, report, against a control plane of a few lines; the work is made up. */
+import { silentLogger } from '@berth/kit/log';
+import { createClient } from '@berth/wire/client';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { renewIn, runTask, type TaskRun } from '../src/run-task.ts';
+import { pause } from '../src/stopped.ts';
+import type { Handler, Handlers, Product } from '../src/tasks/task.ts';
+import { TaskFailure } from '../src/tools/failures.ts';
+import { buildTask, type FakeControlPlane, startFakeControlPlane, type TaskState, until } from './fake-control-plane.ts';
+
+let plane: FakeControlPlane;
+let discarded: number;
+beforeEach(async () => {
+  plane = await startFakeControlPlane({ leaseMs: 3_000 });
+  discarded = 0;
+});
+afterEach(() => plane.stop());
+
+const done: Product = { report: { status: 'completed', image_tag: 'r/app:1' }, discard: async () => void (discarded += 1) };
+function start(build: Handler<'build'>): { state: TaskState; run: TaskRun } {
+  const state = plane.give(buildTask({}));
+  const none = (): Promise<Product> => Promise.reject(new Error('not here'));
+  const handlers: Handlers = { build, deploy: none, retire: none };
+  return { state, run: runTask(state.task, { client: createClient({ baseUrl: plane.url }), handlers, log: silentLogger() }) };
+}
+const forever: Handler<'build'> = async (_, { signal }) => {
+  await pause(60_000, signal);
+  return done;
+};
+
+it('claims, sends the log before the report, reports', async () => {
+  const { state, run } = start(async (_, context) => {
+    context.say('clone', 'hello');
+    return done;
+  });
+  expect(await run.done).toBe('reported');
+  expect(state).toMatchObject({ attempt: 1, report: { status: 'completed', image_tag: 'r/app:1' } });
+  expect(state.lines).toMatchObject([{ stream: 'system', step: 'clone', text: 'hello' }]);
+  expect(plane.requests.map((r) => r.split('/').at(-1))).toEqual(['start', 'logs', 'complete']);
+  expect(discarded).toBe(0);
+});
+
+it('a failure is reported with its code, and told in the log', async () => {
+  const { state, run } = start(() => Promise.reject(new TaskFailure('disk_full', 'no space left on device')));
+  expect(await run.done).toBe('reported');
+  expect(state.report).toEqual({ status: 'failed', result: { error: { code: 'disk_full', message: 'The disk is full: no space left on device' } } });
+  expect(plane.text(state.task.id)).toBe('failed| The disk is full: no space left on device');
+});
+
+it('renews while it works', async () => {
+  const { state, run } = start(forever);
+  await until('two renewals', () => state.renewals >= 2, 5_000);
+  run.stop('shutdown');
+  expect(await run.done).toBe('shutdown');
+  expect(state.report).toBeNull();
+});
+
+it('a cancel that comes with a renewal, or with the list, ends as cancelled', async () => {
+  const { state, run } = start(forever);
+  await until('the claim', () => state.attempt === 1);
+  state.task.cancel_requested = true;
+  expect(await run.done).toBe('reported');
+  expect(state.report).toMatchObject({ status: 'failed', result: { error: { code: 'cancelled' } } });
+
+  const second = start(forever);
+  await until('the claim', () => second.state.attempt === 1);
+  second.run.stop('cancelled');
+  expect(await second.run.done).toBe('reported');
+  expect(second.state.report).toMatchObject({ result: { error: { code: 'cancelled' } } });
+});
+
+it('a lease that is void stops the work, and nothing is reported', async () => {
+  const { state, run } = start(forever);
+  await until('the claim', () => state.attempt === 1);
+  state.token = 'somebody else’s';
+  expect(await run.done).toBe('lost');
+  expect(plane.requests.some((r) => r.endsWith('/complete'))).toBe(false);
+});
+
+it('a report that comes too late: the product is thrown away', async () => {
+  const { state, run } = start(async () => {
+    state.token = 'somebody else’s';
+    return done;
+  });
+  expect(await run.done).toBe('lost');
+  expect(discarded).toBe(1);
+});
+
+it('lost after the work was done, before it was reported: thrown away', async () => {
+  const { run } = start(async () => {
+    run.stop('lost');
+    return done;
+  });
+  expect(await run.done).toBe('lost');
+  expect(discarded).toBe(1);
+});
+
+it.each([500, 503, 401, 429, 0])('claims, logs and reports until it is answered (%d)', async (status) => {
+  plane.fail = { match: /tasks\//, status };
+  const { state, run } = start(async (_, context) => {
+    context.say('x', 'line');
+    return done;
+  });
+  await pause(400, new AbortController().signal);
+  plane.fail = null;
+  await until('the claim', () => state.attempt >= 1, 5_000);
+  plane.fail = { match: /(logs|complete)$/, status };
+  await pause(300, new AbortController().signal);
+  plane.fail = null;
+  expect(await run.done).toBe('reported');
+  expect(state.lines.map((l) => l.text)).toEqual(['line']);
+});
+
+it('a report that is refused as wrong: the product goes, and a plain failure is tried', async () => {
+  plane.fail = { match: /complete$/, status: 422 };
+  const { state, run } = start(async () => done);
+  expect(await run.done).toBe('lost');
+  expect(discarded).toBe(1);
+  expect(plane.requests.filter((r) => r.endsWith('/complete'))).toHaveLength(2);
+  expect(state.report).toBeNull();
+});
+
+it('a task that is not ours is left alone', async () => {
+  plane.fail = { match: /start$/, status: 409 };
+  const { run } = start(async () => done);
+  expect(await run.done).toBe('lost');
+  expect(discarded).toBe(0);
+});
+
+it('a kind from the future is answered', async () => {
+  const state = plane.give({ ...buildTask({}), kind: 'juggle' } as unknown as ReturnType<typeof buildTask>);
+  const none = (): Promise<Product> => Promise.reject(new Error('not here'));
+  const run = runTask(state.task, { client: createClient({ baseUrl: plane.url }), handlers: { build: none, deploy: none, retire: none }, log: silentLogger() });
+  expect(await run.done).toBe('reported');
+  expect(JSON.stringify(state.report)).toContain('does not know tasks of kind juggle');
+});
+
+it('renewIn: a third of the lease, whatever the clocks say', () => {
+  const now = Date.parse('2026-01-01T00:00:00Z');
+  expect(renewIn('2026-01-01T00:00:30Z', now)).toBe(10_000);
+  expect(renewIn('2025-12-31T23:00:00Z', now)).toBe(1_000);
+  expect(renewIn('2026-01-01T05:00:00Z', now)).toBe(20_000);
+  expect(renewIn('soon', now)).toBe(1_000);
+});

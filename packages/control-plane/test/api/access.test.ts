@@ -1,0 +1,123 @@
+/** Every row of the route table x everybody who could call it. A new row is in the matrix by standing in the table. */
+import { ROUTES, type RouteName } from '@berth/wire/routes';
+import { ROLES, type Role } from '@berth/wire/vocabulary';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { AGENT_SECRET, type Api, createApi, type Input, jwt } from './harness.ts';
+
+let api: Api;
+beforeAll(async () => {
+  api = await createApi();
+});
+afterAll(() => api.close());
+
+const names = Object.keys(ROUTES) as RouteName[];
+const people = names.filter((n) => (ROLES as readonly string[]).includes(ROUTES[n].who));
+const agents = names.filter((n) => ROUTES[n].who === 'agent');
+const open = names.filter((n) => ROUTES[n].who === 'public');
+
+/** Enough for the route to be found; what it then says about a thing that does not exist is its own matter. */
+const somewhere: Input = { params: { id: 'nothing' }, query: {} };
+const send = (name: RouteName, input: Input) => api.call(name, { ...somewhere, ...input });
+
+describe('people’s routes', () => {
+  const admin = (): string => {
+    const [, payload = ''] = api.token('admin').split('.');
+    return (JSON.parse(Buffer.from(payload, 'base64url').toString()) as { sub: string }).sub;
+  };
+  const strangers: [string, () => Record<string, string>][] = [
+    ['no token', () => ({})],
+    ['rubbish', () => ({ authorization: 'Bearer rubbish' })],
+    ['another scheme', () => ({ authorization: `Basic ${api.token('admin')}` })],
+    ['a token signed by somebody else', () => ({ authorization: `Bearer ${jwt({ sub: admin() }, { secret: 'guessed' })}` })],
+    ['an expired token', () => ({ authorization: `Bearer ${jwt({ sub: admin(), exp: Math.floor(Date.now() / 1000) - 1 })}` })],
+    ['a token without an end', () => ({ authorization: `Bearer ${jwt({ sub: admin(), exp: undefined })}` })],
+    ['a token with alg none', () => ({ authorization: `Bearer ${jwt({ sub: admin() }, { alg: 'none' })}` })],
+    ['a token with alg HS512', () => ({ authorization: `Bearer ${jwt({ sub: admin() }, { alg: 'HS512' })}` })],
+    ['a token of another issuer', () => ({ authorization: `Bearer ${jwt({ sub: admin(), iss: 'elsewhere' })}` })],
+    ['a token of nobody', () => ({ authorization: `Bearer ${jwt({ sub: 'gone', role: 'admin' })}` })],
+    ['the agent secret', () => ({ 'x-agent-secret': AGENT_SECRET })],
+  ];
+  test.each(people.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))('%s: %s gets 401', async (name, _who, headers) => {
+    const reply = await send(name, { as: null, headers: headers() });
+    expect(reply.status).toBe(401);
+    expect(reply.json['code']).toBe('unauthenticated');
+    expect(reply.headers['www-authenticate']).toMatch(/^Bearer/);
+  });
+
+  const pairs = people.flatMap((name) => ROLES.map((role) => [name, role, ROLES.indexOf(role) >= ROLES.indexOf(ROUTES[name].who as Role)] as const));
+  test.each(pairs)('%s as %s: let in %s', async (name, role, allowed) => {
+    const reply = await send(name, { as: role });
+    if (allowed) expect([401, 403]).not.toContain(reply.status);
+    else expect([reply.status, reply.json['code']]).toEqual([403, 'forbidden']);
+    expect(reply.status).toBeLessThan(500);
+  });
+
+  test('the role is the store’s, not the token’s', async () => {
+    const [, payload = ''] = api.token('viewer').split('.');
+    const { sub } = JSON.parse(Buffer.from(payload, 'base64url').toString()) as { sub: string };
+    const reply = await send('createProject', { as: null, headers: { authorization: `Bearer ${jwt({ sub, role: 'admin' })}` } });
+    expect(reply.status).toBe(403);
+  });
+});
+
+describe('agents’ routes', () => {
+  const strangers: [string, () => Record<string, string>][] = [
+    ['no secret', () => ({})],
+    ['a wrong secret', () => ({ 'x-agent-secret': 'wrong' })],
+    ['an empty secret', () => ({ 'x-agent-secret': '' })],
+    ['a beginning of the secret', () => ({ 'x-agent-secret': AGENT_SECRET.slice(0, -1) })],
+    ['an admin’s token', () => ({ authorization: `Bearer ${api.token('admin')}` })],
+  ];
+  test.each(agents.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))('%s: %s gets 401', async (name, _who, headers) => {
+    const reply = await send(name, { as: null, headers: headers() });
+    expect([reply.status, reply.json['code']]).toEqual([401, 'agent_secret']);
+  });
+  test.each(agents)('%s: the secret opens it', async (name) => {
+    const reply = await send(name, { as: 'agent' });
+    expect(reply.status).not.toBe(401);
+    expect(reply.status).toBeLessThan(500);
+  });
+  test('an earlier secret opens it too', async () => {
+    const other = await createApi({ env: { AGENT_SECRET: 'new-one, agent-secret' } });
+    expect((await other.call('agentConfig')).status).toBe(200);
+    expect((await other.call('agentConfig', { headers: { 'x-agent-secret': 'new-one' } })).status).toBe(200);
+    expect((await other.call('agentConfig', { headers: { 'x-agent-secret': 'new-one, agent-secret' } })).status).toBe(401);
+    await other.close();
+  });
+  test('without a secret set everybody is an agent, and /readyz says so', async () => {
+    const other = await createApi({ env: { AGENT_SECRET: undefined } });
+    expect((await other.call('agentConfig', { as: null })).status).toBe(200);
+    expect((await other.call('readyz')).json['notes']).toContain('AGENT_SECRET is not set: every agent is accepted; for development only');
+    await other.close();
+  });
+});
+
+test.each(open)('%s asks nobody', async (name) => {
+  const reply = await send(name, { as: null });
+  expect([401, 403]).not.toContain(reply.status);
+  expect(reply.status).toBeLessThan(500);
+});
+
+describe('beside the table', () => {
+  test.each(['/', '/api', '/api/nothing', '/api/projects/', '/api/projects/a/b', '/favicon.ico'])('%s is not there', async (url) => {
+    const reply = await api.server.inject({ url });
+    expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([404, 'not_found']);
+  });
+  test.each([
+    ['PUT', '/api/projects', 'GET, HEAD, POST'],
+    ['DELETE', '/api/projects', 'GET, HEAD, POST'],
+    ['POST', '/api/projects/x', 'DELETE, GET, HEAD, PATCH'],
+    ['GET', '/api/auth/login', 'POST'],
+    ['GET', '/api/agent/tasks/x/complete', 'POST'],
+    ['OPTIONS', '/healthz', 'GET, HEAD'],
+  ] as const)('%s %s gets 405 with Allow', async (method, url, allow) => {
+    const reply = await api.server.inject({ method, url });
+    expect([reply.statusCode, reply.headers['allow'], reply.json<{ code: string }>().code]).toEqual([405, allow, 'method_not_allowed']);
+  });
+  test('a route without a row cannot be registered', async () => {
+    const other = await createApi();
+    // `ready` was called by the injection of others; a fresh server still takes routes.
+    expect(() => other.server.get('/smuggled', () => 'hello')).toThrow(/no row in wire\/routes.ts/);
+    await other.close();
+  });
+});

@@ -1,0 +1,178 @@
+/**
+ * The whole control plane in this process, on a database in memory, without loops: nothing happens but what a test asks for.
+ * Every answer is held against the route table: success against the row's `answer`, an error against Problem.
+ */
+import { createHash, createHmac } from 'node:crypto';
+import { silentLogger } from '@berth/kit/log';
+import { ERRORS, type ErrorCode, Problem } from '@berth/wire/errors';
+import { pathOf } from '@berth/wire/client';
+import { ROUTES, type Route, type RouteName } from '@berth/wire/routes';
+import { ROLES, type Role } from '@berth/wire/vocabulary';
+import { Ajv } from 'ajv';
+import formats from 'ajv-formats';
+import { expect } from 'vitest';
+import { type App, createApp, type Overrides } from '../../src/app.ts';
+import { readConfig } from '../../src/config.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import { openStores } from '../../src/store/open.ts';
+
+export const JWT_SECRET = 'test-secret-that-is-long-enough-for-anybody';
+export const AGENT_SECRET = 'agent-secret';
+export const PASSWORD = 'correct horse battery staple';
+
+export const ENV = {
+  BASE_DOMAIN: 'berth.localhost',
+  PUBLIC_URL: 'http://berth.localhost:8000',
+  DATABASE_URL: 'sqlite::memory:',
+  LISTEN: '127.0.0.1:0',
+  REGISTRY_ADDR: 'registry.test:5000',
+  REGISTRY_USER: 'berth',
+  REGISTRY_PASSWORD: 'push',
+  ADMIN_EMAILS: 'admin@example.com',
+  ADMIN_PASSWORD: PASSWORD,
+  AGENT_SECRET,
+  JWT_SECRET,
+};
+
+const ajv = formats.default(new Ajv({ allErrors: true, strict: true }));
+const isProblem = ajv.compile(Problem);
+const answerChecks = new Map<RouteName, ReturnType<Ajv['compile']>>();
+
+export type Input = {
+  params?: Record<string, string>;
+  query?: Record<string, string | number | boolean>;
+  body?: unknown;
+  /** As it goes over the wire, in place of `body`. */
+  raw?: string;
+  headers?: Record<string, string>;
+  as?: Role | 'agent' | null;
+};
+export type Reply = { status: number; headers: Record<string, string | string[] | number | undefined>; text: string; json: Record<string, unknown> };
+
+export type Api = App & {
+  call(name: RouteName, input?: Input): Promise<Reply>;
+  token(role: Role): string;
+  /** The clock moves on by so much. */
+  pass(ms: number): void;
+};
+
+export async function createApi(given: { env?: Record<string, string | undefined>; overrides?: Partial<Overrides>; stores?: (real: Stores) => Stores } = {}): Promise<Api> {
+  let passed = 0;
+  const now = (): number => Date.now() + passed;
+  const log = silentLogger();
+  const real = await openStores({ databaseUrl: 'sqlite::memory:', log, now });
+  const stores = given.stores?.(real) ?? real;
+  const env = Object.fromEntries(Object.entries({ ...ENV, ...given.env }).filter(([, v]) => v !== undefined));
+  const app = await createApp(readConfig(env), { log, stores, now, loops: false, passwordCost: { logN: 4, r: 8, p: 1 }, ...given.overrides });
+  const tokens = new Map<Role, string>();
+  for (const role of ROLES) {
+    const email = `${role}@example.com`;
+    const user = (await real.users.findByEmail(email)) ?? (await real.users.create({ email, role, password_hash: null }, now()));
+    tokens.set(role, jwt({ sub: user.id }));
+  }
+  const token = (role: Role): string => tokens.get(role) ?? '';
+
+  return {
+    ...app,
+    token,
+    pass: (ms) => void (passed += ms),
+    async call(name, input = {}) {
+      const row: Route = ROUTES[name];
+      const as = input.as === undefined ? (row.who === 'public' ? null : row.who) : input.as;
+      const payload = input.raw ?? (input.body === undefined ? undefined : JSON.stringify(input.body));
+      const answer = await app.server.inject({
+        method: row.method,
+        url: pathOf(row, input.params, input.query),
+        headers: {
+          ...(payload === undefined ? {} : { 'content-type': 'application/json' }),
+          ...(as === null ? {} : as === 'agent' ? { 'x-agent-secret': AGENT_SECRET } : { authorization: `Bearer ${token(as)}` }),
+          ...input.headers,
+        },
+        ...(payload === undefined ? {} : { payload }),
+      });
+      const reply = { status: answer.statusCode, headers: answer.headers, text: answer.body, json: parse(answer.body) };
+      checkShape(name, row, reply);
+      return reply;
+    },
+  };
+}
+
+function parse(text: string): Record<string, unknown> {
+  try {
+    return JSON.parse(text) as Record<string, unknown>;
+  } catch {
+    // Metrics, an event stream, 304: not JSON, and the tests that want JSON will see so.
+    return {};
+  }
+}
+
+function checkShape(name: RouteName, row: Route, reply: Reply): void {
+  if (reply.status === 304 || (name === 'readyz' && reply.status === 503)) return;
+  if (reply.status >= 400) return checkProblem(reply);
+  expect(reply.status, `${name} answers as its row says`).toBe(row.status);
+  if (row.answer === undefined || !String(reply.headers['content-type']).startsWith('application/json')) return;
+  const check = answerChecks.get(name) ?? ajv.compile(row.answer);
+  answerChecks.set(name, check);
+  expect(check(reply.json) ? [] : check.errors, `${name} answers in the shape of its row`).toEqual([]);
+}
+
+export function checkProblem(reply: Reply): void {
+  expect(reply.headers['content-type']).toMatch(/^application\/problem\+json/);
+  expect(isProblem(reply.json) ? [] : isProblem.errors).toEqual([]);
+  const code = reply.json['code'] as ErrorCode;
+  expect(ERRORS[code], `code ${code} stands in the table`).toMatchObject({ status: reply.status, title: reply.json['title'] });
+  expect(reply.json['status']).toBe(reply.status);
+  if (reply.status === 422 && code === 'validation') expect(reply.json['errors']).not.toEqual([]);
+}
+
+/** `field:rule` of each problem of a 422. */
+export const rulesOf = (reply: Reply): string[] => ((reply.json['errors'] ?? []) as { field: string; rule: string }[]).map((e) => `${e.field}:${e.rule}`);
+
+/** A token as any program could make it: nothing of ours in it. */
+export function jwt(claims: Record<string, unknown>, options: { secret?: string; alg?: string } = {}): string {
+  const seconds = Math.floor(Date.now() / 1000);
+  const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
+  const alg = options.alg ?? 'HS256';
+  const text = `${part({ alg, typ: 'JWT' })}.${part({ iss: 'berth', iat: seconds, exp: seconds + 3600, ...claims })}`;
+  if (alg === 'none') return `${text}.`;
+  return `${text}.${createHmac(alg.replace('HS', 'sha'), options.secret ?? JWT_SECRET).update(text).digest('base64url')}`;
+}
+
+export const sha = (text: string): string => createHash('sha1').update(text).digest('hex');
+
+export const PROJECT = { name: 'shop', git_url: 'https://git.example.com/shop.git', domain_prefix: 'shop' };
+
+export async function createProject(api: Api, given: Record<string, unknown> = {}): Promise<string> {
+  const reply = await api.call('createProject', { body: { ...PROJECT, ...given } });
+  expect(reply.status, reply.text).toBe(201);
+  return reply.json['id'] as string;
+}
+
+export async function deploy(api: Api, projectId: string, body: unknown = {}): Promise<string> {
+  const reply = await api.call('createDeployment', { params: { id: projectId }, body });
+  expect(reply.status, reply.text).toBe(201);
+  return reply.json['id'] as string;
+}
+
+export const NODE = { hostname: 'worker-1', role: 'builder', host_ip: '10.0.0.7', max_storage: 1e12, free_storage: 9e11, agent_version: '0.1.0', boot_id: 'b1' };
+
+export async function register(api: Api, given: Record<string, unknown> = {}): Promise<string> {
+  const reply = await api.call('agentRegister', { body: { ...NODE, ...given } });
+  expect(reply.status, reply.text).toBe(200);
+  return reply.json['id'] as string;
+}
+
+/** As the scheduler does it, once. */
+export const tick = (api: Api, deploymentId: string): Promise<unknown> => api.driver.advance(deploymentId, { type: 'tick' });
+
+/** A project with a deployment whose build task waits for its builder. */
+export async function withBuild(api: Api): Promise<{ project: string; deployment: string; builder: string; task: string }> {
+  const builder = await register(api);
+  const project = await createProject(api);
+  const deployment = await deploy(api, project);
+  await tick(api, deployment);
+  const tasks = await api.call('agentTasks', { query: { node_id: builder } });
+  const [task] = tasks.json as unknown as { id: string }[];
+  if (task === undefined) throw new Error(`no build task: ${tasks.text}`);
+  return { project, deployment, builder, task: task.id };
+}

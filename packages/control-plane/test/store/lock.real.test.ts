@@ -1,0 +1,47 @@
+/** The lock between processes: held by a living one, gone with a killed one, and what it acknowledged is there. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { expect, onTestFinished, test } from 'vitest';
+import { NOW, open, tempDir } from './fixtures.ts';
+
+const PROGRAM = fileURLToPath(new URL('hold-database.ts', import.meta.url));
+
+function hold(path: string): { child: ChildProcess; acknowledged: () => number; atLeast: (count: number) => Promise<void> } {
+  const child = spawn(process.execPath, [PROGRAM, path], { stdio: ['ignore', 'pipe', 'inherit'] });
+  onTestFinished(() => void child.kill('SIGKILL'));
+  let count = 0;
+  const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (line) => (count = Number(line)));
+  return {
+    child,
+    acknowledged: () => count,
+    async atLeast(wanted) {
+      while (count < wanted) await once(lines, 'line');
+    },
+  };
+}
+
+test('a killed control plane blocks nobody, and nothing it acknowledged is lost', async () => {
+  const path = join(tempDir(), 'berth.db');
+  for (let round = 1; round <= 3; round++) {
+    const { child, acknowledged, atLeast } = hold(path);
+    await atLeast(round * 100);
+    const refused = await open(path).catch((error: unknown) => error);
+    expect(refused).toMatchObject({ code: 'held', message: expect.stringContaining(`pid ${child.pid} on `) });
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    // What stood in the pipe still arrives.
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(JSON.parse(readFileSync(`${path}.lock.json`, 'utf8'))).toMatchObject({ pid: child.pid });
+    const stores = await open(path, () => NOW + round);
+    for (let i = 0; i < acknowledged(); i++) expect(await stores.meta.get(`key ${i}`)).toBe('x');
+    expect(JSON.parse(readFileSync(`${path}.lock.json`, 'utf8'))).toMatchObject({
+      pid: process.pid,
+      since: new Date(NOW + round).toISOString(),
+    });
+    await stores.close();
+  }
+});
