@@ -69,7 +69,7 @@ async function main(exitAfter: boolean): Promise<void> {
   await ensureBaseImages(engine, ['busybox:stable', 'node:24-slim']);
   say('base images ready');
 
-  const registry = await startRegistry({ dir: join(dir, 'registry'), address: engine.gatewayIp, user: 'berth', password: randomBytes(12).toString('hex') });
+  const registry = await startRegistry({ dir: join(toolsDir, 'testbed', 'registry'), address: engine.gatewayIp, user: 'berth', password: randomBytes(12).toString('hex') });
   undo.push({ what: 'the registry', run: () => registry.stop() });
   const git = await startGitServer({ root: join(dir, 'git') });
   undo.push({ what: 'the git server', run: () => git.stop() });

@@ -11,7 +11,7 @@ import { TRANSITIONS } from '../packages/control-plane/src/flow/transitions.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 
-const escape = (text: string): string => text.replaceAll('|', '\\|').replaceAll('\n', ' ');
+const escape = (text: string): string => text.replaceAll('|', '\\|').replaceAll('<', '&lt;').replaceAll('\n', ' ');
 const code = (text: string): string => `\`${text}\``;
 const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
   [head, head.map(() => '---'), ...rows].map((row) => `| ${row.map(escape).join(' | ')} |`).join('\n');

@@ -34,7 +34,7 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
       // `running` means that the proxy serves it: the very next request is answered by it.
       expect(await berth.get('hello')).toMatchObject({ status: 200, body: 'version 1\n' });
       expect(done.url).toBe(berth.address('hello'));
-      expect(await world.registry.tags('page')).toEqual([sha]);
+      expect(await world.registry.tags('page')).toContain(sha);
     });
 
     it('the serving container gets the contract’s name, labels and limits', async () => {

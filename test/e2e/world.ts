@@ -26,7 +26,8 @@ export type WorldOptions = {
   agentEnv?: Record<string, string>;
   /** Default: one builder and one deploy node. */
   agents?: (engine: Engine) => Parameters<typeof startPlatform>[0]['agents'];
-  /** The registry's password is asked for; on by default. */
+  /** A registry of its own that may be killed; else one that keeps what earlier runs pushed, so that base layers are pushed once. */
+  ownRegistry?: boolean;
   images?: ('busybox:stable' | 'node:24-slim')[];
 };
 

@@ -60,7 +60,10 @@ function textOf(name: string, env: NodeJS.ProcessEnv, problems: string[]): strin
   if (direct !== undefined && direct !== '') return direct;
   if (file === undefined || file === '') return undefined;
   try {
-    return readFileSync(file, 'utf8').replace(/\r?\n$/, '');
+const value = readFileSync(file, 'utf8').replace(/\r?\n$/, '');
+    // A secret that was meant to be there: to start without it would be worse than not to start.
+    if (value === '') problems.push(`${name}_FILE: ${file} is empty`);
+    return value;
   } catch (error) {
     problems.push(`${name}_FILE: ${error instanceof Error ? error.message : String(error)}`);
     return undefined;

@@ -62,7 +62,7 @@ const SILENCE_MS = 1_000;
  * Calls `onLine` with each line, and resolves at the end. A line is kept up to MAX_LINE characters and `spare` more: a
  * program that never ends its line must not fill our memory, and a secret that the cut would halve must be seen whole first.
  */
-function readLines(stream: Readable, spare: number, onLine: (line: string, cut: boolean) => void): Promise<void> {
+function readLines(stream: Readable, spare: number, onLine: (line: string, whole: boolean) => void): Promise<void> {
   const most = MAX_LINE + spare;
   let line = '';
   let length = 0;
@@ -73,7 +73,7 @@ function readLines(stream: Readable, spare: number, onLine: (line: string, cut: 
   const flush = (): void => {
     // What a carriage return ends is a line of its own only where a line feed follows; a progress bar is one long line.
     if (length === line.length && line.endsWith('\r')) line = line.slice(0, -1);
-    onLine(line, length > MAX_LINE);
+    onLine(line, length <= most);
     line = '';
     length = 0;
   };
@@ -117,10 +117,11 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
     child[stream].on('data', () => {
       heardAt = performance.now();
     });
-    return readLines(child[stream], longestSecret, (raw, cut) => {
-      // Redacted before it is cut: half a secret is one, too.
-      const whole = hide(raw);
-      const line = cut || whole.length > MAX_LINE ? `${whole.slice(0, MAX_LINE)}… (line cut)` : whole;
+    return readLines(child[stream], longestSecret, (raw, whole) => {
+      // Redacted before it is cut, and without the end of what was not kept whole: half a secret is one, too.
+      const hidden = hide(raw);
+      const text = whole ? hidden : hidden.slice(0, Math.max(0, hidden.length - longestSecret));
+      const line = whole && text.length <= MAX_LINE ? text : `${text.slice(0, MAX_LINE)}… (line cut)`;
       out[stream] = `${out[stream]}${line}\n`.slice(-keep);
       options.onLine?.(line, stream);
     });

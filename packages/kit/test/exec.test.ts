@@ -1,8 +1,12 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { describeExit, ExecError, type ExecOptions, type ExecResult, exec, execOk, redactor } from '../src/exec.ts';
+
+// Each of these starts a Node or two, which takes seconds on a busy machine.
+vi.setConfig({ testTimeout: 30_000 });
+afterAll(() => vi.resetConfig());
 
 /** A program in JavaScript: what a shell script would be elsewhere. */
 const node = (script: string, options: Partial<ExecOptions> = {}): Promise<ExecResult> =>
@@ -26,7 +30,7 @@ const pidIn = (file: string): Promise<number> =>
     const pid = Number(readFileSync(file, 'utf8'));
     if (pid === 0) throw new Error('not written yet');
     return pid;
-  }, 5_000);
+  }, 20_000);
 /** Starts a grandchild that ignores SIGTERM and holds the pipes open, writes its pid to `file`, and waits. */
 const withGrandchild = (file: string): string => `
   const { spawn } = require('node:child_process');
@@ -150,6 +154,12 @@ describe('secrets', () => {
     expect(/[a-e]/.exec(result.stdout.replace(' (line cut)', ''))).toBe(null);
   });
 
+  test('redaction that shortens a cut line does not bring half of one into view', async () => {
+    const secret = 'abcdefghij'.repeat(100);
+    const result = await node(`console.log(("${secret}").repeat(50) + "x".repeat(20000))`, { redact: [secret] });
+    expect(/[a-e]/.exec(result.stdout.replace(' (line cut)', ''))).toBe(null);
+  });
+
   test('the longest goes first, empty ones are none', () => {
     expect(redactor(['a', '', 'abc'])('abc a b')).toBe('*** *** b');
     expect(redactor([])('abc')).toBe('abc');
@@ -159,7 +169,7 @@ describe('secrets', () => {
 describe('an end from outside', () => {
   test('the deadline ends the whole group, also who ignores SIGTERM', async () => {
     const file = path.join(scratch(), 'pid');
-    const running = node(withGrandchild(file), { timeoutMs: 1_500, killAfterMs: 100 });
+    const running = node(withGrandchild(file), { timeoutMs: 3_000, killAfterMs: 100 });
     const pid = await pidIn(file);
     const result = await running;
     expect(result.ended).toBe('timeout');

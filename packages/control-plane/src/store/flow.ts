@@ -21,7 +21,6 @@ export function createFlowStore(db: Database): FlowStore {
           .selectAll()
           .where('project_id', '=', projectId)
           .where('status', 'in', [...LIVE_STATES])
-          .orderBy('generation')
           .execute();
         const tasks = await tx
           .selectFrom('tasks')
@@ -33,7 +32,8 @@ export function createFlowStore(db: Database): FlowStore {
         const route = await tx.selectFrom('routes').selectAll().where('project_id', '=', projectId).executeTakeFirst();
         return {
           project: projectOf(project),
-          live: live.map(deploymentOf),
+          // Sorted here: asked for in this order, SQLite walks all the project ever deployed.
+          live: live.map(deploymentOf).sort((a, b) => a.generation - b.generation),
           tasks: tasks.map(taskOf),
           route: route ?? null,
           nodes: await nodeFacts(tx),

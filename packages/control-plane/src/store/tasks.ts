@@ -85,8 +85,9 @@ export function createTaskStore(db: Database): TaskStore {
             eb.and([eb('attempt', '=', 0), eb('queue_deadline_at', '<', now)]),
           ]),
         )
-        .orderBy('tasks.seq')
         .execute();
+      // Sorted here: asked for in this order, SQLite walks every task there ever was.
+      rows.sort((a, b) => a.seq - b.seq);
       return rows.flatMap(({ agent_version, last_polled_at, ...row }) => {
         const task = taskOf(row);
         const why = whyOverdue(task, now, maxAttempts, agent_version !== null || last_polled_at === null || last_polled_at < pollSince);

@@ -99,7 +99,7 @@ test.each(open)('%s asks nobody', async (name) => {
 });
 
 describe('beside the table', () => {
-  test.each(['/', '/api', '/api/nothing', '/api/projects/', '/api/projects/a/b', '/favicon.ico'])('%s is not there', async (url) => {
+  test.each(['/', '/api', '/api/nothing', '/api/projects/a/b', '/favicon.ico'])('%s is not there', async (url) => {
     const reply = await api.server.inject({ url });
     expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([404, 'not_found']);
   });

@@ -1,0 +1,68 @@
+/** Agents for benchmarks of the control plane and the proxy: they do nothing, at once. The API they speak is the real one. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Client, createClient } from '@berth/wire/client';
+import type { Task } from '@berth/wire/task';
+
+const COMMIT = 'c'.repeat(40);
+const DIGEST = `sha256:${'d'.repeat(64)}`;
+
+export type InstantAgents = {
+  /** The port that the next deploy task of a project reports. */
+  portOf(choose: (project: string) => number): void;
+  /** Called right before the report that publishes a route. */
+  beforeReport(listener: (project: string) => void): void;
+  stop(): Promise<void>;
+};
+
+export async function startInstantAgents(url: string, secret: string): Promise<InstantAgents> {
+  const client = createClient({ baseUrl: url, headers: () => ({ 'x-agent-secret': secret }) });
+  const end = new AbortController();
+  let choose: (project: string) => number = () => 1;
+  let before: (project: string) => void = () => undefined;
+  const report = (task: Task) => {
+    if (task.kind === 'build') return { status: 'completed' as const, image_tag: `${task.payload.image_repository}:${COMMIT}`, image_digest: DIGEST, commit: COMMIT };
+    if (task.kind === 'deploy') return { status: 'completed' as const, host_port: choose(task.payload.project), container_id: 'none' };
+    return { status: 'completed' as const };
+  };
+  const loops = (['builder', 'deploy'] as const).map((role) => agent(client, role, end.signal, async (task) => {
+    const { lease_token } = await client.call('agentStart', { params: { id: task.id } });
+    if (task.kind === 'deploy') before(task.payload.project);
+    await client.call('agentComplete', { params: { id: task.id }, body: report(task), headers: { 'x-lease-token': lease_token } });
+  }));
+  return {
+    portOf: (f) => void (choose = f),
+    beforeReport: (f) => void (before = f),
+    async stop() {
+      end.abort();
+      await Promise.all(loops);
+    },
+  };
+}
+
+async function agent(client: Client, role: 'builder' | 'deploy', signal: AbortSignal, work: (task: Task) => Promise<void>): Promise<void> {
+  const register = () => client.call('agentRegister', { body: { hostname: `instant-${role}`, role, host_ip: '127.0.0.1', max_storage: 1e12, max_builds: 50, agent_version: 'instant' } });
+  const node = await register();
+  const again = setInterval(() => void register().catch(() => undefined), 30_000);
+  const done = new Set<string>();
+  let etag: string | null = null;
+  try {
+    while (!signal.aborted) {
+      try {
+        const headers: Record<string, string> = etag === null ? {} : { 'if-none-match': etag };
+        const answer = await client.exchange('agentTasks', { query: { node_id: node.id, wait: 20 }, headers, signal, timeoutMs: 30_000 });
+        etag = answer.etag;
+        const fresh = (answer.answer ?? []).filter((task) => !done.has(task.id));
+        for (const task of fresh) done.add(task.id);
+        await Promise.all(fresh.map(work));
+      } catch (error) {
+        if (signal.aborted) return;
+        // A task that ended meanwhile (superseded) is refused; anything else shows as a benchmark that does not end.
+        etag = null;
+        await sleep(50);
+        if (!(error instanceof Error)) throw error;
+      }
+    }
+  } finally {
+    clearInterval(again);
+  }
+}

@@ -1,0 +1,166 @@
+/** Signing in: passwords, the limit on trying them, tokens and their end. */
+import { decodeJwt, decodeProtectedHeader } from 'jose';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { silentLogger } from '@berth/kit/log';
+import { createPasswords } from '../../src/api/passwords.ts';
+import { createApp } from '../../src/app.ts';
+import { readConfig } from '../../src/config.ts';
+import type { UserRecord } from '../../src/domain/records.ts';
+import { type Api, createApi, ENV, type Input, jwt, PASSWORD, rulesOf } from './harness.ts';
+
+const login = (api: Api, email: string, password: string, rest: Input = {}) => api.call('login', { body: { email, password }, ...rest });
+
+describe('login', () => {
+  let api: Api;
+  beforeAll(async () => {
+    api = await createApi();
+  });
+  afterAll(() => api.close());
+
+  test('gives a token that says who one is', async () => {
+    const reply = await login(api, 'Admin@Example.com', PASSWORD);
+    expect(reply.json).toMatchObject({ token_type: 'Bearer', expires_in: 43_200, user: { email: 'admin@example.com', role: 'admin', disabled: false } });
+    expect((reply.json['user'] as { last_login_at: string }).last_login_at).not.toBeNull();
+    const token = reply.json['token'] as string;
+    expect(decodeProtectedHeader(token)).toEqual({ alg: 'HS256', typ: 'JWT' });
+    const claims = decodeJwt(token);
+    expect(claims).toMatchObject({ email: 'admin@example.com', role: 'admin', iss: 'berth' });
+    expect((claims.exp ?? 0) - (claims.iat ?? 0)).toBe(43_200);
+    const me = await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } });
+    expect(me.json).toMatchObject({ email: 'admin@example.com', role: 'admin' });
+    api.pass(43_201_000);
+    expect((await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).status).toBe(401);
+  });
+  test('says the same to a wrong password, nobody and one without a password', async () => {
+    const replies = [await login(api, 'admin@example.com', 'wrong'), await login(api, 'nobody@example.com', 'wrong'), await login(api, 'viewer@example.com', 'wrong')];
+    for (const reply of replies) expect([reply.status, reply.json['code'], reply.json['detail']]).toEqual([401, 'wrong_credentials', 'E-mail or password is wrong']);
+  });
+  test.each([
+    [{ email: 'x', password: 'x' }, 'email:min_length'],
+    [{ email: 'xxxx', password: 'x' }, 'email:email'],
+    [{ email: 'a@b.c', password: '' }, 'password:min_length'],
+    [{ email: 'a@b.c', password: 'x'.repeat(1025) }, 'password:max_length'],
+    [{ email: 'a@b.c' }, 'password:required'],
+    [{ email: 'a@b.c', password: 'x', otp: 1 }, 'otp:unknown_field'],
+  ])('%j is 422', async (body, rule) => {
+    expect(rulesOf(await api.call('login', { body }))).toContain(rule);
+  });
+});
+
+describe('the limit', () => {
+  test('ten wrong passwords a minute, then 429 with Retry-After, also for the right one', async () => {
+    const api = await createApi();
+    for (let i = 0; i < 10; i++) expect((await login(api, 'admin@example.com', 'wrong')).status).toBe(401);
+    const blocked = await login(api, 'admin@example.com', PASSWORD);
+    expect([blocked.status, blocked.json['code']]).toEqual([429, 'too_many_attempts']);
+    expect(Number(blocked.headers['retry-after'])).toBeGreaterThan(50);
+    // Another account from the same address is another matter.
+    expect((await login(api, 'viewer@example.com', 'wrong')).status).toBe(401);
+    api.pass(61_000);
+    expect((await login(api, 'admin@example.com', PASSWORD)).status).toBe(200);
+    await api.close();
+  });
+  test('holds for many at once, and capitals are the same account', async () => {
+    const api = await createApi();
+    const replies = await Promise.all(Array.from({ length: 30 }, (_, i) => login(api, i % 2 === 0 ? 'admin@example.com' : 'ADMIN@example.com', 'wrong')));
+    expect(replies.filter((r) => r.status === 401)).toHaveLength(10);
+    expect(replies.filter((r) => r.status === 429)).toHaveLength(20);
+    await api.close();
+  });
+  test('a right password begins anew', async () => {
+    const api = await createApi();
+    for (let i = 0; i < 9; i++) await login(api, 'admin@example.com', 'wrong');
+    expect((await login(api, 'admin@example.com', PASSWORD)).status).toBe(200);
+    for (let i = 0; i < 10; i++) expect((await login(api, 'admin@example.com', 'wrong')).status).toBe(401);
+    await api.close();
+  });
+});
+
+describe('tokens', () => {
+  test('an earlier secret still reads, the first one signs, a dropped one is over', async () => {
+    const old = await createApi({ env: { JWT_SECRET: 'old' } });
+    const both = await createApi({ env: { JWT_SECRET: 'new, old' } });
+    const admin = (await both.stores.users.findByEmail('admin@example.com')) as UserRecord;
+    const me = (token: string) => both.call('me', { as: null, headers: { authorization: `Bearer ${token}` } });
+    expect((await me(jwt({ sub: admin.id }, { secret: 'old' }))).status).toBe(200);
+    expect((await me(jwt({ sub: admin.id }, { secret: 'new' }))).status).toBe(200);
+    expect((await me(jwt({ sub: admin.id }, { secret: 'older' }))).status).toBe(401);
+    await old.close();
+    await both.close();
+  });
+  test('a disabled user is out within 5 s, and so is one who is gone', async () => {
+    let disabled = false;
+    const api = await createApi({
+      stores: (real) => ({ ...real, users: { ...real.users, get: async (id) => ({ ...(await real.users.get(id)), disabled }), findByEmail: async (e) => withDisabled(await real.users.findByEmail(e), disabled) } }),
+    });
+    expect((await api.call('me', { as: 'admin' })).status).toBe(200);
+    disabled = true;
+    await expect.poll(async () => (await api.call('me', { as: 'admin' })).status, { timeout: 5_000, interval: 100 }).toBe(401);
+    expect((await login(api, 'admin@example.com', PASSWORD)).status).toBe(401);
+    await api.close();
+  });
+  test('without JWT_SECRET one is made and kept', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'berth-jwt-'));
+    const config = readConfig({ ...ENV, JWT_SECRET: '', DATABASE_URL: `sqlite:${folder}/berth.db` });
+    const options = { log: silentLogger(), loops: false, passwordCost: { logN: 4, r: 8, p: 1 } };
+    const first = await createApp(config, options);
+    const answer = await first.server.inject({ method: 'POST', url: '/api/auth/login', payload: { email: 'admin@example.com', password: PASSWORD } });
+    const { token } = answer.json<{ token: string }>();
+    await first.close();
+    const second = await createApp(config, options);
+    expect((await second.server.inject({ url: '/api/auth/me', headers: { authorization: `Bearer ${token}` } })).statusCode).toBe(200);
+    await second.close();
+    await rm(folder, { recursive: true });
+  });
+});
+
+const withDisabled = (user: UserRecord | null, disabled: boolean): UserRecord | null => (user === null ? null : { ...user, disabled });
+
+describe('the first admin', () => {
+  test('gets a password of our making in a file for its owner alone; a second start leaves both', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'berth-admin-'));
+    const config = readConfig({ ...ENV, ADMIN_PASSWORD: '', ADMIN_EMAILS: '', DATABASE_URL: `sqlite:${folder}/deep/berth.db` });
+    const options = { log: silentLogger(), loops: false, passwordCost: { logN: 4, r: 8, p: 1 } };
+    const file = join(folder, 'deep/admin-password');
+    let password = '';
+    for (let start = 0; start < 2; start++) {
+      const app = await createApp(config, options);
+      const text = await readFile(file, 'utf8');
+      if (start === 1) expect(text.trim()).toBe(password);
+      password = text.trim();
+      expect(password.length).toBeGreaterThanOrEqual(24);
+      expect((await stat(file)).mode & 0o777).toBe(0o600);
+      const answer = await app.server.inject({ method: 'POST', url: '/api/auth/login', payload: { email: 'admin@berth.localhost', password } });
+      expect(answer.statusCode).toBe(200);
+      expect(await app.stores.users.count()).toBe(1);
+      await app.close();
+    }
+    await rm(folder, { recursive: true });
+  });
+});
+
+describe('hashes', () => {
+  const passwords = createPasswords({ logN: 4, r: 8, p: 1 });
+  test('carry their cost and their own salt', async () => {
+    const [a, b] = [await passwords.hash('x'), await passwords.hash('x')];
+    expect(a).toMatch(/^scrypt\$4\$8\$1\$[\w-]{22}\$[\w-]{43}$/);
+    expect(a).not.toBe(b);
+    expect(await passwords.verify('x', a)).toBe(true);
+    expect(await passwords.verify('y', a)).toBe(false);
+    expect(await createPasswords({ logN: 5, r: 8, p: 1 }).verify('x', a)).toBe(true);
+  });
+  test.each([null, '', 'plain', 'scrypt$4$8$1$short$x', 'bcrypt$4$8$1$AAAAAAAAAAAAAAAAAAAAAA$x'])('%j opens nothing', async (hash) => {
+    expect(await passwords.verify('', hash)).toBe(false);
+  });
+  test('the same letters in another form are the same password', async () => {
+    expect(await passwords.verify('e\u0301', await passwords.hash('é'))).toBe(true);
+  });
+  test('too many at once are refused, not piled up', async () => {
+    const all = await Promise.allSettled(Array.from({ length: 100 }, () => passwords.hash('x')));
+    expect(all.filter((r) => r.status === 'fulfilled')).toHaveLength(66);
+    expect(await passwords.verify('x', await passwords.hash('x'))).toBe(true);
+  });
+});
