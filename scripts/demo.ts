@@ -59,17 +59,34 @@ async function main(exitAfter: boolean): Promise<void> {
   mkdirSync(dir, { recursive: true, mode: 0o700 });
   if (process.argv.includes('--keep') === false) undo.push({ what: dir, run: async () => rmSync(dir, { recursive: true, force: true }) });
 
-  const reason = registryProgram() === undefined ? 'the registry program is missing' : (await engineAnswers(userDockerHost())) ? undefined : await whyNoOwnEngine();
-  if (reason !== undefined) throw new Error(`the demo builds and runs real containers, which cannot be had here: ${reason}. \`npm run setup\` says what is missing and how to get it.`);
+  const reason =
+    registryProgram() === undefined
+      ? 'the registry program is missing'
+      : (await engineAnswers(userDockerHost()))
+        ? undefined
+        : await whyNoOwnEngine();
+  if (reason !== undefined)
+    throw new Error(
+      `the demo builds and runs real containers, which cannot be had here: ${reason}. \`npm run setup\` says what is missing and how to get it.`,
+    );
 
   const engine = await startEngine({ dir: join(toolsDir, 'testbed') });
   undo.push({ what: 'the container engine', run: () => engine.stop() });
-  say(engine.owned ? 'container engine started (of our own, in a network namespace of its own; it ends with the demo)' : `container engine: yours, at ${engine.host}`);
+  say(
+    engine.owned
+      ? 'container engine started (of our own, in a network namespace of its own; it ends with the demo)'
+      : `container engine: yours, at ${engine.host}`,
+  );
   if (existsSync(LEFT)) await removeLeft(engine);
   await ensureBaseImages(engine, ['busybox:stable', 'node:24-slim']);
   say('base images ready');
 
-  const registry = await startRegistry({ dir: join(toolsDir, 'testbed', 'registry'), address: engine.gatewayIp, user: 'berth', password: randomBytes(12).toString('hex') });
+  const registry = await startRegistry({
+    dir: join(toolsDir, 'testbed', 'registry'),
+    address: engine.gatewayIp,
+    user: 'berth',
+    password: randomBytes(12).toString('hex'),
+  });
   undo.push({ what: 'the registry', run: () => registry.stop() });
   const git = await startGitServer({ root: join(dir, 'git') });
   undo.push({ what: 'the git server', run: () => git.stop() });
@@ -98,7 +115,9 @@ async function main(exitAfter: boolean): Promise<void> {
 
   printAddresses(berth);
   if (exitAfter) {
-    console.log(`\n${ok ? 'The main job works' : 'The main job FAILED'}: ${checks.filter(Boolean).length} of ${EXAMPLES.length} addresses answered from outside, redeploy ${switched ? 'unnoticed' : 'NOTICED'}, ${elapsed().trim()} in all.`);
+    console.log(
+      `\n${ok ? 'The main job works' : 'The main job FAILED'}: ${checks.filter(Boolean).length} of ${EXAMPLES.length} addresses answered from outside, redeploy ${switched ? 'unnoticed' : 'NOTICED'}, ${elapsed().trim()} in all.`,
+    );
     if (!ok) process.exitCode = 1;
     return;
   }
@@ -110,13 +129,22 @@ async function deployExamples(berth: Platform, git: GitServer): Promise<Project[
   return Promise.all(
     EXAMPLES.map(async (example) => {
       const { url } = await git.createRepo(example.name, join(repositoryRoot, 'examples', example.name));
-      const body: ProjectCreate = { name: example.name, git_url: url, domain_prefix: example.name, drain_seconds: 1, stop_grace_seconds: 3, ...('health_path' in example ? { health_path: example.health_path } : {}) };
+      const body: ProjectCreate = {
+        name: example.name,
+        git_url: url,
+        domain_prefix: example.name,
+        drain_seconds: 1,
+        stop_grace_seconds: 3,
+        ...('health_path' in example ? { health_path: example.health_path } : {}),
+      };
       const project = await berth.createProject(body);
       const from = performance.now();
       const asked = await berth.deploy(project, { note: 'the demo' });
       say(`${example.name}: deployment ${asked.generation} requested (${example.title})`);
       const done = await follow(berth, example.name, asked);
-      say(`${example.name}: ${done.status === 'running' ? `live at ${berth.address(example.name)}` : 'FAILED'} after ${((performance.now() - from) / 1000).toFixed(1)} s`);
+      say(
+        `${example.name}: ${done.status === 'running' ? `live at ${berth.address(example.name)}` : 'FAILED'} after ${((performance.now() - from) / 1000).toFixed(1)} s`,
+      );
       return project;
     }),
   );
@@ -136,7 +164,9 @@ async function follow(berth: Platform, name: string, asked: Deployment): Promise
     { deadlineMs: 300_000, intervalMs: 100 },
   );
   if (done.status !== 'running') {
-    console.error(`\n${name}: ${done.error?.code ?? done.status}: ${done.error?.message ?? ''}\n${(await berth.logs(done)).slice(-15).join('\n')}\n`);
+    console.error(
+      `\n${name}: ${done.error?.code ?? done.status}: ${done.error?.message ?? ''}\n${(await berth.logs(done)).slice(-15).join('\n')}\n`,
+    );
     process.exitCode = 1;
   }
   return done;
@@ -144,21 +174,33 @@ async function follow(berth: Platform, name: string, asked: Deployment): Promise
 
 async function check(berth: Platform, example: (typeof EXAMPLES)[number]): Promise<boolean> {
   const answer = await berth.get(example.name, example.path).catch((error: unknown) => ({ status: 0, body: String(error) }));
-  say(`checked ${berth.address(example.name)}${example.path}: ${answer.status}${answer.status === 200 ? '' : ` ${answer.body.slice(0, 100)}`}`);
+  say(
+    `checked ${berth.address(example.name)}${example.path}: ${answer.status}${answer.status === 200 ? '' : ` ${answer.body.slice(0, 100)}`}`,
+  );
   return answer.status === 200;
 }
 
 /** A new commit, deployed while a visitor asks 50 times a second. */
 async function redeploy(berth: Platform, git: GitServer, project: Project | undefined): Promise<boolean> {
   if (project === undefined) return false;
-  const prober = startProber({ entry: berth.entry, host: `static-site.${berth.baseDomain}`, path: '/version.txt', perSecond: 50, versionOf: Number });
+  const prober = startProber({
+    entry: berth.entry,
+    host: `static-site.${berth.baseDomain}`,
+    path: '/version.txt',
+    perSecond: 50,
+    versionOf: Number,
+  });
   await waitFor('the visitor sees version 1', () => prober.latest() === 1);
   await git.commit('static-site', { 'version.txt': '2\n' }, 'version 2');
   say('static-site: version 2 committed; deploying it under 50 requests a second');
   const done = await follow(berth, 'static-site', await berth.deploy(project, { note: 'version 2' }));
-  await waitFor('the visitor sees version 2', () => prober.latest() === 2, { deadlineMs: 10_000 }).catch((error: unknown) => say(String(error)));
+  await waitFor('the visitor sees version 2', () => prober.latest() === 2, { deadlineMs: 10_000 }).catch((error: unknown) =>
+    say(String(error)),
+  );
   const report = await prober.stop();
-  say(`static-site: ${report.sent} requests during the switch, ${report.failed} failed, ${report.stale} from the old version after the new one`);
+  say(
+    `static-site: ${report.sent} requests during the switch, ${report.failed} failed, ${report.stale} from the old version after the new one`,
+  );
   for (const failure of report.failures) console.error(`        ${failure}`);
   return done.status === 'running' && report.failed === 0 && report.stale === 0 && report.versions.at(-1) === 2;
 }
@@ -166,13 +208,17 @@ async function redeploy(berth: Platform, git: GitServer, project: Project | unde
 function printAddresses(berth: Platform): void {
   console.log('');
   for (const example of EXAMPLES) console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
-  console.log(`\n  ${`${berth.url}/docs`.padEnd(46)} the API; sign in at POST /api/auth/login as ${berth.admin.email} with ${berth.admin.password}`);
+  console.log(
+    `\n  ${`${berth.url}/docs`.padEnd(46)} the API; sign in at POST /api/auth/login as ${berth.admin.email} with ${berth.admin.password}`,
+  );
 }
 
 /** Only what a demo made: an engine that was there before us may run a Berth of its own. */
 async function removeLeft(engine: Engine): Promise<void> {
   const { nodes, registry } = JSON.parse(readFileSync(LEFT, 'utf8')) as Left;
-  const ids = async (argv: string[]): Promise<string[]> => [...new Set((await engine.docker(argv)).stdout.split('\n').filter((id) => id !== ''))];
+  const ids = async (argv: string[]): Promise<string[]> => [
+    ...new Set((await engine.docker(argv)).stdout.split('\n').filter((id) => id !== '')),
+  ];
   for (const node of nodes) {
     const containers = await ids(['ps', '-aq', '--filter', `label=berth.node=${node}`]);
     if (containers.length > 0) await engine.docker(['rm', '-f', ...containers]);

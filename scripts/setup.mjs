@@ -1,17 +1,25 @@
 #!/usr/bin/env node
 // npm run setup: makes a fresh clone ready. Runs on Node 20 with nothing installed; says what it does and why;
 // silent and quick when there is nothing to do. What cannot be had here is told, and everything else goes on.
-import { existsSync } from 'node:fs'
-import { pathToFileURL } from 'node:url'
-import { canUnpackDebs, installedBuildx, installedRegistry, missingBuildx, missingRegistry, provideBuildx, provideRegistry } from './lib/debs.mjs'
-import { depsAreCurrent, provideDeps } from './lib/deps.mjs'
-import { engineAnswers, whyNoOwnEngine } from './lib/engine.mjs'
-import { alone } from './lib/lock.mjs'
-import { installedNode, provideNode } from './lib/node.mjs'
-import { nodeProgram, toolsDir } from './lib/places.mjs'
-import { findProgram } from './lib/run.mjs'
-import { say } from './lib/say.mjs'
-import { explainMissing, installSystemParts, mayInstall, missingSystemParts } from './lib/system.mjs'
+import { existsSync } from 'node:fs';
+import { pathToFileURL } from 'node:url';
+import {
+  canUnpackDebs,
+  installedBuildx,
+  installedRegistry,
+  missingBuildx,
+  missingRegistry,
+  provideBuildx,
+  provideRegistry,
+} from './lib/debs.mjs';
+import { depsAreCurrent, provideDeps } from './lib/deps.mjs';
+import { engineAnswers, whyNoOwnEngine } from './lib/engine.mjs';
+import { alone } from './lib/lock.mjs';
+import { installedNode, provideNode } from './lib/node.mjs';
+import { nodeProgram, toolsDir } from './lib/places.mjs';
+import { findProgram } from './lib/run.mjs';
+import { say } from './lib/say.mjs';
+import { explainMissing, installSystemParts, mayInstall, missingSystemParts } from './lib/system.mjs';
 
 /**
  * @typedef {{part: string, why: string, how: string}} Missing
@@ -35,73 +43,81 @@ import { explainMissing, installSystemParts, mayInstall, missingSystemParts } fr
  * @returns {Promise<Capabilities>}
  */
 export async function setup(options = {}) {
-  const before = await look()
-  const todo = plan(before, options)
-  const failed = todo.length === 0 ? [] : await alone(toolsDir, () => provide(options))
-  const after = todo.length === 0 ? before : await look()
-  const capabilities = await describe(after, failed)
-  if (options.quiet !== true) for (const { part, why, how } of capabilities.missing) say(`missing: ${part} (${why}). To get it: ${how}`)
-  return capabilities
+  const before = await look();
+  const todo = plan(before, options);
+  const failed = todo.length === 0 ? [] : await alone(toolsDir, () => provide(options));
+  const after = todo.length === 0 ? before : await look();
+  const capabilities = await describe(after, failed);
+  if (options.quiet !== true) for (const { part, why, how } of capabilities.missing) say(`missing: ${part} (${why}). To get it: ${how}`);
+  return capabilities;
 }
 
 /** What is there now. Nothing is changed. */
 async function look() {
-  const [node, answers, buildx] = await Promise.all([installedNode(), engineAnswers(), installedBuildx()])
+  const [node, answers, buildx] = await Promise.all([installedNode(), engineAnswers(), installedBuildx()]);
   return {
-    node, answers, buildx,
+    node,
+    answers,
+    buildx,
     deps: node !== undefined && depsAreCurrent(node),
     system: missingSystemParts(answers),
     registry: installedRegistry(),
-  }
+  };
 }
 
 /** The steps to do, in order; each needs what the ones before it gave. */
 function plan(seen, options) {
-  const steps = []
-  if (seen.node === undefined) steps.push('node')
-  if (!seen.deps) steps.push('deps')
+  const steps = [];
+  if (seen.node === undefined) steps.push('node');
+  if (!seen.deps) steps.push('deps');
   if (options.system !== false) {
-    if (seen.system.length > 0 && mayInstall()) steps.push('system')
-    if (seen.buildx === undefined && canUnpackDebs()) steps.push('buildx')
-    if (!seen.registry && canUnpackDebs()) steps.push('registry')
+    if (seen.system.length > 0 && mayInstall()) steps.push('system');
+    if (seen.buildx === undefined && canUnpackDebs()) steps.push('buildx');
+    if (!seen.registry && canUnpackDebs()) steps.push('registry');
   }
-  return steps
+  return steps;
 }
 
 async function provide(options) {
   // Looked at again: another set-up may have done it while we waited for the lock.
-  const seen = await look()
-  const failed = []
+  const seen = await look();
+  const failed = [];
   const work = {
     node: provideNode,
     deps: async () => {
-      const versions = await installedNode()
-      return versions === undefined ? { part: 'deps', why: 'the packages Berth is made of', how: 'Node first (above)' } : provideDeps(versions)
+      const versions = await installedNode();
+      return versions === undefined
+        ? { part: 'deps', why: 'the packages Berth is made of', how: 'Node first (above)' }
+        : provideDeps(versions);
     },
     system: () => installSystemParts(seen.system),
     buildx: provideBuildx,
     registry: provideRegistry,
-  }
+  };
   for (const name of plan(seen, options)) {
-    const missing = await work[name]()
-    if (missing?.part !== undefined) failed.push(missing)
+    const missing = await work[name]();
+    if (missing?.part !== undefined) failed.push(missing);
   }
-  return failed
+  return failed;
 }
 
 async function describe(seen, failed) {
-  const whyNot = seen.answers ? undefined : await whyNoOwnEngine()
-  const missing = [...failed, ...explainMissing(seen.system)]
+  const whyNot = seen.answers ? undefined : await whyNoOwnEngine();
+  const missing = [...failed, ...explainMissing(seen.system)];
   const add = (entry) => {
-    if (!missing.some(({ part }) => part === entry.part)) missing.push(entry)
-  }
-  if (seen.buildx === undefined) add(missingBuildx())
-  if (!seen.registry) add(missingRegistry())
+    if (!missing.some(({ part }) => part === entry.part)) missing.push(entry);
+  };
+  if (seen.buildx === undefined) add(missingBuildx());
+  if (!seen.registry) add(missingRegistry());
   if (whyNot !== undefined) {
-    add({ part: 'container engine', why: `builds and runs containers; none answers, and none can be started: ${whyNot}`, how: 'start Docker (or set DOCKER_HOST), or run this as root on Debian or Ubuntu' })
+    add({
+      part: 'container engine',
+      why: `builds and runs containers; none answers, and none can be started: ${whyNot}`,
+      how: 'start Docker (or set DOCKER_HOST), or run this as root on Debian or Ubuntu',
+    });
   }
-  const engine = seen.answers ? 'answers' : whyNot === undefined ? 'can-start' : 'none'
-  const named = process.env.TRAEFIK_BIN
+  const engine = seen.answers ? 'answers' : whyNot === undefined ? 'can-start' : 'none';
+  const named = process.env.TRAEFIK_BIN;
   return {
     node: seen.node?.node,
     nodeProgram,
@@ -116,11 +132,11 @@ async function describe(seen, failed) {
     traefik: named !== undefined && existsSync(named) ? named : findProgram('traefik', [toolsDir]),
     chromium: findProgram('chromium') ?? findProgram('chromium-browser') ?? findProgram('google-chrome'),
     missing,
-  }
+  };
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
-  const capabilities = await setup()
-  if (process.argv.includes('--json')) process.stdout.write(`${JSON.stringify(capabilities, null, 2)}\n`)
-  process.exitCode = capabilities.node === undefined || !capabilities.deps ? 1 : 0
+  const capabilities = await setup();
+  if (process.argv.includes('--json')) process.stdout.write(`${JSON.stringify(capabilities, null, 2)}\n`);
+  process.exitCode = capabilities.node === undefined || !capabilities.deps ? 1 : 0;
 }

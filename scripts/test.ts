@@ -20,7 +20,11 @@ const required = (process.env['BERTH_REQUIRE'] ?? '').split(',').filter((name) =
 
 function run(program: string, args: string[], quiet: boolean): Promise<{ code: number; output: string }> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [program, ...args], { cwd: root, stdio: ['ignore', quiet ? 'pipe' : 'inherit', quiet ? 'pipe' : 'inherit'], env: process.env });
+    const child = spawn(process.execPath, [program, ...args], {
+      cwd: root,
+      stdio: ['ignore', quiet ? 'pipe' : 'inherit', quiet ? 'pipe' : 'inherit'],
+      env: process.env,
+    });
     let output = '';
     child.stdout?.on('data', (chunk: Buffer) => (output += chunk.toString()));
     child.stderr?.on('data', (chunk: Buffer) => (output += chunk.toString()));
@@ -41,12 +45,23 @@ async function gate(name: string, program: string, args: string[]): Promise<void
   }
 }
 
-type Report = { testResults: { name: string; status: string; message?: string; assertionResults: { status: string; fullName: string; ancestorTitles: string[] }[] }[] };
+type Report = {
+  testResults: {
+    name: string;
+    status: string;
+    message?: string;
+    assertionResults: { status: string; fullName: string; ancestorTitles: string[] }[];
+  }[];
+};
 
 async function suite(project: 'unit' | 'real', filters: string[]): Promise<void> {
   const file = join(results, `${project}.json`);
   rmSync(file, { force: true });
-  const { code } = await run(bin('vitest'), ['run', '--project', project, '--reporter=dot', '--reporter=json', `--outputFile.json=${file}`, '--passWithNoTests', ...filters], false);
+  const { code } = await run(
+    bin('vitest'),
+    ['run', '--project', project, '--reporter=dot', '--reporter=json', `--outputFile.json=${file}`, '--passWithNoTests', ...filters],
+    false,
+  );
   const report = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Report) : { testResults: [] };
   let failed = 0;
   for (const testFile of report.testResults) {

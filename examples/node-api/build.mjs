@@ -1,10 +1,10 @@
 // Compiles src/*.ts to dist/*.js with what Node 24 has on board: the types go, the imports point to .js.
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { stripTypeScriptTypes } from 'node:module'
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { stripTypeScriptTypes } from 'node:module';
 
-mkdirSync('dist', { recursive: true })
+mkdirSync('dist', { recursive: true });
 for (const name of readdirSync('src')) {
-  const source = readFileSync(`src/${name}`, 'utf8')
-  const code = stripTypeScriptTypes(source, { mode: 'strip' }).replace(/(from '\.\/[^']+)\.ts'/g, "$1.js'")
-  writeFileSync(`dist/${name.replace(/\.ts$/, '.js')}`, code)
+  const source = readFileSync(`src/${name}`, 'utf8');
+  const code = stripTypeScriptTypes(source, { mode: 'strip' }).replace(/(from '\.\/[^']+)\.ts'/g, "$1.js'");
+  writeFileSync(`dist/${name.replace(/\.ts$/, '.js')}`, code);
 }

@@ -1,14 +1,14 @@
 // Single programs out of Debian packages, unpacked into .tools: nothing of the system is changed, no service is
 // installed, and a newer Debian's package can be had without adding that Debian to the machine's sources.
-import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
-import { pluginsDir, toolsDir } from './places.mjs'
-import { findProgram, lastLines, run } from './run.mjs'
-import { say, step } from './say.mjs'
-import { aptEnvironment, isDebian } from './system.mjs'
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { pluginsDir, toolsDir } from './places.mjs';
+import { findProgram, lastLines, run } from './run.mjs';
+import { say, step } from './say.mjs';
+import { aptEnvironment, isDebian } from './system.mjs';
 
-const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg'
-const leastBuildx = [0, 13]
+const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg';
+const leastBuildx = [0, 13];
 
 const buildxPlaces = [
   join(pluginsDir, 'docker-buildx'),
@@ -16,114 +16,147 @@ const buildxPlaces = [
   '/usr/local/libexec/docker/cli-plugins/docker-buildx',
   '/usr/lib/docker/cli-plugins/docker-buildx',
   '/usr/libexec/docker/cli-plugins/docker-buildx',
-]
+];
 
 /** Version of a usable buildx (0.13 or newer), or undefined. Looks where a private docker configuration looks. */
 export async function installedBuildx() {
   for (const place of buildxPlaces) {
-    if (!existsSync(place)) continue
-    const answer = await run([place, 'version'], { deadlineMs: 10_000 })
-    const found = /(\d+)\.(\d+)\.\d+/.exec(answer.stdout)
-    if (!answer.ok || found === null) continue
-    const [major, minor] = [Number(found[1]), Number(found[2])]
-    if (major > leastBuildx[0] || minor >= leastBuildx[1]) return found[0]
+    if (!existsSync(place)) continue;
+    const answer = await run([place, 'version'], { deadlineMs: 10_000 });
+    const found = /(\d+)\.(\d+)\.\d+/.exec(answer.stdout);
+    if (!answer.ok || found === null) continue;
+    const [major, minor] = [Number(found[1]), Number(found[2])];
+    if (major > leastBuildx[0] || minor >= leastBuildx[1]) return found[0];
   }
-  return undefined
+  return undefined;
 }
 
 /** @returns what is missing, or undefined when all went well */
 export async function provideBuildx() {
   return step('fetching docker buildx into .tools (builds images; progress as data needs 0.13 or newer)', async () => {
-    const target = join(pluginsDir, 'docker-buildx')
+    const target = join(pluginsDir, 'docker-buildx');
     for (const suite of ['forky', 'trixie', undefined]) {
-      const failure = await programFromDeb('docker-buildx', 'docker-buildx', target, suite)
-      if (failure !== undefined) say(`  ${suite ?? "the machine's own sources"}: ${failure}`)
-      else if ((await installedBuildx()) !== undefined) return undefined
-      else rmSync(target, { force: true }) // too old, or does not run here
+      const failure = await programFromDeb('docker-buildx', 'docker-buildx', target, suite);
+      if (failure !== undefined) say(`  ${suite ?? "the machine's own sources"}: ${failure}`);
+      else if ((await installedBuildx()) !== undefined) return undefined;
+      else rmSync(target, { force: true }); // too old, or does not run here
     }
-    return missingBuildx()
-  })
+    return missingBuildx();
+  });
 }
 
 export function missingBuildx() {
-  return { part: 'buildx', why: 'builds images', how: 'install the docker buildx plugin, 0.13 or newer (Debian: docker-buildx, Docker: docker-buildx-plugin)' }
+  return {
+    part: 'buildx',
+    why: 'builds images',
+    how: 'install the docker buildx plugin, 0.13 or newer (Debian: docker-buildx, Docker: docker-buildx-plugin)',
+  };
 }
 
-const registryPlace = join(toolsDir, 'docker-registry')
+const registryPlace = join(toolsDir, 'docker-registry');
 
 export function installedRegistry() {
-  return existsSync(registryPlace) || findProgram('docker-registry') !== undefined || findProgram('registry') !== undefined
+  return existsSync(registryPlace) || findProgram('docker-registry') !== undefined || findProgram('registry') !== undefined;
 }
 
 /** The package would put a service on port 5000 of the machine; only its program is wanted. */
 export async function provideRegistry() {
   return step('fetching docker-registry into .tools (holds the images that get built)', async () => {
-    const failure = await programFromDeb('docker-registry', 'docker-registry', registryPlace, undefined)
-    if (failure === undefined) return undefined
-    say(`  ${failure}`)
-    return missingRegistry()
-  })
+    const failure = await programFromDeb('docker-registry', 'docker-registry', registryPlace, undefined);
+    if (failure === undefined) return undefined;
+    say(`  ${failure}`);
+    return missingRegistry();
+  });
 }
 
 export function missingRegistry() {
-  return { part: 'registry', why: 'holds the images that get built', how: 'install the CNCF distribution registry (Debian: docker-registry) so that `docker-registry` or `registry` is on PATH' }
+  return {
+    part: 'registry',
+    why: 'holds the images that get built',
+    how: 'install the CNCF distribution registry (Debian: docker-registry) so that `docker-registry` or `registry` is on PATH',
+  };
 }
 
 /** Whether packages can be fetched and unpacked here (no root needed). */
 export function canUnpackDebs() {
-  return process.platform === 'linux' && isDebian()
+  return process.platform === 'linux' && isDebian();
 }
 
 /** Why it failed, or undefined. `suite` undefined: from the machine's own sources. */
 async function programFromDeb(packageName, programName, target, suite) {
-  if (suite !== undefined && !existsSync(keyring)) return `no ${keyring} to check it with`
-  const work = join(toolsDir, `deb-${process.pid}`)
-  rmSync(work, { recursive: true, force: true })
-  for (const folder of ['lists/partial', 'cache/archives/partial', 'unpacked']) mkdirSync(join(work, folder), { recursive: true })
+  if (suite !== undefined && !existsSync(keyring)) return `no ${keyring} to check it with`;
+  const work = join(toolsDir, `deb-${process.pid}`);
+  rmSync(work, { recursive: true, force: true });
+  for (const folder of ['lists/partial', 'cache/archives/partial', 'unpacked']) mkdirSync(join(work, folder), { recursive: true });
   try {
-    let options = ['-o', 'APT::Sandbox::User=root']
+    let options = ['-o', 'APT::Sandbox::User=root'];
     if (suite !== undefined) {
-      const list = join(work, 'sources.list')
-      writeFileSync(list, `deb [signed-by=${keyring}] ${debianMirror()} ${suite} main\n`)
-      options = [...options, '-o', `Dir::Etc::SourceList=${list}`, '-o', 'Dir::Etc::SourceParts=/dev/null',
-        '-o', `Dir::State::Lists=${join(work, 'lists')}`, '-o', `Dir::Cache=${join(work, 'cache')}`, '-o', 'Acquire::Languages=none',
+      const list = join(work, 'sources.list');
+      writeFileSync(list, `deb [signed-by=${keyring}] ${debianMirror()} ${suite} main\n`);
+      options = [
+        ...options,
+        '-o',
+        `Dir::Etc::SourceList=${list}`,
+        '-o',
+        'Dir::Etc::SourceParts=/dev/null',
+        '-o',
+        `Dir::State::Lists=${join(work, 'lists')}`,
+        '-o',
+        `Dir::Cache=${join(work, 'cache')}`,
+        '-o',
+        'Acquire::Languages=none',
         // A mirror that was frozen some weeks ago serves as well: what it gives is signed all the same.
-        '-o', 'Acquire::Check-Valid-Until=false',
+        '-o',
+        'Acquire::Check-Valid-Until=false',
         // Descriptions and icons for graphical shops.
-        '-o', 'Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false', '-o', 'Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false']
+        '-o',
+        'Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false',
+        '-o',
+        'Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false',
+      ];
     }
     // The machine's own lists may be empty (a fresh container) or old.
     if (suite !== undefined || process.getuid?.() === 0) {
-      const updated = await run(['apt-get', ...options, 'update', '-qq'], { env: aptEnvironment(), deadlineMs: 300_000, patience: 'fetching package lists' })
-      if (!updated.ok && suite !== undefined) return `no package lists:\n${lastLines(updated.output, 3)}`
+      const updated = await run(['apt-get', ...options, 'update', '-qq'], {
+        env: aptEnvironment(),
+        deadlineMs: 300_000,
+        patience: 'fetching package lists',
+      });
+      if (!updated.ok && suite !== undefined) return `no package lists:\n${lastLines(updated.output, 3)}`;
     }
-    const fetched = await run(['apt-get', ...options, 'download', '-qq', packageName], { cwd: work, env: aptEnvironment(), deadlineMs: 300_000, patience: `fetching ${packageName}` })
-    const deb = readdirSync(work).find((name) => name.endsWith('.deb'))
-    if (!fetched.ok || deb === undefined) return `no package ${packageName}:\n${lastLines(fetched.output, 3)}`
-    const unpacked = await run(['dpkg', '-x', join(work, deb), join(work, 'unpacked')])
-    if (!unpacked.ok) return `cannot unpack ${deb}: ${unpacked.output.trim()}`
-    const program = readdirSync(join(work, 'unpacked'), { recursive: true, withFileTypes: true })
-      .find((entry) => entry.isFile() && entry.name === programName && /(bin|cli-plugins)$/.test(entry.parentPath ?? entry.path))
-    if (program === undefined) return `${deb} holds no program ${programName}`
-    mkdirSync(dirname(target), { recursive: true })
+    const fetched = await run(['apt-get', ...options, 'download', '-qq', packageName], {
+      cwd: work,
+      env: aptEnvironment(),
+      deadlineMs: 300_000,
+      patience: `fetching ${packageName}`,
+    });
+    const deb = readdirSync(work).find((name) => name.endsWith('.deb'));
+    if (!fetched.ok || deb === undefined) return `no package ${packageName}:\n${lastLines(fetched.output, 3)}`;
+    const unpacked = await run(['dpkg', '-x', join(work, deb), join(work, 'unpacked')]);
+    if (!unpacked.ok) return `cannot unpack ${deb}: ${unpacked.output.trim()}`;
+    const program = readdirSync(join(work, 'unpacked'), { recursive: true, withFileTypes: true }).find(
+      (entry) => entry.isFile() && entry.name === programName && /(bin|cli-plugins)$/.test(entry.parentPath ?? entry.path),
+    );
+    if (program === undefined) return `${deb} holds no program ${programName}`;
+    mkdirSync(dirname(target), { recursive: true });
     // Renamed in place: a program that is running cannot be written over.
-    copyFileSync(join(program.parentPath ?? program.path, program.name), `${target}.new`)
-    chmodSync(`${target}.new`, 0o755)
-    renameSync(`${target}.new`, target)
-    return undefined
+    copyFileSync(join(program.parentPath ?? program.path, program.name), `${target}.new`);
+    chmodSync(`${target}.new`, 0o755);
+    renameSync(`${target}.new`, target);
+    return undefined;
   } finally {
-    rmSync(work, { recursive: true, force: true })
+    rmSync(work, { recursive: true, force: true });
   }
 }
 
 /** The mirror this machine already uses, so that a proxy or a local mirror serves here too. */
 function debianMirror() {
-  const folder = '/etc/apt/sources.list.d'
-  const files = ['/etc/apt/sources.list', ...(existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : [])]
+  const folder = '/etc/apt/sources.list.d';
+  const files = ['/etc/apt/sources.list', ...(existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : [])];
   for (const file of files) {
-    if (!existsSync(file) || !/\.(list|sources)$/.test(file)) continue
-    const found = /^(?:URIs:\s*|deb\s+(?:\[[^\]]*\]\s+)?)(https?:\/\/\S+\/debian)\/?(?:\s|$)/m.exec(readFileSync(file, 'utf8'))
-    if (found !== null) return found[1]
+    if (!existsSync(file) || !/\.(list|sources)$/.test(file)) continue;
+    const found = /^(?:URIs:\s*|deb\s+(?:\[[^\]]*\]\s+)?)(https?:\/\/\S+\/debian)\/?(?:\s|$)/m.exec(readFileSync(file, 'utf8'));
+    if (found !== null) return found[1];
   }
-  return 'http://deb.debian.org/debian'
+  return 'http://deb.debian.org/debian';
 }

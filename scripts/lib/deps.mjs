@@ -1,70 +1,70 @@
 // The dependencies of package-lock.json, by Node 24's npm 11: npm run by an older Node resolves older versions.
-import { createHash } from 'node:crypto'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
-import { nodeProgram, npmProgram, root, toolsDir } from './places.mjs'
-import { childEnvironment, firstLines, run } from './run.mjs'
-import { say, step } from './say.mjs'
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { nodeProgram, npmProgram, root, toolsDir } from './places.mjs';
+import { childEnvironment, firstLines, run } from './run.mjs';
+import { say, step } from './say.mjs';
 
-const stampFile = join(toolsDir, 'stamp-deps.json')
+const stampFile = join(toolsDir, 'stamp-deps.json');
 
 /** Whether node_modules is what the lockfile says, as far as the stamp (or npm's own record) tells. */
 export function depsAreCurrent(versions) {
-  if (!existsSync(join(root, 'node_modules', '.package-lock.json'))) return false
-  const wanted = stamp(versions)
-  if (existsSync(stampFile) && readFileSync(stampFile, 'utf8') === wanted) return true
+  if (!existsSync(join(root, 'node_modules', '.package-lock.json'))) return false;
+  const wanted = stamp(versions);
+  if (existsSync(stampFile) && readFileSync(stampFile, 'utf8') === wanted) return true;
   // Someone ran npm by hand: no need to throw the same packages away and fetch them again.
-  if (!installedAsLocked()) return false
-  writeFileSync(stampFile, wanted)
-  return true
+  if (!installedAsLocked()) return false;
+  writeFileSync(stampFile, wanted);
+  return true;
 }
 
 /** @returns what is missing, or undefined when all went well */
 export async function provideDeps(versions) {
-  const locked = existsSync(join(root, 'package-lock.json'))
-  const why = locked ? 'they differ from package-lock.json' : 'there is no package-lock.json yet'
+  const locked = existsSync(join(root, 'package-lock.json'));
+  const why = locked ? 'they differ from package-lock.json' : 'there is no package-lock.json yet';
   return step(`installing the dependencies (npm ${locked ? 'ci' : 'install'}: ${why})`, async () => {
-    let result = await npm(locked ? ['ci'] : ['install'])
+    let result = await npm(locked ? ['ci'] : ['install']);
     if (!result.ok && locked && result.output.includes('EUSAGE')) {
       // A registry may hold the packages of other platforms or not. A lockfile made with one that does not leaves
       // them out, and `npm ci` then refuses it everywhere. This takes what is locked as locked and leaves the file alone.
-      say('  npm ci finds packages that package-lock.json does not name; taking npm install --no-save')
-      result = await npm(['install', '--no-save'])
+      say('  npm ci finds packages that package-lock.json does not name; taking npm install --no-save');
+      result = await npm(['install', '--no-save']);
     }
     if (!result.ok) {
-      say(`  npm failed:\n${firstLines(result.output, 12)}`)
-      return { part: 'deps', why: 'the packages Berth is made of', how: `with a network: ${npmProgram} ci` }
+      say(`  npm failed:\n${firstLines(result.output, 12)}`);
+      return { part: 'deps', why: 'the packages Berth is made of', how: `with a network: ${npmProgram} ci` };
     }
-    writeFileSync(stampFile, stamp(versions))
-    return undefined
-  })
+    writeFileSync(stampFile, stamp(versions));
+    return undefined;
+  });
 }
 
 function npm(args) {
-  const env = childEnvironment()
-  env.PATH = `${dirname(nodeProgram)}:${env.PATH}`
-  return run([nodeProgram, npmProgram, ...args, '--loglevel=error', '--no-progress'], { cwd: root, env, patience: 'installing' })
+  const env = childEnvironment();
+  env.PATH = `${dirname(nodeProgram)}:${env.PATH}`;
+  return run([nodeProgram, npmProgram, ...args, '--loglevel=error', '--no-progress'], { cwd: root, env, patience: 'installing' });
 }
 
 function stamp(versions) {
-  const lockfile = join(root, 'package-lock.json')
-  const hash = existsSync(lockfile) ? createHash('sha256').update(readFileSync(lockfile)).digest('hex') : 'none'
-  return `${JSON.stringify({ lock: hash, node: versions.node, npm: versions.npm, platform: `${process.platform}-${process.arch}` })}\n`
+  const lockfile = join(root, 'package-lock.json');
+  const hash = existsSync(lockfile) ? createHash('sha256').update(readFileSync(lockfile)).digest('hex') : 'none';
+  return `${JSON.stringify({ lock: hash, node: versions.node, npm: versions.npm, platform: `${process.platform}-${process.arch}` })}\n`;
 }
 
 /** npm keeps a record of what it installed; packages it left out must be optional ones (other platforms'). */
 function installedAsLocked() {
-  const lockfile = join(root, 'package-lock.json')
-  if (!existsSync(lockfile)) return false
-  const locked = JSON.parse(readFileSync(lockfile, 'utf8')).packages
-  const installed = JSON.parse(readFileSync(join(root, 'node_modules', '.package-lock.json'), 'utf8')).packages
-  const names = Object.keys(locked).filter((name) => name.startsWith('node_modules/') || name.includes('/node_modules/'))
+  const lockfile = join(root, 'package-lock.json');
+  if (!existsSync(lockfile)) return false;
+  const locked = JSON.parse(readFileSync(lockfile, 'utf8')).packages;
+  const installed = JSON.parse(readFileSync(join(root, 'node_modules', '.package-lock.json'), 'utf8')).packages;
+  const names = Object.keys(locked).filter((name) => name.startsWith('node_modules/') || name.includes('/node_modules/'));
   return (
     names.every((name) => (installed[name] === undefined ? locked[name].optional === true : same(installed[name], locked[name]))) &&
     Object.keys(installed).every((name) => locked[name] !== undefined)
-  )
+  );
 }
 
 function same(installed, locked) {
-  return installed.version === locked.version && installed.integrity === locked.integrity && installed.link === locked.link
+  return installed.version === locked.version && installed.integrity === locked.integrity && installed.link === locked.link;
 }

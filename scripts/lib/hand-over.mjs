@@ -1,11 +1,11 @@
 // From whatever Node started us to Berth's own, with the arguments, the terminal and the signals passed on.
-import { spawn } from 'node:child_process'
-import { existsSync } from 'node:fs'
-import { delimiter, dirname, join } from 'node:path'
-import { setup } from '../setup.mjs'
-import { nodeProgram, root } from './places.mjs'
-import { childEnvironment } from './run.mjs'
-import { say } from './say.mjs'
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
+import { setup } from '../setup.mjs';
+import { nodeProgram, root } from './places.mjs';
+import { childEnvironment } from './run.mjs';
+import { say } from './say.mjs';
 
 /**
  * Sets up, then runs a TypeScript file by Node 24. What set-up found stands as JSON in BERTH_CAPABILITIES.
@@ -13,30 +13,30 @@ import { say } from './say.mjs'
  * @param {string} script name in scripts/
  */
 export async function handOver(script) {
-  const capabilities = await setup()
+  const capabilities = await setup();
   if (capabilities.node === undefined || !capabilities.deps) {
-    say(`${script} cannot run without ${capabilities.node === undefined ? 'Node 24' : 'its dependencies'}`)
-    process.exit(1)
+    say(`${script} cannot run without ${capabilities.node === undefined ? 'Node 24' : 'its dependencies'}`);
+    process.exit(1);
   }
-  const file = join(root, 'scripts', script)
+  const file = join(root, 'scripts', script);
   if (!existsSync(file)) {
-    say(`${file} is not there`)
-    process.exit(1)
+    say(`${file} is not there`);
+    process.exit(1);
   }
-  const env = childEnvironment({ BERTH_CAPABILITIES: JSON.stringify(capabilities) })
-  env.PATH = [dirname(nodeProgram), join(root, 'node_modules', '.bin'), env.PATH].join(delimiter)
-  const child = spawn(nodeProgram, [file, ...process.argv.slice(2)], { stdio: 'inherit', env, cwd: root })
+  const env = childEnvironment({ BERTH_CAPABILITIES: JSON.stringify(capabilities) });
+  env.PATH = [dirname(nodeProgram), join(root, 'node_modules', '.bin'), env.PATH].join(delimiter);
+  const child = spawn(nodeProgram, [file, ...process.argv.slice(2)], { stdio: 'inherit', env, cwd: root });
   // A terminal's Ctrl-C reaches the child by itself: we only must not die of it before the child has cleaned up.
   // What is sent to us alone (kill, npm, a supervisor) is passed on.
   process.on('SIGINT', () => {
-    if (process.stdin.isTTY !== true) child.kill('SIGINT')
-  })
-  for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal))
+    if (process.stdin.isTTY !== true) child.kill('SIGINT');
+  });
+  for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   child.once('error', (error) => {
-    say(`cannot start ${nodeProgram}: ${error.message}`)
-    process.exit(1)
-  })
-  child.once('exit', (code, signal) => process.exit(code ?? 128 + (signalNumbers[signal] ?? 0)))
+    say(`cannot start ${nodeProgram}: ${error.message}`);
+    process.exit(1);
+  });
+  child.once('exit', (code, signal) => process.exit(code ?? 128 + (signalNumbers[signal] ?? 0)));
 }
 
-const signalNumbers = { SIGHUP: 1, SIGINT: 2, SIGKILL: 9, SIGTERM: 15 }
+const signalNumbers = { SIGHUP: 1, SIGINT: 2, SIGKILL: 9, SIGTERM: 15 };

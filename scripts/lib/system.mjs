@@ -1,7 +1,7 @@
 // Programs of the system: what is needed, what for, and which Debian package has it.
-import { existsSync } from 'node:fs'
-import { findProgram, lastLines, run } from './run.mjs'
-import { say, step } from './say.mjs'
+import { existsSync } from 'node:fs';
+import { findProgram, lastLines, run } from './run.mjs';
+import { say, step } from './say.mjs';
 
 /** `engine: true`: only where no container engine answers yet. `file`: a path that tells instead of a program. */
 export const systemParts = [
@@ -12,68 +12,87 @@ export const systemParts = [
   { part: 'iptables', program: 'iptables', package: 'iptables', engine: true, why: "the engine publishes containers' ports with it" },
   { part: 'ip', program: 'ip', package: 'iproute2', engine: true, why: 'gives the engine a network of its own' },
   { part: 'nsenter', program: 'nsenter', package: 'util-linux', engine: true, why: 'gives the engine namespaces of its own' },
-  { part: 'slirp4netns', program: 'slirp4netns', package: 'slirp4netns', engine: true, optional: true, why: "lets builds inside that network reach package registries" },
+  {
+    part: 'slirp4netns',
+    program: 'slirp4netns',
+    package: 'slirp4netns',
+    engine: true,
+    optional: true,
+    why: 'lets builds inside that network reach package registries',
+  },
   { part: 'htpasswd', program: 'htpasswd', package: 'apache2-utils', why: "the registry's password file" },
   { part: 'busybox', program: 'busybox', package: 'busybox-static', why: 'base image of the examples where no hub can be reached' },
-  { part: 'certificates', file: '/etc/ssl/certs/ca-certificates.crt', package: 'ca-certificates', optional: true, why: 'https from inside builds' },
-]
+  {
+    part: 'certificates',
+    file: '/etc/ssl/certs/ca-certificates.crt',
+    package: 'ca-certificates',
+    optional: true,
+    why: 'https from inside builds',
+  },
+];
 
 const aptOptions = [
   // Another apt (unattended-upgrades) may be at work.
-  '-o', 'DPkg::Lock::Timeout=120',
-  '-o', 'Dpkg::Options::=--force-confold',
-]
+  '-o',
+  'DPkg::Lock::Timeout=120',
+  '-o',
+  'Dpkg::Options::=--force-confold',
+];
 
 /** The parts that are not there. */
 export function missingSystemParts(engineAnswers) {
   return systemParts.filter((part) => {
-    if (part.engine === true && engineAnswers) return false
-    return part.file === undefined ? findProgram(part.program) === undefined : !existsSync(part.file)
-  })
+    if (part.engine === true && engineAnswers) return false;
+    return part.file === undefined ? findProgram(part.program) === undefined : !existsSync(part.file);
+  });
 }
 
 export function isDebian() {
-  return findProgram('apt-get') !== undefined && findProgram('dpkg') !== undefined
+  return findProgram('apt-get') !== undefined && findProgram('dpkg') !== undefined;
 }
 
 /** Whether we may and can install Debian packages. */
 export function mayInstall() {
-  return process.platform === 'linux' && process.getuid?.() === 0 && isDebian()
+  return process.platform === 'linux' && process.getuid?.() === 0 && isDebian();
 }
 
 export function aptEnvironment() {
-  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C.UTF-8' }
+  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C.UTF-8' };
   // Without an init system a package's start script would run the engine here, in the machine's own network,
   // with nobody to stop it. invoke-rc.d starts nothing in runlevel 1.
-  if (!existsSync('/run/systemd/system')) env.RUNLEVEL = '1'
-  return env
+  if (!existsSync('/run/systemd/system')) env.RUNLEVEL = '1';
+  return env;
 }
 
 /** Installs the packages of `parts`; tells what it does. What fails is told too and shows as missing afterwards. */
 export async function installSystemParts(parts) {
-  const packages = [...new Set(parts.map((part) => part.package))]
-  say(`these system packages are missing and get installed:`)
-  for (const name of packages) say(`  ${name.padEnd(16)} ${parts.find((part) => part.package === name).why}`)
-  await step('apt-get update', () => aptGet(['update', '-qq']))
+  const packages = [...new Set(parts.map((part) => part.package))];
+  say(`these system packages are missing and get installed:`);
+  for (const name of packages) say(`  ${name.padEnd(16)} ${parts.find((part) => part.package === name).why}`);
+  await step('apt-get update', () => aptGet(['update', '-qq']));
   // Newer Debian has the client in a package of its own.
-  if (packages.includes('docker.io') && (await run(['apt-cache', 'show', 'docker-cli'])).ok) packages.push('docker-cli')
-  await step(`apt-get install ${packages.join(' ')}`, () => aptGet(['install', '-y', '-qq', '--no-install-recommends', ...packages]))
+  if (packages.includes('docker.io') && (await run(['apt-cache', 'show', 'docker-cli'])).ok) packages.push('docker-cli');
+  await step(`apt-get install ${packages.join(' ')}`, () => aptGet(['install', '-y', '-qq', '--no-install-recommends', ...packages]));
 }
 
 async function aptGet(args) {
-  const result = await run(['apt-get', ...aptOptions, ...args], { env: aptEnvironment(), deadlineMs: 900_000, patience: `at apt-get ${args[0]}` })
+  const result = await run(['apt-get', ...aptOptions, ...args], {
+    env: aptEnvironment(),
+    deadlineMs: 900_000,
+    patience: `at apt-get ${args[0]}`,
+  });
   // A third party's source that does not answer fails `update` although Debian's own lists came: install decides.
-  if (!result.ok) say(`  apt-get ${args[0]} ended with ${result.code}:\n${lastLines(result.output)}`)
-  return result.ok
+  if (!result.ok) say(`  apt-get ${args[0]} ended with ${result.code}:\n${lastLines(result.output)}`);
+  return result.ok;
 }
 
 /** What to tell a person about parts that are missing here. */
 export function explainMissing(parts) {
-  return parts.map((part) => ({ part: part.part, why: part.why, how: howToGet(part) }))
+  return parts.map((part) => ({ part: part.part, why: part.why, how: howToGet(part) }));
 }
 
 function howToGet(part) {
-  if (isDebian()) return `as root: apt-get install --no-install-recommends ${part.package}`
-  if (part.package === 'docker.io') return 'install Docker Engine (docs.docker.com/engine/install) and start it'
-  return `install ${part.program ?? part.package} with your system's package manager`
+  if (isDebian()) return `as root: apt-get install --no-install-recommends ${part.package}`;
+  if (part.package === 'docker.io') return 'install Docker Engine (docs.docker.com/engine/install) and start it';
+  return `install ${part.program ?? part.package} with your system's package manager`;
 }

@@ -8,7 +8,7 @@ import { createClient } from '@berth/wire/client';
 import type { AgentConfig as RegistryConfig } from '@berth/wire/task';
 import type { AgentConfig } from './config.ts';
 import { type HealthServer, type Readiness, startHealthServer } from './health.ts';
-import { localAddressTo } from './host-ip.ts';
+import { createHostIp } from './host-ip.ts';
 import { createImages } from './images.ts';
 import { createLocks } from './locks.ts';
 import { createTaskLoop } from './loop.ts';
@@ -39,6 +39,8 @@ export type Agent = {
 };
 
 const REGISTER_MS = 30_000;
+/** Three registrations missed. */
+const SILENT_MS = 100_000;
 const OTHER_TASKS_AT_ONCE = 8;
 /** Of the 15 s that closing may take (kit/closers). */
 const DRAIN_MS = 8_000;
@@ -47,27 +49,29 @@ const DRAIN_MS = 8_000;
 export async function startAgent(config: AgentConfig, log: Logger): Promise<Agent> {
   const ending = new AbortController();
   const { signal } = ending;
-  const scratchDir = join(config.STATE_DIR, 'scratch');
-  await mkdir(config.STATE_DIR, { recursive: true, mode: 0o700 });
+  // A folder for each role: a machine may run both, and each clears up after its own.
+  const stateDir = join(config.STATE_DIR, config.NODE_ROLE);
+  const scratchDir = join(stateDir, 'scratch');
+  await mkdir(stateDir, { recursive: true, mode: 0o700 });
   // An earlier process that was killed may have left an env-file here.
   await rm(scratchDir, { recursive: true, force: true });
   await mkdir(scratchDir, { recursive: true, mode: 0o700 });
-  const workspaces = createWorkspaces(join(config.STATE_DIR, 'work'), log);
+  const workspaces = createWorkspaces(join(stateDir, 'work'), log);
   await workspaces.removeLeftovers();
 
   const secret = config.AGENT_SECRET;
   const client = createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: () => (secret === undefined ? {} : { 'x-agent-secret': secret }) });
-  const cli = createDockerCli({ configDir: join(config.STATE_DIR, 'docker'), inherit: config.inherit, dockerHost: config.DOCKER_HOST, pluginsDir: config.DOCKER_PLUGINS_DIR });
+  const cli = createDockerCli({ configDir: join(stateDir, 'docker'), inherit: config.inherit, dockerHost: config.DOCKER_HOST, pluginsDir: config.DOCKER_PLUGINS_DIR });
   await cli.useRegistry(null);
   const docker = createDocker(cli, { scratchDir });
   const images = createImages({ docker, keep: config.KEEP_RELEASES, log });
   const locks = createLocks();
-  const hostIp = async (): Promise<string> => config.HOST_IP ?? localAddressTo(config.CONTROL_PLANE_URL);
+  const hostIp = createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL);
 
   let registry: RegistryConfig | null = null;
   const handlers: Handlers = {
     build: createBuildHandler({
-      clone: createClone({ homeDir: join(config.STATE_DIR, 'git'), inherit: config.inherit, cloneTimeoutMs: config.CLONE_TIMEOUT, stallTimeoutMs: config.GIT_STALL_TIMEOUT }),
+      clone: createClone({ homeDir: join(stateDir, 'git'), inherit: config.inherit, cloneTimeoutMs: config.CLONE_TIMEOUT, stallTimeoutMs: config.GIT_STALL_TIMEOUT }),
       build: createBuild(cli),
       workspaces,
       images,
@@ -143,7 +147,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
   function readiness(): Readiness {
     const reasons: string[] = [];
     if (registration.nodeId() === null) reasons.push('not registered yet');
-    if (registering.status().lastError !== null) reasons.push(`registering fails: ${registering.status().lastError}`);
+    else if (Date.now() - (registration.lastOkAt() ?? 0) > SILENT_MS) reasons.push('the control plane does not answer');
     if (registry === null) reasons.push('no configuration from the control plane yet');
     else if (tasks.lastPollOkAt() === null) reasons.push('tasks were not asked for yet');
     if (registration.engineOk() === false) reasons.push('the container engine does not answer');
@@ -161,7 +165,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       ending.abort();
       await registering.stop();
       await Promise.all(ended);
-      await images.settle();
+      await images.stop();
       await health?.close();
     },
   };

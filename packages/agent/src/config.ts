@@ -23,7 +23,7 @@ export const AGENT_SETTINGS = {
   NODE_NAME: { doc: 'Name the node registers under; the same name and role get the same node', shown: 'the host name', parse: text },
   DOCKER_HOST: { doc: 'Container engine, as the docker command line takes it', shown: 'unix:///var/run/docker.sock', parse: text },
   DOCKER_PLUGINS_DIR: { doc: 'Folder with docker command line plugins (buildx) beside the usual ones', shown: 'none', parse: absolutePath },
-  STATE_DIR: { doc: 'Where the agent keeps workspaces and the engine’s credentials (mode 0700)', default: '/var/lib/berth-agent', parse: absolutePath },
+  STATE_DIR: { doc: 'Where the agent keeps workspaces and the engine’s credentials, in a folder for each role (mode 0700)', default: '/var/lib/berth-agent', parse: absolutePath },
   SVC_ROOT: { doc: 'Where copies of datasets are kept', default: '/svc/data', parse: absolutePath },
   DATASET_NFS_BASE_PATH: { doc: 'Where the shared dataset storage is mounted', shown: 'none: no datasets on this node', parse: absolutePath },
   MAX_STORAGE: { doc: 'Bytes that datasets may take on this node', shown: 'the size of SVC_ROOT’s file system', parse: integer(0) },

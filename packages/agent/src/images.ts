@@ -10,22 +10,29 @@ export type Images = {
   hold(ref: string): () => void;
   /** Soon and once, however often it is asked for. `repository` is `{registry}/{project}`. */
   cleanLater(repository: string): void;
-  /** Resolves when what was asked for is done. */
+  /** Does at once what was asked for. */
   settle(): Promise<void>;
+  /** Forgets what was asked for; resolves when the removal under way is over. */
+  stop(): Promise<void>;
 };
 
 /** So many a run: the rest goes next time. */
 const MAX_REMOVED = 50;
+/** Long enough that the switch to the new version is over, which wants the processor for itself. */
+const DELAY_MS = 20_000;
 
-export function createImages(deps: { docker: Docker; keep: number; log: Logger }): Images {
+export function createImages({ delayMs = DELAY_MS, ...deps }: { docker: Docker; keep: number; log: Logger; delayMs?: number }): Images {
   const held = new Map<string, number>();
   const waiting = new Set<string>();
   let running: Promise<void> | null = null;
+  let timer: NodeJS.Timeout | undefined;
+  let stopped = false;
 
   async function clean(repository: string): Promise<void> {
     const [images, inUse] = [await deps.docker.images(repository), await deps.docker.imagesInUse()];
     let removed = 0;
     for (const ref of spare(images, { keep: deps.keep, inUse, maxRefs: MAX_REMOVED })) {
+      if (stopped) return;
       // Asked again for each: a task may have taken hold of it meanwhile.
       if (held.has(ref)) continue;
       if (await deps.docker.removeImageRef(ref)) removed += 1;
@@ -38,11 +45,10 @@ export function createImages(deps: { docker: Docker; keep: number; log: Logger }
       await clean(repository).catch((error: unknown) => deps.log.warn({ err: error, repository }, 'old images could not be removed; tried again after the next task'));
     }
   }
-  function start(): void {
-    running ??= work().finally(() => {
-      running = null;
-      if (waiting.size > 0) start();
-    });
+  async function start(): Promise<void> {
+    clearTimeout(timer);
+    timer = undefined;
+    while (!stopped && (waiting.size > 0 || running !== null)) await (running ??= work().finally(() => (running = null)));
   }
   return {
     hold(ref) {
@@ -55,9 +61,14 @@ export function createImages(deps: { docker: Docker; keep: number; log: Logger }
     },
     cleanLater(repository) {
       waiting.add(repository);
-      start();
+      if (!stopped) timer ??= setTimeout(() => void start(), delayMs).unref();
     },
-    settle: async () => running ?? undefined,
+    settle: start,
+    async stop() {
+      stopped = true;
+      clearTimeout(timer);
+      await running;
+    },
   };
 }
 

@@ -17,7 +17,10 @@ export async function main(): Promise<void> {
   const log = createLogger({ name: `agent-${config.NODE_ROLE}`, level: config.LOG_LEVEL, format: config.logFormat });
   const closers = createClosers(log, 20_000);
   closeOnSignals(closers, log);
-  const agent = await startAgent(config, log);
+  const agent = await startAgent(config, log).catch((error: unknown) => {
+    log.fatal({ err: error }, 'the agent cannot start');
+    process.exit(1);
+  });
   closers.add('agent', () => agent.stop());
   log.info({ control_plane: config.CONTROL_PLANE_URL, role: config.NODE_ROLE, health_port: agent.healthPort() }, 'agent started');
 }

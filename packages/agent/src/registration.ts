@@ -9,6 +9,8 @@ import type { Docker } from './tools/docker.ts';
 
 export const AGENT_VERSION = '0.1.0';
 
+const OBSERVE_MS = 15_000;
+
 export type RegistrationDeps = {
   client: Client;
   docker: Docker;
@@ -24,6 +26,7 @@ export type Registration = {
   /** One registration; rejects when it did not arrive. */
   register(signal: AbortSignal): Promise<Node>;
   nodeId(): string | null;
+  lastOkAt(): number | null;
   /** Whether the engine answered when it was last asked. */
   engineOk(): boolean | null;
 };
@@ -31,12 +34,14 @@ export type Registration = {
 export function createRegistration(deps: RegistrationDeps): Registration {
   let nodeId: string | null = null;
   let engineOk: boolean | null = null;
+  let lastOkAt: number | null = null;
 
   /** Undefined: not looked at, which is something else than none. */
   async function containers(signal: AbortSignal): Promise<ObservedContainer[] | undefined> {
     if (nodeId === null) return undefined;
     try {
-      const seen = await observe(deps.docker, nodeId, signal);
+      // An engine that hangs must not keep us from being seen.
+      const seen = await observe(deps.docker, nodeId, AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]));
       engineOk = true;
       return seen;
     } catch (error) {
@@ -60,12 +65,15 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       agent_version: AGENT_VERSION,
       boot_id: deps.bootId,
     };
-    return deps.client.call('agentRegister', { body, signal });
+    const node = await deps.client.call('agentRegister', { body, signal });
+    lastOkAt = Date.now();
+    return node;
   }
 
   return {
     nodeId: () => nodeId,
     engineOk: () => engineOk,
+    lastOkAt: () => lastOkAt,
     async register(signal) {
       const before = nodeId;
       const node = await send(signal);

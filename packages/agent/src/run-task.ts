@@ -30,6 +30,7 @@ export type TaskRun = {
 export type RunTaskDeps = { client: Client; handlers: Handlers; log: Logger };
 
 const FINAL_FLUSH_MS = 15_000;
+const CANCELLED = { code: 'cancelled', message: `${FAILURES.cancelled}.` };
 
 export function runTask(task: Task, { client, handlers, log: parent }: RunTaskDeps): TaskRun {
   const log = parent.child({ task: task.id, kind: task.kind, deployment: task.deployment_id });
@@ -59,13 +60,18 @@ export function runTask(task: Task, { client, handlers, log: parent }: RunTaskDe
     const renewal = renew(claim, renewing.signal, headers);
     if (task.cancel_requested) stop('cancelled');
     try {
-      const product = await perform(claim, shipper);
+      let product = await perform(claim, shipper);
       const why = work.signal.aborted ? (work.signal.reason as Stopped).why : null;
       // A container that is up stays up: the task is offered again and goes on with it.
       if (why === 'shutdown') return 'shutdown';
       if (why === 'lost') {
         await discard(product);
         return 'lost';
+      }
+      if (why === 'cancelled' && product.report.status === 'completed') {
+        // Asked for in the last moment: what nobody wants any more is not handed over.
+        await discard(product);
+        product = failed(CANCELLED);
       }
       await shipper.flush(AbortSignal.any([life.signal, AbortSignal.timeout(FINAL_FLUSH_MS)]));
       return await deliver(product, headers);
@@ -80,13 +86,15 @@ export function runTask(task: Task, { client, handlers, log: parent }: RunTaskDe
       attempt: claim.attempt,
       signal: work.signal,
       log: (line) => shipper.push(line),
-      say: (step, text) => shipper.push({ stream: 'system', step, text }),
+      say: (step, text) => {
+        for (const line of text.split('\n')) shipper.push({ stream: 'system', step, text: line });
+      },
     };
     try {
       work.signal.throwIfAborted();
       return await handle(handlers, task, context);
     } catch (error) {
-      if (work.signal.aborted && error === work.signal.reason) return failed({ code: 'cancelled', message: `${FAILURES.cancelled}.` });
+      if (work.signal.aborted && error === work.signal.reason) return failed(CANCELLED);
       const failure = taskErrorOf(error);
       log.warn({ err: error, code: failure.code }, 'task failed');
       context.say('failed', failure.message);

@@ -76,7 +76,7 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect((await build({ git_url: url, dockerfile_path: 'sub/Dockerfile' })).report.status).toBe('completed');
   });
   it('a RUN that fails', async () => {
-    const { url } = await repo({ Dockerfile: 'FROM busybox:stable\nRUN echo before\nRUN echo so it goes >&2; exit 3\n' });
+    const { url } = await repo({ Dockerfile: `FROM busybox:stable\nRUN echo before; echo ${Date.now()}\nRUN echo so it goes >&2; exit 3\n` });
     const outcome = await build({ git_url: url });
     expect(outcome).toMatchObject({ code: 'build_step_failed' });
     expect(outcome.message).toMatch(/\[3\/3\] RUN echo so it goes .*exit code 3\nso it goes/);
@@ -124,14 +124,14 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     try {
       const { task } = other.plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/app` }));
       expect((await other.plane.reported(task.id)).result).toMatchObject({ error: { code: 'disk_full' } });
-      expect(await readdir(join(dir, 'work'))).toEqual([]);
+      expect(await readdir(join(dir, 'builder', 'work'))).toEqual([]);
     } finally {
       await other.stop();
       await execOk(['umount', '--lazy', dir], { env: process.env });
     }
   });
   it('cancelled in the middle: stopped at once, reported, nothing left', async () => {
-    const { url } = await repo({ Dockerfile: 'FROM busybox:stable\nRUN echo begun && sleep 99\n' });
+    const { url } = await repo({ Dockerfile: `FROM busybox:stable\nRUN echo begun ${Date.now()} && sleep 99\n` });
     const { task } = site.plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/app` }));
     await until('the step', () => site.plane.text(task.id).includes('| begun'));
     const asked = Date.now();

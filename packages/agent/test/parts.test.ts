@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readConfig } from '../src/config.ts';
 import { findDockerfile } from '../src/dockerfile.ts';
 import { startHealthServer } from '../src/health.ts';
-import { localAddressTo } from '../src/host-ip.ts';
+import { createHostIp, localAddressTo } from '../src/host-ip.ts';
 import { createImages, repositoryOf, spare } from '../src/images.ts';
 import { createLocks } from '../src/locks.ts';
 import { toObserved, watch } from '../src/observe.ts';
@@ -170,11 +170,16 @@ it('workspaces: fresh, private, gone whatever happens; leftovers go at the start
   expect(await readdir(root)).toEqual([]);
 });
 
-it('localAddressTo: the address of the socket', async () => {
+it('HOST_IP: what is set, else the local address of a connection to the control plane', async () => {
   const server = createServer();
   await new Promise<void>((r) => server.listen(0, '127.0.0.1', r));
   expect(await localAddressTo(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)).toBe('127.0.0.1');
-  server.close();
+  const hostIp = createHostIp(undefined, `http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  expect(await hostIp()).toBe('127.0.0.1');
+  await new Promise((r) => server.close(r));
+  expect(await hostIp()).toBe('127.0.0.1');
+  expect(await createHostIp('10.1.1.1', 'http://127.0.0.1:9')()).toBe('10.1.1.1');
+  await expect(createHostIp(undefined, 'http://127.0.0.1:9')()).rejects.toThrow(/cannot be detected/);
   await expect(localAddressTo('http://127.0.0.1:9')).rejects.toThrow(/ECONNREFUSED/);
 });
 

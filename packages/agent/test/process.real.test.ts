@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { mkdtemp, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { toolsDir } from '@berth/testbed/config';
+import { freePort } from '@berth/testbed/ports';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildTask, deployTask, type FakeControlPlane, startFakeControlPlane, until } from './fake-control-plane.ts';
 import { missingParts, type RealParts, startRealParts } from './real-parts.ts';
@@ -11,8 +12,15 @@ import { missingParts, type RealParts, startRealParts } from './real-parts.ts';
 const MAIN = join(import.meta.dirname, '..', 'src', 'main.ts');
 type Program = { child: ChildProcess; output: () => string; ended: Promise<{ code: number | null; signal: NodeJS.Signals | null }> };
 
+const children: ChildProcess[] = [];
+afterAll(() => {
+  // A test that failed left it running.
+  for (const child of children) if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL');
+});
+
 function start(env: Record<string, string>): Program {
   const child = spawn(process.execPath, [MAIN], { env: { PATH: process.env['PATH'], LOG_LEVEL: 'debug', LOG_FORMAT: 'json', ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  children.push(child);
   let output = '';
   child.stdout?.on('data', (d) => (output += String(d)));
   child.stderr?.on('data', (d) => (output += String(d)));
@@ -40,18 +48,19 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
     await parts?.stop();
   }, 60_000);
 
-  const agent = (role: string, port: number): Program =>
+  const agent = (role: string, port?: number): Program =>
     start({
       NODE_ROLE: role, CONTROL_PLANE_URL: plane.url, DOCKER_HOST: parts.engine.host, DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
-      HOST_IP: parts.engine.hostIp, STATE_DIR: stateDir, SVC_ROOT: join(parts.dir, 'svc'), LISTEN: `127.0.0.1:${port}`,
+      HOST_IP: parts.engine.hostIp, STATE_DIR: stateDir, SVC_ROOT: join(parts.dir, 'svc'), ...(port === undefined ? {} : { LISTEN: `127.0.0.1:${port}` }),
     });
 
   it('is ready, and ends with 0 on SIGTERM', { timeout: 30_000 }, async () => {
-    const program = agent('deploy', 17_071);
+    const port = await freePort('127.0.0.1');
+    const program = agent('deploy', port);
     await until('ready', () => program.output().includes('agent started'));
     const end = Date.now() + 5_000;
-    while ((await fetch('http://127.0.0.1:17071/readyz')).status !== 200 && Date.now() < end) await new Promise((r) => setTimeout(r, 50));
-    expect((await fetch('http://127.0.0.1:17071/readyz')).status).toBe(200);
+    while ((await fetch(`http://127.0.0.1:${port}/readyz`)).status !== 200 && Date.now() < end) await new Promise((r) => setTimeout(r, 50));
+    expect((await fetch(`http://127.0.0.1:${port}/readyz`)).status).toBe(200);
     program.child.kill('SIGTERM');
     expect((await program.ended).code).toBe(0);
   });
@@ -61,13 +70,13 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
     await parts.engine.docker(['build', '--quiet', '--tag', tag, '-'], { input: 'FROM busybox:stable\nCMD ["sh","-c","sleep 4; exec httpd -f -p 8080 -h /"]\n' });
     await parts.engine.docker(['login', '--username', 'berth', '--password-stdin', parts.registry.address], { input: parts.registry.password ?? '' });
     await parts.engine.docker(['push', tag]);
-    const first = agent('deploy', 17_072);
+    const first = agent('deploy');
     const { task } = plane.give(deployTask('dep-k', { image: tag, probe_seconds: 20 }));
     await until('the probe', () => plane.text(task.id).includes('probe|'), 20_000);
     first.child.kill('SIGKILL');
     await first.ended;
     const id = (await parts.engine.docker(['ps', '--quiet', '--no-trunc', '--filter', 'label=berth.deployment=dep-k'])).stdout.trim();
-    const second = agent('deploy', 17_073);
+    const second = agent('deploy');
     const report = await plane.reported(task.id, 30_000);
     expect(report).toMatchObject({ status: 'completed', container_id: id });
     expect(plane.state(task.id).attempt).toBe(2);
@@ -77,16 +86,16 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
   });
 
   it('kill -9 during a build: the workspace goes and the build is done by the next one', { timeout: 60_000 }, async () => {
-    const { url, sha } = await parts.git.createRepo('killed', { Dockerfile: 'FROM busybox:stable\nRUN echo begun && sleep 3\n' });
-    const first = agent('builder', 17_074);
+    const { url, sha } = await parts.git.createRepo('killed', { Dockerfile: `FROM busybox:stable\nRUN echo begun ${Date.now()} && sleep 3\n` });
+    const first = agent('builder');
     const { task } = plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/killed` }));
-    await until('the step', () => plane.text(task.id).includes('| begun'), 20_000);
+    await until('the step', () => plane.text(task.id).includes('| begun'), 20_000).catch((e: unknown) => { throw new Error(`${String(e)}\n${plane.text(task.id)}\n${first.output()}`); });
     first.child.kill('SIGKILL');
     await first.ended;
-    expect(await readdir(join(stateDir, 'work'))).toEqual([`${task.id}-1`]);
-    const second = agent('builder', 17_075);
+    expect(await readdir(join(stateDir, 'builder', 'work'))).toEqual([`${task.id}-1`]);
+    const second = agent('builder');
     expect(await plane.reported(task.id, 30_000)).toMatchObject({ status: 'completed', commit: sha });
-    expect(await readdir(join(stateDir, 'work'))).toEqual([]);
+    expect(await readdir(join(stateDir, 'builder', 'work'))).toEqual([]);
     second.child.kill('SIGTERM');
     expect((await second.ended).code).toBe(0);
   });

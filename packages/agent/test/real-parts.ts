@@ -59,7 +59,7 @@ export async function startSite(parts: RealParts, env: Record<string, string> = 
   const log = process.env['AGENT_TEST_LOG'] === undefined ? silentLogger() : createLogger({ name: 'agent', level: 'debug', format: 'pretty' });
   const agent = await startAgent(config, log);
   return {
-    agent, plane: control, stateDir,
+    agent, plane: control, stateDir: join(config.STATE_DIR, config.NODE_ROLE),
     async stop() {
       await agent.stop();
       if (plane === undefined) await control.stop();

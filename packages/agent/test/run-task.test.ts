@@ -86,6 +86,16 @@ it('a report that comes too late: the product is thrown away', async () => {
   expect(discarded).toBe(1);
 });
 
+it('cancelled in the last moment of the work: thrown away, reported as cancelled', async () => {
+  const { state, run } = start(async () => {
+    run.stop('cancelled');
+    return done;
+  });
+  expect(await run.done).toBe('reported');
+  expect(discarded).toBe(1);
+  expect(state.report).toMatchObject({ status: 'failed', result: { error: { code: 'cancelled' } } });
+});
+
 it('lost after the work was done, before it was reported: thrown away', async () => {
   const { run } = start(async () => {
     run.stop('lost');

@@ -63,7 +63,17 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     const passwords = createPasswords(settings.passwordCost);
     await ensureFirstAdmin(stores.users, passwords, firstAdminOf(config), now(), log);
 
-    const loopDeps: LoopDeps = { stores, driver, changes, source, limits, probeUrls: config.PROXY_PROBE_URLS ?? [], settleMs: config.SETTLE_TIME, now, log };
+    const loopDeps: LoopDeps = {
+      stores,
+      driver,
+      changes,
+      source,
+      limits,
+      probeUrls: config.PROXY_PROBE_URLS ?? [],
+      settleMs: config.SETTLE_TIME,
+      now,
+      log,
+    };
     let loops: Loops | null = null;
     const server = await buildServer({ stores, driver, changes, source, limits, settings, now, log, loops: () => loops?.status() ?? [] });
     closers.add('loops', () => loops?.stop());
@@ -129,7 +139,12 @@ async function settingsOf(config: Config, overrides: Overrides, stores: Stores):
 
 /** Labels under the base domain that our own addresses use: a project there would take their place in the proxy. */
 function ownPrefixes(config: Config): string[] {
-  const addresses = [config.PUBLIC_URL, config.CONTROL_PLANE_URL, config.AUTH_SERVICE_URL, config.REGISTRY_ADDR === undefined ? undefined : `http://${config.REGISTRY_ADDR}`];
+  const addresses = [
+    config.PUBLIC_URL,
+    config.CONTROL_PLANE_URL,
+    config.AUTH_SERVICE_URL,
+    config.REGISTRY_ADDR === undefined ? undefined : `http://${config.REGISTRY_ADDR}`,
+  ];
   return addresses.flatMap((address) => {
     const host = address !== undefined && URL.canParse(address) ? new URL(address).hostname : '';
     const label = host.endsWith(`.${config.BASE_DOMAIN}`) ? host.slice(0, -config.BASE_DOMAIN.length - 1) : '';
@@ -141,7 +156,8 @@ function notesOf(config: Config): string[] {
   const notes: string[] = [];
   if (config.AGENT_SECRET === undefined) notes.push('AGENT_SECRET is not set: every agent is accepted; for development only');
   if (config.REGISTRY_ADDR === undefined) notes.push('REGISTRY_ADDR is not set: nothing can be built or deployed');
-  if (config.PROXY_PROBE_URLS === undefined) notes.push('PROXY_PROBE_URLS is not set: a route counts as live when the proxy has fetched it and SETTLE_TIME has passed');
+  if (config.PROXY_PROBE_URLS === undefined)
+    notes.push('PROXY_PROBE_URLS is not set: a route counts as live when the proxy has fetched it and SETTLE_TIME has passed');
   if (config.AUTH_SERVICE_URL === undefined) notes.push('AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed');
   return notes;
 }
@@ -149,5 +165,9 @@ function notesOf(config: Config): string[] {
 function firstAdminOf(config: Config): { email: string; password: string | null; passwordFile: string } {
   const path = config.DATABASE_URL.startsWith('sqlite:') ? config.DATABASE_URL.slice('sqlite:'.length) : '';
   const folder = path === '' || path === ':memory:' ? 'data' : dirname(path);
-  return { email: config.ADMIN_EMAILS?.[0] ?? `admin@${config.BASE_DOMAIN}`, password: config.ADMIN_PASSWORD ?? null, passwordFile: resolve(join(folder, 'admin-password')) };
+  return {
+    email: config.ADMIN_EMAILS?.[0] ?? `admin@${config.BASE_DOMAIN}`,
+    password: config.ADMIN_PASSWORD ?? null,
+    passwordFile: resolve(join(folder, 'admin-password')),
+  };
 }

@@ -4,7 +4,8 @@ import { ROLES } from '@berth/wire/vocabulary';
 
 const domain: Parser<string> = (t) => {
   const name = t.toLowerCase();
-  if (name.length > 240 || !/^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/.test(name)) throw new Error(`must be a domain name without scheme or port, not "${t}"`);
+  if (name.length > 240 || !/^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/.test(name))
+    throw new Error(`must be a domain name without scheme or port, not "${t}"`);
   return name;
 };
 const databaseUrl: Parser<string> = (t) => {
@@ -18,7 +19,8 @@ const emails: Parser<string[]> = (t) => {
 };
 const urls: Parser<string[]> = (t) => list(t).map(httpUrl);
 const registryAddr: Parser<string> = (t) => {
-  if (!/^[a-z0-9.-]+(:\d{1,5})?(\/[a-z0-9._/-]+)?$/i.test(t)) throw new Error(`must be host, host:port or host:port/path without a scheme, not "${t}"`);
+  if (!/^[a-z0-9.-]+(:\d{1,5})?(\/[a-z0-9._/-]+)?$/i.test(t))
+    throw new Error(`must be host, host:port or host:port/path without a scheme, not "${t}"`);
   return t.replace(/\/+$/, '');
 };
 /** The messages must not repeat what was given: it is a secret. */
@@ -39,29 +41,63 @@ export const SETTINGS = {
   LISTEN: { doc: 'Address and port of the API', default: '127.0.0.1:8080', parse: listen },
   DATABASE_URL: { doc: 'sqlite:path (from the working directory) or postgres://…', default: 'sqlite:data/berth.db', parse: databaseUrl },
   BASE_DOMAIN: { doc: 'Projects are published at <domain_prefix>.<BASE_DOMAIN>', required: true, parse: domain },
-  PUBLIC_URL: { doc: 'How people reach Berth; scheme and port hold for the addresses of projects too', shown: 'https://BASE_DOMAIN', parse: httpUrl },
+  PUBLIC_URL: {
+    doc: 'How people reach Berth; scheme and port hold for the addresses of projects too',
+    shown: 'https://BASE_DOMAIN',
+    parse: httpUrl,
+  },
   CONTROL_PLANE_URL: { doc: 'Internal address of the control plane for agents and the proxy', shown: 'http://LISTEN', parse: httpUrl },
-  AGENT_SECRET: { doc: 'Secret of all agents; the current one first, then earlier ones, comma-separated. Unset: every agent is accepted (development only)', parse: secrets },
+  AGENT_SECRET: {
+    doc: 'Secret of all agents; the current one first, then earlier ones, comma-separated. Unset: every agent is accepted (development only)',
+    parse: secrets,
+  },
   GATEWAY_SECRET: { doc: 'Secret between gateway and control plane; current first, then earlier ones', parse: secrets },
-  JWT_SECRET: { doc: 'Signs API tokens; current first, then earlier ones', shown: 'made on first start and kept in the database', parse: secrets },
-  ADMIN_EMAILS: { doc: 'Who is admin, comma-separated; the first gets the local account of the first start', shown: 'admin@BASE_DOMAIN gets the local account', parse: emails },
-  ADMIN_PASSWORD: { doc: 'Password of that account, read on the first start only', shown: 'made and written to a file of mode 0600 whose path is logged', parse: text },
+  JWT_SECRET: {
+    doc: 'Signs API tokens; current first, then earlier ones',
+    shown: 'made on first start and kept in the database',
+    parse: secrets,
+  },
+  ADMIN_EMAILS: {
+    doc: 'Who is admin, comma-separated; the first gets the local account of the first start',
+    shown: 'admin@BASE_DOMAIN gets the local account',
+    parse: emails,
+  },
+  ADMIN_PASSWORD: {
+    doc: 'Password of that account, read on the first start only',
+    shown: 'made and written to a file of mode 0600 whose path is logged',
+    parse: text,
+  },
   DEFAULT_ROLE: { doc: 'Role of people who signed in but are unknown here', shown: 'none: they get 403', parse: oneOf(...ROLES) },
-  REGISTRY_ADDR: { doc: 'Image registry as agents reach it: host, host:port or host:port/path', shown: 'none: nothing can be built', parse: registryAddr },
+  REGISTRY_ADDR: {
+    doc: 'Image registry as agents reach it: host, host:port or host:port/path',
+    shown: 'none: nothing can be built',
+    parse: registryAddr,
+  },
   REGISTRY_USER: { doc: 'User that agents log in with there', default: '', parse: text },
   REGISTRY_PASSWORD: { doc: 'Its password', default: '', parse: text },
   DATASET_NFS_BASE_PATH: { doc: 'Where the shared storage is mounted', parse: text },
-  AUTH_SERVICE_URL: { doc: 'Internal address of the forward-auth service; without it projects that require a login are not published', parse: httpUrl },
+  AUTH_SERVICE_URL: {
+    doc: 'Internal address of the forward-auth service; without it projects that require a login are not published',
+    parse: httpUrl,
+  },
   ACME_RESOLVER: { doc: 'Name of the proxy’s certificate resolver', default: 'letsencrypt', parse: text },
-  PROXY_PROBE_URLS: { doc: 'One address for each entry point of each proxy, comma-separated; confirms route switches', shown: 'none: fetched plus SETTLE_TIME counts as live', parse: urls },
+  PROXY_PROBE_URLS: {
+    doc: 'One address for each entry point of each proxy, comma-separated; confirms route switches',
+    shown: 'none: fetched plus SETTLE_TIME counts as live',
+    parse: urls,
+  },
   ALLOWED_GIT_HOSTS: { doc: 'Hosts that projects may be cloned from, comma-separated; *.name for all below it', shown: 'any', parse: list },
-  RESERVED_PREFIXES: { doc: 'Labels under BASE_DOMAIN that no project may take, comma-separated; those of our own addresses always are', shown: 'none', parse: list },
+  RESERVED_PREFIXES: {
+    doc: 'Labels under BASE_DOMAIN that no project may take, comma-separated; those of our own addresses always are',
+    shown: 'none',
+    parse: list,
+  },
   CLAIM_TIMEOUT: { doc: 'A task must be claimed within this time, else another node gets it', default: '60s', parse: atLeast(1_000) },
   LEASE_TTL: { doc: 'A claimed task whose agent does not renew for so long is taken away', default: '30s', parse: atLeast(1_000) },
   QUEUE_TIMEOUT: { doc: 'How long a deployment waits for a node that could take it', default: '30m', parse: atLeast(1_000) },
   BUILD_TIMEOUT: { doc: 'How long a build may take', default: '45m', parse: atLeast(1_000) },
   DEPLOY_TIMEOUT: { doc: 'How long a deploy task may take', default: '15m', parse: atLeast(1_000) },
-  RETIRE_TIMEOUT: { doc: 'How long the removal of an old container may take', default: '90m', parse: atLeast(1_000) },
+  RETIRE_TIMEOUT: { doc: 'How long the removal of an old container may take', default: '30m', parse: atLeast(1_000) },
   ROUTE_TIMEOUT: { doc: 'How long the proxy has to take over a new route', default: '2m', parse: atLeast(1_000) },
   PROBE_TIMEOUT: { doc: 'How long a new container has to answer HTTP', default: '60s', parse: atLeast(1_000) },
   OFFLINE_AFTER: { doc: 'A node that did not register for so long is offline (contract: 2 minutes)', default: '2m', parse: atLeast(1_000) },
@@ -70,7 +106,11 @@ export const SETTINGS = {
 } as const;
 
 type Settings = Values<typeof SETTINGS>;
-export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FORMAT'> & { PUBLIC_URL: string; CONTROL_PLANE_URL: string; LOG_FORMAT: 'json' | 'pretty' };
+export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FORMAT'> & {
+  PUBLIC_URL: string;
+  CONTROL_PLANE_URL: string;
+  LOG_FORMAT: 'json' | 'pretty';
+};
 
 /** Throws SettingsError, which names every wrong variable. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {

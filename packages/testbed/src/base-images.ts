@@ -1,35 +1,35 @@
 // The base images that the examples' Dockerfiles name, on the engine before the first build.
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { childEnvironment, toolsDir } from './config.ts'
-import type { Engine } from './engine-handle.ts'
-import { layBusybox, layNode } from './root-fs.ts'
-import { messageOf } from './wait.ts'
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { childEnvironment, toolsDir } from './config.ts';
+import type { Engine } from './engine-handle.ts';
+import { layBusybox, layNode } from './root-fs.ts';
+import { messageOf } from './wait.ts';
 
-export type BaseImage = 'busybox:stable' | 'node:24-slim'
+export type BaseImage = 'busybox:stable' | 'node:24-slim';
 
 interface Recipe {
   /** Fills an empty folder. */
-  readonly lay: (root: string) => Promise<void>
+  readonly lay: (root: string) => Promise<void>;
   /** Dockerfile instructions of the image. */
-  readonly changes: readonly string[]
+  readonly changes: readonly string[];
 }
 
-const path = 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
-const certificates = '/etc/ssl/certs/ca-certificates.crt'
+const path = 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+const certificates = '/etc/ssl/certs/ca-certificates.crt';
 const recipes: Readonly<Record<BaseImage, Recipe>> = {
   'busybox:stable': { lay: (root) => layBusybox(root), changes: [path, 'CMD ["sh"]'] },
   'node:24-slim': {
     lay: layNode,
     changes: [path, `ENV NODE_EXTRA_CA_CERTS=${certificates}`, `ENV SSL_CERT_FILE=${certificates}`, 'CMD ["node"]'],
   },
-}
+};
 
 /** What became of an image: it was there, came from the hub, or was made here. */
-export type Provided = 'present' | 'pulled' | 'made'
+export type Provided = 'present' | 'pulled' | 'made';
 
 /**
  * Sees to it that the engine has these images under exactly these names. Pulls where the hub can be reached
@@ -41,77 +41,77 @@ export async function ensureBaseImages(
   images: readonly BaseImage[] = ['busybox:stable', 'node:24-slim'],
   log: (line: string) => void = () => undefined,
 ): Promise<Record<string, Provided>> {
-  const provided: Record<string, Provided> = {}
-  for (const image of images) provided[image] = await ensure(engine, image, log)
-  return provided
+  const provided: Record<string, Provided> = {};
+  for (const image of images) provided[image] = await ensure(engine, image, log);
+  return provided;
 }
 
 async function ensure(engine: Engine, image: BaseImage, log: (line: string) => void): Promise<Provided> {
-  const known = await engine.docker(['image', 'inspect', '--format', '{{.Id}}', image], { mayFail: true })
-  if (known.code === 0) return 'present'
-  if (await pull(engine, image, log)) return 'pulled'
-  const started = Date.now()
-  await make(engine, image, recipes[image])
-  log(`${image} made from this machine's own programs in ${Date.now() - started} ms`)
-  return 'made'
+  const known = await engine.docker(['image', 'inspect', '--format', '{{.Id}}', image], { mayFail: true });
+  if (known.code === 0) return 'present';
+  if (await pull(engine, image, log)) return 'pulled';
+  const started = Date.now();
+  await make(engine, image, recipes[image]);
+  log(`${image} made from this machine's own programs in ${Date.now() - started} ms`);
+  return 'made';
 }
 
-const hubFile = join(toolsDir, 'hub.json')
-const dayMs = 24 * 3600 * 1000
+const hubFile = join(toolsDir, 'hub.json');
+const dayMs = 24 * 3600 * 1000;
 
 /** The first answer decides for a day: where no hub is, nobody waits for it at each run. */
 async function pull(engine: Engine, image: BaseImage, log: (line: string) => void): Promise<boolean> {
-  if (!engine.outward) return false
-  const hub = await readHub()
-  if (hub !== undefined && !hub.reachable && Date.now() - hub.at < dayMs) return false
+  if (!engine.outward) return false;
+  const hub = await readHub();
+  if (hub !== undefined && !hub.reachable && Date.now() - hub.at < dayMs) return false;
   try {
     // A small one tells within seconds; only then is a long wait for a big one worth it.
-    if (hub?.reachable !== true) await engine.docker(['pull', '--quiet', 'busybox:stable'], { deadlineMs: 8_000 })
-    await writeHub(true)
+    if (hub?.reachable !== true) await engine.docker(['pull', '--quiet', 'busybox:stable'], { deadlineMs: 8_000 });
+    await writeHub(true);
   } catch (error) {
-    log(`no image hub can be reached: ${messageOf(error).split('\n').at(-1)}`)
-    await writeHub(false)
-    return false
+    log(`no image hub can be reached: ${messageOf(error).split('\n').at(-1)}`);
+    await writeHub(false);
+    return false;
   }
   try {
-    await engine.docker(['pull', '--quiet', image], { deadlineMs: 180_000 })
-    return true
+    await engine.docker(['pull', '--quiet', image], { deadlineMs: 180_000 });
+    return true;
   } catch (error) {
-    log(`${image} cannot be pulled: ${messageOf(error).split('\n').at(-1)}`)
-    await writeHub(false)
-    return false
+    log(`${image} cannot be pulled: ${messageOf(error).split('\n').at(-1)}`);
+    await writeHub(false);
+    return false;
   }
 }
 
 async function readHub(): Promise<{ reachable: boolean; at: number } | undefined> {
   try {
-    return JSON.parse(await readFile(hubFile, 'utf8')) as { reachable: boolean; at: number }
+    return JSON.parse(await readFile(hubFile, 'utf8')) as { reachable: boolean; at: number };
   } catch (error) {
     // Not asked yet, or a run was killed while writing: ask.
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT' || error instanceof SyntaxError) return undefined
-    throw error
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT' || error instanceof SyntaxError) return undefined;
+    throw error;
   }
 }
 
 async function writeHub(reachable: boolean): Promise<void> {
-  await writeFile(hubFile, JSON.stringify({ reachable, at: Date.now() }))
+  await writeFile(hubFile, JSON.stringify({ reachable, at: Date.now() }));
 }
 
 /** Lays the files out in a temporary folder and streams them into `docker import`. */
 async function make(engine: Engine, image: BaseImage, recipe: Recipe): Promise<void> {
-  const root = await mkdtemp(join(tmpdir(), 'berth-base-'))
+  const root = await mkdtemp(join(tmpdir(), 'berth-base-'));
   try {
-    await recipe.lay(root)
+    await recipe.lay(root);
     const tar = spawn('tar', ['--owner=0', '--group=0', '--numeric-owner', '-C', root, '-cf', '-', '.'], {
       env: childEnvironment(),
       stdio: ['ignore', 'pipe', 'inherit'],
-    })
-    const changes = recipe.changes.flatMap((change) => ['--change', change])
-    const packed = once(tar, 'close')
-    await engine.docker(['import', ...changes, '-', image], { input: tar.stdout })
-    const [code] = (await packed) as [number | null]
-    if (code !== 0) throw new Error(`tar ended with ${code} while ${image} was packed`)
+    });
+    const changes = recipe.changes.flatMap((change) => ['--change', change]);
+    const packed = once(tar, 'close');
+    await engine.docker(['import', ...changes, '-', image], { input: tar.stdout });
+    const [code] = (await packed) as [number | null];
+    if (code !== 0) throw new Error(`tar ended with ${code} while ${image} was packed`);
   } finally {
-    await rm(root, { recursive: true, force: true })
+    await rm(root, { recursive: true, force: true });
   }
 }

@@ -1,14 +1,14 @@
 // Bare repositories made without a work tree, a global git configuration or a committer on the machine.
-import { readFile, readdir, stat } from 'node:fs/promises'
-import { join, relative } from 'node:path'
-import type { Environment } from './config.ts'
-import { type Argv, type Finished, run } from './process.ts'
+import { readFile, readdir, stat } from 'node:fs/promises';
+import { join, relative } from 'node:path';
+import type { Environment } from './config.ts';
+import { type Argv, type Finished, run } from './process.ts';
 
 /** Contents by path, or a folder to read them from. null takes a file away. */
-export type Files = Readonly<Record<string, string | Uint8Array | FileSpec | null>>
+export type Files = Readonly<Record<string, string | Uint8Array | FileSpec | null>>;
 export interface FileSpec {
-  readonly content: string | Uint8Array
-  readonly executable: boolean
+  readonly content: string | Uint8Array;
+  readonly executable: boolean;
 }
 
 /** Neither the machine's nor the user's git configuration counts, and whoever owns the folder is fine. */
@@ -22,22 +22,22 @@ export const hermeticGit: Environment = {
   GIT_CONFIG_VALUE_0: '*',
   GIT_CONFIG_KEY_1: 'gc.auto',
   GIT_CONFIG_VALUE_1: '0',
-}
+};
 
 export function git(repository: string, args: readonly string[], input?: Uint8Array): Promise<Finished> {
-  const argv: Argv = ['git', '--git-dir', repository, ...args]
-  return run(argv, { env: hermeticGit, ...(input === undefined ? {} : { input }) })
+  const argv: Argv = ['git', '--git-dir', repository, ...args];
+  return run(argv, { env: hermeticGit, ...(input === undefined ? {} : { input }) });
 }
 
 /** Makes an empty bare repository whose HEAD is `branch`. */
 export async function initRepository(repository: string, branch: string): Promise<void> {
-  await run(['git', 'init', '--quiet', '--bare', `--initial-branch=${branch}`, repository], { env: hermeticGit })
+  await run(['git', 'init', '--quiet', '--bare', `--initial-branch=${branch}`, repository], { env: hermeticGit });
 }
 
 /** Whether the server gives out any commit by its id (else only the tips of branches and tags). */
 export async function allowAnySha(repository: string, allowed: boolean): Promise<void> {
-  await git(repository, ['config', 'uploadpack.allowAnySHA1InWant', String(allowed)])
-  await git(repository, ['config', 'uploadpack.allowReachableSHA1InWant', String(allowed)])
+  await git(repository, ['config', 'uploadpack.allowAnySHA1InWant', String(allowed)]);
+  await git(repository, ['config', 'uploadpack.allowReachableSHA1InWant', String(allowed)]);
 }
 
 /**
@@ -49,45 +49,45 @@ export async function commitFiles(
   files: Files,
   options: { branch: string; message: string; from?: string; replaceAll?: boolean },
 ): Promise<string> {
-  const ref = `refs/heads/${options.branch}`
-  const known = (await git(repository, ['for-each-ref', '--format=%(refname)', ref])).stdout.trim() !== ''
-  const parent = known ? `${ref}^0` : options.from
+  const ref = `refs/heads/${options.branch}`;
+  const known = (await git(repository, ['for-each-ref', '--format=%(refname)', ref])).stdout.trim() !== '';
+  const parent = known ? `${ref}^0` : options.from;
   const parts: Uint8Array[] = [
     text(`commit ${ref}\ncommitter Berth Testbed <testbed@berth.invalid> now\n`),
     data(options.message),
     ...(parent === undefined ? [] : [text(`from ${parent}\n`)]),
     ...(options.replaceAll === true ? [text('deleteall\n')] : []),
-  ]
+  ];
   for (const [path, file] of Object.entries(files)) {
-    if (/["\n\\]/.test(path)) throw new Error(`path not supported: ${path}`)
+    if (/["\n\\]/.test(path)) throw new Error(`path not supported: ${path}`);
     if (file === null) {
-      parts.push(text(`D ${path}\n`))
-      continue
+      parts.push(text(`D ${path}\n`));
+      continue;
     }
-    const { content, executable } = typeof file === 'string' || file instanceof Uint8Array ? { content: file, executable: false } : file
-    parts.push(text(`M ${executable ? '100755' : '100644'} inline ${path}\n`), data(content))
+    const { content, executable } = typeof file === 'string' || file instanceof Uint8Array ? { content: file, executable: false } : file;
+    parts.push(text(`M ${executable ? '100755' : '100644'} inline ${path}\n`), data(content));
   }
-  await git(repository, ['fast-import', '--quiet', '--date-format=now'], Buffer.concat(parts))
-  return (await git(repository, ['rev-parse', ref])).stdout.trim()
+  await git(repository, ['fast-import', '--quiet', '--date-format=now'], Buffer.concat(parts));
+  return (await git(repository, ['rev-parse', ref])).stdout.trim();
 }
 
-const text = (value: string): Uint8Array => Buffer.from(value)
+const text = (value: string): Uint8Array => Buffer.from(value);
 
 function data(content: string | Uint8Array): Uint8Array {
-  const bytes = typeof content === 'string' ? Buffer.from(content) : content
-  return Buffer.concat([text(`data ${bytes.length}\n`), bytes, text('\n')])
+  const bytes = typeof content === 'string' ? Buffer.from(content) : content;
+  return Buffer.concat([text(`data ${bytes.length}\n`), bytes, text('\n')]);
 }
 
 /** Every regular file below `dir`, without `.git` and `node_modules`. */
 export async function readFolder(dir: string): Promise<Files> {
-  const files: Record<string, FileSpec> = {}
+  const files: Record<string, FileSpec> = {};
   for (const entry of await readdir(dir, { recursive: true, withFileTypes: true })) {
-    if (!entry.isFile()) continue
-    const path = join(entry.parentPath, entry.name)
-    const name = relative(dir, path)
-    if (name.split('/').some((part) => part === '.git' || part === 'node_modules')) continue
-    const executable = ((await stat(path)).mode & 0o111) !== 0
-    files[name] = { content: await readFile(path), executable }
+    if (!entry.isFile()) continue;
+    const path = join(entry.parentPath, entry.name);
+    const name = relative(dir, path);
+    if (name.split('/').some((part) => part === '.git' || part === 'node_modules')) continue;
+    const executable = ((await stat(path)).mode & 0o111) !== 0;
+    files[name] = { content: await readFile(path), executable };
   }
-  return files
+  return files;
 }

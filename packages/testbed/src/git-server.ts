@@ -1,122 +1,126 @@
 // Real git over smart HTTP: node:http in front of `git http-backend`, as nginx with fcgiwrap would be.
-import { spawn } from 'node:child_process'
-import { mkdir } from 'node:fs/promises'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
-import { join } from 'node:path'
-import { childEnvironment } from './config.ts'
-import { allowAnySha, commitFiles, type Files, git, hermeticGit, initRepository, readFolder } from './git-repo.ts'
+import { spawn } from 'node:child_process';
+import { mkdir } from 'node:fs/promises';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { childEnvironment } from './config.ts';
+import { allowAnySha, commitFiles, type Files, git, hermeticGit, initRepository, readFolder } from './git-repo.ts';
 
 /** How the server treats requests: as it should, accept and never answer, or always answer this status. */
-export type Behaviour = 'serve' | 'mute' | { readonly status: number }
+export type Behaviour = 'serve' | 'mute' | { readonly status: number };
 
 export interface GitServer {
   /** `http://address:port`, without credentials. */
-  readonly url: string
+  readonly url: string;
   /** Address to clone a repository from. */
-  repoUrl(name: string): string
+  repoUrl(name: string): string;
   /** Makes a repository with one commit on `branch` (default main); gives that commit's full id and the address. */
-  createRepo(name: string, files: string | Files, options?: { branch?: string; message?: string }): Promise<{ url: string; sha: string }>
+  createRepo(name: string, files: string | Files, options?: { branch?: string; message?: string }): Promise<{ url: string; sha: string }>;
   /** Adds a commit (see commitFiles) and gives its full id. `files` a folder's path: the tree becomes that folder's. */
-  commit(name: string, files: string | Files, message: string, options?: { branch?: string; from?: string }): Promise<string>
+  commit(name: string, files: string | Files, message: string, options?: { branch?: string; from?: string }): Promise<string>;
   /** Full id of a branch's newest commit. */
-  head(name: string, branch?: string): Promise<string>
+  head(name: string, branch?: string): Promise<string>;
   /** Whether any commit may be fetched by its id (default: yes). */
-  allowAnySha(name: string, allowed: boolean): Promise<void>
-  behave(behaviour: Behaviour): void
+  allowAnySha(name: string, allowed: boolean): Promise<void>;
+  behave(behaviour: Behaviour): void;
   /** How many requests came in so far. */
-  requests(): number
-  stop(): Promise<void>
+  requests(): number;
+  stop(): Promise<void>;
 }
 
 export interface GitServerOptions {
   /** Folder of the bare repositories. */
-  readonly root: string
+  readonly root: string;
   /** Default 127.0.0.1. */
-  readonly address?: string
-  readonly port?: number
+  readonly address?: string;
+  readonly port?: number;
   /** Asked for by HTTP basic auth when given. */
-  readonly credentials?: { readonly user: string; readonly password: string }
+  readonly credentials?: { readonly user: string; readonly password: string };
   /** Whether pushes are taken (default: no, 403). */
-  readonly push?: boolean
+  readonly push?: boolean;
 }
 
 export async function startGitServer(options: GitServerOptions): Promise<GitServer> {
-  const { root } = options
-  await mkdir(root, { recursive: true })
-  let behaviour: Behaviour = 'serve'
-  let requests = 0
-  const tipsOnly = new Set<string>()
+  const { root } = options;
+  await mkdir(root, { recursive: true });
+  let behaviour: Behaviour = 'serve';
+  let requests = 0;
+  const tipsOnly = new Set<string>();
   const server = createServer((request, response) => {
-    requests++
-    if (behaviour === 'mute') return
-    if (behaviour !== 'serve') return refuse(response, behaviour.status)
-    if (!authorized(request, options.credentials)) return refuse(response, 401)
-    serveByCgi(request, response, { root, push: options.push === true, tipsOnly })
-  })
+    requests++;
+    if (behaviour === 'mute') return;
+    if (behaviour !== 'serve') return refuse(response, behaviour.status);
+    if (!authorized(request, options.credentials)) return refuse(response, 401);
+    serveByCgi(request, response, { root, push: options.push === true, tipsOnly });
+  });
   await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen(options.port ?? 0, options.address ?? '127.0.0.1', resolve)
-  })
-  const { address, port } = server.address() as AddressInfo
-  const url = `http://${address}:${port}`
-  const path = (name: string) => join(root, `${name}.git`)
-  const contents = (files: string | Files) => (typeof files === 'string' ? readFolder(files) : Promise.resolve(files))
+    server.once('error', reject);
+    server.listen(options.port ?? 0, options.address ?? '127.0.0.1', resolve);
+  });
+  const { address, port } = server.address() as AddressInfo;
+  const url = `http://${address}:${port}`;
+  const path = (name: string) => join(root, `${name}.git`);
+  const contents = (files: string | Files) => (typeof files === 'string' ? readFolder(files) : Promise.resolve(files));
 
   return {
     url,
     repoUrl: (name) => `${url}/${name}.git`,
     async createRepo(name, files, { branch = 'main', message = 'first commit' } = {}) {
-      await initRepository(path(name), branch)
-      await git(path(name), ['config', 'http.receivepack', String(options.push === true)])
-      await allowAnySha(path(name), true)
-      const sha = await commitFiles(path(name), await contents(files), { branch, message, replaceAll: true })
-      return { url: `${url}/${name}.git`, sha }
+      await initRepository(path(name), branch);
+      await git(path(name), ['config', 'http.receivepack', String(options.push === true)]);
+      await allowAnySha(path(name), true);
+      const sha = await commitFiles(path(name), await contents(files), { branch, message, replaceAll: true });
+      return { url: `${url}/${name}.git`, sha };
     },
     async commit(name, files, message, { branch = 'main', from } = {}) {
-      const base = from === undefined ? {} : { from }
-      return commitFiles(path(name), await contents(files), { branch, message, replaceAll: typeof files === 'string', ...base })
+      const base = from === undefined ? {} : { from };
+      return commitFiles(path(name), await contents(files), { branch, message, replaceAll: typeof files === 'string', ...base });
     },
     async head(name, branch = 'main') {
-      return (await git(path(name), ['rev-parse', `refs/heads/${branch}`])).stdout.trim()
+      return (await git(path(name), ['rev-parse', `refs/heads/${branch}`])).stdout.trim();
     },
     async allowAnySha(name, allowed) {
-      await allowAnySha(path(name), allowed)
-      if (allowed) tipsOnly.delete(name)
-      else tipsOnly.add(name)
+      await allowAnySha(path(name), allowed);
+      if (allowed) tipsOnly.delete(name);
+      else tipsOnly.add(name);
     },
     behave(next) {
-      behaviour = next
+      behaviour = next;
       // A mute server that comes back does not answer the old requests: cut them off.
-      server.closeAllConnections()
+      server.closeAllConnections();
     },
     requests: () => requests,
     stop: () =>
       new Promise((resolve) => {
-        server.close(() => resolve())
-        server.closeAllConnections()
+        server.close(() => resolve());
+        server.closeAllConnections();
       }),
-  }
+  };
 }
 
 function authorized(request: IncomingMessage, credentials: GitServerOptions['credentials']): boolean {
-  if (credentials === undefined) return true
-  const expected = Buffer.from(`${credentials.user}:${credentials.password}`).toString('base64')
-  return request.headers.authorization === `Basic ${expected}`
+  if (credentials === undefined) return true;
+  const expected = Buffer.from(`${credentials.user}:${credentials.password}`).toString('base64');
+  return request.headers.authorization === `Basic ${expected}`;
 }
 
 function refuse(response: ServerResponse, status: number): void {
-  const challenge = status === 401 ? { 'www-authenticate': 'Basic realm="berth-testbed"' } : {}
-  response.writeHead(status, { 'content-type': 'text/plain', ...challenge }).end(`${status}\n`)
+  const challenge = status === 401 ? { 'www-authenticate': 'Basic realm="berth-testbed"' } : {};
+  response.writeHead(status, { 'content-type': 'text/plain', ...challenge }).end(`${status}\n`);
 }
 
 /** One request through `git http-backend` (RFC 3875); both bodies are streamed. */
-function serveByCgi(request: IncomingMessage, response: ServerResponse, site: { root: string; push: boolean; tipsOnly: Set<string> }): void {
-  const url = new URL(request.url ?? '/', 'http://git.invalid')
-  const repository = url.pathname.split('.git/')[0]?.slice(1) ?? ''
+function serveByCgi(
+  request: IncomingMessage,
+  response: ServerResponse,
+  site: { root: string; push: boolean; tipsOnly: Set<string> },
+): void {
+  const url = new URL(request.url ?? '/', 'http://git.invalid');
+  const repository = url.pathname.split('.git/')[0]?.slice(1) ?? '';
   // Protocol v2 gives out any object whatever the settings say; only v0 can refuse one.
-  const protocol = site.tipsOnly.has(repository) ? '' : String(request.headers['git-protocol'] ?? '')
-  const header = (name: string) => String(request.headers[name] ?? '')
+  const protocol = site.tipsOnly.has(repository) ? '' : String(request.headers['git-protocol'] ?? '');
+  const header = (name: string) => String(request.headers[name] ?? '');
   const backend = spawn('git', ['http-backend'], {
     stdio: ['pipe', 'pipe', 'pipe'],
     env: childEnvironment({
@@ -135,47 +139,47 @@ function serveByCgi(request: IncomingMessage, response: ServerResponse, site: { 
       GIT_PROTOCOL: protocol,
       HTTP_GIT_PROTOCOL: protocol,
     }),
-  })
+  });
   const fail = (why: string) => {
-    if (response.headersSent) response.destroy(new Error(why))
-    else response.writeHead(500, { 'content-type': 'text/plain' }).end(`${why}\n`)
-  }
-  let complaints = ''
+    if (response.headersSent) response.destroy(new Error(why));
+    else response.writeHead(500, { 'content-type': 'text/plain' }).end(`${why}\n`);
+  };
+  let complaints = '';
   backend.stderr.on('data', (chunk: Buffer) => {
-    complaints = (complaints + chunk.toString()).slice(-4_096)
-  })
-  backend.once('error', (error) => fail(`git http-backend: ${error.message}`))
+    complaints = (complaints + chunk.toString()).slice(-4_096);
+  });
+  backend.once('error', (error) => fail(`git http-backend: ${error.message}`));
   // The backend may end before it has read all (a refused push): its answer counts, not the broken pipe.
-  backend.stdin.on('error', () => undefined)
-  request.pipe(backend.stdin)
-  response.once('close', () => backend.kill('SIGKILL'))
+  backend.stdin.on('error', () => undefined);
+  request.pipe(backend.stdin);
+  response.once('close', () => backend.kill('SIGKILL'));
 
-  let head = Buffer.alloc(0)
+  let head = Buffer.alloc(0);
   const readHead = (chunk: Buffer) => {
-    head = Buffer.concat([head, chunk])
-    const end = head.indexOf('\r\n\r\n')
-    if (end < 0) return
-    backend.stdout.off('data', readHead)
-    const { status, headers } = parseHead(head.subarray(0, end).toString())
-    response.writeHead(status, headers)
-    response.write(head.subarray(end + 4))
-    backend.stdout.pipe(response)
-  }
-  backend.stdout.on('data', readHead)
+    head = Buffer.concat([head, chunk]);
+    const end = head.indexOf('\r\n\r\n');
+    if (end < 0) return;
+    backend.stdout.off('data', readHead);
+    const { status, headers } = parseHead(head.subarray(0, end).toString());
+    response.writeHead(status, headers);
+    response.write(head.subarray(end + 4));
+    backend.stdout.pipe(response);
+  };
+  backend.stdout.on('data', readHead);
   backend.stdout.once('end', () => {
-    if (!response.headersSent) fail(`git http-backend gave no answer: ${complaints}`)
-  })
+    if (!response.headersSent) fail(`git http-backend gave no answer: ${complaints}`);
+  });
 }
 
 function parseHead(text: string): { status: number; headers: Record<string, string> } {
-  const headers: Record<string, string> = {}
-  let status = 200
+  const headers: Record<string, string> = {};
+  let status = 200;
   for (const line of text.split('\r\n')) {
-    const colon = line.indexOf(':')
-    const name = line.slice(0, colon).toLowerCase()
-    const value = line.slice(colon + 1).trim()
-    if (name === 'status') status = Number.parseInt(value, 10)
-    else headers[name] = value
+    const colon = line.indexOf(':');
+    const name = line.slice(0, colon).toLowerCase();
+    const value = line.slice(colon + 1).trim();
+    if (name === 'status') status = Number.parseInt(value, 10);
+    else headers[name] = value;
   }
-  return { status, headers }
+  return { status, headers };
 }

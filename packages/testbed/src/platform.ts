@@ -93,9 +93,13 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
   };
 
   try {
-    const traefikPorts = options.proxy === 'built-in' ? undefined : { web: await freePort(), websecure: await freePort(), api: await freePort() };
+    const traefikPorts =
+      options.proxy === 'built-in' ? undefined : { web: await freePort(), websecure: await freePort(), api: await freePort() };
     const proxyPort = options.proxyPort ?? (await freePort());
-    const entry = traefikPorts === undefined ? { host: '127.0.0.1', port: proxyPort, secure: false } : { host: '127.0.0.1', port: traefikPorts.websecure, secure: true };
+    const entry =
+      traefikPorts === undefined
+        ? { host: '127.0.0.1', port: proxyPort, secure: false }
+        : { host: '127.0.0.1', port: traefikPorts.websecure, secure: true };
     const publicPort = entry.port;
 
     const controlPlane = service('control-plane', dir, `${url}/readyz`, ['control-plane'], {
@@ -109,13 +113,22 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       REGISTRY_ADDR: options.registry.address,
       REGISTRY_USER: options.registry.user ?? '',
       REGISTRY_PASSWORD: options.registry.password ?? '',
-      PROXY_PROBE_URLS: traefikPorts === undefined ? `http://127.0.0.1:${proxyPort}` : `http://127.0.0.1:${traefikPorts.web},https://127.0.0.1:${traefikPorts.websecure}`,
+      PROXY_PROBE_URLS:
+        traefikPorts === undefined
+          ? `http://127.0.0.1:${proxyPort}`
+          : `http://127.0.0.1:${traefikPorts.web},https://127.0.0.1:${traefikPorts.websecure}`,
       ...options.env,
     });
     await controlPlane.start();
     stops.push(() => controlPlane.stop());
 
-    const proxy = traefikPorts === undefined ? service('proxy', dir, `http://127.0.0.1:${proxyPort}/readyz`, ['proxy'], { LISTEN: `127.0.0.1:${proxyPort}`, CONFIG_URL: configUrl }) : undefined;
+    const proxy =
+      traefikPorts === undefined
+        ? service('proxy', dir, `http://127.0.0.1:${proxyPort}/readyz`, ['proxy'], {
+            LISTEN: `127.0.0.1:${proxyPort}`,
+            CONFIG_URL: configUrl,
+          })
+        : undefined;
     if (proxy !== undefined) {
       await proxy.start();
       stops.push(() => proxy.stop());
@@ -217,7 +230,11 @@ function service(name: string, dir: string, readyUrl: string, argv: string[], en
       return present().exit()?.code ?? null;
     },
     async start() {
-      running = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), ...argv], { name, logFile, env: { LOG_FORMAT: 'json', ...env } });
+      running = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), ...argv], {
+        name,
+        logFile,
+        env: { LOG_FORMAT: 'json', ...env },
+      });
       await untilReady(running, async () => (await fetch(readyUrl, { signal: AbortSignal.timeout(2_000) })).ok, 30_000);
     },
   };
@@ -226,7 +243,15 @@ function service(name: string, dir: string, readyUrl: string, argv: string[], en
 /** `*.localhost` is not resolved by Node: the connection goes to the proxy and the Host header says the rest (TESTBED.md). */
 function ask(entry: Platform['entry'], host: string, path: string, timeoutMs: number): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    const options = { host: entry.host, port: entry.port, path, headers: { host }, timeout: timeoutMs, agent: false as const, ...(entry.secure ? { servername: host, rejectUnauthorized: false } : {}) };
+    const options = {
+      host: entry.host,
+      port: entry.port,
+      path,
+      headers: { host },
+      timeout: timeoutMs,
+      agent: false as const,
+      ...(entry.secure ? { servername: host, rejectUnauthorized: false } : {}),
+    };
     const request = (entry.secure ? httpsRequest : httpRequest)(options, (response) => {
       let body = '';
       response.setEncoding('utf8');

@@ -32,7 +32,9 @@ export type Prober = { stop(): Promise<ProbeReport>; latest(): number };
 
 export function startProber(options: ProberOptions): Prober {
   const { entry, host } = options;
-  const agent = entry.secure ? new HttpsAgent({ keepAlive: true, servername: host, rejectUnauthorized: false }) : new HttpAgent({ keepAlive: true });
+  const agent = entry.secure
+    ? new HttpsAgent({ keepAlive: true, servername: host, rejectUnauthorized: false })
+    : new HttpAgent({ keepAlive: true });
   const request = entry.secure ? httpsRequest : httpRequest;
   const times: number[] = [];
   const failures: string[] = [];
@@ -52,26 +54,29 @@ export function startProber(options: ProberOptions): Prober {
     const from = performance.now();
     sent++;
     return new Promise((resolve) => {
-      const call = request({ host: entry.host, port: entry.port, path: options.path ?? '/', headers: { host }, agent, timeout: options.timeoutMs ?? 5_000 }, (response) => {
-        let body = '';
-        response.setEncoding('utf8');
-        response.on('data', (chunk: string) => (body += chunk));
-        response.on('error', (error) => {
-          note(error.message);
-          resolve();
-        });
-        response.on('end', () => {
-          times.push(performance.now() - from);
-          if (response.statusCode !== 200) note(`${response.statusCode} ${body.slice(0, 80)}`);
-          else {
-            const version = options.versionOf(body);
-            if (!versions.includes(version)) versions.push(version);
-            if (version < seenBefore) stale++;
-            newest = Math.max(newest, version);
-          }
-          resolve();
-        });
-      });
+      const call = request(
+        { host: entry.host, port: entry.port, path: options.path ?? '/', headers: { host }, agent, timeout: options.timeoutMs ?? 5_000 },
+        (response) => {
+          let body = '';
+          response.setEncoding('utf8');
+          response.on('data', (chunk: string) => (body += chunk));
+          response.on('error', (error) => {
+            note(error.message);
+            resolve();
+          });
+          response.on('end', () => {
+            times.push(performance.now() - from);
+            if (response.statusCode !== 200) note(`${response.statusCode} ${body.slice(0, 80)}`);
+            else {
+              const version = options.versionOf(body);
+              if (!versions.includes(version)) versions.push(version);
+              if (version < seenBefore) stale++;
+              newest = Math.max(newest, version);
+            }
+            resolve();
+          });
+        },
+      );
       call.on('timeout', () => call.destroy(new Error('no answer in time')));
       call.on('error', (error) => {
         note(error.message);

@@ -1,113 +1,113 @@
-import { type ChildProcess, spawn } from 'node:child_process'
-import { createWriteStream } from 'node:fs'
-import type { Readable } from 'node:stream'
-import { childEnvironment, type Environment, findProgram } from './config.ts'
-import { GiveUp, waitFor } from './wait.ts'
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createWriteStream } from 'node:fs';
+import type { Readable } from 'node:stream';
+import { childEnvironment, type Environment, findProgram } from './config.ts';
+import { GiveUp, waitFor } from './wait.ts';
 
 /** A program and its arguments. Never a shell's text. */
-export type Argv = readonly [program: string, ...args: string[]]
+export type Argv = readonly [program: string, ...args: string[]];
 
 export interface Finished {
   /** Exit code; null when a signal ended it. */
-  readonly code: number | null
-  readonly signal: NodeJS.Signals | null
-  readonly stdout: string
-  readonly stderr: string
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stdout: string;
+  readonly stderr: string;
 }
 
 export class ProcessFailed extends Error {
-  override readonly name = 'ProcessFailed'
-  readonly argv: Argv
-  readonly result: Finished
+  override readonly name = 'ProcessFailed';
+  readonly argv: Argv;
+  readonly result: Finished;
   constructor(argv: Argv, result: Finished, reason?: string) {
-    const how = reason ?? (result.code === null ? `killed by ${result.signal}` : `exit ${result.code}`)
-    const last = lastLines(result.stderr || result.stdout, 12)
-    super(`${argv.join(' ')}: ${how}${last === '' ? '' : `\n${last}`}`)
-    this.argv = argv
-    this.result = result
+    const how = reason ?? (result.code === null ? `killed by ${result.signal}` : `exit ${result.code}`);
+    const last = lastLines(result.stderr || result.stdout, 12);
+    super(`${argv.join(' ')}: ${how}${last === '' ? '' : `\n${last}`}`);
+    this.argv = argv;
+    this.result = result;
   }
 }
 
 export interface RunOptions {
-  readonly cwd?: string
+  readonly cwd?: string;
   /** Added to childEnvironment(). */
-  readonly env?: Environment
+  readonly env?: Environment;
   /** Text, bytes or a stream for stdin (default: nothing). */
-  readonly input?: string | Uint8Array | Readable
+  readonly input?: string | Uint8Array | Readable;
   /** SIGKILL after this many ms (default 60,000). */
-  readonly deadlineMs?: number
+  readonly deadlineMs?: number;
   /** true: a non-zero exit is returned, not thrown. A missed deadline always throws. */
-  readonly mayFail?: boolean
-  readonly signal?: AbortSignal
+  readonly mayFail?: boolean;
+  readonly signal?: AbortSignal;
 }
 
 /** Runs a program to its end and gives its output as text. @throws ProcessFailed */
 export async function run(argv: Argv, options: RunOptions = {}): Promise<Finished> {
-  const [program, ...args] = argv
-  const deadlineMs = options.deadlineMs ?? 60_000
+  const [program, ...args] = argv;
+  const deadlineMs = options.deadlineMs ?? 60_000;
   const child = spawn(program, args, {
     cwd: options.cwd,
     env: childEnvironment(options.env),
     stdio: [options.input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
     ...(options.signal ? { signal: options.signal, killSignal: 'SIGKILL' as const } : {}),
-  })
-  let late = false
+  });
+  let late = false;
   const timer = setTimeout(() => {
-    late = true
-    child.kill('SIGKILL')
+    late = true;
+    child.kill('SIGKILL');
     // A grandchild may hold the pipes open; without this, 'close' would never come.
-    child.stdout?.destroy()
-    child.stderr?.destroy()
-  }, deadlineMs)
-  const out: Buffer[] = []
-  const err: Buffer[] = []
-  child.stdout?.on('data', (chunk: Buffer) => out.push(chunk))
-  child.stderr?.on('data', (chunk: Buffer) => err.push(chunk))
+    child.stdout?.destroy();
+    child.stderr?.destroy();
+  }, deadlineMs);
+  const out: Buffer[] = [];
+  const err: Buffer[] = [];
+  child.stdout?.on('data', (chunk: Buffer) => out.push(chunk));
+  child.stderr?.on('data', (chunk: Buffer) => err.push(chunk));
   if (child.stdin && options.input !== undefined) {
     // EPIPE: the program did not want all of its input. Its exit code says whether that matters.
-    child.stdin.on('error', () => undefined)
-    if (typeof options.input === 'string' || options.input instanceof Uint8Array) child.stdin.end(options.input)
-    else options.input.pipe(child.stdin)
+    child.stdin.on('error', () => undefined);
+    if (typeof options.input === 'string' || options.input instanceof Uint8Array) child.stdin.end(options.input);
+    else options.input.pipe(child.stdin);
   }
   try {
     const result = await new Promise<Finished>((resolve, reject) => {
-      child.once('error', reject)
+      child.once('error', reject);
       child.once('close', (code, signal) =>
         resolve({ code, signal, stdout: Buffer.concat(out).toString(), stderr: Buffer.concat(err).toString() }),
-      )
-    })
-    if (late) throw new ProcessFailed(argv, result, `not done after ${deadlineMs} ms`)
-    if (result.code !== 0 && options.mayFail !== true) throw new ProcessFailed(argv, result)
-    return result
+      );
+    });
+    if (late) throw new ProcessFailed(argv, result, `not done after ${deadlineMs} ms`);
+    if (result.code !== 0 && options.mayFail !== true) throw new ProcessFailed(argv, result);
+    return result;
   } finally {
-    clearTimeout(timer)
+    clearTimeout(timer);
   }
 }
 
 export interface StartOptions {
   /** Word for messages, for example `registry`. */
-  readonly name: string
-  readonly cwd?: string
-  readonly env?: Environment
+  readonly name: string;
+  readonly cwd?: string;
+  readonly env?: Environment;
   /** Variables of ours whose names start so are kept from it (it would read them as its own settings). */
-  readonly withoutEnv?: string
+  readonly withoutEnv?: string;
   /** All output is appended to this file. */
-  readonly logFile?: string
+  readonly logFile?: string;
   /** Called with each chunk of output as it comes. */
-  readonly onOutput?: (text: string) => void
+  readonly onOutput?: (text: string) => void;
 }
 
 export interface RunningProcess {
-  readonly name: string
-  readonly pid: number
+  readonly name: string;
+  readonly pid: number;
   /** undefined while it runs. */
-  exit(): { code: number | null; signal: NodeJS.Signals | null } | undefined
-  readonly exited: Promise<void>
+  exit(): { code: number | null; signal: NodeJS.Signals | null } | undefined;
+  readonly exited: Promise<void>;
   /** The last part of its output (at most 16 KiB). */
-  tail(): string
-  kill(signal: NodeJS.Signals): void
+  tail(): string;
+  kill(signal: NodeJS.Signals): void;
   /** SIGTERM, and SIGKILL to its process group after `graceMs` (default 5,000). Idempotent. */
-  stop(graceMs?: number): Promise<void>
+  stop(graceMs?: number): Promise<void>;
 }
 
 /**
@@ -116,37 +116,37 @@ export interface RunningProcess {
  * (The kernel watches the thread that started it: use vitest's `forks` pool, not `threads`.)
  */
 export async function startProcess(argv: Argv, options: StartOptions): Promise<RunningProcess> {
-  const setpriv = findProgram('setpriv')
-  const bound: Argv = setpriv === undefined ? argv : [setpriv, '--pdeathsig', 'KILL', '--', ...argv]
-  const [program, ...args] = bound
+  const setpriv = findProgram('setpriv');
+  const bound: Argv = setpriv === undefined ? argv : [setpriv, '--pdeathsig', 'KILL', '--', ...argv];
+  const [program, ...args] = bound;
   const child = spawn(program, args, {
     cwd: options.cwd,
     env: without(childEnvironment(options.env), options.withoutEnv),
     stdio: ['ignore', 'pipe', 'pipe'],
     // Without setpriv nothing would end a detached child with us, so it stays in our group then.
     detached: setpriv !== undefined,
-  })
-  await started(child, argv)
-  const pid = child.pid as number
-  const log = options.logFile === undefined ? undefined : createWriteStream(options.logFile, { flags: 'a' })
-  log?.on('error', (error) => options.onOutput?.(`cannot write ${options.logFile}: ${error.message}\n`))
-  let tail = ''
+  });
+  await started(child, argv);
+  const pid = child.pid as number;
+  const log = options.logFile === undefined ? undefined : createWriteStream(options.logFile, { flags: 'a' });
+  log?.on('error', (error) => options.onOutput?.(`cannot write ${options.logFile}: ${error.message}\n`));
+  let tail = '';
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on('data', (chunk: Buffer) => {
-      const text = chunk.toString()
-      tail = (tail + text).slice(-16_384)
-      log?.write(chunk)
-      options.onOutput?.(text)
-    })
+      const text = chunk.toString();
+      tail = (tail + text).slice(-16_384);
+      log?.write(chunk);
+      options.onOutput?.(text);
+    });
   }
-  let ended: { code: number | null; signal: NodeJS.Signals | null } | undefined
+  let ended: { code: number | null; signal: NodeJS.Signals | null } | undefined;
   const exited = new Promise<void>((resolve) => {
     child.once('exit', (code, signal) => {
-      ended = { code, signal }
-      log?.end()
-      resolve()
-    })
-  })
+      ended = { code, signal };
+      log?.end();
+      resolve();
+    });
+  });
   return {
     name: options.name,
     pid,
@@ -156,62 +156,58 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
     kill: (signal) => signalProcess(pid, signal),
     async stop(graceMs = 5_000) {
       if (ended === undefined) {
-        signalProcess(pid, 'SIGTERM')
-        const timer = setTimeout(() => signalProcess(setpriv === undefined ? pid : -pid, 'SIGKILL'), graceMs)
-        await exited
-        clearTimeout(timer)
+        signalProcess(pid, 'SIGTERM');
+        const timer = setTimeout(() => signalProcess(setpriv === undefined ? pid : -pid, 'SIGKILL'), graceMs);
+        await exited;
+        clearTimeout(timer);
       }
       // What it started itself and left behind.
-      if (setpriv !== undefined) signalProcess(-pid, 'SIGKILL')
+      if (setpriv !== undefined) signalProcess(-pid, 'SIGKILL');
     },
-  }
+  };
 }
 
 /** Sends a signal; a process that is gone already is no error. */
 export function signalProcess(pid: number, signal: NodeJS.Signals): void {
   try {
-    process.kill(pid, signal)
+    process.kill(pid, signal);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
   }
 }
 
 /** Waits for `ready`, and fails at once with the last output when the process ends before that. */
-export async function untilReady(
-  running: RunningProcess,
-  ready: () => Promise<boolean>,
-  deadlineMs: number,
-): Promise<void> {
+export async function untilReady(running: RunningProcess, ready: () => Promise<boolean>, deadlineMs: number): Promise<void> {
   try {
     await waitFor(
       `${running.name} answers`,
       () => {
-        const exit = running.exit()
-        if (exit !== undefined) throw new GiveUp(`it ended with ${exit.code ?? exit.signal}`)
-        return ready()
+        const exit = running.exit();
+        if (exit !== undefined) throw new GiveUp(`it ended with ${exit.code ?? exit.signal}`);
+        return ready();
       },
       { deadlineMs },
-    )
+    );
   } catch (error) {
-    await running.stop(1_000)
+    await running.stop(1_000);
     throw new Error(`${error instanceof Error ? error.message : String(error)}\n${lastLines(running.tail(), 20)}`, {
       cause: error,
-    })
+    });
   }
 }
 
 function without(env: Record<string, string>, prefix: string | undefined): Record<string, string> {
-  if (prefix === undefined) return env
-  return Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith(prefix)))
+  if (prefix === undefined) return env;
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith(prefix)));
 }
 
 function started(child: ChildProcess, argv: Argv): Promise<void> {
   return new Promise((resolve, reject) => {
-    child.once('spawn', resolve)
-    child.once('error', (error) => reject(new Error(`cannot start ${argv[0]}: ${error.message}`, { cause: error })))
-  })
+    child.once('spawn', resolve);
+    child.once('error', (error) => reject(new Error(`cannot start ${argv[0]}: ${error.message}`, { cause: error })));
+  });
 }
 
 export function lastLines(text: string, count: number): string {
-  return text.trimEnd().split('\n').slice(-count).join('\n')
+  return text.trimEnd().split('\n').slice(-count).join('\n');
 }

@@ -1,68 +1,68 @@
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { findProgram } from './config.ts'
-import { lockFolder } from './lock.ts'
-import { freePort, isFree } from './ports.ts'
-import { run, startProcess, untilReady } from './process.ts'
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { findProgram } from './config.ts';
+import { lockFolder } from './lock.ts';
+import { freePort, isFree } from './ports.ts';
+import { run, startProcess, untilReady } from './process.ts';
 
 export interface Registry {
   /** `host:port`, as it stands in front of an image's name and in REGISTRY_ADDR. */
-  readonly address: string
-  readonly url: string
-  readonly user: string | undefined
-  readonly password: string | undefined
-  readonly pid: number
+  readonly address: string;
+  readonly url: string;
+  readonly user: string | undefined;
+  readonly password: string | undefined;
+  readonly pid: number;
   /** Names of the repositories it holds. */
-  catalog(): Promise<string[]>
+  catalog(): Promise<string[]>;
   /** Tags of one repository; [] when it does not exist. */
-  tags(repository: string): Promise<string[]>
-  stop(): Promise<void>
+  tags(repository: string): Promise<string[]>;
+  stop(): Promise<void>;
 }
 
 export interface RegistryOptions {
   /** Images, configuration and log; kept between runs. A second run at the same time gets a temporary one. */
-  readonly dir: string
+  readonly dir: string;
   /** Where to listen: an engine's `gatewayIp` (default 127.0.0.1). */
-  readonly address?: string
+  readonly address?: string;
   /** Default: the one of the run before where it is free (docker then knows what it pushed), else a free one. */
-  readonly port?: number
+  readonly port?: number;
   /** With `password`: basic auth is asked for. */
-  readonly user?: string
-  readonly password?: string
+  readonly user?: string;
+  readonly password?: string;
 }
 
 export function registryProgram(): string | undefined {
-  return findProgram('docker-registry') ?? findProgram('registry')
+  return findProgram('docker-registry') ?? findProgram('registry');
 }
 
 /** Starts the CNCF distribution registry. @throws when it is not installed or does not answer within 10 s */
 export async function startRegistry(options: RegistryOptions): Promise<Registry> {
-  const program = registryProgram()
-  if (program === undefined) throw new Error('docker-registry is not installed (npm run setup does it)')
-  const { user, password } = options
-  const listen = options.address ?? '127.0.0.1'
-  const home = await takeHome(options.dir)
+  const program = registryProgram();
+  if (program === undefined) throw new Error('docker-registry is not installed (npm run setup does it)');
+  const { user, password } = options;
+  const listen = options.address ?? '127.0.0.1';
+  const home = await takeHome(options.dir);
   try {
-    return await serve(program, home, listen, options, user === undefined || password === undefined ? undefined : { user, password })
+    return await serve(program, home, listen, options, user === undefined || password === undefined ? undefined : { user, password });
   } catch (error) {
-    await home.leave()
-    throw error
+    await home.leave();
+    throw error;
   }
 }
 
 interface Home {
-  readonly dir: string
-  leave(): Promise<void>
+  readonly dir: string;
+  leave(): Promise<void>;
 }
 
 /** The folder itself, or a temporary one while another process has it. */
 async function takeHome(wanted: string): Promise<Home> {
-  await mkdir(wanted, { recursive: true })
-  const lock = await lockFolder(wanted)
-  if (lock !== undefined) return { dir: wanted, leave: lock.release }
-  const dir = await mkdtemp(join(tmpdir(), 'berth-registry-'))
-  return { dir, leave: () => rm(dir, { recursive: true, force: true }) }
+  await mkdir(wanted, { recursive: true });
+  const lock = await lockFolder(wanted);
+  if (lock !== undefined) return { dir: wanted, leave: lock.release };
+  const dir = await mkdtemp(join(tmpdir(), 'berth-registry-'));
+  return { dir, leave: () => rm(dir, { recursive: true, force: true }) };
 }
 
 async function serve(
@@ -72,67 +72,71 @@ async function serve(
   options: RegistryOptions,
   credentials: { user: string; password: string } | undefined,
 ): Promise<Registry> {
-  const { dir } = home
-  await mkdir(join(dir, 'data'), { recursive: true })
-  const port = options.port ?? (await lastPort(dir, listen)) ?? (await freePort(listen))
-  const address = `${listen}:${port}`
+  const { dir } = home;
+  await mkdir(join(dir, 'data'), { recursive: true });
+  const port = options.port ?? (await lastPort(dir, listen)) ?? (await freePort(listen));
+  const address = `${listen}:${port}`;
   const config = {
     version: '0.1',
     log: { level: 'warn', accesslog: { disabled: true } },
     storage: { filesystem: { rootdirectory: join(dir, 'data') }, delete: { enabled: true } },
     http: { addr: address },
     ...(credentials === undefined ? {} : { auth: { htpasswd: { realm: 'berth-testbed', path: await writeHtpasswd(dir, credentials) } } }),
-  }
+  };
   // JSON is YAML.
-  const configFile = join(dir, 'config.yml')
-  await writeFile(configFile, JSON.stringify(config, null, 2))
+  const configFile = join(dir, 'config.yml');
+  await writeFile(configFile, JSON.stringify(config, null, 2));
 
   const registry = await startProcess([program, 'serve', configFile], {
     name: 'registry',
     logFile: join(dir, 'registry.log'),
     withoutEnv: 'REGISTRY_', // it takes every REGISTRY_… variable for one of its settings
-  })
-  const url = `http://${address}`
+  });
+  const url = `http://${address}`;
   const headers: Record<string, string> =
-    credentials === undefined ? {} : { authorization: `Basic ${Buffer.from(`${credentials.user}:${credentials.password}`).toString('base64')}` }
-  const get = (path: string) => fetch(`${url}${path}`, { headers, signal: AbortSignal.timeout(5_000) })
-  await untilReady(registry, async () => (await get('/v2/')).ok, 10_000)
-  await writeFile(join(dir, 'port'), String(port))
+    credentials === undefined
+      ? {}
+      : { authorization: `Basic ${Buffer.from(`${credentials.user}:${credentials.password}`).toString('base64')}` };
+  const get = (path: string) => fetch(`${url}${path}`, { headers, signal: AbortSignal.timeout(5_000) });
+  await untilReady(registry, async () => (await get('/v2/')).ok, 10_000);
+  await writeFile(join(dir, 'port'), String(port));
 
   return {
-    address, url, pid: registry.pid,
+    address,
+    url,
+    pid: registry.pid,
     user: credentials?.user,
     password: credentials?.password,
     async catalog() {
-      const { repositories } = (await (await get('/v2/_catalog?n=1000')).json()) as { repositories: string[] }
-      return repositories
+      const { repositories } = (await (await get('/v2/_catalog?n=1000')).json()) as { repositories: string[] };
+      return repositories;
     },
     async tags(repository) {
-      const answer = await get(`/v2/${repository}/tags/list`)
-      if (answer.status === 404) return []
-      return ((await answer.json()) as { tags: string[] | null }).tags ?? []
+      const answer = await get(`/v2/${repository}/tags/list`);
+      if (answer.status === 404) return [];
+      return ((await answer.json()) as { tags: string[] | null }).tags ?? [];
     },
     async stop() {
-      await registry.stop()
-      await home.leave()
+      await registry.stop();
+      await home.leave();
     },
-  }
+  };
 }
 
 /** The port of the run before, when it is free now. */
 async function lastPort(dir: string, listen: string): Promise<number | undefined> {
   const text = await readFile(join(dir, 'port'), 'utf8').catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'ENOENT') return ''
-    throw error
-  })
-  const port = Number(text)
-  return port > 0 && (await isFree(port, listen)) ? port : undefined
+    if (error.code === 'ENOENT') return '';
+    throw error;
+  });
+  const port = Number(text);
+  return port > 0 && (await isFree(port, listen)) ? port : undefined;
 }
 
 /** A file of one line `user:bcrypt hash`, the only kind of hash the registry takes. */
 async function writeHtpasswd(dir: string, credentials: { user: string; password: string }): Promise<string> {
-  const file = join(dir, 'htpasswd')
-  const line = await run(['htpasswd', '-B', '-i', '-n', credentials.user], { input: credentials.password })
-  await writeFile(file, `${line.stdout.trim()}\n`, { mode: 0o600 })
-  return file
+  const file = join(dir, 'htpasswd');
+  const line = await run(['htpasswd', '-B', '-i', '-n', credentials.user], { input: credentials.password });
+  await writeFile(file, `${line.stdout.trim()}\n`, { mode: 0o600 });
+  return file;
 }

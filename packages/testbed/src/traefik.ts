@@ -1,82 +1,82 @@
-import { mkdir, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
-import { findTraefik } from './config.ts'
-import { freePorts } from './ports.ts'
-import { run, startProcess, untilReady } from './process.ts'
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { findTraefik } from './config.ts';
+import { freePorts } from './ports.ts';
+import { run, startProcess, untilReady } from './process.ts';
 
 export interface Traefik {
   /** `http://127.0.0.1:port` of entry point `web`. */
-  readonly web: string
+  readonly web: string;
   /** `https://127.0.0.1:port` of entry point `websecure` (self-signed certificate). */
-  readonly websecure: string
-  readonly webPort: number
-  readonly websecurePort: number
+  readonly websecure: string;
+  readonly webPort: number;
+  readonly websecurePort: number;
   /** `http://127.0.0.1:port` of its API (`/api/http/routers`, `/ping`). */
-  readonly api: string
-  readonly pid: number
+  readonly api: string;
+  readonly pid: number;
   /** Routers it serves now, by name with provider (`x@http`). */
-  routers(): Promise<{ name: string; rule: string; status: string }[]>
+  routers(): Promise<{ name: string; rule: string; status: string }[]>;
   /** The last part of what it logged. */
-  tail(): string
-  stop(): Promise<void>
+  tail(): string;
+  stop(): Promise<void>;
 }
 
 export interface TraefikOptions {
   /** Folder for its configuration, certificate and logs. */
-  readonly dir: string
+  readonly dir: string;
   /** The control plane's configuration address, `http://…/api/traefik/config`. */
-  readonly configUrl: string
+  readonly configUrl: string;
   /** true: the request is held until something changes; false: asked every 5 s, as the contract says. */
-  readonly held: boolean
+  readonly held: boolean;
   /** Default: findTraefik(). */
-  readonly bin?: string
+  readonly bin?: string;
   /** Folder of file-provider YAML (`redirect-to-https` and the like), watched. */
-  readonly fileProviderDir?: string
-  readonly accessLog?: boolean
+  readonly fileProviderDir?: string;
+  readonly accessLog?: boolean;
   /** Fixed ports instead of free ones. */
-  readonly ports?: { readonly web: number; readonly websecure: number; readonly api: number }
+  readonly ports?: { readonly web: number; readonly websecure: number; readonly api: number };
 }
 
 /** Starts the real Traefik on loopback. @throws when there is none or it does not answer within 10 s */
 export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
-  const bin = options.bin ?? findTraefik()
-  if (bin === undefined) throw new Error('no Traefik: set TRAEFIK_BIN or put `traefik` on PATH')
-  const { dir } = options
-  await mkdir(join(dir, 'files'), { recursive: true })
-  const [web, websecure, api] =
-    options.ports === undefined ? await freePorts(3) : [options.ports.web, options.ports.websecure, options.ports.api]
-  const certificate = await makeCertificate(dir)
+  const bin = options.bin ?? findTraefik();
+  if (bin === undefined) throw new Error('no Traefik: set TRAEFIK_BIN or put `traefik` on PATH');
+  const { dir } = options;
+  await mkdir(join(dir, 'files'), { recursive: true });
+  const { web, websecure, api } = options.ports ?? (await threePorts());
+  const certificate = await makeCertificate(dir);
   // JSON is YAML. The certificate is dynamic configuration, so it comes by a file provider of its own
   // unless the caller's folder is in use: Traefik has but one file provider.
-  const files = options.fileProviderDir ?? join(dir, 'files')
+  const files = options.fileProviderDir ?? join(dir, 'files');
   await writeFile(
     join(files, 'berth-testbed-certificate.yml'),
     JSON.stringify({ tls: { stores: { default: { defaultCertificate: certificate } } } }),
-  )
-  const configFile = join(dir, 'traefik.yml')
-  await writeFile(configFile, JSON.stringify(staticConfig(options, { web: web!, websecure: websecure!, api: api!, files }), null, 2))
-  const traefik = await startProcess([bin, `--configFile=${configFile}`], { name: 'traefik', logFile: join(dir, 'traefik.log') })
-  const apiUrl = `http://127.0.0.1:${api}`
-  const get = (path: string) => fetch(`${apiUrl}${path}`, { signal: AbortSignal.timeout(5_000) })
-  await untilReady(traefik, async () => (await get('/ping')).ok, 10_000)
+  );
+  const configFile = join(dir, 'traefik.yml');
+  await writeFile(configFile, JSON.stringify(staticConfig(options, { web, websecure, api, files }), null, 2));
+  const traefik = await startProcess([bin, `--configFile=${configFile}`], { name: 'traefik', logFile: join(dir, 'traefik.log') });
+  const apiUrl = `http://127.0.0.1:${api}`;
+  const get = (path: string) => fetch(`${apiUrl}${path}`, { signal: AbortSignal.timeout(5_000) });
+  await untilReady(traefik, async () => (await get('/ping')).ok, 10_000);
   return {
     web: `http://127.0.0.1:${web}`,
     websecure: `https://127.0.0.1:${websecure}`,
-    webPort: web!, websecurePort: websecure!,
+    webPort: web,
+    websecurePort: websecure,
     api: apiUrl,
     pid: traefik.pid,
     routers: async () => (await (await get('/api/http/routers?per_page=10000')).json()) as { name: string; rule: string; status: string }[],
     tail: traefik.tail,
     stop: () => traefik.stop(),
-  }
+  };
 }
 
 function staticConfig(options: TraefikOptions, at: { web: number; websecure: number; api: number; files: string }): object {
-  const endpoint = new URL(options.configUrl)
-  if (options.held) endpoint.searchParams.set('wait', '20')
+  const endpoint = new URL(options.configUrl);
+  if (options.held) endpoint.searchParams.set('wait', '20');
   const http = options.held
     ? { endpoint: endpoint.href, pollInterval: '100ms', pollTimeout: '40s' }
-    : { endpoint: endpoint.href, pollInterval: '5s' }
+    : { endpoint: endpoint.href, pollInterval: '5s' };
   return {
     global: { checkNewVersion: false, sendAnonymousUsage: false },
     entryPoints: {
@@ -94,17 +94,37 @@ function staticConfig(options: TraefikOptions, at: { web: number; websecure: num
     },
     log: { level: 'INFO' },
     ...(options.accessLog === true ? { accessLog: { filePath: join(options.dir, 'access.log'), format: 'json' } } : {}),
-  }
+  };
 }
 
 /** A self-signed certificate for `berth.localhost` and its subdomains. */
 async function makeCertificate(dir: string): Promise<{ certFile: string; keyFile: string }> {
-  const certFile = join(dir, 'certificate.pem')
-  const keyFile = join(dir, 'key.pem')
+  const certFile = join(dir, 'certificate.pem');
+  const keyFile = join(dir, 'key.pem');
   await run([
-    'openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '30',
-    '-subj', '/CN=berth.localhost', '-addext', 'subjectAltName=DNS:berth.localhost,DNS:*.berth.localhost,DNS:localhost,IP:127.0.0.1',
-    '-keyout', keyFile, '-out', certFile,
-  ])
-  return { certFile, keyFile }
+    'openssl',
+    'req',
+    '-x509',
+    '-newkey',
+    'ec',
+    '-pkeyopt',
+    'ec_paramgen_curve:prime256v1',
+    '-nodes',
+    '-days',
+    '30',
+    '-subj',
+    '/CN=berth.localhost',
+    '-addext',
+    'subjectAltName=DNS:berth.localhost,DNS:*.berth.localhost,DNS:localhost,IP:127.0.0.1',
+    '-keyout',
+    keyFile,
+    '-out',
+    certFile,
+  ]);
+  return { certFile, keyFile };
+}
+
+async function threePorts(): Promise<{ web: number; websecure: number; api: number }> {
+  const [web, websecure, api] = (await freePorts(3)) as [number, number, number];
+  return { web, websecure, api };
 }

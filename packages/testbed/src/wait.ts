@@ -1,21 +1,21 @@
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises';
 
 export interface WaitOptions {
   /** How long to go on asking, in ms (default 15,000). */
-  readonly deadlineMs?: number
+  readonly deadlineMs?: number;
   /** Pause between two questions, in ms (default 50). */
-  readonly intervalMs?: number
-  readonly signal?: AbortSignal
+  readonly intervalMs?: number;
+  readonly signal?: AbortSignal;
 }
 
 /** The condition did not come true in time. The message names it and the last thing that went wrong. */
 export class WaitTimeout extends Error {
-  override readonly name = 'WaitTimeout'
+  override readonly name = 'WaitTimeout';
 }
 
 /** Throw this inside a condition to end the waiting at once: it can never come true. */
 export class GiveUp extends Error {
-  override readonly name = 'GiveUp'
+  override readonly name = 'GiveUp';
 }
 
 /**
@@ -28,43 +28,43 @@ export async function waitFor<T>(
   condition: () => T | Promise<T>,
   options: WaitOptions = {},
 ): Promise<Exclude<T, undefined | null | false>> {
-  const deadlineMs = options.deadlineMs ?? 15_000
-  const started = Date.now()
-  let last: unknown
+  const deadlineMs = options.deadlineMs ?? 15_000;
+  const started = Date.now();
+  let last: unknown;
   for (;;) {
-    options.signal?.throwIfAborted()
-    const left = started + deadlineMs - Date.now()
+    options.signal?.throwIfAborted();
+    const left = started + deadlineMs - Date.now();
     try {
-      const value = await within(Promise.resolve(condition()), Math.max(left, 1))
+      const value = await within(Promise.resolve(condition()), Math.max(left, 1));
       if (value !== undefined && value !== null && value !== false) {
-        return value as Exclude<T, undefined | null | false>
+        return value as Exclude<T, undefined | null | false>;
       }
-      last = undefined
+      last = undefined;
     } catch (error) {
-      if (error instanceof GiveUp) throw new GiveUp(`${name}: ${error.message}`, { cause: error })
-      last = error
+      if (error instanceof GiveUp) throw new GiveUp(`${name}: ${error.message}`, { cause: error });
+      last = error;
     }
     if (Date.now() - started >= deadlineMs) {
-      const why = last === undefined ? '' : `; last error: ${messageOf(last)}`
-      throw new WaitTimeout(`waited ${deadlineMs} ms in vain: ${name}${why}`, { cause: last })
+      const why = last === undefined ? '' : `; last error: ${messageOf(last)}`;
+      throw new WaitTimeout(`waited ${deadlineMs} ms in vain: ${name}${why}`, { cause: last });
     }
-    await sleep(options.intervalMs ?? 50, undefined, options.signal ? { signal: options.signal } : {})
+    await sleep(options.intervalMs ?? 50, undefined, options.signal ? { signal: options.signal } : {});
   }
 }
 
 /** Rejects when `work` takes longer than `ms`, so that one hung question cannot outlast the deadline. */
 async function within<T>(work: Promise<T>, ms: number): Promise<T> {
-  const { promise, reject } = Promise.withResolvers<never>()
-  const timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms)
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms);
   try {
-    return await Promise.race([work, promise])
+    return await Promise.race([work, promise]);
   } finally {
-    clearTimeout(timer)
+    clearTimeout(timer);
   }
 }
 
 export function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
+  if (!(error instanceof Error)) return String(error);
   // fetch hides the reason (ECONNREFUSED) in its cause.
-  return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message
+  return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message;
 }

@@ -1,45 +1,45 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { findProgram } from '../src/config.ts'
-import { registryProgram, startRegistry } from '../src/registry.ts'
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { findProgram } from '../src/config.ts';
+import { registryProgram, startRegistry } from '../src/registry.ts';
 
-const missing = registryProgram() === undefined || findProgram('htpasswd') === undefined
+const missing = registryProgram() === undefined || findProgram('htpasswd') === undefined;
 
 // Skipped where docker-registry or htpasswd is not installed.
 describe.skipIf(missing)('registry', () => {
-  let folder: string
+  let folder: string;
   beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'berth-registry-test-'))
-  })
-  afterAll(() => rm(folder, { recursive: true, force: true }))
+    folder = await mkdtemp(join(tmpdir(), 'berth-registry-test-'));
+  });
+  afterAll(() => rm(folder, { recursive: true, force: true }));
 
   it('asks for the password', async () => {
-    const registry = await startRegistry({ dir: join(folder, 'closed'), user: 'berth', password: 'right' })
+    const registry = await startRegistry({ dir: join(folder, 'closed'), user: 'berth', password: 'right' });
     try {
       const ask = (password: string) =>
-        fetch(`${registry.url}/v2/`, { headers: { authorization: `Basic ${Buffer.from(`berth:${password}`).toString('base64')}` } })
-      expect((await fetch(`${registry.url}/v2/`)).status).toBe(401)
-      expect((await ask('wrong')).status).toBe(401)
-      expect((await ask('right')).status).toBe(200)
-      expect(await registry.catalog()).toEqual([])
-      expect(await registry.tags('nothing')).toEqual([])
+        fetch(`${registry.url}/v2/`, { headers: { authorization: `Basic ${Buffer.from(`berth:${password}`).toString('base64')}` } });
+      expect((await fetch(`${registry.url}/v2/`)).status).toBe(401);
+      expect((await ask('wrong')).status).toBe(401);
+      expect((await ask('right')).status).toBe(200);
+      expect(await registry.catalog()).toEqual([]);
+      expect(await registry.tags('nothing')).toEqual([]);
     } finally {
-      await registry.stop()
+      await registry.stop();
     }
-  })
+  });
 
   it('takes the port of the run before again; a second one at the same time gets a place of its own', async () => {
-    const dir = join(folder, 'open')
-    const first = await startRegistry({ dir })
-    const second = await startRegistry({ dir })
-    expect(second.address).not.toBe(first.address)
-    await second.stop()
-    await first.stop()
-    await expect(fetch(first.url)).rejects.toThrow()
-    const again = await startRegistry({ dir })
-    expect(again.address).toBe(first.address)
-    await again.stop()
-  })
-})
+    const dir = join(folder, 'open');
+    const first = await startRegistry({ dir });
+    const second = await startRegistry({ dir });
+    expect(second.address).not.toBe(first.address);
+    await second.stop();
+    await first.stop();
+    await expect(fetch(first.url)).rejects.toThrow();
+    const again = await startRegistry({ dir });
+    expect(again.address).toBe(first.address);
+    await again.stop();
+  });
+});

@@ -40,8 +40,10 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
   async function bringUp(task: DeployTask, deployment: string, context: TaskContext): Promise<{ id: string; hostPort: number }> {
     const { payload } = task;
     const { signal, say } = context;
-    const adopted = await takeOver(deps, task, deployment, context);
-    if (adopted === null && !(payload.image_digest !== null && (await docker.hasImage(payload.image, signal)))) {
+    // A tag may mean another image by now; a digest cannot.
+    const present = payload.image_digest !== null && docker.hasImage(payload.image, signal);
+    const [adopted, hasImage] = await Promise.all([takeOver(deps, task, deployment, context), present]);
+    if (adopted === null && !hasImage) {
       say('pull', `pulling ${payload.image}`);
       await docker.pull(payload.image, { signal, timeoutMs: deps.pullTimeoutMs, onLine: (text) => context.log({ stream: 'stdout', step: 'pull', text }) });
     }

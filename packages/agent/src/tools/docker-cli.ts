@@ -45,7 +45,7 @@ export function createDockerCli(options: DockerCliOptions): DockerCli {
       if (result.code === 0 && result.ended === null) return result;
       // The verb alone: argv may be long and says nothing to a person.
       const error = new ExecError(describeExit({ ...result, argv: ['docker', ...args.slice(0, 1)] }), result);
-      const code = classify(REGISTRY_FAILURES, result.stderr, 'task_failed');
+      const code = result.ended === 'timeout' ? 'engine_unavailable' : classify(REGISTRY_FAILURES, result.stderr, 'task_failed');
       if (code === 'engine_unavailable' || code === 'disk_full') throw new TaskFailure(code, error.message, { cause: error });
       throw error;
     },

@@ -37,7 +37,11 @@ export function createCallers(deps: { tokens: Tokens; users: UserStore; agentSec
   return {
     async user(authorization) {
       const token = /^Bearer +([\w.~+/=-]+) *$/i.exec(authorization ?? '')?.[1];
-      if (token === undefined) throw new DomainError('unauthenticated', authorization === undefined ? 'no token was sent' : 'send the token as “Authorization: Bearer …”');
+      if (token === undefined)
+        throw new DomainError(
+          'unauthenticated',
+          authorization === undefined ? 'no token was sent' : 'send the token as “Authorization: Bearer …”',
+        );
       const read = await deps.tokens.read(token);
       if (read === null) throw new DomainError('unauthenticated', 'the token is not valid or has expired');
       const user = await userOf(read.userId);

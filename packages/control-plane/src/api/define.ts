@@ -57,7 +57,14 @@ export function createDefine(server: Server): { route: Define; assertComplete():
       handler: async (request, reply) => {
         if (row.body !== undefined && row.who !== 'agent') checkNul(request.body);
         // The shapes were just checked against this very row, and access.ts has set `caller` where the row asks for a role.
-        const call = { params: request.params, query: request.query, body: request.body, user: request.caller, request, reply } as unknown as Call<typeof name>;
+        const call = {
+          params: request.params,
+          query: request.query,
+          body: request.body,
+          user: request.caller,
+          request,
+          reply,
+        } as unknown as Call<typeof name>;
         const answer = await handler(call);
         if (answer === SENT) return reply;
         return reply.code(row.status).send(answer);
@@ -66,7 +73,8 @@ export function createDefine(server: Server): { route: Define; assertComplete():
   };
   // Belongs to nobody but Fastify: HEAD of a GET route carries the same config.
   server.addHook('onRoute', (options) => {
-    if (options.config?.routeName === undefined && !options.url.startsWith('/docs')) throw new Error(`${String(options.method)} ${options.url} has no row in wire/routes.ts`);
+    if (options.config?.routeName === undefined && !options.url.startsWith('/docs'))
+      throw new Error(`${String(options.method)} ${options.url} has no row in wire/routes.ts`);
   });
   return {
     route,
@@ -89,7 +97,8 @@ function checkNul(body: unknown): void {
 }
 
 /** Unknown query parameters are refused as unknown fields are: a misspelt filter would otherwise show everything. Not for agents and the proxy. */
-const strict = (query: TSchema, row: Route): TSchema => (row.who === 'agent' || row.who === 'public' ? query : { ...query, additionalProperties: false });
+const strict = (query: TSchema, row: Route): TSchema =>
+  row.who === 'agent' || row.who === 'public' ? query : { ...query, additionalProperties: false };
 
 function schemaOf(name: RouteName, row: Route): Record<string, unknown> {
   return {
@@ -99,7 +108,11 @@ function schemaOf(name: RouteName, row: Route): Record<string, unknown> {
     security: row.who === 'public' ? [] : row.who === 'agent' ? [{ agent: [] }] : [{ bearer: [] }],
     ...(row.who === 'public' || row.who === 'agent' ? {} : { description: `For the role ${row.who} and above.` }),
     ...(row.params === undefined ? {} : { params: row.params }),
-    ...(row.query === undefined ? (row.who === 'public' || row.who === 'agent' ? {} : { querystring: { type: 'object', additionalProperties: false } }) : { querystring: strict(row.query, row) }),
+    ...(row.query === undefined
+      ? row.who === 'public' || row.who === 'agent'
+        ? {}
+        : { querystring: { type: 'object', additionalProperties: false } }
+      : { querystring: strict(row.query, row) }),
     ...(row.body === undefined ? {} : { body: row.body }),
     response: {
       ...(row.answer === undefined ? {} : { [row.status]: row.answer }),

@@ -14,7 +14,13 @@ export type FirstAdmin = {
 };
 
 /** Where there are accounts already, nothing happens: ADMIN_PASSWORD is for the first start alone. */
-export async function ensureFirstAdmin(users: UserStore, passwords: Passwords, settings: FirstAdmin, now: number, log: Logger): Promise<void> {
+export async function ensureFirstAdmin(
+  users: UserStore,
+  passwords: Passwords,
+  settings: FirstAdmin,
+  now: number,
+  log: Logger,
+): Promise<void> {
   if ((await users.count()) > 0) return;
   const password = settings.password ?? randomBytes(18).toString('base64url');
   // The file before the account: a crash in between leaves a file that the next start replaces, not an account nobody can enter.
@@ -26,7 +32,10 @@ export async function ensureFirstAdmin(users: UserStore, passwords: Passwords, s
     if ((await users.findByEmail(settings.email.toLowerCase())) !== null) return;
     throw error;
   }
-  log.info({ email: settings.email, ...(settings.password === null ? { file: settings.passwordFile } : {}) }, settings.password === null ? 'first admin made; its password is in the file' : 'first admin made');
+  log.info(
+    { email: settings.email, ...(settings.password === null ? { file: settings.passwordFile } : {}) },
+    settings.password === null ? 'first admin made; its password is in the file' : 'first admin made',
+  );
 }
 
 async function writeSecret(path: string, text: string): Promise<void> {

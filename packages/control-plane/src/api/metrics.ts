@@ -55,7 +55,10 @@ const gauges = ({ loops, stores, source }: Pick<ApiDeps, 'loops' | 'stores' | 's
     labels: ['status'],
     async read() {
       const open = await stores.deployments.unsettled();
-      return DEPLOYMENT_STATES.filter((s) => !isSettled(s)).map((status) => ({ labels: { status }, value: open.filter((d) => d.status === status).length }));
+      return DEPLOYMENT_STATES.filter((s) => !isSettled(s)).map((status) => ({
+        labels: { status },
+        value: open.filter((d) => d.status === status).length,
+      }));
     },
   },
   {

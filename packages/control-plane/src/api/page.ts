@@ -3,4 +3,7 @@ import type { Page } from '../domain/stores.ts';
 
 const DEFAULT_LIMIT = 50;
 
-export const pageOf = (query: { limit?: number; cursor?: string }): Page => ({ limit: query.limit ?? DEFAULT_LIMIT, cursor: query.cursor ?? null });
+export const pageOf = (query: { limit?: number; cursor?: string }): Page => ({
+  limit: query.limit ?? DEFAULT_LIMIT,
+  cursor: query.cursor ?? null,
+});

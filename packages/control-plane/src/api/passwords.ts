@@ -46,11 +46,17 @@ function parse(hash: string): { cost: PasswordCost; salt: Buffer; key: Buffer } 
   const match = /^scrypt\$(\d{1,2})\$(\d{1,2})\$(\d{1,2})\$([\w-]{16,})\$([\w-]{43})$/.exec(hash);
   if (match === null) return null;
   const [, logN, r, p, salt = '', key = ''] = match;
-  return { cost: { logN: Number(logN), r: Number(r), p: Number(p) }, salt: Buffer.from(salt, 'base64url'), key: Buffer.from(key, 'base64url') };
+  return {
+    cost: { logN: Number(logN), r: Number(r), p: Number(p) },
+    salt: Buffer.from(salt, 'base64url'),
+    key: Buffer.from(key, 'base64url'),
+  };
 }
 
 const scryptAsync = (password: string, salt: Buffer, options: ScryptOptions): Promise<Buffer> =>
-  new Promise((resolve, reject) => scrypt(password, salt, KEY_BYTES, options, (error, key) => (error === null ? resolve(key) : reject(error))));
+  new Promise((resolve, reject) =>
+    scrypt(password, salt, KEY_BYTES, options, (error, key) => (error === null ? resolve(key) : reject(error))),
+  );
 
 /** AT_ONCE run, MAX_QUEUE wait in order, the rest is refused. */
 function createGate(): <T>(work: () => Promise<T>) => Promise<T> {

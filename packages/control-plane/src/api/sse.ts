@@ -10,7 +10,12 @@ export type EventStream = {
 };
 
 export function openEventStream(response: ServerResponse, headers: Record<string, string>, signal: AbortSignal): EventStream {
-  response.writeHead(200, { ...headers, 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-store', 'x-accel-buffering': 'no' });
+  response.writeHead(200, {
+    ...headers,
+    'content-type': 'text/event-stream; charset=utf-8',
+    'cache-control': 'no-store',
+    'x-accel-buffering': 'no',
+  });
   response.flushHeaders();
   const write = async (text: string): Promise<void> => {
     signal.throwIfAborted();

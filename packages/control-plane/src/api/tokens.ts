@@ -29,7 +29,12 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
       for (const key of keys) {
         try {
           // The algorithm is ours to say, never the token's (RFC 8725 section 3.1).
-          const { payload } = await jwtVerify(token, key, { algorithms: ['HS256'], issuer: ISSUER, requiredClaims: ['sub', 'iat', 'exp'], currentDate: new Date(now()) });
+          const { payload } = await jwtVerify(token, key, {
+            algorithms: ['HS256'],
+            issuer: ISSUER,
+            requiredClaims: ['sub', 'iat', 'exp'],
+            currentDate: new Date(now()),
+          });
           return { userId: payload.sub ?? '', expiresAt: (payload.exp ?? 0) * 1000 };
         } catch (error) {
           if (error instanceof errors.JWSSignatureVerificationFailed) continue;

@@ -39,7 +39,10 @@ function withoutBranches(errors: readonly ErrorObject[]): ErrorObject[] {
 }
 
 const PATTERNS: Record<string, { rule: string; message: string }> = {
-  '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$': { rule: 'dns_label', message: 'must be a DNS label: lower-case letters, digits and dashes, beginning and ending with a letter or digit' },
+  '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$': {
+    rule: 'dns_label',
+    message: 'must be a DNS label: lower-case letters, digits and dashes, beginning and ending with a letter or digit',
+  },
   '^([0-9a-f]{40}|[0-9a-f]{64})$': { rule: 'commit_id', message: 'must be a full commit id: 40 (or 64) lower-case hexadecimal digits' },
   '^sha256:[0-9a-f]{64}$': { rule: 'digest', message: 'must be “sha256:” and 64 lower-case hexadecimal digits' },
   '^[A-Za-z0-9_-]+$': { rule: 'id', message: 'is not an id: letters, digits, “_” and “-” only' },
@@ -60,8 +63,16 @@ function describe(error: ErrorObject, part: string): FieldProblem {
       const name = at(String(p['additionalProperty']));
       const isMap = (error.parentSchema as { patternProperties?: unknown } | undefined)?.patternProperties !== undefined;
       return isMap
-        ? { field: name, rule: 'env_name', message: 'is not a name that a variable can have: letters, digits and “_”, not beginning with a digit' }
-        : { field: name, rule: 'unknown_field', message: part === 'querystring' ? 'there is no such query parameter' : 'there is no such field' };
+        ? {
+            field: name,
+            rule: 'env_name',
+            message: 'is not a name that a variable can have: letters, digits and “_”, not beginning with a digit',
+          }
+        : {
+            field: name,
+            rule: 'unknown_field',
+            message: part === 'querystring' ? 'there is no such query parameter' : 'there is no such field',
+          };
     }
     case 'type':
       return { field: here, rule: 'type', message: `must be ${typeNames(p['type'])}` };
@@ -70,9 +81,20 @@ function describe(error: ErrorObject, part: string): FieldProblem {
     case 'pattern':
       return { field: here, ...(PATTERNS[String(p['pattern'])] ?? { rule: 'pattern', message: `must match ${String(p['pattern'])}` }) };
     case 'format':
-      return { field: here, rule: String(p['format']), message: p['format'] === 'date-time' ? 'must be a time as RFC 3339 writes it, such as 2026-01-31T12:00:00Z' : `must be a ${String(p['format'])}` };
+      return {
+        field: here,
+        rule: String(p['format']),
+        message:
+          p['format'] === 'date-time'
+            ? 'must be a time as RFC 3339 writes it, such as 2026-01-31T12:00:00Z'
+            : `must be a ${String(p['format'])}`,
+      };
     case 'minLength':
-      return { field: here, rule: 'min_length', message: p['limit'] === 1 ? 'must not be empty' : `must have at least ${String(p['limit'])} characters` };
+      return {
+        field: here,
+        rule: 'min_length',
+        message: p['limit'] === 1 ? 'must not be empty' : `must have at least ${String(p['limit'])} characters`,
+      };
     case 'maxLength':
       return { field: here, rule: 'max_length', message: `must not have more than ${String(p['limit'])} characters` };
     case 'minimum':
@@ -99,12 +121,23 @@ function fieldName(pointer: string): string {
     .reduce((name, s) => (/^\d+$/.test(s) ? `${name}[${s}]` : name === '' ? s : `${name}.${s}`), '');
 }
 
-const TYPES: Record<string, string> = { string: 'text', integer: 'a whole number', number: 'a number', boolean: 'true or false', object: 'an object', array: 'a list', null: 'null' };
+const TYPES: Record<string, string> = {
+  string: 'text',
+  integer: 'a whole number',
+  number: 'a number',
+  boolean: 'true or false',
+  object: 'an object',
+  array: 'a list',
+  null: 'null',
+};
 const typeNames = (type: unknown): string => (Array.isArray(type) ? type : [type]).map((t) => TYPES[String(t)] ?? String(t)).join(' or ');
 
 /** A NUL cannot be stored (PostgreSQL), passed to a program or shown: refused wherever a person gives text. */
 export function nulProblems(value: unknown, field = ''): FieldProblem[] {
-  if (typeof value === 'string') return value.includes('\u0000') ? [{ field: field === '' ? 'body' : field, rule: 'no_nul', message: 'must not contain a NUL character' }] : [];
+  if (typeof value === 'string')
+    return value.includes('\u0000')
+      ? [{ field: field === '' ? 'body' : field, rule: 'no_nul', message: 'must not contain a NUL character' }]
+      : [];
   if (Array.isArray(value)) return value.flatMap((v, i) => nulProblems(v, `${field}[${i}]`));
   if (typeof value !== 'object' || value === null) return [];
   return Object.entries(value).flatMap(([k, v]) => nulProblems(v, field === '' ? k : `${field}.${k}`));

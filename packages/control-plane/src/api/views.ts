@@ -37,7 +37,12 @@ export function projectView(p: ProjectRecord, runningId: string | null, role: Ro
   };
 }
 
-export function deploymentView(d: DeploymentRecord, node: NodeRecord | null, events: readonly EventRecord[], settings: ViewSettings): Deployment {
+export function deploymentView(
+  d: DeploymentRecord,
+  node: NodeRecord | null,
+  events: readonly EventRecord[],
+  settings: ViewSettings,
+): Deployment {
   return {
     id: d.id,
     project_id: d.project_id,
@@ -84,11 +89,33 @@ export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
 /** As its node sees it. The lease token is never in it: it is the answer to the claim alone. */
 export function taskView(t: TaskRecord): Task {
   const { id, kind, status, node_id, deployment_id, attempt, payload } = t;
-  const shown = { id, kind, status, node_id, deployment_id, attempt, payload, cancel_requested: t.cancel_requested_at !== null, created_at: time(t.created_at) };
+  const shown = {
+    id,
+    kind,
+    status,
+    node_id,
+    deployment_id,
+    attempt,
+    payload,
+    cancel_requested: t.cancel_requested_at !== null,
+    created_at: time(t.created_at),
+  };
   // A record's kind and payload belong together since its plan was made (NewTask); the type of a record does not say so.
   return shown as Task;
 }
 
-export const logLineView = (l: LogLineRecord): Static<typeof LogLine> => ({ seq: l.seq, at: time(l.at), stream: l.stream, step: l.step, text: l.text });
+export const logLineView = (l: LogLineRecord): Static<typeof LogLine> => ({
+  seq: l.seq,
+  at: time(l.at),
+  stream: l.stream,
+  step: l.step,
+  text: l.text,
+});
 
-export const userView = (u: UserRecord): User => ({ id: u.id, email: u.email, role: u.role, disabled: u.disabled, last_login_at: timeOrNull(u.last_login_at) });
+export const userView = (u: UserRecord): User => ({
+  id: u.id,
+  email: u.email,
+  role: u.role,
+  disabled: u.disabled,
+  last_login_at: timeOrNull(u.last_login_at),
+});

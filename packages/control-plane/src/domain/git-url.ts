@@ -30,29 +30,34 @@ function judge(url: string, rules: GitUrlRules): Verdict | null {
   if (url.startsWith('-')) return { rule: 'no_leading_dash', message: 'must not begin with a dash' };
   if (BLANK_OR_CONTROL.test(url)) return { rule: 'no_whitespace', message: 'must not contain spaces, line breaks or control characters' };
   if (url.includes('\\')) return { rule: 'no_backslash', message: 'must not contain a backslash' };
-  if (/^[a-z0-9+.-]*::/i.test(url)) return { rule: 'scheme', message: 'remote helpers (“ext::…”) are not allowed; use https, http, ssh or user@host:path' };
+  if (/^[a-z0-9+.-]*::/i.test(url))
+    return { rule: 'scheme', message: 'remote helpers (“ext::…”) are not allowed; use https, http, ssh or user@host:path' };
   const parsed = url.includes('://') ? parseUrl(url) : parseScp(url);
   return 'rule' in parsed ? parsed : judgeAddress(parsed, rules);
 }
 
 function judgeAddress({ user, host, path }: Address, rules: GitUrlRules): Verdict | null {
   if (user !== '' && !USER.test(user)) return { rule: 'user', message: `“${user}” is not a user name that can stand in an address` };
-  if (TOKEN.test(user)) return { rule: 'no_password', message: 'must not contain an access token; everybody who sees the project would see it' };
+  if (TOKEN.test(user))
+    return { rule: 'no_password', message: 'must not contain an access token; everybody who sees the project would see it' };
   if (host.length > 253 || !(HOST.test(host) || IPV6.test(host))) return { rule: 'host', message: `“${host}” is not a host name` };
   if (path.replaceAll('/', '') === '') return { rule: 'path', message: 'must name a repository after the host' };
-  if (!isAllowed(host, rules.allowedHosts)) return { rule: 'host_allowed', message: `the host must be one of ${rules.allowedHosts.join(', ')}` };
+  if (!isAllowed(host, rules.allowedHosts))
+    return { rule: 'host_allowed', message: `the host must be one of ${rules.allowedHosts.join(', ')}` };
   return null;
 }
 
 function parseUrl(url: string): Address | Verdict {
   const scheme = url.slice(0, url.indexOf('://')).toLowerCase();
-  if (!SCHEMES.includes(scheme)) return { rule: 'scheme', message: `must be an https, http or ssh address, or user@host:path, not “${scheme}:”` };
+  if (!SCHEMES.includes(scheme))
+    return { rule: 'scheme', message: `must be an https, http or ssh address, or user@host:path, not “${scheme}:”` };
   if (!URL.canParse(url)) return { rule: 'url', message: 'is not an address that can be read' };
   const { username, password, hostname, pathname, hash } = new URL(url);
   // `https://user:@host` has an empty password; the colon alone shows what was meant.
   const authority = url.slice(url.indexOf('://') + 3).split('/', 1)[0] ?? '';
   const userinfo = authority.includes('@') ? authority.slice(0, authority.lastIndexOf('@')) : '';
-  if (password !== '' || userinfo.includes(':')) return { rule: 'no_password', message: 'must not contain a password; everybody who sees the project would see it' };
+  if (password !== '' || userinfo.includes(':'))
+    return { rule: 'no_password', message: 'must not contain a password; everybody who sees the project would see it' };
   if (hash !== '') return { rule: 'no_fragment', message: 'must not contain a “#…” part; name the branch in `branch`' };
   return { user: username, host: hostname, path: pathname };
 }
@@ -61,7 +66,8 @@ function parseUrl(url: string): Address | Verdict {
 function parseScp(url: string): Address | Verdict {
   const match = /^([^@/:]*)@(\[[^\]]*\]|[^:/@]*):(.*)$/.exec(url);
   if (match === null) {
-    if (/^[^/@:]+:[^/]*@/.test(url)) return { rule: 'no_password', message: 'must not contain a password; everybody who sees the project would see it' };
+    if (/^[^/@:]+:[^/]*@/.test(url))
+      return { rule: 'no_password', message: 'must not contain a password; everybody who sees the project would see it' };
     if (/^[a-z][a-z0-9+.-]*:/i.test(url)) return { rule: 'scheme', message: 'must be an https, http or ssh address, or user@host:path' };
     return { rule: 'url', message: 'must be an https, http or ssh address, or user@host:path; paths on this machine are not allowed' };
   }

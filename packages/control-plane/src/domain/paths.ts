@@ -30,8 +30,16 @@ const KERNEL = ['/proc', '/sys', '/dev'];
 const IN_CONTAINER: readonly Rule[] = [
   { rule: 'absolute', message: 'must begin with “/”', broken: (p) => !p.startsWith('/') },
   ...SAFE,
-  { rule: 'normal', message: 'must not contain “//” or a “.” part, nor end with “/”', broken: (p) => p.includes('//') || p.split('/').includes('.') || (p !== '/' && p.endsWith('/')) },
-  { rule: 'mountable', message: 'must not be /, /proc, /sys or /dev or lie below those three', broken: (p) => p === '/' || KERNEL.some((k) => p === k || p.startsWith(`${k}/`)) },
+  {
+    rule: 'normal',
+    message: 'must not contain “//” or a “.” part, nor end with “/”',
+    broken: (p) => p.includes('//') || p.split('/').includes('.') || (p !== '/' && p.endsWith('/')),
+  },
+  {
+    rule: 'mountable',
+    message: 'must not be /, /proc, /sys or /dev or lie below those three',
+    broken: (p) => p === '/' || KERNEL.some((k) => p === k || p.startsWith(`${k}/`)),
+  },
   { rule: 'no_separator', message: 'must not contain “:” or “,”', broken: (p) => /[:,]/.test(p) },
 ];
 

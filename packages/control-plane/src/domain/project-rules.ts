@@ -42,13 +42,19 @@ export function projectProblems(given: ProjectPatch & { name?: string }, setting
 /** The routers of project `x` are `x` and `x-http`: a project of that second name would be one and the same router. */
 const nameProblem = (name: string): FieldProblem | null =>
   name.endsWith('-http') || name.startsWith('berth-marker')
-    ? { field: 'name', rule: 'reserved', message: 'must not end with “-http” or begin with “berth-marker”: the proxy’s own routers are named so' }
+    ? {
+        field: 'name',
+        rule: 'reserved',
+        message: 'must not end with “-http” or begin with “berth-marker”: the proxy’s own routers are named so',
+      }
     : null;
 
 function prefixProblems(prefix: string, rules: ProjectRules): (FieldProblem | null)[] {
   const host = `${prefix}.${rules.baseDomain}`;
   return [
-    rules.reservedPrefixes.includes(prefix) ? { field: 'domain_prefix', rule: 'reserved', message: `“${host}” is a host of the platform itself` } : null,
+    rules.reservedPrefixes.includes(prefix)
+      ? { field: 'domain_prefix', rule: 'reserved', message: `“${host}” is a host of the platform itself` }
+      : null,
     host.length > 253 ? { field: 'domain_prefix', rule: 'host_length', message: `“${host}” would be longer than 253 characters` } : null,
   ];
 }
@@ -56,7 +62,11 @@ function prefixProblems(prefix: string, rules: ProjectRules): (FieldProblem | nu
 function envProblems(env: Record<string, string>): FieldProblem[] {
   return Object.keys(env)
     .filter((name) => name.length > 200)
-    .map((name) => ({ field: `env.${name.slice(0, 40)}…`, rule: 'max_length', message: 'the name must not be longer than 200 characters' }));
+    .map((name) => ({
+      field: `env.${name.slice(0, 40)}…`,
+      rule: 'max_length',
+      message: 'the name must not be longer than 200 characters',
+    }));
 }
 
 function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRules): (FieldProblem | null)[] {
@@ -65,10 +75,14 @@ function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRu
   return datasets.flatMap((use, i) => {
     const at = `datasets[${i}]`;
     const found = [
-      rules.datasetExists(use.dataset_id) ? null : { field: `${at}.dataset_id`, rule: 'exists', message: 'there is no dataset with this id' },
+      rules.datasetExists(use.dataset_id)
+        ? null
+        : { field: `${at}.dataset_id`, rule: 'exists', message: 'there is no dataset with this id' },
       ids.has(use.dataset_id) ? { field: `${at}.dataset_id`, rule: 'unique', message: 'this dataset is named twice' } : null,
       use.mount_path === undefined ? null : mountPathProblem(use.mount_path, `${at}.mount_path`),
-      use.mount_path !== undefined && paths.has(use.mount_path) ? { field: `${at}.mount_path`, rule: 'unique', message: 'two datasets cannot be mounted at one path' } : null,
+      use.mount_path !== undefined && paths.has(use.mount_path)
+        ? { field: `${at}.mount_path`, rule: 'unique', message: 'two datasets cannot be mounted at one path' }
+        : null,
     ];
     ids.add(use.dataset_id);
     if (use.mount_path !== undefined) paths.add(use.mount_path);
@@ -78,5 +92,9 @@ function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRu
 
 const replaceProblem = (settings: ProjectSettings): FieldProblem | null =>
   settings.replace === 'rolling' && settings.datasets.some((d) => d.mode === 'readwrite')
-    ? { field: 'replace', rule: 'single_writer', message: 'must be “recreate” while a dataset is mounted readwrite: with “rolling” two versions would write at once' }
+    ? {
+        field: 'replace',
+        rule: 'single_writer',
+        message: 'must be “recreate” while a dataset is mounted readwrite: with “rolling” two versions would write at once',
+      }
     : null;

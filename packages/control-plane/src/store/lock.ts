@@ -10,13 +10,16 @@ import { hostname } from 'node:os';
 import Sqlite from 'better-sqlite3';
 import { StoreError } from './errors.ts';
 
-export type Holder = { pid: number; host: string; since: string };
+/** Two that start at the same moment get in each other's way; after so long one of them has it. */
+const PATIENCE_MS = 250;
+
+type Holder = { pid: number; host: string; since: string };
 
 /** Throws StoreError `held`. Returns what lets go. */
 export function holdLock(databasePath: string, now: number): () => void {
   const lockPath = `${databasePath}.lock`;
   const holderPath = `${databasePath}.lock.json`;
-  const lock = new Sqlite(lockPath, { timeout: 0 });
+  const lock = new Sqlite(lockPath, { timeout: PATIENCE_MS });
   try {
     lock.exec('begin exclusive');
   } catch (error) {

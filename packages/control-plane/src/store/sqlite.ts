@@ -19,8 +19,11 @@ import { holdLock } from './lock.ts';
 
 /** Before it, a WAL could be reset under a reader, which corrupts the file (https://sqlite.org/wal.html#walresetbug). */
 const OLDEST_SQLITE = '3.51.3';
-/** SQLite waits inside the call, so nothing else runs meanwhile: short here, the long wait is Database.write's. */
-const BUSY_TIMEOUT_MS = 20;
+/**
+ * SQLite waits inside the call, where nothing else runs: each write that waits for a foreign lock would stop the platform
+ * for so long, again and again. So hardly at all here; the long wait is Database.write's. (Reads wait for nobody in WAL mode.)
+ */
+const BUSY_TIMEOUT_MS = 1;
 /** At open nothing else runs yet: a backup's moment of exclusive access is sat out. */
 const OPEN_TIMEOUT_MS = 5000;
 const CACHED_STATEMENTS = 500;

@@ -37,14 +37,19 @@ describe('people’s routes', () => {
     ['a token of nobody', () => ({ authorization: `Bearer ${jwt({ sub: 'gone', role: 'admin' })}` })],
     ['the agent secret', () => ({ 'x-agent-secret': AGENT_SECRET })],
   ];
-  test.each(people.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))('%s: %s gets 401', async (name, _who, headers) => {
-    const reply = await send(name, { as: null, headers: headers() });
-    expect(reply.status).toBe(401);
-    expect(reply.json['code']).toBe('unauthenticated');
-    expect(reply.headers['www-authenticate']).toMatch(/^Bearer/);
-  });
+  test.each(people.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))(
+    '%s: %s gets 401',
+    async (name, _who, headers) => {
+      const reply = await send(name, { as: null, headers: headers() });
+      expect(reply.status).toBe(401);
+      expect(reply.json['code']).toBe('unauthenticated');
+      expect(reply.headers['www-authenticate']).toMatch(/^Bearer/);
+    },
+  );
 
-  const pairs = people.flatMap((name) => ROLES.map((role) => [name, role, ROLES.indexOf(role) >= ROLES.indexOf(ROUTES[name].who as Role)] as const));
+  const pairs = people.flatMap((name) =>
+    ROLES.map((role) => [name, role, ROLES.indexOf(role) >= ROLES.indexOf(ROUTES[name].who as Role)] as const),
+  );
   test.each(pairs)('%s as %s: let in %s', async (name, role, allowed) => {
     const reply = await send(name, { as: role });
     if (allowed) expect([401, 403]).not.toContain(reply.status);
@@ -68,10 +73,13 @@ describe('agents’ routes', () => {
     ['a beginning of the secret', () => ({ 'x-agent-secret': AGENT_SECRET.slice(0, -1) })],
     ['an admin’s token', () => ({ authorization: `Bearer ${api.token('admin')}` })],
   ];
-  test.each(agents.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))('%s: %s gets 401', async (name, _who, headers) => {
-    const reply = await send(name, { as: null, headers: headers() });
-    expect([reply.status, reply.json['code']]).toEqual([401, 'agent_secret']);
-  });
+  test.each(agents.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))(
+    '%s: %s gets 401',
+    async (name, _who, headers) => {
+      const reply = await send(name, { as: null, headers: headers() });
+      expect([reply.status, reply.json['code']]).toEqual([401, 'agent_secret']);
+    },
+  );
   test.each(agents)('%s: the secret opens it', async (name) => {
     const reply = await send(name, { as: 'agent' });
     expect(reply.status).not.toBe(401);

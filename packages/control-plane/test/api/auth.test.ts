@@ -22,7 +22,11 @@ describe('login', () => {
 
   test('gives a token that says who one is', async () => {
     const reply = await login(api, 'Admin@Example.com', PASSWORD);
-    expect(reply.json).toMatchObject({ token_type: 'Bearer', expires_in: 43_200, user: { email: 'admin@example.com', role: 'admin', disabled: false } });
+    expect(reply.json).toMatchObject({
+      token_type: 'Bearer',
+      expires_in: 43_200,
+      user: { email: 'admin@example.com', role: 'admin', disabled: false },
+    });
     expect((reply.json['user'] as { last_login_at: string }).last_login_at).not.toBeNull();
     const token = reply.json['token'] as string;
     expect(decodeProtectedHeader(token)).toEqual({ alg: 'HS256', typ: 'JWT' });
@@ -35,8 +39,13 @@ describe('login', () => {
     expect((await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).status).toBe(401);
   });
   test('says the same to a wrong password, nobody and one without a password', async () => {
-    const replies = [await login(api, 'admin@example.com', 'wrong'), await login(api, 'nobody@example.com', 'wrong'), await login(api, 'viewer@example.com', 'wrong')];
-    for (const reply of replies) expect([reply.status, reply.json['code'], reply.json['detail']]).toEqual([401, 'wrong_credentials', 'E-mail or password is wrong']);
+    const replies = [
+      await login(api, 'admin@example.com', 'wrong'),
+      await login(api, 'nobody@example.com', 'wrong'),
+      await login(api, 'viewer@example.com', 'wrong'),
+    ];
+    for (const reply of replies)
+      expect([reply.status, reply.json['code'], reply.json['detail']]).toEqual([401, 'wrong_credentials', 'E-mail or password is wrong']);
   });
   test.each([
     [{ email: 'x', password: 'x' }, 'email:min_length'],
@@ -65,7 +74,9 @@ describe('the limit', () => {
   });
   test('holds for many at once, and capitals are the same account', async () => {
     const api = await createApi();
-    const replies = await Promise.all(Array.from({ length: 30 }, (_, i) => login(api, i % 2 === 0 ? 'admin@example.com' : 'ADMIN@example.com', 'wrong')));
+    const replies = await Promise.all(
+      Array.from({ length: 30 }, (_, i) => login(api, i % 2 === 0 ? 'admin@example.com' : 'ADMIN@example.com', 'wrong')),
+    );
     expect(replies.filter((r) => r.status === 401)).toHaveLength(10);
     expect(replies.filter((r) => r.status === 429)).toHaveLength(20);
     await api.close();
@@ -94,7 +105,14 @@ describe('tokens', () => {
   test('a disabled user is out within 5 s, and so is one who is gone', async () => {
     let disabled = false;
     const api = await createApi({
-      stores: (real) => ({ ...real, users: { ...real.users, get: async (id) => ({ ...(await real.users.get(id)), disabled }), findByEmail: async (e) => withDisabled(await real.users.findByEmail(e), disabled) } }),
+      stores: (real) => ({
+        ...real,
+        users: {
+          ...real.users,
+          get: async (id) => ({ ...(await real.users.get(id)), disabled }),
+          findByEmail: async (e) => withDisabled(await real.users.findByEmail(e), disabled),
+        },
+      }),
     });
     expect((await api.call('me', { as: 'admin' })).status).toBe(200);
     disabled = true;
@@ -107,7 +125,11 @@ describe('tokens', () => {
     const config = readConfig({ ...ENV, JWT_SECRET: '', DATABASE_URL: `sqlite:${folder}/berth.db` });
     const options = { log: silentLogger(), loops: false, passwordCost: { logN: 4, r: 8, p: 1 } };
     const first = await createApp(config, options);
-    const answer = await first.server.inject({ method: 'POST', url: '/api/auth/login', payload: { email: 'admin@example.com', password: PASSWORD } });
+    const answer = await first.server.inject({
+      method: 'POST',
+      url: '/api/auth/login',
+      payload: { email: 'admin@example.com', password: PASSWORD },
+    });
     const { token } = answer.json<{ token: string }>();
     await first.close();
     const second = await createApp(config, options);
@@ -133,7 +155,11 @@ describe('the first admin', () => {
       password = text.trim();
       expect(password.length).toBeGreaterThanOrEqual(24);
       expect((await stat(file)).mode & 0o777).toBe(0o600);
-      const answer = await app.server.inject({ method: 'POST', url: '/api/auth/login', payload: { email: 'admin@berth.localhost', password } });
+      const answer = await app.server.inject({
+        method: 'POST',
+        url: '/api/auth/login',
+        payload: { email: 'admin@berth.localhost', password },
+      });
       expect(answer.statusCode).toBe(200);
       expect(await app.stores.users.count()).toBe(1);
       await app.close();

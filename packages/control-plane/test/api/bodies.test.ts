@@ -35,7 +35,10 @@ describe('bodies', () => {
     }
   });
   test('JSON with a charset is JSON', async () => {
-    const reply = await api.call('createProject', { raw: JSON.stringify(PROJECT), headers: { 'content-type': 'application/json; charset=utf-8' } });
+    const reply = await api.call('createProject', {
+      raw: JSON.stringify(PROJECT),
+      headers: { 'content-type': 'application/json; charset=utf-8' },
+    });
     expect(reply.status).toBe(201);
   });
   test('hundreds of errors are answered with the first hundred', async () => {
@@ -59,10 +62,16 @@ describe('requests', () => {
     const reply = await api.server.inject({ url });
     expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([400, 'bad_request']);
   });
-  test.each(['a b', 'ü', '..', 'x'.repeat(65), 'x'.repeat(300), "'; drop table projects"])('an id that cannot be one is not there: %s', async (id) => {
-    const reply = await api.server.inject({ url: `/api/projects/${encodeURIComponent(id)}`, headers: { authorization: `Bearer ${api.token('viewer')}` } });
-    expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([404, 'not_found']);
-  });
+  test.each(['a b', 'ü', '..', 'x'.repeat(65), 'x'.repeat(300), "'; drop table projects"])(
+    'an id that cannot be one is not there: %s',
+    async (id) => {
+      const reply = await api.server.inject({
+        url: `/api/projects/${encodeURIComponent(id)}`,
+        headers: { authorization: `Bearer ${api.token('viewer')}` },
+      });
+      expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([404, 'not_found']);
+    },
+  );
   test('the request id is the caller’s where it is sane, and stands in the error', async () => {
     const mine = await api.call('getProject', { params: { id: 'x' }, headers: { 'x-request-id': 'abc-1.2' } });
     expect([mine.headers['x-request-id'], mine.json['request_id']]).toEqual(['abc-1.2', 'abc-1.2']);
@@ -72,7 +81,9 @@ describe('requests', () => {
     }
   });
   test('128 KiB of headers are read; bytes that are no HTTP are told so', async () => {
-    const big = await fetch(`http://127.0.0.1:${port}/healthz`, { headers: Object.fromEntries(Array.from({ length: 16 }, (_, i) => [`x-big-${i}`, 'a'.repeat(8_150)])) });
+    const big = await fetch(`http://127.0.0.1:${port}/healthz`, {
+      headers: Object.fromEntries(Array.from({ length: 16 }, (_, i) => [`x-big-${i}`, 'a'.repeat(8_150)])),
+    });
     expect(big.status).toBe(200);
     expect(await raw(port, `GET / HTTP/1.1\r\nx: ${'a'.repeat(200_000)}\r\n\r\n`)).toMatch(/^HTTP\/1.1 431 [^]*problem\+json[^]*128 KiB/);
     expect(await raw(port, 'HELLO\r\n\r\n')).toMatch(/^HTTP\/1.1 400 [^]*problem\+json/);

@@ -134,9 +134,12 @@ describe('branch', () => {
 });
 
 describe('paths', () => {
-  test.each(['Dockerfile', 'docker/Dockerfile.prod', './Dockerfile', '..hidden/Dockerfile', 'a b/Dockerfile'])('dockerfile_path %s is accepted', (path) => {
-    expect(repoPathProblem(path, 'dockerfile_path')).toBeNull();
-  });
+  test.each(['Dockerfile', 'docker/Dockerfile.prod', './Dockerfile', '..hidden/Dockerfile', 'a b/Dockerfile'])(
+    'dockerfile_path %s is accepted',
+    (path) => {
+      expect(repoPathProblem(path, 'dockerfile_path')).toBeNull();
+    },
+  );
   test.each([
     ['-f', 'no_leading_dash'],
     ['../Dockerfile', 'no_parent'],

@@ -47,7 +47,12 @@ export type Input = {
   headers?: Record<string, string>;
   as?: Role | 'agent' | null;
 };
-export type Reply = { status: number; headers: Record<string, string | string[] | number | undefined>; text: string; json: Record<string, unknown> };
+export type Reply = {
+  status: number;
+  headers: Record<string, string | string[] | number | undefined>;
+  text: string;
+  json: Record<string, unknown>;
+};
 
 export type Api = App & {
   call(name: RouteName, input?: Input): Promise<Reply>;
@@ -56,14 +61,23 @@ export type Api = App & {
   pass(ms: number): void;
 };
 
-export async function createApi(given: { env?: Record<string, string | undefined>; overrides?: Partial<Overrides>; stores?: (real: Stores) => Stores } = {}): Promise<Api> {
+export async function createApi(
+  given: { env?: Record<string, string | undefined>; overrides?: Partial<Overrides>; stores?: (real: Stores) => Stores } = {},
+): Promise<Api> {
   let passed = 0;
   const now = (): number => Date.now() + passed;
   const log = silentLogger();
   const real = await openStores({ databaseUrl: 'sqlite::memory:', log, now });
   const stores = given.stores?.(real) ?? real;
   const env = Object.fromEntries(Object.entries({ ...ENV, ...given.env }).filter(([, v]) => v !== undefined));
-  const app = await createApp(readConfig(env), { log, stores, now, loops: false, passwordCost: { logN: 4, r: 8, p: 1 }, ...given.overrides });
+  const app = await createApp(readConfig(env), {
+    log,
+    stores,
+    now,
+    loops: false,
+    passwordCost: { logN: 4, r: 8, p: 1 },
+    ...given.overrides,
+  });
   const tokens = new Map<Role, string>();
   for (const role of ROLES) {
     const email = `${role}@example.com`;
@@ -126,7 +140,8 @@ export function checkProblem(reply: Reply): void {
 }
 
 /** `field:rule` of each problem of a 422. */
-export const rulesOf = (reply: Reply): string[] => ((reply.json['errors'] ?? []) as { field: string; rule: string }[]).map((e) => `${e.field}:${e.rule}`);
+export const rulesOf = (reply: Reply): string[] =>
+  ((reply.json['errors'] ?? []) as { field: string; rule: string }[]).map((e) => `${e.field}:${e.rule}`);
 
 /** A token as any program could make it: nothing of ours in it. */
 export function jwt(claims: Record<string, unknown>, options: { secret?: string; alg?: string } = {}): string {
@@ -135,7 +150,9 @@ export function jwt(claims: Record<string, unknown>, options: { secret?: string;
   const alg = options.alg ?? 'HS256';
   const text = `${part({ alg, typ: 'JWT' })}.${part({ iss: 'berth', iat: seconds, exp: seconds + 3600, ...claims })}`;
   if (alg === 'none') return `${text}.`;
-  return `${text}.${createHmac(alg.replace('HS', 'sha'), options.secret ?? JWT_SECRET).update(text).digest('base64url')}`;
+  return `${text}.${createHmac(alg.replace('HS', 'sha'), options.secret ?? JWT_SECRET)
+    .update(text)
+    .digest('base64url')}`;
 }
 
 export const sha = (text: string): string => createHash('sha1').update(text).digest('hex');
@@ -154,7 +171,15 @@ export async function deploy(api: Api, projectId: string, body: unknown = {}): P
   return reply.json['id'] as string;
 }
 
-export const NODE = { hostname: 'worker-1', role: 'builder', host_ip: '10.0.0.7', max_storage: 1e12, free_storage: 9e11, agent_version: '0.1.0', boot_id: 'b1' };
+export const NODE = {
+  hostname: 'worker-1',
+  role: 'builder',
+  host_ip: '10.0.0.7',
+  max_storage: 1e12,
+  free_storage: 9e11,
+  agent_version: '0.1.0',
+  boot_id: 'b1',
+};
 
 export async function register(api: Api, given: Record<string, unknown> = {}): Promise<string> {
   const reply = await api.call('agentRegister', { body: { ...NODE, ...given } });

@@ -4,7 +4,9 @@ import { type Api, createApi, createProject, deploy, PROJECT, rulesOf, sha, tick
 
 let api: Api;
 beforeAll(async () => {
-  api = await createApi({ env: { ALLOWED_GIT_HOSTS: 'git.example.com', RESERVED_PREFIXES: 'registry', CONTROL_PLANE_URL: 'http://internal.berth.localhost:8080' } });
+  api = await createApi({
+    env: { ALLOWED_GIT_HOSTS: 'git.example.com', RESERVED_PREFIXES: 'registry', CONTROL_PLANE_URL: 'http://internal.berth.localhost:8080' },
+  });
 });
 afterAll(() => api.close());
 
@@ -86,7 +88,7 @@ describe('refused with field and rule', () => {
     const reply = await api.call('createProject', { body: { ...PROJECT, [field]: value } });
     expect(reply.status, reply.text).toBe(422);
     expect(rulesOf(reply)).toContain(rule);
-    expect(reply.json['detail']).toContain(rule.slice(0, rule.lastIndexOf(':')));
+    expect(reply.json['detail']).toContain(rule.split(/[.[:]/, 1)[0]);
   });
 
   // What is missing in a POST is simply not changed by a PATCH; `name` is fixed there.
@@ -100,7 +102,13 @@ describe('refused with field and rule', () => {
 
   test('all that is wrong is named at once', async () => {
     const reply = await api.call('createProject', { body: { name: 'A', container_port: 0, x: 1 } });
-    expect(rulesOf(reply).sort()).toEqual(['container_port:minimum', 'domain_prefix:required', 'git_url:required', 'name:dns_label', 'x:unknown_field']);
+    expect(rulesOf(reply).sort()).toEqual([
+      'container_port:minimum',
+      'domain_prefix:required',
+      'git_url:required',
+      'name:dns_label',
+      'x:unknown_field',
+    ]);
   });
   test('two writers are refused however they come about', async () => {
     const both = { replace: 'rolling', datasets: [{ dataset_id: 'd1', mode: 'readwrite' }] };
@@ -141,7 +149,16 @@ describe('kept', () => {
     });
   });
   test('a PATCH changes what it names and refills no default', async () => {
-    const set = { branch: 'dev', container_port: 3000, env: { A: '1' }, drain_seconds: 0, auth_required: true, health_path: '/up', memory_bytes: 100_000_000, replace: 'recreate' };
+    const set = {
+      branch: 'dev',
+      container_port: 3000,
+      env: { A: '1' },
+      drain_seconds: 0,
+      auth_required: true,
+      health_path: '/up',
+      memory_bytes: 100_000_000,
+      replace: 'recreate',
+    };
     const id = await createProject(api, { name: 'kept', domain_prefix: 'kept', ...set });
     const reply = await api.call('patchProject', { params: { id }, body: { dockerfile_path: 'x/Dockerfile' } });
     expect(reply.json).toMatchObject({ ...set, dockerfile_path: 'x/Dockerfile' });

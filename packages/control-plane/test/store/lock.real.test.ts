@@ -10,16 +10,30 @@ import { NOW, open, tempDir } from './fixtures.ts';
 
 const PROGRAM = fileURLToPath(new URL('hold-database.ts', import.meta.url));
 
-function hold(path: string): { child: ChildProcess; acknowledged: () => number; atLeast: (count: number) => Promise<void> } {
+function hold(path: string): {
+  child: ChildProcess;
+  acknowledged: () => number;
+  atLeast: (count: number) => Promise<void>;
+  kill: () => Promise<void>;
+} {
   const child = spawn(process.execPath, [PROGRAM, path], { stdio: ['ignore', 'pipe', 'inherit'] });
   onTestFinished(() => void child.kill('SIGKILL'));
   let count = 0;
   const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (line) => (count = Number(line)));
+  const ended = once(lines, 'close');
   return {
     child,
     acknowledged: () => count,
     async atLeast(wanted) {
-      while (count < wanted) await once(lines, 'line');
+      while (count < wanted) {
+        await Promise.race([once(lines, 'line'), ended]);
+        if (child.exitCode !== null) throw new Error(`the holder ended by itself with ${child.exitCode}`);
+      }
+    },
+    /** Until everything it said has arrived. */
+    async kill() {
+      child.kill('SIGKILL');
+      await ended;
     },
   };
 }
@@ -27,14 +41,11 @@ function hold(path: string): { child: ChildProcess; acknowledged: () => number; 
 test('a killed control plane blocks nobody, and nothing it acknowledged is lost', async () => {
   const path = join(tempDir(), 'berth.db');
   for (let round = 1; round <= 3; round++) {
-    const { child, acknowledged, atLeast } = hold(path);
+    const { child, acknowledged, atLeast, kill } = hold(path);
     await atLeast(round * 100);
     const refused = await open(path).catch((error: unknown) => error);
     expect(refused).toMatchObject({ code: 'held', message: expect.stringContaining(`pid ${child.pid} on `) });
-    child.kill('SIGKILL');
-    await once(child, 'exit');
-    // What stood in the pipe still arrives.
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await kill();
     expect(JSON.parse(readFileSync(`${path}.lock.json`, 'utf8'))).toMatchObject({ pid: child.pid });
     const stores = await open(path, () => NOW + round);
     for (let i = 0; i < acknowledged(); i++) expect(await stores.meta.get(`key ${i}`)).toBe('x');

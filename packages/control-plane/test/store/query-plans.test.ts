@@ -98,6 +98,13 @@ test('nothing walks a table that grows', async () => {
   const walks = asked.flatMap((sql) => {
     const steps = db.prepare(`explain query plan ${sql}`).all(...Array.from(sql.matchAll(/\?/g), () => null)) as { detail: string }[];
     const scan = new RegExp(`^SCAN (${GROWS.join('|')})\\b(?! USING (COVERING )?INDEX tasks_open_)`);
+    // A page in an index's own order ends after as many rows as it has.
+    if (
+      /order by .* limit \?$/.test(sql) &&
+      !steps.some((step) => step.detail.includes('TEMP B-TREE')) &&
+      steps.every((step) => / USING (COVERING )?INDEX /.test(step.detail))
+    )
+      return [];
     return steps.filter((step) => scan.test(step.detail)).map((step) => `${step.detail}: ${sql}`);
   });
   expect(walks).toEqual([]);

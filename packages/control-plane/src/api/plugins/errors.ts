@@ -28,11 +28,16 @@ export function answer(error: FastifyError, request: FastifyRequest, reply: Fast
 }
 
 function send(reply: FastifyReply, request: FastifyRequest, { code, detail, fields }: Known): FastifyReply {
-  if (code === 'unauthenticated') void reply.header('www-authenticate', detail.startsWith('no token') ? 'Bearer' : 'Bearer error="invalid_token"');
+  if (code === 'unauthenticated')
+    void reply.header('www-authenticate', detail.startsWith('no token') ? 'Bearer' : 'Bearer error="invalid_token"');
   if (code === 'wrong_credentials') void reply.header('www-authenticate', 'Bearer');
   if (code === 'agent_secret') void reply.header('www-authenticate', 'X-Agent-Secret');
+  if (code === 'too_many_requests') void reply.header('retry-after', '1');
   if (code === 'shutting_down') void reply.header('retry-after', '1').header('connection', 'close');
-  return reply.code(ERRORS[code].status).type(PROBLEM_TYPE).send(problemOf(code, detail, request.id, fields));
+  return reply
+    .code(ERRORS[code].status)
+    .type(PROBLEM_TYPE)
+    .send(problemOf(code, detail, request.id, fields));
 }
 
 function translate(error: FastifyError, request: FastifyRequest): Known {
@@ -53,7 +58,8 @@ function translate(error: FastifyError, request: FastifyRequest): Known {
   }
   // Thrown by the JSON parser: the text is not JSON, or holds a key that would poison prototypes.
   if (error instanceof SyntaxError && error.statusCode === 400) return { code: 'invalid_json', detail: error.message };
-  if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500) return { code: 'bad_request', detail: error.message };
+  if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
+    return { code: 'bad_request', detail: error.message };
   return { code: 'internal', detail: `it was logged; say the request id ${request.id} when you report it` };
 }
 
@@ -67,7 +73,10 @@ function ofSchema(error: FastifyError, request: FastifyRequest): Known {
 
 const pathOf = (url: string): string => url.split('?', 1)[0] ?? url;
 
-const PATHS = Object.values(ROUTES).map((r) => ({ method: r.method, pattern: new RegExp(`^${r.path.replaceAll('.', '\\.').replace(/:[a-z_]+/g, '[^/]+')}$`) }));
+const PATHS = Object.values(ROUTES).map((r) => ({
+  method: r.method,
+  pattern: new RegExp(`^${r.path.replaceAll('.', '\\.').replace(/:[a-z_]+/g, '[^/]+')}$`),
+}));
 function allowedMethods(url: string): string[] {
   const methods = new Set<string>(PATHS.filter((p) => p.pattern.test(pathOf(url))).map((p) => p.method));
   if (methods.has('GET')) methods.add('HEAD');
@@ -84,5 +93,7 @@ export function onClientError(error: Error & { code?: string }, socket: Socket):
         ? (['408 Request Timeout', 'the request did not arrive in time'] as const)
         : (['400 Bad Request', 'this is not an HTTP request'] as const);
   const body = JSON.stringify({ ...problemOf('bad_request', detail, null), status: Number(status.slice(0, 3)) });
-  socket.end(`HTTP/1.1 ${status}\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`);
+  socket.end(
+    `HTTP/1.1 ${status}\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`,
+  );
 }

@@ -14,7 +14,8 @@ export function installRequestLog(server: Server): void {
     void reply.header('x-request-id', request.id);
   });
   server.addHook('onResponse', async (request, reply) => {
-    const quiet = reply.statusCode < 400 && (request.method === 'GET' || request.method === 'HEAD' || request.url.startsWith('/api/agent/'));
+    const quiet =
+      reply.statusCode < 400 && (request.method === 'GET' || request.method === 'HEAD' || request.url.startsWith('/api/agent/'));
     const line = {
       method: request.method,
       // Without the query: it is nobody's credential today, and must not become one in the log.

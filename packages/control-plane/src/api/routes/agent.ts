@@ -56,11 +56,19 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
       return { tasks, etag: etagOf(JSON.stringify(tasks)) };
     };
     const known = request.headers['if-none-match'];
-    const isNews = (seen: Awaited<ReturnType<typeof look>>): boolean => (known === undefined ? seen.tasks.length > 0 : !matchesEtag(known, seen.etag));
+    const isNews = (seen: Awaited<ReturnType<typeof look>>): boolean =>
+      known === undefined ? seen.tasks.length > 0 : !matchesEtag(known, seen.etag);
     const hold = query.wait === undefined || query.wait === 0 ? null : holds.begin('tasks', reply.raw);
     try {
       const { tasks, etag } =
-        hold === null ? await look() : await lookUntil(look, isNews, { changes, topic: `node:${query.node_id}`, waitMs: (query.wait ?? 0) * 1000, signal: hold.signal });
+        hold === null
+          ? await look()
+          : await lookUntil(look, isNews, {
+              changes,
+              topic: `node:${query.node_id}`,
+              waitMs: (query.wait ?? 0) * 1000,
+              signal: hold.signal,
+            });
       void reply.header('etag', etag);
       if (!matchesEtag(known, etag)) return tasks;
       void reply.code(304).send();
@@ -119,5 +127,6 @@ function requiredToken(request: FastifyRequest): string {
 /** The last lines of a task may come after its end; those of one that was taken away never count. */
 function checkMayLog(task: TaskRecord, token: string): void {
   if (task.lease_token !== token) throw new DomainError('stale_lease');
-  if (!isOpenTask(task.status) && task.status !== 'completed' && task.status !== 'failed') throw new DomainError('stale_lease', `the task is ${task.status}`);
+  if (!isOpenTask(task.status) && task.status !== 'completed' && task.status !== 'failed')
+    throw new DomainError('stale_lease', `the task is ${task.status}`);
 }

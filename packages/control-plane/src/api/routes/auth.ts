@@ -24,7 +24,12 @@ export function authRoutes(route: Define, deps: ApiDeps & { tokens: Tokens; pass
     attempts.forgive(email, request.ip);
     const at = now();
     await stores.users.setLastLogin(user.id, at);
-    return { token: await tokens.mint(user), token_type: 'Bearer' as const, expires_in: TOKEN_SECONDS, user: userView({ ...user, last_login_at: at }) };
+    return {
+      token: await tokens.mint(user),
+      token_type: 'Bearer' as const,
+      expires_in: TOKEN_SECONDS,
+      user: userView({ ...user, last_login_at: at }),
+    };
   });
 
   route('me', async ({ user }) => userView(user));

@@ -32,12 +32,21 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
 
   route('rollback', async ({ params, body, request }) => {
     const idempotency = idempotencyOf(request.headers['idempotency-key'], ['rollback', body.deployment_id]);
-    const { deployment } = await driver.request({ projectId: params.id, commit: null, note: null, rollbackOf: body.deployment_id, idempotency });
+    const { deployment } = await driver.request({
+      projectId: params.id,
+      commit: null,
+      note: null,
+      rollbackOf: body.deployment_id,
+      idempotency,
+    });
     return view(deployment);
   });
 
   route('listDeployments', async ({ query }) => {
-    const filter = { ...(query.project_id === undefined ? {} : { project_id: query.project_id }), ...(query.status === undefined ? {} : { status: query.status }) };
+    const filter = {
+      ...(query.project_id === undefined ? {} : { project_id: query.project_id }),
+      ...(query.status === undefined ? {} : { status: query.status }),
+    };
     const { items, next } = await stores.deployments.list(filter, pageOf(query));
     return { items: await views(items), next_cursor: next };
   });

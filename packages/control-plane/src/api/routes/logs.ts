@@ -39,7 +39,8 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
       await pump(deployment.id, after, stream, hold, request);
     } catch (error) {
       // The client left, the server closes or the caller's right ended; anything else is a fault. The break makes the client come again.
-      if (!hold.signal.aborted && !(error instanceof DomainError)) request.log.error({ err: error, deployment: deployment.id }, 'log stream failed');
+      if (!hold.signal.aborted && !(error instanceof DomainError))
+        request.log.error({ err: error, deployment: deployment.id }, 'log stream failed');
     } finally {
       hold.release();
       stream.end();
@@ -89,9 +90,14 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
   }
 }
 
-const stateOf = (d: DeploymentRecord) => ({ status: d.status, error: d.error, finished_at: d.finished_at === null ? null : time(d.finished_at) });
+const stateOf = (d: DeploymentRecord) => ({
+  status: d.status,
+  error: d.error,
+  finished_at: d.finished_at === null ? null : time(d.finished_at),
+});
 
-const wantsStream = (request: FastifyRequest): boolean => request.method === 'GET' && /(^|[ ,])text\/event-stream($|[ ,;])/.test(request.headers.accept ?? '');
+const wantsStream = (request: FastifyRequest): boolean =>
+  request.method === 'GET' && /(^|[ ,])text\/event-stream($|[ ,;])/.test(request.headers.accept ?? '');
 
 function resumeAt(request: FastifyRequest, after: number): number {
   const id = request.headers['last-event-id'];

@@ -27,7 +27,12 @@ export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; 
     const part = { name: 'database', required: true };
     const late = AbortSignal.timeout(PING_MS);
     try {
-      await Promise.race([stores.ping(), new Promise((_, reject) => late.addEventListener('abort', () => reject(new Error(`no answer within ${PING_MS} ms`)), { once: true }))]);
+      await Promise.race([
+        stores.ping(),
+        new Promise((_, reject) =>
+          late.addEventListener('abort', () => reject(new Error(`no answer within ${PING_MS} ms`)), { once: true }),
+        ),
+      ]);
       return { ...part, ok: true, detail: 'answers' };
     } catch (error) {
       // What exactly is for the log: this page is public.

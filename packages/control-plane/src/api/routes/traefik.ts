@@ -38,9 +38,11 @@ export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): 
     const last = lastOn.get(socket);
     const has = (hash: string): boolean => (known === undefined ? last === hash : matchesEtag(known, tagOf(hash)));
     const { bytes, hash } = await next(has, (query.wait ?? 0) * 1000, reply);
-    lastOn.set(socket, hash);
-    // Only what has left this process was given to the proxy.
-    reply.raw.once('finish', () => source.served(hash));
+    if (request.method === 'GET') {
+      lastOn.set(socket, hash);
+      // Only what has left this process was given to the proxy.
+      reply.raw.once('finish', () => source.served(hash));
+    }
     void reply.header('etag', tagOf(hash));
     if (matchesEtag(known, tagOf(hash))) void reply.code(304).send();
     else void reply.code(200).type('application/json').send(bytes);

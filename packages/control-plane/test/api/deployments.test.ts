@@ -1,0 +1,177 @@
+/** Deployments over HTTP: requested, repeated, listed, cancelled, rolled back. What happens in between is the flow's own tests. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { idempotencyOf } from '../../src/api/idempotency.ts';
+import { type Api, createApi, createProject, deploy, register, rulesOf, sha, tick } from './harness.ts';
+
+let api: Api;
+let project: string;
+beforeAll(async () => {
+  api = await createApi();
+  project = await createProject(api);
+});
+afterAll(() => api.close());
+
+const create = (body?: unknown, headers: Record<string, string> = {}) =>
+  api.call('createDeployment', { params: { id: project }, ...(body === undefined ? {} : { body }), headers });
+
+test('a new one is pending and knows where it will be reached', async () => {
+  const reply = await create({ commit: sha('a'), note: 'first' });
+  expect(reply.json).toMatchObject({
+    project_id: project,
+    generation: 1,
+    status: 'pending',
+    commit: sha('a'),
+    note: 'first',
+    error: null,
+    cancel_requested: false,
+    host_ip: null,
+    host_port: null,
+    finished_at: null,
+    url: 'http://shop.berth.localhost:8000',
+    placement: null,
+  });
+  const got = await api.call('getDeployment', { params: { id: reply.json['id'] as string }, as: 'viewer' });
+  expect(got.json).toEqual(reply.json);
+});
+
+test.each([
+  [{ commit: 'main' }, 'commit:commit_id'],
+  [{ commit: sha('a').slice(0, 7) }, 'commit:commit_id'],
+  [{ commit: sha('a').toUpperCase() }, 'commit:commit_id'],
+  [{ commit: '--upload-pack=x' }, 'commit:commit_id'],
+  [{ commit: 5 }, 'commit:type'],
+  [{ note: 'x'.repeat(501) }, 'note:max_length'],
+  [{ note: 'a\u0000b' }, 'note:no_nul'],
+  [{ branch: 'x' }, 'branch:unknown_field'],
+])('%j is 422: %s', async (body, rule) => {
+  const reply = await create(body);
+  expect([reply.status, rulesOf(reply)]).toEqual([422, [rule]]);
+});
+
+describe('Idempotency-Key', () => {
+  test('the same request again is the same deployment', async () => {
+    const first = await create({ note: 'x' }, { 'idempotency-key': 'k 1' });
+    const again = await create({ note: 'x', commit: null }, { 'idempotency-key': 'k 1' });
+    expect([again.status, again.json['id']]).toEqual([201, first.json['id']]);
+    expect((await create({ note: 'x' }, { 'idempotency-key': 'k 2' })).json['id']).not.toBe(first.json['id']);
+    expect((await create({ note: 'x' })).json['id']).not.toBe(first.json['id']);
+  });
+  test('no body is the same as an empty one', async () => {
+    const first = await create(undefined, { 'idempotency-key': 'empty' });
+    expect((await create({}, { 'idempotency-key': 'empty' })).json['id']).toBe(first.json['id']);
+  });
+  test('with another body it is 422', async () => {
+    await create({ note: 'x' }, { 'idempotency-key': 'other' });
+    const reply = await create({ note: 'y' }, { 'idempotency-key': 'other' });
+    expect([reply.status, reply.json['code']]).toEqual([422, 'idempotency_mismatch']);
+  });
+  test('many at once make one', async () => {
+    const replies = await Promise.all(Array.from({ length: 10 }, () => create({}, { 'idempotency-key': 'race' })));
+    expect(new Set(replies.map((r) => r.json['id'])).size).toBe(1);
+    expect(new Set(replies.map((r) => r.status))).toEqual(new Set([201]));
+  });
+  test('holds 24 h, and for one project', async () => {
+    const first = await create({}, { 'idempotency-key': 'day' });
+    const elsewhere = await createProject(api, { name: 'elsewhere', domain_prefix: 'elsewhere' });
+    expect((await api.call('createDeployment', { params: { id: elsewhere }, headers: { 'idempotency-key': 'day' } })).json['id']).not.toBe(
+      first.json['id'],
+    );
+    // The tokens of this file are over by then: what is asked is what the route asks.
+    const ask = () =>
+      api.driver.request({
+        projectId: project,
+        commit: null,
+        note: null,
+        rollbackOf: null,
+        idempotency: idempotencyOf('day', ['deploy', null, null]),
+      });
+    api.pass(23 * 3_600_000);
+    expect((await ask()).deployment.id).toBe(first.json['id']);
+    api.pass(2 * 3_600_000);
+    expect((await ask()).created).toBe(true);
+    api.pass(-25 * 3_600_000);
+  });
+  test.each(['', 'x'.repeat(201), 'ä', 'a\tb'])('%j is no key', async (key) => {
+    expect(rulesOf(await create({}, { 'idempotency-key': key }))).toEqual(['Idempotency-Key:printable']);
+  });
+});
+
+describe('lists', () => {
+  test('by project and status, newest first, page by page', async () => {
+    const own = await createProject(api, { name: 'listed', domain_prefix: 'listed' });
+    const ids = [await deploy(api, own), await deploy(api, own), await deploy(api, own)];
+    const all = await api.call('listDeployments', { query: { project_id: own } });
+    expect((all.json['items'] as { id: string }[]).map((d) => d.id)).toEqual(ids.toReversed());
+    const page = await api.call('listDeployments', { query: { project_id: own, limit: 1 } });
+    const next = await api.call('listDeployments', { query: { project_id: own, limit: 1, cursor: page.json['next_cursor'] as string } });
+    expect((next.json['items'] as { id: string }[]).map((d) => d.id)).toEqual([ids[1]]);
+    const pending = await api.call('listDeployments', { query: { project_id: own, status: 'pending' } });
+    expect((pending.json['items'] as { id: string }[]).map((d) => d.id)).toEqual([ids[2]]);
+    const running = await api.call('listDeployments', { query: { project_id: own, status: 'running' } });
+    expect(running.json).toEqual({ items: [], next_cursor: null });
+  });
+  test('a status that is none is 422', async () => {
+    expect(rulesOf(await api.call('listDeployments', { query: { status: 'done' } }))).toEqual(['status:enum']);
+  });
+});
+
+describe('cancel', () => {
+  test('ends it; a second one finds it over', async () => {
+    const id = await deploy(api, project);
+    const reply = await api.call('cancelDeployment', { params: { id } });
+    expect(reply.json['status']).toBe('cancelled');
+    expect(reply.json['finished_at']).not.toBeNull();
+    const again = await api.call('cancelDeployment', { params: { id } });
+    expect([again.status, again.json['code']]).toEqual([409, 'wrong_state']);
+  });
+});
+
+describe('rollback', () => {
+  const rollback = (body: unknown) => api.call('rollback', { params: { id: project }, body });
+  test('needs a deployment that there is, of this project, with an image', async () => {
+    expect(rulesOf(await rollback({}))).toEqual(['deployment_id:required']);
+    expect(rulesOf(await rollback({ deployment_id: 'a b' }))).toEqual(['deployment_id:id']);
+    expect(rulesOf(await rollback({ deployment_id: 'nobody' }))).toEqual(['deployment_id:exists']);
+    const id = await deploy(api, project);
+    await api.call('cancelDeployment', { params: { id } });
+    const reply = await rollback({ deployment_id: id });
+    expect([reply.status, reply.json['code']]).toEqual([409, 'no_release']);
+  });
+});
+
+test('placement says each node, its score or why not', async () => {
+  const id = await createProject(api, { name: 'placed', domain_prefix: 'placed' });
+  const good = await register(api, { hostname: 'd1', role: 'deploy' });
+  const cordoned = await register(api, { hostname: 'd2', role: 'deploy' });
+  await register(api, { hostname: 'b1', role: 'builder' });
+  await api.call('cordonNode', { params: { id: cordoned } });
+  const reply = await api.call('placement', { query: { project_id: id }, as: 'viewer' });
+  expect(reply.json).toMatchObject({ winner: good });
+  const items = reply.json['items'] as {
+    node_id: string;
+    eligible: boolean;
+    reason: string | null;
+    score: number;
+    free_storage_bytes: number;
+  }[];
+  expect(items.map((i) => [i.node_id, i.eligible])).toEqual(
+    expect.arrayContaining([
+      [good, true],
+      [cordoned, false],
+    ]),
+  );
+  expect(items).toHaveLength(2);
+  expect(items.find((i) => i.node_id === cordoned)?.reason).toBe('is cordoned');
+  for (const i of items) expect(i.score).toBeCloseTo(i.free_storage_bytes * 0.0000001);
+  expect((await api.call('placement', { query: { project_id: 'nobody' } })).status).toBe(404);
+  expect(rulesOf(await api.call('placement', {}))).toEqual(['project_id:required']);
+});
+
+test('its node’s address stands in it', async () => {
+  const id = await createProject(api, { name: 'addressed', domain_prefix: 'addressed' });
+  const deployment = await deploy(api, id);
+  await tick(api, deployment);
+  const got = await api.call('getDeployment', { params: { id: deployment } });
+  expect(got.json['status']).toBe('building');
+  expect((got.json['events'] as { kind: string }[]).length).toBeGreaterThan(0);
+});

@@ -1,0 +1,128 @@
+/** Liveness, readiness with reasons, metrics, the OpenAPI document; settings and how wrong ones are named. */
+import { ROUTES } from '@berth/wire/routes';
+import { SettingsError } from '@berth/kit/config';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { readConfig } from '../../src/config.ts';
+import { type Api, createApi } from './harness.ts';
+
+let api: Api;
+beforeAll(async () => {
+  api = await createApi({ env: { PROXY_PROBE_URLS: 'http://127.0.0.1:1' } });
+});
+afterAll(() => api.close());
+
+describe('readyz', () => {
+  test('names each part and what an operator should know', async () => {
+    const reply = await api.call('readyz');
+    expect(reply.json).toMatchObject({
+      status: 'ready',
+      parts: [
+        { name: 'database', ok: true },
+        { name: 'routes', ok: true },
+      ],
+    });
+    expect(reply.json['notes']).toEqual(['AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed']);
+  });
+  test('without probe addresses it says how route switches are known', async () => {
+    const other = await createApi();
+    expect(JSON.stringify((await other.call('readyz')).json['notes'])).toContain('PROXY_PROBE_URLS is not set');
+    await other.close();
+  });
+  test('a database that fails or hangs is 503, without its words', async () => {
+    for (const ping of [() => Promise.reject(new Error('secret path')), () => new Promise<void>(() => undefined)]) {
+      const other = await createApi({ stores: (real) => ({ ...real, ping }) });
+      const reply = await other.call('readyz');
+      expect([reply.status, reply.json['status']]).toEqual([503, 'not_ready']);
+      expect(reply.text).not.toContain('secret path');
+      await other.close();
+    }
+  });
+  test('liveness asks nothing of the database', async () => {
+    expect((await api.call('healthz')).json).toEqual({ status: 'ok' });
+  });
+});
+
+test('metrics count by route, never by path', async () => {
+  await api.call('getProject', { params: { id: 'x1' } });
+  await api.call('getProject', { params: { id: 'x2' } });
+  await api.server.inject({ url: '/random/path' });
+  const { text, headers } = await api.call('metrics');
+  expect(headers['content-type']).toMatch(/^text\/plain/);
+  expect(text).toContain('berth_http_request_duration_seconds_count{route="getProject",method="GET",status="404"} 2');
+  expect(text).toContain('berth_http_request_duration_seconds_count{route="none",method="GET",status="404"} 1');
+  expect(text).toContain('berth_deployments_under_way{status="pending"} 0');
+  expect(text).not.toContain('/random/path');
+});
+
+describe('OpenAPI', () => {
+  test('holds every row of the table and nothing else', async () => {
+    const document = (await api.call('openapi')).json as {
+      openapi: string;
+      paths: Record<string, Record<string, { operationId: string; security: unknown[] }>>;
+    };
+    expect(document.openapi).toBe('3.1.0');
+    const operations = Object.values(document.paths).flatMap((path) => Object.values(path));
+    expect(operations.map((o) => o.operationId).sort()).toEqual(Object.keys(ROUTES).sort());
+    expect(document.paths['/api/projects/{id}']?.['patch']?.security).toEqual([{ bearer: [] }]);
+    expect(document.paths['/api/agent/tasks']?.['get']?.security).toEqual([{ agent: [] }]);
+    expect(document.paths['/api/auth/login']?.['post']?.security).toEqual([]);
+  });
+  test('is read at /docs, with everything from here', async () => {
+    const page = await api.server.inject({ url: '/docs/' });
+    expect(page.statusCode).toBe(200);
+    expect(page.body).not.toMatch(/(src|href)="(https?:)?\/\//);
+    expect(page.headers['content-security-policy']).toContain("default-src 'self'");
+  });
+});
+
+test('HEAD is GET without a body', async () => {
+  const reply = await api.server.inject({ method: 'HEAD', url: '/healthz' });
+  expect([reply.statusCode, reply.body]).toEqual([200, '']);
+});
+
+describe('settings', () => {
+  const problems = (env: Record<string, string>): readonly string[] => {
+    try {
+      readConfig(env);
+      return [];
+    } catch (error) {
+      if (error instanceof SettingsError) return error.problems.map((p) => p.split(':', 1)[0] ?? p);
+      throw error;
+    }
+  };
+  test('defaults follow from what is given', () => {
+    expect(readConfig({ BASE_DOMAIN: 'Example.com' })).toMatchObject({
+      LISTEN: { host: '127.0.0.1', port: 8080 },
+      DATABASE_URL: 'sqlite:data/berth.db',
+      BASE_DOMAIN: 'example.com',
+      PUBLIC_URL: 'https://example.com',
+      CONTROL_PLANE_URL: 'http://127.0.0.1:8080',
+      ACME_RESOLVER: 'letsencrypt',
+      OFFLINE_AFTER: 120_000,
+      LEASE_TTL: 30_000,
+    });
+    expect(readConfig({ BASE_DOMAIN: 'a.b', LISTEN: '0.0.0.0:9000' }).CONTROL_PLANE_URL).toBe('http://127.0.0.1:9000');
+    expect(readConfig({ BASE_DOMAIN: 'a.b', LISTEN: '[::1]:9000' }).CONTROL_PLANE_URL).toBe('http://[::1]:9000');
+    expect(readConfig({ BASE_DOMAIN: 'a.b', AGENT_SECRET: 'new, old' }).AGENT_SECRET).toEqual(['new', 'old']);
+  });
+  test('every wrong one is named at once', () => {
+    const wrong = {
+      LISTEN: 'nowhere',
+      DATABASE_URL: 'mysql://x',
+      BASE_DOMAIN: 'https://x',
+      PUBLIC_URL: 'x',
+      AGENT_SECRET: ',',
+      ADMIN_EMAILS: 'me',
+      DEFAULT_ROLE: 'king',
+      REGISTRY_ADDR: 'http://r',
+      AUTH_SERVICE_URL: 'ftp://x',
+      PROXY_PROBE_URLS: 'a,b',
+      LEASE_TTL: '30',
+      OFFLINE_AFTER: '0s',
+      LOG_LEVEL: 'loud',
+    };
+    expect([...problems(wrong)].sort()).toEqual(Object.keys(wrong).sort());
+    expect(problems({})).toEqual(['BASE_DOMAIN']);
+    expect(problems({ BASE_DOMAIN: 'a.b', JWT_SECRET_FILE: '/nonexistent' })).toEqual(['JWT_SECRET_FILE']);
+  });
+});
