@@ -85,7 +85,7 @@ async function layNpm(target) {
 async function unpackFromNpm(spec, target) {
   const npm = npmOfTheMachine();
   if (npm === undefined) return 'there is no npm on this machine';
-  const packed = await run([...npm, 'pack', spec, '--silent', '--pack-destination', target], {
+  const packed = await run([...npm, 'pack', spec, '--loglevel=error', '--pack-destination', target], {
     cwd: target,
     env: childEnvironment(),
     deadlineMs: 300_000,

@@ -60,8 +60,16 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
   await workspaces.removeLeftovers();
 
   const secret = config.AGENT_SECRET;
-  const client = createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: () => (secret === undefined ? {} : { 'x-agent-secret': secret }) });
-  const cli = createDockerCli({ configDir: join(stateDir, 'docker'), inherit: config.inherit, dockerHost: config.DOCKER_HOST, pluginsDir: config.DOCKER_PLUGINS_DIR });
+  const client = createClient({
+    baseUrl: config.CONTROL_PLANE_URL,
+    headers: () => (secret === undefined ? {} : { 'x-agent-secret': secret }),
+  });
+  const cli = createDockerCli({
+    configDir: join(stateDir, 'docker'),
+    inherit: config.inherit,
+    dockerHost: config.DOCKER_HOST,
+    pluginsDir: config.DOCKER_PLUGINS_DIR,
+  });
   await cli.useRegistry(null);
   const docker = createDocker(cli, { scratchDir });
   const images = createImages({ docker, keep: config.KEEP_RELEASES, log });
@@ -71,25 +79,41 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
   let registry: RegistryConfig | null = null;
   const handlers: Handlers = {
     build: createBuildHandler({
-      clone: createClone({ homeDir: join(stateDir, 'git'), inherit: config.inherit, cloneTimeoutMs: config.CLONE_TIMEOUT, stallTimeoutMs: config.GIT_STALL_TIMEOUT }),
+      clone: createClone({
+        homeDir: join(stateDir, 'git'),
+        inherit: config.inherit,
+        cloneTimeoutMs: config.CLONE_TIMEOUT,
+        stallTimeoutMs: config.GIT_STALL_TIMEOUT,
+      }),
       build: createBuild(cli),
       workspaces,
       images,
       buildTimeoutMs: config.BUILD_TIMEOUT,
     }),
     deploy: createDeployHandler({
-      docker, images, locks, hostIp,
+      docker,
+      images,
+      locks,
+      hostIp,
       publishIp: config.PUBLISH_IP,
       pullTimeoutMs: config.PULL_TIMEOUT,
       pidsLimit: config.PIDS_LIMIT,
       logMaxSize: config.LOG_MAX_SIZE,
       logMaxFiles: config.LOG_MAX_FILES,
     }),
-    retire: createRetireHandler({ docker, images, locks, repositoryOf: (project) => (registry === null || registry.registry_addr === '' ? null : `${registry.registry_addr}/${project}`) }),
+    retire: createRetireHandler({
+      docker,
+      images,
+      locks,
+      repositoryOf: (project) => (registry === null || registry.registry_addr === '' ? null : `${registry.registry_addr}/${project}`),
+    }),
   };
 
   const registration = createRegistration({
-    client, docker, log, hostIp,
+    client,
+    docker,
+    log,
+    hostIp,
     nodeName: config.nodeName,
     role: config.NODE_ROLE,
     maxBuilds: config.MAX_BUILDS,
@@ -98,14 +122,17 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
   });
   let wakeRegistration: () => void = () => undefined;
   const tasks = createTaskLoop({
-    client, log,
+    client,
+    log,
     // Not before the registry is known: a task would fail for want of it.
     nodeId: () => (registry === null ? null : registration.nodeId()),
     run: (task) => runTask(task, { client, handlers, log }),
     limits: { build: config.MAX_BUILDS, other: OTHER_TASKS_AT_ONCE },
     onUnknownNode: () => wakeRegistration(),
     onFirstList: (open) =>
-      reconcile(docker, registration.nodeId() ?? '', open, log, signal).catch((err: unknown) => log.warn({ err }, 'what an earlier run left could not be looked at; everything is reported all the same')),
+      reconcile(docker, registration.nodeId() ?? '', open, log, signal).catch((err: unknown) =>
+        log.warn({ err }, 'what an earlier run left could not be looked at; everything is reported all the same'),
+      ),
   });
 
   /** Once, after the first registration (contract "GET /api/agent/config"). */
@@ -113,7 +140,11 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     const onFailure = (err: unknown): void => log.warn({ err }, 'cannot get the configuration yet');
     const answer = await untilAnswered(() => client.call('agentConfig', { signal }), { signal, onFailure });
     const complaint = await logIn(cli, answer, signal);
-    if (complaint !== null) log.warn({ registry: answer.registry_addr, complaint }, 'the registry did not take the login; tasks will say for themselves what they meet');
+    if (complaint !== null)
+      log.warn(
+        { registry: answer.registry_addr, complaint },
+        'the registry did not take the login; tasks will say for themselves what they meet',
+      );
     registry = answer;
   }
 
@@ -137,7 +168,10 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
         begun = true;
         background('configuration', configure());
         background('tasks', tasks.run(signal));
-        background('events', watch(docker, node.id, () => registering.wake(), signal, log));
+        background(
+          'events',
+          watch(docker, node.id, () => registering.wake(), signal, log),
+        );
       },
     },
     log,

@@ -16,20 +16,44 @@ const firstOf: Parser<string> = (t) => t.split(',')[0]?.trim() ?? '';
 
 export const AGENT_SETTINGS = {
   NODE_ROLE: { doc: 'What this node does: builder or deploy', required: true, parse: oneOf(...NODE_ROLES) },
-  CONTROL_PLANE_URL: { doc: 'Internal address of the control plane, not the public domain, e.g. http://10.0.0.1:8080', required: true, parse: httpUrl },
-  AGENT_SECRET: { doc: 'The secret shared with the control plane; with several, separated by commas, the first is sent', shown: 'none is sent', parse: firstOf },
-  HOST_IP: { doc: 'Address at which the reverse proxy reaches containers of this node', shown: 'the local address of a connection to CONTROL_PLANE_URL', parse: text },
+  CONTROL_PLANE_URL: {
+    doc: 'Internal address of the control plane, not the public domain, e.g. http://10.0.0.1:8080',
+    required: true,
+    parse: httpUrl,
+  },
+  AGENT_SECRET: {
+    doc: 'The secret shared with the control plane; with several, separated by commas, the first is sent',
+    shown: 'none is sent',
+    parse: firstOf,
+  },
+  HOST_IP: {
+    doc: 'Address at which the reverse proxy reaches containers of this node',
+    shown: 'the local address of a connection to CONTROL_PLANE_URL',
+    parse: text,
+  },
   PUBLISH_IP: { doc: 'Address that containers’ ports are bound to', shown: 'all, as -p 0:port does', parse: ip },
   NODE_NAME: { doc: 'Name the node registers under; the same name and role get the same node', shown: 'the host name', parse: text },
   DOCKER_HOST: { doc: 'Container engine, as the docker command line takes it', shown: 'unix:///var/run/docker.sock', parse: text },
   DOCKER_PLUGINS_DIR: { doc: 'Folder with docker command line plugins (buildx) beside the usual ones', shown: 'none', parse: absolutePath },
-  STATE_DIR: { doc: 'Where the agent keeps workspaces and the engine’s credentials, in a folder for each role (mode 0700)', default: '/var/lib/berth-agent', parse: absolutePath },
+  STATE_DIR: {
+    doc: 'Where the agent keeps workspaces and the engine’s credentials, in a folder for each role (mode 0700)',
+    default: '/var/lib/berth-agent',
+    parse: absolutePath,
+  },
   SVC_ROOT: { doc: 'Where copies of datasets are kept', default: '/svc/data', parse: absolutePath },
-  DATASET_NFS_BASE_PATH: { doc: 'Where the shared dataset storage is mounted', shown: 'none: no datasets on this node', parse: absolutePath },
+  DATASET_NFS_BASE_PATH: {
+    doc: 'Where the shared dataset storage is mounted',
+    shown: 'none: no datasets on this node',
+    parse: absolutePath,
+  },
   MAX_STORAGE: { doc: 'Bytes that datasets may take on this node', shown: 'the size of SVC_ROOT’s file system', parse: integer(0) },
   LISTEN: { doc: 'Address for /healthz and /readyz, e.g. 127.0.0.1:7070', shown: 'none', parse: listen },
   MAX_BUILDS: { doc: 'Builds at once', default: '2', parse: integer(1, 1000) },
-  KEEP_RELEASES: { doc: 'Newest images of each project that are kept on this node; those in use are kept always', default: '3', parse: integer(1, 1000) },
+  KEEP_RELEASES: {
+    doc: 'Newest images of each project that are kept on this node; those in use are kept always',
+    default: '3',
+    parse: integer(1, 1000),
+  },
   CLONE_TIMEOUT: { doc: 'Longest time for a clone', default: '5m', parse: duration },
   GIT_STALL_TIMEOUT: { doc: 'How long a git server may send (nearly) nothing', default: '30s', parse: duration },
   BUILD_TIMEOUT: { doc: 'Longest time for a build and push', default: '30m', parse: duration },
@@ -49,7 +73,20 @@ export type AgentConfig = Values<typeof AGENT_SETTINGS> & {
 };
 
 /** Where programs are found, how they get out, whom they trust. `SSH_AUTH_SOCK` lets git use the operator's agent. */
-const INHERITED = ['PATH', 'SSL_CERT_FILE', 'SSL_CERT_DIR', 'HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY', 'http_proxy', 'https_proxy', 'no_proxy', 'SSH_AUTH_SOCK', 'DOCKER_CERT_PATH', 'DOCKER_TLS_VERIFY'];
+const INHERITED = [
+  'PATH',
+  'SSL_CERT_FILE',
+  'SSL_CERT_DIR',
+  'HTTP_PROXY',
+  'HTTPS_PROXY',
+  'NO_PROXY',
+  'http_proxy',
+  'https_proxy',
+  'no_proxy',
+  'SSH_AUTH_SOCK',
+  'DOCKER_CERT_PATH',
+  'DOCKER_TLS_VERIFY',
+];
 
 /** Throws SettingsError with every problem. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): AgentConfig {

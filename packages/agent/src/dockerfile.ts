@@ -14,9 +14,14 @@ export async function findDockerfile(workspace: string, path: string): Promise<s
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     // A link that leads nowhere on this machine may well lead out of the repository on another: say what it is.
-    const link = await lstat(wanted).then((s) => s.isSymbolicLink(), () => false);
-    if (code === 'ELOOP' || link) throw new TaskFailure('dockerfile_outside', `${path} is a link that leads nowhere inside the repository`, { cause: error });
-    if (code === 'ENOENT' || code === 'ENOTDIR' || code === 'ENAMETOOLONG') throw new TaskFailure('dockerfile_missing', path, { cause: error });
+    const link = await lstat(wanted).then(
+      (s) => s.isSymbolicLink(),
+      () => false,
+    );
+    if (code === 'ELOOP' || link)
+      throw new TaskFailure('dockerfile_outside', `${path} is a link that leads nowhere inside the repository`, { cause: error });
+    if (code === 'ENOENT' || code === 'ENOTDIR' || code === 'ENAMETOOLONG')
+      throw new TaskFailure('dockerfile_missing', path, { cause: error });
     throw error;
   }
   if (isOutside(root, found)) throw new TaskFailure('dockerfile_outside', `${path} is a link to a place outside`);

@@ -9,7 +9,8 @@ export type HealthServer = { port: number; close(): Promise<void> };
 export function startHealthServer(listen: Listen, readiness: () => Readiness): Promise<HealthServer> {
   const server = createServer((request, response) => {
     const path = request.url?.split('?')[0];
-    const reply = (status: number, body: unknown): void => void response.writeHead(status, { 'content-type': 'application/json' }).end(`${JSON.stringify(body)}\n`);
+    const reply = (status: number, body: unknown): void =>
+      void response.writeHead(status, { 'content-type': 'application/json' }).end(`${JSON.stringify(body)}\n`);
     if (request.method !== 'GET' && request.method !== 'HEAD') return reply(405, { error: 'only GET' });
     if (path === '/healthz') return reply(200, { status: 'ok' });
     if (path !== '/readyz') return reply(404, { error: 'there is /healthz and /readyz' });

@@ -29,7 +29,10 @@ export function createHostIp(set: string | undefined, controlPlaneUrl: string): 
     try {
       known = await localAddressTo(controlPlaneUrl);
     } catch (error) {
-      if (known === null) throw new UnreachableError(`HOST_IP cannot be detected: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+      if (known === null)
+        throw new UnreachableError(`HOST_IP cannot be detected: ${error instanceof Error ? error.message : String(error)}`, {
+          cause: error,
+        });
     }
     return known;
   };

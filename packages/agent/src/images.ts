@@ -42,7 +42,9 @@ export function createImages({ delayMs = DELAY_MS, ...deps }: { docker: Docker; 
   async function work(): Promise<void> {
     for (const repository of waiting) {
       waiting.delete(repository);
-      await clean(repository).catch((error: unknown) => deps.log.warn({ err: error, repository }, 'old images could not be removed; tried again after the next task'));
+      await clean(repository).catch((error: unknown) =>
+        deps.log.warn({ err: error, repository }, 'old images could not be removed; tried again after the next task'),
+      );
     }
   }
   async function start(): Promise<void> {
@@ -73,12 +75,15 @@ export function createImages({ delayMs = DELAY_MS, ...deps }: { docker: Docker; 
 }
 
 /** What may go: references of the images beyond the newest `keep` that no container uses, oldest first. */
-export function spare(images: readonly Image[], { keep, inUse, maxRefs }: { keep: number; inUse: ReadonlySet<string>; maxRefs: number }): string[] {
+export function spare(
+  images: readonly Image[],
+  { keep, inUse, maxRefs }: { keep: number; inUse: ReadonlySet<string>; maxRefs: number },
+): string[] {
   return [...images]
     .sort((a, b) => b.created - a.created)
     .slice(keep)
     .filter((image) => !inUse.has(image.id))
-    .reverse()
+    .toReversed()
     .flatMap((image) => image.refs)
     .slice(0, maxRefs);
 }

@@ -1,3 +1,5 @@
+import { reasonOf } from './stopped.ts';
+
 /** One at a time for each key, in the order of asking. */
 export type Locks = { hold(key: string, signal: AbortSignal): Promise<() => void> };
 
@@ -16,7 +18,7 @@ export function createLocks(): Locks {
       });
       let onAbort: () => void = () => undefined;
       const aborted = new Promise<never>((_, reject) => {
-        onAbort = () => reject(signal.reason);
+        onAbort = () => reject(reasonOf(signal));
         if (signal.aborted) onAbort();
         else signal.addEventListener('abort', onAbort, { once: true });
       });

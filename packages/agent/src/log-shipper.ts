@@ -28,7 +28,13 @@ const BATCH_CHARS = 400_000;
 const MAX_TEXT = 16_000;
 const MAX_STEP = 300;
 
-export function createLogShipper({ send, onDropped, flushMs = 200, maxLines = 5_000, now = () => new Date() }: LogShipperOptions): LogShipper {
+export function createLogShipper({
+  send,
+  onDropped,
+  flushMs = 200,
+  maxLines = 5_000,
+  now = () => new Date(),
+}: LogShipperOptions): LogShipper {
   const buffer: LogLineIn[] = [];
   let leftOut = 0;
   let next = 0;
@@ -37,7 +43,13 @@ export function createLogShipper({ send, onDropped, flushMs = 200, maxLines = 5_
 
   function takeBatch(): LogLineIn[] {
     const batch: LogLineIn[] = [];
-    if (leftOut > 0) batch.push({ at: now().toISOString(), stream: 'system', step: null, text: `… ${leftOut} lines were left out: they came faster than they could be sent` });
+    if (leftOut > 0)
+      batch.push({
+        at: now().toISOString(),
+        stream: 'system',
+        step: null,
+        text: `… ${leftOut} lines were left out: they came faster than they could be sent`,
+      });
     leftOut = 0;
     let chars = 0;
     while (buffer.length > 0 && batch.length < BATCH_LINES && chars < BATCH_CHARS) {
@@ -69,7 +81,12 @@ export function createLogShipper({ send, onDropped, flushMs = 200, maxLines = 5_
 
   return {
     push(line) {
-      buffer.push({ ...line, at: line.at ?? now().toISOString(), text: clean(line.text, MAX_TEXT), ...(line.step == null ? {} : { step: clean(line.step, MAX_STEP) }) });
+      buffer.push({
+        ...line,
+        at: line.at ?? now().toISOString(),
+        text: clean(line.text, MAX_TEXT),
+        ...(line.step === null || line.step === undefined ? {} : { step: clean(line.step, MAX_STEP) }),
+      });
       if (buffer.length > maxLines) {
         buffer.shift();
         leftOut += 1;
@@ -77,7 +94,9 @@ export function createLogShipper({ send, onDropped, flushMs = 200, maxLines = 5_
       if (sending === null) timer ??= setTimeout(() => void go(), flushMs);
     },
     async flush(signal) {
-      const aborted = new Promise<void>((resolve) => (signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true })));
+      const aborted = new Promise<void>((resolve) =>
+        signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true }),
+      );
       const sent = (async () => {
         while (buffer.length > 0 || sending !== null) await go();
       })();

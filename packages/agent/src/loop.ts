@@ -102,7 +102,12 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
     const either = AbortSignal.any([signal, held.signal]);
     // The first answer is what readiness and reconciliation wait for: it must not be held.
     const wait = first ? 0 : waitSeconds;
-    const result = await client.exchange('agentTasks', { query: { node_id: nodeId, wait }, headers, signal: either, timeoutMs: (waitSeconds + 15) * 1000 });
+    const result = await client.exchange('agentTasks', {
+      query: { node_id: nodeId, wait },
+      headers,
+      signal: either,
+      timeoutMs: (waitSeconds + 15) * 1000,
+    });
     lastPollOkAt = Date.now();
     if (result.answer !== null) {
       listed = { tasks: result.answer, askedAt };
@@ -143,7 +148,8 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
     async drain(graceMs) {
       draining = true;
       clearTimeout(again);
-      const stop = (why: Stopped['why'], which: (r: TaskRun) => boolean): void => [...runs.values()].filter(which).forEach((r) => r.stop(why));
+      const stop = (why: Stopped['why'], which: (r: TaskRun) => boolean): void =>
+        [...runs.values()].filter(which).forEach((r) => r.stop(why));
       stop('shutdown', (r) => r.task.kind === 'build');
       const all = Promise.all([...runs.values()].map((r) => r.done));
       const late = setTimeout(() => stop('shutdown', () => true), graceMs);

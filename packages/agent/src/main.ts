@@ -11,7 +11,7 @@ export async function main(): Promise<void> {
     config = readConfig();
   } catch (error) {
     if (!(error instanceof SettingsError)) throw error;
-    console.error(error.message);
+    process.stderr.write(`${error.message}\n`);
     process.exit(2);
   }
   const log = createLogger({ name: `agent-${config.NODE_ROLE}`, level: config.LOG_LEVEL, format: config.logFormat });

@@ -37,10 +37,11 @@ const DEBOUNCE_MS = 100;
 export async function watch(docker: Docker, nodeId: string, onChange: () => void, signal: AbortSignal, log: Logger): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const onEvent = (action: string): void => {
-    if (!UNINTERESTING.test(action)) timer ??= setTimeout(() => {
-      timer = undefined;
-      onChange();
-    }, DEBOUNCE_MS);
+    if (!UNINTERESTING.test(action))
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        onChange();
+      }, DEBOUNCE_MS);
   };
   for (let attempt = 0; !signal.aborted; attempt += 1) {
     const since = Date.now();

@@ -3,9 +3,9 @@
  * nothing: the engine accepts for a port where nothing listens.
  */
 import { request } from 'node:http';
-import { pause } from './stopped.ts';
+import { pause, reasonOf } from './stopped.ts';
 
-export type ProbeTarget = { host: string; port: number; /** Null: any HTTP answer will do. Else below 400. */ healthPath: string | null };
+export type ProbeTarget = { host: string; port: number /** Null: any HTTP answer will do. Else below 400. */; healthPath: string | null };
 /** The last thing seen, for the diagnosis. */
 export type ProbeAnswer = { kind: 'status'; status: number } | { kind: 'refused'; message: string } | { kind: 'no_http'; message: string };
 export type ProbeResult = { ok: true; status: number; tries: number } | { ok: false; last: ProbeAnswer | null; tries: number };
@@ -22,7 +22,8 @@ export async function probe(target: ProbeTarget, deadlineMs: number, signal: Abo
     const left = until - Date.now();
     if (left <= 0) return { ok: false, last, tries };
     const answer = await ask(target, Math.min(TRY_MS, left), signal);
-    if (answer.kind === 'status' && (target.healthPath === null || answer.status < 400)) return { ok: true, status: answer.status, tries: tries + 1 };
+    if (answer.kind === 'status' && (target.healthPath === null || answer.status < 400))
+      return { ok: true, status: answer.status, tries: tries + 1 };
     // A status says more than the refused try that came after it.
     if (answer.kind === 'status' || last?.kind !== 'status') last = answer;
     await pause(Math.min(waitBefore(tries), Math.max(0, until - Date.now())), signal);
@@ -32,7 +33,7 @@ export async function probe(target: ProbeTarget, deadlineMs: number, signal: Abo
 /** One GET on a connection of its own; redirects are answers, not followed. */
 function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
   return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(signal.reason);
+    if (signal.aborted) return reject(reasonOf(signal));
     const deadline = AbortSignal.timeout(timeoutMs);
     const req = request({
       host: target.host,
@@ -50,9 +51,10 @@ function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promi
       resolve({ kind: 'status', status });
     });
     req.once('error', (error: NodeJS.ErrnoException) => {
-      if (signal.aborted) return reject(signal.reason);
+      if (signal.aborted) return reject(reasonOf(signal));
       if (deadline.aborted) return resolve({ kind: 'no_http', message: 'no answer' });
-      if (error.code === 'ECONNREFUSED' || error.code === 'EHOSTUNREACH' || error.code === 'ENETUNREACH') return resolve({ kind: 'refused', message: error.message });
+      if (error.code === 'ECONNREFUSED' || error.code === 'EHOSTUNREACH' || error.code === 'ENETUNREACH')
+        return resolve({ kind: 'refused', message: error.message });
       resolve({ kind: 'no_http', message: error.message });
     });
     req.end();

@@ -12,7 +12,11 @@ export async function logIn(cli: DockerCli, config: AgentConfig, signal: AbortSi
   const login = { address: config.registry_addr, user: config.registry_user, password: config.registry_password };
   await cli.useRegistry(login);
   if (login.user === '') return null;
-  const result = await cli.run(['login', '--username', login.user, '--password-stdin', login.address], { stdin: login.password, signal, timeoutMs: 30_000 });
+  const result = await cli.run(['login', '--username', login.user, '--password-stdin', login.address], {
+    stdin: login.password,
+    signal,
+    timeoutMs: 30_000,
+  });
   // `docker login` rewrites the file when it worked; ours is written again so that it holds what we chose, either way.
   await cli.useRegistry(login);
   return result.code === 0 ? null : lastWords(result.stderr) || 'docker login failed';

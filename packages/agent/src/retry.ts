@@ -12,7 +12,10 @@ export function isPassing(error: unknown): boolean {
 export type RetryOptions = { signal: AbortSignal; minMs?: number; maxMs?: number; onFailure?: (error: unknown, waitMs: number) => void };
 
 /** Until it works, an error that does not pass, or the signal (its reason is thrown). */
-export async function untilAnswered<T>(call: () => Promise<T>, { signal, minMs = 250, maxMs = 10_000, onFailure }: RetryOptions): Promise<T> {
+export async function untilAnswered<T>(
+  call: () => Promise<T>,
+  { signal, minMs = 250, maxMs = 10_000, onFailure }: RetryOptions,
+): Promise<T> {
   for (let attempt = 0; ; attempt += 1) {
     signal.throwIfAborted();
     try {

@@ -44,12 +44,17 @@ export function runTask(task: Task, { client, handlers, log: parent }: RunTaskDe
   const params = { id: task.id };
 
   async function attempt(): Promise<TaskOutcome> {
-    const claim = await untilAnswered(() => client.call('agentStart', { params, signal: life.signal }), { signal: life.signal, onFailure: (err) => log.warn({ err }, 'cannot claim yet') });
+    const claim = await untilAnswered(() => client.call('agentStart', { params, signal: life.signal }), {
+      signal: life.signal,
+      onFailure: (err) => log.warn({ err }, 'cannot claim yet'),
+    });
     const headers = { 'x-lease-token': claim.lease_token };
     log.info({ attempt: claim.attempt }, 'task begun');
     const shipper = createLogShipper({
       send: async (first, lines) => {
-        await untilAnswered(() => client.call('agentLogs', { params, headers, body: { first, lines }, signal: life.signal }), { signal: life.signal });
+        await untilAnswered(() => client.call('agentLogs', { params, headers, body: { first, lines }, signal: life.signal }), {
+          signal: life.signal,
+        });
       },
       onDropped: (err) => {
         if (isOver(err)) work.abort(new Stopped('lost'));
@@ -120,7 +125,10 @@ export function runTask(task: Task, { client, handlers, log: parent }: RunTaskDe
 
   async function deliver(product: Product, headers: Record<string, string>): Promise<TaskOutcome> {
     const complete = (report: TaskReport) =>
-      untilAnswered(() => client.call('agentComplete', { params, headers, body: report, signal: life.signal }), { signal: life.signal, onFailure: (err, waitMs) => log.warn({ err, waitMs }, 'report not delivered yet') });
+      untilAnswered(() => client.call('agentComplete', { params, headers, body: report, signal: life.signal }), {
+        signal: life.signal,
+        onFailure: (err, waitMs) => log.warn({ err, waitMs }, 'report not delivered yet'),
+      });
     try {
       await complete(product.report);
     } catch (error) {
@@ -132,7 +140,9 @@ export function runTask(task: Task, { client, handlers, log: parent }: RunTaskDe
       }
       // Our report is wrong: the task must end all the same.
       log.error({ err: error }, 'the control plane refused the report');
-      await complete(failed({ code: 'task_failed', message: `${FAILURES.task_failed}: its report was refused: ${String(error)}`.slice(0, 4000) }).report);
+      await complete(
+        failed({ code: 'task_failed', message: `${FAILURES.task_failed}: its report was refused: ${String(error)}`.slice(0, 4000) }).report,
+      );
     }
     log.info({ status: product.report.status }, 'task reported');
     return 'reported';
@@ -153,7 +163,10 @@ export function runTask(task: Task, { client, handlers, log: parent }: RunTaskDe
 /** 404 unknown task; 409 stale lease, task over. */
 const isOver = (error: unknown): boolean => error instanceof ApiError && (error.status === 404 || error.status === 409);
 
-const failed = (error: { code: string; message: string }): Product => ({ report: { status: 'failed', result: { error } }, discard: nothingToDiscard });
+const failed = (error: { code: string; message: string }): Product => ({
+  report: { status: 'failed', result: { error } },
+  discard: nothingToDiscard,
+});
 
 /** A third of what is left of the lease; between 1 and 20 s, since the two clocks may differ. */
 export function renewIn(expiresAt: string, now = Date.now()): number {

@@ -14,13 +14,16 @@ export class Stopped extends Error {
   }
 }
 
+/** Why a signal was aborted, as an error. */
+export const reasonOf = (signal: AbortSignal): Error => (signal.reason instanceof Error ? signal.reason : new Error(String(signal.reason)));
+
 /** Resolves after `ms`; rejects with the signal's reason when that comes first. */
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(signal.reason);
+    if (signal.aborted) return reject(reasonOf(signal));
     const onAbort = (): void => {
       clearTimeout(timer);
-      reject(signal.reason);
+      reject(reasonOf(signal));
     };
     const timer = setTimeout(() => {
       signal.removeEventListener('abort', onAbort);

@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { exec } from '@berth/kit/exec';
 import type { Logger } from '@berth/kit/log';
 
-export type Storage = { max: number; /** Null: not known yet. */ free: number | null };
+export type Storage = { max: number /** Null: not known yet. */; free: number | null };
 export type StorageOptions = { root: string; maxStorage: number | undefined; inherit: NodeJS.ProcessEnv; log: Logger };
 
 const DU_MS = 60_000;
@@ -17,7 +17,11 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
   let counting: Promise<void> | null = null;
 
   async function count(signal: AbortSignal): Promise<void> {
-    const result = await exec(['du', '--summarize', '--one-file-system', '--block-size=1', '--', root], { env: { ...inherit, LC_ALL: 'C' }, timeoutMs: DU_MS, signal });
+    const result = await exec(['du', '--summarize', '--one-file-system', '--block-size=1', '--', root], {
+      env: { ...inherit, LC_ALL: 'C' },
+      timeoutMs: DU_MS,
+      signal,
+    });
     countedAt = Date.now();
     const bytes = /^(\d+)\t/.exec(result.stdout)?.[1];
     // A file that went away meanwhile gives an exit code and a good sum all the same.

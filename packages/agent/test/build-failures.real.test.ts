@@ -33,7 +33,10 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
 
   it('unknown branch', async () => {
     const { url } = await repo({ Dockerfile: GOOD });
-    expect(await build({ git_url: url, branch: 'nowhere' })).toMatchObject({ code: 'git_unknown_branch', message: expect.stringContaining('nowhere') });
+    expect(await build({ git_url: url, branch: 'nowhere' })).toMatchObject({
+      code: 'git_unknown_branch',
+      message: expect.stringContaining('nowhere'),
+    });
   });
   it('missing repository', async () => {
     expect(await build({ git_url: parts.git.repoUrl('missing') })).toMatchObject({ code: 'git_repository_not_found' });
@@ -76,7 +79,9 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect((await build({ git_url: url, dockerfile_path: 'sub/Dockerfile' })).report.status).toBe('completed');
   });
   it('a RUN that fails', async () => {
-    const { url } = await repo({ Dockerfile: `FROM busybox:stable\nRUN echo before; echo ${Date.now()}\nRUN echo so it goes >&2; exit 3\n` });
+    const { url } = await repo({
+      Dockerfile: `FROM busybox:stable\nRUN echo before; echo ${Date.now()}\nRUN echo so it goes >&2; exit 3\n`,
+    });
     const outcome = await build({ git_url: url });
     expect(outcome).toMatchObject({ code: 'build_step_failed' });
     expect(outcome.message).toMatch(/\[3\/3\] RUN echo so it goes .*exit code 3\nso it goes/);
@@ -101,7 +106,10 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     const away = await build({ git_url: url, image_repository: `${parts.engine.gatewayIp}:9/app` });
     expect(away, away.text).toMatchObject({ code: 'registry_unreachable' });
 
-    const plane = await startFakeControlPlane({ address: parts.engine.gatewayIp, config: { registry_addr: parts.registry.address, registry_user: 'berth', registry_password: 'wrong' } });
+    const plane = await startFakeControlPlane({
+      address: parts.engine.gatewayIp,
+      config: { registry_addr: parts.registry.address, registry_user: 'berth', registry_password: 'wrong' },
+    });
     const other = await startSite(parts, { NODE_ROLE: 'builder' }, plane);
     const { task } = plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/app` }));
     expect((await plane.reported(task.id)).result).toMatchObject({ error: { code: 'registry_refused' } });
@@ -116,7 +124,10 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     await other.stop();
   });
   it('a disk that is full', async () => {
-    const { url } = await repo({ Dockerfile: GOOD, big: Buffer.from(Array.from({ length: 3_000_000 }, () => Math.random() * 256)).toString('base64') });
+    const { url } = await repo({
+      Dockerfile: GOOD,
+      big: Buffer.from(Array.from({ length: 3_000_000 }, () => Math.random() * 256)).toString('base64'),
+    });
     const dir = join(parts.dir, 'small');
     await mkdir(dir);
     await execOk(['mount', '-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', dir], { env: process.env });

@@ -9,9 +9,19 @@ it('rawjson: names of steps, output cut anywhere, cached ones, the failure', () 
   const reader = rawJsonReader((line) => lines.push(line));
   const say = (progress: object): void => reader.read(JSON.stringify(progress));
   say({ vertexes: [{ digest: 'a', name: '[internal] load .dockerignore', started: at(0), completed: at(1) }] });
-  say({ vertexes: [{ digest: 'b', name: '[1/3] FROM busybox', started: at(1), completed: at(1), cached: true }, { digest: 'c', name: '[2/3] RUN x' }] });
+  say({
+    vertexes: [
+      { digest: 'b', name: '[1/3] FROM busybox', started: at(1), completed: at(1), cached: true },
+      { digest: 'c', name: '[2/3] RUN x' },
+    ],
+  });
   say({ vertexes: [{ digest: 'c', name: '[2/3] RUN x', started: at(1) }] });
-  say({ logs: [{ vertex: 'c', stream: 1, data: b64('one\ntw') }, { vertex: 'c', stream: 2, data: b64('ouch\n') }] });
+  say({
+    logs: [
+      { vertex: 'c', stream: 1, data: b64('one\ntw') },
+      { vertex: 'c', stream: 2, data: b64('ouch\n') },
+    ],
+  });
   say({ logs: [{ vertex: 'c', stream: 1, data: b64('o\r\nthree') }] });
   say({ vertexes: [{ digest: 'd', name: '[other 1/1] RUN y', started: at(1), completed: at(2), error: 'context canceled' }] });
   say({ vertexes: [{ digest: 'c', name: '[2/3] RUN x', started: at(1), completed: at(3), error: 'exit code: 3' }] });

@@ -24,7 +24,9 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
   const digests = new Map<ImageName, string>();
   beforeAll(async () => {
     parts = await startRealParts();
-    await parts.engine.docker(['login', '--username', 'berth', '--password-stdin', parts.registry.address], { input: parts.registry.password ?? '' });
+    await parts.engine.docker(['login', '--username', 'berth', '--password-stdin', parts.registry.address], {
+      input: parts.registry.password ?? '',
+    });
     for (const [name, command] of Object.entries(IMAGES)) {
       const tag = `${parts.registry.address}/app:${name}`;
       await parts.engine.docker(['build', '--quiet', '--tag', tag, '-'], { input: `FROM busybox:stable\n${command}\n` });
@@ -43,17 +45,29 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     generation += 1;
     const digest = digests.get(name) ?? '';
     return site.plane.give(
-      deployTask(`dep-${generation}`, { image: `${parts.registry.address}/app@${digest}`, image_digest: digest, generation, container_name: `svc-app-g${generation}`, probe_seconds: 2, ...payload }),
+      deployTask(`dep-${generation}`, {
+        image: `${parts.registry.address}/app@${digest}`,
+        image_digest: digest,
+        generation,
+        container_name: `svc-app-g${generation}`,
+        probe_seconds: 2,
+        ...payload,
+      }),
     );
   }
-  async function deploy(name: ImageName, payload: Parameters<typeof deployTask>[1] = {}): Promise<{ report: TaskReport; code: string | undefined; message: string; text: string }> {
+  async function deploy(
+    name: ImageName,
+    payload: Parameters<typeof deployTask>[1] = {},
+  ): Promise<{ report: TaskReport; code: string | undefined; message: string; text: string }> {
     const { task } = give(name, payload);
     const report = await site.plane.reported(task.id, 40_000);
     const error = typeof report.result === 'object' ? report.result?.error : undefined;
     return { report, code: error?.code, message: error?.message ?? '', text: site.plane.text(task.id) };
   }
-  const names = async (): Promise<string[]> => (await parts.engine.docker(['ps', '--all', '--format', '{{.Names}}'])).stdout.trim().split('\n').sort();
-  const serves = async (report: TaskReport): Promise<number> => (await fetch(`http://${parts.engine.hostIp}:${report.host_port}/bin/busybox`, { method: 'HEAD' })).status;
+  const names = async (): Promise<string[]> =>
+    (await parts.engine.docker(['ps', '--all', '--format', '{{.Names}}'])).stdout.trim().split('\n').sort();
+  const serves = async (report: TaskReport): Promise<number> =>
+    (await fetch(`http://${parts.engine.hostIp}:${report.host_port}/bin/busybox`, { method: 'HEAD' })).status;
 
   let old: TaskReport;
   it('one that is good is there to stay', async () => {
@@ -89,8 +103,12 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
   });
   it('an image that the registry does not have', async () => {
     const missing = `sha256:${'0'.repeat(64)}`;
-    expect(await deploy('good', { image: `${parts.registry.address}/app@${missing}`, image_digest: missing })).toMatchObject({ code: 'image_pull_failed' });
-    expect(await deploy('good', { image: `${parts.engine.gatewayIp}:9/app@${missing}`, image_digest: missing })).toMatchObject({ code: 'registry_unreachable' });
+    expect(await deploy('good', { image: `${parts.registry.address}/app@${missing}`, image_digest: missing })).toMatchObject({
+      code: 'image_pull_failed',
+    });
+    expect(await deploy('good', { image: `${parts.engine.gatewayIp}:9/app@${missing}`, image_digest: missing })).toMatchObject({
+      code: 'registry_unreachable',
+    });
   });
   it('cancelled while it is probed: removed and reported', async () => {
     const state = give('mute', { probe_seconds: 60 });
@@ -111,7 +129,11 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     const bad = await deploy('exits', { replace: 'recreate', probe_seconds: 10 });
     expect(bad.code).toBe('container_exited');
     expect(await names()).toEqual(['svc-app-g1']);
-    await until('its new port', () => site.plane.registers.at(-1)?.containers?.some((c) => c.name === 'svc-app-g1' && c.host_port !== null && c.host_port !== old.host_port));
+    await until('its new port', () =>
+      site.plane.registers
+        .at(-1)
+        ?.containers?.some((c) => c.name === 'svc-app-g1' && c.host_port !== null && c.host_port !== old.host_port),
+    );
     const good = await deploy('good', { replace: 'recreate', probe_seconds: 10 });
     expect(good.report).toMatchObject({ status: 'completed' });
     expect(await names()).toEqual([`svc-app-g${generation}`]);

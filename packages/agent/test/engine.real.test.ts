@@ -20,11 +20,17 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
   it('removes images beyond the newest few, never one in use', { timeout: 60_000 }, async () => {
     const repository = `${parts.registry.address}/many`;
     for (let i = 1; i <= 5; i += 1) {
-      await parts.engine.docker(['build', '--quiet', '--tag', `${repository}:v${i}`, '-'], { input: `FROM busybox:stable\nRUN echo ${i} ${Date.now()} > /v\n` });
+      await parts.engine.docker(['build', '--quiet', '--tag', `${repository}:v${i}`, '-'], {
+        input: `FROM busybox:stable\nRUN echo ${i} ${Date.now()} > /v\n`,
+      });
       await new Promise((r) => setTimeout(r, 1_000));
     }
     await parts.engine.docker(['create', '--name', 'user', `${repository}:v1`]);
-    const cli = createDockerCli({ configDir: join(parts.dir, 'docker-images'), inherit: { PATH: process.env['PATH'] }, dockerHost: parts.engine.host });
+    const cli = createDockerCli({
+      configDir: join(parts.dir, 'docker-images'),
+      inherit: { PATH: process.env['PATH'] },
+      dockerHost: parts.engine.host,
+    });
     await cli.useRegistry(null);
     const docker = createDocker(cli, { scratchDir: parts.dir });
     const images = createImages({ docker, keep: 2, log: silentLogger() });
@@ -38,14 +44,22 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
   it('an engine that restarts: no empty list meanwhile, the new port soon after', { timeout: 90_000 }, async () => {
     const site = await startSite(parts);
     const tag = `${parts.registry.address}/app:1`;
-    await parts.engine.docker(['build', '--quiet', '--tag', tag, '-'], { input: 'FROM busybox:stable\nCMD ["httpd","-f","-p","8080","-h","/"]\n' });
-    await parts.engine.docker(['login', '--username', 'berth', '--password-stdin', parts.registry.address], { input: parts.registry.password ?? '' });
+    await parts.engine.docker(['build', '--quiet', '--tag', tag, '-'], {
+      input: 'FROM busybox:stable\nCMD ["httpd","-f","-p","8080","-h","/"]\n',
+    });
+    await parts.engine.docker(['login', '--username', 'berth', '--password-stdin', parts.registry.address], {
+      input: parts.registry.password ?? '',
+    });
     await parts.engine.docker(['push', tag]);
     const { task } = site.plane.give(deployTask('dep-r', { image: tag }));
     const { host_port: before } = await site.plane.reported(task.id);
     const seen = site.plane.registers.length;
     await parts.engine.faults?.restartDaemon('SIGTERM');
-    const after = await until('a port again', () => site.plane.registers.slice(seen).findLast((r) => r.containers?.some((c) => c.state === 'running' && c.host_port !== null)), 45_000);
+    const after = await until(
+      'a port again',
+      () => site.plane.registers.slice(seen).findLast((r) => r.containers?.some((c) => c.state === 'running' && c.host_port !== null)),
+      45_000,
+    );
     const port = after.containers?.[0]?.host_port;
     expect((await fetch(`http://${parts.engine.hostIp}:${port}/bin/busybox`, { method: 'HEAD' })).status).toBe(200);
     // While it was away: either nothing said, or the container seen; never "there are none".
@@ -60,7 +74,12 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     await parts.engine.docker(['create', '--name', 'others', '--label', 'berth.node=node-2', 'busybox:stable', 'true']);
     await parts.engine.docker(['run', '--name', 'ended', ...label('dep-ended'), 'busybox:stable', 'true']);
     const site = await startSite(parts);
-    await until('the registration', () => site.plane.registers.at(-1)?.containers?.every((c) => c.name !== 'left') === true && site.plane.registers.at(-1)?.containers?.some((c) => c.name === 'ended' && c.state === 'exited'));
+    await until(
+      'the registration',
+      () =>
+        site.plane.registers.at(-1)?.containers?.every((c) => c.name !== 'left') === true &&
+        site.plane.registers.at(-1)?.containers?.some((c) => c.name === 'ended' && c.state === 'exited'),
+    );
     const names = (await parts.engine.docker(['ps', '--all', '--format', '{{.Names}}'])).stdout.trim().split('\n');
     expect(names).toContain('others');
     expect(names).not.toContain('left');

@@ -9,22 +9,37 @@ const spec = { url: 'http://git.example/timeout-certificate.git', branch: 'conne
 
 describe('git', () => {
   it.each([
-    ["Cloning into '.'...\nwarning: Could not find remote branch nope to clone.\nfatal: Remote branch nope not found in upstream origin", 'git_unknown_branch'],
+    [
+      "Cloning into '.'...\nwarning: Could not find remote branch nope to clone.\nfatal: Remote branch nope not found in upstream origin",
+      'git_unknown_branch',
+    ],
     [`fatal: Remote branch ${spec.branch} not found in upstream origin`, 'git_unknown_branch'],
     [`fatal: repository '${spec.url}/' not found`, 'git_repository_not_found'],
-    ['remote: Repository not found.\nfatal: repository \'https://github.com/x/y.git/\' not found', 'git_repository_not_found'],
-    ['ERROR: Repository not found.\nfatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\nand the repository exists.', 'git_repository_not_found'],
+    ["remote: Repository not found.\nfatal: repository 'https://github.com/x/y.git/' not found", 'git_repository_not_found'],
+    [
+      'ERROR: Repository not found.\nfatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\nand the repository exists.',
+      'git_repository_not_found',
+    ],
     [`remote: 401\nfatal: Authentication failed for '${spec.url}/'`, 'git_credentials'],
     ["fatal: could not read Username for 'https://github.com': terminal prompts disabled", 'git_credentials'],
     ["fatal: unable to access 'http://127.0.0.1:34545/a.git/': The requested URL returned error: 403", 'git_credentials'],
     ['git@github.com: Permission denied (publickey).\nfatal: Could not read from remote repository.', 'git_credentials'],
     ["fatal: unable to access 'http://127.0.0.1:34545/a.git/': The requested URL returned error: 503", 'git_failed'],
-    ["fatal: unable to access 'http://127.0.0.1:34545/a.git/': Operation too slow. Less than 1000 bytes/sec transferred the last 1 seconds", 'git_timeout'],
+    [
+      "fatal: unable to access 'http://127.0.0.1:34545/a.git/': Operation too slow. Less than 1000 bytes/sec transferred the last 1 seconds",
+      'git_timeout',
+    ],
     ['ssh: connect to host 10.9.9.9 port 22: Connection timed out\nfatal: Could not read from remote repository.', 'git_timeout'],
-    ["fatal: unable to access 'http://127.0.0.1:9/x.git/': Failed to connect to 127.0.0.1 port 9 after 0 ms: Couldn't connect to server", 'git_unreachable'],
+    [
+      "fatal: unable to access 'http://127.0.0.1:9/x.git/': Failed to connect to 127.0.0.1 port 9 after 0 ms: Couldn't connect to server",
+      'git_unreachable',
+    ],
     ["fatal: unable to access 'https://nope.invalid/x.git/': Could not resolve host: nope.invalid", 'git_unreachable'],
     ['ssh: connect to host 127.0.0.1 port 9: Connection refused\nfatal: Could not read from remote repository.', 'git_unreachable'],
-    ['ssh: Could not resolve hostname nope.invalid: Name or service not known\nfatal: Could not read from remote repository.', 'git_unreachable'],
+    [
+      'ssh: Could not resolve hostname nope.invalid: Name or service not known\nfatal: Could not read from remote repository.',
+      'git_unreachable',
+    ],
     ['Host key verification failed.\nfatal: Could not read from remote repository.', 'git_unreachable'],
     ["fatal: unable to access 'https://x/': SSL certificate problem: self-signed certificate", 'git_unreachable'],
     ["fatal: transport 'file' not allowed", 'git_failed'],
@@ -42,10 +57,16 @@ describe('registry and engine', () => {
     ['Error response from daemon: login attempt to http://10.99.1.1:38277/v2/ failed with status: 401 Unauthorized', 'registry_refused'],
     ['no basic auth credentials', 'registry_refused'],
     ['denied: requested access to the resource is denied', 'registry_refused'],
-    ['failed to push x: unexpected status from HEAD request to http://10.0.0.1:5000/v2/app/blobs/sha256:1: 401 Unauthorized', 'registry_refused'],
+    [
+      'failed to push x: unexpected status from HEAD request to http://10.0.0.1:5000/v2/app/blobs/sha256:1: 401 Unauthorized',
+      'registry_refused',
+    ],
     ['Get "http://10.99.1.1:9/v2/": dial tcp 10.99.1.1:9: connect: connection refused', 'registry_unreachable'],
     ['Get "https://10.99.1.1:5000/v2/": http: server gave HTTP response to HTTPS client', 'registry_unreachable'],
-    ['Error response from daemon: Get "https://nope.invalid/v2/": dial tcp: lookup nope.invalid on 10.0.2.3:53: no such host', 'registry_unreachable'],
+    [
+      'Error response from daemon: Get "https://nope.invalid/v2/": dial tcp: lookup nope.invalid on 10.0.2.3:53: no such host',
+      'registry_unreachable',
+    ],
     ['write /var/lib/docker/tmp/x: no space left on device', 'disk_full'],
     ['Cannot connect to the Docker daemon at unix:///tmp/none.sock. Is the docker daemon running?', 'engine_unavailable'],
     ['something else', 'task_failed'],
@@ -53,7 +74,13 @@ describe('registry and engine', () => {
     expect(classify(REGISTRY_FAILURES, text, 'task_failed')).toBe(code);
   });
   it('an image that is gone', () => {
-    expect(classify(PULL_FAILURES, 'Error response from daemon: manifest for (image) not found: manifest unknown: manifest unknown', 'task_failed')).toBe('image_pull_failed');
+    expect(
+      classify(
+        PULL_FAILURES,
+        'Error response from daemon: manifest for (image) not found: manifest unknown: manifest unknown',
+        'task_failed',
+      ),
+    ).toBe('image_pull_failed');
   });
 });
 
@@ -67,7 +94,10 @@ describe('buildFailure', () => {
     [step('[2/2] RUN dd', 'write /x: no space left on device'), 'disk_full'],
     [step('[internal] load metadata for docker.io/library/nope:1', 'docker.io/library/nope:1: not found'), 'build_base_image'],
     [step('[1/2] FROM docker.io/library/nope:1', 'connection refused'), 'build_base_image'],
-    [step('pushing 10.99.1.1:9/app:1 with docker', 'Get "http://10.99.1.1:9/v2/": dial tcp 10.99.1.1:9: connect: connection refused'), 'registry_unreachable'],
+    [
+      step('pushing 10.99.1.1:9/app:1 with docker', 'Get "http://10.99.1.1:9/v2/": dial tcp 10.99.1.1:9: connect: connection refused'),
+      'registry_unreachable',
+    ],
     [step('exporting to image', 'failed to push 10.0.0.1/app:1: unexpected status: 401 Unauthorized'), 'registry_refused'],
     [step('[internal] load build definition from Dockerfile', 'dockerfile parse error line 2: unknown instruction: RUNN'), 'build_failed'],
   ])('%o', (failed, code) => {
@@ -75,10 +105,14 @@ describe('buildFailure', () => {
   });
   it('without a step that failed', () => {
     expect(buildFailure(null, 'ERROR: failed to build: dockerfile parse error on line 2').code).toBe('build_failed');
-    expect(buildFailure(null, 'ERROR: Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?').code).toBe('engine_unavailable');
+    expect(buildFailure(null, 'ERROR: Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?').code).toBe(
+      'engine_unavailable',
+    );
   });
   it('says the step, the exit code and the last words', () => {
-    expect(buildFailure(step('[3/3] RUN npm test', 'exit code: 3', ['one', 'two']), '').message).toBe('A step of the Dockerfile failed: [3/3] RUN npm test: exit code 3\none\ntwo');
+    expect(buildFailure(step('[3/3] RUN npm test', 'exit code: 3', ['one', 'two']), '').message).toBe(
+      'A step of the Dockerfile failed: [3/3] RUN npm test: exit code 3\none\ntwo',
+    );
   });
 });
 

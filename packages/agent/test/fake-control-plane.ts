@@ -42,7 +42,9 @@ export async function until<T>(what: string, look: () => T | null | undefined | 
   }
 }
 
-export async function startFakeControlPlane(options: { address?: string; config?: Partial<AgentConfig>; leaseMs?: number; secret?: string } = {}): Promise<FakeControlPlane> {
+export async function startFakeControlPlane(
+  options: { address?: string; config?: Partial<AgentConfig>; leaseMs?: number; secret?: string } = {},
+): Promise<FakeControlPlane> {
   const tasks = new Map<string, TaskState>();
   const nodeId = 'node-1';
   let version = 0;
@@ -54,7 +56,13 @@ export async function startFakeControlPlane(options: { address?: string; config?
   };
   const problem = (code: string): object => ({ type: 'about:blank', title: code, status: 0, detail: code, code });
   const lease = (): string => new Date(Date.now() + (options.leaseMs ?? 30_000)).toISOString();
-  const config: AgentConfig = { registry_addr: '', registry_user: '', registry_password: '', base_domain: 'berth.localhost', ...options.config };
+  const config: AgentConfig = {
+    registry_addr: '',
+    registry_user: '',
+    registry_password: '',
+    base_domain: 'berth.localhost',
+    ...options.config,
+  };
 
   async function body(request: IncomingMessage): Promise<unknown> {
     let text = '';
@@ -66,7 +74,9 @@ export async function startFakeControlPlane(options: { address?: string; config?
     const name = `${request.method} ${url.pathname}`;
     plane.requests.push(name);
     const reply = (status: number, content: unknown, headers: Record<string, string> = {}): void =>
-      void response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(status === 304 ? undefined : JSON.stringify(content));
+      void response
+        .writeHead(status, { 'content-type': 'application/json', ...headers })
+        .end(status === 304 ? undefined : JSON.stringify(content));
     const given = await body(request);
     if (plane.fail?.match.test(name) === true) {
       if (plane.fail.status === 0) return void request.socket.destroy();
@@ -145,7 +155,10 @@ export async function startFakeControlPlane(options: { address?: string; config?
       tasks.delete(id);
       changed();
     },
-    text: (id) => state(id).lines.map((l) => `${l.step ?? ''}| ${l.text}`).join('\n'),
+    text: (id) =>
+      state(id)
+        .lines.map((l) => `${l.step ?? ''}| ${l.text}`)
+        .join('\n'),
     stop: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
@@ -157,20 +170,68 @@ export async function startFakeControlPlane(options: { address?: string; config?
 
 let count = 0;
 const base = (): { id: string; status: 'pending'; node_id: string; attempt: number; cancel_requested: boolean; created_at: string } => ({
-  id: `task-${Date.now().toString(36)}-${(count += 1)}`, status: 'pending', node_id: 'node-1', attempt: 0, cancel_requested: false, created_at: new Date().toISOString(),
+  id: `task-${Date.now().toString(36)}-${(count += 1)}`,
+  status: 'pending',
+  node_id: 'node-1',
+  attempt: 0,
+  cancel_requested: false,
+  created_at: new Date().toISOString(),
 });
 export const buildTask = (payload: Partial<Extract<Task, { kind: 'build' }>['payload']>): Extract<Task, { kind: 'build' }> => ({
-  ...base(), kind: 'build', deployment_id: `dep-${count}`,
-  payload: { project_id: 'prj-1', project: 'app', git_url: '', branch: 'main', commit: null, dockerfile_path: 'Dockerfile', image_repository: '', ...payload },
-});
-export const deployTask = (deployment: string, payload: Partial<Extract<Task, { kind: 'deploy' }>['payload']>): Extract<Task, { kind: 'deploy' }> => ({
-  ...base(), kind: 'deploy', deployment_id: deployment,
+  ...base(),
+  kind: 'build',
+  deployment_id: `dep-${count}`,
   payload: {
-    project_id: 'prj-1', project: 'app', generation: 1, domain_prefix: 'app', container_port: 8080, image: '', image_tag: '', image_digest: null, container_name: 'svc-app-g1',
-    replace: 'rolling', env: {}, datasets: [], health_path: null, probe_seconds: 20, memory_bytes: null, cpus: null, stop_grace_seconds: 1, ...payload,
+    project_id: 'prj-1',
+    project: 'app',
+    git_url: '',
+    branch: 'main',
+    commit: null,
+    dockerfile_path: 'Dockerfile',
+    image_repository: '',
+    ...payload,
+  },
+});
+export const deployTask = (
+  deployment: string,
+  payload: Partial<Extract<Task, { kind: 'deploy' }>['payload']>,
+): Extract<Task, { kind: 'deploy' }> => ({
+  ...base(),
+  kind: 'deploy',
+  deployment_id: deployment,
+  payload: {
+    project_id: 'prj-1',
+    project: 'app',
+    generation: 1,
+    domain_prefix: 'app',
+    container_port: 8080,
+    image: '',
+    image_tag: '',
+    image_digest: null,
+    container_name: 'svc-app-g1',
+    replace: 'rolling',
+    env: {},
+    datasets: [],
+    health_path: null,
+    probe_seconds: 20,
+    memory_bytes: null,
+    cpus: null,
+    stop_grace_seconds: 1,
+    ...payload,
   },
 });
 export const retireTask = (payload: Partial<Extract<Task, { kind: 'retire' }>['payload']>): Extract<Task, { kind: 'retire' }> => ({
-  ...base(), kind: 'retire', deployment_id: null,
-  payload: { project_id: 'prj-1', project: 'app', domain_prefix: 'app', remove: [], keep: null, drain_seconds: 0, stop_grace_seconds: 1, ...payload },
+  ...base(),
+  kind: 'retire',
+  deployment_id: null,
+  payload: {
+    project_id: 'prj-1',
+    project: 'app',
+    domain_prefix: 'app',
+    remove: [],
+    keep: null,
+    drain_seconds: 0,
+    stop_grace_seconds: 1,
+    ...payload,
+  },
 });

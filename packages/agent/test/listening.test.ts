@@ -7,7 +7,8 @@ import { listenersOf, parseListeners } from '../src/listening.ts';
 import type { Docker } from '../src/tools/docker.ts';
 
 const HEAD = '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n';
-const row = (local: string, state = '0A'): string => `   0: ${local} 00000000:0000 ${state} 00000000:00000000 00:00000000 00000000     0        0 12345 1 0000000000000000 100 0 0 10 0\n`;
+const row = (local: string, state = '0A'): string =>
+  `   0: ${local} 00000000:0000 ${state} 00000000:00000000 00:00000000 00000000     0        0 12345 1 0000000000000000 100 0 0 10 0\n`;
 
 it.each([
   ['00000000:1F90', { address: '0.0.0.0', port: 8080, loopback: false }],

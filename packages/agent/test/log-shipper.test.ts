@@ -7,10 +7,18 @@ const soon = (): AbortSignal => AbortSignal.timeout(2_000);
 
 it('numbers lines from 0 without gaps, in batches of at most 500', async () => {
   const batches: [number, string[]][] = [];
-  const shipper = createLogShipper({ send: async (first, lines) => void batches.push([first, lines.map((l) => l.text)]), onDropped: () => undefined, flushMs: 1 });
+  const shipper = createLogShipper({
+    send: async (first, lines) => void batches.push([first, lines.map((l) => l.text)]),
+    onDropped: () => undefined,
+    flushMs: 1,
+  });
   for (let i = 0; i < 1200; i += 1) shipper.push(line(String(i)));
   await shipper.flush(soon());
-  expect(batches.map(([first, lines]) => [first, lines.length])).toEqual([[0, 500], [500, 500], [1000, 200]]);
+  expect(batches.map(([first, lines]) => [first, lines.length])).toEqual([
+    [0, 500],
+    [500, 500],
+    [1000, 200],
+  ]);
   expect(batches.flatMap(([, lines]) => lines)).toEqual(Array.from({ length: 1200 }, (_, i) => String(i)));
 });
 
@@ -18,19 +26,38 @@ it('never blocks: what comes while nothing is taken pushes out the oldest, and a
   const sent: string[] = [];
   let open: () => void = () => undefined;
   const gate = new Promise<void>((resolve) => (open = resolve));
-  const shipper = createLogShipper({ send: async (_, lines) => { await gate; sent.push(...lines.map((l) => l.text)); }, onDropped: () => undefined, flushMs: 1, maxLines: 10 });
+  const shipper = createLogShipper({
+    send: async (_, lines) => {
+      await gate;
+      sent.push(...lines.map((l) => l.text));
+    },
+    onDropped: () => undefined,
+    flushMs: 1,
+    maxLines: 10,
+  });
   shipper.push(line('first'));
   await new Promise((r) => setTimeout(r, 20));
   for (let i = 0; i < 25; i += 1) shipper.push(line(String(i)));
   open();
   await shipper.flush(soon());
-  expect(sent).toEqual(['first', '… 15 lines were left out: they came faster than they could be sent', ...Array.from({ length: 10 }, (_, i) => String(i + 15))]);
+  expect(sent).toEqual([
+    'first',
+    '… 15 lines were left out: they came faster than they could be sent',
+    ...Array.from({ length: 10 }, (_, i) => String(i + 15)),
+  ]);
 });
 
 it('goes on after a batch that will never be taken, and gives up with the signal', async () => {
   const dropped: unknown[] = [];
   const sent: string[] = [];
-  const shipper = createLogShipper({ send: async (first, lines) => { if (first === 0) throw new Error('no'); sent.push(...lines.map((l) => l.text)); }, onDropped: (e) => dropped.push(e), flushMs: 1 });
+  const shipper = createLogShipper({
+    send: async (first, lines) => {
+      if (first === 0) throw new Error('no');
+      sent.push(...lines.map((l) => l.text));
+    },
+    onDropped: (e) => dropped.push(e),
+    flushMs: 1,
+  });
   for (let i = 0; i < 501; i += 1) shipper.push(line(String(i)));
   await shipper.flush(soon());
   expect(dropped).toHaveLength(1);

@@ -31,7 +31,14 @@ beforeEach(async () => {
       const done = new Promise<TaskOutcome>((resolve) => (end = resolve));
       const stops: string[] = [];
       begun.push({ task, stops, end });
-      return { task, done, stop: (why) => { stops.push(why); if (why === 'shutdown') end('shutdown'); } };
+      return {
+        task,
+        done,
+        stop: (why) => {
+          stops.push(why);
+          if (why === 'shutdown') end('shutdown');
+        },
+      };
     },
     limits: { build: 2, other: 8 },
     onUnknownNode: () => void (unknown += 1),

@@ -37,29 +37,68 @@ describe.skipIf(missingParts !== undefined)('the main path', () => {
 
     const image = `${repository}@${built.image_digest}`;
     await parts.engine.docker(['image', 'rm', `${repository}:${sha}`]);
-    const first = plane.give(deployTask('dep-a', { image, image_digest: built.image_digest ?? null, env: { GREETING: 'hello world', LINES: 'a\nb', HTTP_PROXY: 'http://nowhere' }, memory_bytes: 64 * 2 ** 20, cpus: 0.5 }));
+    const first = plane.give(
+      deployTask('dep-a', {
+        image,
+        image_digest: built.image_digest ?? null,
+        env: { GREETING: 'hello world', LINES: 'a\nb', HTTP_PROXY: 'http://nowhere' },
+        memory_bytes: 64 * 2 ** 20,
+        cpus: 0.5,
+      }),
+    );
     const up = await plane.reported(first.task.id, 40_000);
     expect(up, plane.text(first.task.id)).toMatchObject({ status: 'completed', container_id: expect.stringMatching(/^[0-9a-f]{64}$/) });
     expect(await (await fetch(`http://${parts.engine.hostIp}:${up.host_port}/`)).text()).toBe('one\n');
     const inspected = JSON.parse((await parts.engine.docker(['inspect', 'svc-app-g1'])).stdout)[0];
-    expect(inspected.HostConfig).toMatchObject({ Init: true, Memory: 64 * 2 ** 20, NanoCpus: 5e8, PidsLimit: 4096, SecurityOpt: ['no-new-privileges'], RestartPolicy: { Name: 'unless-stopped' } });
+    expect(inspected.HostConfig).toMatchObject({
+      Init: true,
+      Memory: 64 * 2 ** 20,
+      NanoCpus: 5e8,
+      PidsLimit: 4096,
+      SecurityOpt: ['no-new-privileges'],
+      RestartPolicy: { Name: 'unless-stopped' },
+    });
     expect(inspected.HostConfig.LogConfig).toEqual({ Type: 'json-file', Config: { 'max-file': '3', 'max-size': '10m' } });
-    expect(inspected.Config.Env).toEqual(expect.arrayContaining(['PORT=8080', 'GREETING=hello world', 'LINES=a\nb', 'HTTP_PROXY=http://nowhere']));
-    expect(inspected.Config.Labels).toMatchObject({ 'berth.project': 'prj-1', 'berth.deployment': 'dep-a', 'berth.generation': '1', 'berth.node': 'node-1', 'berth.task': first.task.id });
-    await until('the new container is registered', () => plane.registers.at(-1)?.containers?.find((c) => c.labels['berth.deployment'] === 'dep-a' && c.host_port === up.host_port));
+    expect(inspected.Config.Env).toEqual(
+      expect.arrayContaining(['PORT=8080', 'GREETING=hello world', 'LINES=a\nb', 'HTTP_PROXY=http://nowhere']),
+    );
+    expect(inspected.Config.Labels).toMatchObject({
+      'berth.project': 'prj-1',
+      'berth.deployment': 'dep-a',
+      'berth.generation': '1',
+      'berth.node': 'node-1',
+      'berth.task': first.task.id,
+    });
+    await until('the new container is registered', () =>
+      plane.registers.at(-1)?.containers?.find((c) => c.labels['berth.deployment'] === 'dep-a' && c.host_port === up.host_port),
+    );
 
-    const second = plane.give(deployTask('dep-b', { image, image_digest: built.image_digest ?? null, generation: 2, container_name: 'svc-app-g2' }));
+    const second = plane.give(
+      deployTask('dep-b', { image, image_digest: built.image_digest ?? null, generation: 2, container_name: 'svc-app-g2' }),
+    );
     const up2 = await plane.reported(second.task.id, 40_000);
     expect(up2).toMatchObject({ status: 'completed' });
     expect((await fetch(`http://${parts.engine.hostIp}:${up.host_port}/`)).status).toBe(200);
 
-    const retire = plane.give(retireTask({ remove: [{ deployment_id: 'dep-a', reason: 'superseded' }], keep: { deployment_id: 'dep-b', name: 'svc-app' }, drain_seconds: 1 }));
+    const retire = plane.give(
+      retireTask({
+        remove: [{ deployment_id: 'dep-a', reason: 'superseded' }],
+        keep: { deployment_id: 'dep-b', name: 'svc-app' },
+        drain_seconds: 1,
+      }),
+    );
     expect(await plane.reported(retire.task.id, 40_000), plane.text(retire.task.id)).toMatchObject({ status: 'completed' });
     const names = (await parts.engine.docker(['ps', '--all', '--format', '{{.Names}}'])).stdout.trim().split('\n');
     expect(names).toEqual(['svc-app']);
     expect((await fetch(`http://${parts.engine.hostIp}:${up2.host_port}/`)).status).toBe(200);
     // Twice is once.
-    const again = plane.give(retireTask({ remove: [{ deployment_id: 'dep-a', reason: 'superseded' }], keep: { deployment_id: 'dep-b', name: 'svc-app' }, drain_seconds: 5 }));
+    const again = plane.give(
+      retireTask({
+        remove: [{ deployment_id: 'dep-a', reason: 'superseded' }],
+        keep: { deployment_id: 'dep-b', name: 'svc-app' },
+        drain_seconds: 5,
+      }),
+    );
     expect(await plane.reported(again.task.id, 4_000)).toMatchObject({ status: 'completed' });
 
     expect(await (await fetch(`http://127.0.0.1:${site.agent.healthPort()}/readyz`)).json()).toEqual({ status: 'ready', reasons: [] });

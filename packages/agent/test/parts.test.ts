@@ -23,17 +23,37 @@ import { deployTask, until } from './fake-control-plane.ts';
 let dir: string;
 beforeAll(async () => void (dir = await mkdtemp(join(tmpdir(), 'agent-parts-'))));
 afterAll(() => rm(dir, { recursive: true }));
-const container = (given: Partial<Container>): Container => ({ id: 'c', name: 'svc-a', image: 'i', imageId: 'sha256:i', labels: {}, state: 'running', exitCode: 0, oomKilled: false, error: '', hostPort: 1234, ...given });
+const container = (given: Partial<Container>): Container => ({
+  id: 'c',
+  name: 'svc-a',
+  image: 'i',
+  imageId: 'sha256:i',
+  labels: {},
+  state: 'running',
+  exitCode: 0,
+  oomKilled: false,
+  error: '',
+  hostPort: 1234,
+  ...given,
+});
 
 describe('readConfig', () => {
   const good = { NODE_ROLE: 'builder', CONTROL_PLANE_URL: 'http://10.0.0.1:8080/' };
   it('has the documented defaults', () => {
-    expect(readConfig(good)).toMatchObject({ NODE_ROLE: 'builder', CONTROL_PLANE_URL: 'http://10.0.0.1:8080', STATE_DIR: '/var/lib/berth-agent', SVC_ROOT: '/svc/data', MAX_BUILDS: 2, KEEP_RELEASES: 3, BUILD_TIMEOUT: 1_800_000 });
+    expect(readConfig(good)).toMatchObject({
+      NODE_ROLE: 'builder',
+      CONTROL_PLANE_URL: 'http://10.0.0.1:8080',
+      STATE_DIR: '/var/lib/berth-agent',
+      SVC_ROOT: '/svc/data',
+      MAX_BUILDS: 2,
+      KEEP_RELEASES: 3,
+      BUILD_TIMEOUT: 1_800_000,
+    });
   });
   it('names every wrong variable at once', () => {
-    expect(() => readConfig({ NODE_ROLE: 'cook', MAX_BUILDS: '0', LISTEN: 'x', STATE_DIR: 'here', BUILD_TIMEOUT: '3', PUBLISH_IP: 'host' })).toThrow(
-      /NODE_ROLE[^]*CONTROL_PLANE_URL[^]*PUBLISH_IP[^]*STATE_DIR[^]*LISTEN[^]*MAX_BUILDS[^]*BUILD_TIMEOUT/,
-    );
+    expect(() =>
+      readConfig({ NODE_ROLE: 'cook', MAX_BUILDS: '0', LISTEN: 'x', STATE_DIR: 'here', BUILD_TIMEOUT: '3', PUBLISH_IP: 'host' }),
+    ).toThrow(/NODE_ROLE[^]*CONTROL_PLANE_URL[^]*PUBLISH_IP[^]*STATE_DIR[^]*LISTEN[^]*MAX_BUILDS[^]*BUILD_TIMEOUT/);
   });
   it('sends the first of several secrets, and inherits little', () => {
     const config = readConfig({ ...good, AGENT_SECRET: 'new, old', PATH: '/bin', EVIL: 'x' });
@@ -57,8 +77,10 @@ describe('findDockerfile', () => {
     expect(await findDockerfile(root, 'Dockerfile')).toMatch(/clone\/Dockerfile$/);
     expect(await findDockerfile(root, './sub/../Dockerfile')).toMatch(/clone\/Dockerfile$/);
     expect(await findDockerfile(root, 'sub/inside')).toMatch(/clone\/Dockerfile$/);
-    for (const path of ['sub/outside', 'absolute', '../secret', '/etc/passwd', 'up/secret', 'nowhere', 'loop']) await expect(findDockerfile(root, path), path).rejects.toMatchObject({ code: 'dockerfile_outside' });
-    for (const path of ['missing', 'sub', 'Dockerfile/x', 'x'.repeat(300)]) await expect(findDockerfile(root, path), path).rejects.toMatchObject({ code: 'dockerfile_missing' });
+    for (const path of ['sub/outside', 'absolute', '../secret', '/etc/passwd', 'up/secret', 'nowhere', 'loop'])
+      await expect(findDockerfile(root, path), path).rejects.toMatchObject({ code: 'dockerfile_outside' });
+    for (const path of ['missing', 'sub', 'Dockerfile/x', 'x'.repeat(300)])
+      await expect(findDockerfile(root, path), path).rejects.toMatchObject({ code: 'dockerfile_missing' });
   });
 });
 
@@ -77,7 +99,11 @@ describe('images', () => {
   });
   it('leaves what a task holds, and takes it later', async () => {
     const removed: string[] = [];
-    const docker = { images: async () => [image('a', 1), image('b', 2)], imagesInUse: async () => new Set(), removeImageRef: async (ref: string) => (removed.push(ref), true) } as unknown as Docker;
+    const docker = {
+      images: async () => [image('a', 1), image('b', 2)],
+      imagesInUse: async () => new Set(),
+      removeImageRef: async (ref: string) => (removed.push(ref), true),
+    } as unknown as Docker;
     const images = createImages({ docker, keep: 1, log: silentLogger() });
     const release = images.hold('r/app:a');
     images.cleanLater('r/app');
@@ -114,7 +140,13 @@ describe('probe', () => {
     server.closeAllConnections();
     server.close();
   }
-  it.each([[200, null, true], [500, null, true], [302, '/h', true], [404, '/h', false], [500, '/h', false]])('status %d with health path %s', (status, healthPath, ok) =>
+  it.each([
+    [200, null, true],
+    [500, null, true],
+    [302, '/h', true],
+    [404, '/h', false],
+    [500, '/h', false],
+  ])('status %d with health path %s', (status, healthPath, ok) =>
     serve(status, async (port) => {
       const result = await probe({ host: '127.0.0.1', port, healthPath }, 200, never);
       expect(result.ok).toBe(ok);
@@ -122,7 +154,10 @@ describe('probe', () => {
     }),
   );
   it('ends with its deadline, or with the signal', async () => {
-    expect(await probe({ host: '127.0.0.1', port: 9, healthPath: null }, 100, never)).toMatchObject({ ok: false, last: { kind: 'refused' } });
+    expect(await probe({ host: '127.0.0.1', port: 9, healthPath: null }, 100, never)).toMatchObject({
+      ok: false,
+      last: { kind: 'refused' },
+    });
     await expect(probe({ host: '127.0.0.1', port: 9, healthPath: null }, 9_000, AbortSignal.timeout(50))).rejects.toThrow(/timeout/);
   });
 });
@@ -154,7 +189,8 @@ it('watch: many events are one change, and the stream is opened again', async ()
 });
 
 it('leftBehind: made, never started, of no open task', () => {
-  const of = (state: string, deployment: string): Container => container({ state, name: `${state}-${deployment}`, labels: { 'berth.deployment': deployment } });
+  const of = (state: string, deployment: string): Container =>
+    container({ state, name: `${state}-${deployment}`, labels: { 'berth.deployment': deployment } });
   const all = [of('created', 'old'), of('created', 'open'), of('running', 'old'), of('exited', 'old')];
   expect(leftBehind(all, [deployTask('open', {})]).map((c) => c.name)).toEqual(['created-old']);
 });
@@ -165,7 +201,12 @@ it('workspaces: fresh, private, gone whatever happens; leftovers go at the start
   await mkdir(join(root, 'killed-1', 'source'), { recursive: true });
   await workspaces.removeLeftovers();
   expect(await readdir(root)).toEqual([]);
-  await expect(workspaces.with('t-1', async (path) => { await writeFile(join(path, 'x'), 'y'); throw new Error('no'); })).rejects.toThrow('no');
+  await expect(
+    workspaces.with('t-1', async (path) => {
+      await writeFile(join(path, 'x'), 'y');
+      throw new Error('no');
+    }),
+  ).rejects.toThrow('no');
   expect(await workspaces.with('t-1', async (path) => readdir(path))).toEqual([]);
   expect(await readdir(root)).toEqual([]);
 });
@@ -192,7 +233,9 @@ it('storage: the size of the disk, or what was set, less what is there', async (
   expect(set.max).toBe(5_000_000);
   expect(set.free).toBeGreaterThan(3_900_000);
   expect(set.free).toBeLessThan(4_010_000);
-  const none = await createStorage({ root: join(root, 'not', 'there'), maxStorage: undefined, inherit, log: silentLogger() })(AbortSignal.timeout(9_000));
+  const none = await createStorage({ root: join(root, 'not', 'there'), maxStorage: undefined, inherit, log: silentLogger() })(
+    AbortSignal.timeout(9_000),
+  );
   expect(none.max).toBeGreaterThan(1e9);
   expect(none.free).not.toBeNull();
 });

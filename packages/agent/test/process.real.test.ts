@@ -19,7 +19,10 @@ afterAll(() => {
 });
 
 function start(env: Record<string, string>): Program {
-  const child = spawn(process.execPath, [MAIN], { env: { PATH: process.env['PATH'], LOG_LEVEL: 'debug', LOG_FORMAT: 'json', ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [MAIN], {
+    env: { PATH: process.env['PATH'], LOG_LEVEL: 'debug', LOG_FORMAT: 'json', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   children.push(child);
   let output = '';
   child.stdout?.on('data', (d) => (output += String(d)));
@@ -40,7 +43,10 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
   let stateDir: string;
   beforeAll(async () => {
     parts = await startRealParts();
-    plane = await startFakeControlPlane({ address: parts.engine.gatewayIp, config: { registry_addr: parts.registry.address, registry_user: 'berth', registry_password: parts.registry.password ?? '' } });
+    plane = await startFakeControlPlane({
+      address: parts.engine.gatewayIp,
+      config: { registry_addr: parts.registry.address, registry_user: 'berth', registry_password: parts.registry.password ?? '' },
+    });
     stateDir = await mkdtemp(join(parts.dir, 'state-'));
   }, 120_000);
   afterAll(async () => {
@@ -50,8 +56,14 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
 
   const agent = (role: string, port?: number): Program =>
     start({
-      NODE_ROLE: role, CONTROL_PLANE_URL: plane.url, DOCKER_HOST: parts.engine.host, DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
-      HOST_IP: parts.engine.hostIp, STATE_DIR: stateDir, SVC_ROOT: join(parts.dir, 'svc'), ...(port === undefined ? {} : { LISTEN: `127.0.0.1:${port}` }),
+      NODE_ROLE: role,
+      CONTROL_PLANE_URL: plane.url,
+      DOCKER_HOST: parts.engine.host,
+      DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
+      HOST_IP: parts.engine.hostIp,
+      STATE_DIR: stateDir,
+      SVC_ROOT: join(parts.dir, 'svc'),
+      ...(port === undefined ? {} : { LISTEN: `127.0.0.1:${port}` }),
     });
 
   it('is ready, and ends with 0 on SIGTERM', { timeout: 30_000 }, async () => {
@@ -67,8 +79,12 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
 
   it('kill -9 while a container is probed: the next one goes on with the same container', { timeout: 60_000 }, async () => {
     const tag = `${parts.registry.address}/app:late`;
-    await parts.engine.docker(['build', '--quiet', '--tag', tag, '-'], { input: 'FROM busybox:stable\nCMD ["sh","-c","sleep 4; exec httpd -f -p 8080 -h /"]\n' });
-    await parts.engine.docker(['login', '--username', 'berth', '--password-stdin', parts.registry.address], { input: parts.registry.password ?? '' });
+    await parts.engine.docker(['build', '--quiet', '--tag', tag, '-'], {
+      input: 'FROM busybox:stable\nCMD ["sh","-c","sleep 4; exec httpd -f -p 8080 -h /"]\n',
+    });
+    await parts.engine.docker(['login', '--username', 'berth', '--password-stdin', parts.registry.address], {
+      input: parts.registry.password ?? '',
+    });
     await parts.engine.docker(['push', tag]);
     const first = agent('deploy');
     const { task } = plane.give(deployTask('dep-k', { image: tag, probe_seconds: 20 }));
@@ -86,10 +102,14 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
   });
 
   it('kill -9 during a build: the workspace goes and the build is done by the next one', { timeout: 60_000 }, async () => {
-    const { url, sha } = await parts.git.createRepo('killed', { Dockerfile: `FROM busybox:stable\nRUN echo begun ${Date.now()} && sleep 3\n` });
+    const { url, sha } = await parts.git.createRepo('killed', {
+      Dockerfile: `FROM busybox:stable\nRUN echo begun ${Date.now()} && sleep 3\n`,
+    });
     const first = agent('builder');
     const { task } = plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/killed` }));
-    await until('the step', () => plane.text(task.id).includes('| begun'), 20_000).catch((e: unknown) => { throw new Error(`${String(e)}\n${plane.text(task.id)}\n${first.output()}`); });
+    await until('the step', () => plane.text(task.id).includes('| begun'), 20_000).catch((e: unknown) => {
+      throw new Error(`${String(e)}\n${plane.text(task.id)}\n${first.output()}`);
+    });
     first.child.kill('SIGKILL');
     await first.ended;
     expect(await readdir(join(stateDir, 'builder', 'work'))).toEqual([`${task.id}-1`]);

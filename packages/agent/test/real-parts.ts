@@ -19,10 +19,18 @@ export async function startRealParts(): Promise<RealParts> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-agent-test-'));
   const engine = await startEngine({ dir: join(toolsDir, 'testbed'), name: 'agent', private: true });
   await ensureBaseImages(engine);
-  const registry = await startRegistry({ dir: join(dir, 'registry'), address: engine.gatewayIp, user: 'berth', password: 'a secret of the registry' });
+  const registry = await startRegistry({
+    dir: join(dir, 'registry'),
+    address: engine.gatewayIp,
+    user: 'berth',
+    password: 'a secret of the registry',
+  });
   const git = await startGitServer({ root: join(dir, 'git') });
   return {
-    engine, registry, git, dir,
+    engine,
+    registry,
+    git,
+    dir,
     async stop() {
       await git.stop();
       await registry.stop();
@@ -40,7 +48,11 @@ export async function startSite(parts: RealParts, env: Record<string, string> = 
     (await startFakeControlPlane({
       address: parts.engine.gatewayIp,
       secret: 'agents only',
-      config: { registry_addr: parts.registry.address, registry_user: parts.registry.user ?? '', registry_password: parts.registry.password ?? '' },
+      config: {
+        registry_addr: parts.registry.address,
+        registry_user: parts.registry.user ?? '',
+        registry_password: parts.registry.password ?? '',
+      },
     }));
   const stateDir = await mkdtemp(join(parts.dir, 'state-'));
   const config = readConfig({
@@ -56,10 +68,13 @@ export async function startSite(parts: RealParts, env: Record<string, string> = 
     LISTEN: '127.0.0.1:0',
     ...env,
   });
-  const log = process.env['AGENT_TEST_LOG'] === undefined ? silentLogger() : createLogger({ name: 'agent', level: 'debug', format: 'pretty' });
+  const log =
+    process.env['AGENT_TEST_LOG'] === undefined ? silentLogger() : createLogger({ name: 'agent', level: 'debug', format: 'pretty' });
   const agent = await startAgent(config, log);
   return {
-    agent, plane: control, stateDir: join(config.STATE_DIR, config.NODE_ROLE),
+    agent,
+    plane: control,
+    stateDir: join(config.STATE_DIR, config.NODE_ROLE),
     async stop() {
       await agent.stop();
       if (plane === undefined) await control.stop();

@@ -43,7 +43,10 @@ it('claims, sends the log before the report, reports', async () => {
 it('a failure is reported with its code, and told in the log', async () => {
   const { state, run } = start(() => Promise.reject(new TaskFailure('disk_full', 'no space left on device')));
   expect(await run.done).toBe('reported');
-  expect(state.report).toEqual({ status: 'failed', result: { error: { code: 'disk_full', message: 'The disk is full: no space left on device' } } });
+  expect(state.report).toEqual({
+    status: 'failed',
+    result: { error: { code: 'disk_full', message: 'The disk is full: no space left on device' } },
+  });
   expect(plane.text(state.task.id)).toBe('failed| The disk is full: no space left on device');
 });
 
@@ -140,7 +143,11 @@ it('a task that is not ours is left alone', async () => {
 it('a kind from the future is answered', async () => {
   const state = plane.give({ ...buildTask({}), kind: 'juggle' } as unknown as ReturnType<typeof buildTask>);
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
-  const run = runTask(state.task, { client: createClient({ baseUrl: plane.url }), handlers: { build: none, deploy: none, retire: none }, log: silentLogger() });
+  const run = runTask(state.task, {
+    client: createClient({ baseUrl: plane.url }),
+    handlers: { build: none, deploy: none, retire: none },
+    log: silentLogger(),
+  });
   expect(await run.done).toBe('reported');
   expect(JSON.stringify(state.report)).toContain('does not know tasks of kind juggle');
 });

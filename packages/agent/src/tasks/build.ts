@@ -28,7 +28,12 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       const { signal, log, say } = context;
       const source = join(dir, 'source');
 
-      say('clone', payload.commit === null ? `cloning ${payload.git_url}, branch ${payload.branch}` : `fetching ${payload.commit} of ${payload.git_url}`);
+      say(
+        'clone',
+        payload.commit === null
+          ? `cloning ${payload.git_url}, branch ${payload.branch}`
+          : `fetching ${payload.commit} of ${payload.git_url}`,
+      );
       const spec = { url: payload.git_url, branch: payload.branch, commit: payload.commit };
       const sha = await deps.clone(spec, source, { signal, onLine: (text) => log({ stream: 'stderr', step: 'clone', text }) });
       say('clone', `commit ${sha}`);
@@ -38,11 +43,20 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       const release = deps.images.hold(tag);
       try {
         const { digest } = await deps.build(
-          { context: source, dockerfile, tag, labels: { [LABELS.revision]: sha, [LABELS.source]: payload.git_url }, metadataFile: join(dir, 'metadata.json') },
+          {
+            context: source,
+            dockerfile,
+            tag,
+            labels: { [LABELS.revision]: sha, [LABELS.source]: payload.git_url },
+            metadataFile: join(dir, 'metadata.json'),
+          },
           { signal, timeoutMs: deps.buildTimeoutMs, onLine: log },
         );
         say('push', `pushed ${tag}${digest === null ? '' : ` as ${digest}`}`);
-        return { report: { status: 'completed', result: null, image_tag: tag, image_digest: digest, commit: sha }, discard: nothingToDiscard };
+        return {
+          report: { status: 'completed', result: null, image_tag: tag, image_digest: digest, commit: sha },
+          discard: nothingToDiscard,
+        };
       } finally {
         release();
         deps.images.cleanLater(payload.image_repository);

@@ -45,7 +45,11 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     const [adopted, hasImage] = await Promise.all([takeOver(deps, task, deployment, context), present]);
     if (adopted === null && !hasImage) {
       say('pull', `pulling ${payload.image}`);
-      await docker.pull(payload.image, { signal, timeoutMs: deps.pullTimeoutMs, onLine: (text) => context.log({ stream: 'stdout', step: 'pull', text }) });
+      await docker.pull(payload.image, {
+        signal,
+        timeoutMs: deps.pullTimeoutMs,
+        onLine: (text) => context.log({ stream: 'stdout', step: 'pull', text }),
+      });
     }
     const others = payload.replace === 'recreate' ? await othersOf(deps, task, deployment, context) : [];
     try {
@@ -59,7 +63,9 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
       for (const old of others) await docker.remove(old.id);
       return { id, hostPort };
     } catch (error) {
-      await undo(docker, deployment, others, context).catch((e: unknown) => say('deploy', `could not clear up: ${e instanceof Error ? e.message : String(e)}`));
+      await undo(docker, deployment, others, context).catch((e: unknown) =>
+        say('deploy', `could not clear up: ${e instanceof Error ? e.message : String(e)}`),
+      );
       throw error;
     }
   }
@@ -98,7 +104,12 @@ async function undo(docker: Docker, deployment: string, others: readonly Contain
 }
 
 /** A container that an earlier attempt started and that runs the right image is gone on with; everything else of this deployment is removed. */
-async function takeOver({ docker }: DeployDeps, task: DeployTask, deployment: string, { signal, say }: TaskContext): Promise<Container | null> {
+async function takeOver(
+  { docker }: DeployDeps,
+  task: DeployTask,
+  deployment: string,
+  { signal, say }: TaskContext,
+): Promise<Container | null> {
   const { payload } = task;
   let adopted: Container | null = null;
   for (const container of await docker.list(ofDeployment(deployment), signal)) {
@@ -165,16 +176,22 @@ async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, cont
   const watching = docker.waitExit(id, AbortSignal.any([context.signal, watch.signal])).then(
     () => ended.abort(exited),
     // The watch alone failed; the probe's own deadline stays, and the state is looked at in the end.
-    (error: unknown) => void (watch.signal.aborted || context.signal.aborted || context.say('probe', `cannot watch the container: ${String(error)}`)),
+    (error: unknown) =>
+      void (watch.signal.aborted || context.signal.aborted || context.say('probe', `cannot watch the container: ${String(error)}`)),
   );
   try {
     const hostPort = await docker.hostPort(id, payload.container_port, context.signal);
     if (hostPort === null) throw await downFailure(deps, task, id, context);
-    const host = deps.publishIp === undefined || deps.publishIp === '0.0.0.0' || deps.publishIp === '::' ? await deps.hostIp() : deps.publishIp;
+    const host =
+      deps.publishIp === undefined || deps.publishIp === '0.0.0.0' || deps.publishIp === '::' ? await deps.hostIp() : deps.publishIp;
     context.say('probe', `asking http://${host}:${hostPort}${payload.health_path ?? '/'} for up to ${payload.probe_seconds} s`);
     let result: ProbeResult;
     try {
-      result = await probe({ host, port: hostPort, healthPath: payload.health_path }, payload.probe_seconds * 1000, AbortSignal.any([context.signal, ended.signal]));
+      result = await probe(
+        { host, port: hostPort, healthPath: payload.health_path },
+        payload.probe_seconds * 1000,
+        AbortSignal.any([context.signal, ended.signal]),
+      );
     } catch (error) {
       if (error === exited) throw await downFailure(deps, task, id, context);
       throw error;
@@ -185,7 +202,13 @@ async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, cont
     }
     const listeners = await listenersOf(id, docker);
     await sendLastLines(docker, id, context);
-    throw probeFailure({ containerPort: payload.container_port, healthPath: payload.health_path, probeSeconds: payload.probe_seconds, last: result.last, listeners });
+    throw probeFailure({
+      containerPort: payload.container_port,
+      healthPath: payload.health_path,
+      probeSeconds: payload.probe_seconds,
+      last: result.last,
+      listeners,
+    });
   } finally {
     watch.abort();
     await watching;
@@ -197,7 +220,8 @@ async function downFailure({ docker }: DeployDeps, task: DeployTask, id: string,
   const container = await docker.inspect(id, context.signal);
   await sendLastLines(docker, id, context);
   if (container === null) return new TaskFailure('container_exited', 'it was removed by somebody else');
-  if (container.state === 'running') return new TaskFailure('container_start_failed', `the engine published no port for ${task.payload.container_port}`);
+  if (container.state === 'running')
+    return new TaskFailure('container_start_failed', `the engine published no port for ${task.payload.container_port}`);
   return exitFailure(container, task.payload.memory_bytes);
 }
 

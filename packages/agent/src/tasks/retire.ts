@@ -32,7 +32,9 @@ export function createRetireHandler({ docker, images, locks, repositoryOf }: Ret
         context.say('retire', `letting requests in flight finish for ${payload.drain_seconds} s`);
         await pause(payload.drain_seconds * 1000, context.signal);
       }
-      await Promise.all(old.map((container) => retire(docker, container, wanted.get(container.labels[LABELS.deployment] ?? '') ?? '', payload, context)));
+      await Promise.all(
+        old.map((container) => retire(docker, container, wanted.get(container.labels[LABELS.deployment] ?? '') ?? '', payload, context)),
+      );
       if (payload.keep !== null) await giveName(docker, payload.keep, ours, context);
     } finally {
       unlock();
@@ -43,22 +45,38 @@ export function createRetireHandler({ docker, images, locks, repositoryOf }: Ret
   };
 }
 
-async function retire(docker: Docker, container: Container, reason: string, payload: RetirePayload, { signal, say }: TaskContext): Promise<void> {
+async function retire(
+  docker: Docker,
+  container: Container,
+  reason: string,
+  payload: RetirePayload,
+  { signal, say }: TaskContext,
+): Promise<void> {
   say('retire', `stopping ${container.name}${reason === '' ? '' : `: ${reason}`}`);
   await docker.stop(container.id, payload.stop_grace_seconds, signal);
   await docker.remove(container.id);
   say('retire', `removed ${container.name}`);
 }
 
-async function giveName(docker: Docker, keep: NonNullable<RetirePayload['keep']>, ours: Record<string, string>, { signal, say }: TaskContext): Promise<void> {
+async function giveName(
+  docker: Docker,
+  keep: NonNullable<RetirePayload['keep']>,
+  ours: Record<string, string>,
+  { signal, say }: TaskContext,
+): Promise<void> {
   const container = (await docker.list({ ...ours, [LABELS.deployment]: keep.deployment_id }, signal))[0];
   // Gone already: a newer deployment retired it. What is observed tells the control plane.
   if (container === undefined) return say('retire', `nothing to name ${keep.name}: its container is gone`);
   if (container.name === keep.name) return;
   const holder = await docker.inspect(keep.name, signal);
   if (holder !== null && holder.id !== container.id) {
-    const whose = Object.entries(ours).every(([k, v]) => holder.labels[k] === v) ? `deployment ${holder.labels[LABELS.deployment]} of this project` : 'somebody else';
-    throw new TaskFailure('task_failed', `the name ${keep.name} belongs to a container of ${whose}; ${container.name} serves all the same, under its own name`);
+    const whose = Object.entries(ours).every(([k, v]) => holder.labels[k] === v)
+      ? `deployment ${holder.labels[LABELS.deployment]} of this project`
+      : 'somebody else';
+    throw new TaskFailure(
+      'task_failed',
+      `the name ${keep.name} belongs to a container of ${whose}; ${container.name} serves all the same, under its own name`,
+    );
   }
   await docker.rename(container.id, keep.name);
   say('retire', `${container.name} is now ${keep.name}`);

@@ -60,9 +60,18 @@ export function rawJsonReader(emit: Emit): ProgressReader {
     for (const [stream, text] of Object.entries(step.rest)) if (text !== '') output(step, emit, stream === '2' ? 'stderr' : 'stdout', text);
     if (v.error !== undefined && v.error !== '') {
       // "context canceled" is the echo of the failure in steps that ran beside it.
-      if (!/context canceled/.test(v.error) || failed === null) failed = failed !== null && !/context canceled/.test(failed.error) ? failed : { step: step.name, error: v.error, output: [...step.output] };
+      if (!/context canceled/.test(v.error) || failed === null)
+        failed =
+          failed !== null && !/context canceled/.test(failed.error)
+            ? failed
+            : { step: step.name, error: v.error, output: [...step.output] };
       emit({ stream: 'system', step: step.name, text: `failed: ${v.error}` });
-    } else tell(step, emit, v.cached === true ? `${step.name} (cached)` : `done in ${seconds(Date.parse(v.completed) - Date.parse(v.started ?? v.completed))}`);
+    } else
+      tell(
+        step,
+        emit,
+        v.cached === true ? `${step.name} (cached)` : `done in ${seconds(Date.parse(v.completed) - Date.parse(v.started ?? v.completed))}`,
+      );
   };
 
   return {

@@ -33,15 +33,23 @@ export function createBuild(cli: DockerCli): Build {
     rawJson ??= hasRawJson();
     const raw = await rawJson.catch((error: unknown) => {
       rawJson = null;
-      throw new TaskFailure('build_failed', `docker buildx does not work on this builder: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+      throw new TaskFailure(
+        'build_failed',
+        `docker buildx does not work on this builder: ${error instanceof Error ? error.message : String(error)}`,
+        { cause: error },
+      );
     });
     const reader = raw ? rawJsonReader(onLine) : plainReader(onLine);
-    const argv = [
-      ...['buildx', 'build', '--push', '--provenance=false', `--progress=${raw ? 'rawjson' : 'plain'}`, '--metadata-file', spec.metadataFile],
-      ...Object.entries(spec.labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]),
-      ...['--file', spec.dockerfile, '--tag', spec.tag, '--', spec.context],
-    ];
-    const result = await cli.run(argv, { signal, timeoutMs, cwd: spec.context, dieWithParent: true, onLine: (line, stream) => stream === 'stderr' && reader.read(line) });
+    const labels = Object.entries(spec.labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
+    const output = ['--push', '--provenance=false', `--progress=${raw ? 'rawjson' : 'plain'}`, '--metadata-file', spec.metadataFile];
+    const argv = ['buildx', 'build', ...output, ...labels, '--file', spec.dockerfile, '--tag', spec.tag, '--', spec.context];
+    const result = await cli.run(argv, {
+      signal,
+      timeoutMs,
+      cwd: spec.context,
+      dieWithParent: true,
+      onLine: (line, stream) => stream === 'stderr' && reader.read(line),
+    });
     if (result.ended === 'timeout') throw new TaskFailure('build_timeout', `not done after ${Math.round(timeoutMs / 1000)} s`);
     if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr);
     return { digest: await readDigest(spec.metadataFile) };
@@ -77,8 +85,10 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
 }
 
 function codeOfStep({ step, error }: FailedStep, machine: FailureCode): FailureCode {
-  if (/^(exporting|pushing|\[auth\])/.test(step)) return machine === 'build_failed' && /push/.test(error) ? 'registry_unreachable' : machine;
-  if (step.startsWith('[internal] load metadata') || /^\[[^\]]*\] FROM /.test(step) || /^resolve image config/.test(step)) return 'build_base_image';
+  if (/^(exporting|pushing|\[auth\])/.test(step))
+    return machine === 'build_failed' && /push/.test(error) ? 'registry_unreachable' : machine;
+  if (step.startsWith('[internal] load metadata') || /^\[[^\]]*\] FROM /.test(step) || step.startsWith('resolve image config'))
+    return 'build_base_image';
   if (step.startsWith('[') && !step.startsWith('[internal]')) return 'build_step_failed';
   return 'build_failed';
 }

@@ -30,13 +30,24 @@ export type RegistryLogin = { address: string; user: string; password: string };
 
 export function createDockerCli(options: DockerCliOptions): DockerCli {
   const base = ['docker', '--config', options.configDir, ...(options.dockerHost === undefined ? [] : ['--host', options.dockerHost])];
-  const env: NodeJS.ProcessEnv = { ...options.inherit, HOME: options.configDir, LC_ALL: 'C', DOCKER_BUILDKIT: '1', DOCKER_CLI_HINTS: 'false' };
+  const env: NodeJS.ProcessEnv = {
+    ...options.inherit,
+    HOME: options.configDir,
+    LC_ALL: 'C',
+    DOCKER_BUILDKIT: '1',
+    DOCKER_CLI_HINTS: 'false',
+  };
   let secrets: string[] = [];
 
   const cli: DockerCli = {
     async run(args, given = {}) {
       const { env: extra, redact, ...rest } = given;
-      const result = await exec([...base, ...args], { timeoutMs: 60_000, ...rest, env: { ...extra, ...env }, redact: [...secrets, ...(redact ?? [])] });
+      const result = await exec([...base, ...args], {
+        timeoutMs: 60_000,
+        ...rest,
+        env: { ...extra, ...env },
+        redact: [...secrets, ...(redact ?? [])],
+      });
       if (result.ended === 'abort') given.signal?.throwIfAborted();
       return result;
     },

@@ -26,7 +26,7 @@ export type Container = {
   hostPort: number | null;
 };
 
-export type Image = { id: string; /** Seconds since 1970. */ created: number; refs: readonly string[] };
+export type Image = { id: string /** Seconds since 1970. */; created: number; refs: readonly string[] };
 
 export type RunSpec = {
   name: string;
@@ -84,7 +84,10 @@ const lines = (text: string): string[] => text.split('\n').filter((l) => l !== '
 export function createDocker(cli: DockerCli, options: { scratchDir: string }): Docker {
   async function inspectAll(refs: readonly string[], signal?: AbortSignal): Promise<Container[]> {
     if (refs.length === 0) return [];
-    const result = await cli.run(['container', 'inspect', ...refs], { ...(signal === undefined ? {} : { signal }), keep: 64 * 1024 * 1024 });
+    const result = await cli.run(['container', 'inspect', ...refs], {
+      ...(signal === undefined ? {} : { signal }),
+      keep: 64 * 1024 * 1024,
+    });
     // One that went away since it was listed is left out; any other complaint means that the answer cannot be trusted.
     const complaints = lines(result.stderr).filter((l) => !GONE.test(l));
     if (result.ended !== null || complaints.length > 0 || (result.code !== 0 && result.stderr.trim() === '')) {
@@ -118,7 +121,11 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     async pull(ref, { signal, timeoutMs, onLine }) {
       const result = await cli.run(['pull', ref], { signal, timeoutMs, onLine, dieWithParent: true });
       if (result.ended === 'timeout') throw new TaskFailure('image_pull_failed', `not done after ${Math.round(timeoutMs / 1000)} s`);
-      if (result.code !== 0) throw new TaskFailure(classify(PULL_FAILURES, result.stderr.replaceAll(ref, '(image)'), 'image_pull_failed'), lastWords(result.stderr));
+      if (result.code !== 0)
+        throw new TaskFailure(
+          classify(PULL_FAILURES, result.stderr.replaceAll(ref, '(image)'), 'image_pull_failed'),
+          lastWords(result.stderr),
+        );
     },
     run: (spec, signal) => runContainer(cli, options.scratchDir, spec, signal),
     async hostPort(id, containerPort, signal) {
@@ -145,7 +152,10 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     },
     async lastLines(id, count) {
       const found: { stream: 'stdout' | 'stderr'; text: string }[] = [];
-      await cli.run(['logs', '--tail', String(count), id], { onLine: (text, stream) => void found.push({ stream, text }), timeoutMs: 20_000 });
+      await cli.run(['logs', '--tail', String(count), id], {
+        onLine: (text, stream) => void found.push({ stream, text }),
+        timeoutMs: 20_000,
+      });
       return found;
     },
     async readInside(id, paths) {
@@ -153,7 +163,9 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       return result.stdout === '' ? null : result.stdout;
     },
     async images(repository) {
-      const { stdout } = await cli.ok(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', repository], { keep: 16 * 1024 * 1024 });
+      const { stdout } = await cli.ok(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', repository], {
+        keep: 16 * 1024 * 1024,
+      });
       return readImages(lines(stdout).map((l) => JSON.parse(l) as RawImage));
     },
     async imagesInUse() {
@@ -168,7 +180,13 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     },
     async events(labels, onEvent, signal) {
       const args = ['events', '--filter', 'type=container', ...filters(labels), '--format', '{{.Action}}'];
-      await cli.ok(args, { signal, timeoutMs: 2 ** 31 - 1, keep: 4096, dieWithParent: true, onLine: (line, stream) => stream === 'stdout' && onEvent(line) });
+      await cli.ok(args, {
+        signal,
+        timeoutMs: 2 ** 31 - 1,
+        keep: 4096,
+        dieWithParent: true,
+        onLine: (line, stream) => stream === 'stdout' && onEvent(line),
+      });
     },
     async ping() {
       return (await cli.ok(['version', '--format', '{{.Server.Version}}'], { timeoutMs: 15_000 })).stdout.trim();
@@ -185,7 +203,9 @@ type RawContainer = {
   NetworkSettings?: { Ports?: Record<string, { HostPort: string }[] | null> | null };
 };
 function readContainer(raw: RawContainer): Container {
-  const published = Object.entries(raw.NetworkSettings?.Ports ?? {}).find(([port, hosts]) => port.endsWith('/tcp') && hosts !== null && hosts.length > 0);
+  const published = Object.entries(raw.NetworkSettings?.Ports ?? {}).find(
+    ([port, hosts]) => port.endsWith('/tcp') && hosts !== null && hosts.length > 0,
+  );
   const hostPort = Number(published?.[1]?.[0]?.HostPort ?? 0);
   return {
     id: raw.Id,
@@ -206,7 +226,11 @@ type RawImage = { ID: string; Repository: string; Tag: string; Digest: string; C
 function readImages(rows: readonly RawImage[]): Image[] {
   const byId = new Map<string, { id: string; created: number; refs: Set<string> }>();
   for (const row of rows) {
-    const image = byId.get(row.ID) ?? { id: row.ID, created: Date.parse(row.CreatedAt.split(' ').slice(0, 3).join(' ')) / 1000 || 0, refs: new Set<string>() };
+    const image = byId.get(row.ID) ?? {
+      id: row.ID,
+      created: Date.parse(row.CreatedAt.split(' ').slice(0, 3).join(' ')) / 1000 || 0,
+      refs: new Set<string>(),
+    };
     if (row.Tag !== '<none>') image.refs.add(`${row.Repository}:${row.Tag}`);
     if (row.Digest !== '' && row.Digest !== '<none>') image.refs.add(`${row.Repository}@${row.Digest}`);
     byId.set(row.ID, image);
@@ -225,28 +249,33 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
   const multiline = Object.entries(spec.env).filter(([, value]) => /[\r\n]/.test(value));
   const plain = Object.entries(spec.env).filter(([, value]) => !/[\r\n]/.test(value));
   const steering = multiline.find(([name]) => STEERS_CLI.test(name));
-  if (steering !== undefined) throw new TaskFailure('container_start_failed', `the value of ${steering[0]} has line breaks, which this variable cannot have`);
+  if (steering !== undefined)
+    throw new TaskFailure('container_start_failed', `the value of ${steering[0]} has line breaks, which this variable cannot have`);
 
   const envFile = join(scratchDir, `env-${randomUUID()}`);
-  const argv = [
-    ...['run', '--detach', '--pull', 'never', '--name', spec.name],
-    ...['--publish', `${spec.publishIp === undefined ? '' : `${spec.publishIp.includes(':') ? `[${spec.publishIp}]` : spec.publishIp}:`}0:${spec.containerPort}`],
-    ...Object.entries(spec.labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]),
-    ...['--init', '--security-opt', 'no-new-privileges', '--pids-limit', String(spec.pidsLimit)],
+  const ip = spec.publishIp === undefined ? '' : spec.publishIp.includes(':') ? `[${spec.publishIp}]:` : `${spec.publishIp}:`;
+  const labels = Object.entries(spec.labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
+  const logs = ['--log-driver', 'json-file', '--log-opt', `max-size=${spec.logMaxSize}`, '--log-opt', `max-file=${spec.logMaxFiles}`];
+  const limits = [
+    '--pids-limit',
+    String(spec.pidsLimit),
     // Memory without as much swap again, which is what the engine adds by itself.
     ...(spec.memoryBytes === null ? [] : ['--memory', String(spec.memoryBytes), '--memory-swap', String(spec.memoryBytes)]),
     ...(spec.cpus === null ? [] : ['--cpus', String(spec.cpus)]),
-    ...['--log-driver', 'json-file', '--log-opt', `max-size=${spec.logMaxSize}`, '--log-opt', `max-file=${spec.logMaxFiles}`],
-    ...['--env-file', envFile, ...multiline.flatMap(([name]) => ['--env', name])],
-    spec.image,
   ];
+  const argv = ['run', '--detach', '--pull', 'never', '--init', '--security-opt', 'no-new-privileges', '--name', spec.name];
+  argv.push('--publish', `${ip}0:${spec.containerPort}`, ...labels, ...limits, ...logs);
+  argv.push('--env-file', envFile, ...multiline.flatMap(([name]) => ['--env', name]), spec.image);
   try {
     await writeFile(envFile, plain.map(([name, value]) => `${name}=${value}\n`).join(''), { mode: 0o600, flag: 'wx' });
     const result = await cli.run(argv, { signal, env: Object.fromEntries(multiline), timeoutMs: 120_000 });
     const id = /^[0-9a-f]{64}$/m.exec(result.stdout)?.[0];
     if (result.code === 0 && id !== undefined) return id;
     const seen = lastWords(result.stderr.replace(/^see 'docker run --help'.*$/gim, ''));
-    throw new TaskFailure(classify(RUN_FAILURES, result.stderr, 'container_start_failed'), result.ended === 'timeout' ? 'the engine took longer than 120 s' : seen);
+    throw new TaskFailure(
+      classify(RUN_FAILURES, result.stderr, 'container_start_failed'),
+      result.ended === 'timeout' ? 'the engine took longer than 120 s' : seen,
+    );
   } finally {
     await rm(envFile, { force: true });
   }

@@ -22,7 +22,10 @@ type Row = readonly [pattern: RegExp, code: FailureCode];
 /** What ends any tool in the same way, whoever says it. */
 const MACHINE: readonly Row[] = [
   [/no space left on device|disk quota exceeded/i, 'disk_full'],
-  [/cannot connect to the docker daemon|error during connect|is the docker daemon running|dial unix .*(no such file|connection refused|permission denied)/i, 'engine_unavailable'],
+  [
+    /cannot connect to the docker daemon|error during connect|is the docker daemon running|dial unix .*(no such file|connection refused|permission denied)/i,
+    'engine_unavailable',
+  ],
 ];
 
 /** In this order: an unknown host is said in the same breath as "could not read from remote repository". */
@@ -32,20 +35,38 @@ export const GIT_FAILURES: readonly Row[] = [
   [/unadvertised object|server does not allow request for/i, 'git_commit_refused'],
   [/not our ref|no such remote ref [0-9a-f]{40}|couldn't find remote ref [0-9a-f]{40}/i, 'git_unknown_commit'],
   [/operation too slow|timed out|timeout/i, 'git_timeout'],
-  [/could not resolve host|name or service not known|temporary failure in name resolution|connection refused|failed to connect|no route to host|network is unreachable|couldn't connect|connection reset|empty reply from server|ssl|certificate|host key verification failed|connection closed by/i, 'git_unreachable'],
-  [/could not read username|could not read password|authentication failed|terminal prompts disabled|permission denied|invalid credentials|access denied|the requested url returned error: 40[13]/i, 'git_credentials'],
-  [/repository .*not found|the requested url returned error: 404|does not appear to be a git repository|repository .* does not exist|project .* could not be found|not valid: is this a git repository/i, 'git_repository_not_found'],
+  [
+    /could not resolve host|name or service not known|temporary failure in name resolution|connection refused|failed to connect|no route to host|network is unreachable|couldn't connect|connection reset|empty reply from server|ssl|certificate|host key verification failed|connection closed by/i,
+    'git_unreachable',
+  ],
+  [
+    /could not read username|could not read password|authentication failed|terminal prompts disabled|permission denied|invalid credentials|access denied|the requested url returned error: 40[13]/i,
+    'git_credentials',
+  ],
+  [
+    /repository .*not found|the requested url returned error: 404|does not appear to be a git repository|repository .* does not exist|project .* could not be found|not valid: is this a git repository/i,
+    'git_repository_not_found',
+  ],
 ];
 
 /** Refused before unreachable: the text of a refusal often names an address as well. */
-const REGISTRY_REFUSED = /unauthorized|authentication required|no basic auth credentials|denied|insufficient_scope|forbidden|incorrect username or password|unexpected status[^\n]*(40[0135]|413|429)|blob upload (unknown|invalid)|manifest invalid|name unknown: repository name not known to registry/i;
+const REGISTRY_REFUSED =
+  /unauthorized|authentication required|no basic auth credentials|denied|insufficient_scope|forbidden|incorrect username or password|unexpected status[^\n]*(40[0135]|413|429)|blob upload (unknown|invalid)|manifest invalid|name unknown: repository name not known to registry/i;
 const REGISTRY_UNREACHABLE =
   /connection refused|no such host|i\/o timeout|context deadline exceeded|network is unreachable|no route to host|connection reset|server gave http response to https client|tls: |x509: |client\.timeout|\bEOF\b|unexpected status[^\n]*50[0-9]|received unexpected http status: 5\d\d|server misbehaving/i;
 
-export const REGISTRY_FAILURES: readonly Row[] = [...MACHINE, [REGISTRY_REFUSED, 'registry_refused'], [REGISTRY_UNREACHABLE, 'registry_unreachable']];
+export const REGISTRY_FAILURES: readonly Row[] = [
+  ...MACHINE,
+  [REGISTRY_REFUSED, 'registry_refused'],
+  [REGISTRY_UNREACHABLE, 'registry_unreachable'],
+];
 
 /** The manifest is gone: somebody pruned the registry. */
-export const PULL_FAILURES: readonly Row[] = [...MACHINE, [/manifest unknown|manifest for .* not found|\bnot found\b/i, 'image_pull_failed'], ...REGISTRY_FAILURES];
+export const PULL_FAILURES: readonly Row[] = [
+  ...MACHINE,
+  [/manifest unknown|manifest for .* not found|\bnot found\b/i, 'image_pull_failed'],
+  ...REGISTRY_FAILURES,
+];
 
 export function classify(table: readonly Row[], text: string, otherwise: FailureCode): FailureCode {
   return table.find(([pattern]) => pattern.test(text))?.[1] ?? otherwise;
@@ -70,5 +91,8 @@ export function taskErrorOf(error: unknown): TaskError {
     const code = classify(MACHINE, said, 'task_failed');
     return { code, message: `${FAILURES[code]}: ${error.message}`.slice(0, 4000) };
   }
-  return { code: 'task_failed', message: `${FAILURES.task_failed}: ${error instanceof Error ? error.message : String(error)}`.slice(0, 4000) };
+  return {
+    code: 'task_failed',
+    message: `${FAILURES.task_failed}: ${error instanceof Error ? error.message : String(error)}`.slice(0, 4000),
+  };
 }

@@ -23,9 +23,10 @@ export type Clone = (spec: CloneSpec, dir: string, options: CloneOptions) => Pro
 export function createClone(options: GitOptions): Clone {
   const stallSeconds = Math.max(1, Math.round(options.stallTimeoutMs / 1000));
   const ssh = [
-    ...['ssh', '-oBatchMode=yes', `-oConnectTimeout=${Math.min(15, stallSeconds)}`, `-oServerAliveInterval=${Math.min(15, stallSeconds)}`, '-oServerAliveCountMax=2'],
+    'ssh -oBatchMode=yes -oServerAliveCountMax=2',
+    `-oConnectTimeout=${Math.min(15, stallSeconds)} -oServerAliveInterval=${Math.min(15, stallSeconds)}`,
     // Trusted at first sight and held to from then on: there is nobody to ask.
-    ...['-oStrictHostKeyChecking=accept-new', `-oUserKnownHostsFile=${join(options.homeDir, 'known_hosts')}`],
+    `-oStrictHostKeyChecking=accept-new -oUserKnownHostsFile=${join(options.homeDir, 'known_hosts')}`,
   ].join(' ');
   const env: NodeJS.ProcessEnv = {
     ...options.inherit,
@@ -44,11 +45,26 @@ export function createClone(options: GitOptions): Clone {
     GIT_ATTR_NOSYSTEM: '1',
     GIT_OPTIONAL_LOCKS: '0',
   };
-  const settings = ['core.hooksPath=/dev/null', 'credential.helper=', 'advice.detachedHead=false', 'gc.auto=0', 'submodule.recurse=false', 'core.fsmonitor=false', 'init.defaultBranch=main'];
+  const settings = [
+    'core.hooksPath=/dev/null',
+    'credential.helper=',
+    'advice.detachedHead=false',
+    'gc.auto=0',
+    'submodule.recurse=false',
+    'core.fsmonitor=false',
+    'init.defaultBranch=main',
+  ];
   const git = ['git', ...settings.flatMap((s) => ['-c', s])];
 
   async function run(args: readonly string[], cwd: string, until: number, { signal, onLine }: CloneOptions): Promise<ExecResult> {
-    const result = await exec([...git, ...args], { cwd, env, signal, timeoutMs: Math.max(1, until - Date.now()), onLine: (line, stream) => stream === 'stderr' && onLine(line), dieWithParent: true });
+    const result = await exec([...git, ...args], {
+      cwd,
+      env,
+      signal,
+      timeoutMs: Math.max(1, until - Date.now()),
+      onLine: (line, stream) => stream === 'stderr' && onLine(line),
+      dieWithParent: true,
+    });
     if (result.ended === 'abort') signal.throwIfAborted();
     if (result.ended === 'timeout') throw new TaskFailure('git_timeout', `not done after ${Math.round(options.cloneTimeoutMs / 1000)} s`);
     return result;
@@ -64,7 +80,18 @@ export function createClone(options: GitOptions): Clone {
       return result;
     };
     if (spec.commit === null) {
-      await must(['clone', '--depth=1', `--branch=${spec.branch}`, '--single-branch', '--no-tags', '--no-recurse-submodules', '--template=', '--', spec.url, '.']);
+      await must([
+        'clone',
+        '--depth=1',
+        `--branch=${spec.branch}`,
+        '--single-branch',
+        '--no-tags',
+        '--no-recurse-submodules',
+        '--template=',
+        '--',
+        spec.url,
+        '.',
+      ]);
     } else {
       await must(['init', '--quiet', '--template=']);
       await must(['fetch', '--depth=1', '--no-tags', '--no-recurse-submodules', '--', spec.url, spec.commit]);
@@ -82,6 +109,11 @@ export function gitFailure(stderr: string, spec: CloneSpec): TaskFailure {
   const seen = lastWords(stderr.replace(/^(Cloning into .*|hint: .*)$/gm, ''));
   // Without the address and the branch, whose words ("timeout-service") are nobody's complaint.
   const code = classify(GIT_FAILURES, stderr.replaceAll(spec.url, '(url)').replaceAll(spec.branch, '(branch)'), 'git_failed');
-  const about = code === 'git_unknown_branch' ? `${spec.branch} (${seen})` : code === 'git_unknown_commit' || code === 'git_commit_refused' ? `${spec.commit} (${seen})` : seen;
+  const about =
+    code === 'git_unknown_branch'
+      ? `${spec.branch} (${seen})`
+      : code === 'git_unknown_commit' || code === 'git_commit_refused'
+        ? `${spec.commit} (${seen})`
+        : seen;
   return new TaskFailure(code, about);
 }
