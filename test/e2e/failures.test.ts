@@ -1,7 +1,11 @@
 /** Everything that goes wrong on the way ends `failed` with its own code and a sentence, and the old version goes on serving. */
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project, ProjectPatch } from '@berth/wire/project';
+import { run } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { pageApp, startWorld, whyNot, type World } from './world.ts';
 
@@ -31,7 +35,10 @@ const ROWS: Row[] = [
     prepare: (w) => w.git.behave({ status: 401 }),
     restore: (w) => w.git.behave('serve'),
   },
+  { what: 'a server that does not hand out single commits', code: 'git_commit_refused', commit: 'FIRST', prepare: (w) => w.git.allowAnySha('shop', false), restore: (w) => w.git.allowAnySha('shop', true) },
   { what: 'mute git server', code: 'git_timeout', prepare: (w) => w.git.behave('mute'), restore: (w) => w.git.behave('serve') },
+  // Random text, so that compression does not make it fit.
+  { what: 'the builder’s disk is full', code: 'disk_full', files: { big: randomBytes(4_000_000).toString('base64') } },
   { what: 'no Dockerfile', code: 'dockerfile_missing', patch: { dockerfile_path: 'docker/Dockerfile' } },
   { what: 'failing RUN', code: 'build_step_failed', files: busybox('RUN echo before the fall && false'), log: /before the fall/ },
   { what: 'unknown base image', code: 'build_base_image', files: { Dockerfile: 'FROM 127.0.0.1:1/no/such:image\nCMD ["true"]\n' } },
@@ -59,6 +66,8 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
   let world: World;
   let project: Project;
   let generation = 1;
+  let firstCommit = '';
+  let small = '';
   beforeAll(async () => {
     world = await startWorld({
       proxy: 'built-in',
@@ -75,17 +84,21 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
     });
     expect(await world.berth.settled(await world.berth.deploy(project))).toMatchObject({ status: 'running' });
   });
-  afterAll(() => world?.stop());
+  afterAll(async () => {
+    await world?.stop();
+    await run(['umount', small], { mayFail: true });
+    await rm(small, { recursive: true, force: true });
+  });
 
   it.each(ROWS.map((row) => [row.what, row] as const))('%s', async (_, row) => {
     const { berth, git } = world;
     const patch = (body: ProjectPatch) => berth.api.call('patchProject', { params: { id: project.id }, body });
     const { git_url, branch, dockerfile_path, health_path } = project;
     if (row.patch !== undefined) await patch(row.patch.git_url === undefined ? row.patch : { git_url: git.repoUrl('missing') });
-    if (row.files !== undefined) await git.commit('shop', row.files as Record<string, string>, row.what);
+    if (row.files !== undefined) await git.commit('shop', row.files, row.what);
     await row.prepare?.(world);
     try {
-      const done = await berth.settled(await berth.deploy(project, row.commit === undefined ? {} : { commit: row.commit }));
+      const done = await berth.settled(await berth.deploy(project, row.commit === undefined ? {} : { commit: row.commit === 'FIRST' ? firstCommit : row.commit }));
       expect({ status: done.status, code: done.error?.code, message: done.error?.message }).toMatchObject({
         status: 'failed',
         code: row.code,
@@ -105,7 +118,7 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
     } finally {
       await row.restore?.(world);
       if (row.patch !== undefined) await patch({ git_url, branch, dockerfile_path, health_path });
-      if (row.files !== undefined) await git.commit('shop', pageApp(1), 'as it was');
+      if (row.files !== undefined) await git.commit('shop', { ...pageApp(1), big: null }, 'as it was');
     }
   });
 
@@ -120,7 +133,6 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
   });
 
   it('no secret of the run stands in any log', async () => {
-    const { readdir, readFile } = await import('node:fs/promises');
     const folder = join(world.dir, 'logs');
     const all = (await Promise.all((await readdir(folder)).map((name) => readFile(join(folder, name), 'utf8')))).join('\n');
     for (const secret of ['sesame-opens-nothing', world.berth.agentSecret, world.berth.admin.password])

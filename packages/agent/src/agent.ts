@@ -126,7 +126,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     log,
     // Not before the registry is known: a task would fail for want of it.
     nodeId: () => (registry === null ? null : registration.nodeId()),
-    run: (task) => runTask(task, { client, handlers, log }),
+    run: (task) => runTask(task, { client, handlers, log, onFailure }),
     limits: { build: config.MAX_BUILDS, other: OTHER_TASKS_AT_ONCE },
     onUnknownNode: () => wakeRegistration(),
     onFirstList: (open) =>
@@ -146,6 +146,11 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
         'the registry did not take the login; tasks will say for themselves what they meet',
       );
     registry = answer;
+  }
+
+  /** The registry's password may have been changed since we asked: the next task has the new one. */
+  function onFailure(code: string): void {
+    if (code === 'registry_refused') background('configuration', configure());
   }
 
   const ended: Promise<void>[] = [];

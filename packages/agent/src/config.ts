@@ -7,6 +7,11 @@ const absolutePath: Parser<string> = (t) => {
   if (!t.startsWith('/')) throw new Error(`must be an absolute path, not "${t}"`);
   return t.length > 1 ? t.replace(/\/+$/, '') : t;
 };
+/** Ends up in the command by which git starts ssh, and there in a list of files. */
+const plainPath: Parser<string> = (t) => {
+  if (!/^[\w./@+-]+$/.test(t)) throw new Error(`must hold letters, digits and . / _ @ + - only, not "${t}"`);
+  return absolutePath(t);
+};
 const ip: Parser<string> = (t) => {
   if (!/^[0-9A-Fa-f:.]+$/.test(t)) throw new Error(`must be an IP address, not "${t}"`);
   return t;
@@ -38,7 +43,7 @@ export const AGENT_SETTINGS = {
   STATE_DIR: {
     doc: 'Where the agent keeps workspaces and the engine’s credentials, in a folder for each role (mode 0700)',
     default: '/var/lib/berth-agent',
-    parse: absolutePath,
+    parse: plainPath,
   },
   SVC_ROOT: { doc: 'Where copies of datasets are kept', default: '/svc/data', parse: absolutePath },
   DATASET_NFS_BASE_PATH: {

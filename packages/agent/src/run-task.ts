@@ -27,12 +27,17 @@ export type TaskRun = {
   /** While it works; a report under way is not stopped by `lost`: its own answer decides. */
   stop(why: Stopped['why']): void;
 };
-export type RunTaskDeps = { client: Client; handlers: Handlers; log: Logger };
+export type RunTaskDeps = {
+  client: Client;
+  handlers: Handlers;
+  log: Logger /** Of each failure of the work, by its code. */;
+  onFailure?: (code: string) => void;
+};
 
 const FINAL_FLUSH_MS = 15_000;
 const CANCELLED = { code: 'cancelled', message: `${FAILURES.cancelled}.` };
 
-export function runTask(task: Task, { client, handlers, log: parent }: RunTaskDeps): TaskRun {
+export function runTask(task: Task, { client, handlers, log: parent, onFailure }: RunTaskDeps): TaskRun {
   const log = parent.child({ task: task.id, kind: task.kind, deployment: task.deployment_id });
   const work = new AbortController();
   /** Ends the claim and the report as well: only a shutdown does. */
@@ -102,6 +107,7 @@ export function runTask(task: Task, { client, handlers, log: parent }: RunTaskDe
       if (work.signal.aborted && error === work.signal.reason) return failed(CANCELLED);
       const failure = taskErrorOf(error);
       log.warn({ err: error, code: failure.code }, 'task failed');
+      onFailure?.(failure.code);
       context.say('failed', failure.message);
       return failed(failure);
     }

@@ -1,6 +1,6 @@
 /** What the agent makes of its engine over time: images that pile up, an engine that restarts, what earlier runs left. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { deployTask, until } from './fake-control-plane.ts';
+import { buildTask, deployTask, retireTask, until } from './fake-control-plane.ts';
 import { missingParts, type RealParts, startRealParts, startSite } from './real-parts.ts';
 import { silentLogger } from '@berth/kit/log';
 import { join } from 'node:path';
@@ -68,6 +68,24 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     await site.stop();
   });
 
+  it('an engine that dies during a build, and one that is away', { timeout: 90_000 }, async () => {
+    const site = await startSite(parts, { NODE_ROLE: 'builder' });
+    const { url } = await parts.git.createRepo('dies', { Dockerfile: `FROM busybox:stable\nRUN echo begun ${Date.now()} && sleep 30\n` });
+    const { task } = site.plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/dies` }));
+    await until('the step', () => site.plane.text(task.id).includes('| begun'), 30_000);
+    await parts.engine.faults?.restartDaemon('SIGKILL');
+    const report = await site.plane.reported(task.id, 60_000);
+    expect(report.result, site.plane.text(task.id)).toMatchObject({ error: { code: 'engine_unavailable' } });
+    await site.stop();
+
+    const away = await startSite(parts, { DOCKER_HOST: 'unix:///run/berth-no-such-engine.sock' });
+    const deploy = away.plane.give(deployTask('dep-x', { image: 'x:1' }));
+    expect((await away.plane.reported(deploy.task.id, 30_000)).result).toMatchObject({ error: { code: 'engine_unavailable' } });
+    expect(away.plane.registers.every((r) => r.containers === undefined)).toBe(true);
+    expect(away.agent.readiness()).toMatchObject({ ready: false });
+    await away.stop();
+  });
+
   it('at start: a container that never ran goes, others’ stay, an exited one is reported', { timeout: 60_000 }, async () => {
     const label = (name: string): string[] => ['--label', `berth.node=node-1`, '--label', `berth.deployment=${name}`];
     await parts.engine.docker(['create', '--name', 'left', ...label('dep-left'), 'busybox:stable', 'true']);
@@ -83,6 +101,23 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     const names = (await parts.engine.docker(['ps', '--all', '--format', '{{.Names}}'])).stdout.trim().split('\n');
     expect(names).toContain('others');
     expect(names).not.toContain('left');
+    // A name that somebody else has is not ours to free.
+    await parts.engine.docker(['rename', 'others', 'svc-app']);
+    await parts.engine.docker([
+      'run',
+      '--detach',
+      '--name',
+      'svc-app-g7',
+      '--label',
+      'berth.project=prj-1',
+      ...label('dep-7'),
+      'busybox:stable',
+      'sleep',
+      '99',
+    ]);
+    const retire = site.plane.give(retireTask({ keep: { deployment_id: 'dep-7', name: 'svc-app' } }));
+    const report = await site.plane.reported(retire.task.id);
+    expect(JSON.stringify(report.result)).toContain('svc-app belongs to a container of somebody else; svc-app-g7 serves all the same');
     await site.stop();
   });
 });

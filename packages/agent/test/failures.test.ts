@@ -95,7 +95,7 @@ describe('buildFailure', () => {
     [step('[internal] load metadata for docker.io/library/nope:1', 'docker.io/library/nope:1: not found'), 'build_base_image'],
     [step('[1/2] FROM docker.io/library/nope:1', 'connection refused'), 'build_base_image'],
     [
-      step('pushing 10.99.1.1:9/app:1 with docker', 'Get "http://10.99.1.1:9/v2/": dial tcp 10.99.1.1:9: connect: connection refused'),
+      step('push', 'Get "http://10.99.1.1:9/v2/": dial tcp 10.99.1.1:9: connect: connection refused'),
       'registry_unreachable',
     ],
     [step('exporting to image', 'failed to push 10.0.0.1/app:1: unexpected status: 401 Unauthorized'), 'registry_refused'],
@@ -105,6 +105,9 @@ describe('buildFailure', () => {
   });
   it('without a step that failed', () => {
     expect(buildFailure(null, 'ERROR: failed to build: dockerfile parse error on line 2').code).toBe('build_failed');
+    expect(buildFailure(null, 'ERROR: failed to build: failed to solve: Unavailable: error reading from server: EOF').code).toBe(
+      'engine_unavailable',
+    );
     expect(buildFailure(null, 'ERROR: Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?').code).toBe(
       'engine_unavailable',
     );

@@ -209,8 +209,8 @@ describe('an end from outside', () => {
       const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'inherit', detached: true });
       require('node:fs').writeFileSync(${JSON.stringify(file)}, String(child.pid));
       child.unref(); console.log('done'); process.exit(0);`;
-    const result = await node(script, { timeoutMs: 3_000, killAfterMs: 100 });
-    process.kill(await pidIn(file), 'SIGKILL');
+    onTestFinished(async () => void process.kill(await pidIn(file), 'SIGKILL'));
+    const result = await node(script, { timeoutMs: 10_000, killAfterMs: 100 });
     expect(result).toMatchObject({ stdout: 'done\n' });
   });
 

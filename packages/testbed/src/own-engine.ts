@@ -52,7 +52,7 @@ export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
       logFile: join(home.dir, 'namespace.log'),
       preferredNetwork: createHash('sha256').update(home.dir).digest().readUInt16BE(0) % 250,
     });
-    await writeFile(join(home.dir, 'holder'), `${namespace.pid} ${await startTime(namespace.pid)}\n`);
+    await writeFile(join(home.dir, 'holder'), `${namespace.pid} ${await startTime(namespace.pid)} ${runDir}\n`);
     const cgroup = `berth-${namespace.pid}`;
     undo.push(async () => {
       await namespace.stop();
@@ -206,18 +206,25 @@ async function sweepTemporaryHomes(dir: string): Promise<void> {
   }
 }
 
-/** A killed run's engine dies with it, but not at once: two daemons on one data root would ruin it. */
+/**
+ * Waits for a killed run's engine to be gone (it dies with its run, but not at once: two daemons on one data root
+ * would ruin it) and removes the run's folder with its socket and logins.
+ */
 async function endPredecessor(home: string): Promise<void> {
-  const text = await readFile(join(home, 'holder'), 'utf8').catch((error: NodeJS.ErrnoException) => {
+  const holder = join(home, 'holder');
+  const text = await readFile(holder, 'utf8').catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return '';
     throw error;
   });
-  const [pid, since] = text.trim().split(' ');
+  const [pid, since, runDir] = text.trim().split(' ');
   if (pid === undefined || since === undefined) return;
   const alive = async () => (await startTime(Number(pid))) === since;
-  if (!(await alive())) return;
-  signalProcess(Number(pid), 'SIGKILL');
-  await waitFor(`the previous run's engine (process ${pid}) is gone`, async () => !(await alive()), { deadlineMs: 10_000 });
+  if (await alive()) {
+    signalProcess(Number(pid), 'SIGKILL');
+    await waitFor(`the previous run's engine (process ${pid}) is gone`, async () => !(await alive()), { deadlineMs: 10_000 });
+  }
+  if (runDir !== undefined) await rm(runDir, { recursive: true, force: true });
+  await rm(holder);
 }
 
 /** Start time of a process in clock ticks since boot; with its id it names a process for good. '' when it is gone. */

@@ -12,7 +12,8 @@ import { type Engine, startEngine, whyNoOwnEngine } from '../src/engine.ts';
 import { registryProgram, startRegistry } from '../src/registry.ts';
 import { waitFor } from '../src/wait.ts';
 
-const dir = join(toolsDir, 'testbed');
+// Its own folder: what other runs do at the same time must not show here. (Not in /tmp, which may be small or in memory.)
+let dir: string;
 const missing = whyNoOwnEngine();
 const settings = '/proc/sys/net/ipv4/ip_forward';
 
@@ -49,12 +50,14 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
   let engine: Engine;
   let before: { forward: string; links: string };
   beforeAll(async () => {
+    dir = await mkdtemp(join(toolsDir, 'engine-test-'));
     before = { forward: await readFile(settings, 'utf8'), links: await linkNames() };
     engine = await startEngine({ dir, name: 'test', private: true });
     await ensureBaseImages(engine, ['busybox:stable']);
   }, 60_000);
   afterAll(async () => {
     await engine?.stop();
+    if (dir !== undefined) await rm(dir, { recursive: true, force: true });
   }, 60_000);
 
   it('publishes ports on an address of its own and holds containers to their limits', async () => {
@@ -160,7 +163,6 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
     const next = await startEngine({ dir, name: 'doomed', private: true });
     expect((await next.docker(['ps', '--all', '--quiet'])).stdout).toBe('');
     await next.stop();
-    await rm(join(dir, 'engine-doomed'), { recursive: true, force: true });
   });
 
   it("changes nothing of the machine's own network", async () => {

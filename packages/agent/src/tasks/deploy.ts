@@ -200,6 +200,8 @@ async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, cont
       context.say('probe', `answered with status ${result.status}`);
       return hostPort;
     }
+    // The watch may have missed it: an engine that restarts takes its containers with it.
+    if ((await docker.inspect(id, context.signal))?.state !== 'running') throw await downFailure(deps, task, id, context);
     const listeners = await listenersOf(id, docker);
     await sendLastLines(docker, id, context);
     throw probeFailure({

@@ -18,6 +18,9 @@ const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
 type Step = { name: string; output: string[]; said: boolean; ended: boolean };
 type Emit = (line: BuildLine) => void;
 
+/** "pushing {the whole tag} with docker" is the one name that is longer than what it says. */
+const stepName = (name: string): string => (/^pushing \S+ with docker$/.test(name) ? 'push' : name.slice(0, 300));
+
 /** What the builder does for itself is not worth a line, unless it fails. */
 const isInternal = (name: string): boolean => name.startsWith('[internal]') || name.startsWith('[auth]');
 
@@ -44,13 +47,13 @@ export function rawJsonReader(emit: Emit): ProgressReader {
   const stepOf = (digest: string, name: string): Step & { rest: Record<number, string> } => {
     const known = steps.get(digest);
     if (known !== undefined) return known;
-    const step = { name: name.slice(0, 300), output: [], said: false, ended: false, rest: {} };
+    const step = { name: stepName(name), output: [], said: false, ended: false, rest: {} };
     steps.set(digest, step);
     return step;
   };
   const onVertex = (v: Vertex): void => {
     const step = stepOf(v.digest, v.name);
-    step.name = v.name.slice(0, 300);
+    step.name = stepName(v.name);
     if (!step.said && (v.started !== undefined || v.cached === true)) {
       step.said = true;
       if (v.cached !== true) tell(step, emit, step.name);
@@ -115,12 +118,12 @@ export function plainReader(emit: Emit): ProgressReader {
       }
       const known = steps.get(number);
       if (known === undefined) {
-        const step: Step = { name: text.slice(0, 300), output: [], said: true, ended: false };
+        const step: Step = { name: stepName(text), output: [], said: true, ended: false };
         steps.set(number, step);
         return tell(step, emit, step.name);
       }
       // A step that is shown again, because another spoke in between.
-      if (text === known.name || text === '...') return;
+      if (stepName(text) === known.name || text === '...') return;
       const error = /^ERROR: (.*)$/.exec(text)?.[1];
       if (error !== undefined) {
         failed ??= { step: known.name, error, output: [...known.output] };

@@ -26,6 +26,8 @@ const MACHINE: readonly Row[] = [
     /cannot connect to the docker daemon|error during connect|is the docker daemon running|dial unix .*(no such file|connection refused|permission denied)/i,
     'engine_unavailable',
   ],
+  // It went away in the middle of a build.
+  [/failed to solve: unavailable|code = unavailable|transport is closing/i, 'engine_unavailable'],
 ];
 
 /** In this order: an unknown host is said in the same breath as "could not read from remote repository". */

@@ -1,10 +1,10 @@
 /** A control plane reduced to its database: opens the file named in its argument, writes, says so, and stays until it is killed. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { openStores } from '../../src/store/open.ts';
 
 const quiet = { info: () => {}, warn: () => {} };
 const stores = await openStores({ databaseUrl: `sqlite:${process.argv[2]}`, log: quiet });
-let written = 0;
-for (;;) {
+for (let written = 0; ; await sleep(1)) {
   await stores.meta.setOnce(`key ${written}`, 'x');
   process.stdout.write(`${++written}\n`);
 }

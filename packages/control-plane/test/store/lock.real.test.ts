@@ -10,13 +10,16 @@ import { NOW, open, tempDir } from './fixtures.ts';
 
 const PROGRAM = fileURLToPath(new URL('hold-database.ts', import.meta.url));
 
-function hold(path: string): {
+function hold(
+  path: string,
+  errors: 'inherit' | 'ignore' = 'inherit',
+): {
   child: ChildProcess;
   acknowledged: () => number;
   atLeast: (count: number) => Promise<void>;
   kill: () => Promise<void>;
 } {
-  const child = spawn(process.execPath, [PROGRAM, path], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, [PROGRAM, path], { stdio: ['ignore', 'pipe', errors] });
   onTestFinished(() => void child.kill('SIGKILL'));
   let count = 0;
   const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (line) => (count = Number(line)));
@@ -26,8 +29,8 @@ function hold(path: string): {
     acknowledged: () => count,
     async atLeast(wanted) {
       while (count < wanted) {
-        await Promise.race([once(lines, 'line'), ended]);
-        if (child.exitCode !== null) throw new Error(`the holder ended by itself with ${child.exitCode}`);
+        const over = await Promise.race([once(lines, 'line').then(() => false), ended.then(() => true)]);
+        if (over && count < wanted) throw new Error('the holder ended by itself');
       }
     },
     /** Until everything it said has arrived. */
@@ -55,4 +58,18 @@ test('a killed control plane blocks nobody, and nothing it acknowledged is lost'
     });
     await stores.close();
   }
+});
+
+test('of several that start at the same moment exactly one has the file', async () => {
+  const path = join(tempDir(), 'berth.db');
+  const starters = Array.from({ length: 4 }, () => hold(path, 'ignore'));
+  const outcomes = await Promise.all(
+    starters.map(({ atLeast }) =>
+      atLeast(1).then(
+        () => 'holds',
+        () => 'refused',
+      ),
+    ),
+  );
+  expect(outcomes.sort()).toEqual(['holds', 'refused', 'refused', 'refused']);
 });

@@ -156,6 +156,13 @@ test('deletion: marked once, then no patch, then gone with all that hangs on it'
   expect(await projectIn(stores)).toMatchObject({ name: 'shop' });
 });
 
+test('an idle project that nobody deleted is not removed', async () => {
+  const stores = await open();
+  const { id } = await projectIn(stores);
+  expect(await stores.projects.removeIfGone(id)).toBe(false);
+  expect(await stores.projects.get(id)).toMatchObject({ id });
+});
+
 test('pages stay right while rows come and go, and a made-up cursor is refused', async () => {
   const stores = await open();
   const ids = new Map<string, string>();
