@@ -56,9 +56,17 @@ export async function benchDeploy(): Promise<string[]> {
   const world = await startWorld({ proxy });
   try {
     const { berth, engine, git, registry } = world;
-    await engine.docker(['login', '--username', registry.user ?? '', '--password-stdin', registry.address], { input: registry.password ?? '' });
+    await engine.docker(['login', '--username', registry.user ?? '', '--password-stdin', registry.address], {
+      input: registry.password ?? '',
+    });
     const { url } = await git.createRepo('bench', pageApp(0));
-    const project = await berth.createProject({ name: 'bench', git_url: url, domain_prefix: 'bench', drain_seconds: 0, stop_grace_seconds: 1 });
+    const project = await berth.createProject({
+      name: 'bench',
+      git_url: url,
+      domain_prefix: 'bench',
+      drain_seconds: 0,
+      stop_grace_seconds: 1,
+    });
     const shell: number[] = [];
     const ours: number[] = [];
     for (let round = 0; round <= ROUNDS; round++) {

@@ -20,15 +20,23 @@ export async function startInstantAgents(url: string, secret: string): Promise<I
   let choose: (project: string) => number = () => 1;
   let before: (project: string) => void = () => undefined;
   const report = (task: Task) => {
-    if (task.kind === 'build') return { status: 'completed' as const, image_tag: `${task.payload.image_repository}:${COMMIT}`, image_digest: DIGEST, commit: COMMIT };
+    if (task.kind === 'build')
+      return {
+        status: 'completed' as const,
+        image_tag: `${task.payload.image_repository}:${COMMIT}`,
+        image_digest: DIGEST,
+        commit: COMMIT,
+      };
     if (task.kind === 'deploy') return { status: 'completed' as const, host_port: choose(task.payload.project), container_id: 'none' };
     return { status: 'completed' as const };
   };
-  const loops = (['builder', 'deploy'] as const).map((role) => agent(client, role, end.signal, async (task) => {
-    const { lease_token } = await client.call('agentStart', { params: { id: task.id } });
-    if (task.kind === 'deploy') before(task.payload.project);
-    await client.call('agentComplete', { params: { id: task.id }, body: report(task), headers: { 'x-lease-token': lease_token } });
-  }));
+  const loops = (['builder', 'deploy'] as const).map((role) =>
+    agent(client, role, end.signal, async (task) => {
+      const { lease_token } = await client.call('agentStart', { params: { id: task.id } });
+      if (task.kind === 'deploy') before(task.payload.project);
+      await client.call('agentComplete', { params: { id: task.id }, body: report(task), headers: { 'x-lease-token': lease_token } });
+    }),
+  );
   return {
     portOf: (f) => void (choose = f),
     beforeReport: (f) => void (before = f),
@@ -40,7 +48,10 @@ export async function startInstantAgents(url: string, secret: string): Promise<I
 }
 
 async function agent(client: Client, role: 'builder' | 'deploy', signal: AbortSignal, work: (task: Task) => Promise<void>): Promise<void> {
-  const register = () => client.call('agentRegister', { body: { hostname: `instant-${role}`, role, host_ip: '127.0.0.1', max_storage: 1e12, max_builds: 50, agent_version: 'instant' } });
+  const register = () =>
+    client.call('agentRegister', {
+      body: { hostname: `instant-${role}`, role, host_ip: '127.0.0.1', max_storage: 1e12, max_builds: 50, agent_version: 'instant' },
+    });
   const node = await register();
   const again = setInterval(() => void register().catch(() => undefined), 30_000);
   const done = new Set<string>();

@@ -66,7 +66,9 @@ export async function benchRoutes(): Promise<string[]> {
         await berth.settled(asked);
       }
       const s = summary(took);
-      lines.push(`routes (${projects} projects, ${CHANGES} changes, report of the new port -> its backend answers through Traefik): p50 ${s.p50.toFixed(0)} ms, p99 ${s.p99.toFixed(0)} ms; goal p50 <= ${goalMs} ms: ${s.p50 <= goalMs ? 'met' : 'MISSED'}`);
+      lines.push(
+        `routes (${projects} projects, ${CHANGES} changes, report of the new port -> its backend answers through Traefik): p50 ${s.p50.toFixed(0)} ms, p99 ${s.p99.toFixed(0)} ms; goal p50 <= ${goalMs} ms: ${s.p50 <= goalMs ? 'met' : 'MISSED'}`,
+      );
     }
     return lines;
   } finally {

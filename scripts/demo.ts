@@ -57,14 +57,14 @@ async function main(exitAfter: boolean): Promise<void> {
   const dir = join(repositoryRoot, '.berth', 'demo');
   rmSync(dir, { recursive: true, force: true });
   mkdirSync(dir, { recursive: true, mode: 0o700 });
-  if (process.argv.includes('--keep') === false) undo.push({ what: dir, run: async () => rmSync(dir, { recursive: true, force: true }) });
+  if (!process.argv.includes('--keep')) undo.push({ what: dir, run: async () => rmSync(dir, { recursive: true, force: true }) });
 
   const reason =
     registryProgram() === undefined
       ? 'the registry program is missing'
       : (await engineAnswers(userDockerHost()))
         ? undefined
-        : await whyNoOwnEngine();
+        : whyNoOwnEngine();
   if (reason !== undefined)
     throw new Error(
       `the demo builds and runs real containers, which cannot be had here: ${reason}. \`npm run setup\` says what is missing and how to get it.`,

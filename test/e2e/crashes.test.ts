@@ -58,10 +58,14 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
     return found;
   };
   const builderOf = (asked: { id: string }): Promise<string> =>
-    waitFor('a builder has it', async () => {
-      const { events } = await world.berth.api.call('getDeployment', { params: { id: asked.id } });
-      return events.map((e) => /builder (builder-\d) took/.exec(e.message)?.[1]).find((name) => name !== undefined);
-    }, { intervalMs: 10 });
+    waitFor(
+      'a builder has it',
+      async () => {
+        const { events } = await world.berth.api.call('getDeployment', { params: { id: asked.id } });
+        return events.map((e) => /builder (builder-\d) took/.exec(e.message)?.[1]).find((name) => name !== undefined);
+      },
+      { intervalMs: 10 },
+    );
   const onlyTheNewContainer = () =>
     waitFor(
       'exactly one container is there, under its final name',
@@ -114,7 +118,9 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
     const done = await berth.settled(asked);
     expect({ status: done.status, error: done.error }).toEqual({ status: 'running', error: null });
     const other = builder === 'builder-1' ? 'builder-2' : 'builder-1';
-    expect(done.events.map((e) => e.message)).toEqual(expect.arrayContaining([expect.stringContaining(`${builder} went silent`), expect.stringContaining(`${other} took the build`)]));
+    expect(done.events.map((e) => e.message)).toEqual(
+      expect.arrayContaining([expect.stringContaining(`${builder} went silent`), expect.stringContaining(`${other} took the build`)]),
+    );
     await service(builder).start();
   });
 

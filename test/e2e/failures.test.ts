@@ -35,10 +35,16 @@ const ROWS: Row[] = [
     prepare: (w) => w.git.behave({ status: 401 }),
     restore: (w) => w.git.behave('serve'),
   },
-  { what: 'a server that does not hand out single commits', code: 'git_commit_refused', commit: 'FIRST', prepare: (w) => w.git.allowAnySha('shop', false), restore: (w) => w.git.allowAnySha('shop', true) },
+  {
+    what: 'a server that does not hand out single commits',
+    code: 'git_commit_refused',
+    commit: 'FIRST',
+    prepare: (w) => w.git.allowAnySha('shop', false),
+    restore: (w) => w.git.allowAnySha('shop', true),
+  },
   { what: 'mute git server', code: 'git_timeout', prepare: (w) => w.git.behave('mute'), restore: (w) => w.git.behave('serve') },
   // Random text, so that compression does not make it fit.
-  { what: 'the builder’s disk is full', code: 'disk_full', files: { big: randomBytes(4_000_000).toString('base64') } },
+  { what: 'the builder’s disk is full', code: 'disk_full', files: { ballast: randomBytes(4_000_000).toString('base64') } },
   { what: 'no Dockerfile', code: 'dockerfile_missing', patch: { dockerfile_path: 'docker/Dockerfile' } },
   { what: 'failing RUN', code: 'build_step_failed', files: busybox('RUN echo before the fall && false'), log: /before the fall/ },
   { what: 'unknown base image', code: 'build_base_image', files: { Dockerfile: 'FROM 127.0.0.1:1/no/such:image\nCMD ["true"]\n' } },
@@ -69,12 +75,22 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
   let firstCommit = '';
   let small = '';
   beforeAll(async () => {
+    small = await mkdtemp(join(tmpdir(), 'berth-small-'));
+    await run(['mount', '-t', 'tmpfs', '-o', 'size=4m', 'tmpfs', small]);
     world = await startWorld({
       proxy: 'built-in',
+      ownRegistry: true,
       env: { PROBE_TIMEOUT: '4s' },
       agentEnv: { GIT_STALL_TIMEOUT: '4s', CLONE_TIMEOUT: '15s' },
+      agents: (engine) => [
+        { name: 'builder-1', role: 'builder', engine, env: { STATE_DIR: small } },
+        { name: 'node-1', role: 'deploy', engine },
+      ],
     });
-    const { url } = await world.git.createRepo('shop', pageApp(1));
+    const { url, sha } = await world.git.createRepo('shop', pageApp(1));
+    firstCommit = sha;
+    // So that the first commit is not the branch's tip.
+    await world.git.commit('shop', { 'README.md': 'A shop.\n' }, 'says what it is');
     project = await world.berth.createProject({
       name: 'shop',
       git_url: url,
@@ -98,7 +114,9 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
     if (row.files !== undefined) await git.commit('shop', row.files, row.what);
     await row.prepare?.(world);
     try {
-      const done = await berth.settled(await berth.deploy(project, row.commit === undefined ? {} : { commit: row.commit === 'FIRST' ? firstCommit : row.commit }));
+      const done = await berth.settled(
+        await berth.deploy(project, row.commit === undefined ? {} : { commit: row.commit === 'FIRST' ? firstCommit : row.commit }),
+      );
       expect({ status: done.status, code: done.error?.code, message: done.error?.message }).toMatchObject({
         status: 'failed',
         code: row.code,
@@ -118,7 +136,7 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
     } finally {
       await row.restore?.(world);
       if (row.patch !== undefined) await patch({ git_url, branch, dockerfile_path, health_path });
-      if (row.files !== undefined) await git.commit('shop', { ...pageApp(1), big: null }, 'as it was');
+      if (row.files !== undefined) await git.commit('shop', { ...pageApp(1), ballast: null }, 'as it was');
     }
   });
 

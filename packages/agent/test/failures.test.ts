@@ -94,10 +94,7 @@ describe('buildFailure', () => {
     [step('[2/2] RUN dd', 'write /x: no space left on device'), 'disk_full'],
     [step('[internal] load metadata for docker.io/library/nope:1', 'docker.io/library/nope:1: not found'), 'build_base_image'],
     [step('[1/2] FROM docker.io/library/nope:1', 'connection refused'), 'build_base_image'],
-    [
-      step('push', 'Get "http://10.99.1.1:9/v2/": dial tcp 10.99.1.1:9: connect: connection refused'),
-      'registry_unreachable',
-    ],
+    [step('push', 'Get "http://10.99.1.1:9/v2/": dial tcp 10.99.1.1:9: connect: connection refused'), 'registry_unreachable'],
     [step('exporting to image', 'failed to push 10.0.0.1/app:1: unexpected status: 401 Unauthorized'), 'registry_refused'],
     [step('[internal] load build definition from Dockerfile', 'dockerfile parse error line 2: unknown instruction: RUNN'), 'build_failed'],
   ])('%o', (failed, code) => {

@@ -1,5 +1,5 @@
 /** The composition root: every part of the control plane, wired by hand. Tests call it too, with parts of their own. */
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { dirname, join, resolve } from 'node:path';
 import { createClosers } from '@berth/kit/closers';
 import type { Logger } from '@berth/kit/log';
@@ -10,11 +10,13 @@ import { createPasswords, PASSWORD_COST, type PasswordCost } from './api/passwor
 import { buildServer } from './api/server.ts';
 import type { Config } from './config.ts';
 import { type Changes, createChanges } from './domain/changes.ts';
+import type { ConfigSource } from './domain/configuration.ts';
 import { DEFAULT_LIMITS, type Limits } from './domain/facts.ts';
 import type { Stores } from './domain/stores.ts';
 import { createDriver, type Driver } from './flow/drive.ts';
 import { type LoopDeps, type Loops, startLoops } from './loops/index.ts';
-import { type ConfigSource, createConfigSource } from './routing/config-source.ts';
+import { createConfigSource } from './routing/config-source.ts';
+import { markerAnswers } from './routing/confirm.ts';
 import { openStores } from './store/open.ts';
 
 export type Overrides = {
@@ -54,7 +56,14 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     const settings = await settingsOf(config, overrides, stores);
     const changes = createChanges();
     const authServiceUrl = config.AUTH_SERVICE_URL ?? null;
-    const driver = createDriver({ stores, changes, limits, platform: { registryAddr: settings.registry.addr, authServiceUrl }, now });
+    const driver = createDriver({
+      stores,
+      changes,
+      limits,
+      platform: { registryAddr: settings.registry.addr, authServiceUrl },
+      now,
+      newId: randomUUID,
+    });
     const routing = { baseDomain: config.BASE_DOMAIN, authServiceUrl, acmeResolver: config.ACME_RESOLVER };
     const source = createConfigSource({ routes: stores.routes, changes, settings: routing, now, log });
     closers.add('routes', () => source.close());
@@ -63,13 +72,14 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     const passwords = createPasswords(settings.passwordCost);
     await ensureFirstAdmin(stores.users, passwords, firstAdminOf(config), now(), log);
 
+    const probeUrls = config.PROXY_PROBE_URLS ?? [];
     const loopDeps: LoopDeps = {
       stores,
       driver,
       changes,
       source,
       limits,
-      probeUrls: config.PROXY_PROBE_URLS ?? [],
+      probe: probeUrls.length === 0 ? null : (hash, signal) => markerAnswers(probeUrls, hash, signal),
       settleMs: config.SETTLE_TIME,
       now,
       log,

@@ -14,7 +14,9 @@ export function createClosers(log: Logger, deadlineMs = 15_000): Closers {
   async function closeAll(): Promise<void> {
     for (const { name, close } of list.toReversed()) {
       const late = AbortSignal.timeout(deadlineMs);
-      const timeout = new Promise<never>((_, reject) => late.addEventListener('abort', () => reject(new Error(`still not closed after ${deadlineMs} ms`))));
+      const timeout = new Promise<never>((_, reject) =>
+        late.addEventListener('abort', () => reject(new Error(`still not closed after ${deadlineMs} ms`))),
+      );
       try {
         await Promise.race([Promise.resolve().then(close), timeout]);
       } catch (error) {

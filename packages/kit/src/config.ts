@@ -56,11 +56,12 @@ export function readSettings<const S extends SettingsShape>(shape: S, env: NodeJ
 function textOf(name: string, env: NodeJS.ProcessEnv, problems: string[]): string | undefined {
   const direct = env[name];
   const file = env[`${name}_FILE`];
-  if (direct !== undefined && direct !== '' && file !== undefined && file !== '') problems.push(`${name}: given twice, as ${name} and ${name}_FILE`);
+  if (direct !== undefined && direct !== '' && file !== undefined && file !== '')
+    problems.push(`${name}: given twice, as ${name} and ${name}_FILE`);
   if (direct !== undefined && direct !== '') return direct;
   if (file === undefined || file === '') return undefined;
   try {
-const value = readFileSync(file, 'utf8').replace(/\r?\n$/, '');
+    const value = readFileSync(file, 'utf8').replace(/\r?\n$/, '');
     // A secret that was meant to be there: to start without it would be worse than not to start.
     if (value === '') problems.push(`${name}_FILE: ${file} is empty`);
     return value;
@@ -89,7 +90,8 @@ export const integer =
   (min: number, max: number = Number.MAX_SAFE_INTEGER): Parser<number> =>
   (t) => {
     const n = Number(t);
-    if (!/^\d+$/.test(t) || n < min || n > max) throw new Error(`must be a whole number from ${min}${max === Number.MAX_SAFE_INTEGER ? '' : ` to ${max}`}, not "${t}"`);
+    if (!/^\d+$/.test(t) || n < min || n > max)
+      throw new Error(`must be a whole number from ${min}${max === Number.MAX_SAFE_INTEGER ? '' : ` to ${max}`}, not "${t}"`);
     return n;
   };
 
@@ -118,6 +120,10 @@ export const duration: Parser<number> = (t) => {
 
 /** What every process reads. */
 export const LOG_SETTINGS = {
-  LOG_LEVEL: { doc: 'How much is logged: fatal, error, warn, info, debug, trace, silent', default: 'info', parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent') },
+  LOG_LEVEL: {
+    doc: 'How much is logged: fatal, error, warn, info, debug, trace, silent',
+    default: 'info',
+    parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'),
+  },
   LOG_FORMAT: { doc: 'json or pretty', shown: 'json; pretty on a terminal', parse: oneOf('json', 'pretty') },
 } as const;

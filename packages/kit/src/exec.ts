@@ -192,7 +192,14 @@ export async function execOk(argv: readonly string[], options: ExecOptions): Pro
 
 /** One line a person can read: what ran, how it ended, the last thing it said. */
 export function describeExit(result: ExecResult): string {
-  const how = result.ended === 'timeout' ? 'took too long' : result.ended === 'abort' ? 'was stopped' : result.code === null ? `was ended by ${result.signal}` : `exited with ${result.code}`;
+  const how =
+    result.ended === 'timeout'
+      ? 'took too long'
+      : result.ended === 'abort'
+        ? 'was stopped'
+        : result.code === null
+          ? `was ended by ${result.signal}`
+          : `exited with ${result.code}`;
   const last = (result.stderr.trim() || result.stdout.trim()).split('\n').slice(-3).join(' · ');
   return `${result.argv.slice(0, 3).join(' ')} ${how}${last === '' ? '' : `: ${last}`}`;
 }

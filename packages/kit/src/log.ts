@@ -6,7 +6,11 @@ export type { Logger };
 export type LogOptions = { name: string; level: string; format: 'json' | 'pretty' };
 
 /** Headers and fields that carry credentials; whatever is logged under these names is replaced. */
-const SECRET_PATHS = ['authorization', 'cookie', 'password', 'token', 'secret', 'lease_token', 'registry_password'].flatMap((k) => [k, `*.${k}`, `*.*.${k}`]);
+const SECRET_PATHS = ['authorization', 'cookie', 'password', 'token', 'secret', 'lease_token', 'registry_password'].flatMap((k) => [
+  k,
+  `*.${k}`,
+  `*.*.${k}`,
+]);
 
 export function createLogger(options: LogOptions): Logger {
   const settings = {
@@ -16,7 +20,8 @@ export function createLogger(options: LogOptions): Logger {
     timestamp: () => `,"time":"${new Date().toISOString()}"`,
   };
   // Synchronous in both: a line written before a crash is a line that is there after it.
-  if (options.format === 'pretty') return pino(settings, pretty({ colorize: true, ignore: 'pid,hostname', translateTime: 'SYS:HH:MM:ss.l', sync: true }));
+  if (options.format === 'pretty')
+    return pino(settings, pretty({ colorize: true, ignore: 'pid,hostname', translateTime: 'SYS:HH:MM:ss.l', sync: true }));
   return pino(settings, pino.destination({ dest: 1, sync: true }));
 }
 

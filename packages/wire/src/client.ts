@@ -112,7 +112,8 @@ function reasonOf(error: unknown): string {
 function errorOf(status: number, text: string): ApiError {
   try {
     const problem = JSON.parse(text) as Problem;
-    if (typeof problem.code === 'string') return new ApiError(status, problem.code, problem.detail || problem.title || `HTTP ${status}`, problem);
+    if (typeof problem.code === 'string')
+      return new ApiError(status, problem.code, problem.detail || problem.title || `HTTP ${status}`, problem);
   } catch {
     // Not a problem document: a proxy in between answered, say. The status is all there is.
   }

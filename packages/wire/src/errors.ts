@@ -56,6 +56,7 @@ export const FAILURES = {
   registry_unreachable: 'The registry could not be reached',
   registry_refused: 'The registry did not accept the image or the credentials',
   image_pull_failed: 'The image could not be pulled',
+  registry_missing: 'No REGISTRY_ADDR is set: an image would have nowhere to go',
   // machine
   disk_full: 'The disk is full',
   engine_unavailable: 'The container engine does not answer',

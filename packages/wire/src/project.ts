@@ -26,7 +26,11 @@ export const DatasetUse = Type.Object(
 
 /** HTTP path the probe asks for; below 400 is then healthy. Without one, any HTTP answer is. */
 export const HealthPath = Type.String({ pattern: '^/[!-~]*$', maxLength: 500 });
-export const MemoryBytes = Type.Integer({ minimum: 6_291_456, maximum: 1_099_511_627_776_000, description: 'At least 6 MiB, the engine’s own minimum' });
+export const MemoryBytes = Type.Integer({
+  minimum: 6_291_456,
+  maximum: 1_099_511_627_776_000,
+  description: 'At least 6 MiB, the engine’s own minimum',
+});
 export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
 export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
 export const DrainSeconds = Type.Integer({ minimum: 0, maximum: 3600 });

@@ -90,7 +90,10 @@ export const LogLineIn = Type.Object({
 });
 export type LogLineIn = Static<typeof LogLineIn>;
 /** `first` numbers the first line within this attempt, so that a batch sent twice is stored once. */
-export const TaskLogs = Type.Object({ first: Type.Optional(Type.Integer({ minimum: 0 })), lines: Type.Array(LogLineIn, { maxItems: 1000 }) });
+export const TaskLogs = Type.Object({
+  first: Type.Optional(Type.Integer({ minimum: 0 })),
+  lines: Type.Array(LogLineIn, { maxItems: 1000 }),
+});
 export type TaskLogs = Static<typeof TaskLogs>;
 
 /** Why a task failed: `code` from FAILURES (errors.ts); an unknown one is kept as `task_failed` with its message. */
@@ -104,7 +107,11 @@ export type TaskError = Static<typeof TaskError>;
 export const TaskReport = Type.Object({
   status: literals(['completed', 'failed']),
   result: Type.Optional(
-    Type.Union([Type.Null(), Type.String({ maxLength: 65_536 }), Type.Object({ error: Type.Optional(TaskError) }, { additionalProperties: true })]),
+    Type.Union([
+      Type.Null(),
+      Type.String({ maxLength: 65_536 }),
+      Type.Object({ error: Type.Optional(TaskError) }, { additionalProperties: true }),
+    ]),
   ),
   image_tag: Type.Optional(orNull(Type.String({ maxLength: 600 }))),
   image_digest: Type.Optional(orNull(ImageDigest)),

@@ -91,14 +91,13 @@ export const DnsLabel = Type.String({ minLength: 1, maxLength: 63, pattern: '^[a
 export const CommitId = Type.String({ pattern: '^([0-9a-f]{40}|[0-9a-f]{64})$' });
 export const ImageDigest = Type.String({ pattern: '^sha256:[0-9a-f]{64}$' });
 
-
 /** What every list answers: `items` and the cursor of the next page, or null at the end. */
 export const listOf = <T extends TSchema>(item: T) =>
   Type.Object({ items: Type.Array(item), next_cursor: Type.Union([Type.String(), Type.Null()]) });
 
 export const PageQuery = {
   limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 200, default: 50 })),
-  cursor: Type.Optional(Type.String({ maxLength: 200 })),
+  cursor: Type.Optional(Type.String({ maxLength: 512 })),
 };
 
 export const orNull = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()]);

@@ -85,8 +85,7 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
 }
 
 function codeOfStep({ step, error }: FailedStep, machine: FailureCode): FailureCode {
-  if (/^(exporting|push|\[auth\])/.test(step))
-    return machine === 'build_failed' && /push/.test(error) ? 'registry_unreachable' : machine;
+  if (/^(exporting|push|\[auth\])/.test(step)) return machine === 'build_failed' && /push/.test(error) ? 'registry_unreachable' : machine;
   if (step.startsWith('[internal] load metadata') || /^\[[^\]]*\] FROM /.test(step) || step.startsWith('resolve image config'))
     return 'build_base_image';
   if (step.startsWith('[') && !step.startsWith('[internal]')) return 'build_step_failed';

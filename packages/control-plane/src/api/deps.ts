@@ -4,7 +4,7 @@ import type { Changes } from '../domain/changes.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Driver } from '../flow/drive.ts';
-import type { ConfigSource } from '../routing/config-source.ts';
+import type { ConfigSource } from '../domain/configuration.ts';
 import type { PasswordCost } from './passwords.ts';
 
 export type LoopStatus = { name: string; description: string; lastOkAt: number | null; lastError: string | null };

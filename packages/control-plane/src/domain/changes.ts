@@ -24,7 +24,8 @@ export function createChanges(): Changes {
   return {
     on,
     notify(...topics) {
-      for (const topic of new Set(topics)) for (const listener of [...(listeners.get(topic) ?? [])]) listener();
+      for (const topic of new Set(topics)) // A copy: a listener may take itself off.
+        for (const listener of Array.from(listeners.get(topic) ?? [])) listener();
     },
     wait(topic, ms, signal) {
       return new Promise((resolve) => {

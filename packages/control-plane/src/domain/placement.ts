@@ -42,25 +42,52 @@ export function place(
         free_storage_bytes: freeStorage(node),
       };
       const reason = refusal(node, losses, now, limits);
-      return { node_id: node.id, hostname: node.hostname, eligible: reason === null, reason, ...terms, score: score(terms), estimated_seconds: null };
+      return {
+        node_id: node.id,
+        hostname: node.hostname,
+        eligible: reason === null,
+        reason,
+        ...terms,
+        score: score(terms),
+        estimated_seconds: null,
+      };
     })
     // Equal scores: where it runs already (its image is there), then by name, so that the answer is always the same.
-    .sort((a, b) => b.score - a.score || Number(b.node_id === previousNodeId) - Number(a.node_id === previousNodeId) || (a.hostname < b.hostname ? -1 : 1));
+    .sort(
+      (a, b) =>
+        b.score - a.score ||
+        Number(b.node_id === previousNodeId) - Number(a.node_id === previousNodeId) ||
+        (a.hostname < b.hostname ? -1 : 1),
+    );
   return { items, winner: items.find((row) => row.eligible)?.node_id ?? null };
 }
 
 export type BuilderChoice = { node: NodeFact } | { node: null; why: string };
 
 /** The builder whose cache is warm, if it has room; else the least busy one. */
-export function chooseBuilder(deployment: Pick<DeploymentRecord, 'losses'>, nodes: readonly NodeFact[], lastBuilderId: string | null, now: number, limits: Limits): BuilderChoice {
-  const builders = nodes.filter((n) => n.role === 'builder').map((node) => ({ node, why: refusal(node, deployment.losses, now, limits) ?? fullness(node) }));
+export function chooseBuilder(
+  deployment: Pick<DeploymentRecord, 'losses'>,
+  nodes: readonly NodeFact[],
+  lastBuilderId: string | null,
+  now: number,
+  limits: Limits,
+): BuilderChoice {
+  const builders = nodes
+    .filter((n) => n.role === 'builder')
+    .map((node) => ({ node, why: refusal(node, deployment.losses, now, limits) ?? fullness(node) }));
   const free = builders
     .filter((b) => b.why === null)
     .map((b) => b.node)
-    .sort((a, b) => Number(b.id === lastBuilderId) - Number(a.id === lastBuilderId) || a.open_builds - b.open_builds || (a.hostname < b.hostname ? -1 : 1));
+    .sort(
+      (a, b) =>
+        Number(b.id === lastBuilderId) - Number(a.id === lastBuilderId) ||
+        a.open_builds - b.open_builds ||
+        (a.hostname < b.hostname ? -1 : 1),
+    );
   if (free[0] !== undefined) return { node: free[0] };
   if (builders.length === 0) return { node: null, why: 'no builder node has ever registered' };
   return { node: null, why: builders.map((b) => `${b.node.hostname} ${b.why}`).join('; ') };
 }
 
-const fullness = (node: NodeFact): string | null => (node.open_builds >= node.max_builds ? `has ${node.open_builds} of ${node.max_builds} builds under way` : null);
+const fullness = (node: NodeFact): string | null =>
+  node.open_builds >= node.max_builds ? `has ${node.open_builds} of ${node.max_builds} builds under way` : null;

@@ -8,7 +8,16 @@ import type { LogLineIn } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role } from '@berth/wire/vocabulary';
 import type { Facts } from './facts.ts';
 import type { Plan } from './plan.ts';
-import type { DeploymentRecord, EventRecord, LogLineRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord, UserRecord } from './records.ts';
+import type {
+  DeploymentRecord,
+  EventRecord,
+  LogLineRecord,
+  NodeRecord,
+  ProjectRecord,
+  RouteRecord,
+  TaskRecord,
+  UserRecord,
+} from './records.ts';
 
 /** A page: `cursor` is what the page before gave as `next`; opaque. A wrong cursor: `validation` on field `cursor`. */
 export type Page = { limit: number; cursor: string | null };
@@ -79,12 +88,21 @@ export type TaskStore = {
   /** Throws not_found, stale_lease, task_over. */
   renew(id: string, token: string, expiresAt: number, now: number): Promise<{ cancel_requested: boolean }>;
   /** Open tasks past a deadline: `queue` (never claimed and its node did not poll since `pollSince`), `lease`, `wall`, `attempts`. */
-  overdue(now: number, pollSince: number, maxAttempts: number): Promise<{ task: TaskRecord; why: 'queue' | 'lease' | 'wall' | 'attempts' }[]>;
+  overdue(
+    now: number,
+    pollSince: number,
+    maxAttempts: number,
+  ): Promise<{ task: TaskRecord; why: 'queue' | 'lease' | 'wall' | 'attempts' }[]>;
 };
 
 export type LogStore = {
   /** Numbers the lines; returns how many were stored. Beyond the bound (lines and bytes of a deployment) they are dropped and one line says so. `first`: number of the first line in its attempt, so a batch sent again is stored once. Throws not_found (deployment). */
-  append(deploymentId: string, source: { task_id: string; attempt: number; first: number | null }, lines: readonly LogLineIn[], now: number): Promise<number>;
+  append(
+    deploymentId: string,
+    source: { task_id: string; attempt: number; first: number | null },
+    lines: readonly LogLineIn[],
+    now: number,
+  ): Promise<number>;
   /** Lines with seq > after, in order. */
   read(deploymentId: string, after: number, limit: number): Promise<LogLineRecord[]>;
 };

@@ -41,7 +41,13 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
   building: {
     does: 'a builder clones, builds and pushes',
     undo: ['end_tasks'],
-    on: { task_reported: buildReported, task_lost: taskLost, cancel: cancelTask, node_deleted: nodeDeleted, project_deleted: projectDeleted },
+    on: {
+      task_reported: buildReported,
+      task_lost: taskLost,
+      cancel: cancelTask,
+      node_deleted: nodeDeleted,
+      project_deleted: projectDeleted,
+    },
   },
   built: {
     does: 'waits for a deploy node, and for another deployment of the project that is deploying',
@@ -51,7 +57,16 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
   deploying: {
     does: 'a node starts and probes it; its route is published; the proxy takes it over',
     undo: ['end_tasks', 'restore_route', 'remove_container'],
-    on: { task_reported: deployReported, task_lost: taskLost, route_confirmed: routeConfirmed, tick: routeDeadline, cancel: cancelTask, node_deleted: nodeDeleted, project_deleted: projectDeleted, observed },
+    on: {
+      task_reported: deployReported,
+      task_lost: taskLost,
+      route_confirmed: routeConfirmed,
+      tick: routeDeadline,
+      cancel: cancelTask,
+      node_deleted: nodeDeleted,
+      project_deleted: projectDeleted,
+      observed,
+    },
   },
   running: {
     does: 'serves',
@@ -73,12 +88,27 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
     draft.plan.route =
       old === undefined || node === undefined || old.host_port === null
         ? { remove: { project_id: d.project_id } }
-        : { set: { project_id: d.project_id, deployment_id: old.id, node_id: node.id, domain_prefix: old.settings.domain_prefix, host_ip: node.host_ip, host_port: old.host_port, published_at: draft.facts.now } };
+        : {
+            set: {
+              project_id: d.project_id,
+              deployment_id: old.id,
+              node_id: node.id,
+              domain_prefix: old.settings.domain_prefix,
+              host_ip: node.host_ip,
+              host_port: old.host_port,
+              published_at: draft.facts.now,
+            },
+          };
   },
   /** Only one that was reported: before that the agent removes what it started itself, and what it left is swept when seen. */
   remove_container(draft, d) {
     if (d.host_port === null) return;
-    createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [{ deployment: d, reason: 'its deployment ended' }], keep: null, drain: d.status === 'running' });
+    createRetireTask(draft, draft.node(d.node_id), {
+      of: d,
+      remove: [{ deployment: d, reason: 'its deployment ended' }],
+      keep: null,
+      drain: d.status === 'running',
+    });
   },
 };
 
@@ -86,15 +116,19 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
 export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Plan {
   const draft = createDraft(facts);
   // Whatever it says about the deployment, a report or a loss ends the task it is about.
-  if (event.type === 'task_reported') draft.task({ id: event.task.id, attempt: event.task.attempt, end: event.report.status, report: event.report });
+  if (event.type === 'task_reported')
+    draft.task({ id: event.task.id, attempt: event.task.attempt, end: event.report.status, report: event.report });
   if (event.type === 'task_lost') draft.task({ id: event.task.id, attempt: event.task.attempt, end: 'lost' });
 
   if ((event.type === 'task_reported' || event.type === 'task_lost') && event.task.kind === 'retire') retireEnded(draft, d, event);
   else if (isTerminal(d.status)) terminal(draft, d, event);
   else {
-    const handler = STEPS[d.status as LiveState].on[event.type] as ((draft: Draft, d: DeploymentRecord, event: FlowEvent) => void) | undefined;
+    const handler = STEPS[d.status as LiveState].on[event.type] as
+      | ((draft: Draft, d: DeploymentRecord, event: FlowEvent) => void)
+      | undefined;
     if (handler !== undefined) handler(draft, d, event);
-    else if (event.type === 'cancel') throw new DomainError('wrong_state', `deployment ${d.generation} is ${d.status}: only what is not live yet can be cancelled`);
+    else if (event.type === 'cancel')
+      throw new DomainError('wrong_state', `deployment ${d.generation} is ${d.status}: only what is not live yet can be cancelled`);
     else if (event.type === 'observed') sweep(draft, d, event);
   }
   return draft.plan;
@@ -118,7 +152,8 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   const draft = createDraft(facts);
   const generation = project.last_generation + 1;
   for (const older of facts.live) {
-    if (older.status === 'pending' || older.status === 'building' || older.status === 'built') leave(draft, older, 'superseded', 'superseded', null, `deployment ${generation} was requested`);
+    if (older.status === 'pending' || older.status === 'building' || older.status === 'built')
+      leave(draft, older, 'superseded', 'superseded', null, `deployment ${generation} was requested`);
   }
   draft.plan.createDeployment = {
     id: input.id,
@@ -147,7 +182,11 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
     state_since: now,
     finished_at: null,
   };
-  draft.say({ id: input.id }, 'pending', release === null ? `requested: ${input.commit ?? `branch ${project.branch}`}` : `requested: back to deployment ${release.generation}`);
+  draft.say(
+    { id: input.id },
+    'pending',
+    release === null ? `requested: ${input.commit ?? `branch ${project.branch}`}` : `requested: back to deployment ${release.generation}`,
+  );
   return draft.plan;
 }
 
@@ -157,6 +196,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   const { facts } = draft;
   if (loginMissing(draft, d)) return;
   if (d.rollback_of !== null) return draft.move(d, 'tick', 'built', {}, `image ${d.image_tag} is there already: nothing to build`);
+  if (facts.platform.registryAddr === '') return fail(draft, d, 'tick', failure('registry_missing'));
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits);
   if (choice.node === null) return wait(draft, d, 'no_builder', choice.why);
   createBuildTask(draft, d, choice.node);
@@ -170,7 +210,13 @@ function buildReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'t
   if (report.status === 'failed') return fail(draft, d, 'task_reported', failureOf(report));
   const image_tag = report.image_tag ?? null;
   const commit = report.commit ?? /:([0-9a-f]{40}|[0-9a-f]{64})$/.exec(image_tag ?? '')?.[1] ?? null;
-  draft.move(d, 'task_reported', 'built', { image_tag, image_digest: report.image_digest ?? null, commit, losses: [] }, `built ${image_tag}`);
+  draft.move(
+    d,
+    'task_reported',
+    'built',
+    { image_tag, image_digest: report.image_digest ?? null, commit, losses: [] },
+    `built ${image_tag}`,
+  );
 }
 
 // ── built ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,7 +235,13 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     return wait(draft, d, 'no_deploy_node', why);
   }
   createDeployTask(draft, d, node);
-  draft.move(d, 'tick', 'deploying', { node_id: node.id, placement, host_port: null, container_id: null, route_published_at: null }, `to be deployed on ${node.hostname} (${node.host_ip})`);
+  draft.move(
+    d,
+    'tick',
+    'deploying',
+    { node_id: node.id, placement, host_port: null, container_id: null, route_published_at: null },
+    `to be deployed on ${node.hostname} (${node.host_ip})`,
+  );
 }
 
 // ── deploying ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -204,9 +256,20 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'
   const host_port = report.host_port ?? null;
   if (node === undefined || host_port === null) return fail(draft, d, 'task_reported', failure('node_deleted'));
   const started: DeploymentRecord = { ...d, host_port, container_id: report.container_id ?? null };
-  if (d.cancel_requested_at !== null) return leave(draft, started, 'task_reported', 'cancelled', null, 'cancelled before its route was published');
+  if (d.cancel_requested_at !== null)
+    return leave(draft, started, 'task_reported', 'cancelled', null, 'cancelled before its route was published');
   draft.set(d, { host_port, container_id: started.container_id, route_published_at: draft.facts.now });
-  draft.plan.route = { set: { project_id: d.project_id, deployment_id: d.id, node_id: node.id, domain_prefix: d.settings.domain_prefix, host_ip: node.host_ip, host_port, published_at: draft.facts.now } };
+  draft.plan.route = {
+    set: {
+      project_id: d.project_id,
+      deployment_id: d.id,
+      node_id: node.id,
+      domain_prefix: d.settings.domain_prefix,
+      host_ip: node.host_ip,
+      host_port,
+      published_at: draft.facts.now,
+    },
+  };
   draft.say(d, 'route_published', `answers at ${node.host_ip}:${host_port}; the reverse proxy is told`);
 }
 
@@ -215,18 +278,30 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord): void {
   const node = draft.node(d.node_id);
   const old = draft.facts.live.find((o) => o.status === 'running');
   if (old !== undefined) draft.move(old, 'replaced', 'retired', {}, `deployment ${d.generation} took over`);
-  draft.move(d, 'route_confirmed', 'running', { finished_at: draft.facts.now, health: { status: 'healthy', since: draft.facts.now, detail: null } }, 'the reverse proxy serves it');
+  draft.move(
+    d,
+    'route_confirmed',
+    'running',
+    { finished_at: draft.facts.now, health: { status: 'healthy', since: draft.facts.now, detail: null } },
+    'the reverse proxy serves it',
+  );
 
   const removeOld = old === undefined ? [] : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
   const together = old !== undefined && old.node_id === d.node_id;
   createRetireTask(draft, node, { of: d, remove: together ? removeOld : [], keep: d, drain: true });
-  if (old !== undefined && !together) createRetireTask(draft, draft.node(old.node_id), { of: old, remove: removeOld, keep: null, drain: true });
+  if (old !== undefined && !together)
+    createRetireTask(draft, draft.node(old.node_id), { of: old, remove: removeOld, keep: null, drain: true });
 }
 
 function routeDeadline(draft: Draft, d: DeploymentRecord): void {
   const { now, limits } = draft.facts;
   if (d.route_published_at === null || now - d.route_published_at <= limits.routeMs) return;
-  fail(draft, d, 'tick', failure('proxy_unconfirmed', `not within ${limits.routeMs / 1000} s; look at the proxy’s log and at PROXY_PROBE_URLS`));
+  fail(
+    draft,
+    d,
+    'tick',
+    failure('proxy_unconfirmed', `not within ${limits.routeMs / 1000} s; look at the proxy’s log and at PROXY_PROBE_URLS`),
+  );
 }
 
 // ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -246,7 +321,8 @@ function taskLost(draft: Draft, d: DeploymentRecord, { task, why }: EventOf<'tas
   const name = draft.node(task.node_id)?.hostname ?? task.node_id;
   if (d.cancel_requested_at !== null) return leave(draft, d, 'task_lost', 'cancelled', null, `${name} went silent; its lease is void`);
   if (why === 'wall') return fail(draft, d, 'task_lost', failure('task_timeout', `${task.kind} on ${name}`));
-  if (why === 'attempts') return fail(draft, d, 'task_lost', failure('too_many_attempts', `${task.kind} on ${name}, ${task.attempt} times`));
+  if (why === 'attempts')
+    return fail(draft, d, 'task_lost', failure('too_many_attempts', `${task.kind} on ${name}, ${task.attempt} times`));
   const losses = [...d.losses, { node_id: task.node_id, at: now }];
   const code: FailureCode = why === 'queue' ? 'task_not_claimed' : 'node_lost';
   if (losses.length >= limits.maxLosses) return fail(draft, d, 'task_lost', failure(code, `${name}, after ${losses.length} tries`));
@@ -259,15 +335,33 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
   if (d.status === 'running') {
     UNDO.restore_route(draft, d);
     if (event.reachable) UNDO.remove_container(draft, d);
-    return draft.move(d, 'node_deleted', 'retired', { error: failure('node_deleted') }, 'its node was deleted; deploy it again to have it elsewhere');
+    return draft.move(
+      d,
+      'node_deleted',
+      'retired',
+      { error: failure('node_deleted') },
+      'its node was deleted; deploy it again to have it elsewhere',
+    );
   }
   UNDO.end_tasks(draft, d);
   UNDO.restore_route(draft, d);
-  stepBack(draft, d, 'node_deleted', [...d.losses, { node_id: event.node_id, at: draft.facts.now }], 'its node was deleted; it is given out again');
+  stepBack(
+    draft,
+    d,
+    'node_deleted',
+    [...d.losses, { node_id: event.node_id, at: draft.facts.now }],
+    'its node was deleted; it is given out again',
+  );
 }
 
 /** One rung down: the same work is given out again. */
-function stepBack(draft: Draft, d: DeploymentRecord, event: 'task_lost' | 'node_deleted', losses: DeploymentRecord['losses'], message: string): void {
+function stepBack(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: 'task_lost' | 'node_deleted',
+  losses: DeploymentRecord['losses'],
+  message: string,
+): void {
   if (d.status === 'building') draft.move(d, event, 'pending', { builder_id: null, losses }, message);
   else draft.move(d, event, 'built', { node_id: null, host_port: null, container_id: null, route_published_at: null, losses }, message);
 }
@@ -282,7 +376,8 @@ function cancelTask(draft: Draft, d: DeploymentRecord): void {
   if (d.route_published_at !== null) throw new DomainError('wrong_state', 'its route is published already: it can no longer be cancelled');
   const task = draft.openTasks(d).find((t) => t.kind !== 'retire');
   const told = knowsMoreThanContract(draft.node(task?.node_id ?? null));
-  if (task?.kind === 'deploy' && !told) throw new DomainError('wrong_state', 'its node’s agent cannot be told to stop a deployment that it was given');
+  if (task?.kind === 'deploy' && !told)
+    throw new DomainError('wrong_state', 'its node’s agent cannot be told to stop a deployment that it was given');
   if (task === undefined || task.attempt === 0 || !told) return cancelNow(draft, d);
   draft.task({ id: task.id, attempt: task.attempt, requestCancel: true });
   draft.set(d, { cancel_requested_at: draft.facts.now });
@@ -290,7 +385,14 @@ function cancelTask(draft: Draft, d: DeploymentRecord): void {
 }
 
 function projectDeleted(draft: Draft, d: DeploymentRecord): void {
-  leave(draft, d, 'project_deleted', d.status === 'running' ? 'retired' : 'cancelled', failure('project_deleted'), 'the project is being deleted');
+  leave(
+    draft,
+    d,
+    'project_deleted',
+    d.status === 'running' ? 'retired' : 'cancelled',
+    failure('project_deleted'),
+    'the project is being deleted',
+  );
   if (draft.facts.route !== null) draft.plan.route = { remove: { project_id: d.project_id } };
 }
 
@@ -305,14 +407,28 @@ function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_rep
   const name = draft.node(event.task.node_id)?.hostname ?? event.task.node_id;
   const task = event.task as TaskRecord<'retire'>;
   if (event.type === 'task_lost') return draft.say(d, 'retire_lost', `${name} did not finish retiring; it is told again when it reports`);
-  if (event.report.status === 'failed') return draft.say(d, 'retire_failed', `${name} could not retire: ${failureOf(event.report).message}`);
+  if (event.report.status === 'failed')
+    return draft.say(d, 'retire_failed', `${name} could not retire: ${failureOf(event.report).message}`);
   const removed = task.payload.remove.length;
   const kept = task.payload.keep === null ? [] : [`the container is now ${task.payload.keep.name}`];
-  draft.say(d, 'retire_done', [...(removed === 0 ? [] : [`${removed === 1 ? 'one old container' : `${removed} old containers`} removed from ${name}`]), ...kept].join('; '));
+  draft.say(
+    d,
+    'retire_done',
+    [...(removed === 0 ? [] : [`${removed === 1 ? 'one old container' : `${removed} old containers`} removed from ${name}`]), ...kept].join(
+      '; ',
+    ),
+  );
 }
 
 /** Leaves the ladder: undoes what its rung says, then changes the state. */
-function leave(draft: Draft, d: DeploymentRecord, event: string, to: 'failed' | 'cancelled' | 'superseded' | 'retired', error: Failure | null, message: string): void {
+function leave(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: string,
+  to: 'failed' | 'cancelled' | 'superseded' | 'retired',
+  error: Failure | null,
+  message: string,
+): void {
   for (const undo of STEPS[d.status as LiveState].undo) UNDO[undo](draft, d);
   const settled = d.finished_at === null ? { finished_at: draft.facts.now } : {};
   draft.move(d, event, to, { ...settled, error, host_port: d.host_port, container_id: d.container_id }, message);
@@ -337,7 +453,10 @@ function loginMissing(draft: Draft, d: DeploymentRecord): boolean {
   return true;
 }
 
-const failure = (code: FailureCode, seen?: string): Failure => ({ code, message: seen === undefined ? FAILURES[code] : `${FAILURES[code]}: ${seen}` });
+const failure = (code: FailureCode, seen?: string): Failure => ({
+  code,
+  message: seen === undefined ? FAILURES[code] : `${FAILURES[code]}: ${seen}`,
+});
 
 /** What the agent said, under one of our codes; an agent that knows the contract alone may just send text. */
 export function failureOf(report: TaskReport): Failure {
@@ -345,7 +464,9 @@ export function failureOf(report: TaskReport): Failure {
   if (typeof result === 'string' && result !== '') return failure('task_failed', result.slice(-2000));
   const error = typeof result === 'object' && result !== null ? result.error : undefined;
   if (error === undefined) return failure('task_failed');
-  return isFailureCode(error.code) ? { code: error.code, message: error.message } : failure('task_failed', `${error.code}: ${error.message}`);
+  return isFailureCode(error.code)
+    ? { code: error.code, message: error.message }
+    : failure('task_failed', `${error.code}: ${error.message}`);
 }
 
 function settingsOf(project: ProjectRecord): ProjectSettings {

@@ -44,7 +44,8 @@ export function createDraft(facts: Facts): Draft {
     set,
     say,
     move(d, event, to, change, message) {
-      if (!isTransition(d.status, event, to)) throw new DomainError('wrong_state', `a ${d.status} deployment does not become ${to} by ${event}`);
+      if (!isTransition(d.status, event, to))
+        throw new DomainError('wrong_state', `a ${d.status} deployment does not become ${to} by ${event}`);
       set(d, { ...change, status: to, state_since: facts.now, waiting: null });
       say(d, to, message);
     },
@@ -56,4 +57,5 @@ export function createDraft(facts: Facts): Draft {
 }
 
 /** Agents that know the contract alone have no `retire` and no cancellation: they replace `svc-{domain_prefix}` themselves. */
-export const knowsMoreThanContract = (node: Pick<NodeRecord, 'agent_version'> | undefined): boolean => node !== undefined && node.agent_version !== null;
+export const knowsMoreThanContract = (node: Pick<NodeRecord, 'agent_version'> | undefined): boolean =>
+  node !== undefined && node.agent_version !== null;

@@ -2,8 +2,6 @@
  * Carries events to the flow: read the facts, decide (flow/deployment.ts), commit, tell who waits; decide again when the
  * project moved on meanwhile. The only place where decisions meet the stores.
  */
-import { randomUUID } from 'node:crypto';
-import { isDeepStrictEqual } from 'node:util';
 import type { TaskReport } from '@berth/wire/task';
 import { isOpenTask, isTerminal, LABELS, type TaskState } from '@berth/wire/vocabulary';
 import type { Changes, Topic } from '../domain/changes.ts';
@@ -13,7 +11,7 @@ import { isEmptyPlan, type Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
 import type { Stores } from '../domain/stores.ts';
 import { advance, request } from './deployment.ts';
-import type { FlowEvent } from './events.ts';
+import type { EventOf, FlowEvent } from './events.ts';
 import { finalName } from './tasks.ts';
 
 export type DriverDeps = {
@@ -22,6 +20,7 @@ export type DriverDeps = {
   limits: Limits;
   platform: Facts['platform'];
   now: () => number;
+  newId: () => string;
 };
 
 export type NewDeployment = {
@@ -53,11 +52,11 @@ const MAX_TRIES = 25;
 const FRESH_IDS = 16;
 
 export function createDriver(deps: DriverDeps): Driver {
-  const { stores, changes, limits, platform, now } = deps;
+  const { stores, changes, limits, platform, now, newId } = deps;
 
   async function factsOf(projectId: string): Promise<Facts> {
     const read = await stores.flow.facts(projectId);
-    return { ...read, now: now(), limits, platform, freshIds: Array.from({ length: FRESH_IDS }, () => randomUUID()) };
+    return { ...read, now: now(), limits, platform, freshIds: Array.from({ length: FRESH_IDS }, newId) };
   }
 
   function tell(plan: Plan, facts: Facts): void {
@@ -73,7 +72,11 @@ export function createDriver(deps: DriverDeps): Driver {
 
   type Commit = (plan: Plan) => Promise<'committed' | 'stale'>;
   /** `decide` gives null when, seen with these facts, there is nothing to decide any more. */
-  async function commit(projectId: string, decide: (facts: Facts) => Promise<Plan | null>, write: Commit = (p) => stores.flow.commit(p)): Promise<void> {
+  async function commit(
+    projectId: string,
+    decide: (facts: Facts) => Promise<Plan | null>,
+    write: Commit = (p) => stores.flow.commit(p),
+  ): Promise<void> {
     for (let attempt = 0; attempt < MAX_TRIES; attempt++) {
       const facts = await factsOf(projectId);
       const plan = await decide(facts);
@@ -83,17 +86,21 @@ export function createDriver(deps: DriverDeps): Driver {
     throw new DomainError('busy');
   }
 
-  const find = async (facts: Facts, id: string): Promise<DeploymentRecord> => facts.live.find((d) => d.id === id) ?? (await stores.deployments.get(id));
+  const find = async (facts: Facts, id: string): Promise<DeploymentRecord> =>
+    facts.live.find((d) => d.id === id) ?? (await stores.deployments.get(id));
 
   async function step(deploymentId: string, event: FlowEvent): Promise<void> {
     const { project_id } = await stores.deployments.get(deploymentId);
-    await commit(project_id, async (facts) => advance(await find(facts, deploymentId), event, facts));
+    await commit(project_id, async (facts) => {
+      if (event.type === 'task_lost' && !stillLost(event, facts)) return null;
+      return advance(await find(facts, deploymentId), event, facts);
+    });
   }
 
   async function create(input: NewDeployment): Promise<{ deployment: DeploymentRecord; created: boolean }> {
     const { projectId, idempotency } = input;
     const release = input.rollbackOf === null ? null : await releaseOf(input.rollbackOf);
-    const id = randomUUID();
+    const id = newId();
     let known: string | null = null;
     const decide = async (facts: Facts): Promise<Plan | null> => {
       if (idempotency !== null) {
@@ -105,7 +112,13 @@ export function createDriver(deps: DriverDeps): Driver {
       return request({ id, commit: input.commit, note: input.note, release }, facts);
     };
     await commit(projectId, decide, (plan) =>
-      idempotency === null ? stores.flow.commit(plan) : stores.flow.commitWithKey(plan, { key: idempotency.key, body_hash: idempotency.bodyHash, expires_at: plan.now + KEY_LIFETIME_MS }),
+      idempotency === null
+        ? stores.flow.commit(plan)
+        : stores.flow.commitWithKey(plan, {
+            key: idempotency.key,
+            body_hash: idempotency.bodyHash,
+            expires_at: plan.now + KEY_LIFETIME_MS,
+          }),
     );
     return { deployment: await stores.deployments.get(known ?? id), created: known === null };
   }
@@ -114,7 +127,8 @@ export function createDriver(deps: DriverDeps): Driver {
     try {
       return await stores.deployments.get(deploymentId);
     } catch (error) {
-      if (error instanceof DomainError && error.code === 'not_found') throw invalid('deployment_id', 'exists', 'there is no such deployment');
+      if (error instanceof DomainError && error.code === 'not_found')
+        throw invalid('deployment_id', 'exists', 'there is no such deployment');
       throw error;
     }
   }
@@ -142,7 +156,11 @@ export function createDriver(deps: DriverDeps): Driver {
   async function observed(node: NodeRecord): Promise<void> {
     // A register without `containers` says nothing about them.
     if (node.observed_at === null || node.observed_at !== node.last_seen_at) return;
-    const seen = new Map(node.containers.flatMap((c) => (c.labels[LABELS.deployment] === undefined ? [] : [[c.labels[LABELS.deployment] as string, c] as const])));
+    const seen = new Map(
+      node.containers.flatMap((c) =>
+        c.labels[LABELS.deployment] === undefined ? [] : [[c.labels[LABELS.deployment] as string, c] as const],
+      ),
+    );
     const known = await stores.deployments.getMany([...seen.keys()]);
     const serving = (await stores.deployments.servingOn(node.id)).filter((d) => !seen.has(d.id));
     for (const d of known) {
@@ -170,7 +188,10 @@ export function createDriver(deps: DriverDeps): Driver {
     },
     async deleteNode(nodeId, force) {
       const node = await stores.nodes.markDeleting(nodeId, now());
-      const there = [...(await stores.deployments.servingOn(nodeId)).map((d) => d.id), ...(await stores.deployments.unsettled()).map((d) => d.id)];
+      const there = [
+        ...(await stores.deployments.servingOn(nodeId)).map((d) => d.id),
+        ...(await stores.deployments.unsettled()).map((d) => d.id),
+      ];
       for (const id of new Set(there)) await step(id, { type: 'node_deleted', node_id: nodeId, reachable: !force });
       if (force) await stores.nodes.removeIfGone(nodeId, true);
       changes.notify('work', `node:${nodeId}`);
@@ -179,17 +200,31 @@ export function createDriver(deps: DriverDeps): Driver {
   };
 }
 
+/** Between the reaper's look and ours the task may have been claimed, renewed or ended: then nothing was lost. */
+function stillLost({ task, why }: EventOf<'task_lost'>, facts: Facts): boolean {
+  const present = facts.tasks.find((t) => t.id === task.id);
+  if (present === undefined || present.attempt !== task.attempt) return false;
+  return why !== 'lease' || (present.lease_expires_at ?? 0) < facts.now;
+}
+
 /** Nothing about it calls for a decision: the common case of every register. */
 function asExpected(d: DeploymentRecord, node: NodeRecord, container: NodeRecord['containers'][number]): boolean {
   if (isTerminal(d.status) || d.node_id !== node.id) return false;
   if (d.status !== 'running') return d.route_published_at === null || container.host_port === d.host_port;
-  return d.health?.status === 'healthy' && container.state === 'running' && container.host_port === d.host_port && container.name === finalName(d.settings);
+  return (
+    d.health?.status === 'healthy' &&
+    container.state === 'running' &&
+    container.host_port === d.host_port &&
+    container.name === finalName(d.settings)
+  );
 }
 
 function checkReport(task: TaskRecord, report: TaskReport): void {
   if (report.status !== 'completed') return;
-  if (task.kind === 'build' && typeof report.image_tag !== 'string') throw invalid('image_tag', 'required', 'a completed build says which image it pushed');
-  if (task.kind === 'deploy' && typeof report.host_port !== 'number') throw invalid('host_port', 'required', 'a completed deploy task says which port was assigned');
+  if (task.kind === 'build' && typeof report.image_tag !== 'string')
+    throw invalid('image_tag', 'required', 'a completed build says which image it pushed');
+  if (task.kind === 'deploy' && typeof report.host_port !== 'number')
+    throw invalid('host_port', 'required', 'a completed deploy task says which port was assigned');
 }
 
 /** A task that was never claimed is an agent's that knows the contract alone: it quotes no lease. */
@@ -197,9 +232,20 @@ function checkLease(task: TaskRecord, token: string | null): void {
   if (task.attempt === 0 ? token !== null : token !== task.lease_token) throw new DomainError('stale_lease');
 }
 
+/** By content: the same report may come with its fields in another order. */
+function sameReport(a: TaskReport, b: TaskReport): boolean {
+  const sorted = (value: unknown): string =>
+    JSON.stringify(value, (_, v: unknown) =>
+      typeof v === 'object' && v !== null && !Array.isArray(v)
+        ? Object.fromEntries(Object.entries(v).toSorted(([x], [y]) => (x < y ? -1 : 1)))
+        : v,
+    );
+  return sorted(a) === sorted(b);
+}
+
 /** The answer to a report on a task that has ended. */
 function repeated(task: TaskRecord, token: string | null, report: TaskReport): TaskState {
   checkLease(task, token);
-  if (task.report === null || !isDeepStrictEqual(task.report, report)) throw new DomainError('task_over', `the task is ${task.status}`);
+  if (task.report === null || !sameReport(task.report, report)) throw new DomainError('task_over', `the task is ${task.status}`);
   return task.status;
 }

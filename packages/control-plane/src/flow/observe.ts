@@ -19,7 +19,8 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   setHealth(draft, d, 'healthy', null);
   // The name passes on with the retire task; where that one was lost, here.
   const retiring = draft.facts.tasks.some((t) => t.kind === 'retire' && t.node_id === d.node_id);
-  if (d.status === 'running' && !retiring && container.name !== finalName(d.settings)) createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
+  if (d.status === 'running' && !retiring && container.name !== finalName(d.settings))
+    createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
 }
 
 /** A published port changes when a container or the engine restarts (ARCHITECTURE.md): the route follows what was seen. */
@@ -40,7 +41,19 @@ function setHealth(draft: Draft, d: DeploymentRecord, status: 'healthy' | 'unhea
 export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   const node = draft.node(event.node_id);
   if (event.container === null || !knowsMoreThanContract(node)) return;
-  const busy = draft.facts.tasks.some((t) => t.node_id === event.node_id && ((t.kind === 'deploy' && t.deployment_id === d.id) || (t.kind === 'retire' && 'remove' in t.payload && t.payload.remove.some((r) => r.deployment_id === d.id))));
+  const busy = draft.facts.tasks.some(
+    (t) =>
+      t.node_id === event.node_id &&
+      ((t.kind === 'deploy' && t.deployment_id === d.id) ||
+        (t.kind === 'retire' && 'remove' in t.payload && t.payload.remove.some((r) => r.deployment_id === d.id))),
+  );
   if (busy) return;
-  createRetireTask(draft, node, { of: d, remove: [{ deployment: d, reason: d.node_id === event.node_id ? `its deployment is ${d.status}` : 'its deployment stands on another node' }], keep: null, drain: false });
+  createRetireTask(draft, node, {
+    of: d,
+    remove: [
+      { deployment: d, reason: d.node_id === event.node_id ? `its deployment is ${d.status}` : 'its deployment stands on another node' },
+    ],
+    keep: null,
+    drain: false,
+  });
 }

@@ -51,7 +51,14 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     cpus: d.settings.cpus,
     stop_grace_seconds: d.settings.stop_grace_seconds,
   };
-  draft.createTask({ kind: 'deploy', deployment_id: d.id, node_id: node.id, queue_deadline_at: now + limits.claimMs, wall_deadline_at: now + limits.deployMs, payload });
+  draft.createTask({
+    kind: 'deploy',
+    deployment_id: d.id,
+    node_id: node.id,
+    queue_deadline_at: now + limits.claimMs,
+    wall_deadline_at: now + limits.deployMs,
+    payload,
+  });
 }
 
 export type RetireRequest = {

@@ -9,7 +9,12 @@ export type Transition = { from: DeploymentState; event: string; to: DeploymentS
 export const TRANSITIONS = [
   { from: 'pending', event: 'tick', to: 'building', when: 'a builder has room: a build task is created for it' },
   { from: 'pending', event: 'tick', to: 'built', when: 'it brings an earlier release back: nothing to build' },
-  { from: 'pending', event: 'tick', to: 'failed', when: 'no builder had room in time, or a login is required and no AUTH_SERVICE_URL is set' },
+  {
+    from: 'pending',
+    event: 'tick',
+    to: 'failed',
+    when: 'no builder had room in time, no REGISTRY_ADDR is set, or a login is required and no AUTH_SERVICE_URL is set',
+  },
   { from: 'pending', event: 'cancel', to: 'cancelled', when: 'always' },
   { from: 'pending', event: 'superseded', to: 'superseded', when: 'a newer deployment of the project was requested' },
   { from: 'pending', event: 'project_deleted', to: 'cancelled', when: 'always' },
@@ -26,13 +31,28 @@ export const TRANSITIONS = [
   { from: 'building', event: 'project_deleted', to: 'cancelled', when: 'always; the lease is void' },
 
   { from: 'built', event: 'tick', to: 'deploying', when: 'a deploy node is eligible and no other deployment of the project is deploying' },
-  { from: 'built', event: 'tick', to: 'failed', when: 'no deploy node was eligible in time, or a login is required and no AUTH_SERVICE_URL is set' },
+  {
+    from: 'built',
+    event: 'tick',
+    to: 'failed',
+    when: 'no deploy node was eligible in time, or a login is required and no AUTH_SERVICE_URL is set',
+  },
   { from: 'built', event: 'cancel', to: 'cancelled', when: 'always' },
   { from: 'built', event: 'superseded', to: 'superseded', when: 'a newer deployment of the project was requested' },
   { from: 'built', event: 'project_deleted', to: 'cancelled', when: 'always' },
 
-  { from: 'deploying', event: 'route_confirmed', to: 'running', when: 'the proxy serves a configuration with its route; the old version retires' },
-  { from: 'deploying', event: 'tick', to: 'failed', when: 'the proxy did not take over the route in time: the route goes back to the old version' },
+  {
+    from: 'deploying',
+    event: 'route_confirmed',
+    to: 'running',
+    when: 'the proxy serves a configuration with its route; the old version retires',
+  },
+  {
+    from: 'deploying',
+    event: 'tick',
+    to: 'failed',
+    when: 'the proxy did not take over the route in time: the route goes back to the old version',
+  },
   { from: 'deploying', event: 'task_reported', to: 'failed', when: 'the deploy task failed; the old version was never touched' },
   { from: 'deploying', event: 'task_reported', to: 'cancelled', when: 'a cancellation was waiting for the agent' },
   { from: 'deploying', event: 'task_lost', to: 'built', when: 'the node went silent or did not take the task: placement decides again' },

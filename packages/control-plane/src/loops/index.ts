@@ -2,10 +2,10 @@
 import type { Logger } from '@berth/kit/log';
 import { type Loop, startLoop } from '@berth/kit/loop';
 import type { Changes } from '../domain/changes.ts';
+import type { ConfigSource, ProxyProbe } from '../domain/configuration.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Driver } from '../flow/drive.ts';
-import type { ConfigSource } from '../routing/config-source.ts';
 import { leaseReaper } from './lease-reaper.ts';
 import { nodeWatch } from './node-watch.ts';
 import { removals } from './removals.ts';
@@ -19,20 +19,50 @@ export type LoopDeps = {
   changes: Changes;
   source: ConfigSource;
   limits: Limits;
-  /** PROXY_PROBE_URLS; empty: fetched plus `settleMs` counts as live. */
-  probeUrls: readonly string[];
+  /** null where PROXY_PROBE_URLS is not set: fetched plus `settleMs` counts as live. */
+  probe: ProxyProbe | null;
   settleMs: number;
   now: () => number;
   log: Logger;
 };
 
-type Declaration = { name: string; description: string; periodMs: number; wokenBy: readonly ('work' | 'routes')[]; make: (deps: LoopDeps) => (signal: AbortSignal) => Promise<void> };
+type Declaration = {
+  name: string;
+  description: string;
+  periodMs: number;
+  wokenBy: readonly ('work' | 'routes')[];
+  make: (deps: LoopDeps) => (signal: AbortSignal) => Promise<void>;
+};
 
 export const LOOPS = [
-  { name: 'scheduler', description: 'dispatches builds and deployments, watches their waiting times', periodMs: 1_000, wokenBy: ['work'], make: scheduler },
-  { name: 'lease-reaper', description: 'takes tasks away from nodes that missed a deadline', periodMs: 1_000, wokenBy: [], make: leaseReaper },
-  { name: 'route-confirmer', description: 'asks the proxy whether published routes are live', periodMs: 250, wokenBy: ['routes'], make: routeConfirmer },
-  { name: 'routes-refresh', description: 'reads the routes for the proxy’s configuration', periodMs: 2_000, wokenBy: [], make: routesRefresh },
+  {
+    name: 'scheduler',
+    description: 'dispatches builds and deployments, watches their waiting times',
+    periodMs: 1_000,
+    wokenBy: ['work'],
+    make: scheduler,
+  },
+  {
+    name: 'lease-reaper',
+    description: 'takes tasks away from nodes that missed a deadline',
+    periodMs: 1_000,
+    wokenBy: [],
+    make: leaseReaper,
+  },
+  {
+    name: 'route-confirmer',
+    description: 'asks the proxy whether published routes are live',
+    periodMs: 250,
+    wokenBy: ['routes'],
+    make: routeConfirmer,
+  },
+  {
+    name: 'routes-refresh',
+    description: 'reads the routes for the proxy’s configuration',
+    periodMs: 2_000,
+    wokenBy: [],
+    make: routesRefresh,
+  },
   { name: 'node-watch', description: 'marks what runs on silent nodes as unknown', periodMs: 5_000, wokenBy: [], make: nodeWatch },
   { name: 'removals', description: 'finishes deletions of projects and nodes', periodMs: 2_000, wokenBy: ['work'], make: removals },
 ] as const satisfies readonly Declaration[];

@@ -1,9 +1,11 @@
 /** A node that has not been heard of for longer than the offline limit: what runs there is `unknown` from then on, and stays routed. */
 import type { LoopDeps } from './index.ts';
 
-export const nodeWatch = ({ stores, driver, limits, now }: LoopDeps) => async (signal: AbortSignal): Promise<void> => {
-  for (const id of await stores.deployments.onSilentNodes(now() - limits.offlineMs)) {
-    if (signal.aborted) return;
-    await driver.advance(id, { type: 'node_silent' });
-  }
-};
+export const nodeWatch =
+  ({ stores, driver, limits, now }: LoopDeps) =>
+  async (signal: AbortSignal): Promise<void> => {
+    for (const id of await stores.deployments.onSilentNodes(now() - limits.offlineMs)) {
+      if (signal.aborted) return;
+      await driver.advance(id, { type: 'node_silent' });
+    }
+  };

@@ -1,16 +1,18 @@
 /** Finishes what DELETE of a project or node began: the row goes when the agents have reported that nothing of it is left. */
 import type { LoopDeps } from './index.ts';
 
-export const removals = ({ stores, driver, log }: LoopDeps) => async (signal: AbortSignal): Promise<void> => {
-  for (const project of await stores.projects.listDeleting()) {
-    if (signal.aborted) return;
-    // A deployment that was requested at the very moment of the deletion ends here.
-    const { live } = await stores.flow.facts(project.id);
-    for (const d of live) await driver.advance(d.id, { type: 'project_deleted' });
-    if (await stores.projects.removeIfGone(project.id)) log.info({ project_id: project.id, project: project.name }, 'project deleted');
-  }
-  for (const node of await stores.nodes.listDeleting()) {
-    if (signal.aborted) return;
-    if (await stores.nodes.removeIfGone(node.id, false)) log.info({ node_id: node.id, hostname: node.hostname }, 'node deleted');
-  }
-};
+export const removals =
+  ({ stores, driver, log }: LoopDeps) =>
+  async (signal: AbortSignal): Promise<void> => {
+    for (const project of await stores.projects.listDeleting()) {
+      if (signal.aborted) return;
+      // A deployment that was requested at the very moment of the deletion ends here.
+      const { live } = await stores.flow.facts(project.id);
+      for (const d of live) await driver.advance(d.id, { type: 'project_deleted' });
+      if (await stores.projects.removeIfGone(project.id)) log.info({ project_id: project.id, project: project.name }, 'project deleted');
+    }
+    for (const node of await stores.nodes.listDeleting()) {
+      if (signal.aborted) return;
+      if (await stores.nodes.removeIfGone(node.id, false)) log.info({ node_id: node.id, hostname: node.hostname }, 'node deleted');
+    }
+  };

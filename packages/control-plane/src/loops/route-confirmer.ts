@@ -3,24 +3,25 @@
  * the present configuration was fetched, and the settle time has passed since.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { markerAnswers } from '../routing/confirm.ts';
 import type { LoopDeps } from './index.ts';
 
 const BETWEEN_PROBES_MS = 15;
 const ONE_RUN_MS = 2_000;
 
-export const routeConfirmer = ({ stores, driver, source, probeUrls, settleMs, now }: LoopDeps) => async (signal: AbortSignal): Promise<void> => {
-  const until = Date.now() + ONE_RUN_MS;
-  // Within one run it asks again and again while something waits; then the loop's own period takes over.
-  while (!signal.aborted && Date.now() < until) {
-    const waiting = await stores.deployments.awaitingRoute();
-    if (waiting.length === 0) return;
-    const config = source.current();
-    const there = waiting.filter((d) => config.deployments.has(d.id));
-    const live = there.length > 0 && (probeUrls.length > 0 ? await markerAnswers(probeUrls, config.hash, signal) : settled(source.servedAt(), settleMs, now()));
-    if (live) for (const d of there) await driver.advance(d.id, { type: 'route_confirmed' });
-    else await sleep(BETWEEN_PROBES_MS, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
-  }
-};
+export const routeConfirmer =
+  ({ stores, driver, source, probe, settleMs, now }: LoopDeps) =>
+  async (signal: AbortSignal): Promise<void> => {
+    const until = Date.now() + ONE_RUN_MS;
+    // Within one run it asks again and again while something waits; then the loop's own period takes over.
+    while (!signal.aborted && Date.now() < until) {
+      const waiting = await stores.deployments.awaitingRoute();
+      if (waiting.length === 0) return;
+      const config = source.current();
+      const there = waiting.filter((d) => config.deployments.has(d.id));
+      const live = there.length > 0 && (probe === null ? settled(source.servedAt(), settleMs, now()) : await probe(config.hash, signal));
+      if (live) for (const d of there) await driver.advance(d.id, { type: 'route_confirmed' });
+      else await sleep(BETWEEN_PROBES_MS, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
+    }
+  };
 
 const settled = (servedAt: number | null, settleMs: number, now: number): boolean => servedAt !== null && now - servedAt >= settleMs;

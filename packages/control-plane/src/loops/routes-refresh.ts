@@ -1,6 +1,8 @@
 /** Reads the routes again even when nobody said they changed: another control plane may have changed them. Keeps them from counting as unsure. */
 import type { LoopDeps } from './index.ts';
 
-export const routesRefresh = ({ source }: LoopDeps) => async (): Promise<void> => {
-  await source.refresh();
-};
+export const routesRefresh =
+  ({ source }: LoopDeps) =>
+  async (): Promise<void> => {
+    await source.refresh();
+  };

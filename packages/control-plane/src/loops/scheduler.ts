@@ -2,16 +2,18 @@
 import type { Driver } from '../flow/drive.ts';
 import type { LoopDeps } from './index.ts';
 
-export const scheduler = ({ stores, driver, log }: LoopDeps) => async (signal: AbortSignal): Promise<void> => {
-  const waiting = await stores.deployments.unsettled();
-  // Built ones first: what is closer to live goes before what has just been asked for.
-  const order = { deploying: 0, built: 1, pending: 2 } as Record<string, number>;
-  for (const d of waiting.toSorted((a, b) => (order[a.status] ?? 3) - (order[b.status] ?? 3))) {
-    if (signal.aborted) return;
-    if (d.status === 'building') continue;
-    await tick(driver, d.id, log);
-  }
-};
+export const scheduler =
+  ({ stores, driver, log }: LoopDeps) =>
+  async (signal: AbortSignal): Promise<void> => {
+    const waiting = await stores.deployments.unsettled();
+    // Built ones first: what is closer to live goes before what has just been asked for.
+    const order = { deploying: 0, built: 1, pending: 2 } as Record<string, number>;
+    for (const d of waiting.toSorted((a, b) => (order[a.status] ?? 3) - (order[b.status] ?? 3))) {
+      if (signal.aborted) return;
+      if (d.status === 'building') continue;
+      await tick(driver, d.id, log);
+    }
+  };
 
 /** One deployment that cannot be decided about must not hold up the others. */
 async function tick(driver: Driver, id: string, log: LoopDeps['log']): Promise<void> {

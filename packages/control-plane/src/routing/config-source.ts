@@ -7,29 +7,20 @@ import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from '@berth/kit/log';
 import type { Changes } from '../domain/changes.ts';
+import type { BuiltConfig, ConfigSource } from '../domain/configuration.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { RouteStore } from '../domain/stores.ts';
-import { type BuiltConfig, dynamicConfig, type RoutingSettings } from './traefik.ts';
+import { dynamicConfig, type RoutingSettings } from './traefik.ts';
 
 const UNSURE_MS = 10_000;
 
-export type ConfigSource = {
-  /** Throws routes_unknown. */
-  current(): BuiltConfig;
-  /** Resolves when the hash is another than `not`, or after `ms`, or on abort. */
-  changed(not: string, ms: number, signal?: AbortSignal): Promise<void>;
-  /** The proxy was given the configuration with this hash. */
-  served(hash: string): void;
-  /** When a proxy was first given the present configuration; null: not yet. */
-  servedAt(): number | null;
-  /** Projects left out of it, and why. */
-  problems(): string[];
-  /** Reads the routes again. Throws what the store throws. */
-  refresh(): Promise<void>;
-  close(): void;
-};
-
-export function createConfigSource(deps: { routes: RouteStore; changes: Changes; settings: RoutingSettings; now: () => number; log: Logger }): ConfigSource {
+export function createConfigSource(deps: {
+  routes: RouteStore;
+  changes: Changes;
+  settings: RoutingSettings;
+  now: () => number;
+  log: Logger;
+}): ConfigSource {
   const { routes, changes, settings, now, log } = deps;
   let known: { config: BuiltConfig; readAt: number; servedAt: number | null } | null = null;
   const bell = new EventEmitter().setMaxListeners(0);
@@ -39,7 +30,8 @@ export function createConfigSource(deps: { routes: RouteStore; changes: Changes;
   async function read(): Promise<void> {
     const config = dynamicConfig(await routes.all(), settings);
     const moved = known?.config.hash !== config.hash;
-    for (const problem of config.problems) if (!known?.config.problems.includes(problem)) log.warn({ problem }, 'a project is left out of the proxy’s configuration');
+    for (const problem of config.problems)
+      if (!known?.config.problems.includes(problem)) log.warn({ problem }, 'a project is left out of the proxy’s configuration');
     known = { config, readAt: now(), servedAt: moved ? null : (known?.servedAt ?? null) };
     if (moved) bell.emit('moved');
   }
@@ -55,7 +47,10 @@ export function createConfigSource(deps: { routes: RouteStore; changes: Changes;
     });
     return reading;
   }
-  const off = changes.on('routes', () => void refresh().catch((error: unknown) => log.error({ err: error }, 'the routes could not be read')));
+  const off = changes.on(
+    'routes',
+    () => void refresh().catch((error: unknown) => log.error({ err: error }, 'the routes could not be read')),
+  );
 
   function current(): BuiltConfig {
     if (known === null || now() - known.readAt > UNSURE_MS) throw new DomainError('routes_unknown');

@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
 import { IDENTITY_HEADERS } from '@berth/wire/vocabulary';
+import type { BuiltConfig } from '../domain/configuration.ts';
 import type { PublishedRoute } from '../domain/stores.ts';
 
 export type RoutingSettings = {
@@ -18,18 +19,17 @@ type Router = { rule: string; entryPoints: string[]; service: string; middleware
 type Service = { loadBalancer: { servers: { url: string }[] } };
 type Middleware =
   | { headers: { customRequestHeaders: Record<string, string> } }
-  | { forwardAuth: { address: string; authResponseHeaders: string[]; authResponseHeadersRegex: string; trustForwardHeader: true; maxResponseBodySize: number } };
-export type DynamicConfig = { http: { routers: Record<string, Router>; services: Record<string, Service>; middlewares: Record<string, Middleware> } };
-
-export type BuiltConfig = {
-  /** What is served, sorted keys. */
-  bytes: string;
-  /** The marker's path: the first 16 hex digits of SHA-256 over the configuration without the marker. */
-  hash: string;
-  /** Deployments whose route stands in it. */
-  deployments: ReadonlySet<string>;
-  /** Projects that were left out, and why. */
-  problems: string[];
+  | {
+      forwardAuth: {
+        address: string;
+        authResponseHeaders: string[];
+        authResponseHeadersRegex: string;
+        trustForwardHeader: true;
+        maxResponseBodySize: number;
+      };
+    };
+export type DynamicConfig = {
+  http: { routers: Record<string, Router>; services: Record<string, Service>; middlewares: Record<string, Middleware> };
 };
 
 export const MARKER_HOST = 'berth.invalid';
@@ -63,7 +63,10 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
     addProject(config, route, settings);
   }
   if (deployments.size > 0) config.http.middlewares[STRIP] = { headers: { customRequestHeaders: STRIPPED } };
-  const hash = createHash('sha256').update(stableJson(withoutEmpty(config))).digest('hex').slice(0, 16);
+  const hash = createHash('sha256')
+    .update(stableJson(withoutEmpty(config)))
+    .digest('hex')
+    .slice(0, 16);
   addMarker(config, hash);
   return { bytes: stableJson(withoutEmpty(config)), hash, deployments, problems };
 }
@@ -72,7 +75,13 @@ function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: Ro
   const name = route.project_name;
   const rule = `Host(\`${route.domain_prefix}.${settings.baseDomain}\`)`;
   const auth = route.auth_required ? [`${name}-auth`] : [];
-  http.routers[name] = { rule, entryPoints: ['websecure'], service: name, middlewares: [...auth, ...(route.auth_required ? [] : [STRIP])], tls: { certResolver: settings.acmeResolver } };
+  http.routers[name] = {
+    rule,
+    entryPoints: ['websecure'],
+    service: name,
+    middlewares: [...auth, ...(route.auth_required ? [] : [STRIP])],
+    tls: { certResolver: settings.acmeResolver },
+  };
   http.routers[`${name}-http`] = { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] };
   http.services[name] = { loadBalancer: { servers: [{ url: `http://${urlHost(route.host_ip)}:${route.host_port}` }] } };
   if (route.auth_required) {
@@ -98,22 +107,30 @@ function addMarker({ http }: DynamicConfig, hash: string): void {
 /** One bad project is left out and reported; it must not take the others down with it. */
 function problemOf(route: PublishedRoute, settings: RoutingSettings, hosts: ReadonlyMap<string, string>): string | null {
   if (!/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(route.project_name)) return 'its name is no DNS label';
-  if (!/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(route.domain_prefix)) return `its domain prefix "${route.domain_prefix}" is no DNS label`;
+  if (!/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(route.domain_prefix))
+    return `its domain prefix "${route.domain_prefix}" is no DNS label`;
   const other = hosts.get(route.domain_prefix);
   if (other !== undefined) return `${route.domain_prefix}.${settings.baseDomain} belongs to ${other}`;
-  if (isIP(route.host_ip) === 0 && !/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(route.host_ip)) return `its node’s address "${route.host_ip}" is not one`;
-  if (!Number.isInteger(route.host_port) || route.host_port < 1 || route.host_port > 65_535) return `its port ${route.host_port} is not one`;
-  if (route.auth_required && settings.authServiceUrl === null) return 'it requires a login, but AUTH_SERVICE_URL is not set: it is not published';
+  if (isIP(route.host_ip) === 0 && !/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(route.host_ip))
+    return `its node’s address "${route.host_ip}" is not one`;
+  if (!Number.isInteger(route.host_port) || route.host_port < 1 || route.host_port > 65_535)
+    return `its port ${route.host_port} is not one`;
+  if (route.auth_required && settings.authServiceUrl === null)
+    return 'it requires a login, but AUTH_SERVICE_URL is not set: it is not published';
   return null;
 }
 
 const urlHost = (address: string): string => (isIP(address) === 6 ? `[${address}]` : address);
 
 /** Traefik rejects an empty section ("cannot be a standalone element"). */
-const withoutEmpty = (config: DynamicConfig): object => ({ http: Object.fromEntries(Object.entries(config.http).filter(([, section]) => Object.keys(section).length > 0)) });
+const withoutEmpty = (config: DynamicConfig): object => ({
+  http: Object.fromEntries(Object.entries(config.http).filter(([, section]) => Object.keys(section).length > 0)),
+});
 
 function stableJson(value: unknown): string {
   return JSON.stringify(value, (_, v: unknown) =>
-    typeof v === 'object' && v !== null && !Array.isArray(v) ? Object.fromEntries(Object.entries(v).sort(([a], [b]) => (a < b ? -1 : 1))) : v,
+    typeof v === 'object' && v !== null && !Array.isArray(v)
+      ? Object.fromEntries(Object.entries(v).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : v,
   );
 }

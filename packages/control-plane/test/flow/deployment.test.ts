@@ -22,7 +22,10 @@ const report = {
 const container = { name: 'svc-shop', labels: {}, host_port: 32_002, state: 'running' };
 const cancelling = { cancel_requested_at: NOW - 100 };
 const tooLate = NOW - L.queueMs - 10_000;
-const seenOnce = [{ node_id: 'z', at: 1 }, { node_id: 'y', at: 1 }];
+const seenOnce = [
+  { node_id: 'z', at: 1 },
+  { node_id: 'y', at: 1 },
+];
 
 type Row = {
   name: string;
@@ -34,19 +37,63 @@ type Row = {
   error?: string;
 };
 const deleted = (reachable = true, node_id = 'n1'): FlowEvent => ({ type: 'node_deleted', node_id, reachable });
-const lost = (kind: 'build' | 'deploy', why: 'queue' | 'lease' | 'wall' | 'attempts' = 'lease'): FlowEvent => ({ type: 'task_lost', task: task(kind), why });
-const reported = (kind: 'build' | 'deploy' | 'retire', r: TaskReport): FlowEvent => ({ type: 'task_reported', task: task(kind), report: r });
-const seen = (over: Partial<typeof container> = {}, node_id = 'n1'): FlowEvent => ({ type: 'observed', node_id, container: { ...container, ...over } });
+const lost = (kind: 'build' | 'deploy', why: 'queue' | 'lease' | 'wall' | 'attempts' = 'lease'): FlowEvent => ({
+  type: 'task_lost',
+  task: task(kind),
+  why,
+});
+const reported = (kind: 'build' | 'deploy' | 'retire', r: TaskReport): FlowEvent => ({
+  type: 'task_reported',
+  task: task(kind),
+  report: r,
+});
+const seen = (over: Partial<typeof container> = {}, node_id = 'n1'): FlowEvent => ({
+  type: 'observed',
+  node_id,
+  container: { ...container, ...over },
+});
 const gone: FlowEvent = { type: 'observed', node_id: 'n1', container: null };
 
 const ROWS: Row[] = [
   // pending
   { name: 'a builder has room', d: on.pending(), event: { type: 'tick' }, to: 'building' },
-  { name: 'an earlier release needs no build', d: on.pending({ rollback_of: 'd0', image_tag: 'registry:5000/shop:x' }), event: { type: 'tick' }, to: 'built' },
+  {
+    name: 'an earlier release needs no build',
+    d: on.pending({ rollback_of: 'd0', image_tag: 'registry:5000/shop:x' }),
+    event: { type: 'tick' },
+    to: 'built',
+  },
   { name: 'no builder yet: it says so', d: on.pending(), event: { type: 'tick' }, facts: { nodes: [node()] }, to: 'stays' },
-  { name: 'said already: nothing new', d: on.pending({ waiting: 'no builder node has ever registered' }), event: { type: 'tick' }, facts: { nodes: [node()] }, to: 'same' },
-  { name: 'no builder in time', d: on.pending({ state_since: tooLate }), event: { type: 'tick' }, facts: { nodes: [] }, to: 'failed', error: 'no_builder' },
-  { name: 'a login is required, no auth service', d: on.pending({ settings: { ...SETTINGS, auth_required: true } }), event: { type: 'tick' }, to: 'failed', error: 'auth_service_missing' },
+  {
+    name: 'said already: nothing new',
+    d: on.pending({ waiting: 'no builder node has ever registered' }),
+    event: { type: 'tick' },
+    facts: { nodes: [node()] },
+    to: 'same',
+  },
+  {
+    name: 'no builder in time',
+    d: on.pending({ state_since: tooLate }),
+    event: { type: 'tick' },
+    facts: { nodes: [] },
+    to: 'failed',
+    error: 'no_builder',
+  },
+  {
+    name: 'a login is required, no auth service',
+    d: on.pending({ settings: { ...SETTINGS, auth_required: true } }),
+    event: { type: 'tick' },
+    to: 'failed',
+    error: 'auth_service_missing',
+  },
+  {
+    name: 'there is no registry',
+    d: on.pending(),
+    event: { type: 'tick' },
+    facts: { platform: { registryAddr: '', authServiceUrl: null } },
+    to: 'failed',
+    error: 'registry_missing',
+  },
   { name: 'cancel', d: on.pending(), event: { type: 'cancel' }, to: 'cancelled' },
   { name: 'project deleted', d: on.pending(), event: { type: 'project_deleted' }, to: 'cancelled', error: 'project_deleted' },
   { name: 'a report means nothing but the end of its task', d: on.pending(), event: reported('build', report.built), to: 'stays' },
@@ -57,33 +104,125 @@ const ROWS: Row[] = [
   { name: 'a container of a lost attempt is removed', d: on.pending(), event: seen(), to: 'stays' },
   // building
   { name: 'built', d: on.building(), event: reported('build', report.built), facts: { tasks: [task('build')] }, to: 'built' },
-  { name: 'build failed', d: on.building(), event: reported('build', report.failed), facts: { tasks: [task('build')] }, to: 'failed', error: 'build_step_failed' },
-  { name: 'cancellation acknowledged', d: on.building(cancelling), event: reported('build', report.cancelled), facts: { tasks: [task('build')] }, to: 'cancelled' },
-  { name: 'completed although cancelled', d: on.building(cancelling), event: reported('build', report.built), facts: { tasks: [task('build')] }, to: 'cancelled' },
+  {
+    name: 'build failed',
+    d: on.building(),
+    event: reported('build', report.failed),
+    facts: { tasks: [task('build')] },
+    to: 'failed',
+    error: 'build_step_failed',
+  },
+  {
+    name: 'cancellation acknowledged',
+    d: on.building(cancelling),
+    event: reported('build', report.cancelled),
+    facts: { tasks: [task('build')] },
+    to: 'cancelled',
+  },
+  {
+    name: 'completed although cancelled',
+    d: on.building(cancelling),
+    event: reported('build', report.built),
+    facts: { tasks: [task('build')] },
+    to: 'cancelled',
+  },
   { name: 'lease lost', d: on.building(), event: lost('build'), facts: { tasks: [task('build')] }, to: 'pending' },
-  { name: 'not claimed', d: on.building(), event: lost('build', 'queue'), facts: { tasks: [task('build', { attempt: 0 })] }, to: 'pending' },
-  { name: 'lost too often', d: on.building({ losses: seenOnce }), event: lost('build'), facts: { tasks: [task('build')] }, to: 'failed', error: 'node_lost' },
-  { name: 'never claimed, too often', d: on.building({ losses: seenOnce }), event: lost('build', 'queue'), facts: { tasks: [task('build')] }, to: 'failed', error: 'task_not_claimed' },
-  { name: 'too long', d: on.building(), event: lost('build', 'wall'), facts: { tasks: [task('build')] }, to: 'failed', error: 'task_timeout' },
-  { name: 'begun too often', d: on.building(), event: lost('build', 'attempts'), facts: { tasks: [task('build')] }, to: 'failed', error: 'too_many_attempts' },
+  {
+    name: 'not claimed',
+    d: on.building(),
+    event: lost('build', 'queue'),
+    facts: { tasks: [task('build', { attempt: 0 })] },
+    to: 'pending',
+  },
+  {
+    name: 'lost too often',
+    d: on.building({ losses: seenOnce }),
+    event: lost('build'),
+    facts: { tasks: [task('build')] },
+    to: 'failed',
+    error: 'node_lost',
+  },
+  {
+    name: 'never claimed, too often',
+    d: on.building({ losses: seenOnce }),
+    event: lost('build', 'queue'),
+    facts: { tasks: [task('build')] },
+    to: 'failed',
+    error: 'task_not_claimed',
+  },
+  {
+    name: 'too long',
+    d: on.building(),
+    event: lost('build', 'wall'),
+    facts: { tasks: [task('build')] },
+    to: 'failed',
+    error: 'task_timeout',
+  },
+  {
+    name: 'begun too often',
+    d: on.building(),
+    event: lost('build', 'attempts'),
+    facts: { tasks: [task('build')] },
+    to: 'failed',
+    error: 'too_many_attempts',
+  },
   { name: 'lost while cancelling', d: on.building(cancelling), event: lost('build'), facts: { tasks: [task('build')] }, to: 'cancelled' },
-  { name: 'cancel before an agent began', d: on.building(), event: { type: 'cancel' }, facts: { tasks: [task('build', { attempt: 0 })] }, to: 'cancelled' },
+  {
+    name: 'cancel before an agent began',
+    d: on.building(),
+    event: { type: 'cancel' },
+    facts: { tasks: [task('build', { attempt: 0 })] },
+    to: 'cancelled',
+  },
   { name: 'cancel: the agent is told', d: on.building(), event: { type: 'cancel' }, facts: { tasks: [task('build')] }, to: 'stays' },
   { name: 'cancel again', d: on.building(cancelling), event: { type: 'cancel' }, facts: { tasks: [task('build')] }, to: 'same' },
-  { name: 'cancel with an agent that cannot be told', d: on.building(), event: { type: 'cancel' }, facts: { tasks: [task('build', { attempt: 0 })], nodes: [builder({ agent_version: null })] }, to: 'cancelled' },
+  {
+    name: 'cancel with an agent that cannot be told',
+    d: on.building(),
+    event: { type: 'cancel' },
+    facts: { tasks: [task('build', { attempt: 0 })], nodes: [builder({ agent_version: null })] },
+    to: 'cancelled',
+  },
   { name: 'builder deleted', d: on.building(), event: deleted(true, 'b1'), facts: { tasks: [task('build')] }, to: 'pending' },
   { name: 'another node deleted', d: on.building(), event: deleted(), facts: { tasks: [task('build')] }, to: 'same' },
-  { name: 'project deleted', d: on.building(), event: { type: 'project_deleted' }, facts: { tasks: [task('build')] }, to: 'cancelled', error: 'project_deleted' },
+  {
+    name: 'project deleted',
+    d: on.building(),
+    event: { type: 'project_deleted' },
+    facts: { tasks: [task('build')] },
+    to: 'cancelled',
+    error: 'project_deleted',
+  },
   { name: 'tick means nothing', d: on.building(), event: { type: 'tick' }, to: 'same' },
   { name: 'a confirmation means nothing', d: on.building(), event: { type: 'route_confirmed' }, to: 'same' },
   { name: 'silence means nothing', d: on.building(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'nothing seen, nothing to do', d: on.building(), event: gone, to: 'same' },
   // built
   { name: 'a node is eligible', d: on.built(), event: { type: 'tick' }, to: 'deploying' },
-  { name: 'another one is deploying', d: on.built(), event: { type: 'tick' }, facts: { live: [on.deploying({ id: 'd1', generation: 1 })] }, to: 'stays' },
+  {
+    name: 'another one is deploying',
+    d: on.built(),
+    event: { type: 'tick' },
+    facts: { live: [on.deploying({ id: 'd1', generation: 1 })] },
+    to: 'stays',
+  },
   { name: 'no node yet', d: on.built(), event: { type: 'tick' }, facts: { nodes: [builder()] }, to: 'stays' },
-  { name: 'no node in time', d: on.built({ state_since: tooLate }), event: { type: 'tick' }, facts: { nodes: [node({ schedulable: false })] }, to: 'failed', error: 'no_deploy_node' },
-  { name: 'a login was required meanwhile', d: on.built(), event: { type: 'tick' }, facts: { project: project({ auth_required: true }) }, to: 'failed', error: 'auth_service_missing' },
+  {
+    name: 'no node in time',
+    d: on.built({ state_since: tooLate }),
+    event: { type: 'tick' },
+    facts: { nodes: [node({ schedulable: false })] },
+    to: 'failed',
+    error: 'no_deploy_node',
+  },
+  {
+    name: 'a login was required meanwhile',
+    d: on.built(),
+    event: { type: 'tick' },
+    facts: { project: project({ auth_required: true }) },
+    to: 'failed',
+    error: 'auth_service_missing',
+  },
   { name: 'cancel', d: on.built(), event: { type: 'cancel' }, to: 'cancelled' },
   { name: 'project deleted', d: on.built(), event: { type: 'project_deleted' }, to: 'cancelled', error: 'project_deleted' },
   { name: 'a late report ends its task only', d: on.built(), event: reported('build', report.built), to: 'stays' },
@@ -93,30 +232,137 @@ const ROWS: Row[] = [
   { name: 'silence means nothing', d: on.built(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'a container of a lost attempt is removed', d: on.built(), event: seen(), to: 'stays' },
   // deploying
-  { name: 'reported: its route is published', d: on.deploying(), event: reported('deploy', report.deployed), facts: { tasks: [task('deploy')] }, to: 'stays' },
-  { name: 'the proxy serves it', d: on.published(), event: { type: 'route_confirmed' }, facts: { live: [on.published()], route: routeTo(on.published()) }, to: 'running' },
-  { name: 'a confirmation before the report means nothing', d: on.deploying(), event: { type: 'route_confirmed' }, facts: { live: [on.deploying()] }, to: 'same' },
-  { name: 'a confirmation of another route means nothing', d: on.published(), event: { type: 'route_confirmed' }, facts: { route: routeTo(old()) }, to: 'same' },
-  { name: 'the proxy did not follow', d: on.published({ route_published_at: NOW - L.routeMs - 1 }), event: { type: 'tick' }, facts: { live: [old()], route: routeTo(on.published()) }, to: 'failed', error: 'proxy_unconfirmed' },
+  {
+    name: 'reported: its route is published',
+    d: on.deploying(),
+    event: reported('deploy', report.deployed),
+    facts: { tasks: [task('deploy')] },
+    to: 'stays',
+  },
+  {
+    name: 'the proxy serves it',
+    d: on.published(),
+    event: { type: 'route_confirmed' },
+    facts: { live: [on.published()], route: routeTo(on.published()) },
+    to: 'running',
+  },
+  {
+    name: 'a confirmation before the report means nothing',
+    d: on.deploying(),
+    event: { type: 'route_confirmed' },
+    facts: { live: [on.deploying()] },
+    to: 'same',
+  },
+  {
+    name: 'a confirmation of another route means nothing',
+    d: on.published(),
+    event: { type: 'route_confirmed' },
+    facts: { route: routeTo(old()) },
+    to: 'same',
+  },
+  {
+    name: 'the proxy did not follow',
+    d: on.published({ route_published_at: NOW - L.routeMs - 1 }),
+    event: { type: 'tick' },
+    facts: { live: [old()], route: routeTo(on.published()) },
+    to: 'failed',
+    error: 'proxy_unconfirmed',
+  },
   { name: 'the proxy has time still', d: on.published(), event: { type: 'tick' }, to: 'same' },
-  { name: 'deploy failed', d: on.deploying(), event: reported('deploy', { status: 'failed', result: { error: { code: 'build_step_failed', message: 'x' } } }), facts: { tasks: [task('deploy')] }, to: 'failed', error: 'build_step_failed' },
-  { name: 'cancellation acknowledged', d: on.deploying(cancelling), event: reported('deploy', report.cancelled), facts: { tasks: [task('deploy')] }, to: 'cancelled' },
-  { name: 'started although cancelled', d: on.deploying(cancelling), event: reported('deploy', report.deployed), facts: { tasks: [task('deploy')] }, to: 'cancelled' },
-  { name: 'its node is not there any more', d: on.deploying(), event: reported('deploy', report.deployed), facts: { nodes: [], tasks: [task('deploy')] }, to: 'failed', error: 'node_deleted' },
+  {
+    name: 'deploy failed',
+    d: on.deploying(),
+    event: reported('deploy', { status: 'failed', result: { error: { code: 'build_step_failed', message: 'x' } } }),
+    facts: { tasks: [task('deploy')] },
+    to: 'failed',
+    error: 'build_step_failed',
+  },
+  {
+    name: 'cancellation acknowledged',
+    d: on.deploying(cancelling),
+    event: reported('deploy', report.cancelled),
+    facts: { tasks: [task('deploy')] },
+    to: 'cancelled',
+  },
+  {
+    name: 'started although cancelled',
+    d: on.deploying(cancelling),
+    event: reported('deploy', report.deployed),
+    facts: { tasks: [task('deploy')] },
+    to: 'cancelled',
+  },
+  {
+    name: 'its node is not there any more',
+    d: on.deploying(),
+    event: reported('deploy', report.deployed),
+    facts: { nodes: [], tasks: [task('deploy')] },
+    to: 'failed',
+    error: 'node_deleted',
+  },
   { name: 'lease lost', d: on.deploying(), event: lost('deploy'), facts: { tasks: [task('deploy')] }, to: 'built' },
-  { name: 'lost too often', d: on.deploying({ losses: seenOnce }), event: lost('deploy'), facts: { tasks: [task('deploy')] }, to: 'failed', error: 'node_lost' },
-  { name: 'lost while cancelling', d: on.deploying(cancelling), event: lost('deploy'), facts: { tasks: [task('deploy')] }, to: 'cancelled' },
-  { name: 'cancel before an agent began', d: on.deploying(), event: { type: 'cancel' }, facts: { tasks: [task('deploy', { attempt: 0 })] }, to: 'cancelled' },
+  {
+    name: 'lost too often',
+    d: on.deploying({ losses: seenOnce }),
+    event: lost('deploy'),
+    facts: { tasks: [task('deploy')] },
+    to: 'failed',
+    error: 'node_lost',
+  },
+  {
+    name: 'lost while cancelling',
+    d: on.deploying(cancelling),
+    event: lost('deploy'),
+    facts: { tasks: [task('deploy')] },
+    to: 'cancelled',
+  },
+  {
+    name: 'cancel before an agent began',
+    d: on.deploying(),
+    event: { type: 'cancel' },
+    facts: { tasks: [task('deploy', { attempt: 0 })] },
+    to: 'cancelled',
+  },
   { name: 'cancel: the agent is told', d: on.deploying(), event: { type: 'cancel' }, facts: { tasks: [task('deploy')] }, to: 'stays' },
   { name: 'cancel after its route was published', d: on.published(), event: { type: 'cancel' }, to: 'refused' },
-  { name: 'cancel with an agent that cannot be told', d: on.deploying(), event: { type: 'cancel' }, facts: { tasks: [task('deploy', { attempt: 0 })], nodes: [node({ agent_version: null })] }, to: 'refused' },
-  { name: 'its node deleted', d: on.published(), event: deleted(), facts: { live: [old(), on.published()], route: routeTo(on.published()) }, to: 'built' },
-  { name: 'project deleted', d: on.published(), event: { type: 'project_deleted' }, facts: { route: routeTo(on.published()) }, to: 'cancelled', error: 'project_deleted' },
+  {
+    name: 'cancel with an agent that cannot be told',
+    d: on.deploying(),
+    event: { type: 'cancel' },
+    facts: { tasks: [task('deploy', { attempt: 0 })], nodes: [node({ agent_version: null })] },
+    to: 'refused',
+  },
+  {
+    name: 'its node deleted',
+    d: on.published(),
+    event: deleted(),
+    facts: { live: [old(), on.published()], route: routeTo(on.published()) },
+    to: 'built',
+  },
+  {
+    name: 'project deleted',
+    d: on.published(),
+    event: { type: 'project_deleted' },
+    facts: { route: routeTo(on.published()) },
+    to: 'cancelled',
+    error: 'project_deleted',
+  },
   { name: 'silence means nothing', d: on.deploying(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'seen as expected', d: on.published(), event: seen(), facts: { route: routeTo(on.published()) }, to: 'same' },
   { name: 'seen before its report', d: on.deploying(), event: seen(), facts: { tasks: [task('deploy')] }, to: 'same' },
-  { name: 'its port changed before the switch', d: on.published(), event: seen({ host_port: 33_000 }), facts: { route: routeTo(on.published()) }, to: 'stays' },
-  { name: 'a second one on another node is removed', d: on.deploying(), event: seen({}, 'n2'), facts: { nodes: [node(), node({ id: 'n2' })] }, to: 'stays' },
+  {
+    name: 'its port changed before the switch',
+    d: on.published(),
+    event: seen({ host_port: 33_000 }),
+    facts: { route: routeTo(on.published()) },
+    to: 'stays',
+  },
+  {
+    name: 'a second one on another node is removed',
+    d: on.deploying(),
+    event: seen({}, 'n2'),
+    facts: { nodes: [node(), node({ id: 'n2' })] },
+    to: 'stays',
+  },
   // running
   { name: 'seen as expected', d: on.running(), event: seen(), facts: { route: routeTo(on.running()) }, to: 'same' },
   { name: 'its port changed', d: on.running(), event: seen({ host_port: 33_000 }), facts: { route: routeTo(on.running()) }, to: 'stays' },
@@ -124,10 +370,29 @@ const ROWS: Row[] = [
   { name: 'its container stopped', d: on.running(), event: seen({ state: 'exited' }), to: 'stays' },
   { name: 'it has not its final name', d: on.running(), event: seen({ name: 'svc-shop-g2' }), to: 'stays' },
   { name: 'its node is silent', d: on.running(), event: { type: 'node_silent' }, to: 'stays' },
-  { name: 'silent still', d: on.running({ health: { status: 'unknown', since: 1, detail: null } }), event: { type: 'node_silent' }, to: 'same' },
-  { name: 'its node deleted', d: on.running(), event: deleted(), facts: { live: [on.running()], route: routeTo(on.running()) }, to: 'retired', error: 'node_deleted' },
+  {
+    name: 'silent still',
+    d: on.running({ health: { status: 'unknown', since: 1, detail: null } }),
+    event: { type: 'node_silent' },
+    to: 'same',
+  },
+  {
+    name: 'its node deleted',
+    d: on.running(),
+    event: deleted(),
+    facts: { live: [on.running()], route: routeTo(on.running()) },
+    to: 'retired',
+    error: 'node_deleted',
+  },
   { name: 'another node deleted', d: on.running(), event: deleted(true, 'n9'), to: 'same' },
-  { name: 'project deleted', d: on.running(), event: { type: 'project_deleted' }, facts: { live: [on.running()], route: routeTo(on.running()) }, to: 'retired', error: 'project_deleted' },
+  {
+    name: 'project deleted',
+    d: on.running(),
+    event: { type: 'project_deleted' },
+    facts: { live: [on.running()], route: routeTo(on.running()) },
+    to: 'retired',
+    error: 'project_deleted',
+  },
   { name: 'tick means nothing', d: on.running(), event: { type: 'tick' }, to: 'same' },
   { name: 'cancel is too late', d: on.running(), event: { type: 'cancel' }, to: 'refused' },
   { name: 'a confirmation again means nothing', d: on.running(), event: { type: 'route_confirmed' }, to: 'same' },
@@ -167,14 +432,28 @@ describe('every state x every event', () => {
   });
 
   it('has a row for each pair', () => {
-    const events = ['tick', 'task_reported', 'task_lost', 'cancel', 'route_confirmed', 'node_deleted', 'project_deleted', 'observed', 'node_silent'];
+    const events = [
+      'tick',
+      'task_reported',
+      'task_lost',
+      'cancel',
+      'route_confirmed',
+      'node_deleted',
+      'project_deleted',
+      'observed',
+      'node_silent',
+    ];
     const states = ['pending', 'building', 'built', 'deploying', 'running', ...TERMINAL_STATES];
     const have = new Set(ROWS.map((r) => `${r.d.status} ${r.event.type}`));
     expect(states.flatMap((s) => events.map((e) => `${s} ${e}`)).filter((pair) => !have.has(pair))).toEqual([]);
   });
 
   it('takes every transition that docs/states.md lists', () => {
-    const taken = new Set(ROWS.filter((r) => TRANSITIONS.some((t) => t.from === r.d.status && t.event === r.event.type && t.to === r.to)).map((r) => `${r.d.status} ${r.event.type} ${r.to}`));
+    const taken = new Set(
+      ROWS.filter((r) => TRANSITIONS.some((t) => t.from === r.d.status && t.event === r.event.type && t.to === r.to)).map(
+        (r) => `${r.d.status} ${r.event.type} ${r.to}`,
+      ),
+    );
     // These two happen to another deployment than the one the event is about; see "superseding" and "the switch" below.
     const elsewhere = ['superseded', 'replaced'];
     expect(TRANSITIONS.filter((t) => !elsewhere.includes(t.event) && !taken.has(`${t.from} ${t.event} ${t.to}`))).toEqual([]);
@@ -184,7 +463,10 @@ describe('every state x every event', () => {
 describe('superseding', () => {
   it.each(['pending', 'building', 'built'] as const)('a newer deployment ends an older one that is %s', (state) => {
     const older = on[state]({ id: 'd1', generation: 2 });
-    const plan = request({ id: 'd3', commit: null, note: 'why', release: null }, facts({ live: [older], tasks: state === 'building' ? [task('build', { deployment_id: 'd1' })] : [] }));
+    const plan = request(
+      { id: 'd3', commit: null, note: 'why', release: null },
+      facts({ live: [older], tasks: state === 'building' ? [task('build', { deployment_id: 'd1' })] : [] }),
+    );
     expect(stateOf(plan, 'd1')).toBe('superseded');
     expect(plan.createDeployment).toMatchObject({ id: 'd3', generation: 3, status: 'pending', note: 'why', settings: SETTINGS });
     // The lease is void at once: what the agent reports later is refused.
@@ -195,38 +477,82 @@ describe('superseding', () => {
     expect(plan.deployments).toEqual([]);
   });
   it('is refused while the project is being deleted', () => {
-    expect(() => request({ id: 'd3', commit: null, note: null, release: null }, facts({ project: project({ deleting_at: NOW }) }))).toThrow(expect.objectContaining({ code: 'being_deleted' }));
+    expect(() => request({ id: 'd3', commit: null, note: null, release: null }, facts({ project: project({ deleting_at: NOW }) }))).toThrow(
+      expect.objectContaining({ code: 'being_deleted' }),
+    );
   });
   it('brings back only what has an image, and only of the same project', () => {
     const to = (release: DeploymentRecord) => () => request({ id: 'd3', commit: null, note: null, release }, facts());
     expect(to(on.ended('failed'))).toThrow(expect.objectContaining({ code: 'no_release' }));
     expect(to(old({ project_id: 'p2' }))).toThrow(expect.objectContaining({ code: 'no_release' }));
-    expect(to(old())().createDeployment).toMatchObject({ rollback_of: 'd1', image_tag: old().image_tag, image_digest: DIGEST, commit: COMMIT });
+    expect(to(old())().createDeployment).toMatchObject({
+      rollback_of: 'd1',
+      image_tag: old().image_tag,
+      image_digest: DIGEST,
+      commit: COMMIT,
+    });
   });
 });
 
 describe('the switch', () => {
   it('publishes the route when the new container answered, and touches nothing else', () => {
-    const plan = advance(on.deploying(), { type: 'task_reported', task: task('deploy'), report: report.deployed }, facts({ live: [old(), on.deploying()], tasks: [task('deploy')], route: routeTo(old()) }));
+    const plan = advance(
+      on.deploying(),
+      { type: 'task_reported', task: task('deploy'), report: report.deployed },
+      facts({ live: [old(), on.deploying()], tasks: [task('deploy')], route: routeTo(old()) }),
+    );
     expect(plan.route).toEqual({ set: expect.objectContaining({ deployment_id: 'd2', host_ip: '10.0.0.1', host_port: 32_002 }) });
     expect(stateOf(plan, 'd1')).toBeNull();
     expect(plan.createTasks).toEqual([]);
   });
   it('retires the old one only when the proxy serves the new one', () => {
-    const plan = advance(on.published(), { type: 'route_confirmed' }, facts({ live: [old(), on.published()], route: routeTo(on.published()) }));
+    const plan = advance(
+      on.published(),
+      { type: 'route_confirmed' },
+      facts({ live: [old(), on.published()], route: routeTo(on.published()) }),
+    );
     // The old one leaves `running` before the new one enters it: at most one runs at any moment.
-    expect(plan.deployments.map((c) => [c.id, c.set.status])).toEqual([['d1', 'retired'], ['d2', 'running']]);
-    expect(plan.createTasks).toEqual([expect.objectContaining({ kind: 'retire', node_id: 'n1', payload: expect.objectContaining({ remove: [expect.objectContaining({ deployment_id: 'd1' })], keep: { deployment_id: 'd2', name: 'svc-shop' }, drain_seconds: 5, stop_grace_seconds: 10 }) })]);
+    expect(plan.deployments.map((c) => [c.id, c.set.status])).toEqual([
+      ['d1', 'retired'],
+      ['d2', 'running'],
+    ]);
+    expect(plan.createTasks).toEqual([
+      expect.objectContaining({
+        kind: 'retire',
+        node_id: 'n1',
+        payload: expect.objectContaining({
+          remove: [expect.objectContaining({ deployment_id: 'd1' })],
+          keep: { deployment_id: 'd2', name: 'svc-shop' },
+          drain_seconds: 5,
+          stop_grace_seconds: 10,
+        }),
+      }),
+    ]);
   });
   it('with the old one on another node: one task for each node', () => {
-    const plan = advance(on.published(), { type: 'route_confirmed' }, facts({ live: [old({ node_id: 'n2' }), on.published()], route: routeTo(on.published()), nodes: [node(), node({ id: 'n2' })] }));
-    expect(plan.createTasks.map((t) => [t.node_id, t.kind, 'remove' in t.payload && t.payload.remove.length, 'keep' in t.payload && t.payload.keep?.deployment_id])).toEqual([
+    const plan = advance(
+      on.published(),
+      { type: 'route_confirmed' },
+      facts({ live: [old({ node_id: 'n2' }), on.published()], route: routeTo(on.published()), nodes: [node(), node({ id: 'n2' })] }),
+    );
+    expect(
+      plan.createTasks.map((t) => [
+        t.node_id,
+        t.kind,
+        'remove' in t.payload && t.payload.remove.length,
+        'keep' in t.payload && t.payload.keep?.deployment_id,
+      ]),
+    ).toEqual([
       ['n1', 'retire', 0, 'd2'],
       ['n2', 'retire', 1, undefined],
     ]);
   });
   it('gives an agent that knows the contract alone no other task', () => {
-    const plan = advance(on.published(), { type: 'route_confirmed' }, facts({ live: [old(), on.published()], route: routeTo(on.published()), nodes: [node({ agent_version: null })] }));
+    const plan = advance(
+      on.published(),
+      { type: 'route_confirmed' },
+      facts({ live: [old(), on.published()], route: routeTo(on.published()), nodes: [node({ agent_version: null })] }),
+    );
     expect(plan.createTasks).toEqual([]);
     expect(stateOf(plan, 'd2')).toBe('running');
   });
@@ -234,11 +560,20 @@ describe('the switch', () => {
     const late = on.published({ route_published_at: NOW - L.routeMs - 1 });
     const plan = advance(late, { type: 'tick' }, facts({ live: [old(), late], route: routeTo(late) }));
     expect(plan.route).toEqual({ set: expect.objectContaining({ deployment_id: 'd1', host_port: 32_001 }) });
-    expect(plan.createTasks).toEqual([expect.objectContaining({ kind: 'retire', payload: expect.objectContaining({ remove: [expect.objectContaining({ deployment_id: 'd2' })], keep: null, drain_seconds: 0 }) })]);
+    expect(plan.createTasks).toEqual([
+      expect.objectContaining({
+        kind: 'retire',
+        payload: expect.objectContaining({ remove: [expect.objectContaining({ deployment_id: 'd2' })], keep: null, drain_seconds: 0 }),
+      }),
+    ]);
     expect(stateOf(plan, 'd1')).toBeNull();
   });
   it('a failed deploy leaves the old version and its route alone', () => {
-    const plan = advance(on.deploying(), { type: 'task_reported', task: task('deploy'), report: report.failed }, facts({ live: [old(), on.deploying()], tasks: [task('deploy')], route: routeTo(old()) }));
+    const plan = advance(
+      on.deploying(),
+      { type: 'task_reported', task: task('deploy'), report: report.failed },
+      facts({ live: [old(), on.deploying()], tasks: [task('deploy')], route: routeTo(old()) }),
+    );
     expect(plan.route).toBeNull();
     expect(plan.deployments.map((c) => c.id)).toEqual(['d2']);
   });
@@ -252,22 +587,50 @@ describe('the switch', () => {
 describe('tasks are complete', () => {
   it('build: the contract’s image name, branch, Dockerfile', () => {
     const plan = advance(on.pending({ requested_commit: COMMIT }), { type: 'tick' }, facts());
-    expect(plan.createTasks).toEqual([{ id: 'x1', kind: 'build', deployment_id: 'd2', node_id: 'b1', queue_deadline_at: NOW + L.claimMs, wall_deadline_at: NOW + L.buildMs, payload: { project_id: 'p1', project: 'shop', git_url: SETTINGS.git_url, branch: 'main', commit: COMMIT, dockerfile_path: 'Dockerfile', image_repository: 'registry:5000/shop' } }]);
+    expect(plan.createTasks).toEqual([
+      {
+        id: 'x1',
+        kind: 'build',
+        deployment_id: 'd2',
+        node_id: 'b1',
+        queue_deadline_at: NOW + L.claimMs,
+        wall_deadline_at: NOW + L.buildMs,
+        payload: {
+          project_id: 'p1',
+          project: 'shop',
+          git_url: SETTINGS.git_url,
+          branch: 'main',
+          commit: COMMIT,
+          dockerfile_path: 'Dockerfile',
+          image_repository: 'registry:5000/shop',
+        },
+      },
+    ]);
   });
   it('deploy: by digest where one is known, under the generation’s name', () => {
     const payload = (d: DeploymentRecord) => advance(d, { type: 'tick' }, facts({ live: [d] })).createTasks[0]?.payload;
-    expect(payload(on.built())).toMatchObject({ image: `registry:5000/shop@${DIGEST}`, container_name: 'svc-shop-g2', container_port: 8080, replace: 'rolling' });
+    expect(payload(on.built())).toMatchObject({
+      image: `registry:5000/shop@${DIGEST}`,
+      container_name: 'svc-shop-g2',
+      container_port: 8080,
+      replace: 'rolling',
+    });
     expect(payload(on.built({ image_digest: null }))).toMatchObject({ image: `registry:5000/shop:${COMMIT}` });
   });
   it('a lost build goes to another builder, and to the lost one only when it was seen again', () => {
     const losses = [{ node_id: 'b1', at: NOW - 500 }];
-    const chosen = (...builders: ReturnType<typeof builder>[]) => changeOf(advance(on.pending({ losses }), { type: 'tick' }, facts({ nodes: builders })), 'd2').builder_id;
+    const chosen = (...builders: ReturnType<typeof builder>[]) =>
+      changeOf(advance(on.pending({ losses }), { type: 'tick' }, facts({ nodes: builders })), 'd2').builder_id;
     expect(chosen(builder(), builder({ id: 'b2' }))).toBe('b2');
     expect(chosen(builder())).toBeUndefined();
     expect(chosen(builder({ last_seen_at: NOW }))).toBe('b1');
   });
   it('an agent that knows the contract alone may fail with plain text', () => {
-    const plan = advance(on.building(), { type: 'task_reported', task: task('build', { attempt: 0 }), report: { status: 'failed', result: 'make: *** [all] Error 2' } }, facts({ tasks: [task('build', { attempt: 0 })] }));
+    const plan = advance(
+      on.building(),
+      { type: 'task_reported', task: task('build', { attempt: 0 }), report: { status: 'failed', result: 'make: *** [all] Error 2' } },
+      facts({ tasks: [task('build', { attempt: 0 })] }),
+    );
     expect(changeOf(plan, 'd2').error).toEqual({ code: 'task_failed', message: 'The agent reported a failure: make: *** [all] Error 2' });
   });
 });

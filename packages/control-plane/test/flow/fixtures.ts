@@ -57,7 +57,8 @@ export const node = (over: Partial<NodeFact> = {}): NodeFact => ({
   open_builds: 0,
   ...over,
 });
-export const builder = (over: Partial<NodeFact> = {}): NodeFact => node({ id: 'b1', hostname: 'builder-1', role: 'builder', host_ip: '10.0.0.9', ...over });
+export const builder = (over: Partial<NodeFact> = {}): NodeFact =>
+  node({ id: 'b1', hostname: 'builder-1', role: 'builder', host_ip: '10.0.0.9', ...over });
 
 export const deployment = (over: Partial<DeploymentRecord> = {}): DeploymentRecord => ({
   id: 'd2',
@@ -97,14 +98,35 @@ export const on = {
   built: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'built', ...BUILT, ...over }),
   deploying: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'deploying', ...BUILT, node_id: 'n1', ...over }),
   /** Reported, and its route published, but not confirmed. */
-  published: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'deploying', ...BUILT, node_id: 'n1', host_port: 32_002, container_id: 'c2', route_published_at: NOW - 1000, ...over }),
+  published: (over: Partial<DeploymentRecord> = {}) =>
+    deployment({
+      status: 'deploying',
+      ...BUILT,
+      node_id: 'n1',
+      host_port: 32_002,
+      container_id: 'c2',
+      route_published_at: NOW - 1000,
+      ...over,
+    }),
   running: (over: Partial<DeploymentRecord> = {}) =>
-    deployment({ status: 'running', ...BUILT, node_id: 'n1', host_port: 32_002, container_id: 'c2', route_published_at: NOW - 3000, finished_at: NOW - 2000, health: { status: 'healthy', since: NOW - 2000, detail: null }, ...over }),
-  ended: (status: DeploymentRecord['status'], over: Partial<DeploymentRecord> = {}) => deployment({ status, finished_at: NOW - 1000, ...over }),
+    deployment({
+      status: 'running',
+      ...BUILT,
+      node_id: 'n1',
+      host_port: 32_002,
+      container_id: 'c2',
+      route_published_at: NOW - 3000,
+      finished_at: NOW - 2000,
+      health: { status: 'healthy', since: NOW - 2000, detail: null },
+      ...over,
+    }),
+  ended: (status: DeploymentRecord['status'], over: Partial<DeploymentRecord> = {}) =>
+    deployment({ status, finished_at: NOW - 1000, ...over }),
 };
-export const old = (over: Partial<DeploymentRecord> = {}) => on.running({ id: 'd1', generation: 1, host_port: 32_001, container_id: 'c1', ...over });
+export const old = (over: Partial<DeploymentRecord> = {}) =>
+  on.running({ id: 'd1', generation: 1, host_port: 32_001, container_id: 'c1', ...over });
 
-export function task<K extends 'build' | 'deploy' | 'retire'>(kind: K, over: Partial<TaskRecord> = {}): TaskRecord {
+export function task(kind: TaskRecord['kind'], over: Partial<TaskRecord> = {}): TaskRecord {
   return {
     id: 't1',
     kind,
@@ -127,7 +149,15 @@ export function task<K extends 'build' | 'deploy' | 'retire'>(kind: K, over: Par
   };
 }
 
-export const routeTo = (d: DeploymentRecord): RouteRecord => ({ project_id: 'p1', deployment_id: d.id, node_id: d.node_id ?? 'n1', domain_prefix: d.settings.domain_prefix, host_ip: '10.0.0.1', host_port: d.host_port ?? 1, published_at: NOW - 1000 });
+export const routeTo = (d: DeploymentRecord): RouteRecord => ({
+  project_id: 'p1',
+  deployment_id: d.id,
+  node_id: d.node_id ?? 'n1',
+  domain_prefix: d.settings.domain_prefix,
+  host_ip: '10.0.0.1',
+  host_port: d.host_port ?? 1,
+  published_at: NOW - 1000,
+});
 
 export const facts = (over: Partial<Facts> = {}): Facts => ({
   now: NOW,
@@ -145,4 +175,5 @@ export const facts = (over: Partial<Facts> = {}): Facts => ({
 
 /** What a plan does to one deployment's state; null when it leaves it. */
 export const stateOf = (plan: Plan, id: string): string | null => plan.deployments.find((c) => c.id === id)?.set.status ?? null;
-export const changeOf = (plan: Plan, id: string): NonNullable<Plan['deployments'][number]['set']> => plan.deployments.find((c) => c.id === id)?.set ?? {};
+export const changeOf = (plan: Plan, id: string): NonNullable<Plan['deployments'][number]['set']> =>
+  plan.deployments.find((c) => c.id === id)?.set ?? {};

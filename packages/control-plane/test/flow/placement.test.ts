@@ -12,9 +12,20 @@ describe('where a deployment goes', () => {
   });
   it('the node that holds the data wins over the emptier one', () => {
     const settings = { ...SETTINGS, datasets: [{ dataset_id: 's1', mode: 'dependency' as const }] };
-    const placement = place(settings, [node({ id: 'n1', hostname: 'empty', free_storage: 9e7 }), node({ id: 'n2', hostname: 'holds-data', free_storage: 1e6, cached: [data('s1')] })], NOW, L);
+    const placement = place(
+      settings,
+      [
+        node({ id: 'n1', hostname: 'empty', free_storage: 9e7 }),
+        node({ id: 'n2', hostname: 'holds-data', free_storage: 1e6, cached: [data('s1')] }),
+      ],
+      NOW,
+      L,
+    );
     expect(placement.winner).toBe('n2');
-    expect(placement.items.map((row) => [row.hostname, row.cached_dataset_count])).toEqual([['holds-data', 1], ['empty', 0]]);
+    expect(placement.items.map((row) => [row.hostname, row.cached_dataset_count])).toEqual([
+      ['holds-data', 1],
+      ['empty', 0],
+    ]);
   });
   it.each([
     ['is offline', { last_seen_at: NOW - L.offlineMs - 1 }],
@@ -40,14 +51,21 @@ describe('where a deployment goes', () => {
 });
 
 describe('who builds', () => {
-  const choose = (nodes: Parameters<typeof chooseBuilder>[1], last: string | null = null) => chooseBuilder(deployment(), nodes, last, NOW, L);
+  const choose = (nodes: Parameters<typeof chooseBuilder>[1], last: string | null = null) =>
+    chooseBuilder(deployment(), nodes, last, NOW, L);
   it('the one whose cache is warm, if it has room; else the least busy', () => {
-    const nodes = [builder({ id: 'b1', max_builds: 3, open_builds: 2 }), builder({ id: 'b2', hostname: 'builder-2', max_builds: 3, open_builds: 1 })];
+    const nodes = [
+      builder({ id: 'b1', max_builds: 3, open_builds: 2 }),
+      builder({ id: 'b2', hostname: 'builder-2', max_builds: 3, open_builds: 1 }),
+    ];
     expect(choose(nodes).node?.id).toBe('b2');
     expect(choose(nodes, 'b1').node?.id).toBe('b1');
     expect(choose([builder({ open_builds: 1 }), builder({ id: 'b2', hostname: 'builder-2' })], 'b1').node?.id).toBe('b2');
   });
   it('says of each builder why it cannot', () => {
-    expect(choose([builder({ open_builds: 1 }), builder({ id: 'b2', hostname: 'builder-2', schedulable: false })])).toEqual({ node: null, why: 'builder-1 has 1 of 1 builds under way; builder-2 is cordoned' });
+    expect(choose([builder({ open_builds: 1 }), builder({ id: 'b2', hostname: 'builder-2', schedulable: false })])).toEqual({
+      node: null,
+      why: 'builder-1 has 1 of 1 builds under way; builder-2 is cordoned',
+    });
   });
 });

@@ -6,16 +6,36 @@ import { type DynamicConfig, dynamicConfig, type RoutingSettings } from '../../s
 
 const SETTINGS: RoutingSettings = { baseDomain: 'berth.test', authServiceUrl: 'http://auth:4180', acmeResolver: 'letsencrypt' };
 const route = (over: Partial<PublishedRoute> = {}): PublishedRoute => ({
-  project_id: 'p1', project_name: 'shop', deployment_id: 'd1', node_id: 'n1', domain_prefix: 'store', host_ip: '10.0.0.1', host_port: 32_001, published_at: 1, auth_required: false, ...over,
+  project_id: 'p1',
+  project_name: 'shop',
+  deployment_id: 'd1',
+  node_id: 'n1',
+  domain_prefix: 'store',
+  host_ip: '10.0.0.1',
+  host_port: 32_001,
+  published_at: 1,
+  auth_required: false,
+  ...over,
 });
-const parse = (routes: PublishedRoute[], settings = SETTINGS): DynamicConfig['http'] => (JSON.parse(dynamicConfig(routes, settings).bytes) as DynamicConfig).http;
+const parse = (routes: PublishedRoute[], settings = SETTINGS): DynamicConfig['http'] =>
+  (JSON.parse(dynamicConfig(routes, settings).bytes) as DynamicConfig).http;
 
 describe('the contract’s shape', () => {
   it('an open project', () => {
     const http = parse([route()]);
-    expect(http.routers['shop']).toMatchObject({ rule: 'Host(`store.berth.test`)', entryPoints: ['websecure'], service: 'shop', tls: { certResolver: 'letsencrypt' } });
+    expect(http.routers['shop']).toMatchObject({
+      rule: 'Host(`store.berth.test`)',
+      entryPoints: ['websecure'],
+      service: 'shop',
+      tls: { certResolver: 'letsencrypt' },
+    });
     // The redirecting router is the contract's to the letter.
-    expect(http.routers['shop-http']).toEqual({ rule: 'Host(`store.berth.test`)', entryPoints: ['web'], service: 'shop', middlewares: ['redirect-to-https@file'] });
+    expect(http.routers['shop-http']).toEqual({
+      rule: 'Host(`store.berth.test`)',
+      entryPoints: ['web'],
+      service: 'shop',
+      middlewares: ['redirect-to-https@file'],
+    });
     expect(http.services['shop']).toEqual({ loadBalancer: { servers: [{ url: 'http://10.0.0.1:32001' }] } });
     expect(http.middlewares['shop-auth']).toBeUndefined();
   });
@@ -23,14 +43,26 @@ describe('the contract’s shape', () => {
     const http = parse([route({ auth_required: true })]);
     expect(http.routers['shop']?.middlewares).toEqual(['shop-auth']);
     expect(http.middlewares['shop-auth']).toEqual({
-      forwardAuth: expect.objectContaining({ address: 'http://auth:4180/verify?project=p1', authResponseHeaders: ['X-Forwarded-User'], trustForwardHeader: true }),
+      forwardAuth: expect.objectContaining({
+        address: 'http://auth:4180/verify?project=p1',
+        authResponseHeaders: ['X-Forwarded-User'],
+        trustForwardHeader: true,
+      }),
     });
   });
   it('an open project gets no identity header a client made up, in any spelling', () => {
     const http = parse([route()]);
     const strip = http.routers['shop']?.middlewares?.map((name) => http.middlewares[name]).find((m) => m !== undefined && 'headers' in m);
     const removed = strip !== undefined && 'headers' in strip ? strip.headers.customRequestHeaders : {};
-    for (const name of ['X-Forwarded-User', 'X_Forwarded_User', 'X-Forwarded_User-Name', 'X-Forwarded-User_Provider', 'X_Forwarded-User-Avatar', 'X-Forwarded-User-Assertion']) expect(removed[name]).toBe('');
+    for (const name of [
+      'X-Forwarded-User',
+      'X_Forwarded_User',
+      'X-Forwarded_User-Name',
+      'X-Forwarded-User_Provider',
+      'X_Forwarded-User-Avatar',
+      'X-Forwarded-User-Assertion',
+    ])
+      expect(removed[name]).toBe('');
   });
 });
 
@@ -53,7 +85,10 @@ describe('never empty, never a guess', () => {
     expect(dynamicConfig([route()], SETTINGS).hash).not.toBe(dynamicConfig([route({ host_port: 32_002 })], SETTINGS).hash);
   });
   it('a project that requires a login is left out, never open, without a forward-auth service', () => {
-    const built = dynamicConfig([route({ auth_required: true }), route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' })], { ...SETTINGS, authServiceUrl: null });
+    const built = dynamicConfig(
+      [route({ auth_required: true }), route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' })],
+      { ...SETTINGS, authServiceUrl: null },
+    );
     expect(built.bytes).not.toContain('store.berth.test');
     expect(built.bytes).toContain('blog.berth.test');
     expect([...built.deployments]).toEqual(['d2']);
@@ -70,13 +105,20 @@ describe('never empty, never a guess', () => {
     expect([...built.deployments]).toEqual(['d2']);
   });
   it('two projects cannot have one host', () => {
-    expect(dynamicConfig([route(), route({ project_name: 'zoo', deployment_id: 'd2' })], SETTINGS).problems).toEqual(['zoo: store.berth.test belongs to shop']);
+    expect(dynamicConfig([route(), route({ project_name: 'zoo', deployment_id: 'd2' })], SETTINGS).problems).toEqual([
+      'zoo: store.berth.test belongs to shop',
+    ]);
   });
   it('an IPv6 node is written as a URL wants it', () => {
     expect(parse([route({ host_ip: 'fd00::2' })]).services['shop']?.loadBalancer.servers).toEqual([{ url: 'http://[fd00::2]:32001' }]);
   });
   it('gives the same bytes whatever order the database has', () => {
     const many = Array.from({ length: 30 }, (_, i) => route({ project_name: `p${i}`, domain_prefix: `h${i}`, deployment_id: `d${i}` }));
-    fc.assert(fc.property(fc.shuffledSubarray(many, { minLength: many.length }), (shuffled) => dynamicConfig(shuffled, SETTINGS).bytes === dynamicConfig(many, SETTINGS).bytes));
+    fc.assert(
+      fc.property(
+        fc.shuffledSubarray(many, { minLength: many.length }),
+        (shuffled) => dynamicConfig(shuffled, SETTINGS).bytes === dynamicConfig(many, SETTINGS).bytes,
+      ),
+    );
   });
 });
