@@ -5,7 +5,7 @@ import { writeDockerConfig } from './docker-config.ts';
 import { describeEngine, type Engine, engineAnswers, type EngineOptions } from './engine-handle.ts';
 import { startOwnEngine } from './own-engine.ts';
 
-export type { Engine, EngineFaults, EngineOptions } from './engine-handle.ts';
+export type { Engine, EngineOptions } from './engine-handle.ts';
 
 /** Neither does an engine answer nor can one be started here. */
 export class NoEngine extends Error {
