@@ -59,7 +59,7 @@ async function suite(project: 'unit' | 'real', filters: string[]): Promise<void>
   rmSync(file, { force: true });
   const { code } = await run(
     bin('vitest'),
-    ['run', '--project', project, '--reporter=dot', '--reporter=json', `--outputFile.json=${file}`, '--passWithNoTests', ...filters],
+    ['run', '--project', project, '--reporter=default', '--reporter=json', `--outputFile.json=${file}`, '--passWithNoTests', ...filters],
     false,
   );
   const report = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Report) : { testResults: [] };

@@ -45,6 +45,10 @@ describe('git', () => {
     ["fatal: transport 'file' not allowed", 'git_failed'],
     ['fatal: remote error: upload-pack: not our ref 0123456789012345678901234567890123456789', 'git_unknown_commit'],
     ['error: Server does not allow request for unadvertised object c65ababc43045b727ecc00e2a0dc035048452296', 'git_commit_refused'],
+    [
+      "fatal: sha1 file '.git/objects/pack/tmp_idx_x' write error. Out of diskspace\nfatal: fetch-pack: invalid index-pack output",
+      'disk_full',
+    ],
     ['fatal: write error: No space left on device', 'disk_full'],
     [`fatal: something about ${spec.url} on ${spec.branch}`, 'git_failed'],
   ])('%s', (stderr, code) => {

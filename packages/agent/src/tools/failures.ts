@@ -21,7 +21,7 @@ type Row = readonly [pattern: RegExp, code: FailureCode];
 
 /** What ends any tool in the same way, whoever says it. */
 const MACHINE: readonly Row[] = [
-  [/no space left on device|disk quota exceeded/i, 'disk_full'],
+  [/no space left on device|disk quota exceeded|out of diskspace/i, 'disk_full'],
   [
     /cannot connect to the docker daemon|error during connect|is the docker daemon running|dial unix .*(no such file|connection refused|permission denied)/i,
     'engine_unavailable',
