@@ -85,6 +85,8 @@ export function canUnpackDebs() {
 /** Why it failed, or undefined. `suite` undefined: from the machine's own sources. */
 async function programFromDeb(packageName, programName, target, suite) {
   if (suite !== undefined && !existsSync(keyring)) return `no ${keyring} to check it with`;
+  const mirror = suite === undefined ? undefined : debianMirror();
+  if (suite !== undefined && mirror === undefined) return "this machine's package sources name no Debian mirror";
   const work = join(toolsDir, `deb-${process.pid}`);
   rmSync(work, { recursive: true, force: true });
   for (const folder of ['lists/partial', 'cache/archives/partial', 'unpacked']) mkdirSync(join(work, folder), { recursive: true });
@@ -92,7 +94,7 @@ async function programFromDeb(packageName, programName, target, suite) {
     let options = ['-o', 'APT::Sandbox::User=root'];
     if (suite !== undefined) {
       const list = join(work, 'sources.list');
-      writeFileSync(list, `deb [signed-by=${keyring}] ${debianMirror()} ${suite} main\n`);
+      writeFileSync(list, `deb [signed-by=${keyring}] ${mirror} ${suite} main\n`);
       options = [
         ...options,
         '-o',
@@ -149,7 +151,7 @@ async function programFromDeb(packageName, programName, target, suite) {
   }
 }
 
-/** The mirror this machine already uses, so that a proxy or a local mirror serves here too. */
+/** The mirror this machine already uses, so that a proxy or a local mirror serves here too; undefined where it names none. */
 function debianMirror() {
   const folder = '/etc/apt/sources.list.d';
   const files = ['/etc/apt/sources.list', ...(existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : [])];
@@ -158,5 +160,5 @@ function debianMirror() {
     const found = /^(?:URIs:\s*|deb\s+(?:\[[^\]]*\]\s+)?)(https?:\/\/\S+\/debian)\/?(?:\s|$)/m.exec(readFileSync(file, 'utf8'));
     if (found !== null) return found[1];
   }
-  return 'http://deb.debian.org/debian';
+  return undefined;
 }

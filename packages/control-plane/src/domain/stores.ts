@@ -96,7 +96,7 @@ export type TaskStore = {
 };
 
 export type LogStore = {
-  /** Numbers the lines; returns how many were stored. Beyond the bound (lines and bytes of a deployment) they are dropped and one line says so. `first`: number of the first line in its attempt, so a batch sent again is stored once. Throws not_found (deployment). */
+  /** Numbers the lines; returns how many were stored. Beyond the bound (lines and bytes of a deployment) the middle of its log is left out and one line says so. `first`: number of the first line in its attempt, so a batch sent again is stored once. Throws not_found. */
   append(
     deploymentId: string,
     source: { task_id: string; attempt: number; first: number | null },

@@ -1,4 +1,7 @@
-/** The log of a deployment: numbered lines up to a bound, a batch that is sent again stored once. */
+/**
+ * The log of a deployment: numbered lines, a batch that is sent again stored once. Beyond its bound the middle is left out:
+ * the beginning says what was done, and the end is what a person needs to see why it failed.
+ */
 import type { LogLineIn } from '@berth/wire/task';
 import { DomainError } from '../domain/errors.ts';
 import type { LogLineRecord } from '../domain/records.ts';
@@ -6,8 +9,9 @@ import type { LogStore } from '../domain/stores.ts';
 import type { Database, Tx } from './database.ts';
 import type { NewRow } from './tables.ts';
 
-export type LogBounds = { lines: number; bytes: number };
-export const LOG_BOUNDS: LogBounds = { lines: 50_000, bytes: 16 * 1024 * 1024 };
+/** `first` lines are always kept; the rest may grow to `lines` and `bytes`, and is then cut to its newest half. */
+export type LogBounds = { first: number; lines: number; bytes: number };
+export const LOG_BOUNDS: LogBounds = { first: 200, lines: 50_000, bytes: 16 * 1024 * 1024 };
 const MOST_LINES_READ = 5000;
 
 type Source = Parameters<LogStore['append']>[1];
@@ -16,34 +20,25 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
   return {
     async append(deploymentId, source, lines, now) {
       if (lines.length === 0) return 0;
-      // A build that babbles on past the bound must not cost a disk write for each batch.
-      const full = await db.kysely.selectFrom('log_heads').select('truncated').where('deployment_id', '=', deploymentId).executeTakeFirst();
-      if (full?.truncated === 1) return 0;
       return db.write(async (tx) => {
         const known = await tx.selectFrom('deployments').select('id').where('id', '=', deploymentId).executeTakeFirst();
         if (known === undefined) throw new DomainError('not_found', 'There is no such deployment');
         const head = await lockHead(tx, deploymentId);
-        const fresh = head.truncated === 1 ? [] : await unseen(tx, deploymentId, source, lines);
+        const fresh = await unseen(tx, deploymentId, source, lines);
         if (fresh.length === 0) return 0;
 
-        const rows: NewRow<'log_lines'>[] = [];
-        let { last_seq: seq, bytes } = head;
-        let truncated = 0;
-        const keep = (row: Omit<LogLineRecord, 'seq'>): void => void rows.push({ deployment_id: deploymentId, seq: ++seq, ...row });
-        for (const line of fresh) {
-          const row = lineOf(line, now);
-          bytes += Buffer.byteLength(row.text) + Buffer.byteLength(row.step ?? '');
-          if (seq >= bounds.lines || bytes > bounds.bytes) {
-            truncated = 1;
-            break;
-          }
-          keep(row);
-        }
-        const stored = rows.length;
-        if (truncated === 1) keep({ at: now, stream: 'system', step: null, text: boundReached(bounds) });
+        let { last_seq: seq } = head;
+        const rows: NewRow<'log_lines'>[] = fresh.map((line) => ({ deployment_id: deploymentId, seq: ++seq, ...lineOf(line, now) }));
         await tx.insertInto('log_lines').values(rows).execute();
-        await tx.updateTable('log_heads').set({ last_seq: seq, bytes, truncated }).where('deployment_id', '=', deploymentId).execute();
-        return stored;
+        const bytes = head.bytes + rows.reduce((sum, row) => sum + weight(row), 0);
+        const left = { last_seq: seq, bytes, left_out: head.left_out };
+        const full = seq - head.left_out > bounds.lines || bytes > bounds.bytes;
+        await tx
+          .updateTable('log_heads')
+          .set(full ? await leaveOutMiddle(tx, deploymentId, bounds, left, now) : left)
+          .where('deployment_id', '=', deploymentId)
+          .execute();
+        return rows.length;
       });
     },
 
@@ -61,16 +56,49 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
   };
 }
 
-const boundReached = (bounds: LogBounds): string =>
-  `The log ends here: a deployment keeps ${bounds.lines} lines or ${Math.floor(bounds.bytes / 1024)} KiB, whichever is first; what came after was dropped.`;
+const weight = (row: { text: string; step?: string | null }): number => Buffer.byteLength(row.text) + Buffer.byteLength(row.step ?? '');
+
+type Head = { last_seq: number; bytes: number; left_out: number };
+
+/** Deletes what lies between the first lines and the newest half, and leaves one line that says so in its place. */
+async function leaveOutMiddle(tx: Tx, deploymentId: string, bounds: LogBounds, head: Head, now: number): Promise<Head> {
+  const newest = await tx
+    .selectFrom('log_lines')
+    .select(['seq', 'text', 'step'])
+    .where('deployment_id', '=', deploymentId)
+    .where('seq', '>', bounds.first)
+    .orderBy('seq', 'desc')
+    .limit(Math.ceil(bounds.lines / 2))
+    .execute();
+  let bytes = 0;
+  let from = head.last_seq + 1;
+  for (const row of newest) {
+    bytes += weight(row);
+    // The very last line stays whatever it weighs.
+    if (bytes > bounds.bytes / 2 && from <= head.last_seq) break;
+    from = row.seq;
+  }
+  const notice = bounds.first + 1;
+  const left_out = from - notice;
+  await tx.deleteFrom('log_lines').where('deployment_id', '=', deploymentId).where('seq', '>=', notice).where('seq', '<', from).execute();
+  if (left_out > 0) {
+    const text = `… ${left_out} lines are left out here: a deployment keeps its first ${bounds.first} lines and of the rest the newest ${bounds.lines} lines or ${Math.floor(bounds.bytes / 1024)} KiB …`;
+    await tx
+      .insertInto('log_lines')
+      .values({ deployment_id: deploymentId, seq: notice, at: now, stream: 'system', step: null, text })
+      .execute();
+  }
+  const kept = await tx.selectFrom('log_lines').select(['text', 'step']).where('deployment_id', '=', deploymentId).execute();
+  return { last_seq: head.last_seq, bytes: kept.reduce((sum, row) => sum + weight(row), 0), left_out };
+}
 
 /** Makes the row or touches it: either way nobody else numbers lines of this deployment until the transaction ends. */
-const lockHead = (tx: Tx, deploymentId: string): Promise<{ last_seq: number; bytes: number; truncated: number }> =>
+const lockHead = (tx: Tx, deploymentId: string): Promise<Head> =>
   tx
     .insertInto('log_heads')
-    .values({ deployment_id: deploymentId, last_seq: 0, bytes: 0, truncated: 0 })
+    .values({ deployment_id: deploymentId, last_seq: 0, bytes: 0, left_out: 0 })
     .onConflict((oc) => oc.column('deployment_id').doUpdateSet({ deployment_id: deploymentId }))
-    .returning(['last_seq', 'bytes', 'truncated'])
+    .returning(['last_seq', 'bytes', 'left_out'])
     .executeTakeFirstOrThrow();
 
 /** What this attempt has not sent yet. An agent sends its lines in order, so a high-water mark is enough. */

@@ -129,7 +129,7 @@ export type Tables = {
   idempotency_keys: { project_id: string; key: string; body_hash: string; deployment_id: string; expires_at: Ms };
   log_lines: { deployment_id: string; seq: number; at: Ms; stream: string; step: string | null; text: string };
   /** One row a deployment that has a log: the last number given out and what the bound is counted by. */
-  log_heads: { deployment_id: string; last_seq: number; bytes: number; truncated: Flag };
+  log_heads: { deployment_id: string; last_seq: number; bytes: number; left_out: number };
   /** High-water mark of the lines an attempt has sent. */
   log_marks: { task_id: string; attempt: number; deployment_id: string; next_line: number };
 };

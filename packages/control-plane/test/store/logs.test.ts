@@ -64,10 +64,10 @@ test('batches at once do not share a number', async () => {
 });
 
 test.each([
-  ['lines', { lines: 3, bytes: 1000 }, ['a', 'b', 'c', 'd'], 3],
-  ['lines, exactly', { lines: 3, bytes: 1000 }, ['a', 'b', 'c'], 3],
-  ['bytes, as UTF-8', { lines: 100, bytes: 8 }, ['aaa', 'äää', 'b'], 1],
-] as const)('beyond the bound one line says so: %s', async (_, bounds, batch, stored) => {
+  // Ten lines may stand beside the first two; the eleventh cuts them to their newest five.
+  ['lines', { first: 2, lines: 12, bytes: 1_000 }, 30],
+  ['bytes, as UTF-8', { first: 2, lines: 1_000, bytes: 60 }, 30],
+] as const)('beyond the bound of %s the beginning and the end are kept, and one line says what is missing', async (_, bounds, count) => {
   const path = join(tempDir(), 'berth.db');
   const stores = await open(path);
   await deploymentIn(stores, await projectIn(stores), 'd1');
@@ -75,20 +75,33 @@ test.each([
   const db = await openDatabase(`sqlite:${path}`, quiet, () => NOW);
   onTestFinished(() => db.close());
   const logs = createLogStore(db, bounds);
-  expect(await logs.append('d1', source(0), lines(...batch), NOW)).toBe(stored);
-  for (let again = 0; again < 3; again++) expect(await logs.append('d1', source(batch.length + again), lines('late'), NOW)).toBe(0);
+  for (let i = 0; i < count; i++) expect(await logs.append('d1', source(i), lines(`ä${i}`), NOW)).toBe(1);
   const read = await logs.read('d1', 0, 99);
-  expect(read.slice(0, stored).map((l) => l.text)).toEqual(batch.slice(0, stored));
-  expect(read.slice(stored)).toMatchObject([{ stream: 'system', seq: stored + 1, text: expect.stringContaining('The log ends here') }]);
+  expect(read.length).toBeLessThanOrEqual(bounds.lines + 1);
+  expect(read.slice(0, 2).map((l) => l.text)).toEqual(['ä0', 'ä1']);
+  expect(read.at(-1)?.text).toBe(`ä${count - 1}`);
+  const notice = read[2];
+  expect(notice).toMatchObject({ seq: 3, stream: 'system', text: expect.stringMatching(/\d+ lines are left out here/) });
+  // The numbers go on where the gap ends, and the notice counts exactly what is missing.
+  expect(Number(/\d+/.exec(notice?.text ?? '')?.[0])).toBe((read[3]?.seq ?? 0) - 3);
+  expect(read.slice(3).map((l) => l.text)).toEqual(read.slice(3).map((l) => `ä${l.seq - 1}`));
+  // A batch sent again is still stored once.
+  expect(await logs.append('d1', source(count - 1), lines(`ä${count - 1}`), NOW)).toBe(0);
 });
 
-test('the usual bound holds 50,000 lines', async () => {
+test('an endless log stays bounded, and its last line is there', async () => {
   const stores = await open();
   await deploymentIn(stores, await projectIn(stores), 'd1');
-  const batch = Array.from({ length: 1000 }, (_, i) => line(`line ${i}`));
-  let stored = 0;
-  for (let i = 0; i < 51; i++) stored += await stores.logs.append('d1', source(i * 1000), batch, NOW);
-  expect(stored).toBe(50_000);
-  expect(await stores.logs.read('d1', 49_998, 99)).toHaveLength(3);
-  expect(await stores.logs.read('d1', 0, 1_000_000)).toHaveLength(5000);
+  const batch = (from: number) => Array.from({ length: 1000 }, (_, i) => line(`line ${from + i}`));
+  for (let i = 0; i < 55; i++) await stores.logs.append('d1', source(i * 1000), batch(i * 1000), NOW);
+  const all = [];
+  for (let after = 0; ; ) {
+    const page = await stores.logs.read('d1', after, 1_000_000);
+    expect(page.length).toBeLessThanOrEqual(5000);
+    if (page.length === 0) break;
+    all.push(...page);
+    after = page.at(-1)?.seq ?? after;
+  }
+  expect(all.length).toBeLessThan(50_000);
+  expect(all.at(-1)?.text).toBe('line 54999');
 });

@@ -210,7 +210,7 @@ export const mainJob = ({ autoNumber }: Capabilities): Migration => ({
       .addColumn('deployment_id', 'text', (c) => c.primaryKey().references('deployments.id').onDelete('cascade'))
       .addColumn('last_seq', 'integer', (c) => c.notNull())
       .addColumn('bytes', 'bigint', (c) => c.notNull())
-      .addColumn('truncated', 'integer', (c) => c.notNull())
+      .addColumn('left_out', 'integer', (c) => c.notNull())
       .execute();
     await db.schema
       .createTable('log_marks')
