@@ -6,6 +6,7 @@ import { say, step } from './say.mjs';
 /** `engine: true`: only where no container engine answers yet. `file`: a path that tells instead of a program. */
 export const systemParts = [
   { part: 'git', program: 'git', package: 'git', why: 'fetches the source of what is deployed' },
+  { part: 'ssh', program: 'ssh', package: 'openssh-client', why: 'clones git addresses that begin with ssh or user@host' },
   { part: 'rsync', program: 'rsync', package: 'rsync', why: 'copies datasets to the nodes' },
   { part: 'docker client', program: 'docker', package: 'docker.io', why: 'builds and runs containers' },
   { part: 'container engine', program: 'dockerd', package: 'docker.io', engine: true, why: 'builds and runs containers' },

@@ -50,6 +50,8 @@ describe('git', () => {
       'disk_full',
     ],
     ['fatal: write error: No space left on device', 'disk_full'],
+    ['error: unable to write file ballast\nfatal: unable to checkout working tree', 'disk_full'],
+    ['error: cannot run ssh -oBatchMode=yes -oConnectTimeout=15: No such file or directory\nfatal: unable to fork', 'git_failed'],
     [`fatal: something about ${spec.url} on ${spec.branch}`, 'git_failed'],
   ])('%s', (stderr, code) => {
     expect(gitFailure(stderr, spec).code).toBe(code);

@@ -1,7 +1,6 @@
 // A container engine of our own, in namespaces of its own (namespace.ts). Its images and build cache stay in
 // `dir` between runs; everything that runs ends with us, however we end.
 import { createHash } from 'node:crypto';
-import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, readdir, realpath, rm, rmdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +10,7 @@ import { writeDockerConfig } from './docker-config.ts';
 import { describeEngine, type Engine, engineAnswers, type EngineOptions } from './engine-handle.ts';
 import { type FolderLock, lockFolder } from './lock.ts';
 import { cableNetwork, type Namespace, onlyChild, slirpNameServer, startNamespace } from './namespace.ts';
-import { type Argv, type RunningProcess, signalProcess, startProcess, untilReady } from './process.ts';
+import { type Argv, isRunning, type RunningProcess, signalProcess, startProcess, untilReady } from './process.ts';
 import { waitFor } from './wait.ts';
 
 /** A folder for one engine, ours alone while `lock` is held. */
@@ -56,7 +55,7 @@ export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
     const cgroup = `berth-${namespace.pid}`;
     undo.push(async () => {
       await namespace.stop();
-      await waitFor(`the engine's first process ${namespace.pid} is gone`, () => !existsSync(`/proc/${namespace.pid}`));
+      await waitFor(`the engine's first process ${namespace.pid} is gone`, () => !isRunning(namespace.pid));
       await sweepCgroups();
     });
 
@@ -218,7 +217,7 @@ async function endPredecessor(home: string): Promise<void> {
   });
   const [pid, since, runDir] = text.trim().split(' ');
   if (pid === undefined || since === undefined) return;
-  const alive = async () => (await startTime(Number(pid))) === since;
+  const alive = async () => isRunning(Number(pid)) && (await startTime(Number(pid))) === since;
   if (await alive()) {
     signalProcess(Number(pid), 'SIGKILL');
     await waitFor(`the previous run's engine (process ${pid}) is gone`, async () => !(await alive()), { deadlineMs: 10_000 });
@@ -246,7 +245,7 @@ async function sweepCgroups(): Promise<void> {
   for (const parent of parents) {
     for (const name of await folders(parent)) {
       const pid = /^berth-(\d+)$/.exec(name)?.[1];
-      if (pid === undefined || existsSync(`/proc/${pid}`)) continue;
+      if (pid === undefined || isRunning(Number(pid))) continue;
       for (const child of await folders(join(parent, name))) await removeCgroup(join(parent, name, child));
       await removeCgroup(join(parent, name));
     }

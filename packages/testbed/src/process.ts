@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { createWriteStream } from 'node:fs';
+import { createWriteStream, readFileSync } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { childEnvironment, type Environment, findProgram } from './config.ts';
 import { GiveUp, waitFor } from './wait.ts';
@@ -165,6 +165,21 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
       if (setpriv !== undefined) signalProcess(-pid, 'SIGKILL');
     },
   };
+}
+
+/**
+ * Whether this process runs. One that has ended stays listed as a zombie until its parent asks for its exit code, which a
+ * first process that is no init (in a container, say) never does for orphans: it is gone all the same.
+ */
+export function isRunning(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    // The name in parentheses may hold spaces and parentheses; the state is the first field behind it.
+    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(')') + 2));
+  } catch (error) {
+    if (['ENOENT', 'ESRCH'].includes((error as NodeJS.ErrnoException).code ?? '')) return false;
+    throw error;
+  }
 }
 
 /** Sends a signal; a process that is gone already is no error. */

@@ -10,6 +10,7 @@ import { childEnvironment, findProgram, toolsDir } from '../src/config.ts';
 import { pluginsDir } from '../src/docker-config.ts';
 import { type Engine, startEngine, whyNoOwnEngine } from '../src/engine.ts';
 import { registryProgram, startRegistry } from '../src/registry.ts';
+import { isRunning } from '../src/process.ts';
 import { waitFor } from '../src/wait.ts';
 
 // Its own folder: what other runs do at the same time must not show here. (Not in /tmp, which may be small or in memory.)
@@ -186,7 +187,7 @@ async function processesIn(namespace: string): Promise<string[]> {
   for (const pid of await readdir('/proc')) {
     if (!/^\d+$/.test(pid)) continue;
     // A process may end while we look.
-    if ((await readlink(`/proc/${pid}/ns/pid`).catch(() => '')) === namespace) found.push(pid);
+    if ((await readlink(`/proc/${pid}/ns/pid`).catch(() => '')) === namespace && isRunning(Number(pid))) found.push(pid);
   }
   return found;
 }

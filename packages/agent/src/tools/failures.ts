@@ -32,7 +32,11 @@ const MACHINE: readonly Row[] = [
 
 /** In this order: an unknown host is said in the same breath as "could not read from remote repository". */
 export const GIT_FAILURES: readonly Row[] = [
+  // Before all others: its words hold our own ssh options, and "ConnectTimeout" is no time-out.
+  [/cannot run ssh/i, 'git_failed'],
   ...MACHINE,
+  // At checkout git does not say why; in a fresh folder of our own it is the disk.
+  [/unable to write (file|new)/i, 'disk_full'],
   [/remote branch .* not found in upstream|couldn't find remote ref refs\/heads/i, 'git_unknown_branch'],
   [/unadvertised object|server does not allow request for/i, 'git_commit_refused'],
   [/not our ref|no such remote ref [0-9a-f]{40}|couldn't find remote ref [0-9a-f]{40}/i, 'git_unknown_commit'],
