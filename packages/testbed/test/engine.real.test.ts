@@ -157,7 +157,11 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
     const inside = await processesIn(told.namespace);
     expect(inside.length).toBeGreaterThan(3); // sleep, dockerd, containerd, a shim, the container
     child.kill('SIGKILL');
-    await waitFor('no process of it is left', async () => (await processesIn(told.namespace)).length === 0);
+    await waitFor('no process of it is left', async () => {
+      const left = await processesIn(told.namespace);
+      if (left.length > 0) throw new Error(`there is ${(await Promise.all(left.map((pid) => readFile(`/proc/${pid}/stat`, 'utf8')))).join('')}`);
+      return true;
+    });
     await waitFor('its cable is gone', async () => !(await linkNames()).includes(told.link), { deadlineMs: 10_000 });
     expect(await readFile('/proc/self/mountinfo', 'utf8')).not.toContain('engine-doomed');
     // The next run on the same folder starts, without the containers of the killed one.
