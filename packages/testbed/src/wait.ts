@@ -42,7 +42,8 @@ export async function waitFor<T>(
       last = undefined;
     } catch (error) {
       if (error instanceof GiveUp) throw new GiveUp(`${name}: ${error.message}`, { cause: error });
-      last = error;
+      // What was wrong before says more than that the last question was cut short.
+      if (!(error instanceof CutShort) || last === undefined) last = error;
     }
     if (Date.now() - started >= deadlineMs) {
       const why = last === undefined ? '' : `; last error: ${messageOf(last)}`;
@@ -52,10 +53,14 @@ export async function waitFor<T>(
   }
 }
 
+class CutShort extends Error {
+  override readonly name = 'CutShort';
+}
+
 /** Rejects when `work` takes longer than `ms`, so that one hung question cannot outlast the deadline. */
 async function within<T>(work: Promise<T>, ms: number): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms);
+  const timer = setTimeout(() => reject(new CutShort(`no answer within ${ms} ms`)), ms);
   try {
     return await Promise.race([work, promise]);
   } finally {
