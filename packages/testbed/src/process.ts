@@ -167,15 +167,20 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
   };
 }
 
+/** include/linux/sched.h: it is past its end; only its entry is left. */
+const PF_EXITING = 0x4;
+
 /**
- * Whether this process runs. One that has ended stays listed as a zombie until its parent asks for its exit code, which a
- * first process that is no init (in a container, say) never does for orphans: it is gone all the same.
+ * Whether this process runs. One that has ended stays listed until its parent asks for its exit code, which a first
+ * process that is no init (in a container, say) never does for orphans: it is gone all the same. The first process of a
+ * pid namespace is then listed as exiting for ever, since it waits for such an orphan.
  */
 export function isRunning(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // The name in parentheses may hold spaces and parentheses; the state is the first field behind it.
-    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(')') + 2));
+    // proc(5): the name in parentheses may hold spaces and parentheses; state is the first field behind it, flags the seventh.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return !/^[ZX]/.test(fields[0] ?? '') && (Number(fields[6]) & PF_EXITING) === 0;
   } catch (error) {
     if (['ENOENT', 'ESRCH'].includes((error as NodeJS.ErrnoException).code ?? '')) return false;
     throw error;
