@@ -232,7 +232,11 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
     if (ending !== undefined) return;
     console.log(`\n${elapsed()}  ending, cleaning up`);
-    void end().then(() => process.exit(signal === 'SIGINT' ? (process.exitCode ?? 0) : 0));
+    void end().then(() => {
+      say('cleaned up');
+      // Asked to end by itself and ended by somebody else: that is no success.
+      process.exit(process.argv.includes('--exit') ? 130 : undefined);
+    });
   });
 }
 
