@@ -1,6 +1,6 @@
 /**
- * Two projects. `unit` has no process and no engine of its own, so its files share threads; `real` drives real parts
- * (docker, git, Traefik, our own programs), each file in a process of its own.
+ * Three projects. `unit` has no process and no engine of its own, so its files share threads; `real` drives real parts
+ * (docker, git, Traefik, our own programs), each file in a process of its own; `faults` breaks them.
  */
 import { defineConfig } from 'vitest/config';
 
@@ -33,6 +33,20 @@ export default defineConfig({
           // Each file starts engines, registries and proxies: two at once fill two cores.
           maxWorkers: 2,
           testTimeout: 120_000,
+          hookTimeout: 180_000,
+        },
+      },
+      {
+        // `npm run test:faults`: each file has the machine to itself.
+        test: {
+          name: 'faults',
+          include: ['test/faults/**/*.test.ts'],
+          exclude: ['**/node_modules/**'],
+          sequence: { groupOrder: 2 },
+          pool: 'forks',
+          isolate: true,
+          maxWorkers: 1,
+          testTimeout: 180_000,
           hookTimeout: 180_000,
         },
       },

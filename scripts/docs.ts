@@ -8,6 +8,8 @@ import { ERRORS, FAILURES } from '@berth/wire/errors';
 import { ROUTES, type Route } from '@berth/wire/routes';
 import { DEPLOYMENT_STATES, isSettled, isTerminal } from '@berth/wire/vocabulary';
 import { TRANSITIONS } from '../packages/control-plane/src/flow/transitions.ts';
+import { callsInSources, isPointOf } from '../test/faults/fail-points/calls.ts';
+import { FAIL_POINTS } from '../test/faults/fail-points/table.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 
@@ -81,11 +83,23 @@ async function settings(): Promise<string> {
   return sections.join('\n\n');
 }
 
+function failPointTable(): string {
+  const calls = callsInSources();
+  const where = (name: string): string =>
+    calls
+      .find((call) => isPointOf(name, call))
+      ?.file.replace('/src/', '/')
+      .replace('packages/', '') ?? '';
+  const rows = FAIL_POINTS.map((p) => [code(p.name), p.process, where(p.name), p.during, p.stake]);
+  return table(['point', 'process', 'where', 'while', 'at stake'], rows);
+}
+
 /** file -> name of the generated part -> its text */
 export async function generatedParts(): Promise<Record<string, Record<string, string>>> {
   return {
     'docs/api.md': { routes: routes() },
     'docs/errors.md': { errors: errors(), failures: failures() },
+    'docs/fail-points.md': { points: failPointTable() },
     'docs/settings.md': { settings: await settings() },
     'docs/states.md': { states: states(), transitions: transitions() },
   };

@@ -39,28 +39,28 @@ import { explainMissing, installSystemParts, mayInstall, missingSystemParts } fr
  */
 
 /**
- * @param {{quiet?: boolean, system?: boolean}} [options] quiet: do not print what is missing; system: false leaves the system's packages alone
+ * @param {{quiet?: boolean, system?: boolean, tests?: boolean}} [options] quiet: do not print what is missing; system: false leaves the system's packages alone; tests: also what only tests use
  * @returns {Promise<Capabilities>}
  */
 export async function setup(options = {}) {
-  const before = await look();
+  const before = await look(options);
   const todo = plan(before, options);
   const failed = todo.length === 0 ? [] : await alone(toolsDir, () => provide(options));
-  const after = todo.length === 0 ? before : await look();
+  const after = todo.length === 0 ? before : await look(options);
   const capabilities = await describe(after, failed);
   if (options.quiet !== true) for (const { part, why, how } of capabilities.missing) say(`missing: ${part} (${why}). To get it: ${how}`);
   return capabilities;
 }
 
 /** What is there now. Nothing is changed. */
-async function look() {
+async function look(options) {
   const [node, answers, buildx] = await Promise.all([installedNode(), engineAnswers(), installedBuildx()]);
   return {
     node,
     answers,
     buildx,
     deps: node !== undefined && depsAreCurrent(node),
-    system: missingSystemParts(answers),
+    system: missingSystemParts(answers, options.tests === true),
     registry: installedRegistry(),
   };
 }
@@ -80,7 +80,7 @@ function plan(seen, options) {
 
 async function provide(options) {
   // Looked at again: another set-up may have done it while we waited for the lock.
-  const seen = await look();
+  const seen = await look(options);
   const failed = [];
   const work = {
     node: provideNode,
@@ -136,7 +136,7 @@ async function describe(seen, failed) {
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
-  const capabilities = await setup();
+  const capabilities = await setup({ tests: true });
   if (process.argv.includes('--json')) process.stdout.write(`${JSON.stringify(capabilities, null, 2)}\n`);
   process.exitCode = capabilities.node === undefined || !capabilities.deps ? 1 : 0;
 }

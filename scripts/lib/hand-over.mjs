@@ -13,7 +13,7 @@ import { say } from './say.mjs';
  * @param {string} script name in scripts/
  */
 export async function handOver(script) {
-  const capabilities = await setup();
+  const capabilities = await setup({ tests: script === 'test.ts' });
   if (capabilities.node === undefined || !capabilities.deps) {
     say(`${script} cannot run without ${capabilities.node === undefined ? 'Node 24' : 'its dependencies'}`);
     process.exit(1);

@@ -1,9 +1,10 @@
 // Programs of the system: what is needed, what for, and which Debian package has it.
-import { existsSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { findProgram, lastLines, run } from './run.mjs';
 import { say, step } from './say.mjs';
 
-/** `engine: true`: only where no container engine answers yet. `file`: a path that tells instead of a program. */
+/** `engine: true`: only where no container engine answers yet. `file`: a path that tells instead of a program; `there`: a look of its own. `tests`: nothing but the tests has a use for it. */
 export const systemParts = [
   { part: 'git', program: 'git', package: 'git', why: 'fetches the source of what is deployed' },
   { part: 'ssh', program: 'ssh', package: 'openssh-client', why: 'clones git addresses that begin with ssh or user@host' },
@@ -30,7 +31,22 @@ export const systemParts = [
     optional: true,
     why: 'https from inside builds',
   },
+  {
+    part: 'PostgreSQL',
+    there: hasPostgresServer,
+    package: 'postgresql',
+    optional: true,
+    tests: true,
+    why: 'tests with two control planes run on servers of their own; Berth itself needs none (SQLite)',
+  },
 ];
+
+/** Debian keeps the server's programs in a folder for each version, not on PATH. */
+function hasPostgresServer() {
+  const debian = '/usr/lib/postgresql';
+  const versions = existsSync(debian) ? readdirSync(debian) : [];
+  return versions.some((version) => existsSync(join(debian, version, 'bin', 'initdb'))) || findProgram('initdb') !== undefined;
+}
 
 const aptOptions = [
   // Another apt (unattended-upgrades) may be at work.
@@ -41,9 +57,11 @@ const aptOptions = [
 ];
 
 /** The parts that are not there. */
-export function missingSystemParts(engineAnswers) {
+export function missingSystemParts(engineAnswers, forTests) {
   return systemParts.filter((part) => {
+    if (part.tests === true && !forTests) return false;
     if (part.engine === true && engineAnswers) return false;
+    if (part.there !== undefined) return !part.there();
     return part.file === undefined ? findProgram(part.program) === undefined : !existsSync(part.file);
   });
 }
@@ -73,7 +91,29 @@ export async function installSystemParts(parts) {
   await step('apt-get update', () => aptGet(['update', '-qq']));
   // Newer Debian has the client in a package of its own.
   if (packages.includes('docker.io') && (await run(['apt-cache', 'show', 'docker-cli'])).ok) packages.push('docker-cli');
-  await step(`apt-get install ${packages.join(' ')}`, () => aptGet(['install', '-y', '-qq', '--no-install-recommends', ...packages]));
+  const install = () => aptGet(['install', '-y', '-qq', '--no-install-recommends', ...packages]);
+  await step(`apt-get install ${packages.join(' ')}`, () => (packages.includes('postgresql') ? withoutCluster(install) : install()));
+}
+
+/**
+ * Debian's package makes a database cluster at once and starts it, now and at every boot. Ours is only the program: for the
+ * time of the installation its own setting says that no cluster is to be made, and afterwards stands as the package has it.
+ */
+async function withoutCluster(install) {
+  const folder = '/etc/postgresql-common';
+  const file = join(folder, 'createcluster.conf');
+  // Somebody's own choice.
+  if (existsSync(file)) return install();
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(file, 'create_main_cluster = false\n');
+  try {
+    return await install();
+  } finally {
+    // Ours was kept, and the package's put beside it.
+    rmSync(file, { force: true });
+    const theirs = ['ucf-dist', 'dpkg-dist'].map((end) => `${file}.${end}`).find((path) => existsSync(path));
+    if (theirs !== undefined) renameSync(theirs, file);
+  }
 }
 
 async function aptGet(args) {

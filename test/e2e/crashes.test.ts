@@ -62,7 +62,7 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
       'a builder has it',
       async () => {
         const { events } = await world.berth.api.call('getDeployment', { params: { id: asked.id } });
-        return events.map((e) => /builder (builder-\d) took/.exec(e.message)?.[1]).find((name) => name !== undefined);
+        return events.map((e) => /(builder-\d) took the build/.exec(e.message)?.[1]).find((name) => name !== undefined);
       },
       { intervalMs: 10 },
     );

@@ -17,6 +17,7 @@ import { reconcile } from './reconcile.ts';
 import { createRegistration } from './registration.ts';
 import { logIn } from './registry-login.ts';
 import { untilAnswered } from './retry.ts';
+import { createRevival } from './revive.ts';
 import { runTask } from './run-task.ts';
 import { createStorage } from './storage.ts';
 import { createBuildHandler } from './tasks/build.ts';
@@ -39,9 +40,11 @@ export type Agent = {
 };
 
 const REGISTER_MS = 30_000;
+const LOOK_AGAIN_MS = 5_000;
 /** Three registrations missed. */
 const SILENT_MS = 100_000;
 const OTHER_TASKS_AT_ONCE = 8;
+const RETIREMENTS_AT_ONCE = 200;
 /** Of the 15 s that closing may take (kit/closers). */
 const DRAIN_MS = 8_000;
 
@@ -71,7 +74,8 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     pluginsDir: config.DOCKER_PLUGINS_DIR,
   });
   await cli.useRegistry(null);
-  const docker = createDocker(cli, { scratchDir });
+  const revival = createRevival(createDocker(cli, { scratchDir }), log);
+  const { docker } = revival;
   const images = createImages({ docker, keep: config.KEEP_RELEASES, log });
   const locks = createLocks();
   const hostIp = createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL);
@@ -112,6 +116,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
   const registration = createRegistration({
     client,
     docker,
+    look: revival.look,
     log,
     hostIp,
     nodeName: config.nodeName,
@@ -127,8 +132,9 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     // Not before the registry is known: a task would fail for want of it.
     nodeId: () => (registry === null ? null : registration.nodeId()),
     run: (task) => runTask(task, { client, handlers, log, onFailure }),
-    limits: { build: config.MAX_BUILDS, other: OTHER_TASKS_AT_ONCE },
+    limits: { build: config.MAX_BUILDS, retire: RETIREMENTS_AT_ONCE, other: OTHER_TASKS_AT_ONCE },
     onUnknownNode: () => wakeRegistration(),
+    onLost: () => wakeRegistration(),
     onFirstList: (open) =>
       reconcile(docker, registration.nodeId() ?? '', open, log, signal).catch((err: unknown) =>
         log.warn({ err }, 'what an earlier run left could not be looked at; everything is reported all the same'),
@@ -169,14 +175,13 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
           log.warn({ err: error }, 'cannot register yet');
           return untilAnswered(() => registration.register(both), { signal: both, minMs: 500, maxMs: 5_000 });
         });
+        // It may be back in a moment, and what runs is not known until then.
+        if (registration.engineOk() === false) setTimeout(() => registering.wake(), LOOK_AGAIN_MS).unref();
         if (begun) return;
         begun = true;
         background('configuration', configure());
         background('tasks', tasks.run(signal));
-        background(
-          'events',
-          watch(docker, node.id, () => registering.wake(), signal, log),
-        );
+        background('events', watch(docker, node.id, { onChange: () => registering.wake(), onBroken: revival.suspect }, signal, log));
       },
     },
     log,

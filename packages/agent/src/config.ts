@@ -1,6 +1,7 @@
 /** Settings of the agent (INTERFACES.md "Settings"); docs/settings.md is held equal to this table. */
 import { hostname } from 'node:os';
 import { duration, httpUrl, integer, listen, LOG_SETTINGS, oneOf, type Parser, readSettings, text, type Values } from '@berth/kit/config';
+import { failPoints } from '@berth/kit/fail-point';
 import { NODE_ROLES } from '@berth/wire/vocabulary';
 
 const absolutePath: Parser<string> = (t) => {
@@ -66,6 +67,11 @@ export const AGENT_SETTINGS = {
   PIDS_LIMIT: { doc: 'Processes and threads a container may have', default: '4096', parse: integer(16) },
   LOG_MAX_SIZE: { doc: 'Size at which the engine rotates a container’s log file', default: '10m', parse: text },
   LOG_MAX_FILES: { doc: 'How many rotated log files of a container are kept', default: '3', parse: integer(1, 100) },
+  BERTH_FAIL_POINTS: {
+    doc: 'For tests of Berth alone: where this process kills or stops itself (docs/fail-points.md)',
+    shown: 'nowhere',
+    parse: failPoints,
+  },
   ...LOG_SETTINGS,
 } as const;
 

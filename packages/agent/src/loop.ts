@@ -17,10 +17,12 @@ export type TaskLoopDeps = {
   log: Logger;
   nodeId: () => string | null;
   run: (task: Task) => TaskRun;
-  /** How many tasks at once: builds, and everything else. */
-  limits: { build: number; other: number };
+  /** How many tasks at once. Retirements mostly wait (a drain may take an hour), so they do not take the place of deployments. */
+  limits: { build: number; retire: number; other: number };
   /** The node is not known any more: register again. */
   onUnknownNode: () => void;
+  /** A task was taken from us. Until we are heard of again we get nothing more of its deployment: register now. */
+  onLost: () => void;
   /** Called once, with the first list, before any task of it begins. */
   onFirstList: (tasks: readonly Task[]) => Promise<void>;
   waitSeconds?: number;
@@ -52,8 +54,9 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   /** Ends a held request, so that the list is asked for anew. */
   let held = new AbortController();
 
-  const kindOf = (task: Task): 'build' | 'other' => (task.kind === 'build' ? 'build' : 'other');
-  const atWork = (kind: 'build' | 'other'): number => [...runs.values()].filter((r) => kindOf(r.task) === kind).length;
+  type Kind = keyof TaskLoopDeps['limits'];
+  const kindOf = (task: Task): Kind => (task.kind === 'build' || task.kind === 'retire' ? task.kind : 'other');
+  const atWork = (kind: Kind): number => [...runs.values()].filter((r) => kindOf(r.task) === kind).length;
 
   function beginWhatFits(): void {
     for (const task of listed.tasks) {
@@ -76,6 +79,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
     runs.delete(task.id);
     const now = Date.now();
     ended.set(task.id, { at: now, notBefore: outcome === 'reported' ? now : now + HOLD_OFF_MS });
+    if (outcome === 'lost') deps.onLost();
     if (outcome !== 'reported') again ??= setTimeout(askAgain, HOLD_OFF_MS + 50);
     beginWhatFits();
   }

@@ -1,6 +1,7 @@
 /** Entry of `berth agent`. Exits 2 on wrong settings, 0 after SIGTERM. */
 import { closeOnSignals, createClosers } from '@berth/kit/closers';
 import { SettingsError } from '@berth/kit/config';
+import { armFailPoints } from '@berth/kit/fail-point';
 import { createLogger } from '@berth/kit/log';
 import { startAgent } from './agent.ts';
 import { readConfig } from './config.ts';
@@ -15,6 +16,7 @@ export async function main(): Promise<void> {
     process.exit(2);
   }
   const log = createLogger({ name: `agent-${config.NODE_ROLE}`, level: config.LOG_LEVEL, format: config.logFormat });
+  armFailPoints(config.BERTH_FAIL_POINTS ?? []);
   const closers = createClosers(log, 20_000);
   closeOnSignals(closers, log);
   const agent = await startAgent(config, log).catch((error: unknown) => {

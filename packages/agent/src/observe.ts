@@ -20,21 +20,40 @@ export function toObserved(container: Container): ObservedContainer {
     host_port: container.state === 'running' ? container.hostPort : null,
     state: container.state,
     image: container.image,
+    exit_code: container.state === 'running' ? null : container.exitCode,
+    out_of_memory: container.state !== 'running' && container.oomKilled,
+    started_at: container.startedAt,
+    memory_bytes: container.memoryBytes,
+    cpus: container.cpus,
   };
 }
 
-/** Rejects when the engine does not answer: that is not "none". */
-export async function observe(docker: Docker, nodeId: string, signal: AbortSignal): Promise<ObservedContainer[]> {
+/** Rejects when the engine does not answer: that is not "none". `look` may set right what it sees (revive.ts). */
+export async function observe(
+  docker: Docker,
+  nodeId: string,
+  signal: AbortSignal,
+  look: (seen: readonly Container[], signal: AbortSignal) => Promise<boolean>,
+): Promise<ObservedContainer[]> {
   const containers = await docker.list(ofNode(nodeId), signal);
-  return containers.map(toObserved);
+  if (!(await look(containers, signal))) return containers.map(toObserved);
+  return (await docker.list(ofNode(nodeId), signal)).map(toObserved);
 }
 
 /** What changes neither a state nor a port. */
 const UNINTERESTING = /^(exec_|health_status|top|attach|resize|export|archive-path|extract-to-dir|copy|commit)/;
 const DEBOUNCE_MS = 100;
 
+export type Watcher = { onChange: () => void /** The engine went away, as far as can be seen from here. */; onBroken: () => void };
+
 /** Calls `onChange` soon after a container of ours changed, until the signal aborts. The stream is opened again when it ends. */
-export async function watch(docker: Docker, nodeId: string, onChange: () => void, signal: AbortSignal, log: Logger): Promise<void> {
+export async function watch(
+  docker: Docker,
+  nodeId: string,
+  { onChange, onBroken }: Watcher,
+  signal: AbortSignal,
+  log: Logger,
+): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const onEvent = (action: string): void => {
     if (!UNINTERESTING.test(action))
@@ -51,6 +70,8 @@ export async function watch(docker: Docker, nodeId: string, onChange: () => void
       if (signal.aborted) break;
       log.warn({ err: error }, 'the stream of container events ended; it is opened again');
     }
+    if (signal.aborted) break;
+    onBroken();
     if (Date.now() - since > 60_000) attempt = 0;
     await pause(backoff(attempt, { min: 500, max: 15_000 }), signal).catch(() => undefined);
     // What happened while nobody looked: the engine was restarted, say, and every port is another.

@@ -1,10 +1,12 @@
 /** POST /api/agent/register (contract "Node", INTERFACES.md): who we are, what we have, what we see. */
+import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { Node, NodeRegister, ObservedContainer } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { observe } from './observe.ts';
 import type { Storage } from './storage.ts';
+import type { Revival } from './revive.ts';
 import type { Docker } from './tools/docker.ts';
 
 export const AGENT_VERSION = '0.1.0';
@@ -14,6 +16,8 @@ const OBSERVE_MS = 15_000;
 export type RegistrationDeps = {
   client: Client;
   docker: Docker;
+  /** Sets right what an engine that was restarted left undone. */
+  look: Revival['look'];
   log: Logger;
   nodeName: string;
   role: NodeRole;
@@ -41,7 +45,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     if (nodeId === null) return undefined;
     try {
       // An engine that hangs must not keep us from being seen.
-      const seen = await observe(deps.docker, nodeId, AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]));
+      const seen = await observe(deps.docker, nodeId, AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]), deps.look);
       engineOk = true;
       return seen;
     } catch (error) {
@@ -65,7 +69,9 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       agent_version: AGENT_VERSION,
       boot_id: deps.bootId,
     };
+    await failPoint('agent.register.before');
     const node = await deps.client.call('agentRegister', { body, signal });
+    await failPoint('agent.register.after');
     lastOkAt = Date.now();
     return node;
   }

@@ -8,6 +8,7 @@
  * `cancelled` is reported, `lost` and `shutdown` are not: in those the work clears up after itself and that is all.
  * A report is tried until it was answered. One that this process does not live to deliver is made again: the task is offered again.
  */
+import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
 import { FAILURES } from '@berth/wire/errors';
@@ -49,17 +50,21 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure }
   const params = { id: task.id };
 
   async function attempt(): Promise<TaskOutcome> {
+    await failPoint('agent.claim.before', () => task.kind);
     const claim = await untilAnswered(() => client.call('agentStart', { params, signal: life.signal }), {
       signal: life.signal,
       onFailure: (err) => log.warn({ err }, 'cannot claim yet'),
     });
     const headers = { 'x-lease-token': claim.lease_token };
     log.info({ attempt: claim.attempt }, 'task begun');
+    await failPoint('agent.claim.after', () => task.kind);
     const shipper = createLogShipper({
       send: async (first, lines) => {
+        await failPoint('agent.logs.before');
         await untilAnswered(() => client.call('agentLogs', { params, headers, body: { first, lines }, signal: life.signal }), {
           signal: life.signal,
         });
+        await failPoint('agent.logs.after');
       },
       onDropped: (err) => {
         if (isOver(err)) work.abort(new Stopped('lost'));
@@ -114,12 +119,13 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure }
   }
 
   async function renew(claim: TaskClaim, signal: AbortSignal, headers: Record<string, string>): Promise<void> {
-    let expiresAt = claim.lease_expires_at;
+    let lease: Pick<TaskClaim, 'lease_expires_at' | 'lease_seconds'> = claim;
     for (;;) {
       try {
-        await pause(renewIn(expiresAt), signal);
+        await pause(renewIn(lease), signal);
         const answer = await untilAnswered(() => client.call('agentRenew', { params, headers, signal }), { signal, maxMs: 3_000 });
-        expiresAt = answer.lease_expires_at;
+        await failPoint('agent.renew.after');
+        lease = answer;
         if (answer.cancel_requested) stop('cancelled');
       } catch (error) {
         if (signal.aborted) return;
@@ -136,7 +142,9 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure }
         onFailure: (err, waitMs) => log.warn({ err, waitMs }, 'report not delivered yet'),
       });
     try {
+      await failPoint('agent.report.before', () => task.kind);
       await complete(product.report);
+      await failPoint('agent.report.after', () => task.kind);
     } catch (error) {
       if (life.signal.aborted) throw error;
       await discard(product);
@@ -174,9 +182,13 @@ const failed = (error: { code: string; message: string }): Product => ({
   discard: nothingToDiscard,
 });
 
-/** A third of what is left of the lease; between 1 and 20 s, since the two clocks may differ. */
-export function renewIn(expiresAt: string, now = Date.now()): number {
-  const left = Date.parse(expiresAt) - now;
+/**
+ * A third of the lease, by its length: the two clocks may be hours apart. A control plane that does not say the length is taken
+ * by its clock, between 1 and 20 s.
+ */
+export function renewIn(lease: Pick<TaskClaim, 'lease_expires_at' | 'lease_seconds'>, now = Date.now()): number {
+  if (lease.lease_seconds !== undefined) return Math.max(250, (lease.lease_seconds * 1000) / 3);
+  const left = Date.parse(lease.lease_expires_at) - now;
   return Math.min(20_000, Math.max(1_000, Number.isFinite(left) ? left / 3 : 1_000));
 }
 

@@ -5,12 +5,13 @@ import type { Task } from '@berth/wire/task';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createTaskLoop, type TaskLoop } from '../src/loop.ts';
 import type { TaskOutcome, TaskRun } from '../src/run-task.ts';
-import { buildTask, deployTask, type FakeControlPlane, startFakeControlPlane, until } from './fake-control-plane.ts';
+import { buildTask, deployTask, type FakeControlPlane, startFakeControlPlane, until, retireTask } from './fake-control-plane.ts';
 
 type Begun = { task: Task; stops: string[]; end: (outcome: TaskOutcome) => void };
 let plane: FakeControlPlane;
 let begun: Begun[];
 let unknown: number;
+let lostTold = 0;
 let firstLists: number;
 let ending: AbortController;
 let loop: TaskLoop;
@@ -20,6 +21,7 @@ beforeEach(async () => {
   plane = await startFakeControlPlane();
   begun = [];
   unknown = 0;
+  lostTold = 0;
   firstLists = 0;
   ending = new AbortController();
   loop = createTaskLoop({
@@ -40,8 +42,9 @@ beforeEach(async () => {
         },
       };
     },
-    limits: { build: 2, other: 8 },
+    limits: { build: 2, retire: 50, other: 8 },
     onUnknownNode: () => void (unknown += 1),
+    onLost: () => void (lostTold += 1),
     onFirstList: async () => void (firstLists += 1),
     pollMs: 300,
   });
@@ -66,6 +69,13 @@ it('begins each task once, builds as many at once as allowed, the next when one 
   await until('the third build', () => ids().includes(states[2]?.task.id ?? ''));
   expect(begun).toHaveLength(4);
   expect(firstLists).toBe(1);
+});
+
+it('a node that drains many old versions still takes a deployment', async () => {
+  for (let i = 0; i < 12; i++) plane.give(retireTask({ drain_seconds: 3600 }));
+  await until('all retirements wait', () => begun.length === 12);
+  const deploy = plane.give(deployTask('d', {}));
+  await until('the deployment is begun', () => ids().includes(deploy.task.id));
 });
 
 it('is held by the control plane, not polling', async () => {
@@ -105,6 +115,8 @@ it('holds off from a task that it lost', async () => {
   await until('begun', () => begun.length === 1);
   const at = Date.now();
   begun[0]?.end('lost');
+  expect(lostTold).toBe(0);
+  await until('it was told', () => lostTold === 1);
   await until('begun again', () => begun.length === 2, 6_000);
   expect(Date.now() - at).toBeGreaterThan(2_500);
 });

@@ -32,6 +32,9 @@ const container = (given: Partial<Container>): Container => ({
   state: 'running',
   exitCode: 0,
   oomKilled: false,
+  startedAt: null,
+  memoryBytes: null,
+  cpus: null,
   error: '',
   hostPort: 1234,
   ...given,
@@ -171,6 +174,7 @@ it('toObserved keeps our labels only, and no port of what does not run', () => {
 it('watch: many events are one change, and the stream is opened again', async () => {
   let opened = 0;
   let changes = 0;
+  let broken = 0;
   const ending = new AbortController();
   const docker = {
     events: async (_: unknown, onEvent: (action: string) => void) => {
@@ -179,10 +183,18 @@ it('watch: many events are one change, and the stream is opened again', async ()
       throw new Error('the engine went away');
     },
   } as unknown as Docker;
-  const watching = watch(docker, 'node-1', () => void (changes += 1), ending.signal, silentLogger());
+  const watching = watch(
+    docker,
+    'node-1',
+    { onChange: () => void (changes += 1), onBroken: () => void (broken += 1) },
+    ending.signal,
+    silentLogger(),
+  );
   await until('opened twice', () => opened >= 2, 5_000);
   ending.abort();
   await watching;
+  // Each end of the stream is told: the engine may have been restarted.
+  expect(broken).toBeGreaterThanOrEqual(1);
   // One for the events, one for the time when nobody looked.
   expect(changes).toBeGreaterThanOrEqual(2);
   expect(changes).toBeLessThanOrEqual(opened * 2);

@@ -154,8 +154,11 @@ it('a kind from the future is answered', async () => {
 
 it('renewIn: a third of the lease, whatever the clocks say', () => {
   const now = Date.parse('2026-01-01T00:00:00Z');
-  expect(renewIn('2026-01-01T00:00:30Z', now)).toBe(10_000);
-  expect(renewIn('2025-12-31T23:00:00Z', now)).toBe(1_000);
-  expect(renewIn('2026-01-01T05:00:00Z', now)).toBe(20_000);
-  expect(renewIn('soon', now)).toBe(1_000);
+  expect(renewIn({ lease_expires_at: '2026-01-01T00:00:30Z' }, now)).toBe(10_000);
+  expect(renewIn({ lease_expires_at: '2025-12-31T23:00:00Z' }, now)).toBe(1_000);
+  expect(renewIn({ lease_expires_at: '2026-01-01T05:00:00Z' }, now)).toBe(20_000);
+  expect(renewIn({ lease_expires_at: 'soon' }, now)).toBe(1_000);
+  // An hour behind or ahead: the length counts.
+  expect(renewIn({ lease_expires_at: '2026-01-01T01:00:00Z', lease_seconds: 6 }, now)).toBe(2_000);
+  expect(renewIn({ lease_expires_at: '2025-12-31T23:00:00Z', lease_seconds: 30 }, now)).toBe(10_000);
 });

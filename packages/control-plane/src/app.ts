@@ -14,7 +14,8 @@ import type { ConfigSource } from './domain/configuration.ts';
 import { DEFAULT_LIMITS, type Limits } from './domain/facts.ts';
 import type { Stores } from './domain/stores.ts';
 import { createDriver, type Driver } from './flow/drive.ts';
-import { type LoopDeps, type Loops, startLoops } from './loops/index.ts';
+import type { LoopDeps } from './loops/deps.ts';
+import { type Loops, startLoops } from './loops/index.ts';
 import { createConfigSource } from './routing/config-source.ts';
 import { markerAnswers } from './routing/confirm.ts';
 import { openStores } from './store/open.ts';
@@ -54,7 +55,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
   closers.add('database', () => stores.close());
   try {
     const settings = await settingsOf(config, overrides, stores);
-    const changes = createChanges();
+    const changes = createChanges(stores.relay);
     const authServiceUrl = config.AUTH_SERVICE_URL ?? null;
     const driver = createDriver({
       stores,

@@ -1,5 +1,6 @@
 /** Every setting of the control plane; docs/settings.md is held equal to it. The only reader of the environment. */
 import { duration, httpUrl, LOG_SETTINGS, list, listen, oneOf, type Parser, readSettings, text, type Values } from '@berth/kit/config';
+import { failPoints } from '@berth/kit/fail-point';
 import { ROLES } from '@berth/wire/vocabulary';
 
 const domain: Parser<string> = (t) => {
@@ -102,6 +103,11 @@ export const SETTINGS = {
   PROBE_TIMEOUT: { doc: 'How long a new container has to answer HTTP', default: '60s', parse: atLeast(1_000) },
   OFFLINE_AFTER: { doc: 'A node that did not register for so long is offline (contract: 2 minutes)', default: '2m', parse: atLeast(1_000) },
   SETTLE_TIME: { doc: 'Without PROXY_PROBE_URLS: from the proxy’s fetch until its routes count as live', default: '3s', parse: duration },
+  BERTH_FAIL_POINTS: {
+    doc: 'For tests of Berth alone: where this process kills or stops itself (docs/fail-points.md)',
+    shown: 'nowhere',
+    parse: failPoints,
+  },
   ...LOG_SETTINGS,
 } as const;
 

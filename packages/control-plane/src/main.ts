@@ -1,6 +1,7 @@
 /** The control plane as a process: settings, logs, signals. `bin/berth control-plane` calls `main`. */
 import { createClosers, closeOnSignals } from '@berth/kit/closers';
 import { SettingsError } from '@berth/kit/config';
+import { armFailPoints } from '@berth/kit/fail-point';
 import { createLogger } from '@berth/kit/log';
 import { createApp } from './app.ts';
 import { type Config, readConfig } from './config.ts';
@@ -8,6 +9,7 @@ import { type Config, readConfig } from './config.ts';
 export async function main(): Promise<void> {
   const config = settingsOrExit();
   const log = createLogger({ name: 'control-plane', level: config.LOG_LEVEL, format: config.LOG_FORMAT });
+  armFailPoints(config.BERTH_FAIL_POINTS ?? []);
   const closers = createClosers(log, 20_000);
   // Before anything is opened: a signal during the start ends the process too.
   closeOnSignals(closers, log);

@@ -46,7 +46,8 @@ export type Service = {
   crash(): Promise<void>;
   /** SIGTERM, and waits for its end; returns the exit code. */
   stop(): Promise<number | null>;
-  start(): Promise<void>;
+  /** `extraEnv` holds for this start alone. */
+  start(extraEnv?: Record<string, string>): Promise<void>;
 };
 
 export type Answer = { status: number; headers: Record<string, string | string[] | undefined>; body: string };
@@ -210,7 +211,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
   }
 }
 
-function service(name: string, dir: string, readyUrl: string, argv: string[], env: Record<string, string>): Service {
+export function service(name: string, dir: string, readyUrl: string, argv: string[], env: Record<string, string>): Service {
   const logFile = join(dir, 'logs', `${name}.log`);
   let running: RunningProcess | undefined;
   const present = (): RunningProcess => {
@@ -229,11 +230,11 @@ function service(name: string, dir: string, readyUrl: string, argv: string[], en
       await present().stop(20_000);
       return present().exit()?.code ?? null;
     },
-    async start() {
+    async start(extraEnv = {}) {
       running = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), ...argv], {
         name,
         logFile,
-        env: { LOG_FORMAT: 'json', ...env },
+        env: { LOG_FORMAT: 'json', ...env, ...extraEnv },
       });
       await untilReady(running, async () => (await fetch(readyUrl, { signal: AbortSignal.timeout(2_000) })).ok, 30_000);
     },

@@ -159,7 +159,8 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
     child.kill('SIGKILL');
     await waitFor('no process of it is left', async () => {
       const left = await processesIn(told.namespace);
-      if (left.length > 0) throw new Error(`there is ${(await Promise.all(left.map((pid) => readFile(`/proc/${pid}/stat`, 'utf8')))).join('')}`);
+      if (left.length > 0)
+        throw new Error(`there is ${(await Promise.all(left.map((pid) => readFile(`/proc/${pid}/stat`, 'utf8')))).join('')}`);
       return true;
     });
     await waitFor('its cable is gone', async () => !(await linkNames()).includes(told.link), { deadlineMs: 10_000 });

@@ -8,7 +8,12 @@ export const ObservedContainer = Type.Object({
   labels: Type.Record(Type.String(), Type.String()),
   host_port: orNull(Type.Integer({ minimum: 1, maximum: 65_535 })),
   state: Type.String({ maxLength: 40, description: 'created, running, paused, restarting, exited, dead' }),
-  image: Type.Optional(Type.String({ maxLength: 500 })),
+  image: Type.Optional(Type.String({ maxLength: 500, description: 'as `docker run` was given it' })),
+  exit_code: Type.Optional(orNull(Type.Integer({ description: 'of its last run; null while it runs' }))),
+  out_of_memory: Type.Optional(Type.Boolean()),
+  started_at: Type.Optional(orNull(Time)),
+  memory_bytes: Type.Optional(orNull(Type.Integer())),
+  cpus: Type.Optional(orNull(Type.Number())),
 });
 export type ObservedContainer = Static<typeof ObservedContainer>;
 

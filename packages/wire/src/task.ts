@@ -76,10 +76,17 @@ export const Task = Type.Union([
 export type Task = Static<typeof Task>;
 export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;
 
-export const TaskClaim = Type.Object({ attempt: Type.Integer(), lease_token: Type.String(), lease_expires_at: Time });
+/** How long the lease is, beside when it ends: the agent's clock may be another. */
+const LeaseSeconds = Type.Optional(Type.Number({ minimum: 0 }));
+export const TaskClaim = Type.Object({
+  attempt: Type.Integer(),
+  lease_token: Type.String(),
+  lease_expires_at: Time,
+  lease_seconds: LeaseSeconds,
+});
 export type TaskClaim = Static<typeof TaskClaim>;
 
-export const TaskRenewal = Type.Object({ lease_expires_at: Time, cancel_requested: Type.Boolean() });
+export const TaskRenewal = Type.Object({ lease_expires_at: Time, lease_seconds: LeaseSeconds, cancel_requested: Type.Boolean() });
 
 /** `step` names what the line belongs to (`clone`, `[2/4] RUN npm ci`, `probe`); null for none. */
 export const LogLineIn = Type.Object({

@@ -3,6 +3,7 @@
  * Every rung fails with codes of its own; the workspace goes in any case.
  */
 import { join } from 'node:path';
+import { failPoint } from '@berth/kit/fail-point';
 import type { Build } from '../tools/buildx.ts';
 import type { Clone } from '../tools/git.ts';
 import { findDockerfile } from '../dockerfile.ts';
@@ -34,9 +35,11 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
           ? `cloning ${payload.git_url}, branch ${payload.branch}`
           : `fetching ${payload.commit} of ${payload.git_url}`,
       );
+      await failPoint('clone.before');
       const spec = { url: payload.git_url, branch: payload.branch, commit: payload.commit };
       const sha = await deps.clone(spec, source, { signal, onLine: (text) => log({ stream: 'stderr', step: 'clone', text }) });
       say('clone', `commit ${sha}`);
+      await failPoint('clone.after');
 
       const dockerfile = await findDockerfile(source, payload.dockerfile_path);
       const tag = `${payload.image_repository}:${sha}`;
@@ -52,6 +55,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
           },
           { signal, timeoutMs: deps.buildTimeoutMs, onLine: log },
         );
+        await failPoint('push.after');
         say('push', `pushed ${tag}${digest === null ? '' : ` as ${digest}`}`);
         return {
           report: { status: 'completed', result: null, image_tag: tag, image_digest: digest, commit: sha },

@@ -7,6 +7,7 @@
  * Whatever fails: its last log lines are sent, it is removed, and what served before serves on (recreate: is started again).
  * It gets its restart policy last: until then an exit is an exit, with its code, and not a loop.
  */
+import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { TaskOf } from '@berth/wire/task';
 import { exitFailure, probeFailure } from '../diagnosis.ts';
@@ -33,6 +34,7 @@ export type DeployDeps = {
 type DeployTask = TaskOf<'deploy'>;
 
 const LAST_LINES = 50;
+const MOST_REMEMBERED = 1_000;
 
 export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
   const { docker } = deps;
@@ -45,21 +47,26 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     const [adopted, hasImage] = await Promise.all([takeOver(deps, task, deployment, context), present]);
     if (adopted === null && !hasImage) {
       say('pull', `pulling ${payload.image}`);
+      await failPoint('pull.before');
       await docker.pull(payload.image, {
         signal,
         timeoutMs: deps.pullTimeoutMs,
         onLine: (text) => context.log({ stream: 'stdout', step: 'pull', text }),
       });
+      await failPoint('pull.after');
     }
     const others = payload.replace === 'recreate' ? await othersOf(deps, task, deployment, context) : [];
     try {
       for (const old of others) {
         say('deploy', `stopping ${old.name} first: the project is replaced, not rolled over`);
         await docker.stop(old.id, payload.stop_grace_seconds, signal);
+        await failPoint('recreate.stopped');
       }
       const id = adopted?.id ?? (await start(deps, task, deployment, context));
       const hostPort = await untilHealthy(deps, task, id, context);
+      await failPoint('probe.after');
       await docker.restartAlways(id, signal);
+      await failPoint('restart-policy.after');
       for (const old of others) await docker.remove(old.id);
       return { id, hostPort };
     } catch (error) {
@@ -67,6 +74,19 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
         say('deploy', `could not clear up: ${e instanceof Error ? e.message : String(e)}`),
       );
       throw error;
+    }
+  }
+
+  /** Deployment -> the attempt that brought its container up last; the newest ones. */
+  const broughtUp = new Map<string, TaskContext>();
+
+  /** A report that is refused may be late by minutes: by then a later attempt may have gone on with this very container. */
+  async function discard(deployment: string, id: string, context: TaskContext): Promise<void> {
+    const unlock = await deps.locks.hold(`deployment ${deployment}`, new AbortController().signal);
+    try {
+      if (broughtUp.get(deployment) === context) await docker.remove(id);
+    } finally {
+      unlock();
     }
   }
 
@@ -81,7 +101,14 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     const release = deps.images.hold(payload.image);
     try {
       const { id, hostPort } = await bringUp(task, deployment, context);
-      return { report: { status: 'completed', result: null, host_port: hostPort, container_id: id }, discard: () => docker.remove(id) };
+      // As the newest; the oldest is long reported.
+      broughtUp.delete(deployment);
+      broughtUp.set(deployment, context);
+      if (broughtUp.size > MOST_REMEMBERED) broughtUp.delete(broughtUp.keys().next().value ?? '');
+      return {
+        report: { status: 'completed', result: null, host_port: hostPort, container_id: id },
+        discard: () => discard(deployment, id, context),
+      };
     } finally {
       release();
       unlock();
@@ -94,7 +121,9 @@ const ofDeployment = (deployment: string): Record<string, string> => ({ [LABELS.
 
 /** Removes what this deployment started and puts back what it stopped. */
 async function undo(docker: Docker, deployment: string, others: readonly Container[], { say }: TaskContext): Promise<void> {
+  await failPoint('undo.before');
   for (const container of await docker.list(ofDeployment(deployment))) await docker.remove(container.id);
+  await failPoint('undo.after');
   const running = others.filter((c) => c.state === 'running');
   // None: an earlier attempt stopped them and was killed. The newest is the one that served.
   for (const old of running.length > 0 ? running : others.slice(0, 1)) {
@@ -185,6 +214,7 @@ async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, cont
     const host =
       deps.publishIp === undefined || deps.publishIp === '0.0.0.0' || deps.publishIp === '::' ? await deps.hostIp() : deps.publishIp;
     context.say('probe', `asking http://${host}:${hostPort}${payload.health_path ?? '/'} for up to ${payload.probe_seconds} s`);
+    await failPoint('probe.before');
     let result: ProbeResult;
     try {
       result = await probe(

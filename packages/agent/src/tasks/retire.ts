@@ -2,6 +2,7 @@
  * retire: the route was switched; let requests in flight finish, stop and remove the old containers, and give the new one
  * the contract's name `svc-{domain_prefix}`. Found by label, never by name; every step may be repeated.
  */
+import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { RetirePayload } from '@berth/wire/task';
 import type { Images } from '../images.ts';
@@ -32,6 +33,7 @@ export function createRetireHandler({ docker, images, locks, repositoryOf }: Ret
         context.say('retire', `letting requests in flight finish for ${payload.drain_seconds} s`);
         await pause(payload.drain_seconds * 1000, context.signal);
       }
+      await failPoint('retire.before');
       await Promise.all(
         old.map((container) => retire(docker, container, wanted.get(container.labels[LABELS.deployment] ?? '') ?? '', payload, context)),
       );
@@ -54,7 +56,9 @@ async function retire(
 ): Promise<void> {
   say('retire', `stopping ${container.name}${reason === '' ? '' : `: ${reason}`}`);
   await docker.stop(container.id, payload.stop_grace_seconds, signal);
+  await failPoint('retire.stopped');
   await docker.remove(container.id);
+  await failPoint('retire.removed');
   say('retire', `removed ${container.name}`);
 }
 
@@ -78,6 +82,8 @@ async function giveName(
       `the name ${keep.name} belongs to a container of ${whose}; ${container.name} serves all the same, under its own name`,
     );
   }
+  await failPoint('rename.before');
   await docker.rename(container.id, keep.name);
+  await failPoint('rename.after');
   say('retire', `${container.name} is now ${keep.name}`);
 }

@@ -1,5 +1,6 @@
 /** `docker buildx build --push` (contract "Agent behaviour on tasks"). */
 import { readFile } from 'node:fs/promises';
+import { failPoint } from '@berth/kit/fail-point';
 import type { FailureCode } from '@berth/wire/errors';
 import type { DockerCli } from './docker-cli.ts';
 import { type BuildLine, type FailedStep, plainReader, rawJsonReader } from './build-progress.ts';
@@ -48,7 +49,10 @@ export function createBuild(cli: DockerCli): Build {
       timeoutMs,
       cwd: spec.context,
       dieWithParent: true,
-      onLine: (line, stream) => stream === 'stderr' && reader.read(line),
+      onLine: (line, stream) => {
+        if (line.includes('pushing')) void failPoint('push.during');
+        if (stream === 'stderr') reader.read(line);
+      },
     });
     if (result.ended === 'timeout') throw new TaskFailure('build_timeout', `not done after ${Math.round(timeoutMs / 1000)} s`);
     if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr);

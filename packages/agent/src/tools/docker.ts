@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { failPoint } from '@berth/kit/fail-point';
 import { ExecError } from '@berth/kit/exec';
 import type { DockerCli } from './docker-cli.ts';
 import { classify, lastWords, PULL_FAILURES, TaskFailure } from './failures.ts';
@@ -20,6 +21,10 @@ export type Container = {
   state: string;
   exitCode: number;
   oomKilled: boolean;
+  /** RFC 3339; null when it never ran. */
+  startedAt: string | null;
+  memoryBytes: number | null;
+  cpus: number | null;
   /** What the engine said when it could not start it. */
   error: string;
   /** The first published TCP port; null while none is. */
@@ -57,6 +62,8 @@ export type Docker = {
   /** Resolves when the container stopped. */
   waitExit(id: string, signal: AbortSignal): Promise<void>;
   restartAlways(id: string, signal: AbortSignal): Promise<void>;
+  /** Its name: no, unless-stopped, …; '' when the container is gone. */
+  restartPolicy(id: string, signal: AbortSignal): Promise<string>;
   start(id: string): Promise<void>;
   /** SIGTERM, after `graceSeconds` SIGKILL. No error when it is gone or stopped. */
   stop(id: string, graceSeconds: number, signal?: AbortSignal): Promise<void>;
@@ -142,6 +149,12 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     async restartAlways(id, signal) {
       await cli.ok(['update', '--restart', 'unless-stopped', id], { signal });
     },
+    async restartPolicy(id, signal) {
+      const result = await cli.run(['container', 'inspect', '--format', '{{.HostConfig.RestartPolicy.Name}}', id], { signal });
+      if (result.code === 0) return result.stdout.trim();
+      if (GONE.test(result.stderr)) return '';
+      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
+    },
     async start(id) {
       await cli.ok(['start', id]);
     },
@@ -199,7 +212,8 @@ type RawContainer = {
   Name: string;
   Image: string;
   Config: { Image: string; Labels: Record<string, string> | null };
-  State: { Status: string; ExitCode: number; OOMKilled: boolean; Error: string };
+  State: { Status: string; ExitCode: number; OOMKilled: boolean; Error: string; StartedAt?: string };
+  HostConfig?: { Memory?: number; NanoCpus?: number };
   NetworkSettings?: { Ports?: Record<string, { HostPort: string }[] | null> | null };
 };
 function readContainer(raw: RawContainer): Container {
@@ -216,9 +230,19 @@ function readContainer(raw: RawContainer): Container {
     state: raw.State.Status,
     exitCode: raw.State.ExitCode,
     oomKilled: raw.State.OOMKilled,
+    // The engine writes the year 1 for "never".
+    startedAt: raw.State.StartedAt === undefined || raw.State.StartedAt.startsWith('0001-') ? null : toTime(raw.State.StartedAt),
+    memoryBytes: raw.HostConfig?.Memory || null,
+    cpus: (raw.HostConfig?.NanoCpus ?? 0) / 1e9 || null,
     error: raw.State.Error,
     hostPort: hostPort > 0 ? hostPort : null,
   };
+}
+
+/** The engine's nanoseconds are more than others read. */
+function toTime(text: string): string | null {
+  const ms = Date.parse(text);
+  return Number.isNaN(ms) ? null : new Date(ms).toISOString();
 }
 
 type RawImage = { ID: string; Repository: string; Tag: string; Digest: string; CreatedAt: string };
@@ -268,7 +292,12 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
   argv.push('--env-file', envFile, ...multiline.flatMap(([name]) => ['--env', name]), spec.image);
   try {
     await writeFile(envFile, plain.map(([name, value]) => `${name}=${value}\n`).join(''), { mode: 0o600, flag: 'wx' });
-    const result = await cli.run(argv, { signal, env: Object.fromEntries(multiline), timeoutMs: 120_000 });
+    await failPoint('run.before');
+    const [result] = await Promise.all([
+      cli.run(argv, { signal, env: Object.fromEntries(multiline), timeoutMs: 120_000 }),
+      failPoint('run.during'),
+    ]);
+    await failPoint('run.after');
     const id = /^[0-9a-f]{64}$/m.exec(result.stdout)?.[0];
     if (result.code === 0 && id !== undefined) return id;
     const seen = lastWords(result.stderr.replace(/^see 'docker run --help'.*$/gim, ''));

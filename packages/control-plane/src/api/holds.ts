@@ -5,9 +5,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Changes, Topic } from '../domain/changes.ts';
 
-const MAX_HOLDS = 5_000;
-/** Another control plane may have made the change that a hold waits for: it looks by itself as often as this. */
-const LOOK_MS = 2_000;
+const MAX_HOLDS = 20_000;
 
 export type HoldKind = 'tasks' | 'config' | 'logs';
 export type Hold = {
@@ -58,11 +56,14 @@ export function createHolds(max = MAX_HOLDS): Holds {
   };
 }
 
-/** Looks until `isNews`, the time is over or the hold has ended, at every notify of the topic and every LOOK_MS; returns what it saw last. */
+/**
+ * Looks until `isNews`, the time is over or the hold has ended, at every notify of the topic and every `lookMs` (left out:
+ * somebody else notifies of what other control planes do); returns what it saw last.
+ */
 export async function lookUntil<T>(
   look: () => Promise<T>,
   isNews: (seen: T) => boolean,
-  until: { changes: Changes; topic: Topic; waitMs: number; signal: AbortSignal },
+  until: { changes: Changes; topic: Topic; waitMs: number; lookMs?: number; signal: AbortSignal },
 ): Promise<T> {
   const end = performance.now() + until.waitMs;
   const done = new AbortController();
@@ -72,10 +73,11 @@ export async function lookUntil<T>(
     for (;;) {
       const left = end - performance.now();
       // Subscribed before the look: what happens during it is not missed.
-      const moved = until.changes.wait(until.topic, Math.max(1, Math.min(left, LOOK_MS)), done.signal);
+      const moved = until.changes.wait(until.topic, Math.max(1, Math.min(left, until.lookMs ?? left)), done.signal);
       const seen = await look();
       if (isNews(seen) || left <= 0 || until.signal.aborted) return seen;
-      await moved;
+      // Nothing moved up to the end: what was seen is what there is.
+      if (!(await moved) && (until.signal.aborted || end - performance.now() <= 1)) return seen;
     }
   } finally {
     until.signal.removeEventListener('abort', over);

@@ -1,5 +1,5 @@
 /** Prometheus metrics, in a registry of their own: several servers may live in one process (tests). */
-import { DEPLOYMENT_STATES, isSettled } from '@berth/wire/vocabulary';
+import { DEPLOYMENT_STATES } from '@berth/wire/vocabulary';
 import { collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { ApiDeps } from './deps.ts';
 import type { Holds } from './holds.ts';
@@ -50,15 +50,12 @@ const gauges = ({ loops, stores, source }: Pick<ApiDeps, 'loops' | 'stores' | 's
     read: () => loops().map((l) => ({ labels: { loop: l.name }, value: l.lastError === null ? 0 : 1 })),
   },
   {
-    name: 'berth_deployments_under_way',
-    help: 'Deployments that are not settled yet, by status',
+    name: 'berth_deployments',
+    help: 'Deployments by status, those of projects that were deleted left out',
     labels: ['status'],
     async read() {
-      const open = await stores.deployments.unsettled();
-      return DEPLOYMENT_STATES.filter((s) => !isSettled(s)).map((status) => ({
-        labels: { status },
-        value: open.filter((d) => d.status === status).length,
-      }));
+      const counts = await stores.deployments.countByStatus();
+      return DEPLOYMENT_STATES.map((status) => ({ labels: { status }, value: counts.get(status) ?? 0 }));
     },
   },
   {

@@ -9,6 +9,7 @@ import type { Static } from 'typebox';
 import { maySeeEnv } from '../domain/access.ts';
 import type { Limits } from '../domain/facts.ts';
 import { isOnline } from '../domain/placement.ts';
+import { undeployedSettings } from '../flow/observe.ts';
 import type { DeploymentRecord, EventRecord, LogLineRecord, NodeRecord, ProjectRecord, TaskRecord, UserRecord } from '../domain/records.ts';
 
 export const time = (ms: number): string => new Date(ms).toISOString();
@@ -42,6 +43,8 @@ export function deploymentView(
   node: NodeRecord | null,
   events: readonly EventRecord[],
   settings: ViewSettings,
+  /** Asked of what runs. */
+  project: ProjectRecord | null,
 ): Deployment {
   return {
     id: d.id,
@@ -58,13 +61,23 @@ export function deploymentView(
     node_id: d.node_id,
     host_ip: node?.host_ip ?? null,
     host_port: d.host_port,
-    health: d.health === null ? null : { ...d.health, since: time(d.health.since) },
+    health: healthView(d, project),
     created_at: time(d.created_at),
     finished_at: timeOrNull(d.finished_at),
     url: projectUrl(settings.publicUrl, settings.baseDomain, d.settings.domain_prefix),
     events: events.map((e) => ({ ...e, at: time(e.at) })),
     placement: d.placement,
   };
+}
+
+/** A container that is as it should be, of settings that are not the project's any more, has drifted too; what is worse goes first. */
+function healthView(d: DeploymentRecord, project: ProjectRecord | null): Deployment['health'] {
+  if (d.health === null) return null;
+  const undeployed = d.status === 'running' && project !== null ? undeployedSettings(d, project) : null;
+  if (undeployed === null || d.health.status === 'unhealthy' || d.health.status === 'unknown')
+    return { ...d.health, since: time(d.health.since) };
+  if (d.health.status === 'healthy') return { status: 'drifted', since: time(project?.updated_at ?? d.health.since), detail: undeployed };
+  return { ...d.health, since: time(d.health.since), detail: `${d.health.detail}; ${undeployed}` };
 }
 
 export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {

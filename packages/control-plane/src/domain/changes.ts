@@ -1,6 +1,6 @@
 /**
- * Who waits for what: held requests and loops wait for a topic; whoever commits says which topics moved. In-process only:
- * a waiter must also look by itself now and then, since another control plane may have made the change.
+ * Who waits for what: held requests and loops wait for a topic; whoever commits says which topics moved. A relay carries them
+ * to other control planes; it may lose some, so a waiter must also look by itself now and then.
  */
 export type Topic = `node:${string}` | `logs:${string}` | 'routes' | 'work';
 
@@ -11,7 +11,15 @@ export type Changes = {
   on(topic: Topic, listener: () => void): () => void;
 };
 
-export function createChanges(): Changes {
+/** Carries topics between the control planes of one database. */
+export type Relay = {
+  /** Tells the others; never throws and waits for nothing. */
+  tell(topics: readonly Topic[]): void;
+  /** What others told. */
+  hear(listener: (topics: readonly Topic[]) => void): void;
+};
+
+export function createChanges(relay: Relay | null = null): Changes {
   const listeners = new Map<Topic, Set<() => void>>();
   const on = (topic: Topic, listener: () => void): (() => void) => {
     const set = listeners.get(topic) ?? new Set();
@@ -21,11 +29,16 @@ export function createChanges(): Changes {
       if (set.size === 0 && listeners.get(topic) === set) listeners.delete(topic);
     };
   };
+  const ring = (topics: readonly Topic[]): void => {
+    for (const topic of new Set(topics)) // A copy: a listener may take itself off.
+      for (const listener of Array.from(listeners.get(topic) ?? [])) listener();
+  };
+  relay?.hear(ring);
   return {
     on,
     notify(...topics) {
-      for (const topic of new Set(topics)) // A copy: a listener may take itself off.
-        for (const listener of Array.from(listeners.get(topic) ?? [])) listener();
+      ring(topics);
+      relay?.tell(topics);
     },
     wait(topic, ms, signal) {
       return new Promise((resolve) => {

@@ -6,6 +6,7 @@ import type { NodeRegister } from '@berth/wire/node';
 import type { ProjectCreate, ProjectPatch } from '@berth/wire/project';
 import type { LogLineIn } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role } from '@berth/wire/vocabulary';
+import type { Relay } from './changes.ts';
 import type { Facts } from './facts.ts';
 import type { Plan } from './plan.ts';
 import type {
@@ -28,6 +29,8 @@ export type ProjectStore = {
   create(input: ProjectCreate, now: number): Promise<ProjectRecord>;
   /** Throws not_found. */
   get(id: string): Promise<ProjectRecord>;
+  /** Those that there are. */
+  getMany(ids: readonly string[]): Promise<ProjectRecord[]>;
   list(page: Page): Promise<Paged<ProjectRecord>>;
   /** Only the given fields change; raises flow_version. A prefix also counts as taken while another project still serves under it. Throws not_found, domain_prefix_taken, being_deleted, validation. */
   patch(id: string, patch: ProjectPatch, now: number): Promise<ProjectRecord>;
@@ -43,6 +46,8 @@ export type ProjectStore = {
 export type DeploymentStore = {
   /** Throws not_found. */
   get(id: string): Promise<DeploymentRecord>;
+  /** How many there are in each state that any is in. */
+  countByStatus(): Promise<Map<DeploymentState, number>>;
   /** Newest first. */
   list(filter: { project_id?: string; status?: DeploymentState }, page: Page): Promise<Paged<DeploymentRecord>>;
   events(ids: readonly string[]): Promise<Map<string, EventRecord[]>>;
@@ -81,8 +86,10 @@ export type Claim = { attempt: number; lease_token: string; lease_expires_at: nu
 export type TaskStore = {
   /** Throws not_found. */
   get(id: string): Promise<TaskRecord>;
-  /** Open tasks of the node, oldest first; other kinds than build and deploy only if the node sent agent_version. Marks the node as polled (to the second). Throws not_found (node). */
+  /** Open tasks of the node, oldest first; other kinds than build and deploy only if the node sent agent_version. Marks the node as polled. Throws not_found (node). */
   openFor(nodeId: string, now: number): Promise<TaskRecord[]>;
+  /** Node id -> a text that changes whenever an open task of the node does: one look for all who wait. */
+  openByNode(): Promise<Map<string, string>>;
   /** Raises `attempt`, sets a new lease, adds a line to the story. Throws not_found, task_over, too many attempts: `task_over`. */
   claim(id: string, lease: { token: string; expires_at: number }, now: number, maxAttempts: number): Promise<Claim>;
   /** Throws not_found, stale_lease, task_over. */
@@ -108,12 +115,17 @@ export type LogStore = {
 };
 
 export type NodeStore = {
-  /** The same (hostname, role) keeps its id. Returns the record and what it was before (null: new). Routes of the node follow a changed host_ip. */
+  /**
+   * The same (hostname, role) keeps its id. Returns the record and what it was before (null: new). Routes of the node follow a
+   * changed host_ip. One that says nothing new is only marked as seen; marks are written by `flush`, and reads here know them.
+   */
   register(input: NodeRegister, now: number): Promise<{ node: NodeRecord; before: NodeRecord | null }>;
   /** Throws not_found. */
   get(id: string): Promise<NodeRecord>;
   list(page: Page): Promise<Paged<NodeRecord>>;
   all(role?: NodeRole): Promise<NodeRecord[]>;
+  /** Writes when nodes were last seen and polled, all in one statement. */
+  flush(): Promise<void>;
   /** Throws not_found, being_deleted. */
   setSchedulable(id: string, schedulable: boolean): Promise<NodeRecord>;
   /** Marks it; repeated: no change. Throws not_found. */
@@ -157,6 +169,8 @@ export type Stores = {
   routes: RouteStore;
   users: UserStore;
   meta: MetaStore;
+  /** Carries what changed to other control planes on the same database; null where it serves only one. */
+  relay: Relay | null;
   /** A trivial read, for /readyz. */
   ping(): Promise<void>;
   close(): Promise<void>;

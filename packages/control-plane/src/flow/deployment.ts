@@ -107,7 +107,8 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
       of: d,
       remove: [{ deployment: d, reason: 'its deployment ended' }],
       keep: null,
-      drain: d.status === 'running',
+      // From the moment its route was published a proxy may send requests to it.
+      drain: d.status === 'running' || d.route_published_at !== null,
     });
   },
 };
@@ -185,7 +186,9 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   draft.say(
     { id: input.id },
     'pending',
-    release === null ? `requested: ${input.commit ?? `branch ${project.branch}`}` : `requested: back to deployment ${release.generation}`,
+    release !== null
+      ? `requested: back to what deployment ${release.generation} built`
+      : `requested from ${input.commit === null ? `branch ${project.branch}` : `commit ${input.commit}`} of ${project.git_url}`,
   );
   return draft.plan;
 }
@@ -200,7 +203,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits);
   if (choice.node === null) return wait(draft, d, 'no_builder', choice.why);
   createBuildTask(draft, d, choice.node);
-  draft.move(d, 'tick', 'building', { builder_id: choice.node.id }, `build given to ${choice.node.hostname}`);
+  draft.move(d, 'tick', 'building', { builder_id: choice.node.id }, `the build is given to ${choice.node.hostname}`);
 }
 
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,7 +218,7 @@ function buildReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'t
     'task_reported',
     'built',
     { image_tag, image_digest: report.image_digest ?? null, commit, losses: [] },
-    `built ${image_tag}`,
+    `built and pushed as ${image_tag}`,
   );
 }
 
@@ -234,15 +237,21 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     const why = placement.items.map((row) => `${row.hostname} ${row.reason}`).join('; ') || 'no deploy node has ever registered';
     return wait(draft, d, 'no_deploy_node', why);
   }
+  // Taken over by the new task, the container would be removed under it.
+  const clearing = facts.tasks.some((t) => t.kind === 'retire' && t.node_id === node.id && removes(t, d));
+  if (clearing) return wait(draft, d, 'no_deploy_node', `${node.hostname} still removes what an earlier attempt left`);
   createDeployTask(draft, d, node);
   draft.move(
     d,
     'tick',
     'deploying',
     { node_id: node.id, placement, host_port: null, container_id: null, route_published_at: null },
-    `to be deployed on ${node.hostname} (${node.host_ip})`,
+    `to be deployed on ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, beside deployment ${running.generation} that serves`}`,
   );
 }
+
+const removes = (task: TaskRecord, d: DeploymentRecord): boolean =>
+  'remove' in task.payload && task.payload.remove.some((r) => r.deployment_id === d.id);
 
 // ── deploying ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -270,7 +279,7 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'
       published_at: draft.facts.now,
     },
   };
-  draft.say(d, 'route_published', `answers at ${node.host_ip}:${host_port}; the reverse proxy is told`);
+  draft.say(d, 'route_published', `its container answers at ${node.host_ip}:${host_port}; the reverse proxy is told`);
 }
 
 function routeConfirmed(draft: Draft, d: DeploymentRecord): void {
@@ -283,7 +292,7 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord): void {
     'route_confirmed',
     'running',
     { finished_at: draft.facts.now, health: { status: 'healthy', since: draft.facts.now, detail: null } },
-    'the reverse proxy serves it',
+    'the reverse proxy serves it: it is live',
   );
 
   const removeOld = old === undefined ? [] : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
@@ -343,6 +352,7 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
       'its node was deleted; deploy it again to have it elsewhere',
     );
   }
+  if (d.cancel_requested_at !== null) return leave(draft, d, 'node_deleted', 'cancelled', null, 'its node was deleted');
   UNDO.end_tasks(draft, d);
   UNDO.restore_route(draft, d);
   stepBack(
@@ -367,7 +377,7 @@ function stepBack(
 }
 
 function cancelNow(draft: Draft, d: DeploymentRecord): void {
-  leave(draft, d, 'cancel', 'cancelled', null, 'cancelled');
+  leave(draft, d, 'cancel', 'cancelled', null, 'cancelled on request');
 }
 
 /** A task that an agent has begun is cancelled when that agent says so (or is lost): nothing then runs that nobody wants. */

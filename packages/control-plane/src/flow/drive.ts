@@ -2,6 +2,7 @@
  * Carries events to the flow: read the facts, decide (flow/deployment.ts), commit, tell who waits; decide again when the
  * project moved on meanwhile. The only place where decisions meet the stores.
  */
+import { failPoint } from '@berth/kit/fail-point';
 import type { TaskReport } from '@berth/wire/task';
 import { isOpenTask, isTerminal, LABELS, type TaskState } from '@berth/wire/vocabulary';
 import type { Changes, Topic } from '../domain/changes.ts';
@@ -12,7 +13,7 @@ import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '..
 import type { Stores } from '../domain/stores.ts';
 import { advance, request } from './deployment.ts';
 import type { EventOf, FlowEvent } from './events.ts';
-import { finalName } from './tasks.ts';
+import { judge } from './observe.ts';
 
 export type DriverDeps = {
   stores: Stores;
@@ -39,7 +40,8 @@ export type Driver = {
   /** An agent's report. The same one again gets the same answer. Throws not_found, stale_lease, task_over, validation, busy. */
   report(taskId: string, leaseToken: string | null, report: TaskReport): Promise<{ status: TaskState }>;
   /** After a register: what the node's agent saw decides ports, health and what is left over. */
-  observed(node: NodeRecord): Promise<void>;
+  /** Gives the names of containers of ours that no deployment here knows: left alone, since a restored database knows too little. */
+  observed(node: NodeRecord): Promise<readonly string[]>;
   /** Ends every deployment of it; the row goes when its containers are gone (loops/removals.ts). */
   deleteProject(projectId: string): Promise<ProjectRecord>;
   deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
@@ -136,6 +138,7 @@ export function createDriver(deps: DriverDeps): Driver {
   async function report(taskId: string, token: string | null, given: TaskReport): Promise<{ status: TaskState }> {
     const task = await stores.tasks.get(taskId);
     checkReport(task, given);
+    await failPoint('report.before', () => task.kind);
     if (!isOpenTask(task.status)) return { status: repeated(task, token, given) };
     checkLease(task, token);
     const { deployment_id } = task;
@@ -150,12 +153,13 @@ export function createDriver(deps: DriverDeps): Driver {
     });
     // Ended between our two looks: by the same report on another connection, or by a deadline.
     if (over) return { status: repeated(await stores.tasks.get(taskId), token, given) };
+    await failPoint('report.after', () => task.kind);
     return { status: given.status };
   }
 
-  async function observed(node: NodeRecord): Promise<void> {
+  async function observed(node: NodeRecord): Promise<readonly string[]> {
     // A register without `containers` says nothing about them.
-    if (node.observed_at === null || node.observed_at !== node.last_seen_at) return;
+    if (node.observed_at === null || node.observed_at !== node.last_seen_at) return [];
     const seen = new Map(
       node.containers.flatMap((c) =>
         c.labels[LABELS.deployment] === undefined ? [] : [[c.labels[LABELS.deployment] as string, c] as const],
@@ -169,6 +173,8 @@ export function createDriver(deps: DriverDeps): Driver {
       await step(d.id, { type: 'observed', node_id: node.id, container });
     }
     for (const d of serving) await step(d.id, { type: 'observed', node_id: node.id, container: null });
+    for (const { id } of known) seen.delete(id);
+    return [...seen.values()].map((c) => c.name);
   }
 
   return {
@@ -181,6 +187,7 @@ export function createDriver(deps: DriverDeps): Driver {
     observed,
     async deleteProject(projectId) {
       const project = await stores.projects.markDeleting(projectId, now());
+      await failPoint('project.marked');
       const { live } = await stores.flow.facts(projectId);
       for (const d of live) await step(d.id, { type: 'project_deleted' });
       changes.notify('work');
@@ -188,6 +195,7 @@ export function createDriver(deps: DriverDeps): Driver {
     },
     async deleteNode(nodeId, force) {
       const node = await stores.nodes.markDeleting(nodeId, now());
+      await failPoint('node.marked');
       const there = [
         ...(await stores.deployments.servingOn(nodeId)).map((d) => d.id),
         ...(await stores.deployments.unsettled()).map((d) => d.id),
@@ -211,12 +219,9 @@ function stillLost({ task, why }: EventOf<'task_lost'>, facts: Facts): boolean {
 function asExpected(d: DeploymentRecord, node: NodeRecord, container: NodeRecord['containers'][number]): boolean {
   if (isTerminal(d.status) || d.node_id !== node.id) return false;
   if (d.status !== 'running') return d.route_published_at === null || container.host_port === d.host_port;
-  return (
-    d.health?.status === 'healthy' &&
-    container.state === 'running' &&
-    container.host_port === d.host_port &&
-    container.name === finalName(d.settings)
-  );
+  if (container.state === 'running' && container.host_port !== d.host_port) return false;
+  const { status, detail } = judge(d, container, { now: node.last_seen_at, retiring: false });
+  return d.health?.status === status && d.health.detail === detail;
 }
 
 function checkReport(task: TaskRecord, report: TaskReport): void {

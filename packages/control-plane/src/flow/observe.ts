@@ -2,7 +2,8 @@
  * What agents see decides where routes point and what is left over. Pure; the handlers of `observed` in flow/deployment.ts.
  * A container is wanted on a node only where its deployment stands; anything else of ours is removed, anything unknown is left alone.
  */
-import type { DeploymentRecord } from '../domain/records.ts';
+import { type HealthState, LABELS } from '@berth/wire/vocabulary';
+import type { DeploymentRecord, ProjectRecord, ProjectSettings } from '../domain/records.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { createRetireTask, finalName } from './tasks.ts';
@@ -13,14 +14,72 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   // Until it was reported the deploy task speaks for it.
   if (d.host_port === null || d.route_published_at === null) return;
   const { container } = event;
-  if (container === null) return setHealth(draft, d, 'unhealthy', 'its container is gone');
-  if (container.state !== 'running') return setHealth(draft, d, 'unhealthy', `its container is ${container.state}`);
-  if (container.host_port !== null && container.host_port !== d.host_port) movePort(draft, d, container.host_port);
-  setHealth(draft, d, 'healthy', null);
-  // The name passes on with the retire task; where that one was lost, here.
+  if (container?.state === 'running' && container.host_port !== null && container.host_port !== d.host_port)
+    movePort(draft, d, container.host_port);
+  // The name passes on with the retire task, until which it is no news.
   const retiring = draft.facts.tasks.some((t) => t.kind === 'retire' && t.node_id === d.node_id);
-  if (d.status === 'running' && !retiring && container.name !== finalName(d.settings))
+  const { status, detail } = judge(d, container, { now: draft.facts.now, retiring });
+  if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
+  draft.set(d, { health: { status, since: draft.facts.now, detail } });
+  draft.say(d, 'health', detail === null ? 'healthy again: its container runs as it should' : `${status}: ${detail}`);
+  // Where that task was lost or failed, once more; not again and again where somebody else has the name.
+  if (!retiring && container !== null && misnamed(d, container))
     createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
+}
+
+type Container = NonNullable<EventOf<'observed'>['container']>;
+type Judgement = { status: HealthState; detail: string | null };
+/** One that was started again a moment ago has not shown yet that it stays: a loop of crashes is not well in between. */
+const STEADY_MS = 10_000;
+
+/** What a deployment's container, as its node's agent saw it, says about the deployment's health; `detail` is null when all is well. */
+export function judge(d: DeploymentRecord, container: Container | null, at: { now: number; retiring: boolean }): Judgement {
+  if (container === null) return { status: 'unhealthy', detail: 'its container is gone from its node; deploy it again' };
+  if (container.state !== 'running') return { status: 'unhealthy', detail: whyDown(container) };
+  const age = container.started_at === undefined || container.started_at === null ? null : at.now - Date.parse(container.started_at);
+  if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS) return d.health;
+  const differing = differences(d, container, at.retiring);
+  return differing.length === 0 ? { status: 'healthy', detail: null } : { status: 'drifted', detail: differing.join('; ') };
+}
+
+function whyDown({ state, exit_code, out_of_memory }: Container): string {
+  const ended = exit_code === undefined || exit_code === null ? '' : ` with exit code ${exit_code}`;
+  const memory = out_of_memory === true ? ', killed for want of memory' : '';
+  if (state === 'restarting') return `its container keeps ending${ended}${memory}; the engine starts it again and again`;
+  if (state === 'exited' || state === 'dead') return `its container has ended${ended}${memory}`;
+  return `its container is ${state}`;
+}
+
+const misnamed = (d: DeploymentRecord, container: Container): boolean => container.name !== finalName(d.settings);
+
+/** What of the container is not what the deployment says. What an agent does not report does not differ. */
+function differences(d: DeploymentRecord, container: Container, retiring: boolean): string[] {
+  const { image, labels, memory_bytes, cpus } = container;
+  const wanted = d.image_digest ?? d.image_tag;
+  const found: string[] = [];
+  if (image !== undefined && wanted !== null && !image.endsWith(wanted) && image !== d.image_tag)
+    found.push(`it runs the image ${image} instead of ${wanted}`);
+  for (const [label, want] of [
+    [LABELS.project, d.project_id],
+    [LABELS.generation, String(d.generation)],
+  ] as const)
+    if (labels[label] !== undefined && labels[label] !== want) found.push(`its label ${label} is ${labels[label]} instead of ${want}`);
+  if (memory_bytes !== undefined && memory_bytes !== d.settings.memory_bytes)
+    found.push(`its memory limit is ${limit(memory_bytes, ' bytes')} instead of ${limit(d.settings.memory_bytes, ' bytes')}`);
+  if (cpus !== undefined && Math.abs((cpus ?? 0) - (d.settings.cpus ?? 0)) > 1e-6)
+    found.push(`its CPU limit is ${limit(cpus, '')} instead of ${limit(d.settings.cpus, '')}`);
+  if (!retiring && misnamed(d, container)) found.push(`its container is named ${container.name} instead of ${finalName(d.settings)}`);
+  return found;
+}
+
+const limit = (value: number | null, unit: string): string => (value === null ? 'none' : `${value}${unit}`);
+
+/** Settings of the project that were changed after the deployment was requested: what runs is not what is set. null: none. */
+export function undeployedSettings(d: DeploymentRecord, project: ProjectRecord): string | null {
+  const names = (Object.keys(d.settings) as (keyof ProjectSettings)[]).filter(
+    (name) => JSON.stringify(d.settings[name]) !== JSON.stringify(project[name]),
+  );
+  return names.length === 0 ? null : `the project’s ${names.join(', ')} changed since; deploy it to make it so`;
 }
 
 /** A published port changes when a container or the engine restarts (ARCHITECTURE.md): the route follows what was seen. */
@@ -29,12 +88,6 @@ function movePort(draft: Draft, d: DeploymentRecord, host_port: number): void {
   draft.say(d, 'port_changed', `its container’s port is now ${host_port} (was ${d.host_port}); the route follows`);
   const { route } = draft.facts;
   if (route?.deployment_id === d.id) draft.plan.route = { set: { ...route, host_port } };
-}
-
-function setHealth(draft: Draft, d: DeploymentRecord, status: 'healthy' | 'unhealthy', detail: string | null): void {
-  if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
-  draft.set(d, { health: { status, since: draft.facts.now, detail } });
-  draft.say(d, 'health', detail === null ? 'healthy again' : `${status}: ${detail}`);
 }
 
 /** Removes a container that is not wanted where it was seen: its deployment is over, or stands elsewhere. */

@@ -26,6 +26,7 @@ export const TRANSITIONS = [
   { from: 'building', event: 'task_lost', to: 'failed', when: 'too many builders were lost, or the build took longer than allowed' },
   { from: 'building', event: 'task_lost', to: 'cancelled', when: 'a cancellation was waiting for the agent' },
   { from: 'building', event: 'node_deleted', to: 'pending', when: 'its builder was deleted: another one gets the build' },
+  { from: 'building', event: 'node_deleted', to: 'cancelled', when: 'a cancellation was waiting for its agent' },
   { from: 'building', event: 'cancel', to: 'cancelled', when: 'no agent has begun the task, or its agent cannot be told' },
   { from: 'building', event: 'superseded', to: 'superseded', when: 'a newer deployment of the project was requested; the lease is void' },
   { from: 'building', event: 'project_deleted', to: 'cancelled', when: 'always; the lease is void' },
@@ -59,6 +60,7 @@ export const TRANSITIONS = [
   { from: 'deploying', event: 'task_lost', to: 'failed', when: 'too many nodes were lost, or it took longer than allowed' },
   { from: 'deploying', event: 'task_lost', to: 'cancelled', when: 'a cancellation was waiting for the agent' },
   { from: 'deploying', event: 'node_deleted', to: 'built', when: 'its node was deleted: placement decides again' },
+  { from: 'deploying', event: 'node_deleted', to: 'cancelled', when: 'a cancellation was waiting for its agent' },
   { from: 'deploying', event: 'cancel', to: 'cancelled', when: 'no agent has begun the task' },
   { from: 'deploying', event: 'project_deleted', to: 'cancelled', when: 'always; its container is removed' },
 

@@ -1,30 +1,14 @@
 /** Every loop of the control plane, declared once. They decide nothing themselves: they carry events to the flow. */
-import type { Logger } from '@berth/kit/log';
 import { type Loop, startLoop } from '@berth/kit/loop';
-import type { Changes } from '../domain/changes.ts';
-import type { ConfigSource, ProxyProbe } from '../domain/configuration.ts';
-import type { Limits } from '../domain/facts.ts';
-import type { Stores } from '../domain/stores.ts';
-import type { Driver } from '../flow/drive.ts';
+import type { LoopDeps } from './deps.ts';
 import { leaseReaper } from './lease-reaper.ts';
 import { nodeWatch } from './node-watch.ts';
+import { nodeMarks } from './node-marks.ts';
 import { removals } from './removals.ts';
 import { routeConfirmer } from './route-confirmer.ts';
 import { routesRefresh } from './routes-refresh.ts';
 import { scheduler } from './scheduler.ts';
-
-export type LoopDeps = {
-  stores: Stores;
-  driver: Driver;
-  changes: Changes;
-  source: ConfigSource;
-  limits: Limits;
-  /** null where PROXY_PROBE_URLS is not set: fetched plus `settleMs` counts as live. */
-  probe: ProxyProbe | null;
-  settleMs: number;
-  now: () => number;
-  log: Logger;
-};
+import { taskWatch } from './task-watch.ts';
 
 type Declaration = {
   name: string;
@@ -64,6 +48,14 @@ export const LOOPS = [
     make: routesRefresh,
   },
   { name: 'node-watch', description: 'marks what runs on silent nodes as unknown', periodMs: 5_000, wokenBy: [], make: nodeWatch },
+  { name: 'node-marks', description: 'writes when nodes were last seen, all at once', periodMs: 1_000, wokenBy: [], make: nodeMarks },
+  {
+    name: 'task-watch',
+    description: 'tells held requests about tasks that another control plane changed',
+    periodMs: 2_000,
+    wokenBy: [],
+    make: taskWatch,
+  },
   { name: 'removals', description: 'finishes deletions of projects and nodes', periodMs: 2_000, wokenBy: ['work'], make: removals },
 ] as const satisfies readonly Declaration[];
 

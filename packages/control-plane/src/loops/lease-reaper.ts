@@ -1,17 +1,26 @@
 /** Takes tasks away from nodes that did not claim, renew or end them in time, by the control plane's clock alone. */
-import type { LoopDeps } from './index.ts';
+import { failPoint } from '@berth/kit/fail-point';
+import type { LoopDeps } from './deps.ts';
 
-/** An agent that never leases shows that it lives by polling (every 5 s by the contract). */
-const SILENT_POLLS_MS = 60_000;
+/** An agent that never leases shows that it lives by polling: every 5 s by the contract, every minute where it lets us hold. */
+const SILENT_POLLS_MS = 90_000;
 
-export const leaseReaper =
-  ({ stores, driver, limits, now, log }: LoopDeps) =>
-  async (signal: AbortSignal): Promise<void> => {
+export const leaseReaper = ({ stores, driver, limits, now, log }: LoopDeps): ((signal: AbortSignal) => Promise<void>) => {
+  // While we were away nobody could claim, renew or report: that time is held against no agent, they have a lease's time anew.
+  const startedAt = now();
+  return async (signal) => {
     const at = now();
     for (const { task, why } of await stores.tasks.overdue(at, at - SILENT_POLLS_MS, limits.maxAttempts)) {
       if (signal.aborted) return;
-      if (task.deployment_id === null) continue;
+      if (task.deployment_id === null || (why !== 'wall' && at - startedAt < limits.leaseMs)) continue;
       log.warn({ task_id: task.id, kind: task.kind, node_id: task.node_id, deployment_id: task.deployment_id, why }, 'a task was lost');
-      await driver.advance(task.deployment_id, { type: 'task_lost', task, why });
+      await failPoint('lease.lost');
+      try {
+        await driver.advance(task.deployment_id, { type: 'task_lost', task, why });
+      } catch (error) {
+        // One task that cannot be decided about must not hold up the others; the next run sees it again.
+        log.error({ err: error, task_id: task.id }, 'a lost task could not be taken away');
+      }
     }
   };
+};

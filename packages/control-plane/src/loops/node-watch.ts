@@ -1,5 +1,5 @@
 /** A node that has not been heard of for longer than the offline limit: what runs there is `unknown` from then on, and stays routed. */
-import type { LoopDeps } from './index.ts';
+import type { LoopDeps } from './deps.ts';
 
 export const nodeWatch =
   ({ stores, driver, limits, now }: LoopDeps) =>

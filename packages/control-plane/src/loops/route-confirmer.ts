@@ -3,7 +3,8 @@
  * the present configuration was fetched, and the settle time has passed since.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { LoopDeps } from './index.ts';
+import { failPoint } from '@berth/kit/fail-point';
+import type { LoopDeps } from './deps.ts';
 
 const BETWEEN_PROBES_MS = 15;
 const ONE_RUN_MS = 2_000;
@@ -19,6 +20,7 @@ export const routeConfirmer =
       const config = source.current();
       const there = waiting.filter((d) => config.deployments.has(d.id));
       const live = there.length > 0 && (probe === null ? settled(source.servedAt(), settleMs, now()) : await probe(config.hash, signal));
+      if (live) await failPoint('route.confirmed');
       if (live) for (const d of there) await driver.advance(d.id, { type: 'route_confirmed' });
       else await sleep(BETWEEN_PROBES_MS, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
     }

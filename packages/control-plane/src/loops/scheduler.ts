@@ -1,6 +1,6 @@
 /** Gives every deployment that is not settled its tick: dispatch, deadlines, route deadline. Woken by every commit. */
 import type { Driver } from '../flow/drive.ts';
-import type { LoopDeps } from './index.ts';
+import type { LoopDeps } from './deps.ts';
 
 export const scheduler =
   ({ stores, driver, log }: LoopDeps) =>

@@ -5,6 +5,7 @@
  */
 import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import type { Changes } from '../domain/changes.ts';
 import type { BuiltConfig, ConfigSource } from '../domain/configuration.ts';
@@ -32,6 +33,7 @@ export function createConfigSource(deps: {
     const moved = known?.config.hash !== config.hash;
     for (const problem of config.problems)
       if (!known?.config.problems.includes(problem)) log.warn({ problem }, 'a project is left out of the proxy’s configuration');
+    if (moved && known !== null) await failPoint('routes.changed');
     known = { config, readAt: now(), servedAt: moved ? null : (known?.servedAt ?? null) };
     if (moved) bell.emit('moved');
   }

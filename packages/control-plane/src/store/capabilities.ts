@@ -2,7 +2,18 @@
  * What differs between the engines, by name. The rest of store/ asks these and never which engine it is; a value is
  * portable where it can be: ids and JSON are text, times are integers (ms), booleans are 0 and 1.
  */
-import type { ColumnDefinitionBuilder } from 'kysely';
+import { type ColumnDefinitionBuilder, type RawBuilder, sql } from 'kysely';
+import type { Tx } from './database.ts';
+import { StoreError } from './errors.ts';
+
+/** Why a transaction that did nothing may be run again. */
+export type Transient =
+  /** Somebody else's lock. */
+  | 'locked'
+  /** The engine chose us to end a deadlock, or a lock was not given in time. */
+  | 'contended'
+  /** The connection was lost, or could not be made, before anything was committed. */
+  | 'unreachable';
 
 export type Capabilities = {
   engine: 'sqlite' | 'postgres';
@@ -10,10 +21,19 @@ export type Capabilities = {
   sharedByControlPlanes: boolean;
   /** A primary key that numbers its rows by itself, rising. */
   autoNumber: { type: 'integer' | 'bigserial'; with: (column: ColumnDefinitionBuilder) => ColumnDefinitionBuilder };
+  /** Text that is compared and sorted by its bytes, whatever the machine's language: pages and the proxy's bytes come in one order. */
+  text: 'text' | RawBuilder<unknown>;
+  /**
+   * Others write at the same time, so a row that a decision rests on is read `for update`: what is true of it then stays true
+   * until the transaction ends. Without it (one writer at a time) nothing can move meanwhile.
+   */
+  rowLocks: boolean;
+  /** Until the transaction ends nobody else holds this name: for rules about rows that are not there yet. */
+  holdName: (tx: Tx, name: string) => Promise<void>;
   /** Whether this error says that a row with the same value in that unique column is there. */
   violatesUnique: (error: unknown, table: string, column: string) => boolean;
-  /** The transaction did nothing and may be run again: the lock was taken, a deadlock was broken, a snapshot was too old. */
-  isTransient: (error: unknown) => boolean;
+  /** The transaction did nothing and may be run again; null: it may not. */
+  transient: (error: unknown) => Transient | null;
 };
 
 const codeOf = (error: unknown): string => (error instanceof Error && 'code' in error ? String(error.code) : '');
@@ -23,10 +43,35 @@ export const SQLITE: Capabilities = {
   sharedByControlPlanes: false,
   // AUTOINCREMENT: a number is never used twice, also not after the last row was deleted.
   autoNumber: { type: 'integer', with: (column) => column.primaryKey().autoIncrement() },
+  text: 'text',
+  rowLocks: false,
+  // A transaction that writes is alone in the file.
+  holdName: () => Promise.resolve(),
   violatesUnique: (error, table, column) =>
     codeOf(error).startsWith('SQLITE_CONSTRAINT') &&
     error instanceof Error &&
     error.message === `UNIQUE constraint failed: ${table}.${column}`,
   // Only BEGIN IMMEDIATE can meet a foreign lock; a transaction that has begun has it.
-  isTransient: (error) => codeOf(error).startsWith('SQLITE_BUSY'),
+  transient: (error) => (codeOf(error).startsWith('SQLITE_BUSY') ? 'locked' : null),
+};
+
+/** serialization_failure, deadlock_detected, lock_not_available (lock_timeout). */
+const CONTENDED = ['40001', '40P01', '55P03'];
+
+export const POSTGRES: Capabilities = {
+  engine: 'postgres',
+  sharedByControlPlanes: true,
+  autoNumber: { type: 'bigserial', with: (column) => column.primaryKey() },
+  text: sql`text collate "C"`,
+  rowLocks: true,
+  async holdName(tx, name) {
+    await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 0))`.execute(tx);
+  },
+  // The migrations name every unique constraint so.
+  violatesUnique: (error, table, column) =>
+    codeOf(error) === '23505' && error instanceof Error && 'constraint' in error && error.constraint === `${table}_${column}_unique`,
+  transient: (error) => {
+    if (error instanceof StoreError) return error.code === 'unreachable' ? 'unreachable' : null;
+    return CONTENDED.includes(codeOf(error)) ? 'contended' : null;
+  },
 };

@@ -2,6 +2,7 @@
  * Writes a plan in one transaction, or nothing of it. Every step compares before it sets: the project's version, the state a
  * deployment must still be in, the attempt a task must still have. What is off makes the whole plan stale; the flow decides again.
  */
+import { failPoint } from '@berth/kit/fail-point';
 import { isTerminal } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { DeploymentChange, Plan, RouteChange, TaskChange } from '../domain/plan.ts';
@@ -21,7 +22,7 @@ export async function commitPlan(db: Database, plan: Plan, key: IdempotencyKey |
   try {
     await db.write(async (tx) => {
       await raiseVersion(tx, plan);
-      if (plan.createDeployment !== null) await createDeployment(tx, plan.createDeployment);
+      if (plan.createDeployment !== null) await createDeployment(db, tx, plan.createDeployment);
       if (key !== null) await writeKey(tx, plan, key);
       for (const change of retiringFirst(plan.deployments)) await changeDeployment(tx, plan, change);
       for (const change of plan.tasks) await changeTask(tx, plan, change);
@@ -36,7 +37,9 @@ export async function commitPlan(db: Database, plan: Plan, key: IdempotencyKey |
           .insertInto('deployment_events')
           .values({ ...event, at: plan.now })
           .execute();
+      await failPoint('commit.before', () => plan.events.at(-1)?.kind ?? 'silent');
     });
+    await failPoint('commit.after', () => plan.events.at(-1)?.kind ?? 'silent');
     return 'committed';
   } catch (error) {
     if (error instanceof Stale) return 'stale';
@@ -66,7 +69,8 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
   if (row === undefined) throw new Stale();
 }
 
-async function createDeployment(tx: Tx, deployment: DeploymentRecord): Promise<void> {
+async function createDeployment({ capabilities }: Database, tx: Tx, deployment: DeploymentRecord): Promise<void> {
+  await capabilities.holdName(tx, `prefix:${deployment.settings.domain_prefix}`);
   // A rollback may bring settings back whose host name somebody else was given since.
   const holder = await tx
     .selectFrom('projects')

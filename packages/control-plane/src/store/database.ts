@@ -4,10 +4,13 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Dialect, Kysely, type Transaction } from 'kysely';
-import { type Capabilities, SQLITE } from './capabilities.ts';
+import type { Relay } from '../domain/changes.ts';
+import { type Capabilities, POSTGRES, SQLITE, type Transient } from './capabilities.ts';
 import { StoreError } from './errors.ts';
 import { allMigrations } from './migrations/all.ts';
 import { migrate } from './migrate.ts';
+import { createRelay } from './postgres-relay.ts';
+import { openPostgres } from './postgres.ts';
 import { openSqlite } from './sqlite.ts';
 import type { Tables } from './tables.ts';
 
@@ -23,55 +26,90 @@ export type Database = {
   writeOne<T>(run: (db: Db) => Promise<T>): Promise<T>;
   /** Several reads that see one state; takes no lock. */
   snapshot<T>(run: (tx: Tx) => Promise<T>): Promise<T>;
+  /** Tells other control planes on the same database what changed; null where there can be none. */
+  relay: Relay | null;
   close(): Promise<void>;
 };
 
 export type StoreLog = { info(fields: object, message: string): void; warn(fields: object, message: string): void };
 
-/** How long a write waits for somebody else's lock (a backup, a shell) before it fails. Reads go on meanwhile. */
-const LOCK_PATIENCE_MS = 15_000;
+/** How long a write waits for somebody else's lock (a backup, a shell) or for the server before it fails. */
+const PATIENCE_MS = 15_000;
+
+type Engine = {
+  /** For messages; holds no password. */
+  name: string;
+  capabilities: Capabilities;
+  dialect: Dialect;
+  /** Without the limits that hold for a single statement of ours: a migration may take minutes. */
+  migrating?: Dialect;
+  /** Throws StoreError when the engine is none that Berth can rely on; may warn. */
+  check?: (db: Kysely<unknown>, log: StoreLog) => Promise<void>;
+  relay?: () => Relay & { close(): Promise<void> };
+  release: () => void;
+};
 
 /** Opens, checks and migrates. Throws StoreError. */
 export async function openDatabase(url: string, log: StoreLog, now: () => number): Promise<Database> {
-  const { dialect, capabilities, release, name } = engineOf(url, now);
-  const kysely = new Kysely<Tables>({ dialect });
+  const engine = engineOf(url, log, now);
+  const { capabilities, name } = engine;
   const patiently = async <T>(run: () => Promise<T>): Promise<T> => {
     for (let began = Date.now(), pause = 5; ; pause = Math.min(pause * 2, 200)) {
       try {
         return await run();
       } catch (error) {
-        if (!capabilities.isTransient(error)) throw error;
+        const why = capabilities.transient(error);
+        if (why === null) throw error;
         const waited = Date.now() - began;
-        if (waited > LOCK_PATIENCE_MS)
-          throw new StoreError('locked', `the database ${name} has been locked by another program for ${Math.round(waited / 1000)} s`, {
-            cause: error,
-          });
+        if (waited > PATIENCE_MS) throw outOfPatience(name, why, waited, error);
         await sleep(pause / 2 + (Math.random() * pause) / 2);
       }
     }
   };
-  const close = async (): Promise<void> => {
-    await kysely.destroy();
-    release();
-  };
+  const kysely = new Kysely<Tables>({ dialect: engine.dialect });
   try {
-    const done = await patiently(() => migrate(kysely as Kysely<unknown>, allMigrations(capabilities)));
+    await patiently(async () => engine.check?.(kysely as Kysely<unknown>, log));
+    const done = await migrated(engine, kysely, patiently);
     if (done.length > 0) log.info({ database: name, migrations: done }, 'database brought to this version');
   } catch (error) {
-    await close();
+    await kysely.destroy();
+    engine.release();
     throw error;
   }
+  const relay = engine.relay?.() ?? null;
   return {
     capabilities,
     kysely,
     write: (run) => patiently(() => kysely.transaction().execute(run)),
     writeOne: (run) => patiently(() => run(kysely)),
     snapshot: (run) => patiently(() => kysely.transaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute(run)),
-    close,
+    relay,
+    async close() {
+      await relay?.close();
+      await kysely.destroy();
+      engine.release();
+    },
   };
 }
 
-function engineOf(url: string, now: () => number): { dialect: Dialect; capabilities: Capabilities; release: () => void; name: string } {
+async function migrated(engine: Engine, kysely: Db, patiently: <T>(run: () => Promise<T>) => Promise<T>): Promise<string[]> {
+  const db = (engine.migrating === undefined ? kysely : new Kysely<Tables>({ dialect: engine.migrating })) as Kysely<unknown>;
+  try {
+    return await patiently(() => migrate(db, allMigrations(engine.capabilities)));
+  } finally {
+    if (engine.migrating !== undefined) await db.destroy();
+  }
+}
+
+function outOfPatience(name: string, why: Transient, waited: number, cause: unknown): StoreError {
+  const seconds = Math.round(waited / 1000);
+  if (why === 'unreachable')
+    return new StoreError('unreachable', `the database ${name} has not answered for ${seconds} s: ${(cause as Error).message}`, { cause });
+  const by = why === 'locked' ? 'locked by another program' : 'too contended to write to';
+  return new StoreError('locked', `the database ${name} has been ${by} for ${seconds} s`, { cause });
+}
+
+function engineOf(url: string, log: StoreLog, now: () => number): Engine {
   const colon = url.indexOf(':');
   const [scheme, rest] = [url.slice(0, Math.max(colon, 0)), url.slice(colon + 1)];
   if (scheme === 'sqlite' && rest !== '') {
@@ -79,8 +117,8 @@ function engineOf(url: string, now: () => number): { dialect: Dialect; capabilit
     return { dialect, capabilities: SQLITE, release, name: path };
   }
   if (scheme === 'postgres' || scheme === 'postgresql') {
-    throw new StoreError('unsupported_url', 'DATABASE_URL: PostgreSQL comes with the next release; use sqlite:path until then');
+    return { ...openPostgres(url), capabilities: POSTGRES, relay: () => createRelay(url, log), release: () => {} };
   }
   // Not the whole URL: it could hold a password.
-  throw new StoreError('unsupported_url', `DATABASE_URL: "${scheme}:…" is not known; use sqlite:path`);
+  throw new StoreError('unsupported_url', `DATABASE_URL: "${scheme}:…" is not known; use sqlite:path or postgres://…`);
 }

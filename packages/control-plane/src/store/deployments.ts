@@ -2,16 +2,26 @@ import { DomainError } from '../domain/errors.ts';
 import type { EventRecord } from '../domain/records.ts';
 import type { DeploymentStore } from '../domain/stores.ts';
 import type { Database } from './database.ts';
+import type { NodeMemory } from './node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { deploymentOf, eventOf } from './rows/deployment.ts';
 import { UNSETTLED_STATES } from './states.ts';
 
-export function createDeploymentStore({ kysely }: Database): DeploymentStore {
+export function createDeploymentStore({ kysely }: Database, memory: NodeMemory): DeploymentStore {
   return {
     async get(id) {
       const row = await kysely.selectFrom('deployments').selectAll().where('id', '=', id).executeTakeFirst();
       if (row === undefined) throw new DomainError('not_found', 'There is no such deployment');
       return deploymentOf(row);
+    },
+
+    async countByStatus() {
+      const rows = await kysely
+        .selectFrom('deployments')
+        .select((eb) => ['status', eb.fn.countAll<number>().as('count')])
+        .groupBy('status')
+        .execute();
+      return new Map(rows.map((row) => [row.status, row.count]));
     },
 
     async list(filter, page) {
@@ -80,6 +90,7 @@ export function createDeploymentStore({ kysely }: Database): DeploymentStore {
     },
 
     async onSilentNodes(before) {
+      await memory.flush();
       const rows = await kysely
         .selectFrom('deployments')
         .innerJoin('nodes', 'nodes.id', 'deployments.node_id')

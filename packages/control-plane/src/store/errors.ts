@@ -12,7 +12,11 @@ export type StoreErrorCode =
   | 'newer_database'
   | 'migration_failed'
   /** Somebody else kept the write lock for too long. */
-  | 'locked';
+  | 'locked'
+  /** The server does not answer, or the connection to it was lost before anything was committed. */
+  | 'unreachable'
+  /** The connection was lost while a commit was under way: only who looks again knows whether it was made. */
+  | 'unknown_outcome';
 
 export class StoreError extends Error {
   override name = 'StoreError';

@@ -4,13 +4,13 @@ import type { NodeFact } from '../domain/facts.ts';
 import type { FlowStore } from '../domain/stores.ts';
 import { commitPlan } from './commit-plan.ts';
 import type { Database, Tx } from './database.ts';
+import type { NodeMemory } from './node-memory.ts';
 import { deploymentOf } from './rows/deployment.ts';
-import { nodeOf } from './rows/node.ts';
 import { projectOf } from './rows/project.ts';
 import { taskOf } from './rows/task.ts';
 import { LIVE_STATES } from './states.ts';
 
-export function createFlowStore(db: Database): FlowStore {
+export function createFlowStore(db: Database, memory: NodeMemory): FlowStore {
   return {
     facts(projectId) {
       return db.snapshot(async (tx) => {
@@ -36,7 +36,7 @@ export function createFlowStore(db: Database): FlowStore {
           live: live.map(deploymentOf).sort((a, b) => a.generation - b.generation),
           tasks: tasks.map(taskOf),
           route: route ?? null,
-          nodes: await nodeFacts(tx),
+          nodes: await nodeFacts(tx, memory),
           lastBuilderId: await lastBuilder(tx, projectId),
         };
       });
@@ -58,8 +58,8 @@ export function createFlowStore(db: Database): FlowStore {
   };
 }
 
-async function nodeFacts(tx: Tx): Promise<NodeFact[]> {
-  const nodes = await tx.selectFrom('nodes').selectAll().orderBy('hostname').orderBy('id').execute();
+async function nodeFacts(tx: Tx, memory: NodeMemory): Promise<NodeFact[]> {
+  const nodes = await memory.all(tx);
   const builds = await tx
     .selectFrom('tasks')
     .select((eb) => ['node_id', eb.fn.countAll<number>().as('open_builds')])
@@ -68,7 +68,7 @@ async function nodeFacts(tx: Tx): Promise<NodeFact[]> {
     .groupBy('node_id')
     .execute();
   const openBuilds = new Map(builds.map((row) => [row.node_id, row.open_builds]));
-  return nodes.map((row) => ({ ...nodeOf(row), open_builds: openBuilds.get(row.id) ?? 0 }));
+  return nodes.map((node) => ({ ...node, open_builds: openBuilds.get(node.id) ?? 0 }));
 }
 
 async function lastBuilder(tx: Tx, projectId: string): Promise<string | null> {

@@ -2,6 +2,7 @@
  * The log of a deployment: numbered lines, a batch that is sent again stored once. Beyond its bound the middle is left out:
  * the beginning says what was done, and the end is what a person needs to see why it failed.
  */
+import { failPoint } from '@berth/kit/fail-point';
 import type { LogLineIn } from '@berth/wire/task';
 import { DomainError } from '../domain/errors.ts';
 import type { LogLineRecord } from '../domain/records.ts';
@@ -38,6 +39,7 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
           .set(full ? await leaveOutMiddle(tx, deploymentId, bounds, left, now) : left)
           .where('deployment_id', '=', deploymentId)
           .execute();
+        await failPoint('logs.before');
         return rows.length;
       });
     },

@@ -1,23 +1,61 @@
+import { failPoint } from '@berth/kit/fail-point';
 import type { NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
+import type { NodeRecord } from '../domain/records.ts';
 import type { NodeStore } from '../domain/stores.ts';
 import type { Database, Db, Tx } from './database.ts';
 import { newId } from './ids.ts';
+import type { NodeMemory } from './node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
 import { LIVE_STATES } from './states.ts';
 import type { NewRow, Row } from './tables.ts';
 
-export function createNodeStore(db: Database, now: () => number): NodeStore {
+export function createNodeStore(db: Database, memory: NodeMemory, now: () => number): NodeStore {
+  const present = (row: Row<'nodes'>): NodeRecord => nodeOf(memory.newest(row));
+  /** Of a row that was just written by hand. */
+  const kept = (row: Row<'nodes'>): NodeRecord => {
+    memory.keep(row);
+    return present(row);
+  };
+
+  /** Says nothing new but that it is there: marked, not written. */
+  async function repeated(input: NodeRegister, at: number): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
+    const row =
+      memory.find(input.hostname, input.role) ??
+      (await db.kysely
+        .selectFrom('nodes')
+        .selectAll()
+        .where('hostname', '=', input.hostname)
+        .where('role', '=', input.role)
+        .executeTakeFirst());
+    if (row === undefined) return null;
+    const { last_seen_at, observed_at, free_storage, ...said } = reportedColumns(input, at);
+    for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
+    const before = present(row);
+    // A clock that was set back is news: a mark never takes a time back.
+    if (at < before.last_seen_at) return null;
+    memory.mark(row.id, {
+      last_seen_at,
+      ...(observed_at === undefined ? {} : { observed_at }),
+      ...(free_storage === undefined ? {} : { free_storage }),
+    });
+    return { node: present(row), before };
+  }
+
   return {
-    register(input, at) {
-      return db.write(async (tx) => {
+    async register(input, at) {
+      const same = await repeated(input, at);
+      if (same !== null) return same;
+      const changed = await db.write(async (tx) => {
         const before = await tx
           .selectFrom('nodes')
           .selectAll()
           .where('hostname', '=', input.hostname)
           .where('role', '=', input.role)
+          // Of two that register under one name at once the second sees the address that the first has set.
+          .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
           .executeTakeFirst();
         const reported = reportedColumns(input, at);
         const row = await tx
@@ -36,12 +74,17 @@ export function createNodeStore(db: Database, now: () => number): NodeStore {
           .returningAll()
           .executeTakeFirstOrThrow();
         if (before !== undefined && before.host_ip !== row.host_ip) await moveRoutes(tx, row);
-        return { node: nodeOf(row), before: before === undefined ? null : nodeOf(before) };
+        return { row, before };
       });
+      const before = changed.before === undefined ? null : present(changed.before);
+      memory.written(changed.row.id);
+      return { node: kept(changed.row), before };
     },
 
+    flush: () => memory.flush(),
+
     async get(id) {
-      return nodeOf(await nodeRow(db.kysely, id));
+      return present(await nodeRow(db.kysely, id));
     },
 
     async list(page) {
@@ -53,17 +96,16 @@ export function createNodeStore(db: Database, now: () => number): NodeStore {
         .orderBy('role')
         .limit(page.limit + 1)
         .execute();
-      return paged(rows, page, (row) => [row.hostname, row.role], nodeOf);
+      return paged(rows, page, (row) => [row.hostname, row.role], present);
     },
 
     async all(role) {
-      let query = db.kysely.selectFrom('nodes').selectAll();
-      if (role !== undefined) query = query.where('role', '=', role);
-      return (await query.orderBy('hostname').orderBy('role').execute()).map(nodeOf);
+      const nodes = await memory.all(db.kysely);
+      return role === undefined ? nodes : nodes.filter((node) => node.role === role);
     },
 
-    setSchedulable(id, schedulable) {
-      return db.write(async (tx) => {
+    async setSchedulable(id, schedulable) {
+      const changed = await db.write(async (tx) => {
         const node = await nodeRow(tx, id);
         if (node.deleting_at !== null) throw new DomainError('being_deleted');
         const row = await tx
@@ -72,8 +114,9 @@ export function createNodeStore(db: Database, now: () => number): NodeStore {
           .where('id', '=', id)
           .returningAll()
           .executeTakeFirstOrThrow();
-        return nodeOf(row);
+        return row;
       });
+      return kept(changed);
     },
 
     async markDeleting(id, at) {
@@ -86,7 +129,7 @@ export function createNodeStore(db: Database, now: () => number): NodeStore {
           .returningAll()
           .executeTakeFirst(),
       );
-      return marked === undefined ? this.get(id) : nodeOf(marked);
+      return marked === undefined ? this.get(id) : kept(marked);
     },
 
     async listDeleting() {
@@ -97,20 +140,28 @@ export function createNodeStore(db: Database, now: () => number): NodeStore {
         .orderBy('deleting_at')
         .orderBy('id')
         .execute();
-      return rows.map(nodeOf);
+      return rows.map(present);
     },
 
-    removeIfGone(id, force) {
-      return db.write(async (tx) => {
-        const node = await tx.selectFrom('nodes').select(['deleting_at', 'containers']).where('id', '=', id).executeTakeFirst();
+    async removeIfGone(id, force) {
+      const gone = await db.write(async (tx) => {
+        const node = await tx
+          .selectFrom('nodes')
+          .select(['deleting_at', 'containers'])
+          .where('id', '=', id)
+          .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
+          .executeTakeFirst();
         if (node === undefined) return true;
         // Only one that was marked: a node is never forgotten because it happened to be idle.
         if (node.deleting_at === null) return false;
         if (force) await loseTasks(tx, id, now());
         else if (node.containers !== '[]' || (await hasOpenTask(tx, id))) return false;
         await tx.deleteFrom('nodes').where('id', '=', id).execute();
+        await failPoint('node.remove.before');
         return true;
       });
+      if (gone) memory.forget(id);
+      return gone;
     },
   };
 }
@@ -131,8 +182,7 @@ const reportedColumns = (input: NodeRegister, at: number) =>
 
 /** A machine that got another address took its containers with it. */
 async function moveRoutes(tx: Tx, node: Row<'nodes'>): Promise<void> {
-  await tx.updateTable('routes').set({ host_ip: node.host_ip }).where('node_id', '=', node.id).execute();
-  // Plans made with the old address would write it back.
+  // First the versions: plans made with the old address would write it back, and one that is being written is waited for.
   await tx
     .updateTable('projects')
     .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))
@@ -151,6 +201,7 @@ async function moveRoutes(tx: Tx, node: Row<'nodes'>): Promise<void> {
       ]),
     )
     .execute();
+  await tx.updateTable('routes').set({ host_ip: node.host_ip }).where('node_id', '=', node.id).execute();
 }
 
 async function nodeRow(db: Db, id: string): Promise<Row<'nodes'>> {

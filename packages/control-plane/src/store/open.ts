@@ -5,6 +5,7 @@ import { createDeploymentStore } from './deployments.ts';
 import { createFlowStore } from './flow.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
+import { createNodeMemory } from './node-memory.ts';
 import { createNodeStore } from './nodes.ts';
 import { createProjectStore } from './projects.ts';
 import { createRouteStore } from './routes.ts';
@@ -12,7 +13,7 @@ import { createTaskStore } from './tasks.ts';
 import { createUserStore } from './users.ts';
 
 export type OpenStores = {
-  /** `sqlite:path` (from the working directory), `sqlite::memory:` for tests. */
+  /** `sqlite:path` (from the working directory), `sqlite::memory:` for tests, or `postgres://…`. */
   databaseUrl: string;
   log: StoreLog;
   now?: () => number;
@@ -21,19 +22,27 @@ export type OpenStores = {
 /** Throws StoreError, whose message is for whoever starts the control plane. */
 export async function openStores({ databaseUrl, log, now = Date.now }: OpenStores): Promise<Stores> {
   const db = await openDatabase(databaseUrl, log, now);
+  const memory = createNodeMemory(db);
   return {
     projects: createProjectStore(db),
-    deployments: createDeploymentStore(db),
-    flow: createFlowStore(db),
-    tasks: createTaskStore(db),
+    deployments: createDeploymentStore(db, memory),
+    flow: createFlowStore(db, memory),
+    tasks: createTaskStore(db, memory),
     logs: createLogStore(db),
-    nodes: createNodeStore(db, now),
+    nodes: createNodeStore(db, memory, now),
     routes: createRouteStore(db),
     users: createUserStore(db),
     meta: createMetaStore(db),
+    relay: db.relay,
     async ping() {
       await db.kysely.selectFrom('meta').select('key').limit(1).execute();
     },
-    close: () => db.close(),
+    async close() {
+      try {
+        await memory.flush();
+      } finally {
+        await db.close();
+      }
+    },
   };
 }

@@ -1,4 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import { DomainError, invalid } from '../domain/errors.ts';
@@ -30,7 +31,7 @@ export function createProjectStore(db: Database): ProjectStore {
       checkDatasets(settings.datasets);
       return taken(() =>
         db.write(async (tx) => {
-          await refuseUsedPrefix(tx, settings.domain_prefix, null);
+          await refuseUsedPrefix(db, tx, settings.domain_prefix, null);
           const row = {
             id: newId(),
             name,
@@ -50,6 +51,16 @@ export function createProjectStore(db: Database): ProjectStore {
       return projectOf(found(await db.kysely.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst()));
     },
 
+    async getMany(ids) {
+      if (ids.length === 0) return [];
+      const rows = await db.kysely
+        .selectFrom('projects')
+        .selectAll()
+        .where('id', 'in', [...ids])
+        .execute();
+      return rows.map(projectOf);
+    },
+
     async list(page) {
       const after = keyAfter(page.cursor, ['string']);
       let query = db.kysely.selectFrom('projects').selectAll();
@@ -64,11 +75,18 @@ export function createProjectStore(db: Database): ProjectStore {
     patch(id, patch, now) {
       return taken(() =>
         db.write(async (tx) => {
-          const project = found(await tx.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst());
+          const project = found(
+            await tx
+              .selectFrom('projects')
+              .selectAll()
+              .where('id', '=', id)
+              .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
+              .executeTakeFirst(),
+          );
           if (project.deleting_at !== null) throw new DomainError('being_deleted');
           if (patch.datasets !== undefined) checkDatasets(patch.datasets);
           if (patch.domain_prefix !== undefined && patch.domain_prefix !== project.domain_prefix)
-            await refuseUsedPrefix(tx, patch.domain_prefix, id);
+            await refuseUsedPrefix(db, tx, patch.domain_prefix, id);
           const row = await tx
             .updateTable('projects')
             .set(settingColumns(patch))
@@ -108,11 +126,12 @@ export function createProjectStore(db: Database): ProjectStore {
     },
 
     async removeIfGone(id) {
-      const before = await db.snapshot((tx) => removable(tx, id));
+      const before = await db.snapshot((tx) => removable(tx, id, false));
       if (before !== 'removable') return before === 'absent';
       await removeLogs(db, id);
+      await failPoint('project.remove.before');
       return db.write(async (tx) => {
-        const state = await removable(tx, id);
+        const state = await removable(tx, id, db.capabilities.rowLocks);
         if (state === 'removable') await tx.deleteFrom('projects').where('id', '=', id).execute();
         return state !== 'in use';
       });
@@ -149,7 +168,8 @@ function checkDatasets(datasets: ProjectSettings['datasets']): void {
  * A project that gave up a prefix publishes it until its next deployment is live; nobody else may have it before.
  * (The prefixes that projects are set to are unique by constraint.)
  */
-async function refuseUsedPrefix(tx: Tx, prefix: string, projectId: string | null): Promise<void> {
+async function refuseUsedPrefix({ capabilities }: Database, tx: Tx, prefix: string, projectId: string | null): Promise<void> {
+  await capabilities.holdName(tx, `prefix:${prefix}`);
   const routes = tx.selectFrom('routes').select('project_id').where('domain_prefix', '=', prefix);
   const live = tx
     .selectFrom('deployments')
@@ -166,12 +186,35 @@ async function refuseUsedPrefix(tx: Tx, prefix: string, projectId: string | null
 }
 
 /** Only one that was marked: a row is never removed because nothing happened to hang on it. */
-async function removable(tx: Tx, id: string): Promise<'absent' | 'in use' | 'removable'> {
-  const project = await tx.selectFrom('projects').select('deleting_at').where('id', '=', id).executeTakeFirst();
+async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 'in use' | 'removable'> {
+  const project = await tx
+    .selectFrom('projects')
+    .select('deleting_at')
+    .where('id', '=', id)
+    .$if(lock, (q) => q.forUpdate())
+    .executeTakeFirst();
   if (project === undefined) return 'absent';
   if (project.deleting_at === null) return 'in use';
   const open = await tx.selectFrom('tasks').select('id').where('project_id', '=', id).where('finished_at', 'is', null).limit(1).execute();
   if (open.length > 0) return 'in use';
+  // A container may be there that no register has told of yet (the message was lost, say): its node looks once more first.
+  const unseen = await tx
+    .selectFrom('tasks')
+    .innerJoin('nodes', 'nodes.id', 'tasks.node_id')
+    .select('tasks.id')
+    .where('tasks.project_id', '=', id)
+    .where((eb) =>
+      eb.or([
+        eb('tasks.kind', '=', 'deploy'),
+        eb.and([eb('tasks.kind', '=', 'retire'), eb('tasks.status', 'in', ['failed', 'cancelled', 'lost'])]),
+      ]),
+    )
+    .where('tasks.attempt', '>', 0)
+    // (Agents that know the contract alone tell of no containers at all.)
+    .whereRef('nodes.observed_at', '<=', 'tasks.finished_at')
+    .limit(1)
+    .execute();
+  if (unseen.length > 0) return 'in use';
   const nodes = await tx.selectFrom('nodes').selectAll().where('containers', '!=', '[]').execute();
   const runs = nodes.map(nodeOf).some((node) => node.containers.some((container) => container.labels[LABELS.project] === id));
   return runs ? 'in use' : 'removable';

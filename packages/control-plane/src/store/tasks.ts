@@ -1,36 +1,46 @@
 /** Work for nodes, and the leases on it. A task ends only through a plan (commit-plan.ts); here it is offered, claimed and kept. */
+import { failPoint } from '@berth/kit/fail-point';
 import type { TaskKind } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import type { TaskStore } from '../domain/stores.ts';
 import type { Database, Db, Tx } from './database.ts';
+import type { NodeMemory } from './node-memory.ts';
 import { taskOf } from './rows/task.ts';
 import type { Row } from './tables.ts';
 
-/** Held polls ask again whenever something moves; being seen is worth one write a second, not one each. */
-const POLL_GRAIN_MS = 1000;
 const CONTRACT_KINDS: readonly TaskKind[] = ['build', 'deploy'];
-const WORK: Record<TaskKind, string> = { build: 'the build', deploy: 'the deployment', retire: 'the removal of older containers' };
+const CLAIMED: Record<TaskKind, string> = { build: 'took the build', deploy: 'took the deployment', retire: 'began to clear up' };
 
-export function createTaskStore(db: Database): TaskStore {
+export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
   return {
     async get(id) {
       return taskOf(await taskRow(db.kysely, id));
     },
 
     async openFor(nodeId, now) {
-      const node = await db.kysely
-        .selectFrom('nodes')
-        .select(['agent_version', 'last_polled_at'])
-        .where('id', '=', nodeId)
-        .executeTakeFirst();
+      const node =
+        memory.get(nodeId) ?? (await db.kysely.selectFrom('nodes').select('agent_version').where('id', '=', nodeId).executeTakeFirst());
       if (node === undefined) throw new DomainError('not_found', 'There is no such node: register again');
-      if (node.last_polled_at === null || Math.abs(now - node.last_polled_at) >= POLL_GRAIN_MS) {
-        await db.writeOne((kysely) => kysely.updateTable('nodes').set({ last_polled_at: now }).where('id', '=', nodeId).execute());
-      }
+      memory.mark(nodeId, { last_polled_at: now });
       let query = db.kysely.selectFrom('tasks').selectAll().where('node_id', '=', nodeId).where('finished_at', 'is', null);
       if (node.agent_version === null) query = query.where('kind', 'in', [...CONTRACT_KINDS]);
       return (await query.orderBy('seq').execute()).map(taskOf);
+    },
+
+    async openByNode() {
+      const rows = await db.kysely
+        .selectFrom('tasks')
+        .select(['node_id', 'id', 'attempt', 'cancel_requested_at'])
+        .where('finished_at', 'is', null)
+        .execute();
+      const said = new Map<string, string[]>();
+      for (const { node_id, id, attempt, cancel_requested_at } of rows) {
+        const lines = said.get(node_id) ?? [];
+        lines.push(`${id} ${attempt} ${cancel_requested_at}`);
+        said.set(node_id, lines);
+      }
+      return new Map([...said].map(([node, lines]) => [node, lines.sort().join('\n')]));
     },
 
     claim(id, lease, now, maxAttempts) {
@@ -51,6 +61,7 @@ export function createTaskStore(db: Database): TaskStore {
           .executeTakeFirst();
         if (claimed === undefined) throw await whyNotClaimed(tx, id, maxAttempts);
         await tellClaim(tx, claimed, now);
+        await failPoint('claim.before', () => claimed.kind);
         return { attempt: claimed.attempt, lease_token: lease.token, lease_expires_at: lease.expires_at };
       });
     },
@@ -72,6 +83,7 @@ export function createTaskStore(db: Database): TaskStore {
     },
 
     async overdue(now, pollSince, maxAttempts) {
+      await memory.flush();
       const rows = await db.kysely
         .selectFrom('tasks')
         .leftJoin('nodes', 'nodes.id', 'tasks.node_id')
@@ -121,15 +133,16 @@ async function whyNotClaimed(tx: Tx, id: string, maxAttempts: number): Promise<D
 
 async function tellClaim(tx: Tx, task: Row<'tasks'>, now: number): Promise<void> {
   if (task.deployment_id === null) return;
-  const node = await tx.selectFrom('nodes').select(['hostname', 'role']).where('id', '=', task.node_id).executeTakeFirst();
-  const who = node === undefined ? 'a node that is gone' : `${node.role === 'builder' ? 'builder' : 'node'} ${node.hostname}`;
+  const node = await tx.selectFrom('nodes').select('hostname').where('id', '=', task.node_id).executeTakeFirst();
+  const who = node?.hostname ?? 'a node that is gone';
+  const again = task.attempt === 1 ? '' : ` (attempt ${task.attempt})`;
   await tx
     .insertInto('deployment_events')
     .values({
       deployment_id: task.deployment_id,
       at: now,
       kind: 'task_claimed',
-      message: `${who} took ${WORK[task.kind]} (attempt ${task.attempt})`,
+      message: `${who} ${CLAIMED[task.kind]}${again}`,
     })
     .execute();
 }

@@ -1,7 +1,7 @@
 /** Deployments over HTTP: requested, repeated, listed, cancelled, rolled back. What happens in between is the flow's own tests. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { idempotencyOf } from '../../src/api/idempotency.ts';
-import { type Api, createApi, createProject, deploy, register, rulesOf, sha, tick } from './harness.ts';
+import { type Api, createApi, createProject, deploy, register, rulesOf, sha, tick, withBuild } from './harness.ts';
 
 let api: Api;
 let project: string;
@@ -174,4 +174,41 @@ test('its node’s address stands in it', async () => {
   const got = await api.call('getDeployment', { params: { id: deployment } });
   expect(got.json['status']).toBe('building');
   expect((got.json['events'] as { kind: string }[]).length).toBeGreaterThan(0);
+});
+
+test('its story reads from top to bottom, and its health says what is set and not deployed', async () => {
+  const own = await createApi();
+  onTestFinished(() => own.close());
+  const { project: shop, deployment, task } = await withBuild(own);
+  const deployNode = await register(own, { hostname: 'node-1', role: 'deploy' });
+  const work = async (id: string, report: Record<string, unknown>) => {
+    const claim = await own.call('agentStart', { params: { id } });
+    const headers = { 'x-lease-token': String(claim.json['lease_token']) };
+    expect((await own.call('agentComplete', { params: { id }, body: { status: 'completed', ...report }, headers })).status).toBe(200);
+  };
+  const image = `registry.test:5000/shop:${sha('c')}`;
+  await work(task, { image_tag: image });
+  await tick(own, deployment);
+  const [next] = (await own.call('agentTasks', { query: { node_id: deployNode } })).json as unknown as { id: string }[];
+  await work(next?.id ?? '', { host_port: 32_001 });
+  await own.driver.advance(deployment, { type: 'route_confirmed' });
+
+  const live = (await own.call('getDeployment', { params: { id: deployment } })).json;
+  expect((live['events'] as { message: string }[]).map((e) => e.message)).toEqual([
+    'requested from branch main of https://git.example.com/shop.git',
+    'the build is given to worker-1',
+    'worker-1 took the build',
+    `built and pushed as ${image}`,
+    'to be deployed on node-1 (10.0.0.7)',
+    'node-1 took the deployment',
+    'its container answers at 10.0.0.7:32001; the reverse proxy is told',
+    'the reverse proxy serves it: it is live',
+  ]);
+  expect(live).toMatchObject({ status: 'running', health: { status: 'healthy', detail: null } });
+
+  await own.call('patchProject', { params: { id: shop }, body: { domain_prefix: 'store' } });
+  const drifted = (await own.call('getDeployment', { params: { id: deployment } })).json['health'] as Record<string, unknown>;
+  expect(drifted).toMatchObject({ status: 'drifted', detail: 'the project’s domain_prefix changed since; deploy it to make it so' });
+  await own.call('patchProject', { params: { id: shop }, body: { domain_prefix: 'shop' } });
+  expect((await own.call('getDeployment', { params: { id: deployment } })).json['health']).toMatchObject({ status: 'healthy' });
 });

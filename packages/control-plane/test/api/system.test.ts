@@ -50,7 +50,7 @@ test('metrics count by route, never by path', async () => {
   expect(headers['content-type']).toMatch(/^text\/plain/);
   expect(text).toContain('berth_http_request_duration_seconds_count{route="getProject",method="GET",status="404"} 2');
   expect(text).toContain('berth_http_request_duration_seconds_count{route="none",method="GET",status="404"} 1');
-  expect(text).toContain('berth_deployments_under_way{status="pending"} 0');
+  expect(text).toContain('berth_deployments{status="pending"} 0');
   expect(text).not.toContain('/random/path');
 });
 

@@ -197,6 +197,20 @@ const ROWS: Row[] = [
   { name: 'a confirmation means nothing', d: on.building(), event: { type: 'route_confirmed' }, to: 'same' },
   { name: 'silence means nothing', d: on.building(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'nothing seen, nothing to do', d: on.building(), event: gone, to: 'same' },
+  {
+    name: 'its builder deleted while a cancellation waits',
+    d: on.building(cancelling),
+    event: deleted(true, 'b1'),
+    facts: { tasks: [task('build')] },
+    to: 'cancelled',
+  },
+  {
+    name: 'its node deleted while a cancellation waits',
+    d: on.deploying(cancelling),
+    event: deleted(),
+    facts: { tasks: [task('deploy')] },
+    to: 'cancelled',
+  },
   // built
   { name: 'a node is eligible', d: on.built(), event: { type: 'tick' }, to: 'deploying' },
   {
@@ -563,7 +577,7 @@ describe('the switch', () => {
     expect(plan.createTasks).toEqual([
       expect.objectContaining({
         kind: 'retire',
-        payload: expect.objectContaining({ remove: [expect.objectContaining({ deployment_id: 'd2' })], keep: null, drain_seconds: 0 }),
+        payload: expect.objectContaining({ remove: [expect.objectContaining({ deployment_id: 'd2' })], keep: null, drain_seconds: 5 }),
       }),
     ]);
     expect(stateOf(plan, 'd1')).toBeNull();

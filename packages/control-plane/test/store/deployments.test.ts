@@ -121,3 +121,16 @@ test('a story is told in order, also within one moment', async () => {
   expect(stories.get('d2')).toEqual([]);
   expect(await stores.deployments.events([])).toEqual(new Map());
 });
+
+test('counts them by state; a state without any is left out', async () => {
+  const stores = await open();
+  const project = await projectIn(stores);
+  expect(await stores.deployments.countByStatus()).toEqual(new Map());
+  for (const [i, status] of (['failed', 'pending', 'failed'] as const).entries()) await deploymentIn(stores, project, `d${i}`, { status });
+  expect(await stores.deployments.countByStatus()).toEqual(
+    new Map([
+      ['failed', 2],
+      ['pending', 1],
+    ]),
+  );
+});

@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import Sqlite from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
 import type { ProjectCreate } from '@berth/wire/project';
 import type { TaskKind } from '@berth/wire/vocabulary';
@@ -20,9 +21,52 @@ export function tempDir(): string {
   return dir;
 }
 
+export type Rows = Record<string, unknown>[];
+/** What the tests of this process keep their data in. */
+export type TestEngine = {
+  /** The DATABASE_URL that stands for this path; the same one for the same path. */
+  url(path: string): string | Promise<string>;
+  /** Everything in a table, read past the stores. */
+  rows(path: string, table: string): Rows | Promise<Rows>;
+  /** How many random runs out of `many` it is quick enough for. */
+  runs(many: number): number;
+  /** One statement, past the stores. */
+  run(path: string, sql: string): unknown;
+};
+
+const files: TestEngine = {
+  url: (path) => `sqlite:${path}`,
+  rows(path, table) {
+    const db = new Sqlite(path, { readonly: true });
+    try {
+      return db.prepare(`select * from ${table} order by 1, 2`).all() as Rows;
+    } finally {
+      db.close();
+    }
+  },
+  runs: (many) => many,
+  run(path, sql) {
+    const db = new Sqlite(path);
+    try {
+      db.exec(sql);
+    } finally {
+      db.close();
+    }
+  },
+};
+let engine = files;
+/** on-postgres.real.test.ts runs the same tests on another engine. */
+export const useEngine = (other: TestEngine): void => void (engine = other);
+export const rowsOf = async (path: string, table: string): Promise<Rows> => engine.rows(path, table);
+export const setColumn = async (path: string, table: string, column: string, value: number): Promise<void> =>
+  void (await engine.run(path, `update ${table} set ${column} = ${value}`));
+export const runsOf = (many: number): number => engine.runs(many);
+export const urlOf = async (path: string): Promise<string> => engine.url(path);
+export const freshPath = (): string => join(tempDir(), 'berth.db');
+
 /** Closed when the test ends; the file stays until then. */
-export async function open(path = join(tempDir(), 'berth.db'), now = (): number => NOW): Promise<Stores> {
-  const stores = await openStores({ databaseUrl: `sqlite:${path}`, log: quiet, now });
+export async function open(path = freshPath(), now = (): number => NOW): Promise<Stores> {
+  const stores = await openStores({ databaseUrl: await urlOf(path), log: quiet, now });
   onTestFinished(() => stores.close());
   return stores;
 }

@@ -3,8 +3,7 @@ import type { LogLineIn } from '@berth/wire/task';
 import { openDatabase } from '../../src/store/database.ts';
 import { createLogStore } from '../../src/store/logs.ts';
 import { onTestFinished } from 'vitest';
-import { join } from 'node:path';
-import { codeOf, deploymentIn, NOW, open, projectIn, quiet, tempDir } from './fixtures.ts';
+import { codeOf, deploymentIn, freshPath, NOW, open, projectIn, quiet, urlOf } from './fixtures.ts';
 
 const line = (text: string): LogLineIn => ({ stream: 'stdout', text });
 const lines = (...texts: string[]): LogLineIn[] => texts.map(line);
@@ -68,11 +67,11 @@ test.each([
   ['lines', { first: 2, lines: 12, bytes: 1_000 }, 30],
   ['bytes, as UTF-8', { first: 2, lines: 1_000, bytes: 60 }, 30],
 ] as const)('beyond the bound of %s the beginning and the end are kept, and one line says what is missing', async (_, bounds, count) => {
-  const path = join(tempDir(), 'berth.db');
+  const path = freshPath();
   const stores = await open(path);
   await deploymentIn(stores, await projectIn(stores), 'd1');
   await stores.close();
-  const db = await openDatabase(`sqlite:${path}`, quiet, () => NOW);
+  const db = await openDatabase(await urlOf(path), quiet, () => NOW);
   onTestFinished(() => db.close());
   const logs = createLogStore(db, bounds);
   for (let i = 0; i < count; i++) expect(await logs.append('d1', source(i), lines(`ä${i}`), NOW)).toBe(1);

@@ -1,5 +1,23 @@
+import type { NodeRegister } from '@berth/wire/node';
 import { expect, test } from 'vitest';
-import { codeOf, commit, deploymentIn, nodeIn, NOW, open, planFor, projectIn, routeOf, taskOf, tasksIn } from './fixtures.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import {
+  codeOf,
+  commit,
+  deploymentIn,
+  freshPath,
+  nodeIn,
+  NOW,
+  open,
+  planFor,
+  projectIn,
+  routeOf,
+  type Rows,
+  rowsOf,
+  setColumn,
+  taskOf,
+  tasksIn,
+} from './fixtures.ts';
 
 const container = (name: string) => ({ name, labels: { 'berth.project': 'p' }, host_port: 1, state: 'running' });
 
@@ -137,3 +155,102 @@ test('by force its tasks are lost and its containers forgotten', async () => {
   expect(await stores.tasks.get('t1')).toMatchObject({ status: 'lost', finished_at: NOW, lease_token: 'l', lease_expires_at: null });
   expect(await stores.flow.commit(planFor(before, { tasks: [{ id: 't1', attempt: 1, end: 'completed' }] }))).toBe('stale');
 });
+
+/** The same file read by a second connection: what another program, or this one after a crash, would see. */
+async function onDisk(): Promise<{ stores: Stores; row: (id: string) => Promise<Rows[number]>; rows: () => Promise<Rows> }> {
+  const path = freshPath();
+  const stores = await open(path);
+  const rows = (): Promise<Rows> => rowsOf(path, 'nodes');
+  return { stores, rows, row: async (id) => (await rows()).find((row) => row['id'] === id) ?? {} };
+}
+const SAME: NodeRegister = {
+  hostname: 'h',
+  role: 'deploy',
+  host_ip: '10.0.0.1',
+  max_storage: 9,
+  agent_version: '1',
+  containers: [container('c')],
+};
+
+test('a register that says nothing new is seen at once and written with all others later', async () => {
+  const { stores, row } = await onDisk();
+  const { node } = await stores.nodes.register({ ...SAME, free_storage: 5 }, NOW);
+  const again = await stores.nodes.register({ ...SAME, free_storage: 4 }, NOW + 30_000);
+  await stores.tasks.openFor(node.id, NOW + 31_000);
+  const newest = { last_seen_at: NOW + 30_000, observed_at: NOW + 30_000, free_storage: 4, last_polled_at: NOW + 31_000 };
+  expect(again.before).toMatchObject({ last_seen_at: NOW, free_storage: 5 });
+  expect(await stores.nodes.get(node.id)).toMatchObject(newest);
+  expect((await stores.nodes.all())[0]).toMatchObject(newest);
+  expect((await stores.nodes.list({ limit: 5, cursor: null })).items[0]).toMatchObject(newest);
+  const project = await projectIn(stores);
+  expect((await stores.flow.facts(project.id)).nodes[0]).toMatchObject(newest);
+  expect(await row(node.id)).toMatchObject({ last_seen_at: NOW, free_storage: 5, last_polled_at: null });
+  await stores.nodes.flush();
+  expect(await row(node.id)).toMatchObject(newest);
+});
+
+test('a register that says something new is written at once, whatever it is', async () => {
+  const { stores, row } = await onDisk();
+  const { node } = await stores.nodes.register(SAME, NOW);
+  const news = [
+    { ...SAME, containers: [] },
+    { ...SAME, containers: [{ ...container('c'), host_port: 2 }] },
+    { ...SAME, host_ip: '10.0.0.2' },
+    { ...SAME, agent_version: '2' },
+    { ...SAME, boot_id: 'another' },
+    { ...SAME, max_builds: 3 },
+    { ...SAME, cached: [{ dataset_id: 'x', version: 1, bytes: 1, last_used_at: '2026-01-01T00:00:00Z' }] },
+  ];
+  for (const [i, said] of news.entries()) {
+    await stores.nodes.register(said, NOW + 1 + i);
+    expect(await row(node.id), JSON.stringify(said)).toMatchObject({ last_seen_at: NOW + 1 + i });
+  }
+  // A clock that was set back: what was seen in the "future" must not make the node look alive.
+  await stores.nodes.register(news.at(-1) ?? SAME, NOW - 3_600_000);
+  expect(await row(node.id)).toMatchObject({ last_seen_at: NOW - 3_600_000 });
+  expect(await stores.nodes.get(node.id)).toMatchObject({ last_seen_at: NOW - 3_600_000 });
+});
+
+test('what people said meanwhile stands, and a node that was removed registers anew', async () => {
+  const { stores } = await onDisk();
+  const { node } = await stores.nodes.register({ ...SAME, containers: [] }, NOW);
+  await stores.nodes.setSchedulable(node.id, false);
+  expect((await stores.nodes.register({ ...SAME, containers: [] }, NOW + 1)).node.schedulable).toBe(false);
+  await stores.nodes.markDeleting(node.id, NOW + 2);
+  expect((await stores.nodes.register({ ...SAME, containers: [] }, NOW + 3)).node.deleting_at).toBe(NOW + 2);
+  expect(await stores.nodes.removeIfGone(node.id, false)).toBe(true);
+  expect(await codeOf(stores.tasks.openFor(node.id, NOW + 4))).toBe('not_found');
+  const back = await stores.nodes.register({ ...SAME, containers: [] }, NOW + 5);
+  expect(back).toMatchObject({ before: null, node: { schedulable: true, deleting_at: null } });
+  expect(back.node.id).not.toBe(node.id);
+});
+
+test('silent nodes and overdue tasks are judged by what was heard, written or not', async () => {
+  const { stores } = await onDisk();
+  const project = await projectIn(stores);
+  const { node } = await stores.nodes.register(SAME, NOW);
+  await deploymentIn(stores, project, 'd1', { status: 'running', node_id: node.id });
+  expect(await stores.deployments.onSilentNodes(NOW + 1)).toEqual(['d1']);
+  await stores.nodes.register(SAME, NOW + 500_000);
+  expect(await stores.deployments.onSilentNodes(NOW + 400_000)).toEqual([]);
+});
+
+test('a control plane that was stopped for long takes nothing back that another one has written', async () => {
+  const path = freshPath();
+  const stopped = await open(path);
+  const { node } = await stopped.nodes.register(SAME, NOW);
+  await stopped.nodes.register(SAME, NOW + 1_000);
+  // Past the stores, as another control plane would: only one may hold a SQLite file.
+  await setColumn(path, 'nodes', 'last_seen_at', NOW + 90_000);
+  await stopped.nodes.flush();
+  expect((await rowsOf(path, 'nodes'))[0]).toMatchObject({ id: node.id, last_seen_at: NOW + 90_000, observed_at: NOW + 1_000 });
+});
+
+test('ten thousand marks are one write', async () => {
+  const { stores, rows } = await onDisk();
+  const nodes = [];
+  for (let i = 0; i < 3000; i++) nodes.push((await stores.nodes.register({ ...SAME, hostname: `h${i}` }, NOW)).node);
+  for (const node of nodes) await stores.nodes.register({ ...SAME, hostname: node.hostname }, NOW + 1000);
+  await stores.nodes.flush();
+  expect((await rows()).filter((row) => row['last_seen_at'] !== NOW + 1000)).toEqual([]);
+}, 30_000);

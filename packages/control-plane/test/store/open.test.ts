@@ -59,8 +59,8 @@ test('keeps what was written, and a path may be relative, a link or memory', asy
 });
 
 test.each([
-  ['postgres://u:secret@h/db', /PostgreSQL comes with the next release/],
-  ['postgresql://u:secret@h/db', /PostgreSQL comes with the next release/],
+  ['postgres://u:secret@h:port/db', /not a URL; use postgres:/],
+  ['postgresql://u:secret@[h/db', /not a URL; use postgres:/],
   ['mysql://u:secret@h/db', /"mysql:…" is not known/],
   ['sqlite:', /"sqlite:…" is not known/],
   ['data/berth.db', /is not known/],

@@ -1,5 +1,6 @@
 /** What agents call (contract "Agent API"; INTERFACES "Agent API beyond the contract"). Unknown fields are ignored here. */
 import { randomBytes } from 'node:crypto';
+import { failPoint } from '@berth/kit/fail-point';
 import { isOpenTask } from '@berth/wire/vocabulary';
 import type { FastifyRequest } from 'fastify';
 import { DomainError, invalid } from '../../domain/errors.ts';
@@ -25,9 +26,10 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
       if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
       if (/\p{Cc}/u.test(body.hostname)) throw invalid('hostname', 'no_control', 'must not contain control characters');
       const { node, before } = await stores.nodes.register(body, now());
+      await failPoint('register.after');
       tellNews(node, before);
       try {
-        await driver.observed(node);
+        tellUnknown(node, await driver.observed(node), request);
       } catch (error) {
         // The node is registered, which is what it asked for; what it saw is told again with its next register.
         request.log.error({ err: error, node: node.id }, 'what the agent observed could not be worked in');
@@ -37,9 +39,21 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
     LARGE,
   );
 
+  /** Once for each set of them: a register comes every 30 s. */
+  const unknownOn = new Map<string, string>();
+  function tellUnknown(node: NodeRecord, containers: readonly string[], request: FastifyRequest): void {
+    const text = [...containers].sort().join(', ');
+    if (text !== '' && text !== unknownOn.get(node.id))
+      request.log.warn({ node: node.hostname, containers }, 'containers of deployments that are not known here: they are left alone');
+    if (text === '') unknownOn.delete(node.id);
+    else unknownOn.set(node.id, text);
+  }
+
   function tellNews(node: NodeRecord, before: NodeRecord | null): void {
     // Work may be waiting for it; and a changed address moves its routes.
     if (before === null || !isOnline(before, now(), limits) || before.agent_version !== node.agent_version) changes.notify('work');
+    // Which tasks it may be given depends on it.
+    if (before !== null && before.agent_version !== node.agent_version) changes.notify(`node:${node.id}`);
     if (before !== null && before.host_ip !== node.host_ip) changes.notify('routes');
   }
 
@@ -81,15 +95,20 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
   route('agentStart', async ({ params }) => {
     const lease = { token: randomBytes(32).toString('base64url'), expires_at: now() + limits.leaseMs };
     const claim = await stores.tasks.claim(params.id, lease, now(), limits.maxAttempts);
-    // The claim is a line of the deployment's story; who follows it sees it now.
-    tellStory(await stores.tasks.get(params.id));
-    return { attempt: claim.attempt, lease_token: claim.lease_token, lease_expires_at: time(claim.lease_expires_at) };
+    await failPoint('claim.after');
+    const task = await stores.tasks.get(params.id);
+    // The claim is a line of the deployment's story, and changes the node's list; who follows either sees it now.
+    tellStory(task);
+    changes.notify(`node:${task.node_id}`);
+    const lease_expires_at = time(claim.lease_expires_at);
+    return { attempt: claim.attempt, lease_token: claim.lease_token, lease_expires_at, lease_seconds: limits.leaseMs / 1000 };
   });
 
   route('agentRenew', async ({ params, request }) => {
     const expiresAt = now() + limits.leaseMs;
     const { cancel_requested } = await stores.tasks.renew(params.id, requiredToken(request), expiresAt, now());
-    return { lease_expires_at: time(expiresAt), cancel_requested };
+    await failPoint('renew.after');
+    return { lease_expires_at: time(expiresAt), lease_seconds: limits.leaseMs / 1000, cancel_requested };
   });
 
   route(
@@ -100,6 +119,7 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
       if (task.deployment_id === null) return { stored: 0 };
       const source = { task_id: task.id, attempt: task.attempt, first: body.first ?? null };
       const stored = await stores.logs.append(task.deployment_id, source, body.lines, now());
+      await failPoint('logs.after');
       tellStory(task);
       return { stored };
     },

@@ -1,6 +1,6 @@
 /** Deployments: requested here, decided by the flow. */
 import type { Deployment } from '@berth/wire/deployment';
-import type { DeploymentRecord } from '../../domain/records.ts';
+import type { DeploymentRecord, ProjectRecord } from '../../domain/records.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { idempotencyOf } from '../idempotency.ts';
@@ -14,7 +14,15 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
     const events = await stores.deployments.events(records.map((d) => d.id));
     // Nodes are few, and one may be gone since.
     const nodes = new Map(records.some((d) => d.node_id !== null) ? (await stores.nodes.all()).map((n) => [n.id, n]) : []);
-    return records.map((d) => deploymentView(d, nodes.get(d.node_id ?? '') ?? null, events.get(d.id) ?? [], settings));
+    const projects = await projectsOf(records.filter((d) => d.status === 'running'));
+    return records.map((d) =>
+      deploymentView(d, nodes.get(d.node_id ?? '') ?? null, events.get(d.id) ?? [], settings, projects.get(d.project_id) ?? null),
+    );
+  }
+  /** A project has one running deployment at most. */
+  async function projectsOf(running: readonly DeploymentRecord[]): Promise<Map<string, ProjectRecord>> {
+    const projects = await stores.projects.getMany(running.map((d) => d.project_id));
+    return new Map(projects.map((project) => [project.id, project]));
   }
   const view = async (record: DeploymentRecord): Promise<Deployment> => {
     const [only] = await views([record]);

@@ -1,0 +1,30 @@
+/**
+ * A deployment that lost its node is given out again. Its container there may be on its way out (seen, and not wanted): on that
+ * node it must not begin before that is over, else the container that it takes over is removed under it (found by the fault suite).
+ */
+import { expect, test } from 'vitest';
+import { advance } from '../../src/flow/deployment.ts';
+import { facts, node, on, stateOf, task } from './fixtures.ts';
+
+const lost = on.built({ losses: [{ node_id: 'n1', at: 1 }] });
+const clearing = (over: object = {}) =>
+  task('retire', {
+    payload: { remove: [{ deployment_id: lost.id, reason: 'its deployment stands on another node' }], keep: null } as never,
+    ...over,
+  });
+const tick = (tasks: ReturnType<typeof task>[], nodes = [node()]) => advance(lost, { type: 'tick' }, facts({ live: [lost], tasks, nodes }));
+
+test('it waits while its node removes what an earlier attempt left, and says so', () => {
+  const plan = tick([clearing()]);
+  expect(stateOf(plan, lost.id)).toBeNull();
+  expect(plan.createTasks).toEqual([]);
+  expect(plan.events.map((e) => e.message)).toEqual([expect.stringContaining('still removes what an earlier attempt left')]);
+});
+
+test.each([
+  ['nothing is removed', []],
+  ['another deployment’s container is removed there', [task('retire')]],
+  ['it is removed from another node', [clearing({ node_id: 'n2' })]],
+])('it begins when %s', (_, tasks) => {
+  expect(stateOf(tick(tasks), lost.id)).toBe('deploying');
+});

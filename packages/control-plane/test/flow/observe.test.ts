@@ -1,0 +1,137 @@
+/** Health: what an agent saw of a deployment's container, against what the deployment says. */
+import type { ObservedContainer } from '@berth/wire/node';
+import { describe, expect, it } from 'vitest';
+import { isEmptyPlan } from '../../src/domain/plan.ts';
+import type { DeploymentRecord } from '../../src/domain/records.ts';
+import { advance } from '../../src/flow/deployment.ts';
+import { judge, undeployedSettings } from '../../src/flow/observe.ts';
+import { changeOf, DIGEST, facts, NOW, on, project, routeTo, SETTINGS, task } from './fixtures.ts';
+
+/** As the agent reports it when nothing is wrong. */
+const container = (over: Partial<ObservedContainer> = {}): ObservedContainer => ({
+  id: 'c2',
+  name: 'svc-shop',
+  labels: { 'berth.project': 'p1', 'berth.deployment': 'd2', 'berth.generation': '2', 'berth.node': 'n1' },
+  host_port: 32_002,
+  state: 'running',
+  image: `registry:5000/shop@${DIGEST}`,
+  exit_code: null,
+  out_of_memory: false,
+  started_at: new Date(NOW - 60_000).toISOString(),
+  memory_bytes: null,
+  cpus: null,
+  ...over,
+});
+const at = { now: NOW, retiring: false };
+const limited = on.running({ settings: { ...SETTINGS, memory_bytes: 1e8, cpus: 0.5 } });
+const down = (over: Partial<ObservedContainer>) => container({ host_port: null, ...over });
+const started = (msAgo: number) => ({ started_at: new Date(NOW - msAgo).toISOString() });
+const ill = on.running({ health: { status: 'unhealthy', since: NOW - 9000, detail: 'its container is gone' } });
+
+describe('judge', () => {
+  it.each<[string, DeploymentRecord, ObservedContainer | null, string, RegExp | null]>([
+    ['as it should be', on.running(), container(), 'healthy', null],
+    ['within its limits', limited, container({ memory_bytes: 1e8, cpus: 0.5 }), 'healthy', null],
+    [
+      'an agent that reports the contract’s little',
+      on.running(),
+      { name: 'svc-shop', labels: {}, host_port: 32_002, state: 'running' },
+      'healthy',
+      null,
+    ],
+    [
+      'by its tag, where no digest is known',
+      on.running({ image_digest: null, image_tag: 'r/shop:1' }),
+      container({ image: 'r/shop:1' }),
+      'healthy',
+      null,
+    ],
+    ['gone', on.running(), null, 'unhealthy', /gone/],
+    ['ended', on.running(), down({ state: 'exited', exit_code: 3 }), 'unhealthy', /has ended with exit code 3$/],
+    [
+      'killed for memory',
+      on.running(),
+      down({ state: 'exited', exit_code: 137, out_of_memory: true }),
+      'unhealthy',
+      /137, killed for want of memory$/,
+    ],
+    [
+      'in a loop of crashes',
+      on.running(),
+      down({ state: 'restarting', exit_code: 1 }),
+      'unhealthy',
+      /keeps ending with exit code 1; the engine starts it again/,
+    ],
+    ['paused', on.running(), container({ state: 'paused' }), 'unhealthy', /is paused$/],
+    [
+      'another image',
+      on.running(),
+      container({ image: 'registry:5000/shop@sha256:00' }),
+      'drifted',
+      /runs the image registry:5000\/shop@sha256:00 instead of sha256:b+$/,
+    ],
+    [
+      'another generation',
+      on.running(),
+      container({ labels: { 'berth.generation': '9' } }),
+      'drifted',
+      /berth\.generation is 9 instead of 2/,
+    ],
+    ['another project', on.running(), container({ labels: { 'berth.project': 'px' } }), 'drifted', /berth\.project is px instead of p1/],
+    ['a limit taken away', limited, container({ cpus: 0.5 }), 'drifted', /memory limit is none instead of 100000000 bytes$/],
+    ['a limit put on', on.running(), container({ cpus: 2 }), 'drifted', /CPU limit is 2 instead of none$/],
+    ['another name', on.running(), container({ name: 'svc-shop-g2' }), 'drifted', /named svc-shop-g2 instead of svc-shop$/],
+    ['two differences', on.running(), container({ name: 'x', cpus: 2 }), 'drifted', /CPU limit.*; its container is named x/],
+    ['well again, for a minute', ill, container(), 'healthy', null],
+    ['just started again after a crash', ill, container(started(2000)), 'unhealthy', /^its container is gone$/],
+    ['started by a clock ahead of ours', ill, container(started(-3_600_000)), 'healthy', null],
+  ])('%s', (_, d, seen, status, detail) => {
+    const judged = judge(d, seen, at);
+    expect(judged.status).toBe(status);
+    if (detail === null) expect(judged.detail).toBeNull();
+    else expect(judged.detail).toMatch(detail);
+  });
+  it('the name is no difference while the old version retires', () => {
+    expect(judge(on.running(), container({ name: 'svc-shop-g2' }), { ...at, retiring: true }).status).toBe('healthy');
+  });
+});
+
+const see = (d: DeploymentRecord, seen: ObservedContainer | null, tasks: ReturnType<typeof task>[] = []) =>
+  advance(d, { type: 'observed', node_id: 'n1', container: seen }, facts({ live: [d], route: routeTo(d), tasks }));
+
+describe('observed', () => {
+  it('says once what is wrong, and again when it is another thing', () => {
+    const seen = down({ state: 'restarting', exit_code: 1 });
+    const plan = see(on.running(), seen);
+    const { health } = changeOf(plan, 'd2');
+    expect(health).toMatchObject({ status: 'unhealthy', since: NOW });
+    expect(plan.events).toEqual([{ deployment_id: 'd2', kind: 'health', message: `unhealthy: ${health?.detail}` }]);
+    const told = on.running({ health: health ?? null });
+    expect(isEmptyPlan(see(told, seen))).toBe(true);
+    expect(see(told, null).events).toHaveLength(1);
+  });
+  it('unknown becomes healthy when its node is back', () => {
+    const plan = see(on.running({ health: { status: 'unknown', since: 1, detail: 'node-1 is silent' } }), container());
+    expect(changeOf(plan, 'd2').health).toEqual({ status: 'healthy', since: NOW, detail: null });
+  });
+  it('a name that did not pass on is tried once more, and not at every register', () => {
+    const seen = container({ name: 'svc-shop-g2' });
+    const plan = see(on.running(), seen);
+    expect(plan.createTasks).toMatchObject([{ kind: 'retire', payload: { remove: [], keep: { deployment_id: 'd2', name: 'svc-shop' } } }]);
+    const told = on.running({ health: changeOf(plan, 'd2').health ?? null });
+    expect(isEmptyPlan(see(told, seen))).toBe(true);
+    expect(isEmptyPlan(see(on.running(), seen, [task('retire')]))).toBe(true);
+  });
+  it('drift changes neither route nor container', () => {
+    const plan = see(on.running(), container({ image: 'somebody/else:1' }));
+    expect(changeOf(plan, 'd2').health?.status).toBe('drifted');
+    expect([plan.route, plan.createTasks]).toEqual([null, []]);
+  });
+});
+
+it('settings that were changed since are named', () => {
+  expect(undeployedSettings(on.running(), project())).toBeNull();
+  expect(undeployedSettings(on.running(), project({ domain_prefix: 'store', env: { A: '1' } }))).toBe(
+    'the project’s domain_prefix, env changed since; deploy it to make it so',
+  );
+});

@@ -1,0 +1,31 @@
+/** Found by the simulator: what is left over when work is taken away in the middle. */
+import { expect, it } from 'vitest';
+import { advance } from '../../src/flow/deployment.ts';
+import { deploymentIn, nodeIn, NOW as STORE_NOW, open, projectIn, taskOf, tasksIn } from '../store/fixtures.ts';
+import { facts, NOW, old, on, routeTo } from './fixtures.ts';
+
+it('a version whose route was published is drained when it is withdrawn: a proxy may send requests to it', () => {
+  const d = on.published({ route_published_at: NOW - 1e6 });
+  const plan = advance(d, { type: 'tick' }, facts({ live: [old(), d], route: routeTo(d) }));
+  expect(plan.createTasks).toMatchObject([{ kind: 'retire', payload: { remove: [{ deployment_id: 'd2' }], drain_seconds: 5 } }]);
+});
+
+it('a deleted project stays until a node whose work was taken away has looked again: its container may not be known yet', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores);
+  const looks = { role: 'deploy' as const, agent_version: '1', containers: [] };
+  const node = await nodeIn(stores, 'w1', looks);
+  await deploymentIn(stores, shop, 'd1');
+  await tasksIn(stores, shop, { ...taskOf(shop, 't1', node.id, { deployment_id: 'd1' }), kind: 'deploy' } as never);
+  await stores.tasks.claim('t1', { token: 'l', expires_at: STORE_NOW + 1 }, STORE_NOW, 5);
+  await stores.projects.markDeleting(shop.id, STORE_NOW);
+  const { flow_version } = await stores.projects.get(shop.id);
+  const ended = { project: { id: shop.id, flow_version }, tasks: [{ id: 't1', attempt: 1, end: 'cancelled' as const }] };
+  const nothing = { createDeployment: null, deployments: [], createTasks: [], route: null, events: [], now: STORE_NOW + 5 };
+  expect(await stores.flow.commit({ ...nothing, ...ended })).toBe('committed');
+
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
+  await nodeIn(stores, 'w1', looks, STORE_NOW + 6);
+  await stores.nodes.flush?.();
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
+});

@@ -1,0 +1,56 @@
+/** Ten thousand held requests must not each look again and again; one look for all finds what another control plane changed. */
+import { expect, onTestFinished, test } from 'vitest';
+import type { LoopDeps } from '../../src/loops/deps.ts';
+import { taskWatch } from '../../src/loops/task-watch.ts';
+import { type Api, createApi, register, withBuild } from '../api/harness.ts';
+
+async function counted(): Promise<{ api: Api; looks: () => number; watch: () => Promise<void> }> {
+  let looks = 0;
+  const api = await createApi({
+    stores: (real) => ({
+      ...real,
+      tasks: {
+        ...real.tasks,
+        openFor: (node, now) => {
+          looks++;
+          return real.tasks.openFor(node, now);
+        },
+      },
+    }),
+  });
+  onTestFinished(() => api.close());
+  const run = taskWatch({ stores: api.stores, changes: api.changes } as unknown as LoopDeps);
+  return { api, looks: () => looks, watch: () => run(new AbortController().signal) };
+}
+const until = async (what: () => boolean): Promise<void> => expect.poll(what, { timeout: 3000, interval: 5 }).toBe(true);
+
+test('a held request looks once, however long it is held', async () => {
+  const { api, looks, watch } = await counted();
+  const node = await register(api);
+  const held = api.call('agentTasks', { query: { node_id: node, wait: 2.6 } });
+  await until(() => looks() === 1);
+  await watch();
+  await watch();
+  expect((await held).text).toBe('[]');
+  expect(looks()).toBe(1);
+});
+
+test('what another control plane did to a task wakes the node that holds, and no other', async () => {
+  const { api, looks, watch } = await counted();
+  const { builder, task } = await withBuild(api);
+  const other = await register(api, { hostname: 'idle' });
+  const { etag } = (await api.call('agentTasks', { query: { node_id: builder } })).headers as { etag: string };
+  await watch();
+  const before = looks();
+  const idle = api.call('agentTasks', { query: { node_id: other, wait: 1 } });
+  const held = api.call('agentTasks', { query: { node_id: builder, wait: 20 }, headers: { 'if-none-match': etag } });
+  await until(() => looks() === before + 2);
+  // By the store alone, as on another machine: nobody here is told.
+  await api.stores.tasks.claim(task, { token: 't', expires_at: Date.now() + 1000 }, Date.now(), 5);
+  await watch();
+  const moved = await held;
+  expect([moved.status, (moved.json as unknown as { status: string }[])[0]?.status]).toEqual([200, 'running']);
+  expect((await idle).text).toBe('[]');
+  // Two first looks and one for what moved; a loaded machine may add one, a look every 2 s for each would add many.
+  expect(looks()).toBeLessThanOrEqual(before + 4);
+});

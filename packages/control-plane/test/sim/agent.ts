@@ -1,0 +1,368 @@
+/**
+ * Our agent as packages/agent does it, on simulated time: registers with what it sees, asks for its tasks, claims, renews,
+ * works, reports until it is answered, and throws its product away when it is told that the task is not its own any more.
+ * Killed, it forgets everything; what it started runs on.
+ */
+import { LABELS } from '@berth/wire/vocabulary';
+import type { History } from '@berth/testbed/history';
+import type { TaskReport } from '@berth/wire/task';
+import { DomainError } from '../../src/domain/errors.ts';
+import type { TaskRecord } from '../../src/domain/records.ts';
+import type { ControlPlane } from './control-plane.ts';
+import type { Container, Engine } from './engine.ts';
+import { createRandom } from './random.ts';
+import type { Life, World } from './world.ts';
+
+export type AgentDeps = {
+  world: World;
+  history: History;
+  controlPlane: ControlPlane;
+  hostname: string;
+  role: 'builder' | 'deploy';
+  engine: Engine;
+  /** How far its clock is off. */
+  skewMs: number;
+};
+export type Agent = {
+  hostname: string;
+  engine: Engine;
+  life(): Life;
+  start(): void;
+  kill(): void;
+  /** Stops, and goes on as if nothing had been (SIGSTOP, SIGCONT). */
+  freeze(ms: number): void;
+};
+
+type Stop = 'lost' | 'cancelled';
+type Run = { task: TaskRecord; stop: Stop | null };
+type Product = { report: TaskReport; discard: () => void };
+const failed = (code: string): Product => ({ report: { status: 'failed', result: { error: { code, message: code } } }, discard() {} });
+const isOver = (error: unknown): boolean => error instanceof DomainError && error.code !== 'busy';
+/** As long as a commit id, and one for each text. */
+export const shaOf = (text: string): string => Buffer.from(text).toString('hex').padEnd(40, '0').slice(-40);
+
+export function createAgent(deps: AgentDeps): Agent {
+  const { world, history, controlPlane, engine } = deps;
+  const { random } = world;
+  const own = createRandom(random.int(1, 1e9));
+  const dead: Life = { name: deps.hostname, alive: false };
+  let life = dead;
+  let frozenUntil = 0;
+
+  function start(): void {
+    if (life.alive) return;
+    life = { name: deps.hostname, alive: true };
+    live(life).catch((error: unknown) => history.record({ type: 'internal_error', message: `${deps.hostname}: ${String(error)}` }));
+  }
+
+  async function live(mine: Life): Promise<void> {
+    let nodeId: string | null = null;
+    const runs = new Map<string, Run>();
+    const ended = new Map<string, number>();
+    const locks = new Map<string, Promise<void>>();
+    const sleep = async (ms: number): Promise<void> => {
+      await world.sleep(ms, mine);
+      while (frozenUntil > world.now()) await world.sleep(frozenUntil - world.now(), mine);
+    };
+    const ask: ControlPlane['ask'] extends (caller: Life, what: infer W) => unknown ? (what: W) => Promise<unknown> : never = (what) =>
+      controlPlane.ask(mine, what);
+
+    /** Until it is answered, with yes or no. */
+    async function untilAnswered<T>(what: Parameters<typeof ask>[0]): Promise<T> {
+      for (;;) {
+        try {
+          return (await ask(what)) as T;
+        } catch (error) {
+          if (isOver(error)) throw error;
+          await sleep(random.int(300, 2_000));
+        }
+      }
+    }
+
+    const mineOnly = (): Container[] => engine.list().filter((c) => c.node === nodeId);
+    async function register(): Promise<void> {
+      let containers: Container[] | null = null;
+      try {
+        containers = nodeId === null ? null : mineOnly();
+      } catch {
+        // The engine is silent: nothing is said about containers.
+      }
+      for (const c of containers ?? [])
+        if (c.running)
+          history.record({
+            type: 'observing',
+            node: c.node,
+            project: c.project,
+            deployment: c.deployment,
+            address: `${engine.address}:${c.port}`,
+          });
+      const body = {
+        hostname: deps.hostname,
+        role: deps.role,
+        host_ip: engine.address,
+        max_storage: 1e9,
+        max_builds: 2,
+        agent_version: 'sim',
+        ...(containers === null
+          ? {}
+          : {
+              containers: containers.map((c) => ({
+                id: c.id,
+                name: c.name,
+                labels: { [LABELS.project]: c.project, [LABELS.deployment]: c.deployment, [LABELS.node]: c.node },
+                host_port: c.running ? c.port : null,
+                state: c.running ? 'running' : 'exited',
+              })),
+            }),
+      };
+      const node = (await ask((api) => api.register(body))) as { id: string };
+      nodeId = node.id;
+    }
+
+    async function registering(): Promise<void> {
+      for (;;) {
+        await register().catch(() => undefined);
+        await sleep(nodeId === null ? 500 : random.int(4_000, 8_000));
+      }
+    }
+
+    /** The held request, as a wake at every change of the node and a look now and then. */
+    let awake = true;
+    let wake = (): void => {};
+    async function polling(): Promise<void> {
+      let watched: string | null = null;
+      for (;;) {
+        if (nodeId === null) {
+          await sleep(200);
+          continue;
+        }
+        const id: string = nodeId;
+        if (watched !== id) {
+          watched = id;
+          controlPlane.on(`node:${id}`, () => wake());
+        }
+        awake = false;
+        try {
+          const askedAt = world.now();
+          compare((await ask((api) => api.tasks(id))) as TaskRecord[], askedAt);
+        } catch (error) {
+          if (error instanceof DomainError && error.code === 'not_found') await register().catch(() => undefined);
+        }
+        if (!awake) {
+          let woken = false;
+          await new Promise<void>((resolve) => {
+            const go = (): void => {
+              if (!woken && mine.alive) {
+                woken = true;
+                resolve();
+              }
+            };
+            wake = () => {
+              awake = true;
+              // By a chance of its own: in which order nodes are woken goes by their ids, which no seed decides.
+              world.after(1 + 19 * own.next(), mine, go);
+            };
+            world.after(random.int(2_000, 6_000), mine, go);
+          });
+          await sleep(0);
+        }
+      }
+    }
+
+    function compare(tasks: readonly TaskRecord[], askedAt: number): void {
+      const byId = new Map(tasks.map((t) => [t.id, t]));
+      for (const [id, run] of runs) {
+        const task = byId.get(id);
+        if (task === undefined) run.stop ??= 'lost';
+        else if (task.cancel_requested_at !== null) run.stop ??= 'cancelled';
+      }
+      for (const task of tasks) {
+        if (runs.has(task.id) || (ended.get(task.id) ?? -1) >= askedAt) continue;
+        const run: Run = { task, stop: task.cancel_requested_at === null ? null : 'cancelled' };
+        runs.set(task.id, run);
+        void attempt(run)
+          .catch((error: unknown) => {
+            if (!isOver(error)) throw error;
+          })
+          .finally(() => {
+            runs.delete(task.id);
+            ended.set(task.id, world.now() + 1_000);
+          });
+      }
+    }
+
+    async function attempt(run: Run): Promise<void> {
+      const { task } = run;
+      const claim = await untilAnswered<{ attempt: number; lease_token: string; lease_expires_at: number; sent: number }>(async (api) => {
+        const sent = world.now();
+        return { ...(await api.start(task.id)), sent };
+      });
+      const lease = claim.lease_token;
+      history.record({ type: 'claimed', task: task.id, attempt: claim.attempt, lease, sent: claim.sent });
+      let working = true;
+      const renewing = async (): Promise<void> => {
+        let expires = claim.lease_expires_at;
+        while (working) {
+          // By a clock that may be off, as the real one: a third of what seems to be left, within bounds.
+          const left = expires - (world.now() + deps.skewMs);
+          await sleep(Math.min(3_000, Math.max(700, left / 3)));
+          if (!working) return;
+          const sent = world.now();
+          try {
+            const answer = (await ask((api) => api.renew(task.id, lease))) as { cancel_requested: boolean; lease_expires_at: number };
+            history.record({ type: 'renewed', task: task.id, lease, sent });
+            expires = answer.lease_expires_at;
+            if (answer.cancel_requested) run.stop ??= 'cancelled';
+          } catch (error) {
+            if (isOver(error)) {
+              run.stop = 'lost';
+              return;
+            }
+          }
+        }
+      };
+      void renewing();
+      try {
+        let product = await perform(run);
+        if (run.stop === 'lost') return product.discard();
+        if (run.stop === 'cancelled' && product.report.status === 'completed') {
+          product.discard();
+          product = failed('cancelled');
+        }
+        await deliver(task, lease, product);
+      } finally {
+        working = false;
+      }
+    }
+
+    async function deliver(task: TaskRecord, lease: string, product: Product): Promise<void> {
+      const { report } = product;
+      const about = { task: task.id, kind: task.kind, deployment: task.deployment_id ?? '', lease, status: report.status };
+      const address = typeof report.host_port === 'number' ? `${engine.address}:${report.host_port}` : null;
+      history.record({ type: 'reporting', ...about, project: task.project_id, address });
+      try {
+        const sent = world.now();
+        await untilAnswered((api) => api.complete(task.id, lease, report));
+        history.record({ type: 'reported', ...about, content: JSON.stringify(report), sent });
+      } catch (error) {
+        product.discard();
+        throw error;
+      }
+    }
+
+    async function perform(run: Run): Promise<Product> {
+      const { task } = run;
+      const unlock = await hold(task.kind === 'retire' ? `retire ${task.project_id}` : `deployment ${task.deployment_id}`);
+      try {
+        if (run.stop !== null) return failed('cancelled');
+        if (task.kind === 'build') return await build(run);
+        if (task.kind === 'deploy') return await deploy(run);
+        return await retire(run);
+      } catch (error) {
+        return failed(error instanceof Error ? error.name : 'failed');
+      } finally {
+        unlock();
+      }
+    }
+
+    async function hold(name: string): Promise<() => void> {
+      const earlier = locks.get(name) ?? Promise.resolve();
+      let unlock = (): void => {};
+      locks.set(
+        name,
+        new Promise((resolve) => {
+          unlock = resolve;
+        }),
+      );
+      await earlier;
+      return unlock;
+    }
+
+    /** Works in pieces, so that it can be told to stop. */
+    async function work(run: Run, ms: number): Promise<boolean> {
+      const end = world.now() + ms;
+      while (world.now() < end) {
+        if (run.stop !== null) return false;
+        await sleep(Math.min(1_000, end - world.now()));
+      }
+      return run.stop === null;
+    }
+
+    async function build(run: Run): Promise<Product> {
+      const task = run.task as TaskRecord<'build'>;
+      // One that hangs ends by its wall-clock deadline.
+      const long = random.chance(0.03) ? 120_000 : random.int(300, 6_000);
+      if (!(await work(run, long))) return failed('cancelled');
+      if (random.chance(0.08)) return failed('build_failed');
+      const sha = shaOf(task.id);
+      return {
+        report: { status: 'completed', result: null, image_tag: `${task.payload.image_repository}:${sha}`, commit: sha },
+        discard() {},
+      };
+    }
+
+    async function deploy(run: Run): Promise<Product> {
+      const task = run.task as TaskRecord<'deploy'>;
+      const { payload } = task;
+      const own = mineOnly().filter((c) => c.deployment === task.deployment_id);
+      let container = own.find((c) => c.running);
+      for (const c of own) if (c.id !== container?.id) engine.remove(c.id, 'task');
+      if (container === undefined && !(await work(run, random.int(100, 2_000)))) return failed('cancelled');
+      container ??= engine.run(
+        {
+          name: payload.container_name,
+          project: payload.project_id,
+          deployment: task.deployment_id ?? '',
+          generation: payload.generation,
+          node: task.node_id,
+        },
+        'task',
+      );
+      const { id } = container;
+      const undo = (): void => {
+        // An engine that is silent now is asked again when what is left there is seen.
+        if (engine.up) engine.remove(id, 'task');
+      };
+      const healthy = (await work(run, random.int(100, 3_000))) && !random.chance(0.1);
+      const now = engine.list().find((c) => c.id === id);
+      if (!healthy || now === undefined || !now.running) {
+        undo();
+        return failed(run.stop === null ? 'container_exited' : 'cancelled');
+      }
+      engine.keepUp(id);
+      return { report: { status: 'completed', result: null, host_port: now.port, container_id: id }, discard: undo };
+    }
+
+    async function retire(run: Run): Promise<Product> {
+      const { payload } = run.task as TaskRecord<'retire'>;
+      const wanted = new Set(payload.remove.map((r) => r.deployment_id));
+      const ours = (): Container[] => mineOnly().filter((c) => c.project === payload.project_id);
+      const old = ours().filter((c) => wanted.has(c.deployment));
+      if (old.some((c) => c.running)) await work(run, payload.drain_seconds * 1_000);
+      if (run.stop !== null) return failed('cancelled');
+      for (const c of old) engine.stop(c.id, 'task');
+      await sleep(random.int(10, 500));
+      for (const c of old) engine.remove(c.id, 'task');
+      const keep = payload.keep === null ? undefined : ours().find((c) => c.deployment === payload.keep?.deployment_id);
+      if (keep !== undefined && payload.keep !== null) engine.rename(keep.id, payload.keep.name);
+      return { report: { status: 'completed', result: null }, discard() {} };
+    }
+
+    void registering();
+    await polling();
+  }
+
+  return {
+    hostname: deps.hostname,
+    engine,
+    life: () => life,
+    start,
+    kill() {
+      life.alive = false;
+      life = dead;
+    },
+    freeze(ms) {
+      frozenUntil = world.now() + ms;
+    },
+  };
+}

@@ -1,0 +1,121 @@
+/** What goes wrong, by chance, until it is told to end: then everything is started, joined and thawed again. */
+import type { History } from '@berth/testbed/history';
+import type { Agent } from './agent.ts';
+import type { ControlPlane } from './control-plane.ts';
+import type { Network } from './network.ts';
+import type { Proxy } from './proxy.ts';
+import type { Life, World } from './world.ts';
+
+export type Faults = { begin(forMs: number): void; end(): void };
+
+export function createFaults(deps: {
+  world: World;
+  network: Network;
+  history: History;
+  controlPlane: ControlPlane;
+  agents: readonly Agent[];
+  /** Second processes with the identity of a first; none runs before it is struck. */
+  twins: readonly Agent[];
+  proxies: readonly Proxy[];
+}): Faults {
+  const { world, network, controlPlane, agents, twins, proxies } = deps;
+  const { random } = world;
+  const chaos: Life = { name: 'chaos', alive: true };
+  const heal: (() => void)[] = [];
+
+  /** Undone after a while, and in any case at the end. */
+  function forAWhile(ms: number, undo: () => void): void {
+    let done = false;
+    const once = (): void => {
+      if (done) return;
+      done = true;
+      undo();
+    };
+    heal.push(once);
+    world.after(ms, chaos, once);
+  }
+  const whileMs = (): number => (random.chance(0.3) ? random.int(5_000, 30_000) : random.int(50, 4_000));
+
+  const FAULTS: { weight: number; strike: () => void }[] = [
+    {
+      // Before or after one of its next calls to the database: every commit is such a moment.
+      weight: 4,
+      strike() {
+        controlPlane.dieAtCall(random.int(1, 25), random.pick(['before', 'after']));
+        const wait = random.int(200, 3_000);
+        forAWhile(wait, () => controlPlane.start());
+      },
+    },
+    {
+      weight: 3,
+      strike() {
+        const agent = random.pick(agents);
+        agent.kill();
+        forAWhile(whileMs(), () => agent.start());
+      },
+    },
+    {
+      weight: 2,
+      strike() {
+        const twin = random.pick(twins);
+        twin.start();
+        forAWhile(random.int(2_000, 20_000), () => twin.kill());
+      },
+    },
+    { weight: 2, strike: () => random.pick(agents).freeze(whileMs()) },
+    {
+      weight: 2,
+      strike() {
+        const { engine } = random.pick(agents);
+        engine.up = false;
+        forAWhile(random.int(100, 6_000), () => engine.restart());
+      },
+    },
+    {
+      weight: 3,
+      strike() {
+        const one = random.pick([...agents.map((a) => a.hostname), ...proxies.map((p) => p.name)]);
+        network.split.add(one);
+        forAWhile(whileMs(), () => network.split.delete(one));
+      },
+    },
+    {
+      weight: 1,
+      strike() {
+        const proxy = random.pick(proxies);
+        proxy.kill();
+        forAWhile(whileMs(), () => proxy.start());
+      },
+    },
+  ];
+
+  function strike(): void {
+    let at = random.next() * FAULTS.reduce((sum, f) => sum + f.weight, 0);
+    for (const fault of FAULTS) {
+      at -= fault.weight;
+      if (at < 0) return fault.strike();
+    }
+  }
+
+  return {
+    begin(forMs) {
+      // Not every run is a storm: in a calm one the faults that are left show by themselves.
+      const bad = random.pick([0, 0.5, 1, 1]);
+      network.weather.lost = bad * 0.05;
+      network.weather.late = bad * 0.05;
+      network.weather.repeated = bad * 0.1;
+      const every = random.pick([1_500, 4_000, 12_000]);
+      for (let t = random.int(0, every); t < forMs; t += random.int(1, 2 * every)) world.after(t, chaos, strike);
+    },
+    end() {
+      chaos.alive = false;
+      network.weather.lost = 0;
+      network.weather.late = 0;
+      network.weather.repeated = 0;
+      network.split.clear();
+      for (const undo of heal) undo();
+      controlPlane.start();
+      for (const one of [...agents, ...proxies]) one.start();
+    },
+  };
+}

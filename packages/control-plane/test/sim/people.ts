@@ -1,0 +1,125 @@
+/** Those who use it: ask for deployments, cancel, go back, delete, cordon; and read what they are told. */
+import type { History } from '@berth/testbed/history';
+import { isTerminal } from '@berth/wire/vocabulary';
+import { DomainError } from '../../src/domain/errors.ts';
+import type { DeploymentRecord } from '../../src/domain/records.ts';
+import type { ControlPlane, Endpoints } from './control-plane.ts';
+import type { Life, World } from './world.ts';
+
+export type People = {
+  /** What the people know. */
+  projects: Map<string, string>;
+  deployments: Map<string, string>;
+  act(): void;
+  /** Asks for every deployment they know of. */
+  look(): Promise<void>;
+  createProjects(names: readonly string[]): Promise<void>;
+};
+
+export function createPeople(world: World, history: History, controlPlane: ControlPlane): People {
+  const { random } = world;
+  const life: Life = { name: 'people', alive: true };
+  const projects = new Map<string, string>();
+  const deployments = new Map<string, string>();
+  const states = new Map<string, DeploymentRecord>();
+  /** Also those whose deletion was asked for: it may not have arrived. */
+  const everKnown = new Set<string>();
+  let keys = 0;
+  const ask = <T>(what: (api: Endpoints) => T | Promise<T>): Promise<T> => controlPlane.ask(life, what);
+
+  /** A request whose answer was lost is sent again with its key, as a careful client does. */
+  async function deploy(project: string, rollbackOf: string | null): Promise<void> {
+    const key = random.chance(0.7) ? `key-${++keys}` : null;
+    const idempotency = key === null ? null : { key, bodyHash: rollbackOf ?? '' };
+    for (let tries = 0; tries < (key === null ? 1 : 4); tries++) {
+      const sent = world.now();
+      try {
+        const { deployment } = await ask((api) =>
+          api.driver.request({ projectId: project, commit: null, note: null, rollbackOf, idempotency }),
+        );
+        deployments.set(deployment.id, project);
+        return history.record({ type: 'accepted', project, deployment: deployment.id, key, sent });
+      } catch (error) {
+        if (error instanceof DomainError) return;
+        await world.sleep(random.int(100, 2_000), life);
+      }
+    }
+  }
+
+  async function cancel(deployment: string): Promise<void> {
+    const sent = world.now();
+    await ask((api) => api.driver.advance(deployment, { type: 'cancel' }));
+    history.record({ type: 'cancel_accepted', deployment, sent });
+  }
+
+  async function deleteProject(id: string): Promise<void> {
+    history.record({ type: 'deleting', what: 'project', id });
+    projects.delete(id);
+    await ask((api) => api.driver.deleteProject(id));
+  }
+
+  async function nodes(api: Endpoints): Promise<void> {
+    const node = random.maybe(await api.stores.nodes.all());
+    if (node === undefined) return;
+    if (random.chance(0.75)) {
+      await api.stores.nodes.setSchedulable(node.id, !node.schedulable);
+      return api.changes.notify('work');
+    }
+    history.record({ type: 'deleting', what: 'node', id: node.id });
+    await api.driver.deleteNode(node.id, random.chance(0.4));
+  }
+
+  function act(): void {
+    const project = random.maybe([...projects.keys()]);
+    const known = [...states.values()];
+    const what = random.next();
+    const doing = ((): Promise<unknown> | null => {
+      if (project === undefined) return null;
+      if (what < 0.6) return deploy(project, null);
+      if (what < 0.72) {
+        const release = random.maybe(known.filter((d) => d.project_id === project && d.image_tag !== null));
+        return release === undefined ? null : deploy(project, release.id);
+      }
+      if (what < 0.87) {
+        const open = random.maybe(known.filter((d) => !isTerminal(d.status)));
+        return open === undefined ? null : cancel(open.id);
+      }
+      if (what < 0.97) return ask(nodes);
+      return projects.size > 1 ? deleteProject(project) : null;
+    })();
+    doing?.catch((error: unknown) => {
+      if (!(error instanceof Error)) throw error;
+    });
+  }
+
+  return {
+    projects,
+    deployments,
+    act,
+    async look() {
+      const sent = world.now();
+      const seen = await ask(async ({ stores }) => {
+        // Also what was made by a request whose answer was lost.
+        const listed = await Promise.all(
+          [...everKnown].map((id) => stores.deployments.list({ project_id: id }, { limit: 20, cursor: null })),
+        );
+        for (const d of listed.flatMap((page) => page.items)) deployments.set(d.id, d.project_id);
+        return stores.deployments.getMany([...deployments.keys()]);
+      });
+      const byId = new Map(seen.map((d) => [d.id, d]));
+      for (const [id, project] of deployments) {
+        const d = byId.get(id);
+        if (d !== undefined) states.set(id, d);
+        history.record({ type: 'read', project, deployment: id, state: d?.status ?? 'missing', node: d?.node_id ?? null, sent });
+      }
+    },
+    async createProjects(names) {
+      for (const name of names) {
+        const input = { name, domain_prefix: name, git_url: `https://git.example/${name}.git`, drain_seconds: 1, stop_grace_seconds: 1 };
+        const project = await ask((api) => api.stores.projects.create(input, world.now()));
+        projects.set(project.id, name);
+        everKnown.add(project.id);
+      }
+    },
+  };
+}

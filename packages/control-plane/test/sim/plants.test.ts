@@ -1,0 +1,26 @@
+/** The checker can fail: bugs that are planted on purpose are found, each within 200 seeds and by the invariant that it breaks. */
+import { expect, it } from 'vitest';
+import type { InvariantId } from '@berth/testbed/invariants';
+import type { PlantName } from './plants.ts';
+import { run } from './run.ts';
+
+const WITHIN = 200;
+const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]> = {
+  'lease check off': ['one-lease'],
+  'retire before route': ['running-is-routed', 'old-serves'],
+  'lost compare-and-set': ['no-surprise', 'one-serving', 'running-is-routed', 'acknowledged-stays', 'report-once', 'settles'],
+  'double claim': ['one-lease'],
+  'terminal state overwritten': ['terminal-stays'],
+};
+
+it.each(Object.entries(FOUND_BY))(`%s is found within ${WITHIN} seeds`, { timeout: 300_000 }, async (plant, invariants) => {
+  const found = new Set<string>();
+  for (let seed = 1; seed <= WITHIN && !invariants.some((i) => found.has(i)); seed++) {
+    const { violations } = await run({ seed, plant: plant as PlantName });
+    for (const { invariant } of violations) found.add(invariant);
+  }
+  expect(
+    invariants.filter((i) => found.has(i)),
+    `found: ${[...found].join(', ')}`,
+  ).not.toEqual([]);
+});

@@ -1,0 +1,117 @@
+/**
+ * Bugs planted at the seams, so that it can be seen that the checker finds them (plants.test.ts). Each is a mistake that a
+ * change of the control plane could bring; `none` is the control plane as it is.
+ */
+import type { DeploymentState } from '@berth/wire/vocabulary';
+import { isTerminal } from '@berth/wire/vocabulary';
+import type { DeploymentRecord } from '../../src/domain/records.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import type { Driver } from '../../src/flow/drive.ts';
+import type { World } from './world.ts';
+
+export type Plant = {
+  stores(stores: Stores, world: World): Stores;
+  driver(driver: Driver, stores: Stores, world: World): Driver;
+  probe(live: boolean): boolean;
+};
+
+const NONE: Plant = { stores: (stores) => stores, driver: (driver) => driver, probe: (live) => live };
+
+export const PLANTS = {
+  none: NONE,
+
+  /** Whoever reports is believed, whatever lease is quoted. */
+  'lease check off': {
+    ...NONE,
+    driver: (driver, stores) => ({
+      ...driver,
+      async report(id, _token, report) {
+        const task = await stores.tasks.get(id);
+        return driver.report(id, task.lease_token, report);
+      },
+    }),
+  },
+
+  /** The old version goes as soon as the route is written, before any proxy was seen to serve it. */
+  'retire before route': { ...NONE, probe: () => true },
+
+  /** A plan is written although the project moved on since it was made. */
+  'lost compare-and-set': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      flow: {
+        ...stores.flow,
+        async commit(plan) {
+          const { flow_version } = await stores.projects.get(plan.project.id);
+          const present = await stores.deployments.getMany(plan.deployments.map((c) => c.id));
+          const deployments = plan.deployments
+            .map((change) => ({ ...change, from: present.find((d) => d.id === change.id)?.status ?? change.from }))
+            .filter((change) => !isTerminal(change.from) || change.set.status === undefined);
+          return stores.flow.commit({ ...plan, project: { ...plan.project, flow_version }, deployments });
+        },
+      },
+    }),
+  },
+
+  /** A second claim is handed the lease that the first one holds. */
+  'double claim': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      tasks: {
+        ...stores.tasks,
+        async claim(id, lease, now, maxAttempts) {
+          const task = await stores.tasks.get(id);
+          if (task.status === 'running' && task.lease_token !== null && task.lease_expires_at !== null)
+            return { attempt: task.attempt, lease_token: task.lease_token, lease_expires_at: task.lease_expires_at };
+          return stores.tasks.claim(id, lease, now, maxAttempts);
+        },
+      },
+    }),
+  },
+
+  /** A report that comes after the end is written over it. */
+  'terminal state overwritten': {
+    ...NONE,
+    stores: (stores, world) => {
+      const over = overwritten(world);
+      const seen = (d: DeploymentRecord): DeploymentRecord => ({ ...d, status: over.get(d.id) ?? d.status });
+      return {
+        ...stores,
+        deployments: {
+          ...stores.deployments,
+          get: async (id) => seen(await stores.deployments.get(id)),
+          getMany: async (ids) => (await stores.deployments.getMany(ids)).map(seen),
+        },
+      };
+    },
+    driver: (driver, stores, world) => ({
+      ...driver,
+      async report(id, token, report) {
+        try {
+          return await driver.report(id, token, report);
+        } catch (error) {
+          const task = await stores.tasks.get(id);
+          const state: DeploymentState = task.kind === 'build' ? 'built' : 'running';
+          if (
+            task.deployment_id !== null &&
+            task.kind !== 'retire' &&
+            isTerminal((await stores.deployments.get(task.deployment_id)).status)
+          )
+            overwritten(world).set(task.deployment_id, state);
+          throw error;
+        }
+      },
+    }),
+  },
+} as const satisfies Record<string, Plant>;
+export type PlantName = keyof typeof PLANTS;
+
+/** What a run's database would hold: it outlives restarts, and no other run sees it. */
+const byWorld = new WeakMap<World, Map<string, DeploymentState>>();
+function overwritten(world: World): Map<string, DeploymentState> {
+  const map = byWorld.get(world) ?? new Map<string, DeploymentState>();
+  byWorld.set(world, map);
+  return map;
+}

@@ -1,0 +1,83 @@
+/** A reverse proxy: fetches the configuration again and again, swaps it whole, answers its marker. Restarted, it has none. */
+import type { History } from '@berth/testbed/history';
+import type { DynamicConfig } from '../../src/routing/traefik.ts';
+import type { ControlPlane } from './control-plane.ts';
+import type { Life, World } from './world.ts';
+
+export type Proxy = {
+  name: string;
+  life(): Life;
+  start(): void;
+  kill(): void;
+  /** Whether the marker of the configuration with this hash answers. */
+  answers(hash: string): boolean;
+  routes(): Record<string, string>;
+};
+
+export function createProxy(
+  world: World,
+  history: History,
+  controlPlane: ControlPlane,
+  name: string,
+  idOf: (project: string) => string,
+): Proxy {
+  let life: Life = { name, alive: false };
+  let serves: { hash: string; routes: Record<string, string> } = { hash: '', routes: {} };
+
+  function swap(hash: string, routes: Record<string, string>): void {
+    serves = { hash, routes };
+    history.record({ type: 'routed', proxy: name, routes });
+  }
+
+  async function live(mine: Life): Promise<void> {
+    let wake = (): void => {};
+    controlPlane.on('routes', () => wake());
+    for (;;) {
+      try {
+        const config = await controlPlane.ask(mine, (api) => {
+          const now = api.config();
+          api.source.served(now.hash);
+          return now;
+        });
+        if (config.hash !== serves.hash) {
+          await world.sleep(world.random.int(5, 300), mine);
+          const { services } = (JSON.parse(config.bytes) as { http: Partial<DynamicConfig['http']> }).http;
+          const routes = Object.entries(services ?? {}).map(([project, s]) => [
+            idOf(project),
+            s.loadBalancer.servers[0]?.url.slice('http://'.length) ?? '',
+          ]);
+          swap(config.hash, Object.fromEntries(routes) as Record<string, string>);
+        }
+      } catch (error) {
+        // Whatever it was, it keeps what it has.
+        if (!(error instanceof Error)) throw error;
+      }
+      await new Promise<void>((resolve) => {
+        let woken = false;
+        const go = (): void => {
+          if (woken) return;
+          woken = true;
+          resolve();
+        };
+        wake = () => world.after(world.random.int(20, 100), mine, go);
+        world.after(world.random.int(1_000, 4_000), mine, go);
+      });
+    }
+  }
+
+  return {
+    name,
+    life: () => life,
+    start() {
+      if (life.alive) return;
+      life = { name, alive: true };
+      live(life).catch((error: unknown) => history.record({ type: 'internal_error', message: `${name}: ${String(error)}` }));
+    },
+    kill() {
+      life.alive = false;
+      swap('', {});
+    },
+    answers: (hash) => life.alive && serves.hash === hash,
+    routes: () => serves.routes,
+  };
+}

@@ -1,0 +1,148 @@
+/**
+ * One seeded run: a small platform comes up, people use it while everything goes wrong, then the faults stop and it must come
+ * to rest. Returns what the checker (packages/testbed/src/invariants.ts) says of its history.
+ */
+import type { Happening, HistoryEvent } from '@berth/testbed/history';
+import { check, type Violation } from '@berth/testbed/invariants';
+import { isSettled } from '@berth/wire/vocabulary';
+import { openStores } from '../../src/store/open.ts';
+import { type Agent, createAgent } from './agent.ts';
+import { createContractAgent } from './contract-agent.ts';
+import { createControlPlane, LIMITS } from './control-plane.ts';
+import { createEngine } from './engine.ts';
+import { createFaults } from './faults.ts';
+import { createNetwork } from './network.ts';
+import { createPeople } from './people.ts';
+import { type PlantName, PLANTS } from './plants.ts';
+import { createProxy, type Proxy } from './proxy.ts';
+import { createRandom } from './random.ts';
+import { createWorld, type Life } from './world.ts';
+
+export type RunOptions = { seed: number; plant?: PlantName; chaosMs?: number; trace?: (event: HistoryEvent) => void };
+export type RunResult = {
+  seed: number;
+  violations: Violation[];
+  history: HistoryEvent[];
+  steps: number;
+  deployments: number;
+  simulatedMs: number;
+};
+
+const START = 1_790_000_000_000;
+/** From the last fault: every deadline that may have to pass, one after the other, and some. */
+const REST_MS = 3 * LIMITS.queueMs + 2 * LIMITS.buildMs + 2 * LIMITS.deployMs + LIMITS.retireMs;
+
+export async function run({ seed, plant = 'none', chaosMs = 25_000, trace }: RunOptions): Promise<RunResult> {
+  const random = createRandom(seed);
+  const world = createWorld(random, START);
+  const events: HistoryEvent[] = [];
+  const history = {
+    record(happening: Happening): void {
+      const event: HistoryEvent = { at: world.now(), ...happening };
+      events.push(event);
+      trace?.(event);
+    },
+  };
+  const quiet = { info: () => {}, warn: () => {} };
+  const stores = await openStores({ databaseUrl: 'sqlite::memory:', log: quiet, now: world.now });
+  try {
+    history.record({ type: 'began', lease_ms: LIMITS.leaseMs });
+    const network = createNetwork(world);
+    const proxies: Proxy[] = [];
+    const probe = (hash: string): boolean => proxies.every((p) => !network.split.has(p.name) && p.answers(hash));
+    const controlPlane = createControlPlane({ world, network, stores, history, plant: PLANTS[plant], probe });
+    const people = createPeople(world, history, controlPlane);
+    const idOf = (name: string): string => [...names].find(([, n]) => n === name)?.[0] ?? name;
+    const names = new Map<string, string>();
+    for (let i = 0; i < random.int(1, 2); i++) proxies.push(createProxy(world, history, controlPlane, `proxy-${i + 1}`, idOf));
+    const agents: Agent[] = [];
+    const twins: Agent[] = [];
+    const add = (hostname: string, role: 'builder' | 'deploy', contract: boolean, i: number): void => {
+      const engine = createEngine(world, history, hostname, `10.0.${role === 'builder' ? 1 : 2}.${i}`);
+      const skewMs = random.chance(0.3) ? random.pick([-3_600_000, 3_600_000, -5_000, 5_000]) : 0;
+      const parts = { world, history, controlPlane, hostname, role, engine, skewMs };
+      agents.push((contract ? createContractAgent : createAgent)(parts));
+      if (!contract && role === 'builder') twins.push(createAgent(parts));
+    };
+    for (let i = 1; i <= random.int(1, 2); i++) add(`builder-${i}`, 'builder', i > 1 && random.chance(0.2), i);
+    for (let i = 1; i <= random.int(1, 3); i++) add(`node-${i}`, 'deploy', i > 1 && random.chance(0.15), i);
+
+    controlPlane.start();
+    for (const one of [...agents, ...proxies]) one.start();
+    const ready = people.createProjects(['shop', 'blog', 'wiki'].slice(0, random.int(1, 3)));
+    await world.run(START + 3_000);
+    await ready;
+    for (const [id, name] of people.projects) names.set(id, name);
+
+    const script: Life = { name: 'script', alive: true };
+    const looking = (ms: number): void => {
+      const again = (): void =>
+        world.after(
+          random.int(ms / 2, ms),
+          script,
+          () =>
+            void people
+              .look()
+              .catch(() => undefined)
+              .finally(again),
+        );
+      again();
+    };
+    looking(6_000);
+    const faults = createFaults({ world, network, history, controlPlane, agents, twins, proxies });
+    faults.begin(chaosMs);
+    // Now and then several at the same moment: that is when decisions overlap.
+    for (let t = 0; t < chaosMs; t += random.int(300, 4_000))
+      for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
+    await world.run(world.now() + chaosMs);
+    faults.end();
+
+    const restless = async (): Promise<boolean> => {
+      const [open, nodes] = [await stores.deployments.unsettled(), await stores.nodes.all()];
+      for (const node of nodes) if ((await stores.tasks.openFor(node.id, world.now())).length > 0) return true;
+      return open.length > 0;
+    };
+    // Nobody knows when it is over: looked at now and then, and given a few rounds of registers more.
+    const end = world.now() + REST_MS;
+    for (let calm = 0; calm < 2 && world.now() < end; ) {
+      await world.run(world.now() + 9_000);
+      calm = (await restless()) ? 0 : calm + 1;
+    }
+    let told = false;
+    void people.look().then(() => {
+      told = true;
+    });
+    await world.run(world.now() + 3_000, () => told);
+    if (!told) history.record({ type: 'internal_error', message: 'the control plane does not answer at the end' });
+    await measure();
+    history.record({ type: 'ended' });
+    return {
+      seed,
+      violations: check(events),
+      history: events,
+      steps: world.steps(),
+      deployments: people.deployments.size,
+      simulatedMs: world.now() - START,
+    };
+
+    async function measure(): Promise<void> {
+      const known = await stores.deployments.getMany([...people.deployments.keys()]);
+      const stories = await stores.deployments.events(known.map((d) => d.id));
+      for (const d of known) {
+        const story = stories.get(d.id) ?? [];
+        const kinds: Record<string, number> = {};
+        for (const e of story) kinds[e.kind] = (kinds[e.kind] ?? 0) + 1;
+        history.record({ type: 'story', deployment: d.id, kinds });
+        history.record({ type: 'gauge', name: `lines in the story of ${d.id}`, value: story.length, bound: 200 });
+        if (!isSettled(d.status)) continue;
+        history.record({ type: 'gauge', name: `losses of ${d.id}`, value: d.losses.length, bound: LIMITS.maxLosses });
+      }
+      for (const node of await stores.nodes.all()) {
+        const open = (await stores.tasks.openFor(node.id, world.now())).length;
+        history.record({ type: 'gauge', name: `open tasks of ${node.hostname} at rest`, value: open, bound: 0 });
+      }
+    }
+  } finally {
+    await stores.close();
+  }
+}

@@ -1,0 +1,21 @@
+/** Half of the thousand seeds of `npm test` a file, so that two threads share them. */
+import { describe, expect, it } from 'vitest';
+import { report } from './report.ts';
+import { run } from './run.ts';
+
+/** In pieces, so that a test that is stopped says how far it came. */
+const PIECE = 100;
+
+export function runSeeds(first: number, last: number): void {
+  describe('nothing that must not happen happens', () => {
+    for (let from = first; from <= last; from += PIECE)
+      it(`seeds ${from} to ${from + PIECE - 1}`, { timeout: 300_000 }, async () => {
+        const bad: string[] = [];
+        for (let seed = from; seed < from + PIECE; seed++) {
+          const result = await run({ seed });
+          if (result.violations.length > 0) bad.push(report(result));
+        }
+        expect(bad).toEqual([]);
+      });
+  });
+}

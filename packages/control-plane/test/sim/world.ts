@@ -1,0 +1,115 @@
+/**
+ * Simulated time, and whose turn it is. Nothing here waits for a real clock: what sleeps is an entry in `due`, what wants to
+ * touch the database waits in `turns`, and the seed decides who goes next. So two decisions of the control plane overlap in
+ * ever new ways, and the same seed overlaps them the same way again.
+ *
+ * A life is a process: when it ends, whatever it waited for never comes, as after kill -9.
+ */
+import type { Random } from './random.ts';
+
+export type Life = { name: string; alive: boolean };
+export type World = {
+  random: Random;
+  now(): number;
+  /** After `ms`, if `life` is still there. */
+  after(ms: number, life: Life, run: () => void): void;
+  sleep(ms: number, life: Life): Promise<void>;
+  /** Until it is this life's turn at the database. */
+  turn(life: Life): Promise<void>;
+  /** Wraps a call to the database, so that the world waits for its end. */
+  during<T>(call: () => Promise<T>): Promise<T>;
+  /** Lets everything happen until the clock stands at `end`, or `done` says so. */
+  run(end: number, done?: () => boolean): Promise<void>;
+  steps(): number;
+};
+
+type Entry = { at: number; seq: number; life: Life; run: () => void };
+/** How often something else happens while somebody waits for the database, and how far off it may be. */
+const OVERTAKE = 0.15;
+const OVERTAKE_WITHIN_MS = 500;
+
+export function createWorld(random: Random, start: number): World {
+  let clock = start;
+  let seq = 0;
+  let steps = 0;
+  let busy = 0;
+  const due: Entry[] = [];
+  let turns: { life: Life; go: () => void }[] = [];
+
+  const after = (ms: number, life: Life, run: () => void): void => push(due, { at: clock + Math.max(0, ms), seq: seq++, life, run });
+  const quiet = async (): Promise<void> => {
+    do await new Promise<void>((resolve) => setImmediate(resolve));
+    while (busy > 0);
+  };
+
+  return {
+    random,
+    now: () => clock,
+    after,
+    sleep: (ms, life) => new Promise((resolve) => after(ms, life, resolve)),
+    turn: (life) => new Promise((go) => turns.push({ life, go })),
+    async during(call) {
+      busy += 1;
+      try {
+        return await call();
+      } finally {
+        busy -= 1;
+      }
+    },
+    async run(end, done = () => false) {
+      for (;;) {
+        await quiet();
+        steps += 1;
+        turns = turns.filter((t) => t.life.alive);
+        while (due[0] !== undefined && !due[0].life.alive) pop(due);
+        const next = due[0];
+        const overtakes = next !== undefined && next.at <= clock + OVERTAKE_WITHIN_MS && random.chance(OVERTAKE);
+        if (turns.length > 0 && !overtakes) {
+          const [turn] = turns.splice(random.int(0, turns.length - 1), 1);
+          turn?.go();
+          continue;
+        }
+        if (next === undefined || next.at > end || (turns.length === 0 && done())) {
+          if (turns.length > 0) continue;
+          if (!done()) clock = Math.max(clock, end);
+          return;
+        }
+        pop(due);
+        clock = Math.max(clock, next.at);
+        next.run();
+      }
+    },
+    steps: () => steps,
+  };
+}
+
+const before = (a: Entry, b: Entry): boolean => a.at < b.at || (a.at === b.at && a.seq < b.seq);
+
+/** A binary heap: the earliest entry stands first. */
+function push(heap: Entry[], entry: Entry): void {
+  let i = heap.push(entry) - 1;
+  while (i > 0) {
+    const parent = (i - 1) >> 1;
+    const above = heap[parent] as Entry;
+    if (!before(entry, above)) break;
+    heap[i] = above;
+    i = parent;
+  }
+  heap[i] = entry;
+}
+
+function pop(heap: Entry[]): void {
+  const last = heap.pop();
+  if (last === undefined || heap.length === 0) return;
+  let i = 0;
+  for (;;) {
+    let child = 2 * i + 1;
+    const right = heap[child + 1];
+    if (right !== undefined && before(right, heap[child] as Entry)) child += 1;
+    const below = heap[child];
+    if (below === undefined || !before(below, last)) break;
+    heap[i] = below;
+    i = child;
+  }
+  heap[i] = last;
+}

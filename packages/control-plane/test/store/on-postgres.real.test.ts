@@ -1,0 +1,47 @@
+/**
+ * The stores' own tests once more, on a real PostgreSQL: the same files, another engine under them. What is true of a SQLite
+ * file alone (open.test.ts, lock, query plans) is not among them; what is true of PostgreSQL alone is in postgres.real.test.ts.
+ */
+import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
+import { afterAll, describe } from 'vitest';
+import { openStores } from '../../src/store/open.ts';
+import { quiet, type TestEngine, useEngine } from './fixtures.ts';
+
+const reason = whyNoPostgres();
+const server = reason === undefined ? await startPostgres() : undefined;
+afterAll(() => server?.stop());
+
+/** A database for each path: a copy of one that was migrated once. */
+async function databases(pg: NonNullable<typeof server>): Promise<TestEngine> {
+  await (await openStores({ databaseUrl: await pg.createDatabase('ready'), log: quiet })).close();
+  const names = new Map<string, string>();
+  let made = 0;
+  return {
+    async url(path) {
+      const known = names.get(path);
+      if (known !== undefined) return pg.url(known);
+      const name = `t${made++}`;
+      if (path !== ':memory:') names.set(path, name);
+      return pg.createDatabase(name, 'ready');
+    },
+    runs: (many) => Math.ceil(many / 5),
+    run: (path, sql) => pg.query(sql, names.get(path)),
+    async rows(path, table) {
+      const text = await pg.query(`select coalesce(json_agg(t), '[]') from (select * from ${table} order by 1, 2) t`, names.get(path));
+      return JSON.parse(text) as Record<string, unknown>[];
+    },
+  };
+}
+
+describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' : ` (skipped: ${reason})`}`, async () => {
+  if (server === undefined) return;
+  useEngine(await databases(server));
+  await import('./commit-plan.test.ts');
+  await import('./deployments.test.ts');
+  await import('./invariants.test.ts');
+  await import('./logs.test.ts');
+  await import('./nodes.test.ts');
+  await import('./projects.test.ts');
+  await import('./tasks.test.ts');
+  await import('./users.test.ts');
+});

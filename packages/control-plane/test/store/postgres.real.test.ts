@@ -1,0 +1,243 @@
+/** What is true of PostgreSQL alone: others write at the same time, and the server may go away in the middle. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
+import { waitFor } from '@berth/testbed/wait';
+import { sql } from 'kysely';
+import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
+import type { Topic } from '../../src/domain/changes.ts';
+import { type Database, openDatabase } from '../../src/store/database.ts';
+import { StoreError } from '../../src/store/errors.ts';
+import { openStores } from '../../src/store/open.ts';
+import { createRelay } from '../../src/store/postgres-relay.ts';
+import { newTaskColumns } from '../../src/store/rows/task.ts';
+import { commit, deploymentIn, deploymentOf, nodeIn, NOW, planFor, projectIn, quiet, routeOf, taskOf } from './fixtures.ts';
+
+const reason = whyNoPostgres();
+const server = reason === undefined ? await startPostgres() : undefined;
+afterAll(() => server?.stop());
+
+describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+  if (server === undefined) return;
+  const pg = server;
+  let made = 0;
+  const database = (): Promise<string> => pg.createDatabase(`p${made++}`);
+  const stores = async (databaseUrl: string) => {
+    const opened = await openStores({ databaseUrl, log: quiet, now: () => NOW });
+    onTestFinished(() => opened.close());
+    return opened;
+  };
+  const raw = async (url: string): Promise<Database> => {
+    const opened = await openDatabase(url, quiet, () => NOW);
+    onTestFinished(() => opened.close());
+    return opened;
+  };
+  const refusal = async (url: string): Promise<StoreError> => {
+    const error: unknown = await openStores({ databaseUrl: url, log: quiet }).then(
+      (opened) => opened.close(),
+      (e: unknown) => e,
+    );
+    if (error instanceof StoreError) return error;
+    throw error;
+  };
+
+  test('control planes that start at once on an empty database: one makes the tables, all serve', async () => {
+    const url = await database();
+    const applied: object[] = [];
+    const log = { info: (fields: object) => applied.push(fields), warn: () => {} };
+    const all = await Promise.all(Array.from({ length: 4 }, () => openStores({ databaseUrl: url, log })));
+    expect(applied).toHaveLength(1);
+    await Promise.all(all.map((opened, i) => projectIn(opened, `p${i}`)));
+    expect((await all[0]?.projects.list({ limit: 9, cursor: null }))?.items).toHaveLength(4);
+    await Promise.all(all.map((opened) => opened.close()));
+  });
+
+  test('what cannot be opened is said in words that hold no password', async () => {
+    const secret = 'hunter2';
+    const there = new URL(pg.url('nowhere'));
+    there.password = secret;
+    const absent = await refusal(there.toString());
+    expect(absent.code).toBe('cannot_open');
+    expect(absent.message).toMatch(/nowhere at 127\.0\.0\.1:\d+ .*does not exist/);
+    expect(absent.message).not.toContain(secret);
+    await pg.query(`create database latin template template0 encoding 'LATIN1' locale 'C'`);
+    expect((await refusal(pg.url('latin'))).message).toContain('encoding UTF8');
+  });
+
+  test('a server that may lose what it acknowledged is told about', async () => {
+    const warned: object[] = [];
+    const opened = await openStores({ databaseUrl: await database(), log: { info: () => {}, warn: (fields) => warned.push(fields) } });
+    await opened.close();
+    expect(warned).toMatchObject([{ off: ['fsync'] }]);
+  });
+
+  test('a restarted server is sat out by reads and writes; nothing is done twice', async () => {
+    const one = await stores(await database());
+    const project = await projectIn(one);
+    const restarted = pg.restart();
+    try {
+      await deploymentIn(one, project, 'd1');
+    } finally {
+      await restarted;
+    }
+    await deploymentIn(one, project, 'd2');
+    expect((await one.flow.facts(project.id)).live.map((d) => d.generation)).toEqual([1, 2]);
+  });
+
+  test('a connection lost before the commit: run again; lost during the commit: said, and never run again', async () => {
+    const db = await raw(await database());
+    let runs = 0;
+    await db.write(async (tx) => {
+      await tx
+        .insertInto('meta')
+        .values({ key: `k${runs}`, value: 'v' })
+        .execute();
+      if (runs++ === 0) await sql`select pg_terminate_backend(pg_backend_pid())`.execute(tx);
+    });
+    expect(await db.kysely.selectFrom('meta').select('key').execute()).toEqual([{ key: 'k1' }]);
+
+    await sql`create function die() returns trigger language plpgsql as $$ begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$`.execute(
+      db.kysely,
+    );
+    await sql`create constraint trigger die after insert on meta deferrable initially deferred for each row execute function die()`.execute(
+      db.kysely,
+    );
+    runs = 0;
+    const lost = db.write(async (tx) => {
+      runs++;
+      await tx.insertInto('meta').values({ key: 'x', value: 'v' }).execute();
+    });
+    await expect(lost).rejects.toMatchObject({ code: 'unknown_outcome' });
+    expect(runs).toBe(1);
+  });
+
+  test('two that wait for each other: one is run again, both are done', async () => {
+    const db = await raw(await database());
+    for (const key of ['a', 'b']) await db.kysely.insertInto('meta').values({ key, value: '' }).execute();
+    let runs = 0;
+    const both = (first: string, second: string): Promise<void> =>
+      db.write(async (tx) => {
+        runs++;
+        const add = (key: string) =>
+          tx
+            .updateTable('meta')
+            .set((eb) => ({ value: eb(eb.ref('value'), '||', eb.val(first)) }))
+            .where('key', '=', key)
+            .execute();
+        await add(first);
+        await sleep(100);
+        await add(second);
+      });
+    await Promise.all([both('a', 'b'), both('b', 'a')]);
+    expect(runs).toBeGreaterThan(2);
+    const rows = await db.kysely.selectFrom('meta').selectAll().orderBy('key').execute();
+    expect(rows.map((row) => row.value.split('').sort().join(''))).toEqual(['ab', 'ab']);
+  });
+
+  test('plans of two control planes from one state: exactly one is written', async () => {
+    const url = await database();
+    const [one, two] = [await stores(url), await stores(url)];
+    const { id } = await projectIn(one);
+    for (let round = 1; round <= 12; round++) {
+      const project = await one.projects.get(id);
+      const plan = (i: number) => planFor(project, { createDeployment: deploymentOf(project, `r${round}-${i}`) });
+      const outcomes = await Promise.all(Array.from({ length: 8 }, (_, i) => (i % 2 === 0 ? one : two).flow.commit(plan(i))));
+      expect(outcomes.filter((o) => o === 'committed')).toHaveLength(1);
+    }
+    expect((await two.flow.facts(id)).live.map((d) => d.generation)).toEqual(Array.from({ length: 12 }, (_, i) => i + 1));
+  });
+
+  test('a prefix that one project takes while the release of another brings it back: one of them gets it', async () => {
+    const url = await database();
+    const [one, two] = [await stores(url), await stores(url)];
+    const ended = { won: 0, lost: 0 };
+    for (let round = 0; round < 15; round++) {
+      const a = await projectIn(one, `a${round}`);
+      const b = await projectIn(one, `b${round}`);
+      const settings = { ...deploymentOf(a, 'x').settings, domain_prefix: `shared${round}` };
+      const outcomes = await Promise.allSettled([
+        one.flow.commit(planFor(a, { createDeployment: deploymentOf(a, `d${round}`, { settings }) })),
+        two.projects.patch(b.id, { domain_prefix: `shared${round}` }, NOW),
+      ]);
+      for (const { status } of outcomes) ended[status === 'fulfilled' ? 'won' : 'lost']++;
+    }
+    expect(ended).toEqual({ won: 15, lost: 15 });
+  });
+
+  test('a node that moves while its route is being written: the route follows', async () => {
+    const url = await database();
+    const [one, db] = [await stores(url), await raw(url)];
+    const project = await projectIn(one);
+    const node = await nodeIn(one, 'w', { role: 'deploy' });
+    await deploymentIn(one, project, 'd1', { status: 'deploying', node_id: node.id });
+    let moved: Promise<unknown> | undefined;
+    await db.write(async (tx) => {
+      await tx
+        .updateTable('projects')
+        .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))
+        .execute();
+      await tx
+        .insertInto('routes')
+        .values(routeOf(project, 'd1', node.id, { host_ip: node.host_ip }))
+        .execute();
+      moved = nodeIn(one, 'w', { role: 'deploy', host_ip: '10.0.0.99' });
+      // It has come as far as the lock that this transaction holds.
+      await waitFor('the register waits for us', async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0');
+    });
+    await moved;
+    expect(await one.routes.all()).toMatchObject([{ host_ip: '10.0.0.99' }]);
+  });
+
+  test('a project that got a task while it was looked at for removal stays', async () => {
+    const url = await database();
+    const [one, db] = [await stores(url), await raw(url)];
+    const project = await projectIn(one);
+    const node = await nodeIn(one);
+    await one.projects.markDeleting(project.id, NOW);
+    let gone: Promise<boolean> | undefined;
+    await db.write(async (tx) => {
+      await tx
+        .updateTable('projects')
+        .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))
+        .execute();
+      await tx
+        .insertInto('tasks')
+        .values(newTaskColumns(taskOf(project, 't1', node.id, { kind: 'retire' }), project.id, NOW))
+        .execute();
+      gone = one.projects.removeIfGone(project.id);
+      await waitFor('the removal waits for us', async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0');
+    });
+    expect(await gone).toBe(false);
+    expect(await one.tasks.get('t1')).toMatchObject({ status: 'pending' });
+  });
+
+  test('a text with NUL is stored, not refused', async () => {
+    const one = await stores(await database());
+    const project = await projectIn(one);
+    await deploymentIn(one, project, 'd1', { note: 'a\0b' });
+    expect((await one.deployments.get('d1')).note).toBe('a\uFFFDb');
+    await commit(one, project.id, { events: [{ deployment_id: 'd1', kind: 'k', message: '\0' }] });
+  });
+
+  test('changes reach the other control plane, also after the server was restarted, and never come back', async () => {
+    const url = await database();
+    const [one, two] = [createRelay(url, quiet), createRelay(url, quiet)];
+    onTestFinished(async () => void (await Promise.all([one.close(), two.close()])));
+    const heard = { one: new Set<Topic>(), two: new Set<Topic>() };
+    // 'routes' and 'work' are rung by every new connection.
+    const up = (topics: readonly Topic[]): boolean => topics.includes('routes');
+    let connected = 0;
+    one.hear((topics) => (up(topics) ? connected++ : topics.forEach((t) => heard.one.add(t))));
+    two.hear((topics) => (up(topics) ? connected++ : topics.forEach((t) => heard.two.add(t))));
+    await waitFor('both listen', () => connected === 2);
+    // More than one message holds.
+    const many = Array.from({ length: 2_000 }, (_, i): Topic => `logs:deployment-${i}`);
+    one.tell(many);
+    await waitFor('all came', () => heard.two.size === many.length);
+    await pg.restart();
+    await waitFor('both listen again', () => connected >= 4);
+    two.tell(['node:n1']);
+    await waitFor('it came', () => heard.one.has('node:n1'));
+    expect([...heard.one]).toEqual(['node:n1']);
+    expect(heard.two.has('node:n1')).toBe(false);
+  });
+});

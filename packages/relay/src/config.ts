@@ -1,0 +1,22 @@
+/** Settings of the relay; docs/settings.md is held equal to this table. */
+import { httpUrl, LOG_SETTINGS, listen, type Parser, readSettings, type Values } from '@berth/kit/config';
+
+const absolutePath: Parser<string> = (t) => {
+  if (!t.startsWith('/')) throw new Error(`must be an absolute path, not "${t}"`);
+  return t;
+};
+
+export const SETTINGS = {
+  LISTEN: { doc: 'Address; the reverse proxy’s HTTP provider asks here', default: '127.0.0.1:8081', parse: listen },
+  CONTROL_PLANE_URL: { doc: 'Internal address of the control plane, e.g. http://10.0.0.1:8080', required: true, parse: httpUrl },
+  STATE_DIR: { doc: 'Where the last good configuration is kept', default: '/var/lib/berth-relay', parse: absolutePath },
+  ...LOG_SETTINGS,
+} as const;
+
+export type RelayConfig = Values<typeof SETTINGS> & { logFormat: 'json' | 'pretty' };
+
+/** Throws SettingsError with every problem. */
+export function readConfig(env: NodeJS.ProcessEnv = process.env): RelayConfig {
+  const values = readSettings(SETTINGS, env);
+  return { ...values, logFormat: values.LOG_FORMAT ?? (process.stdout.isTTY ? 'pretty' : 'json') };
+}

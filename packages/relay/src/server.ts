@@ -1,0 +1,84 @@
+/**
+ * What the reverse proxy asks: the same path, bytes and held answers as the control plane's (INTERFACES "Held answers"): with
+ * `wait` a request is held while the proxy has the bytes already, by If-None-Match where that is sent, else by the connection.
+ */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Listen } from '@berth/kit/config';
+import type { Configuration, Kept } from './kept.ts';
+import type { Upstream } from './upstream.ts';
+
+export type RelayServer = { listen(at: Listen): Promise<AddressInfo>; close(): Promise<void> };
+
+const PATH = '/api/traefik/config';
+const MAX_WAIT_SECONDS = 60;
+
+export function createRelayServer(kept: Kept, upstream: Pick<Upstream, 'trouble'>, now: () => number = Date.now): RelayServer {
+  const closing = new AbortController();
+  /** ETag of the last answer on a connection; the first request on one is answered at once. */
+  const lastOn = new WeakMap<Socket, string>();
+  const ageOf = (c: Configuration): number => Math.max(0, Math.floor((now() - c.at) / 1000));
+
+  async function configuration(request: IncomingMessage, response: ServerResponse, waitMs: number): Promise<void> {
+    const known = request.headers['if-none-match'] ?? null;
+    const last = lastOn.get(request.socket);
+    const has = (c: Configuration): boolean => (known === null ? last === c.etag : known === c.etag);
+    const gone = new AbortController();
+    response.once('close', () => gone.abort());
+    const signal = AbortSignal.any([closing.signal, gone.signal]);
+    const end = performance.now() + waitMs;
+    for (;;) {
+      const current = kept.current();
+      const left = end - performance.now();
+      if (left > 0 && !signal.aborted && (current === null ? false : has(current))) {
+        await kept.changed(left, signal);
+        continue;
+      }
+      // Traefik keeps what it has on a 503; an empty answer would drop every route (TESTBED.md).
+      if (current === null) return json(response, 503, { error: 'no configuration yet: the control plane has not answered' });
+      response.setHeader('etag', current.etag);
+      response.setHeader('x-berth-config-age', String(ageOf(current)));
+      lastOn.set(request.socket, current.etag);
+      if (known === current.etag) response.writeHead(304).end();
+      else response.writeHead(200, { 'content-type': 'application/json' }).end(request.method === 'HEAD' ? undefined : current.bytes);
+      return;
+    }
+  }
+
+  function readiness(response: ServerResponse): void {
+    const current = kept.current();
+    json(response, current === null ? 503 : 200, {
+      status: current === null ? 'not ready' : 'ready',
+      config_age_seconds: current === null ? null : ageOf(current),
+      control_plane: upstream.trouble() ?? 'answers',
+    });
+  }
+
+  const server = createServer((request, response) => {
+    const url = new URL(request.url ?? '/', 'http://relay.invalid');
+    if (request.method !== 'GET' && request.method !== 'HEAD') return json(response, 405, { error: 'only GET' });
+    if (url.pathname === '/healthz') return json(response, 200, { status: 'ok' });
+    if (url.pathname === '/readyz') return readiness(response);
+    if (url.pathname !== PATH) return json(response, 404, { error: `there is ${PATH}, /healthz and /readyz` });
+    const wait = Number(url.searchParams.get('wait') ?? 0);
+    const waitMs = Number.isFinite(wait) ? Math.min(Math.max(wait, 0), MAX_WAIT_SECONDS) * 1000 : 0;
+    configuration(request, response, waitMs).catch((error: unknown) => response.destroy(error instanceof Error ? error : undefined));
+  });
+
+  return {
+    listen: (at) =>
+      new Promise((resolve, reject) => {
+        server.once('error', reject);
+        server.listen(at.port, at.host, () => resolve(server.address() as AddressInfo));
+      }),
+    close: () =>
+      new Promise((resolve) => {
+        closing.abort();
+        server.close(() => resolve());
+        server.closeIdleConnections();
+      }),
+  };
+}
+
+const json = (response: ServerResponse, status: number, body: unknown): void =>
+  void response.writeHead(status, { 'content-type': 'application/json' }).end(`${JSON.stringify(body)}\n`);

@@ -1,0 +1,104 @@
+/** The relay's server and memory with a control plane made of one HTTP server: what the proxy gets, when, and after a restart. */
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { silentLogger } from '@berth/kit/log';
+import { openKept } from '../src/kept.ts';
+import { createRelayServer } from '../src/server.ts';
+import { followUpstream } from '../src/upstream.ts';
+
+const configuration = (n: number): string => JSON.stringify({ http: { routers: { [`r${n}`]: { rule: 'Host(`a`)' } } } });
+const ends: (() => Promise<unknown>)[] = [];
+let dir = '';
+let answer: { status: number; body: string };
+let controlPlane: Server;
+let upstreamUrl = '';
+
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), 'berth-relay-'));
+  ends.push(() => rm(dir, { recursive: true, force: true }));
+  answer = { status: 200, body: configuration(1) };
+  controlPlane = createServer((_, response) => void response.writeHead(answer.status, { connection: 'close' }).end(answer.body));
+  await new Promise<void>((resolve) => controlPlane.listen(0, '127.0.0.1', resolve));
+  upstreamUrl = `http://127.0.0.1:${(controlPlane.address() as AddressInfo).port}`;
+  ends.push(() => new Promise((resolve) => controlPlane.close(resolve)));
+});
+afterEach(async () => {
+  for (const end of ends.splice(0).toReversed()) await end();
+});
+
+async function startRelay(at = upstreamUrl): Promise<{ url: string; stop(): Promise<void> }> {
+  const kept = await openKept(dir, silentLogger());
+  const upstream = followUpstream(at, kept, silentLogger());
+  const server = createRelayServer(kept, upstream);
+  const { port } = await server.listen({ host: '127.0.0.1', port: 0 });
+  let stopped: Promise<void> | undefined;
+  const stop = (): Promise<void> => (stopped ??= server.close().then(() => upstream.stop()));
+  ends.push(stop);
+  return { url: `http://127.0.0.1:${port}`, stop };
+}
+const ask = async (url: string, headers: Record<string, string> = {}, wait = 0) => {
+  const response = await fetch(`${url}/api/traefik/config?wait=${wait}`, { headers: { connection: 'close', ...headers } });
+  return {
+    status: response.status,
+    body: await response.text(),
+    etag: response.headers.get('etag') ?? '',
+    age: response.headers.get('x-berth-config-age'),
+  };
+};
+
+test('serves the control plane’s bytes; a request that has them is held until there are others', async () => {
+  const { url } = await startRelay();
+  await vi.waitFor(async () => expect(await ask(url)).toMatchObject({ status: 200, body: configuration(1), age: '0' }));
+  const { etag } = await ask(url);
+  let answered = false;
+  const held = ask(url, { 'if-none-match': etag }, 20).finally(() => (answered = true));
+  expect(await ask(url, { 'if-none-match': etag })).toMatchObject({ status: 304, body: '' });
+  expect(answered).toBe(false);
+  answer = { status: 200, body: configuration(2) };
+  expect(await held).toMatchObject({ status: 200, body: configuration(2) });
+});
+
+test('without anything ever kept it answers 503: the proxy keeps what it has', async () => {
+  answer = { status: 503, body: '' };
+  const { url } = await startRelay();
+  expect(await ask(url, {}, 20)).toMatchObject({ status: 503 });
+  expect((await fetch(`${url}/readyz`)).status).toBe(503);
+});
+
+test('started while the control plane is away it serves what is on disk, and says how old that is', async () => {
+  const first = await startRelay();
+  await vi.waitFor(async () => expect(await ask(first.url)).toMatchObject({ status: 200 }));
+  await first.stop();
+  const second = await startRelay('http://127.0.0.1:1');
+  const answered = await ask(second.url);
+  expect(answered).toMatchObject({ status: 200, body: configuration(1) });
+  expect(Number(answered.age)).toBeGreaterThanOrEqual(0);
+  const ready = await fetch(`${second.url}/readyz`);
+  expect(ready.status).toBe(200);
+  expect(await ready.json()).toMatchObject({ status: 'ready', config_age_seconds: expect.any(Number) });
+});
+
+test.each([
+  ['an error', { status: 503, body: 'away' }],
+  ['an empty configuration, which would drop every route', { status: 200, body: '{}' }],
+  ['half an answer', { status: 200, body: '{"http":{"rou' }],
+])('%s does not replace what was good', async (_, bad) => {
+  const { url } = await startRelay();
+  await vi.waitFor(async () => expect(await ask(url)).toMatchObject({ status: 200 }));
+  answer = bad;
+  await vi.waitFor(async () => expect(await (await fetch(`${url}/readyz`)).json()).not.toMatchObject({ control_plane: 'answers' }), {
+    timeout: 5_000,
+  });
+  expect(await ask(url)).toMatchObject({ status: 200, body: configuration(1) });
+  expect(await readFile(join(dir, 'traefik-config.json'), 'utf8')).toBe(configuration(1));
+});
+
+test('a torn file on disk is not served', async () => {
+  await writeFile(join(dir, 'traefik-config.json'), '{"http":');
+  const { url } = await startRelay('http://127.0.0.1:1');
+  expect(await ask(url)).toMatchObject({ status: 503 });
+});

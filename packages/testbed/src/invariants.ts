@@ -1,0 +1,257 @@
+/**
+ * Judges a history (history.ts): what must hold whatever was killed, lost, repeated or late. Pure; docs/invariants.md says
+ * each in words, and a test keeps the two lists equal. An invariant looks at events alone, never at the database.
+ */
+import { isSettled, isTerminal, type DeploymentState } from '@berth/wire/vocabulary';
+import type { HistoryEvent } from './history.ts';
+
+export const INVARIANTS = {
+  settles: 'every accepted deployment ends',
+  'one-lease': 'at most one live lease a task',
+  'one-serving': 'no two containers of one project serve after a switch',
+  'old-serves': 'an old version serves until the new one is routed',
+  'route-observed': 'a route points only at a port that was observed',
+  'running-is-routed': 'running means that the proxy serves it',
+  'terminal-stays': 'a terminal state never changes',
+  'acknowledged-stays': 'an acknowledged write is never lost',
+  'report-once': 'the same report twice has one effect',
+  'nothing-destroyed': 'nothing is destroyed because something was unreachable',
+  bounded: 'queues, attempts and stories are bounded',
+  'own-clock': 'time-outs go by the control plane’s clock only',
+  'no-surprise': 'every error is one of the table',
+} as const;
+export type InvariantId = keyof typeof INVARIANTS;
+export type Violation = { invariant: InvariantId; at: number; message: string };
+
+type Of<T extends HistoryEvent['type']> = Extract<HistoryEvent, { type: T }>;
+
+export function check(history: readonly HistoryEvent[]): Violation[] {
+  const violations: Violation[] = [];
+  const all = <T extends HistoryEvent['type']>(type: T): Of<T>[] => history.filter((e): e is Of<T> => e.type === type);
+  const broken = (invariant: InvariantId, at: number, message: string): void => void violations.push({ invariant, at, message });
+
+  const reads = groupBy(all('read'), (e) => e.deployment);
+  const accepted = new Map(all('accepted').map((e) => [e.deployment, e]));
+  const deletedAt = new Map(all('deleting').map((e) => [e.id, e.at]));
+  const isGone = (id: string, at: number): boolean => (deletedAt.get(id) ?? Infinity) <= at;
+  const end = all('ended').at(-1) ?? null;
+
+  checkStates();
+  checkLeases();
+  checkReports();
+  checkContainersAndRoutes();
+  for (const e of all('gauge')) if (e.value > e.bound) broken('bounded', e.at, `${e.name} is ${e.value}, more than ${e.bound}`);
+  for (const e of all('internal_error')) broken('no-surprise', e.at, e.message);
+  return violations.sort((a, b) => a.at - b.at);
+
+  function checkStates(): void {
+    for (const [id, e] of accepted) {
+      const seen = reads.get(id) ?? [];
+      const last = seen.at(-1);
+      // A project that is deleted takes its deployments with it.
+      const deleted = isGone(e.project, Infinity);
+      if (end !== null && (last === undefined || !(isSettled(last.state as DeploymentState) || (last.state === 'missing' && deleted))))
+        broken('settles', end.at, `deployment ${id} is ${last?.state ?? 'never read'} at the end`);
+      for (const read of seen)
+        if (read.state === 'missing' && read.sent > e.at && !isGone(e.project, read.at))
+          broken('acknowledged-stays', read.at, `deployment ${id} was accepted, then there was none`);
+    }
+    for (const [id, seen] of reads) {
+      let terminal: Of<'read'> | null = null;
+      for (const read of seen) {
+        if (terminal !== null && read.sent > terminal.at && read.state !== terminal.state && read.state !== 'missing')
+          broken('terminal-stays', read.at, `deployment ${id} was ${terminal.state}, then ${read.state}`);
+        if (terminal === null && isTerminal(read.state as DeploymentState)) terminal = read;
+      }
+    }
+    for (const e of all('cancel_accepted')) {
+      const live = reads.get(e.deployment)?.find((read) => read.sent > e.at && read.state === 'running');
+      if (live !== undefined) broken('acknowledged-stays', live.at, `deployment ${e.deployment} was cancelled, then running`);
+    }
+    const byKey = groupBy(
+      [...accepted.values()].filter((e) => e.key !== null),
+      (e) => `${e.project} ${e.key}`,
+    );
+    for (const [key, made] of byKey)
+      if (new Set(made.map((e) => e.deployment)).size > 1)
+        broken('report-once', made.at(-1)?.at ?? 0, `two deployments for one key: ${key}`);
+  }
+
+  function checkLeases(): void {
+    const leaseMs = all('began')[0]?.lease_ms ?? null;
+    const claims = groupBy(all('claimed'), (e) => e.task);
+    const uses = [...all('renewed'), ...all('reported')];
+    for (const [task, given] of claims) {
+      const attempts = new Map<number, string>();
+      for (const claim of given) {
+        if (attempts.has(claim.attempt)) broken('one-lease', claim.at, `task ${task}: attempt ${claim.attempt} was given out twice`);
+        attempts.set(claim.attempt, claim.lease);
+      }
+    }
+    for (const use of uses) {
+      const given = claims.get(use.task) ?? [];
+      const own = given.find((c) => c.lease === use.lease);
+      const newer = given.find((c) => c.at < use.sent && c.attempt > (own?.attempt ?? 0) && c.lease !== use.lease);
+      // A lease that nobody was seen to get may be the answer that was lost on the way: nothing can be said about it.
+      if (newer !== undefined && (own !== undefined || use.lease === null))
+        broken(
+          'one-lease',
+          use.at,
+          `task ${use.task}: ${use.type} with ${use.lease ?? 'no lease'} after attempt ${newer.attempt} was given out`,
+        );
+    }
+    if (leaseMs === null) return;
+    for (const e of all('taken_away')) {
+      if (e.why !== 'lease') continue;
+      const grants = [...(claims.get(e.task) ?? []), ...all('renewed').filter((r) => r.task === e.task)];
+      const last = Math.max(0, ...grants.filter((g) => g.lease === e.lease && g.at <= e.at).map((g) => g.sent));
+      if (e.at < last + leaseMs)
+        broken('own-clock', e.at, `task ${e.task} was taken away ${last + leaseMs - e.at} ms before its lease ran out`);
+    }
+  }
+
+  function checkReports(): void {
+    const taken = groupBy(all('reported'), (e) => e.task);
+    for (const [task, reports] of taken)
+      if (new Set(reports.map((r) => r.content)).size > 1)
+        broken('report-once', reports.at(-1)?.at ?? 0, `task ${task}: two reports were taken`);
+    for (const report of all('reported')) {
+      if (report.kind !== 'build' || report.status !== 'completed') continue;
+      const back = reads.get(report.deployment)?.find((r) => r.sent > report.at && (r.state === 'pending' || r.state === 'building'));
+      if (back !== undefined)
+        broken(
+          'acknowledged-stays',
+          back.at,
+          `deployment ${report.deployment}: its build was reported and taken, then it is ${back.state}`,
+        );
+    }
+    const tasksOf = (deployment: string, kind: string): number =>
+      new Set(
+        all('reporting')
+          .filter((e) => e.deployment === deployment && e.kind === kind && e.status === 'completed')
+          .map((e) => e.task),
+      ).size;
+    for (const { deployment, kinds, at } of all('story')) {
+      const published = kinds['route_published'] ?? 0;
+      if (published > tasksOf(deployment, 'deploy'))
+        broken('report-once', at, `deployment ${deployment}: its route was published ${published} times`);
+    }
+  }
+
+  function checkContainersAndRoutes(): void {
+    const known = new Map<string, Set<string>>();
+    const served = new Map<string, Record<string, string>>();
+    const everServed = new Map<string, Set<string>>();
+    const containers = new Map<string, Of<'container'>>();
+    const starts = groupBy(
+      all('container').filter((e) => e.change === 'started'),
+      (e) => e.deployment,
+    );
+    const liveSince = new Map<string, Of<'read'>>();
+    const addressesOf = (id: string): Set<string> => upsert(known, id);
+
+    for (const e of history) {
+      switch (e.type) {
+        case 'reporting':
+        case 'observing':
+          if (e.address === null) break;
+          addressesOf(e.project).add(e.address);
+          addressesOf(e.deployment).add(e.address);
+          break;
+        case 'routed':
+          for (const [project, address] of Object.entries(e.routes)) {
+            if (!addressesOf(project).has(address))
+              broken('route-observed', e.at, `project ${project} is routed to ${address}, which no agent ever named for it`);
+            upsert(everServed, project).add(address);
+          }
+          served.set(e.proxy, e.routes);
+          break;
+        case 'container':
+          containerChanged(e);
+          break;
+        case 'read':
+          if (e.state !== 'running') break;
+          wasRouted(e);
+          if (!liveSince.has(e.deployment)) liveSince.set(e.deployment, e);
+          break;
+        case 'served': {
+          const newer = [...liveSince.values()].find(
+            (r) => r.project === e.project && r.at < e.sent && generationOf(r.deployment) > generationOf(e.deployment),
+          );
+          if (newer !== undefined)
+            broken('one-serving', e.at, `project ${e.project}: ${e.deployment} answered after ${newer.deployment} was running`);
+          break;
+        }
+        default:
+      }
+    }
+    if (end !== null) checkEnd(end.at);
+
+    /** The order in which deployments were accepted stands for their generation. */
+    function generationOf(deployment: string): number {
+      return accepted.get(deployment)?.at ?? 0;
+    }
+    function wasRouted(e: Of<'read'>): void {
+      const addresses = known.get(e.deployment) ?? new Set();
+      const routed = everServed.get(e.project) ?? new Set();
+      if (![...addresses].some((address) => routed.has(address)))
+        broken('running-is-routed', e.at, `deployment ${e.deployment} is running, and no proxy ever served it`);
+    }
+    function containerChanged(e: Of<'container'>): void {
+      const down = e.change === 'stopped' || e.change === 'removed';
+      if (down && e.cause === 'task' && !isGone(e.project, e.at) && !isGone(e.node, e.at)) {
+        // One that never was running is withdrawn although a proxy that nobody can reach may still have its route.
+        const wasLive = reads.get(e.deployment)?.some((r) => r.state === 'running') === true;
+        for (const [proxy, routes] of wasLive ? served : [])
+          if (e.address !== null && routes[e.project] === e.address)
+            broken('old-serves', e.at, `project ${e.project}: ${e.change} ${e.address}, where ${proxy} still sends requests`);
+        // Thrown away because its report came too late, and then begun anew: that is no loss.
+        const again = starts.get(e.deployment)?.find((s) => s.at > e.at)?.at ?? Infinity;
+        const alive = reads.get(e.deployment)?.find((r) => r.sent > e.at && r.at < again && r.state === 'running' && r.node === e.node);
+        if (alive !== undefined)
+          broken('nothing-destroyed', e.at, `deployment ${e.deployment} is running, and its container was ${e.change} by a task`);
+      }
+      if (down) containers.delete(e.container);
+      // A restart of the engine does not change who started it.
+      else containers.set(e.container, { ...e, cause: containers.get(e.container)?.cause ?? e.cause });
+    }
+    function checkEnd(at: number): void {
+      const left = [...containers.values()].filter((c) => c.cause !== 'contract' && !isGone(c.node, at));
+      for (const [project, all] of groupBy(left, (c) => c.project)) {
+        if (all.length > 1)
+          broken(
+            'one-serving',
+            at,
+            `project ${project} has ${all.length} containers at the end: ${all.map((c) => c.deployment).join(', ')}`,
+          );
+        for (const c of all) {
+          const state = reads.get(c.deployment)?.at(-1)?.state;
+          if (state !== 'running')
+            broken('one-serving', at, `a container of deployment ${c.deployment} is left, which is ${state ?? 'unknown'}`);
+          else if (![...served.values()].every((routes) => routes[project] === c.address))
+            broken(
+              'running-is-routed',
+              at,
+              `deployment ${c.deployment} runs at ${c.address}, and a proxy sends requests to ${[...served.values()].map((r) => r[project] ?? 'nobody').join(', ')}`,
+            );
+        }
+      }
+    }
+  }
+}
+
+function groupBy<T>(items: readonly T[], key: (item: T) => string): Map<string, T[]> {
+  const groups = new Map<string, T[]>();
+  for (const item of items) {
+    const group = groups.get(key(item));
+    if (group === undefined) groups.set(key(item), [item]);
+    else group.push(item);
+  }
+  return groups;
+}
+
+function upsert(map: Map<string, Set<string>>, key: string): Set<string> {
+  const set = map.get(key) ?? new Set<string>();
+  map.set(key, set);
+  return set;
+}

@@ -1,0 +1,126 @@
+/**
+ * A PostgreSQL cluster of our own: made by initdb in a folder of its own, on a free port, gone with us. The server refuses to
+ * run as root, so there it runs as `postgres` or `nobody`. What it acknowledges may be lost in a power cut unless `durable`.
+ */
+import { existsSync, readdirSync } from 'node:fs';
+import { chmod, chown, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { findProgram } from './config.ts';
+import { freePort } from './ports.ts';
+import { type RunningProcess, run, startProcess, untilReady } from './process.ts';
+
+export interface Postgres {
+  readonly port: number;
+  readonly pid: number;
+  /** postgres://… of a database; the default one when no name is given. */
+  url(database?: string): string;
+  /** Makes a database and gives its URL. */
+  createDatabase(name: string, template?: string): Promise<string>;
+  dropDatabase(name: string): Promise<void>;
+  /** SQL by psql; gives the rows, columns separated by |. */
+  query(sql: string, database?: string): Promise<string>;
+  /** Ends every connection at once and comes back on the same port, as a restart of the server does. */
+  restart(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+const USER = 'berth';
+
+/** Debian keeps the server's programs out of PATH, a folder for each version. */
+function programs(): string | undefined {
+  const debian = '/usr/lib/postgresql';
+  const versions = existsSync(debian) ? readdirSync(debian).sort((a, b) => Number(b) - Number(a)) : [];
+  const found = versions.map((version) => join(debian, version, 'bin')).find((bin) => existsSync(join(bin, 'initdb')));
+  if (found !== undefined) return found;
+  const initdb = findProgram('initdb');
+  return initdb === undefined ? undefined : join(initdb, '..');
+}
+
+/** Why there can be none here; undefined when there can. */
+export function whyNoPostgres(): string | undefined {
+  if (programs() === undefined) return 'no PostgreSQL server (Debian: postgresql)';
+  if (findProgram('psql') === undefined) return 'no psql';
+  if (process.getuid?.() === 0 && findProgram('setpriv') === undefined) return 'no setpriv to leave root with';
+  return undefined;
+}
+
+/** The ids and the words before a command that make it run as somebody who is not root. */
+async function notRoot(): Promise<{ owner: { uid: number; gid: number } | undefined; argv: string[] }> {
+  if (process.getuid?.() !== 0) return { owner: undefined, argv: [] };
+  for (const name of ['postgres', 'nobody']) {
+    const { code, stdout } = await run(['id', '-u', name], { mayFail: true });
+    if (code !== 0) continue;
+    const uid = Number(stdout);
+    const gid = Number((await run(['id', '-g', name])).stdout);
+    // A change of user makes the kernel forget that it is to die with us: said again.
+    const ids = ['--reuid', String(uid), '--regid', String(gid), '--clear-groups'];
+    return { owner: { uid, gid }, argv: ['setpriv', ...ids, '--pdeathsig', 'KILL', '--'] };
+  }
+  throw new Error('neither a user postgres nor nobody is there to run the server as');
+}
+
+/** @throws when it is not installed or does not answer within 30 s */
+export async function startPostgres(options: { durable?: boolean } = {}): Promise<Postgres> {
+  const bin = programs();
+  const reason = whyNoPostgres();
+  if (bin === undefined || reason !== undefined) throw new Error(reason);
+  const user = await notRoot();
+  // A short path that others may enter: the data is its owner's alone all the same.
+  const dir = await mkdtemp(join(tmpdir(), 'berth-pg-'));
+  const data = join(dir, 'data');
+  let server: RunningProcess | undefined;
+  const stop = async (): Promise<void> => {
+    // SIGINT is its fast shutdown; SIGTERM would wait for every client to go.
+    server?.kill('SIGINT');
+    await server?.stop(10_000);
+    await rm(dir, { recursive: true, force: true });
+  };
+  try {
+    await chmod(dir, 0o755);
+    if (user.owner !== undefined) await chown(dir, user.owner.uid, user.owner.gid);
+    const sync = options.durable === true ? [] : ['--no-sync'];
+    const initdb = [...user.argv, join(bin, 'initdb'), '-D', data, '-U', USER, '--auth=trust', '-E', 'UTF8', '--locale=C.UTF-8', ...sync];
+    await run(initdb as [string, ...string[]], { cwd: dir });
+    const port = await freePort();
+    const fsync = options.durable === true ? 'on' : 'off';
+    const argv = [
+      ...user.argv,
+      join(bin, 'postgres'),
+      ...['-D', data, '-k', dir, '-p', String(port)],
+      ...['-c', 'listen_addresses=127.0.0.1', '-c', 'max_connections=200', '-c', 'shared_buffers=32MB'],
+      ...['-c', `fsync=${fsync}`, '-c', `full_page_writes=${fsync}`, '-c', 'autovacuum=off'],
+    ] as [string, ...string[]];
+    const url = (database = 'postgres'): string => `postgres://${USER}@127.0.0.1:${port}/${database}`;
+    const query = async (sql: string, database?: string): Promise<string> =>
+      (await run(['psql', '-X', '-A', '-t', '-q', '-v', 'ON_ERROR_STOP=1', url(database), '-c', sql])).stdout.trim();
+    const start = async (): Promise<void> => {
+      const started = await startProcess(argv, { name: 'postgres', cwd: dir, logFile: join(dir, 'log') });
+      server = started;
+      await untilReady(started, async () => (await query('select 1')) === '1', 30_000);
+    };
+    await start();
+    return {
+      port,
+      get pid() {
+        return server?.pid ?? 0;
+      },
+      url,
+      query,
+      async createDatabase(name, template = 'template1') {
+        await query(`create database "${name}" template "${template}"`);
+        return url(name);
+      },
+      dropDatabase: async (name) => void (await query(`drop database if exists "${name}" with (force)`)),
+      async restart() {
+        server?.kill('SIGINT');
+        await server?.exited;
+        await start();
+      },
+      stop,
+    };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}

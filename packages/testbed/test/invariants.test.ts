@@ -1,0 +1,84 @@
+/** The checker by itself: each invariant on the smallest history that breaks it, and docs/invariants.md equal to it. */
+import { mkdtempSync, readFileSync, rmSync, appendFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { type Happening, historyFile, readHistory } from '../src/history.ts';
+import { check, type InvariantId, INVARIANTS } from '../src/invariants.ts';
+
+const accepted = { type: 'accepted', project: 'p', deployment: 'd', key: 'k', sent: 0 } as const;
+const read = (state: string, sent: number, deployment = 'd') =>
+  ({ type: 'read', project: 'p', deployment, state, node: 'n', sent }) as const;
+const claim = (attempt: number, lease: string, sent: number) => ({ type: 'claimed', task: 't', attempt, lease, sent }) as const;
+const report = (lease: string | null, content: string, sent: number, status = 'completed') =>
+  ({ type: 'reported', task: 't', kind: 'build', deployment: 'd', lease, status, content, sent }) as const;
+const container = (change: 'started' | 'stopped', deployment = 'd', id = 'c') =>
+  ({ type: 'container', change, cause: 'task', node: 'n', container: id, project: 'p', deployment, address: 'h:1' }) as const;
+const observing = { type: 'observing', node: 'n', project: 'p', deployment: 'd', address: 'h:1' } as const;
+const routed = (routes: Record<string, string>) => ({ type: 'routed', proxy: 'x', routes }) as const;
+const live = [accepted, container('started'), observing, routed({ p: 'h:1' }), read('running', 4)];
+
+const BREACHES: Record<InvariantId, Happening[]> = {
+  settles: [accepted, read('building', 2), { type: 'ended' }],
+  'one-lease': [claim(1, 'a', 0), claim(2, 'b', 1), report('a', 'x', 5)],
+  'one-serving': [...live, container('started', 'd0', 'c0'), { type: 'ended' }],
+  'old-serves': [...live, container('stopped')],
+  'route-observed': [routed({ p: 'h:9' })],
+  'running-is-routed': [accepted, observing, read('running', 3)],
+  'terminal-stays': [accepted, read('failed', 2), read('running', 4)],
+  'acknowledged-stays': [accepted, read('missing', 2)],
+  'report-once': [claim(1, 'a', 0), report('a', 'x', 2), report('a', 'y', 3)],
+  'nothing-destroyed': [...live, container('stopped'), read('running', 7)],
+  bounded: [{ type: 'gauge', name: 'lines', value: 3, bound: 2 }],
+  'own-clock': [{ type: 'began', lease_ms: 100 }, claim(1, 'a', 1), { type: 'taken_away', task: 't', lease: 'a', why: 'lease' }],
+  'no-surprise': [{ type: 'internal_error', message: 'boom' }],
+};
+/** One event a millisecond. */
+const at = (happenings: readonly Happening[]) => happenings.map((h, i) => ({ ...h, at: i + 1 }));
+
+describe('each invariant is broken by', () => {
+  it.each(Object.entries(BREACHES))('%s', (id, happenings) => {
+    expect(check(at(happenings)).map((v) => v.invariant)).toContain(id);
+  });
+});
+
+it('a deployment that goes live, is replaced and ends breaks none', () => {
+  const next = { ...observing, deployment: 'e', address: 'h:2' };
+  const history: Happening[] = [
+    { type: 'began', lease_ms: 3 },
+    ...live,
+    { ...accepted, deployment: 'e', key: 'l', sent: 6 },
+    { ...container('started', 'e', 'c2'), address: 'h:2' },
+    next,
+    routed({ p: 'h:2' }),
+    read('running', 10, 'e'),
+    container('stopped'),
+    read('retired', 12),
+    { type: 'ended' },
+  ];
+  expect(check(at(history))).toEqual([]);
+});
+
+it('what was asked for before the other answer came is not later than it', () => {
+  expect(check(at([accepted, read('failed', 2), read('building', 1)])).map((v) => v.invariant)).toEqual([]);
+  expect(check(at([claim(1, 'a', 0), claim(2, 'b', 1), report('a', 'x', 1)]))).toEqual([]);
+});
+
+it('histories of several recorders are merged; a line that was cut off by a kill is left out', () => {
+  const dir = mkdtempSync(path.join(tmpdir(), 'berth-history-'));
+  onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
+  const [one, two] = [path.join(dir, 'one'), path.join(dir, 'two')];
+  historyFile(one, () => 2).record(accepted);
+  historyFile(two, () => 1).record({ type: 'began', lease_ms: 1 });
+  appendFileSync(two, '{"at":3,"type":"rea');
+  expect(readHistory([one, two])).toEqual([
+    { at: 1, type: 'began', lease_ms: 1 },
+    { at: 2, ...accepted },
+  ]);
+});
+
+it('docs/invariants.md has a row for each, in the same order and words', () => {
+  const text = readFileSync(new URL('../../../docs/invariants.md', import.meta.url), 'utf8');
+  const rows = [...text.matchAll(/^\| `([a-z-]+)` \| ([^|]+) \|/gm)].map((m) => [m[1], m[2]]);
+  expect(rows).toEqual(Object.entries(INVARIANTS));
+});

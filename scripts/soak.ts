@@ -1,0 +1,254 @@
+/**
+ * npm run soak: a project is redeployed again and again behind the real Traefik while 50 requests a second and streams that
+ * never stop coming ask for it. `--minutes N`: meanwhile every process of ours is killed with -9 at random (the proxy, the
+ * engine, registry and git server are not ours). `--redeploys N`: so many redeploys, nothing is killed.
+ * Ends with 0 when no request failed and nothing that must hold was broken; prints what was seen, and the seed of the kills.
+ */
+import { request } from 'node:https';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import type { Deployment } from '@berth/wire/deployment';
+import type { Project } from '@berth/wire/project';
+import { isSettled, isTerminal } from '@berth/wire/vocabulary';
+import type { Service } from '@berth/testbed/platform';
+import { startProber } from '@berth/testbed/prober';
+import { waitFor } from '@berth/testbed/wait';
+import { startWorld, versionOf, whyNot, type World } from '../test/e2e/world.ts';
+
+const { values } = parseArgs({
+  options: { minutes: { type: 'string' }, redeploys: { type: 'string' }, seed: { type: 'string' } },
+});
+const redeploys = values.redeploys === undefined ? null : Number(values.redeploys);
+const minutes = Number(values.minutes ?? 10);
+const seed = Number(values.seed ?? Date.now() % 1_000_000);
+const STREAMS = 10;
+const STREAM_SECONDS = 3;
+
+/** Answers at once and as a stream of 3 s, and dies at once on SIGTERM: only the drain protects what is in flight. */
+const app = (version: number): Record<string, string> => ({
+  Dockerfile: 'FROM node:24-slim\nCOPY app.mjs /app.mjs\nCMD ["node", "/app.mjs"]\n',
+  'app.mjs': `
+import { createServer } from 'node:http';
+process.on('SIGTERM', () => process.exit(0));
+createServer((request, response) => {
+  if (request.url !== '/stream') return void response.end('version ${version}\\n');
+  let tick = 0;
+  const timer = setInterval(() => {
+    response.write('data: ' + ++tick + '\\n\\n');
+    if (tick === ${STREAM_SECONDS * 5}) { clearInterval(timer); response.end('data: end\\n\\n'); }
+  }, 200);
+  request.on('close', () => clearInterval(timer));
+}).listen(8080);
+`,
+});
+
+/** Small and seeded (mulberry32): the same seed kills in the same order, not at the same moment. */
+let state = seed >>> 0;
+function random(): number {
+  state = (state + 0x6d2b79f5) >>> 0;
+  let t = Math.imul(state ^ (state >>> 15), state | 1);
+  t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+  return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296;
+}
+
+const violations: string[] = [];
+const started = performance.now();
+const say = (text: string): void => console.log(`${((performance.now() - started) / 1000).toFixed(0).padStart(5)} s  ${text}`);
+function violated(what: string): void {
+  violations.push(what);
+  say(`VIOLATION ${what}`);
+}
+
+type Streams = { stop(): Promise<{ complete: number; broken: string[] }> };
+function startStreams({ berth }: World, prefix: string): Streams {
+  const host = `${prefix}.${berth.baseDomain}`;
+  const broken: string[] = [];
+  let complete = 0;
+  let stopping = false;
+  const one = (): Promise<string> =>
+    new Promise((resolve, reject) => {
+      const options = { host: berth.entry.host, port: berth.entry.port, path: '/stream', headers: { host }, agent: false as const };
+      const sent = request({ ...options, servername: host, rejectUnauthorized: false, timeout: 10_000 }, (response) => {
+        let body = '';
+        response.setEncoding('utf8');
+        response.on('data', (chunk: string) => (body += chunk));
+        response.on('error', reject);
+        response.on('end', () => resolve(response.statusCode === 200 ? body : `${response.statusCode} ${body}`));
+      });
+      sent.on('timeout', () => sent.destroy(new Error('silent')));
+      sent.on('error', reject);
+      sent.end();
+    });
+  const visitor = async (): Promise<void> => {
+    while (!stopping) {
+      const ended = await one().catch((error: unknown) => String(error));
+      if (ended.endsWith('data: end\n\n')) complete++;
+      else {
+        broken.push(`${new Date().toISOString()} ${ended.slice(-120)}`);
+        await sleep(100);
+      }
+    }
+  };
+  const all = Array.from({ length: STREAMS }, visitor);
+  return {
+    async stop() {
+      stopping = true;
+      await Promise.all(all);
+      return { complete, broken };
+    },
+  };
+}
+
+/** Kills one process of ours after the other until told to stop; each comes back a moment later, as a supervisor would bring it. */
+function startKiller(victims: readonly Service[]): { stop(): Promise<Map<string, number>> } {
+  const killed = new Map<string, number>();
+  let stopping = false;
+  const all = (async () => {
+    while (!stopping) {
+      await sleep(2_000 + random() * 6_000);
+      const victim = victims[Math.floor(random() * victims.length)];
+      if (stopping || victim === undefined) return;
+      await victim.crash();
+      killed.set(victim.name, (killed.get(victim.name) ?? 0) + 1);
+      await sleep(random() * 2_000);
+      await victim.start();
+    }
+  })();
+  return {
+    async stop() {
+      stopping = true;
+      await all;
+      return killed;
+    },
+  };
+}
+
+/** The API is away while the control plane is killed: asked again, which its Idempotency-Key makes harmless. */
+async function stubbornly<T>(what: string, ask: () => Promise<T>): Promise<T> {
+  return waitFor(what, async () => ({ answer: await ask() }), { deadlineMs: 60_000, intervalMs: 100 }).then(({ answer }) => answer);
+}
+
+async function redeploy({ berth, git }: World, project: Project, version: number, accepted: Map<string, Deployment>): Promise<Deployment> {
+  await git.commit(project.name, app(version), `version ${version}`);
+  const asked = await stubbornly('the deployment is accepted', () =>
+    berth.api.call('createDeployment', {
+      params: { id: project.id },
+      body: { note: `version ${version}` },
+      headers: { 'idempotency-key': `soak-${seed}-${version}` },
+    }),
+  );
+  accepted.set(asked.id, asked);
+  return waitFor(
+    `version ${version} is settled`,
+    async () => {
+      const now = await stubbornly('the deployment is told', () => berth.api.call('getDeployment', { params: { id: asked.id } }));
+      return isSettled(now.status) && now;
+    },
+    { deadlineMs: 180_000, intervalMs: 50 },
+  );
+}
+
+/** What must hold when all is quiet again. */
+async function checkTheEnd(world: World, project: Project, accepted: Map<string, Deployment>, live: number): Promise<void> {
+  const { berth, engine } = world;
+  const all: Deployment[] = [];
+  for (const id of accepted.keys()) {
+    const found = await berth.api.call('getDeployment', { params: { id } }).catch(() => null);
+    if (found === null) violated(`deployment ${id} was acknowledged and is lost`);
+    else all.push(found);
+  }
+  for (const d of all) {
+    if (!isSettled(d.status)) violated(`deployment ${d.generation} never ended: ${d.status}`);
+    const ends = d.events.filter((e) => ['retired', 'failed', 'cancelled', 'superseded'].includes(e.kind));
+    if (ends.length > 1) violated(`deployment ${d.generation} ended ${ends.length} times`);
+  }
+  const running = all.filter((d) => !isTerminal(d.status));
+  if (running.length !== 1) violated(`${running.length} deployments are running`);
+  if (versionOf((await berth.get(project.domain_prefix)).body) !== live)
+    violated(`version ${live} was the last to go live and is not served`);
+  const left = await waitFor(
+    'one container is left, under its final name',
+    async () => {
+      const { stdout } = await engine.docker([
+        'ps',
+        '-a',
+        '--filter',
+        `label=berth.project_name=${project.name}`,
+        '--format',
+        '{{.Names}}',
+      ]);
+      return stdout.trim() === `svc-${project.domain_prefix}`;
+    },
+    { deadlineMs: 120_000, intervalMs: 500 },
+  ).catch((error: unknown) => String(error));
+  if (left !== true) violated(`containers: ${left}`);
+}
+
+async function main(): Promise<void> {
+  const reason = await whyNot('traefik');
+  if (reason !== undefined) throw new Error(`the soak needs real parts: ${reason}`);
+  say(redeploys === null ? `${minutes} minutes with kill -9 at random, seed ${seed}` : `${redeploys} redeploys`);
+  const world = await startWorld({
+    proxy: 'traefik',
+    images: ['busybox:stable', 'node:24-slim'],
+    env: { LEASE_TTL: '6s', CLAIM_TIMEOUT: '20s', ROUTE_TIMEOUT: '60s' },
+    agents: (engine) => [
+      { name: 'builder-1', role: 'builder', engine },
+      { name: 'builder-2', role: 'builder', engine },
+      { name: 'node-1', role: 'deploy', engine },
+    ],
+  });
+  process.once('SIGINT', () => void world.stop().finally(() => process.exit(130)));
+  try {
+    const { berth, git } = world;
+    const { url } = await git.createRepo('soak', app(1));
+    const project = await berth.createProject({
+      name: 'soak',
+      git_url: url,
+      domain_prefix: 'soak',
+      drain_seconds: STREAM_SECONDS + 2,
+      stop_grace_seconds: 1,
+    });
+    const accepted = new Map<string, Deployment>();
+    let version = 1;
+    let live = 1;
+    const first = await redeploy(world, project, version, accepted);
+    if (first.status !== 'running') throw new Error(`the first version is ${first.status}: ${first.error?.message}`);
+    const prober = startProber({ entry: berth.entry, host: `soak.${berth.baseDomain}`, perSecond: 50, versionOf });
+    const streams = startStreams(world, 'soak');
+    const killer = redeploys === null ? startKiller([berth.controlPlane, ...Object.values(berth.agents)]) : null;
+
+    const statuses = new Map<string, number>();
+    const until = Date.now() + minutes * 60_000;
+    while (redeploys === null ? Date.now() < until : version <= redeploys) {
+      version++;
+      const done = await redeploy(world, project, version, accepted);
+      statuses.set(done.status, (statuses.get(done.status) ?? 0) + 1);
+      if (done.status === 'running' || done.status === 'retired') live = version;
+      // Nothing is wrong with these versions: one that does not go live without a kill is our fault.
+      else if (redeploys !== null) violated(`version ${version} is ${done.status}: ${done.error?.message}`);
+      else say(`version ${version} is ${done.status}: ${done.error?.message}`);
+      if (version % 10 === 0) say(`${version} versions, ${prober.latest()} is served`);
+    }
+    const killed = await killer?.stop();
+    const { complete, broken } = await streams.stop();
+    const report = await prober.stop();
+    for (const failure of report.failures) violated(`a request failed: ${failure}`);
+    for (const stream of broken) violated(`a stream was cut: ${stream}`);
+    if (report.stale > 0) violated(`${report.stale} answers came from an older version than one seen before`);
+    await checkTheEnd(world, project, accepted, live);
+
+    say(`redeploys: ${[...statuses].map(([status, n]) => `${n} ${status}`).join(', ')}`);
+    if (killed !== undefined) say(`kill -9 (seed ${seed}): ${[...killed].map(([name, n]) => `${name} ${n}`).join(', ')}`);
+    say(
+      `requests: ${report.sent}, ${report.failed} failed, ${report.stale} stale; p50 ${report.p50.toFixed(1)} ms, p99 ${report.p99.toFixed(1)} ms`,
+    );
+    say(`streams: ${complete} complete, ${broken.length} cut`);
+    say(`${violations.length} violations`);
+  } finally {
+    await world.stop();
+  }
+  process.exitCode = violations.length === 0 ? 0 : 1;
+}
+
+await main();

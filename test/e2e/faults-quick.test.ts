@@ -1,0 +1,8 @@
+/** A few rows of the fault suite (`npm run test:faults` plays them all). */
+import { playRows } from '../faults/lib/play.ts';
+import { ROWS } from '../faults/lib/rows.ts';
+
+playRows(
+  'main',
+  ROWS.filter((row) => row.quick === true),
+);

@@ -1,0 +1,249 @@
+/**
+ * Two control planes on one PostgreSQL, real processes, killed with -9 in turn while deployments of several projects are asked
+ * of both at once. The agents do their work at once and know one control plane each; the proxy is ours, behind a relay that
+ * goes to whichever answers.
+ */
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { createServer, connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ApiError, type Client, createClient } from '@berth/wire/client';
+import type { Deployment } from '@berth/wire/deployment';
+import type { Task } from '@berth/wire/task';
+import { isSettled } from '@berth/wire/vocabulary';
+import { service, type Service } from '@berth/testbed/platform';
+import { freePort } from '@berth/testbed/ports';
+import { type Postgres, startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
+import { waitFor } from '@berth/testbed/wait';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+
+const reason = whyNoPostgres();
+const SECRET = 'two-control-planes';
+const ADMIN = { email: 'admin@berth.localhost', password: 'sesame-opens-nothing' };
+const PROJECTS = ['ant', 'bee', 'cat', 'dog'];
+const ROUNDS = 3;
+
+/** Asks until there is a definite answer: what the client of a control plane that may be killed has to do. */
+async function surely<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
+  for (;;) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (signal.aborted || (error instanceof ApiError && error.status < 500)) throw error;
+      await sleep(50, undefined, { signal });
+    }
+  }
+}
+
+/** Does its work at once and truthfully; a task whose lease it lost it leaves alone. */
+async function instantAgent(url: string, name: string, role: 'builder' | 'deploy', port: number, signal: AbortSignal): Promise<void> {
+  const client = createClient({ baseUrl: url, headers: () => ({ 'x-agent-secret': SECRET }) });
+  const body = { hostname: name, role, host_ip: '127.0.0.1', max_storage: 1e12, max_builds: 8, agent_version: 'instant' };
+  const register = () => surely(() => client.call('agentRegister', { body }), signal);
+  const { id } = await register();
+  const again = setInterval(() => void register().catch(() => undefined), 1_000);
+  const work = async (task: Task): Promise<void> => {
+    const { lease_token } = await surely(() => client.call('agentStart', { params: { id: task.id } }), signal);
+    const image = task.kind === 'build' ? { image_tag: `${task.payload.image_repository}:1`, commit: 'c'.repeat(40) } : {};
+    const container = task.kind === 'deploy' ? { host_port: port, container_id: `${name}-${task.deployment_id}` } : {};
+    const headers = { 'x-lease-token': lease_token };
+    const report = { status: 'completed' as const, ...image, ...container };
+    await surely(() => client.call('agentComplete', { params: { id: task.id }, body: report, headers }), signal);
+  };
+  const taken = new Set<string>();
+  try {
+    while (!signal.aborted) {
+      const tasks = await surely(() => client.call('agentTasks', { query: { node_id: id, wait: 5 } }), signal);
+      const fresh = tasks.filter((task) => !taken.has(task.id));
+      for (const task of fresh) taken.add(task.id);
+      // Refused: it ended meanwhile, or somebody else has it.
+      await Promise.all(fresh.map((task) => work(task).catch((error: unknown) => error instanceof ApiError || Promise.reject(error))));
+      if (fresh.length === 0) await sleep(20, undefined, { signal });
+    }
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  } finally {
+    clearInterval(again);
+  }
+}
+
+/** To the first of `ports` that takes the connection. */
+async function startRelay(ports: readonly number[]): Promise<{ port: number; stop(): void }> {
+  const open = new Set<Socket>();
+  const server = createServer((from) => {
+    open.add(from);
+    const forward = ([port, ...others]: readonly number[]): void => {
+      if (port === undefined) return void from.destroy();
+      const to = connect(port, '127.0.0.1');
+      const refused = (): void => forward(others);
+      to.once('error', refused);
+      to.once('connect', () => {
+        to.off('error', refused);
+        for (const [a, b] of [
+          [from, to],
+          [to, from],
+        ] as const)
+          a.on('error', () => b.destroy()).on('close', () => b.destroy());
+        from.pipe(to).pipe(from);
+      });
+    };
+    from.on('error', () => undefined).on('close', () => open.delete(from));
+    forward(ports);
+  });
+  const port = await freePort();
+  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
+  return {
+    port,
+    stop() {
+      server.close();
+      for (const socket of open) socket.destroy();
+    },
+  };
+}
+
+describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+  const stops: (() => unknown)[] = [];
+  const end = new AbortController();
+  let pg: Postgres;
+  let planes: Service[];
+  let urls: string[];
+  let apis: Client[];
+  let projects: { id: string; name: string }[];
+
+  beforeAll(async () => {
+    const dir = await mkdtemp(join(tmpdir(), 'berth-two-'));
+    stops.push(() => rm(dir, { recursive: true, force: true }));
+    pg = await startPostgres();
+    stops.push(() => pg.stop());
+    const [proxyPort, ports] = [await freePort(), [await freePort(), await freePort()]];
+    urls = ports.map((port) => `http://127.0.0.1:${port}`);
+    const databaseUrl = await pg.createDatabase('berth');
+    planes = urls.map((url, i) =>
+      service(`control-plane-${i}`, dir, `${url}/readyz`, ['control-plane'], {
+        LISTEN: url.slice('http://'.length),
+        DATABASE_URL: databaseUrl,
+        BASE_DOMAIN: 'berth.localhost',
+        PUBLIC_URL: `http://berth.localhost:${proxyPort}`,
+        AGENT_SECRET: SECRET,
+        ADMIN_EMAILS: ADMIN.email,
+        ADMIN_PASSWORD: ADMIN.password,
+        REGISTRY_ADDR: 'registry.test:5000',
+        PROXY_PROBE_URLS: `http://127.0.0.1:${proxyPort}`,
+        LEASE_TTL: '3s',
+        CLAIM_TIMEOUT: '3s',
+      }),
+    );
+    await mkdir(join(dir, 'logs'));
+    // At once, on a database that is empty.
+    await Promise.all(planes.map((plane) => plane.start()));
+    for (const plane of planes) stops.push(() => plane.stop());
+    const relay = await startRelay(ports);
+    stops.push(() => relay.stop());
+    const proxy = service('proxy', dir, `http://127.0.0.1:${proxyPort}/readyz`, ['proxy'], {
+      LISTEN: `127.0.0.1:${proxyPort}`,
+      CONFIG_URL: `http://127.0.0.1:${relay.port}/api/traefik/config`,
+    });
+    await proxy.start();
+    stops.push(() => proxy.stop());
+
+    const agents = urls.flatMap((url, i) => [
+      instantAgent(url, `builder-${i}`, 'builder', 0, end.signal),
+      instantAgent(url, `node-${i}`, 'deploy', 20_000 + i, end.signal),
+    ]);
+    stops.push(async () => {
+      end.abort();
+      await Promise.all(agents);
+    });
+    // A token of one is good at the other: the key is in the database.
+    const { token } = await createClient({ baseUrl: urls[0] ?? '' }).call('login', { body: ADMIN });
+    apis = urls.map((baseUrl) => createClient({ baseUrl, headers: () => ({ authorization: `Bearer ${token}` }) }));
+    projects = await Promise.all(
+      PROJECTS.map((name, i) => {
+        const body = { name, domain_prefix: name, git_url: `https://git.test/${name}.git`, drain_seconds: 0 };
+        return api(i).call('createProject', { body });
+      }),
+    );
+    await waitFor('all nodes are there', async () => (await api(1).call('listNodes', { query: {} })).items.length === 4);
+  });
+  afterAll(async () => {
+    for (const stop of stops.splice(0).toReversed()) await stop();
+  });
+
+  const at = <T>(list: readonly T[], i: number): T => list[i % list.length] as T;
+  const api = (i: number): Client => at(apis, i);
+  const config = async (i: number): Promise<string> => {
+    const response = await fetch(`${at(urls, i)}/api/traefik/config`);
+    if (!response.ok) throw new Error(`${response.status}`);
+    return response.text();
+  };
+  /** From one control plane, and with the same key from the other when that one is gone: one deployment, however often it asks. */
+  const request = (project: { id: string }, first: number, key: string): Promise<Deployment> => {
+    let turn = first;
+    const input = { params: { id: project.id }, body: {}, headers: { 'idempotency-key': key } };
+    return surely(() => api(turn++).call('createDeployment', input), end.signal);
+  };
+  const settled = (id: string): Promise<Deployment> =>
+    waitFor(
+      `deployment ${id} is settled`,
+      async () => {
+        const deployment = await api(0).call('getDeployment', { params: { id } });
+        return isSettled(deployment.status) && deployment;
+      },
+      { deadlineMs: 60_000 },
+    );
+
+  it('a change made by one wakes who waits at the other', async () => {
+    const project = at(projects, 0);
+    const etag = (await fetch(`${at(urls, 1)}/api/traefik/config`)).headers.get('etag') ?? '';
+    const held = fetch(`${at(urls, 1)}/api/traefik/config?wait=30`, { headers: { 'if-none-match': etag } });
+    const { id } = await request(project, 0, 'first');
+    expect((await held).status).toBe(200);
+    expect(await settled(id)).toMatchObject({ status: 'running', generation: 1 });
+    expect(await config(1)).toBe(await config(0));
+  });
+
+  it('either is killed while both are asked for deployments: every one ends, generations are unique, one runs, both say the same', async () => {
+    const accepted: string[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      const victim = at(planes, round);
+      const asked = Array.from({ length: 8 }, async (_, i) => {
+        await sleep(i * 40);
+        accepted.push((await request(at(projects, i), round + i, `round-${round}-${i}`)).id);
+      });
+      await sleep(60 + round * 90);
+      await victim.crash();
+      await sleep(300);
+      await victim.start();
+      await Promise.all(asked);
+    }
+    expect(new Set(accepted).size).toBe(ROUNDS * 8);
+    const ended = await Promise.all(accepted.map(settled));
+    const states = Object.groupBy(ended, (d) => d.status);
+    console.log(
+      `two control planes: ${Object.entries(states)
+        .map(([state, list]) => `${list.length} ${state}`)
+        .join(', ')}`,
+    );
+    // Somebody was killed every time; a lost task is done again, so nothing fails for it.
+    expect(states.failed ?? []).toEqual([]);
+
+    for (const { id, name } of projects) {
+      const all = (await api(1).call('listDeployments', { query: { project_id: id, limit: 100 } })).items;
+      const generations = all.map((d) => d.generation).sort((a, b) => a - b);
+      // Each request made one, whatever was killed before it was answered.
+      expect(generations, name).toEqual(Array.from({ length: name === 'ant' ? 7 : 6 }, (_, i) => i + 1));
+      expect(
+        all.filter((d) => d.status === 'running').map((d) => d.generation),
+        name,
+      ).toEqual([generations.at(-1)]);
+    }
+    await waitFor('both give the same configuration', async () => (await config(0)) === (await config(1)), { deadlineMs: 5_000 });
+    const routes = await pg.query(
+      `select r.deployment_id from routes r join deployments d on d.id = r.deployment_id where d.status = 'running'`,
+      'berth',
+    );
+    expect(routes.split('\n')).toHaveLength(PROJECTS.length);
+    expect(await pg.query('select count(*) from tasks where finished_at is null and kind <> $$retire$$', 'berth')).toBe('0');
+  });
+});

@@ -1,0 +1,217 @@
+/**
+ * What is under way when a process dies at a point. Each: begin, die, start again, and then everything must stand as if nothing
+ * had happened. A visitor asks `app` all the time; no answer may be missing, and none older than one seen before.
+ */
+import { startProber } from '@berth/testbed/prober';
+import { GiveUp, waitFor } from '@berth/testbed/wait';
+import { createClient } from '@berth/wire/client';
+import type { Deployment } from '@berth/wire/deployment';
+import type { Project } from '@berth/wire/project';
+import { expect } from 'vitest';
+import { pageApp, versionOf } from '../../e2e/world.ts';
+import { PROJECT, type Stage } from './stage.ts';
+import type { Point, Scenario } from './table.ts';
+
+export async function dieAt(stage: Stage, point: Point): Promise<void> {
+  const { berth } = stage.world;
+  const before = stage.version;
+  const visitor = startProber({ entry: berth.entry, host: `app.${berth.baseDomain}`, perSecond: 20, versionOf });
+  stage.recorder.watch();
+  try {
+    await SCENARIOS[point.during](stage, point);
+    expect(await stage.leftovers()).toEqual([]);
+    expect(await stage.recorder.judge()).toEqual([]);
+    expect(versionOf((await berth.get('app')).body)).toBe(stage.version);
+    const { failed, failures, stale, versions } = await visitor.stop();
+    const expected = { failed: 0, failures: [], stale: 0, versions: [...new Set([before, stage.version])] };
+    expect({ failed, failures, stale, versions }).toEqual(expected);
+  } finally {
+    await visitor.stop();
+    // Whatever failed, the next row finds every process as it should be, and the version that serves.
+    for (const process of ['control-plane', 'builder', 'node'] as const)
+      if (stage.service(process).process().exit() !== undefined || (process === point.process && !stage.returned(process)))
+        await stage.unarm(process);
+    stage.version = versionOf((await berth.get('app')).body);
+  }
+}
+
+const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>> = {
+  deploy: (stage, point) => deployDying(stage, point, (version) => pageApp(version)),
+  'slow deploy': (stage, point) => deployDying(stage, point, slowApp),
+
+  /** To what runs already, whose image the engine does not have any more: so it is pulled. */
+  async rollback(stage, point) {
+    const { berth, engine } = stage.world;
+    const [present] = (await berth.api.call('listDeployments', { query: { project_id: stage.app.id, status: 'running' } })).items;
+    const tag = present?.image_tag ?? '';
+    const { stdout } = await engine.docker([
+      'image',
+      'ls',
+      '--digests',
+      '--format',
+      '{{.Repository}}@{{.Digest}}',
+      tag.replace(/:[^:/]*$/, ''),
+    ]);
+    const digests = stdout.split('\n').filter((ref) => /@sha256:/.test(ref));
+    await engine.docker(['image', 'rm', '--force', tag, ...new Set(digests)], { mayFail: true });
+    await stage.arm(point);
+    const [asked] = await Promise.all([stage.rollback({ id: present?.id ?? '' }), deathAndReturn(stage, point)]);
+    await running(stage, asked);
+  },
+
+  async recreate(stage, point) {
+    const project = await otherProject(stage, 'recreate');
+    await stage.arm(point);
+    const asked = await stage.deploy(project, pageApp(2));
+    await deathAndReturn(stage, point);
+    await running(stage, asked);
+    expect(versionOf((await stage.world.berth.get(project.domain_prefix)).body)).toBe(2);
+    await remove(stage, project);
+  },
+
+  async 'failing deploy'(stage, point) {
+    await stage.arm(point);
+    const [asked] = await Promise.all([stage.deploy(stage.app, brokenApp(stage.version + 1)), deathAndReturn(stage, point)]);
+    const done = await stage.world.berth.settled(asked);
+    expect({ status: done.status, code: done.error?.code }).toEqual({ status: 'failed', code: 'container_exited' });
+  },
+
+  async cancel(stage, point) {
+    const { berth } = stage.world;
+    await stage.arm(point);
+    const asked = await stage.deploy(stage.app, hangingApp(stage.version + 1));
+    await waitFor('the build hangs', async () => (await berth.logs(asked)).some((line) => line.includes('sleep 300')), {
+      deadlineMs: 30_000,
+    });
+    const cancelled = waitFor(
+      'the cancellation is answered',
+      async () => {
+        await berth.api.call('cancelDeployment', { params: { id: asked.id } }).catch((error: unknown) => {
+          // It had arrived before the connection broke, and is done by now.
+          if (!/is cancelled already/.test(String(error))) throw error;
+        });
+        return true;
+      },
+      { deadlineMs: 40_000 },
+    );
+    const sent = Date.now();
+    await Promise.all([cancelled, deathAndReturn(stage, point)]);
+    stage.recorder.record({ type: 'cancel_accepted', sent, deployment: asked.id });
+    expect(await berth.settled(asked)).toMatchObject({ status: 'cancelled' });
+  },
+
+  async 'lost lease'(stage, point) {
+    const { berth } = stage.world;
+    await stage.arm(point);
+    stage.version++;
+    const asked = await stage.deploy(stage.app, slowApp(stage.version));
+    await waitFor(
+      'the build is claimed',
+      async () =>
+        (await berth.api.call('getDeployment', { params: { id: asked.id } })).events.some((event) => event.kind === 'task_claimed'),
+      { deadlineMs: 30_000 },
+    );
+    await stage.service('builder').crash();
+    await deathAndReturn(stage, point);
+    await waitFor(
+      'the build is taken away',
+      async () => (await berth.api.call('getDeployment', { params: { id: asked.id } })).events.some((e) => /went silent/.test(e.message)),
+      { deadlineMs: 30_000 },
+    );
+    await stage.unarm('builder');
+    await running(stage, asked);
+  },
+
+  async 'project removal'(stage, point) {
+    const project = await otherProject(stage, 'rolling');
+    await stage.arm(point);
+    await Promise.all([remove(stage, project), deathAndReturn(stage, point)]);
+    expect((await stage.world.berth.get(project.domain_prefix)).status).toBe(404);
+  },
+
+  async 'node removal'(stage, point) {
+    const { berth } = stage.world;
+    const asAgent = createClient({ baseUrl: berth.url, headers: () => ({ 'x-agent-secret': berth.agentSecret }) });
+    const body = { hostname: 'spare', role: 'builder' as const, host_ip: '127.0.0.1', max_storage: 0, containers: [], agent_version: '0' };
+    const node = await asAgent.call('agentRegister', { body });
+    await stage.arm(point);
+    const gone = untilGone(
+      () => berth.api.call('deleteNode', { params: { id: node.id } }),
+      () => berth.api.call('getNode', { params: { id: node.id } }),
+    );
+    await Promise.all([gone, deathAndReturn(stage, point)]);
+  },
+
+  async start(stage, point) {
+    const { engine, berth } = stage.world;
+    if (point.name.startsWith('reconcile')) {
+      const node = (await berth.api.call('listNodes', { query: {} })).items.find((n) => n.hostname === 'node-1');
+      // As an engine leaves it that died between making a container and starting it.
+      await engine.docker(['create', '--label', `berth.node=${node?.id}`, '--name', 'never-started', 'busybox:stable', 'true']);
+    }
+    await stage.arm(point);
+    await deathAndReturn(stage, point);
+  },
+};
+
+async function deployDying(stage: Stage, point: Point, app: (version: number) => Record<string, string>): Promise<void> {
+  await stage.arm(point);
+  const version = stage.version + 1;
+  const [asked] = await Promise.all([stage.deploy(stage.app, app(version)), deathAndReturn(stage, point)]);
+  stage.version = version;
+  await running(stage, asked);
+}
+
+async function deathAndReturn(stage: Stage, point: Point): Promise<void> {
+  await stage.died(point);
+  // The visitor is still there, and so is what it is shown.
+  expect((await stage.world.berth.get('app')).status).toBe(200);
+  await stage.unarm(point.process);
+}
+
+async function running(stage: Stage, asked: Deployment): Promise<void> {
+  const done = await stage.world.berth.settled(asked, 60_000);
+  expect({ status: done.status, error: done.error }).toEqual({ status: 'running', error: null });
+}
+
+let others = 0;
+async function otherProject(stage: Stage, replace: 'rolling' | 'recreate'): Promise<Project> {
+  const name = `other-${++others}`;
+  const { berth, git } = stage.world;
+  const { url } = await git.createRepo(name, pageApp(1));
+  const project = await berth.createProject({ name, git_url: url, domain_prefix: name, replace, ...PROJECT });
+  await running(stage, await berth.deploy(project));
+  return project;
+}
+
+function remove(stage: Stage, project: Project): Promise<void> {
+  const { api } = stage.world.berth;
+  const params = { id: project.id };
+  return untilGone(
+    () => api.call('deleteProject', { params }),
+    () => api.call('getProject', { params }),
+  );
+}
+
+/** Asks for the removal until that was answered, and then until there is nothing any more. */
+async function untilGone(ask: () => Promise<unknown>, look: () => Promise<unknown>): Promise<void> {
+  const isGone = (error: unknown): boolean => {
+    if (/There is no such/.test(String(error))) return true;
+    if (/being_deleted/.test(String(error))) throw new GiveUp(String(error));
+    throw error;
+  };
+  await waitFor('the removal is accepted', () => ask().then(() => true, isGone), { deadlineMs: 40_000 });
+  await waitFor('it is gone', () => look().then(() => false, isGone), { deadlineMs: 40_000 });
+}
+
+const dockerfile = (...lines: string[]): string => ['FROM busybox:stable', 'COPY www /www', 'EXPOSE 8080', ...lines, ''].join('\n');
+/** Its build and its start take longer than it takes to renew a lease. */
+const slowApp = (version: number): Record<string, string> => ({
+  ...pageApp(version),
+  Dockerfile: dockerfile('RUN cat /www/index.html && sleep 3', 'CMD ["sh", "-c", "sleep 3; exec httpd -f -p 8080 -h /www"]'),
+});
+const brokenApp = (version: number): Record<string, string> => ({ ...pageApp(version), Dockerfile: dockerfile('CMD ["false"]') });
+const hangingApp = (version: number): Record<string, string> => ({
+  ...pageApp(version),
+  Dockerfile: dockerfile('RUN cat /www/index.html && sleep 300'),
+});

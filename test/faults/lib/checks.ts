@@ -1,0 +1,31 @@
+/** After each row: what has to hold whatever the fault was. */
+import { expect } from 'vitest';
+import { isSettled, isTerminal } from '@berth/wire/vocabulary';
+import { waitFor } from '@berth/testbed/wait';
+import { versionOf } from '../../e2e/world.ts';
+import type { Stage } from './stage.ts';
+
+export async function holdsAll(stage: Stage): Promise<void> {
+  const { accepted, ended } = stage;
+  for (const id of accepted) {
+    const d = await waitFor(`${id} has ended`, async () => {
+      const seen = await stage.see({ id });
+      return isSettled(seen.status) && seen;
+    });
+    const before = ended.get(id);
+    if (before !== undefined && isTerminal(before)) expect(d.status, 'a terminal state never changes').toBe(before);
+    ended.set(id, d.status);
+    // The story of one deployment stays something that a person can read.
+    expect(d.events.length).toBeLessThan(100);
+  }
+  const running = await stage.running();
+  await waitFor(
+    'exactly one container is there, it runs under its final name, and the route points at it',
+    async () => {
+      const all = [...(await stage.containers(stage.engines.build)), ...(await stage.containers(stage.engines.node))];
+      const { health } = await stage.see(running);
+      return all.join() === 'svc-app running' && health?.status === 'healthy' && versionOf((await stage.get()).body) === stage.version();
+    },
+    { deadlineMs: 60_000 },
+  );
+}

@@ -1,0 +1,54 @@
+/** Plays rows on their stage: inject, what must happen, and what must hold whatever the fault was. */
+import { cp } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { toolsDir } from '@berth/testbed/config';
+import { whyNoOwnEngine } from '@berth/testbed/engine';
+import { startProber } from '@berth/testbed/prober';
+import { registryProgram } from '@berth/testbed/registry';
+import { versionOf } from '../../e2e/world.ts';
+import { holdsAll } from './checks.ts';
+import { whyNoTraefik } from './front.ts';
+import type { Row, StageName } from './row.ts';
+import { type Stage, startStage } from './stage.ts';
+
+function whyNot(name: StageName): string | undefined {
+  if (registryProgram() === undefined) return 'no docker-registry';
+  return whyNoOwnEngine() ?? (name === 'relay' ? whyNoTraefik() : undefined);
+}
+
+export function playRows(name: StageName, rows: readonly Row[]): void {
+  const reason = whyNot(name);
+  describe.skipIf(reason !== undefined)(`faults, stage ${name}${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+    let stage: Stage;
+    let failed = false;
+    beforeAll(async () => {
+      stage = await startStage(name);
+    });
+    afterAll(async () => {
+      // What the processes said, for whoever looks for the cause.
+      if (failed) await cp(join(stage.dir, 'logs'), join(toolsDir, 'results', `faults-${name}`), { recursive: true });
+      await stage?.stop();
+    });
+
+    for (const row of rows) {
+      const why = row.skip?.();
+      it.skipIf(why !== undefined)(why === undefined ? row.fault : `${row.fault} (skipped: ${why})`, async () => {
+        await stage.begin();
+        const visitor = startProber({ entry: stage.entry, host: `app.${stage.berth.baseDomain}`, perSecond: 10, versionOf });
+        try {
+          await row.run(stage);
+          await holdsAll(stage);
+        } catch (error) {
+          failed = true;
+          throw error;
+        } finally {
+          await stage.shims.builder.clear();
+          await stage.shims.node.clear();
+          const seen = await visitor.stop();
+          if (row.outage !== true) expect(seen.failures, `of ${seen.sent} requests`).toEqual([]);
+        }
+      });
+    }
+  });
+}

@@ -1,0 +1,80 @@
+/** A proxy in front of the real registry that can be slow, refuse, keep uploads waiting, be gone, or lose what was pushed. */
+import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** `forget`: what the builder pushed is gone when anyone else asks for it. */
+export type GateMode = 'serve' | 'slow' | 'refuse' | 'down' | 'hold uploads' | 'forget';
+
+export type RegistryGate = {
+  address: string;
+  behave(mode: GateMode): void;
+  /** Uploads that are kept waiting. */
+  held(): number;
+  stop(): Promise<void>;
+};
+
+const SLOW_MS = 150;
+
+export async function startRegistryGate(listen: string, upstream: string, builderIp: string): Promise<RegistryGate> {
+  let mode: GateMode = 'serve';
+  let held = 0;
+  const [host, port] = upstream.split(':');
+
+  function forward(request: IncomingMessage, response: ServerResponse): void {
+    // The Host header stays: the registry writes it into the addresses it hands out.
+    const onward = httpRequest(
+      { host, port, method: request.method, path: request.url, headers: request.headers, agent: false },
+      (answer) => {
+        response.writeHead(answer.statusCode ?? 502, answer.headers);
+        answer.pipe(response);
+      },
+    );
+    onward.on('error', () => response.destroy());
+    response.on('close', () => onward.destroy());
+    request.pipe(onward);
+  }
+
+  async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const upload = request.method === 'PUT' || request.method === 'PATCH' || request.method === 'POST';
+    if (mode === 'down') return void request.socket.destroy();
+    // Of the manifest alone: layers that are refused docker sends again for most of a minute.
+    if (mode === 'refuse' && upload && /\/manifests\//.test(request.url ?? '')) {
+      request.resume();
+      const denied = { errors: [{ code: 'DENIED', message: 'requested access to the resource is denied' }] };
+      return void response.writeHead(403, { 'content-type': 'application/json' }).end(JSON.stringify(denied));
+    }
+    if (mode === 'hold uploads' && upload) {
+      held++;
+      while (mode === 'hold uploads' && !response.destroyed) await sleep(20);
+      held--;
+      return void response.destroy();
+    }
+    if (mode === 'forget' && /\/manifests\//.test(request.url ?? '') && request.socket.remoteAddress !== builderIp) {
+      const lost = { errors: [{ code: 'MANIFEST_UNKNOWN', message: 'manifest unknown' }] };
+      return void response.writeHead(404, { 'content-type': 'application/json' }).end(JSON.stringify(lost));
+    }
+    if (mode === 'slow') await sleep(SLOW_MS);
+    forward(request, response);
+  }
+
+  const server = createServer((request, response) => void serve(request, response).catch(() => response.destroy()));
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(0, listen, resolve);
+  });
+  return {
+    address: `${listen}:${(server.address() as AddressInfo).port}`,
+    behave(next) {
+      mode = next;
+      if (next === 'down') server.closeAllConnections();
+    },
+    held: () => held,
+    stop: () =>
+      new Promise((resolve) => {
+        mode = 'serve';
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}

@@ -1,0 +1,22 @@
+/** What a row of the fault table is. docs/faults.md is held equal to the rows by test/faults-docs.test.ts. */
+import type { InvariantId } from '@berth/testbed/invariants';
+import type { Stage } from './stage.ts';
+
+/** `main`: a builder and two deploy nodes with engines of their own, the second cordoned; `disk`: on small file systems; `relay`: Traefik behind the relay. */
+export type StageName = 'main' | 'disk' | 'relay';
+
+export type Row = {
+  fault: string;
+  /** What must happen. */
+  answer: string;
+  /** Ids of docs/invariants.md that it puts to the test. */
+  invariants: readonly InvariantId[];
+  stage: StageName;
+  /** In `npm test` too. */
+  quick?: true;
+  /** Requests may go unanswered while the fault lasts: what serves is itself what is hit. Everywhere else none may. */
+  outage?: true;
+  /** Why it cannot run here. */
+  skip?: () => string | undefined;
+  run: (stage: Stage) => Promise<void>;
+};

@@ -1,0 +1,19 @@
+/** Every fault there is a row for, in the order of docs/faults.md. */
+import type { Row } from './row.ts';
+import { BUILDER_ROWS } from './rows/builder.ts';
+import { CONTROL_PLANE_ROWS } from './rows/control-plane.ts';
+import { DISK_ROWS } from './rows/disk.ts';
+import { ENGINE_ROWS } from './rows/engine.ts';
+import { NODE_ROWS } from './rows/node.ts';
+import { PROXY_ROWS } from './rows/proxy.ts';
+import { REGISTRY_ROWS } from './rows/registry.ts';
+
+export const ROWS: readonly Row[] = [
+  ...BUILDER_ROWS,
+  ...NODE_ROWS,
+  ...ENGINE_ROWS,
+  ...REGISTRY_ROWS,
+  ...DISK_ROWS,
+  ...CONTROL_PLANE_ROWS,
+  ...PROXY_ROWS,
+];

@@ -1,0 +1,104 @@
+/** What befalls the control plane and its database. */
+import { copyFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as lasts } from 'node:timers/promises';
+import { expect } from 'vitest';
+import { startProcess } from '@berth/testbed/process';
+import { waitFor } from '@berth/testbed/wait';
+import type { Row } from '../row.ts';
+
+/** Ten minutes in full; the quick form shows the same. */
+const AWAY_MS = Number(process.env['FAULTS_AWAY_SECONDS'] ?? '20') * 1_000;
+const LOCKED_MS = Number(process.env['FAULTS_LOCKED_SECONDS'] ?? '30') * 1_000;
+
+export const CONTROL_PLANE_ROWS: readonly Row[] = [
+  {
+    fault: 'control plane away for a while (`FAULTS_AWAY_SECONDS`), in the middle of a deployment',
+    answer: 'what serves goes on serving; the agent goes on and reports until it is heard; the deployment ends `running`',
+    invariants: ['acknowledged-stays', 'settles', 'nothing-destroyed'],
+    stage: 'main',
+    async run(stage) {
+      await stage.shims.node.hold('after', 'run');
+      const asked = await stage.release();
+      await stage.shims.node.reached('after', 'run');
+      await stage.berth.controlPlane.crash();
+      await stage.shims.node.clear();
+      await lasts(AWAY_MS);
+      await stage.berth.controlPlane.start();
+      await stage.ends(asked, 'running');
+    },
+  },
+  {
+    fault: 'database locked for 30 s by another program',
+    answer:
+      'reads are answered, writes wait and then fail with an error that the caller sees, and the agents try again; nothing acknowledged is lost, deployments end',
+    invariants: ['acknowledged-stays', 'settles', 'nothing-destroyed'],
+    stage: 'main',
+    async run(stage) {
+      const asked = await stage.release();
+      const holder = await startProcess([process.execPath, join(import.meta.dirname, '..', 'hold-lock.ts'), join(stage.dir, 'berth.db')], {
+        name: 'hold-lock',
+      });
+      try {
+        await waitFor('the database is locked', () => holder.tail().includes('locked'));
+        const from = Date.now();
+        const write = stage.berth.api.call('patchProject', {
+          params: { id: stage.project.id },
+          body: { health_path: '/' },
+          timeoutMs: 40_000,
+        });
+        const written = write.then(
+          () => null,
+          (error: unknown) => String(error),
+        );
+        expect((await stage.see(asked)).id).toBe(asked.id);
+        await lasts(Math.max(0, LOCKED_MS - (Date.now() - from)));
+        expect(await written).not.toBeNull();
+      } finally {
+        await holder.stop();
+      }
+      await stage.ends(asked, 'running');
+    },
+  },
+  {
+    fault: 'database restored from an older copy',
+    answer:
+      'containers that it does not know are quarantined: named in the log and in the node’s list, never removed; a new deployment goes live beside them',
+    invariants: ['nothing-destroyed', 'settles'],
+    stage: 'main',
+    outage: true,
+    async run(stage) {
+      const { controlPlane } = stage.berth;
+      const file = join(stage.dir, 'berth.db');
+      await controlPlane.stop();
+      await copyFile(file, `${file}.copy`);
+      await controlPlane.start();
+      const forgotten = await stage.release();
+      await stage.ends(forgotten, 'running');
+      await waitFor('its container has the name', async () => (await stage.containers(stage.engines.node)).join() === 'svc-app running', {
+        deadlineMs: 30_000,
+      });
+
+      await controlPlane.stop();
+      for (const left of ['-wal', '-shm']) await rm(`${file}${left}`, { force: true });
+      await copyFile(`${file}.copy`, file);
+      await controlPlane.start();
+      stage.accepted.splice(stage.accepted.indexOf(forgotten.id), 1);
+      // Registers at once, and then sees what runs.
+      await stage.agent('node-1').stop();
+      await stage.agent('node-1').start();
+      await stage.logged(controlPlane, /left alone/);
+      const nodes = (await stage.berth.api.call('listNodes', { query: {} })).items;
+      expect(nodes.flatMap((n) => n.containers.map((c) => c.labels['berth.deployment']))).toContain(forgotten.id);
+      expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
+
+      await stage.ends(await stage.release(), 'running');
+      await stage.serves(stage.version());
+      expect(await stage.containers(stage.engines.node)).toContain('svc-app running');
+      // The operator has looked at it and lets it go: the name is free for the container that serves.
+      await stage.engines.node.docker(['rm', '--force', 'svc-app']);
+      await stage.agent('node-1').stop();
+      await stage.agent('node-1').start();
+    },
+  },
+];

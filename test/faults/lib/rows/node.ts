@@ -1,0 +1,168 @@
+/** What befalls a deploy node's agent. */
+import { setTimeout as lasts } from 'node:timers/promises';
+import { expect } from 'vitest';
+import { waitFor } from '@berth/testbed/wait';
+import type { Row } from '../row.ts';
+import type { Stage } from '../stage.ts';
+import { alsoAs, underClock, whyNoFaketime } from '../second-agent.ts';
+
+const LONGER_THAN_LEASE_MS = 8_000;
+
+type Moment = { fault: string; when: 'before' | 'after'; verb: string; answer: string; quick?: true };
+const MOMENTS: readonly Moment[] = [
+  {
+    fault: 'deploy agent killed before `docker run`',
+    when: 'before',
+    verb: 'run',
+    answer: 'it is started again, claims the task anew and runs the container; one container in the end',
+  },
+  {
+    fault: 'deploy agent killed after `docker run`',
+    when: 'after',
+    verb: 'run',
+    answer: 'started again it goes on with the container that it finds by its labels; one container in the end',
+    quick: true,
+  },
+  {
+    fault: 'deploy agent killed before its report',
+    when: 'after',
+    verb: 'update',
+    answer: 'started again it probes the container that runs already and reports it; one container, one effect',
+  },
+  {
+    fault: 'deploy agent killed while retiring',
+    when: 'after',
+    verb: 'stop',
+    answer: 'the deployment is `running` already; started again the agent removes the old container and passes the name on',
+  },
+];
+
+const killedAt = ({ fault, when, verb, answer, quick }: Moment): Row => ({
+  fault,
+  answer,
+  invariants: ['settles', 'one-serving', 'old-serves', 'report-once'],
+  stage: 'main',
+  ...(quick === undefined ? {} : { quick }),
+  async run(stage) {
+    await stage.shims.node.hold(when, verb);
+    const asked = await stage.release();
+    await stage.shims.node.reached(when, verb);
+    await stage.agent('node-1').crash();
+    await stage.shims.node.clear();
+    await stage.agent('node-1').start();
+    await stage.ends(asked, 'running');
+  },
+});
+
+/** With node-2 open for work, so that what node-1 loses has somewhere to go. */
+async function withSecondNode(stage: Stage, play: () => Promise<void>): Promise<void> {
+  const nodes = (await stage.berth.api.call('listNodes', { query: {} })).items;
+  const second = nodes.find((n) => n.hostname === 'node-2');
+  if (second === undefined) throw new Error('this stage has no second node');
+  const params = { id: second.id };
+  await stage.berth.api.call('uncordonNode', { params });
+  try {
+    await play();
+  } finally {
+    await stage.berth.api.call('cordonNode', { params });
+  }
+  // Back to where the next row expects it.
+  await stage.ends(await stage.release(), 'running');
+}
+
+export const NODE_ROWS: readonly Row[] = [
+  ...MOMENTS.map(killedAt),
+  {
+    fault: 'agent stopped past its lease, and continued',
+    answer: 'its task goes to another node; its report is refused (409), and it removes the container that it made',
+    invariants: ['one-lease', 'one-serving', 'report-once', 'own-clock'],
+    stage: 'main',
+    async run(stage) {
+      await withSecondNode(stage, async () => {
+        const agent = stage.agent('node-1');
+        await stage.shims.node.hold('after', 'run');
+        const asked = await stage.release();
+        await stage.shims.node.reached('after', 'run');
+        agent.process().kill('SIGSTOP');
+        await stage.says(asked, /node-1 went silent/);
+        const done = await stage.ends(asked, 'running');
+        expect(done.events.map((e) => e.message).join('\n')).toMatch(/to be deployed on node-2/);
+        await stage.shims.node.clear();
+        agent.process().kill('SIGCONT');
+        await waitFor('node-1 has removed what it made', async () => (await stage.containers(stage.engines.node)).length === 0, {
+          deadlineMs: 60_000,
+        });
+        await stage.serves(stage.version());
+      });
+    },
+  },
+  {
+    fault: 'node split off, its project moves, and the node comes back',
+    answer:
+      'a deployment meanwhile goes to another node, the route with it; the old container is removed when the node is back, and never serves again',
+    invariants: ['one-serving', 'nothing-destroyed', 'settles', 'old-serves'],
+    stage: 'main',
+    outage: true,
+    async run(stage) {
+      await withSecondNode(stage, async () => {
+        const agent = stage.agent('node-1');
+        const { faults } = stage.engines.node;
+        agent.process().kill('SIGSTOP');
+        await faults?.connect(false);
+        const asked = await stage.release();
+        await stage.ends(asked, 'running');
+        await stage.serves(stage.version());
+        // Nothing was done to what cannot be reached.
+        expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
+        await faults?.connect(true);
+        agent.process().kill('SIGCONT');
+        await waitFor('the old container is gone', async () => (await stage.containers(stage.engines.node)).length === 0, {
+          deadlineMs: 60_000,
+        });
+        await stage.serves(stage.version());
+      });
+    },
+  },
+  {
+    fault: 'two agents with one identity (same NODE_NAME and role)',
+    answer: 'each claim voids the other’s lease, the story of the deployment counts the attempts; it ends, and one container serves',
+    invariants: ['one-lease', 'one-serving', 'report-once', 'settles'],
+    stage: 'main',
+    async run(stage) {
+      const twin = await alsoAs(stage, 'node-1');
+      try {
+        const asked = await stage.release();
+        const done = await stage.berth.settled(asked, 90_000);
+        // Which of the two wins is chance; that they ended and what serves is not.
+        expect(['running', 'failed']).toContain(done.status);
+        if (done.status === 'failed') stage.fellBack();
+        await stage.logged(stage.berth.controlPlane, /stale_lease|409/);
+      } finally {
+        await twin.stop();
+      }
+      // Whichever is left clears up what the other one had begun.
+      await stage.serves(stage.version());
+    },
+  },
+  ...(['+1h', '-1h'] as const).map(
+    (offset): Row => ({
+      fault: `an agent’s clock is an hour ${offset === '+1h' ? 'ahead' : 'behind'}`,
+      answer: 'nothing: every deadline is measured by the control plane’s clock, and the lease is renewed in time',
+      invariants: ['own-clock', 'settles'],
+      stage: 'main',
+      skip: whyNoFaketime,
+      async run(stage) {
+        await underClock(stage, 'node-1', offset, async () => {
+          // Longer than the lease.
+          await stage.shims.node.hold('after', 'run');
+          const asked = await stage.release();
+          await stage.shims.node.reached('after', 'run');
+          await lasts(LONGER_THAN_LEASE_MS);
+          await stage.shims.node.clear();
+          const done = await stage.ends(asked, 'running');
+          expect(done.events.map((e) => e.message).join('\n')).not.toMatch(/went silent/);
+        });
+      },
+    }),
+  ),
+];

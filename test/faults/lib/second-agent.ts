@@ -1,0 +1,51 @@
+/** An agent process beside or in the place of one that the platform started, with the settings of that one. */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { findProgram, repositoryRoot } from '@berth/testbed/config';
+import { freePort } from '@berth/testbed/ports';
+import { type Argv, type RunningProcess, startProcess, untilReady } from '@berth/testbed/process';
+import type { Stage } from './stage.ts';
+
+const SETTINGS = /^(NODE_|CONTROL_PLANE_URL|AGENT_SECRET|HOST_IP|PUBLISH_IP|DOCKER_|SVC_ROOT|MAX_|PULL_|PATH=)/;
+
+async function settingsOf(pid: number): Promise<Record<string, string>> {
+  const lines = (await readFile(`/proc/${pid}/environ`, 'utf8')).split('\0').filter((line) => SETTINGS.test(line));
+  return Object.fromEntries(lines.map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]));
+}
+
+async function startAgent(stage: Stage, as: string, name: string, prefix: readonly string[]): Promise<RunningProcess> {
+  const port = await freePort();
+  const [program, ...words] = [...prefix, process.execPath];
+  const command: Argv = [program ?? process.execPath, ...words, join(repositoryRoot, 'bin', 'berth'), 'agent'];
+  const agent = await startProcess(command, {
+    name,
+    logFile: join(stage.dir, 'logs', `${name}.log`),
+    env: {
+      ...(await settingsOf(stage.agent(as).process().pid)),
+      LOG_FORMAT: 'json',
+      STATE_DIR: join(stage.dir, 'agents', name),
+      LISTEN: `127.0.0.1:${port}`,
+    },
+  });
+  await untilReady(agent, async () => (await fetch(`http://127.0.0.1:${port}/readyz`, { signal: AbortSignal.timeout(2_000) })).ok, 30_000);
+  return agent;
+}
+
+/** A second process under the same identity, as when a machine was cloned. */
+export const alsoAs = (stage: Stage, as: string): Promise<RunningProcess> => startAgent(stage, as, `${as}-twin`, []);
+
+export const whyNoFaketime = (): string | undefined =>
+  findProgram('faketime') === undefined ? 'no faketime (apt-get install faketime)' : undefined;
+
+/** Plays with the agent replaced by one whose clock is off. */
+export async function underClock(stage: Stage, as: string, offset: string, play: () => Promise<void>): Promise<void> {
+  const shifted = await startAgent(stage, as, `${as}-clock${offset}`, ['faketime', '-f', offset]);
+  // Only now: its settings are read from the running one.
+  await stage.agent(as).crash();
+  try {
+    await play();
+  } finally {
+    await shifted.stop();
+    await stage.agent(as).start();
+  }
+}

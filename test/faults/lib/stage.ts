@@ -1,0 +1,252 @@
+/** The real parts that rows are played on, with a project that is live, and what rows say and ask again and again. */
+import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { expect } from 'vitest';
+import type { Deployment } from '@berth/wire/deployment';
+import type { Project } from '@berth/wire/project';
+import type { DeploymentState } from '@berth/wire/vocabulary';
+import { ensureBaseImages } from '@berth/testbed/base-images';
+import { toolsDir } from '@berth/testbed/config';
+import { startEngine } from '@berth/testbed/engine';
+import type { Engine } from '@berth/testbed/engine-handle';
+import { type GitServer, startGitServer } from '@berth/testbed/git-server';
+import { type Answer, type Platform, type Service, startPlatform } from '@berth/testbed/platform';
+import { run } from '@berth/testbed/process';
+import { startRegistry } from '@berth/testbed/registry';
+import { waitFor } from '@berth/testbed/wait';
+import { pageApp, versionOf } from '../../e2e/world.ts';
+import { createShim, type Shim } from './docker-shim.ts';
+import { type Front, prepareFront } from './front.ts';
+import { type RegistryGate, startRegistryGate } from './registry-gate.ts';
+import type { StageName } from './row.ts';
+
+/** Short, so that what takes minutes in production takes seconds here. */
+const SHORT = { LEASE_TTL: '5s', CLAIM_TIMEOUT: '6s', PROBE_TIMEOUT: '20s', ROUTE_TIMEOUT: '20s' };
+
+export type Stage = {
+  berth: Platform;
+  git: GitServer;
+  gate: RegistryGate;
+  /** `build`: the builder's and node-2's; `node`: node-1's. */
+  engines: { build: Engine; node: Engine };
+  shims: { builder: Shim; node: Shim };
+  project: Project;
+  dir: string;
+  /** Small file systems of stage `disk`. */
+  small: { builder: string; controlPlane: string; engine: string };
+  /** The version that is to be served now. */
+  version(): number;
+  agent(name: string): Service;
+  /** Commits the next version, a page with its number, with `files` changed, and asks for its deployment. */
+  release(files?: Files): Promise<Deployment>;
+  /** One that cannot go live: what serves stays the present version. */
+  releaseIll(files: Files): Promise<Deployment>;
+  /** The last version did not go live after all. */
+  fellBack(): void;
+  see(d: { id: string }): Promise<Deployment>;
+  /** Waits for its end, which must be this one. */
+  ends(d: { id: string }, state: DeploymentState, code?: string): Promise<Deployment>;
+  /** Waits until this version is served, from its one container. */
+  serves(version: number, deadlineMs?: number): Promise<void>;
+  /** One line of the deployment's story or log. */
+  says(d: { id: string }, pattern: RegExp, deadlineMs?: number): Promise<void>;
+  /** In what the service has logged since the row began. */
+  logged(service: Service, pattern: RegExp, deadlineMs?: number): Promise<void>;
+  running(): Promise<Deployment>;
+  containers(engine: Engine): Promise<string[]>;
+  /** Of every deployment that was ever accepted here, the state that it ended in. */
+  ended: Map<string, DeploymentState>;
+  accepted: string[];
+  /** Asks the project from outside. */
+  get(): Promise<Answer>;
+  entry: Platform['entry'];
+  front: Front;
+  /** Logs are read from here on. */
+  begin(): Promise<void>;
+  stop(): Promise<void>;
+};
+type Files = Record<string, string | null>;
+
+export async function startStage(name: StageName): Promise<Stage> {
+  const dir = await mkdtemp(join(tmpdir(), 'berth-faults-'));
+  const stops: (() => Promise<unknown>)[] = [() => rm(dir, { recursive: true, force: true })];
+  const stop = async (): Promise<void> => {
+    for (const end of stops.splice(0).toReversed()) await end();
+  };
+  try {
+    const small = {
+      builder: join(dir, 'small-builder'),
+      controlPlane: join(dir, 'small-control-plane'),
+      engine: join(dir, 'small-engine'),
+    };
+    // Before the engines: what is mounted later they may not see.
+    if (name === 'disk')
+      for (const [path, size] of [
+        [small.builder, '8m'],
+        [small.controlPlane, '12m'],
+        [small.engine, '64m'],
+      ] as const) {
+        await mkdir(path);
+        await run(['mount', '-t', 'tmpfs', '-o', `size=${size}`, 'tmpfs', path]);
+        stops.push(() => run(['umount', '-l', path], { mayFail: true }));
+      }
+    const testbed = join(toolsDir, 'testbed');
+    const build = await startEngine({ dir: testbed, name: 'faults-build', private: true });
+    stops.push(() => build.stop());
+    await ensureBaseImages(build, ['busybox:stable']);
+    const node = await startEngine({ dir: name === 'disk' ? small.engine : testbed, name: 'faults-node', private: true });
+    stops.push(() => node.stop());
+
+    const registry = await startRegistry({ dir: join(dir, 'registry'), user: 'berth', password: 'sesame-opens-nothing' });
+    stops.push(() => registry.stop());
+    const gate = await startRegistryGate(build.gatewayIp, registry.address, build.hostIp);
+    stops.push(() => gate.stop());
+    const git = await startGitServer({ root: join(dir, 'git') });
+    stops.push(() => git.stop());
+    const front = await prepareFront(dir);
+    const shims = { builder: await createShim(join(dir, 'shim-builder')), node: await createShim(join(dir, 'shim-node')) };
+    // The same everywhere, so that placement does not depend on how full this machine's disk is just now.
+    const same = { MAX_STORAGE: '1000000', PULL_TIMEOUT: '30s' };
+    const berth = await startPlatform({
+      dir,
+      registry: { ...registry, address: gate.address },
+      proxy: 'built-in',
+      agents: [
+        {
+          name: 'builder-1',
+          role: 'builder',
+          engine: build,
+          env: {
+            ...same,
+            ...shims.builder.env,
+            BUILD_TIMEOUT: '12s',
+            GIT_STALL_TIMEOUT: '10s',
+            ...(name === 'disk' ? { STATE_DIR: small.builder } : {}),
+          },
+        },
+        { name: 'node-1', role: 'deploy', engine: node, env: { ...same, ...shims.node.env } },
+        ...(name === 'main' ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: same }] : []),
+      ],
+      env: {
+        ...SHORT,
+        ...(name === 'relay' ? { PROXY_PROBE_URLS: front.probeUrls } : {}),
+        ...(name === 'disk' ? { DATABASE_URL: `sqlite:${join(small.controlPlane, 'berth.db')}` } : {}),
+      },
+    });
+    stops.push(() => berth.stop());
+    if (name === 'relay') {
+      await front.start(berth.url);
+      stops.push(() => front.stop());
+    }
+    const entry = name === 'relay' ? front.entry : berth.entry;
+    const get = (): Promise<Answer> => ask(entry, `app.${berth.baseDomain}`);
+    // Awaited here: what goes wrong in it takes everything down again.
+    return await withProject({ berth, git, gate, engines: { build, node }, shims, dir, small, front, entry, get, stop });
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+/** `*.localhost` is not resolved by Node: the connection goes to the proxy and the Host header says the rest. */
+function ask({ host, port, secure }: Platform['entry'], name: string): Promise<Answer> {
+  const { promise, resolve, reject } = Promise.withResolvers<Answer>();
+  const options = { host, port, headers: { host: name }, timeout: 5_000, agent: false as const };
+  const request = (secure ? httpsRequest : httpRequest)(
+    secure ? { ...options, servername: name, rejectUnauthorized: false } : options,
+    (response) => {
+      text(response).then((body) => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }), reject);
+    },
+  );
+  request.on('timeout', () => request.destroy(new Error(`no answer from ${name}`)));
+  request.on('error', reject);
+  request.end();
+  return promise;
+}
+
+type Parts = Pick<Stage, 'berth' | 'git' | 'gate' | 'engines' | 'shims' | 'dir' | 'small' | 'get' | 'entry' | 'front' | 'stop'>;
+
+async function withProject(parts: Parts): Promise<Stage> {
+  const { berth, git } = parts;
+  let version = 1;
+  const { url } = await git.createRepo('app', pageApp(1));
+  const second = (await berth.api.call('listNodes', { query: {} })).items.find((n) => n.hostname === 'node-2');
+  if (second !== undefined) await berth.api.call('cordonNode', { params: { id: second.id } });
+  const project = await berth.createProject({ name: 'app', git_url: url, domain_prefix: 'app', drain_seconds: 0, stop_grace_seconds: 1 });
+  const accepted: string[] = [];
+  const ended: Stage['ended'] = new Map();
+  const without: Record<string, null> = {};
+  const logFrom = new Map<string, number>();
+
+  const releaseFiles = async (files: Files, message: string): Promise<Deployment> => {
+    await git.commit('app', { ...without, ...files }, message);
+    for (const name of Object.keys(without)) delete without[name];
+    // What this one brought goes with the next.
+    for (const name of Object.keys(files)) if (!(name in pageApp(1))) without[name] = null;
+    const asked = await berth.deploy(project);
+    accepted.push(asked.id);
+    return asked;
+  };
+
+  const stage: Stage = {
+    ...parts,
+    project,
+    accepted,
+    ended,
+    version: () => version,
+    agent(name) {
+      const found = berth.agents[name];
+      if (found === undefined) throw new Error(`no agent ${name}`);
+      return found;
+    },
+    release(files) {
+      version++;
+      return releaseFiles({ ...pageApp(version), ...files }, `version ${version}`);
+    },
+    releaseIll: (files) => releaseFiles({ ...pageApp(version), ...files }, 'ill'),
+    fellBack: () => void version--,
+    see: (d) => berth.api.call('getDeployment', { params: { id: d.id } }),
+    async ends(d, state, code) {
+      const done = await berth.settled(d, 90_000);
+      const story = done.events.map((e) => e.message).join('\n');
+      expect({ status: done.status, code: done.error?.code }, `${done.error?.message}\n${story}`).toEqual({ status: state, code });
+      return done;
+    },
+    async serves(wanted, deadlineMs = 60_000) {
+      await waitFor(`version ${wanted} is served`, async () => versionOf((await parts.get()).body) === wanted, { deadlineMs });
+    },
+    async says(d, pattern, deadlineMs = 30_000) {
+      const text = async (): Promise<string[]> => [...(await stage.see(d)).events.map((e) => e.message), ...(await berth.logs(d))];
+      await waitFor(`the deployment says ${pattern}`, async () => (await text()).some((line) => pattern.test(line)), {
+        deadlineMs,
+        intervalMs: 30,
+      });
+    },
+    async logged(service, pattern, deadlineMs = 30_000) {
+      const since = async (): Promise<string> => (await readFile(service.logFile, 'utf8')).slice(logFrom.get(service.logFile) ?? 0);
+      await waitFor(`${service.name} logs ${pattern}`, async () => pattern.test(await since()), { deadlineMs });
+    },
+    async begin() {
+      for (const { logFile } of [berth.controlPlane, ...Object.values(berth.agents)])
+        logFrom.set(logFile, (await readFile(logFile, 'utf8')).length);
+    },
+    async running() {
+      const { items } = await berth.api.call('listDeployments', { query: { project_id: project.id, status: 'running' } });
+      expect(items).toHaveLength(1);
+      return items[0] as Deployment;
+    },
+    async containers(engine) {
+      const { stdout } = await engine.docker(['ps', '-a', '--filter', 'label=berth.project_name=app', '--format', '{{.Names}} {{.State}}']);
+      return stdout.split('\n').filter((line) => line !== '');
+    },
+  };
+  const first = await berth.deploy(project);
+  accepted.push(first.id);
+  await stage.ends(first, 'running');
+  await stage.serves(1);
+  return stage;
+}
