@@ -73,11 +73,12 @@ export async function lookUntil<T>(
     for (;;) {
       const left = end - performance.now();
       // Subscribed before the look: what happens during it is not missed.
-      const moved = until.changes.wait(until.topic, Math.max(1, Math.min(left, until.lookMs ?? left)), done.signal);
+      const next = Math.min(left, until.lookMs ?? left);
+      const moved = until.changes.wait(until.topic, Math.max(1, next), done.signal);
       const seen = await look();
       if (isNews(seen) || left <= 0 || until.signal.aborted) return seen;
-      // Nothing moved up to the end: what was seen is what there is.
-      if (!(await moved) && (until.signal.aborted || end - performance.now() <= 1)) return seen;
+      // Nothing moved up to the end (a timer may ring a little early): what was seen is what there is.
+      if (!(await moved) && (until.signal.aborted || next === left)) return seen;
     }
   } finally {
     until.signal.removeEventListener('abort', over);
