@@ -75,7 +75,11 @@ export function createLogShipper({
   function go(): Promise<void> {
     clearTimeout(timer);
     timer = undefined;
-    sending ??= sendAll().finally(() => (sending = null));
+    sending ??= sendAll().finally(() => {
+      sending = null;
+      // Pushed after the last look and before this one: nobody has set a timer for it.
+      if (buffer.length > 0) timer ??= setTimeout(() => void go(), flushMs);
+    });
     return sending;
   }
 

@@ -77,3 +77,21 @@ it('cuts long lines and takes out what no database stores', async () => {
   expect(sent[0]?.step?.length).toBeLessThanOrEqual(300);
   expect(sent[1]?.text).toBe('a\ufffdb\ufffd');
 });
+
+it.each([0, 1, 2, 3, 4, 5, 6])('a line that comes %i ticks after a batch was taken is sent, though no other follows', async (ticks) => {
+  const sent: string[] = [];
+  const shipper = createLogShipper({
+    async send(_, lines) {
+      sent.push(...lines.map((l) => l.text));
+      if (lines[0]?.text === 'first') void late();
+    },
+    onDropped: () => undefined,
+    flushMs: 1,
+  });
+  const late = async (): Promise<void> => {
+    for (let i = 0; i < ticks; i += 1) await Promise.resolve();
+    shipper.push(line('second'));
+  };
+  shipper.push(line('first'));
+  await expect.poll(() => sent, { timeout: 1_000, interval: 5 }).toEqual(['first', 'second']);
+});
