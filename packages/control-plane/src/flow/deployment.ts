@@ -20,12 +20,12 @@ import { type FailureCode, FAILURES, isFailureCode } from '@berth/wire/errors';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import { chooseBuilder, place } from '../domain/placement.ts';
-import type { Plan } from '../domain/plan.ts';
-import type { DeploymentRecord, Failure, ProjectRecord, ProjectSettings, TaskRecord } from '../domain/records.ts';
+import type { Plan, RouteChange } from '../domain/plan.ts';
+import type { DeploymentRecord, Failure, NodeRecord, ProjectRecord, ProjectSettings, TaskRecord } from '../domain/records.ts';
 import { createDraft, type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { observed, sweep } from './observe.ts';
-import { createBuildTask, createDeployTask, createRetireTask } from './tasks.ts';
+import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
 
 type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
 type Undo = 'end_tasks' | 'restore_route' | 'remove_container';
@@ -88,17 +88,7 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
     draft.plan.route =
       old === undefined || node === undefined || old.host_port === null
         ? { remove: { project_id: d.project_id } }
-        : {
-            set: {
-              project_id: d.project_id,
-              deployment_id: old.id,
-              node_id: node.id,
-              domain_prefix: old.settings.domain_prefix,
-              host_ip: node.host_ip,
-              host_port: old.host_port,
-              published_at: draft.facts.now,
-            },
-          };
+        : routeTo(draft, old, node, old.host_port);
   },
   /** Only one that was reported: before that the agent removes what it started itself, and what it left is swept when seen. */
   remove_container(draft, d) {
@@ -238,7 +228,7 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     return wait(draft, d, 'no_deploy_node', why);
   }
   // Taken over by the new task, the container would be removed under it.
-  const clearing = facts.tasks.some((t) => t.kind === 'retire' && t.node_id === node.id && removes(t, d));
+  const clearing = facts.tasks.some((t) => t.node_id === node.id && removes(t, d));
   if (clearing) return wait(draft, d, 'no_deploy_node', `${node.hostname} still removes what an earlier attempt left`);
   createDeployTask(draft, d, node);
   draft.move(
@@ -249,9 +239,6 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     `to be deployed on ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, beside deployment ${running.generation} that serves`}`,
   );
 }
-
-const removes = (task: TaskRecord, d: DeploymentRecord): boolean =>
-  'remove' in task.payload && task.payload.remove.some((r) => r.deployment_id === d.id);
 
 // ── deploying ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -268,17 +255,7 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'
   if (d.cancel_requested_at !== null)
     return leave(draft, started, 'task_reported', 'cancelled', null, 'cancelled before its route was published');
   draft.set(d, { host_port, container_id: started.container_id, route_published_at: draft.facts.now });
-  draft.plan.route = {
-    set: {
-      project_id: d.project_id,
-      deployment_id: d.id,
-      node_id: node.id,
-      domain_prefix: d.settings.domain_prefix,
-      host_ip: node.host_ip,
-      host_port,
-      published_at: draft.facts.now,
-    },
-  };
+  draft.plan.route = routeTo(draft, d, node, host_port);
   draft.say(d, 'route_published', `its container answers at ${node.host_ip}:${host_port}; the reverse proxy is told`);
 }
 
@@ -462,6 +439,18 @@ function loginMissing(draft: Draft, d: DeploymentRecord): boolean {
   fail(draft, d, 'tick', failure('auth_service_missing'));
   return true;
 }
+
+const routeTo = (draft: Draft, d: DeploymentRecord, node: NodeRecord, host_port: number): RouteChange => ({
+  set: {
+    project_id: d.project_id,
+    deployment_id: d.id,
+    node_id: node.id,
+    domain_prefix: d.settings.domain_prefix,
+    host_ip: node.host_ip,
+    host_port,
+    published_at: draft.facts.now,
+  },
+});
 
 const failure = (code: FailureCode, seen?: string): Failure => ({
   code,

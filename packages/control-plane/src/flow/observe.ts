@@ -6,7 +6,7 @@ import { type HealthState, LABELS } from '@berth/wire/vocabulary';
 import type { DeploymentRecord, ProjectRecord, ProjectSettings } from '../domain/records.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf } from './events.ts';
-import { createRetireTask, finalName } from './tasks.ts';
+import { createRetireTask, finalName, removes } from './tasks.ts';
 
 /** Health, port and name of a deployment that is live or about to be. */
 export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
@@ -95,10 +95,7 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
   const node = draft.node(event.node_id);
   if (event.container === null || !knowsMoreThanContract(node)) return;
   const busy = draft.facts.tasks.some(
-    (t) =>
-      t.node_id === event.node_id &&
-      ((t.kind === 'deploy' && t.deployment_id === d.id) ||
-        (t.kind === 'retire' && 'remove' in t.payload && t.payload.remove.some((r) => r.deployment_id === d.id))),
+    (t) => t.node_id === event.node_id && ((t.kind === 'deploy' && t.deployment_id === d.id) || removes(t, d)),
   );
   if (busy) return;
   createRetireTask(draft, node, {

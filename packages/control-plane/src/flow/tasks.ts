@@ -1,7 +1,7 @@
 /** The tasks that the flow creates, each complete: an agent needs nothing else to do its work. Pure. */
 import type { DeployPayload } from '@berth/wire/task';
 import type { NodeFact } from '../domain/facts.ts';
-import type { DeploymentRecord, NodeRecord, ProjectSettings } from '../domain/records.ts';
+import type { DeploymentRecord, NodeRecord, ProjectSettings, TaskRecord } from '../domain/records.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
 
 /** Contract: the container of a project that serves. */
@@ -93,3 +93,7 @@ export function createRetireTask(draft: Draft, node: NodeRecord | undefined, req
     },
   });
 }
+
+/** Whether this task is to remove the deployment's container. */
+export const removes = (task: TaskRecord, d: Pick<DeploymentRecord, 'id'>): boolean =>
+  task.kind === 'retire' && 'remove' in task.payload && task.payload.remove.some((r) => r.deployment_id === d.id);
