@@ -1,18 +1,23 @@
 /**
  * npm run soak: a project is redeployed again and again behind the real Traefik while 50 requests a second and streams that
- * never stop coming ask for it. `--minutes N`: meanwhile every process of ours is killed with -9 at random (the proxy, the
- * engine, registry and git server are not ours). `--redeploys N`: so many redeploys, nothing is killed.
+ * never stop coming ask for it. `--minutes N`: meanwhile every process of ours is killed with -9 at random: control plane, relay,
+ * builders and nodes (Traefik, the engine, registry and git server are not ours). `--redeploys N`: so many redeploys, nothing is killed.
+ * What was seen is judged by the invariants (docs/invariants.md).
  * Ends with 0 when no request failed and nothing that must hold was broken; prints what was seen, and the seed of the kills.
  */
 import { request } from 'node:https';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import { isSettled, isTerminal } from '@berth/wire/vocabulary';
+import { memoryHistory } from '@berth/testbed/history';
 import type { Service } from '@berth/testbed/platform';
 import { startProber } from '@berth/testbed/prober';
 import { waitFor } from '@berth/testbed/wait';
+import { createQuery } from '../test/faults/lib/database.ts';
+import { createRecorder, type Recorder } from '../test/faults/lib/recorder.ts';
 import { startWorld, versionOf, whyNot, type World } from '../test/e2e/world.ts';
 
 const { values } = parseArgs({
@@ -23,6 +28,7 @@ const minutes = Number(values.minutes ?? 10);
 const seed = Number(values.seed ?? Date.now() % 1_000_000);
 const STREAMS = 10;
 const STREAM_SECONDS = 3;
+const LEASE_MS = 6_000;
 
 /** Answers at once and as a stream of 3 s, and dies at once on SIGTERM: only the drain protects what is in flight. */
 const app = (version: number): Record<string, string> => ({
@@ -128,16 +134,20 @@ async function stubbornly<T>(what: string, ask: () => Promise<T>): Promise<T> {
   return waitFor(what, async () => ({ answer: await ask() }), { deadlineMs: 60_000, intervalMs: 100 }).then(({ answer }) => answer);
 }
 
-async function redeploy({ berth, git }: World, project: Project, version: number, accepted: Map<string, Deployment>): Promise<Deployment> {
+type Soak = { world: World; project: Project; recorder: Recorder; accepted: Map<string, Deployment> };
+async function redeploy({ world: { berth, git }, project, recorder, accepted }: Soak, version: number): Promise<Deployment> {
   await git.commit(project.name, app(version), `version ${version}`);
+  const key = `soak-${seed}-${version}`;
+  const sent = Date.now();
   const asked = await stubbornly('the deployment is accepted', () =>
     berth.api.call('createDeployment', {
       params: { id: project.id },
       body: { note: `version ${version}` },
-      headers: { 'idempotency-key': `soak-${seed}-${version}` },
+      headers: { 'idempotency-key': key },
     }),
   );
   accepted.set(asked.id, asked);
+  recorder.record({ type: 'accepted', sent, project: project.id, deployment: asked.id, key });
   return waitFor(
     `version ${version} is settled`,
     async () => {
@@ -149,8 +159,7 @@ async function redeploy({ berth, git }: World, project: Project, version: number
 }
 
 /** What must hold when all is quiet again. */
-async function checkTheEnd(world: World, project: Project, accepted: Map<string, Deployment>, live: number): Promise<void> {
-  const { berth, engine } = world;
+async function checkTheEnd({ world: { berth, engine }, project, recorder, accepted }: Soak, live: number): Promise<void> {
   const all: Deployment[] = [];
   for (const id of accepted.keys()) {
     const found = await berth.api.call('getDeployment', { params: { id } }).catch(() => null);
@@ -182,23 +191,31 @@ async function checkTheEnd(world: World, project: Project, accepted: Map<string,
     { deadlineMs: 120_000, intervalMs: 500 },
   ).catch((error: unknown) => String(error));
   if (left !== true) violated(`containers: ${left}`);
+  for (const broken of await recorder.judge()) violated(broken);
 }
 
 async function main(): Promise<void> {
   const reason = await whyNot('traefik');
   if (reason !== undefined) throw new Error(`the soak needs real parts: ${reason}`);
   say(redeploys === null ? `${minutes} minutes with kill -9 at random, seed ${seed}` : `${redeploys} redeploys`);
+  const history = memoryHistory();
   const world = await startWorld({
     proxy: 'traefik',
+    relay: true,
+    history,
     images: ['busybox:stable', 'node:24-slim'],
-    env: { LEASE_TTL: '6s', CLAIM_TIMEOUT: '20s', ROUTE_TIMEOUT: '60s' },
+    env: { LEASE_TTL: `${LEASE_MS / 1000}s`, CLAIM_TIMEOUT: '20s', ROUTE_TIMEOUT: '60s' },
     agents: (engine) => [
       { name: 'builder-1', role: 'builder', engine },
       { name: 'builder-2', role: 'builder', engine },
       { name: 'node-1', role: 'deploy', engine },
     ],
   });
-  process.once('SIGINT', () => void world.stop().finally(() => process.exit(130)));
+  for (const [signal, code] of [
+    ['SIGINT', 130],
+    ['SIGTERM', 143],
+  ] as const)
+    process.once(signal, () => void world.stop().finally(() => process.exit(code)));
   try {
     const { berth, git } = world;
     const { url } = await git.createRepo('soak', app(1));
@@ -209,20 +226,33 @@ async function main(): Promise<void> {
       drain_seconds: STREAM_SECONDS + 2,
       stop_grace_seconds: 1,
     });
-    const accepted = new Map<string, Deployment>();
+    const recorder = createRecorder({
+      history,
+      api: berth.api,
+      configUrl: `${berth.url}/api/traefik/config`,
+      project,
+      engines: [world.engine],
+      query: createQuery(join(world.dir, 'berth.db')),
+      leaseMs: LEASE_MS,
+    });
+    recorder.watch();
+    const soak: Soak = { world, project, recorder, accepted: new Map() };
     let version = 1;
     let live = 1;
-    const first = await redeploy(world, project, version, accepted);
+    const first = await redeploy(soak, version);
     if (first.status !== 'running') throw new Error(`the first version is ${first.status}: ${first.error?.message}`);
     const prober = startProber({ entry: berth.entry, host: `soak.${berth.baseDomain}`, perSecond: 50, versionOf });
     const streams = startStreams(world, 'soak');
-    const killer = redeploys === null ? startKiller([berth.controlPlane, ...Object.values(berth.agents)]) : null;
+    const killer =
+      redeploys === null
+        ? startKiller([berth.controlPlane, ...(berth.relay === undefined ? [] : [berth.relay]), ...Object.values(berth.agents)])
+        : null;
 
     const statuses = new Map<string, number>();
     const until = Date.now() + minutes * 60_000;
     while (redeploys === null ? Date.now() < until : version <= redeploys) {
       version++;
-      const done = await redeploy(world, project, version, accepted);
+      const done = await redeploy(soak, version);
       statuses.set(done.status, (statuses.get(done.status) ?? 0) + 1);
       if (done.status === 'running' || done.status === 'retired') live = version;
       // Nothing is wrong with these versions: one that does not go live without a kill is our fault.
@@ -236,7 +266,8 @@ async function main(): Promise<void> {
     for (const failure of report.failures) violated(`a request failed: ${failure}`);
     for (const stream of broken) violated(`a stream was cut: ${stream}`);
     if (report.stale > 0) violated(`${report.stale} answers came from an older version than one seen before`);
-    await checkTheEnd(world, project, accepted, live);
+    await checkTheEnd(soak, live);
+    await recorder.stop();
 
     say(`redeploys: ${[...statuses].map(([status, n]) => `${n} ${status}`).join(', ')}`);
     if (killed !== undefined) say(`kill -9 (seed ${seed}): ${[...killed].map(([name, n]) => `${name} ${n}`).join(', ')}`);

@@ -7,13 +7,16 @@ import { nodeProgram, root } from './places.mjs';
 import { childEnvironment } from './run.mjs';
 import { say } from './say.mjs';
 
+/** These play with what nothing but tests has a use for. */
+const WITH_TEST_PARTS = ['test.ts', 'faults.ts', 'sim.ts', 'bench.ts'];
+
 /**
  * Sets up, then runs a TypeScript file by Node 24. What set-up found stands as JSON in BERTH_CAPABILITIES.
  * Ends this process with that one's exit code (128 + signal number when a signal ended it).
  * @param {string} script name in scripts/
  */
 export async function handOver(script) {
-  const capabilities = await setup({ tests: script === 'test.ts' });
+  const capabilities = await setup({ tests: WITH_TEST_PARTS.includes(script) });
   if (capabilities.node === undefined || !capabilities.deps) {
     say(`${script} cannot run without ${capabilities.node === undefined ? 'Node 24' : 'its dependencies'}`);
     process.exit(1);

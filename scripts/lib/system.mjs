@@ -39,6 +39,14 @@ export const systemParts = [
     tests: true,
     why: 'tests with two control planes run on servers of their own; Berth itself needs none (SQLite)',
   },
+  {
+    part: 'faketime',
+    program: 'faketime',
+    package: 'faketime',
+    optional: true,
+    tests: true,
+    why: 'the fault suite sets an agent’s clock an hour off with it',
+  },
 ];
 
 /** Debian keeps the server's programs in a folder for each version, not on PATH. */

@@ -7,6 +7,7 @@ import { findTraefik, toolsDir, userDockerHost } from '@berth/testbed/config';
 import { startEngine, whyNoOwnEngine } from '@berth/testbed/engine';
 import { type Engine, engineAnswers } from '@berth/testbed/engine-handle';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
+import type { History } from '@berth/testbed/history';
 import { type Platform, type ProxyKind, startPlatform } from '@berth/testbed/platform';
 import { registryProgram, type Registry, startRegistry } from '@berth/testbed/registry';
 
@@ -28,6 +29,9 @@ export type WorldOptions = {
   agents?: (engine: Engine) => Parameters<typeof startPlatform>[0]['agents'];
   /** A registry of its own that may be killed; else one that keeps what earlier runs pushed, so that base layers are pushed once. */
   ownRegistry?: boolean;
+  /** What agents say and are told is written here. */
+  history?: History;
+  relay?: boolean;
   images?: ('busybox:stable' | 'node:24-slim')[];
 };
 
@@ -58,8 +62,10 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       dir,
       registry,
       proxy: options.proxy,
+      relay: options.relay ?? false,
       agents: agents.map((agent) => ({ ...agent, env: { ...options.agentEnv, ...agent.env } })),
       env: { PROBE_TIMEOUT: '20s', ...options.env },
+      ...(options.history === undefined ? {} : { history: options.history }),
     });
     stops.push(() => berth.stop());
     const nodes = (await berth.api.call('listNodes', { query: {} })).items.map((node) => node.id);

@@ -67,6 +67,13 @@ export type Happening =
 export type HistoryEvent = Happening & { at: number };
 export type History = { record(happening: Happening): void };
 
+export type MemoryHistory = History & { readonly events: HistoryEvent[] };
+
+export function memoryHistory(now: () => number = Date.now): MemoryHistory {
+  const events: HistoryEvent[] = [];
+  return { events, record: (happening) => void events.push({ at: now(), ...happening }) };
+}
+
 /** One JSON line each, written before `record` returns, so that a recorder killed with -9 has lost nothing. */
 export function historyFile(path: string, now: () => number = Date.now): History {
   return { record: (happening) => appendFileSync(path, `${JSON.stringify({ at: now(), ...happening })}\n`) };

@@ -11,8 +11,10 @@ import { type Client, createClient } from '@berth/wire/client';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project, ProjectCreate } from '@berth/wire/project';
 import { isSettled } from '@berth/wire/vocabulary';
+import { startAgentTap } from './agent-tap.ts';
 import { findTraefik, repositoryRoot, toolsDir } from './config.ts';
 import type { Engine } from './engine-handle.ts';
+import type { History } from './history.ts';
 import { freePort } from './ports.ts';
 import { type RunningProcess, startProcess, untilReady } from './process.ts';
 import type { Registry } from './registry.ts';
@@ -27,6 +29,8 @@ export type PlatformOptions = {
   registry: Pick<Registry, 'address' | 'user' | 'password'>;
   /** `traefik` holds its requests for configuration, `traefik-plain` polls every 5 s as the contract says. */
   proxy: ProxyKind;
+  /** With Traefik: the relay stands between it and the control plane. */
+  relay?: boolean;
   /** Agents to start, each with the engine it drives. */
   agents: { name: string; role: 'builder' | 'deploy'; engine: Engine; env?: Record<string, string> }[];
   baseDomain?: string;
@@ -34,6 +38,8 @@ export type PlatformOptions = {
   proxyPort?: number;
   /** Further settings of the control plane. */
   env?: Record<string, string>;
+  /** What agents say and are told is written here. */
+  history?: History;
 };
 
 /** One process of ours that can be ended and started again. */
@@ -55,6 +61,7 @@ export type Answer = { status: number; headers: Record<string, string | string[]
 export type Platform = {
   controlPlane: Service;
   agents: Record<string, Service>;
+  relay: Service | undefined;
   /** The built-in proxy; undefined with Traefik. */
   proxy: Service | undefined;
   traefik: Traefik | undefined;
@@ -134,12 +141,25 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       await proxy.start();
       stops.push(() => proxy.stop());
     }
+    const relayUrl = `http://127.0.0.1:${await freePort()}`;
+    const relay =
+      options.relay === true
+        ? service('relay', dir, `${relayUrl}/readyz`, ['relay'], {
+            LISTEN: relayUrl.replace('http://', ''),
+            CONTROL_PLANE_URL: url,
+            STATE_DIR: join(dir, 'relay'),
+          })
+        : undefined;
+    if (relay !== undefined) {
+      await relay.start();
+      stops.push(() => relay.stop());
+    }
     let traefik: Traefik | undefined;
     if (traefikPorts !== undefined) {
       const bin = findTraefik();
       traefik = await startTraefik({
         dir: join(dir, 'traefik'),
-        configUrl,
+        configUrl: relay === undefined ? configUrl : `${relayUrl}/api/traefik/config`,
         held: options.proxy === 'traefik',
         ports: traefikPorts,
         ...(bin === undefined ? {} : { bin }),
@@ -147,6 +167,8 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       stops.push(() => traefik?.stop() ?? Promise.resolve());
     }
 
+    const tap = options.history === undefined ? undefined : await startAgentTap(url, options.history);
+    if (tap !== undefined) stops.push(() => tap.stop());
     const agents: Record<string, Service> = {};
     for (const agent of options.agents) {
       const health = await freePort();
@@ -155,7 +177,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         NODE_ROLE: agent.role,
         NODE_NAME: agent.name,
         AGENT_SECRET: secrets.agent,
-        CONTROL_PLANE_URL: url,
+        CONTROL_PLANE_URL: tap?.url ?? url,
         HOST_IP: agent.engine.hostIp,
         ...(agent.engine.publishIp === undefined ? {} : { PUBLISH_IP: agent.engine.publishIp }),
         DOCKER_HOST: agent.engine.host,
@@ -178,6 +200,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
     return {
       controlPlane,
       agents,
+      relay,
       proxy,
       traefik,
       url,

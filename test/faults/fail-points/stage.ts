@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { type MemoryHistory, memoryHistory } from '@berth/testbed/history';
 import type { Service } from '@berth/testbed/platform';
 import { GiveUp, waitFor } from '@berth/testbed/wait';
 import type { CallInput } from '@berth/wire/client';
@@ -9,8 +10,8 @@ import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import type { AnswerOf, RouteName } from '@berth/wire/routes';
 import { pageApp, startWorld, type World } from '../../e2e/world.ts';
-import { createQuery, type Query } from './database.ts';
-import { createRecorder, isAway, type Recorder } from './recorder.ts';
+import { createQuery, type Query } from '../lib/database.ts';
+import { createRecorder, isAway, type Recorder } from '../lib/recorder.ts';
 import type { Point, PointProcess } from './table.ts';
 
 export type Stage = {
@@ -43,26 +44,36 @@ export type Stage = {
 
 const NAMES: Record<PointProcess, string> = { 'control-plane': 'control-plane', builder: 'builder-1', node: 'node-1' };
 /** Long enough for a control plane that starts on a busy machine, short enough to be waited for. */
-const SETTINGS = { LEASE_TTL: '6s', CLAIM_TIMEOUT: '20s', PROBE_TIMEOUT: '8s' };
+const LEASE_MS = 6_000;
+const SETTINGS = { LEASE_TTL: `${LEASE_MS / 1000}s`, CLAIM_TIMEOUT: '20s', PROBE_TIMEOUT: '8s' };
 export const PROJECT = { drain_seconds: 1, stop_grace_seconds: 1 };
 
 export async function startStage(): Promise<Stage> {
-  const world = await startWorld({ proxy: 'built-in', env: SETTINGS });
+  const history = memoryHistory();
+  const world = await startWorld({ proxy: 'built-in', env: SETTINGS, history });
   try {
-    return await stageOf(world);
+    return await stageOf(world, history);
   } catch (error) {
     await world.stop();
     throw error;
   }
 }
 
-async function stageOf(world: World): Promise<Stage> {
+async function stageOf(world: World, history: MemoryHistory): Promise<Stage> {
   const { berth, git, dir } = world;
   const { url } = await git.createRepo('app', pageApp(0));
   const app = await berth.createProject({ name: 'app', git_url: url, domain_prefix: 'app', ...PROJECT });
   const query = createQuery(join(dir, 'berth.db'));
-  const recorder = createRecorder(world, app.id, query);
-  recorder.record({ type: 'began', lease_ms: 6_000 });
+  const configUrl = `${berth.url}/api/traefik/config`;
+  const recorder = createRecorder({
+    history,
+    api: berth.api,
+    configUrl,
+    project: app,
+    engines: [world.engine],
+    query,
+    leaseMs: LEASE_MS,
+  });
   recorder.watch();
 
   async function ask<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>> {
@@ -165,7 +176,10 @@ async function stageOf(world: World): Promise<Stage> {
       });
       return wrong;
     },
-    stop: () => world.stop(),
+    async stop() {
+      await recorder.stop();
+      await world.stop();
+    },
   };
   return stage;
 }

@@ -13,19 +13,23 @@ import { ensureBaseImages } from '@berth/testbed/base-images';
 import { toolsDir } from '@berth/testbed/config';
 import { startEngine } from '@berth/testbed/engine';
 import type { Engine } from '@berth/testbed/engine-handle';
+import { type MemoryHistory, memoryHistory } from '@berth/testbed/history';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import { type Answer, type Platform, type Service, startPlatform } from '@berth/testbed/platform';
 import { run } from '@berth/testbed/process';
 import { startRegistry } from '@berth/testbed/registry';
 import { waitFor } from '@berth/testbed/wait';
 import { pageApp, versionOf } from '../../e2e/world.ts';
+import { createQuery } from './database.ts';
 import { createShim, type Shim } from './docker-shim.ts';
 import { type Front, prepareFront } from './front.ts';
+import { createRecorder, type Recorder } from './recorder.ts';
 import { type RegistryGate, startRegistryGate } from './registry-gate.ts';
 import type { StageName } from './row.ts';
 
 /** Short, so that what takes minutes in production takes seconds here. */
-const SHORT = { LEASE_TTL: '5s', CLAIM_TIMEOUT: '6s', PROBE_TIMEOUT: '20s', ROUTE_TIMEOUT: '20s' };
+const LEASE_MS = 5_000;
+const SHORT = { LEASE_TTL: `${LEASE_MS / 1000}s`, CLAIM_TIMEOUT: '6s', PROBE_TIMEOUT: '20s', ROUTE_TIMEOUT: '20s' };
 
 export type Stage = {
   berth: Platform;
@@ -65,6 +69,8 @@ export type Stage = {
   get(): Promise<Answer>;
   entry: Platform['entry'];
   front: Front;
+  /** Of the project. */
+  recorder: Recorder;
   /** Logs are read from here on. */
   begin(): Promise<void>;
   stop(): Promise<void>;
@@ -111,8 +117,11 @@ export async function startStage(name: StageName): Promise<Stage> {
     const shims = { builder: await createShim(join(dir, 'shim-builder')), node: await createShim(join(dir, 'shim-node')) };
     // The same everywhere, so that placement does not depend on how full this machine's disk is just now.
     const same = { MAX_STORAGE: '1000000', PULL_TIMEOUT: '30s' };
+    const history = memoryHistory();
+    const database = join(name === 'disk' ? small.controlPlane : dir, 'berth.db');
     const berth = await startPlatform({
       dir,
+      history,
       registry: { ...registry, address: gate.address },
       proxy: 'built-in',
       agents: [
@@ -134,7 +143,7 @@ export async function startStage(name: StageName): Promise<Stage> {
       env: {
         ...SHORT,
         ...(name === 'relay' ? { PROXY_PROBE_URLS: front.probeUrls } : {}),
-        ...(name === 'disk' ? { DATABASE_URL: `sqlite:${join(small.controlPlane, 'berth.db')}` } : {}),
+        ...(name === 'disk' ? { DATABASE_URL: `sqlite:${database}` } : {}),
       },
     });
     stops.push(() => berth.stop());
@@ -145,7 +154,7 @@ export async function startStage(name: StageName): Promise<Stage> {
     const entry = name === 'relay' ? front.entry : berth.entry;
     const get = (): Promise<Answer> => ask(entry, `app.${berth.baseDomain}`);
     // Awaited here: what goes wrong in it takes everything down again.
-    return await withProject({ berth, git, gate, engines: { build, node }, shims, dir, small, front, entry, get, stop });
+    return await withProject({ berth, git, gate, engines: { build, node }, shims, dir, small, front, entry, get, history, database, stop });
   } catch (error) {
     await stop();
     throw error;
@@ -168,7 +177,11 @@ function ask({ host, port, secure }: Platform['entry'], name: string): Promise<A
   return promise;
 }
 
-type Parts = Pick<Stage, 'berth' | 'git' | 'gate' | 'engines' | 'shims' | 'dir' | 'small' | 'get' | 'entry' | 'front' | 'stop'>;
+type Parts = Pick<Stage, 'berth' | 'git' | 'gate' | 'engines' | 'shims' | 'dir' | 'small' | 'get' | 'entry' | 'front' | 'stop'> & {
+  history: MemoryHistory;
+  /** The control plane's. */
+  database: string;
+};
 
 async function withProject(parts: Parts): Promise<Stage> {
   const { berth, git } = parts;
@@ -177,24 +190,44 @@ async function withProject(parts: Parts): Promise<Stage> {
   const second = (await berth.api.call('listNodes', { query: {} })).items.find((n) => n.hostname === 'node-2');
   if (second !== undefined) await berth.api.call('cordonNode', { params: { id: second.id } });
   const project = await berth.createProject({ name: 'app', git_url: url, domain_prefix: 'app', drain_seconds: 0, stop_grace_seconds: 1 });
+  const { history } = parts;
+  const recorder = createRecorder({
+    history,
+    api: berth.api,
+    configUrl: `${berth.url}/api/traefik/config`,
+    project,
+    engines: [parts.engines.build, parts.engines.node],
+    query: createQuery(parts.database),
+    leaseMs: LEASE_MS,
+  });
   const accepted: string[] = [];
   const ended: Stage['ended'] = new Map();
   const without: Record<string, null> = {};
   const logFrom = new Map<string, number>();
 
+  const deploy = async (): Promise<Deployment> => {
+    const sent = Date.now();
+    const asked = await berth.deploy(project);
+    accepted.push(asked.id);
+    recorder.record({ type: 'accepted', sent, project: project.id, deployment: asked.id, key: null });
+    return asked;
+  };
   const releaseFiles = async (files: Files, message: string): Promise<Deployment> => {
     await git.commit('app', { ...without, ...files }, message);
     for (const name of Object.keys(without)) delete without[name];
     // What this one brought goes with the next.
     for (const name of Object.keys(files)) if (!(name in pageApp(1))) without[name] = null;
-    const asked = await berth.deploy(project);
-    accepted.push(asked.id);
-    return asked;
+    return deploy();
   };
 
   const stage: Stage = {
     ...parts,
     project,
+    recorder,
+    async stop() {
+      await recorder.stop();
+      await parts.stop();
+    },
     accepted,
     ended,
     version: () => version,
@@ -244,8 +277,8 @@ async function withProject(parts: Parts): Promise<Stage> {
       return stdout.split('\n').filter((line) => line !== '');
     },
   };
-  const first = await berth.deploy(project);
-  accepted.push(first.id);
+  recorder.watch();
+  const first = await deploy();
   await stage.ends(first, 'running');
   await stage.serves(1);
   return stage;

@@ -82,6 +82,7 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       await controlPlane.stop();
       for (const left of ['-wal', '-shm']) await rm(`${file}${left}`, { force: true });
       await copyFile(`${file}.copy`, file);
+      await stage.recorder.setBack();
       await controlPlane.start();
       stage.accepted.splice(stage.accepted.indexOf(forgotten.id), 1);
       // Registers at once, and then sees what runs.
@@ -96,7 +97,7 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       await stage.serves(stage.version());
       expect(await stage.containers(stage.engines.node)).toContain('svc-app running');
       // The operator has looked at it and lets it go: the name is free for the container that serves.
-      await stage.engines.node.docker(['rm', '--force', 'svc-app']);
+      await stage.recorder.fromOutside(() => stage.engines.node.docker(['rm', '--force', 'svc-app']));
       await stage.agent('node-1').stop();
       await stage.agent('node-1').start();
     },

@@ -13,7 +13,7 @@ const restarted = (how: 'SIGTERM' | 'power-cut' | 'SIGKILL', fault: string, answ
   ...(quick === undefined ? {} : { quick }),
   async run(stage) {
     const before = await stage.running();
-    await stage.engines.node.faults?.restartDaemon(how);
+    await stage.recorder.fromOutside(async () => stage.engines.node.faults?.restartDaemon(how));
     await stage.serves(stage.version(), 60_000);
     const after = await stage.see(before);
     expect(after.status).toBe('running');

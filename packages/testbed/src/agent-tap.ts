@@ -1,0 +1,114 @@
+/**
+ * Stands between agents and the control plane and writes down what agents were told and said: claims, renewals, reports and
+ * the containers that they saw. What an agent says is noted before it is passed on, since its answer may be lost while its
+ * effect is not; what it is told when the answer has come. Where the control plane is away, so is the tap.
+ */
+import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { buffer } from 'node:stream/consumers';
+import type { Node, NodeRegister } from '@berth/wire/node';
+import type { Task, TaskClaim, TaskReport } from '@berth/wire/task';
+import type { History } from './history.ts';
+
+export type AgentTap = {
+  /** For CONTROL_PLANE_URL of agents. */
+  url: string;
+  stop(): Promise<void>;
+};
+
+type Seen = { status: number; body: Buffer };
+
+const TASK_CALL = /^\/api\/agent\/tasks\/([^/]+)\/(start|renew|complete)$/;
+
+export async function startAgentTap(upstream: string, history: History): Promise<AgentTap> {
+  const tasks = new Map<string, Task>();
+  const hostIps = new Map<string, string>();
+  const parse = <T>(bytes: Buffer): T | undefined => {
+    try {
+      return JSON.parse(bytes.toString()) as T;
+    } catch {
+      // Cut off or no JSON: the control plane says what it thinks of it.
+      return undefined;
+    }
+  };
+
+  /** What is about to be said. */
+  function saying(path: string, request: Buffer, lease: string | null): void {
+    if (path === '/api/agent/register') {
+      const body = parse<NodeRegister>(request);
+      for (const { labels = {}, host_port: port } of body?.containers ?? []) {
+        const [node, project, deployment] = [labels['berth.node'], labels['berth.project'], labels['berth.deployment']];
+        if (typeof port === 'number' && node !== undefined && project !== undefined && deployment !== undefined)
+          history.record({ type: 'observing', node, project, deployment, address: `${body?.host_ip}:${port}` });
+      }
+      return;
+    }
+    const [, id = '', verb] = TASK_CALL.exec(path) ?? [];
+    const task = tasks.get(id);
+    const body = verb === 'complete' ? parse<TaskReport>(request) : undefined;
+    if (task === undefined || body === undefined) return;
+    const address = typeof body.host_port === 'number' ? `${hostIps.get(task.node_id)}:${body.host_port}` : null;
+    history.record({ type: 'reporting', ...about(task), lease, status: body.status, address });
+  }
+
+  /** What was answered. */
+  function told(path: string, sent: number, request: Buffer, lease: string | null, answer: Seen): void {
+    if (answer.status !== 200) return;
+    if (path === '/api/agent/register') {
+      const node = parse<Node>(answer.body);
+      if (node !== undefined) hostIps.set(node.id, node.host_ip);
+    }
+    if (path === '/api/agent/tasks') for (const task of parse<Task[]>(answer.body) ?? []) tasks.set(task.id, task);
+    const [, id = '', verb] = TASK_CALL.exec(path) ?? [];
+    const task = tasks.get(id);
+    if (task === undefined) return;
+    if (verb === 'start') {
+      const given = parse<TaskClaim>(answer.body);
+      if (given !== undefined) history.record({ type: 'claimed', sent, task: id, attempt: given.attempt, lease: given.lease_token });
+    }
+    if (verb === 'renew' && lease !== null) history.record({ type: 'renewed', sent, task: id, lease });
+    if (verb === 'complete') {
+      const { kind, deployment } = about(task);
+      const { status } = parse<TaskReport>(request) ?? { status: '' };
+      history.record({ type: 'reported', sent, task: id, kind, deployment, lease, status, content: request.toString() });
+    }
+  }
+
+  async function pass(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const sent = Date.now();
+    const path = new URL(request.url ?? '/', upstream).pathname;
+    const lease = request.headers['x-lease-token']?.toString() ?? null;
+    const body = await buffer(request);
+    saying(path, body, lease);
+    const onward = httpRequest(new URL(request.url ?? '/', upstream), { method: request.method ?? 'GET', headers: request.headers });
+    // An agent that hangs up has hung up on the control plane.
+    response.on('close', () => onward.destroy());
+    const answered = Promise.withResolvers<IncomingMessage>();
+    onward.on('response', answered.resolve).on('error', answered.reject);
+    onward.end(body);
+    const answer = await answered.promise;
+    const seen = { status: answer.statusCode ?? 502, body: await buffer(answer) };
+    told(path, sent, body, lease, seen);
+    response.writeHead(seen.status, answer.headers).end(seen.body);
+  }
+
+  const server = createServer((request, response) => void pass(request, response).catch(() => response.destroy()));
+  // Agents may hold a connection for longer than Node keeps an idle one.
+  server.keepAliveTimeout = 60_000;
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    stop: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+function about(task: Task): { task: string; kind: string; project: string; deployment: string } {
+  return { task: task.id, kind: task.kind, project: task.payload.project_id, deployment: task.deployment_id ?? '' };
+}

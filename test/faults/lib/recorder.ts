@@ -1,0 +1,177 @@
+/**
+ * What was seen of one project from outside, as a history for `@berth/testbed/invariants`: what the client was told, what agents
+ * said and were told (`@berth/testbed/agent-tap` writes it into the same history), what the proxies were handed, what the
+ * engines say happened to containers, and the story that the deployment keeps. The engines' and the story's times are exact, so
+ * they are put into their place when a row is judged; what is asked for is asked for all the time.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Engine } from '@berth/testbed/engine-handle';
+import type { Happening, HistoryEvent, MemoryHistory } from '@berth/testbed/history';
+import { check } from '@berth/testbed/invariants';
+import { type Client, ApiError, UnreachableError } from '@berth/wire/client';
+import { followContainers } from './container-events.ts';
+import type { Query } from './database.ts';
+
+export type Recorder = {
+  record(happening: Happening, at?: number): void;
+  /** Asks from now on. */
+  watch(): void;
+  /** Ends the row's asking, adds what happened since the row before, and says what of all that may not be. */
+  judge(): Promise<string[]>;
+  /** What the history holds. */
+  kinds(): Set<HistoryEvent['type']>;
+  /** What this does to containers is no task's work. */
+  fromOutside<T>(play: () => Promise<T>): Promise<T>;
+  /** The database was set back: what was told and accepted before, and done to containers, counts no more. */
+  setBack(): Promise<void>;
+  stop(): Promise<void>;
+};
+
+export type Sources = {
+  history: MemoryHistory;
+  api: Client;
+  /** Where proxies get their configuration. */
+  configUrl: string;
+  project: { id: string; name: string };
+  engines: readonly Engine[];
+  query: Query;
+  leaseMs: number;
+};
+
+const EVERY_MS = 50;
+/** What a database that was set back knows nothing of. */
+const FORGOTTEN: ReadonlySet<HistoryEvent['type']> = new Set(['accepted', 'cancel_accepted', 'read', 'reported', 'story', 'container']);
+/** The story says `answers at HOST:PORT`. */
+const addressIn = (text: unknown): string | null => /answers at ([^/\s;]+:\d+)/.exec(String(text))?.[1] ?? null;
+
+/** No answer, or one that says to come again: a process that starts or ends. */
+export const isAway = (error: unknown): boolean => error instanceof UnreachableError || (error instanceof ApiError && error.status === 503);
+
+export function createRecorder({ history, api, configUrl, project, engines, query, leaseMs }: Sources): Recorder {
+  const record: Recorder['record'] = (happening, at = Date.now()) => void history.events.push({ at, ...happening });
+  const told = new Map<string, string>();
+  const said = new Set<string>();
+  const outside: { from: number; to: number }[] = [];
+  let since = Date.now();
+  let handed = '';
+  let ending = new AbortController();
+  let watching: Promise<void> = Promise.resolve();
+  const followed = engines.map((engine) => followContainers(engine, project.id));
+  record({ type: 'began', lease_ms: leaseMs });
+
+  async function readAll(evenUnchanged: boolean): Promise<void> {
+    const sent = Date.now();
+    const { items } = await api.call('listDeployments', { query: { project_id: project.id, limit: 5 } });
+    for (const d of items) {
+      if (!evenUnchanged && told.get(d.id) === d.status) continue;
+      told.set(d.id, d.status);
+      record({ type: 'read', sent, project: project.id, deployment: d.id, state: d.status, node: d.node_id });
+    }
+  }
+
+  async function readConfiguration(): Promise<void> {
+    const answer = await fetch(configUrl, { signal: AbortSignal.timeout(2_000) });
+    if (!answer.ok) return;
+    const { http } = (await answer.json()) as { http: { services?: Record<string, { loadBalancer?: { servers?: { url: string }[] } }> } };
+    const address = http.services?.[project.name]?.loadBalancer?.servers?.[0]?.url.replace('http://', '') ?? '';
+    if (address === handed) return;
+    handed = address;
+    record({ type: 'routed', proxy: 'proxy', routes: address === '' ? {} : { [project.id]: address } });
+  }
+
+  /** Where a deployment was said to answer at that time: before it where that is known, else as soon as it was. */
+  function addressAt(deployment: string, at: number, change: string): string | null {
+    const known = history.events.filter(
+      (e): e is Extract<HistoryEvent, { type: 'reporting' | 'observing' }> =>
+        (e.type === 'reporting' || e.type === 'observing') && e.deployment === deployment && e.address !== null,
+    );
+    const before = known.findLast((e) => e.at < at)?.address ?? null;
+    const after = known.find((e) => e.at >= at)?.address ?? null;
+    // Started anew, it has a port of its own again.
+    return change === 'started' ? (after ?? before) : (before ?? after);
+  }
+
+  async function readEngines(until: number): Promise<void> {
+    for (const events of await Promise.all(followed.map((f) => f.upTo(until))))
+      for (const { at, change, container, deployment, node } of events) {
+        const cause = outside.some(({ from, to }) => from <= at && at <= to) ? 'outside' : 'task';
+        const address = addressAt(deployment, at, change);
+        record({ type: 'container', change, cause, node, container, project: project.id, deployment, address }, at);
+      }
+  }
+
+  function readStories(): void {
+    const of = `in (select id from deployments where project_id = '${project.id}') and at >= ${since}`;
+    for (const event of query(
+      `select deployment_id, at, message from deployment_events where kind = 'route_published' and deployment_id ${of}`,
+    )) {
+      const address = addressIn(event['message']);
+      // From the switch at the latest the proxy was seen to serve it; what it is told before that may be late.
+      const [seen] = query(`select at from deployment_events where deployment_id = '${event['deployment_id']}' and kind = 'running'`);
+      if (address !== null && seen !== undefined)
+        record({ type: 'routed', proxy: 'proxy', routes: { [project.id]: address } }, Number(seen['at']) - 1);
+    }
+    const stories = new Map<string, Record<string, number>>();
+    for (const row of query(
+      `select deployment_id, kind, count(*) n from deployment_events where deployment_id ${of} group by deployment_id, kind`,
+    ))
+      stories.set(String(row['deployment_id']), { ...stories.get(String(row['deployment_id'])), [String(row['kind'])]: Number(row['n']) });
+    for (const [deployment, kinds] of stories) record({ type: 'story', deployment, kinds });
+  }
+
+  return {
+    record,
+    watch() {
+      ending = new AbortController();
+      const { signal } = ending;
+      watching = (async () => {
+        while (!signal.aborted) {
+          await readAll(false).catch((error: unknown) => {
+            // It is away at the moment: that is what these rows are about.
+            if (!isAway(error)) record({ type: 'internal_error', message: String(error) });
+          });
+          // Proxies that get none keep what they have.
+          await readConfiguration().catch(() => undefined);
+          await sleep(EVERY_MS);
+        }
+      })();
+    },
+    async judge() {
+      ending.abort();
+      await watching;
+      await readAll(true);
+      await readConfiguration();
+      const until = Date.now();
+      await readEngines(until);
+      readStories();
+      since = until;
+      record({ type: 'ended' });
+      const fresh = check(history.events.toSorted((a, b) => a.at - b.at))
+        .map((violation) => `${violation.invariant}: ${violation.message}`)
+        .filter((text) => !said.has(text));
+      // Once: what one row broke must not fail all that follow.
+      for (const text of fresh) said.add(text);
+      return fresh;
+    },
+    kinds: () => new Set(history.events.map((e) => e.type)),
+    async fromOutside(play) {
+      const window = { from: Date.now(), to: Infinity };
+      outside.push(window);
+      try {
+        return await play();
+      } finally {
+        window.to = Date.now();
+      }
+    },
+    async setBack() {
+      await readEngines(Date.now());
+      told.clear();
+      history.events.splice(0, history.events.length, ...history.events.filter((e) => !FORGOTTEN.has(e.type)));
+    },
+    async stop() {
+      ending.abort();
+      await watching;
+      await Promise.all(followed.map((f) => f.stop()));
+    },
+  };
+}
