@@ -191,6 +191,7 @@ async function checkTheEnd({ world: { berth, engine }, project, recorder, accept
     { deadlineMs: 120_000, intervalMs: 500 },
   ).catch((error: unknown) => String(error));
   if (left !== true) violated(`containers: ${left}`);
+  say('one container is left; judging what was seen');
   for (const broken of await recorder.judge()) violated(broken);
 }
 
@@ -261,6 +262,7 @@ async function main(): Promise<void> {
       if (version % 10 === 0) say(`${version} versions, ${prober.latest()} is served`);
     }
     const killed = await killer?.stop();
+    say('the last redeploy has ended; waiting until all is quiet');
     const { complete, broken } = await streams.stop();
     const report = await prober.stop();
     for (const failure of report.failures) violated(`a request failed: ${failure}`);

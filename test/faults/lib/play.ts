@@ -17,6 +17,9 @@ function whyNot(name: StageName): string | undefined {
   return whyNoOwnEngine() ?? (name === 'relay' ? whyNoTraefik() : undefined);
 }
 
+/** For all that a row does beside lasting. */
+const ROW_MS = 180_000;
+
 export function playRows(name: StageName, rows: readonly Row[]): void {
   const reason = whyNot(name);
   describe.skipIf(reason !== undefined)(`faults, stage ${name}${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
@@ -35,30 +38,34 @@ export function playRows(name: StageName, rows: readonly Row[]): void {
     const kinds = new Set<string>();
     for (const row of rows) {
       const why = row.skip?.();
-      it.skipIf(why !== undefined)(why === undefined ? row.fault : `${row.fault} (skipped: ${why})`, async () => {
-        await stage.begin();
-        stage.recorder.watch();
-        let judged = false;
-        const visitor = startProber({ entry: stage.entry, host: `app.${stage.berth.baseDomain}`, perSecond: 10, versionOf });
-        try {
-          await row.run(stage);
-          await holdsAll(stage);
-          judged = true;
-          expect(await stage.recorder.judge()).toEqual([]);
-          for (const kind of stage.recorder.kinds()) kinds.add(kind);
-        } catch (error) {
-          failed = true;
-          // What broke in this row is this row's alone.
-          if (!judged) await stage.recorder.judge().catch(() => []);
-          throw error;
-        } finally {
-          await stage.shims.builder.clear();
-          await stage.shims.node.clear();
-          const seen = await visitor.stop();
-          if (row.outage !== true)
-            expect({ failures: seen.failures, stale: seen.stale }, `of ${seen.sent} requests`).toEqual({ failures: [], stale: 0 });
-        }
-      });
+      it.skipIf(why !== undefined)(
+        why === undefined ? row.fault : `${row.fault} (skipped: ${why})`,
+        async () => {
+          await stage.begin();
+          stage.recorder.watch();
+          let judged = false;
+          const visitor = startProber({ entry: stage.entry, host: `app.${stage.berth.baseDomain}`, perSecond: 10, versionOf });
+          try {
+            await row.run(stage);
+            await holdsAll(stage);
+            judged = true;
+            expect(await stage.recorder.judge()).toEqual([]);
+            for (const kind of stage.recorder.kinds()) kinds.add(kind);
+          } catch (error) {
+            failed = true;
+            // What broke in this row is this row's alone.
+            if (!judged) await stage.recorder.judge().catch(() => []);
+            throw error;
+          } finally {
+            await stage.shims.builder.clear();
+            await stage.shims.node.clear();
+            const seen = await visitor.stop();
+            if (row.outage !== true)
+              expect({ failures: seen.failures, stale: seen.stale }, `of ${seen.sent} requests`).toEqual({ failures: [], stale: 0 });
+          }
+        },
+        ROW_MS + (row.lastsMs ?? 0),
+      );
     }
 
     it('the history holds what agents, clients, engines and proxies saw', () => {

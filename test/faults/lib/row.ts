@@ -16,6 +16,8 @@ export type Row = {
   quick?: true;
   /** Requests may go unanswered while the fault lasts: what serves is itself what is hit. Everywhere else none may. */
   outage?: true;
+  /** How long the fault itself is made to last. */
+  lastsMs?: number;
   /** Why it cannot run here. */
   skip?: () => string | undefined;
   run: (stage: Stage) => Promise<void>;

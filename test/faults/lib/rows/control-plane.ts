@@ -17,6 +17,7 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
     answer: 'what serves goes on serving; the agent goes on and reports until it is heard; the deployment ends `running`',
     invariants: ['acknowledged-stays', 'settles', 'nothing-destroyed'],
     stage: 'main',
+    lastsMs: AWAY_MS,
     async run(stage) {
       await stage.shims.node.hold('after', 'run');
       const asked = await stage.release();
@@ -34,6 +35,7 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       'reads are answered, writes wait and then fail with an error that the caller sees, and the agents try again; nothing acknowledged is lost, deployments end',
     invariants: ['acknowledged-stays', 'settles', 'nothing-destroyed'],
     stage: 'main',
+    lastsMs: LOCKED_MS,
     async run(stage) {
       const asked = await stage.release();
       const holder = await startProcess([process.execPath, join(import.meta.dirname, '..', 'hold-lock.ts'), join(stage.dir, 'berth.db')], {
