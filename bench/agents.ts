@@ -1,52 +1,60 @@
 /**
  * Ten thousand agents against one control plane on SQLite: each holds its request for tasks (25 s, ETag) and registers every
  * 30 s. Asked: how much of a core the control plane needs, and how long after the commit of a task its agent has it.
- * The agents are sockets of this process (node:http, kept alive), all on loopback; the control plane is its own process.
+ * Control plane and agents (bench/agent-fleet.ts) are processes of their own; here they are only started, watched and asked.
+ * Options: `--agents=3000` for fewer, `--profile=FILE` for a CPU profile of the control plane's quiet minute, `--floor`
+ * for what a bare node:http server needs for the same requests (bench/bare-server.ts): the rest is ours.
  */
 import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { Agent, type IncomingMessage, request } from 'node:http';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort } from '@berth/testbed/ports';
 import { type RunningProcess, startProcess, untilReady } from '@berth/testbed/process';
-import { waitFor } from '@berth/testbed/wait';
+import { GiveUp, waitFor } from '@berth/testbed/wait';
 import { createClient } from '@berth/wire/client';
+import type { FleetSettings } from './agent-fleet.ts';
 import { summary } from './stats.ts';
 
-const AGENTS = 10_000;
+export type AgentsOptions = { agents: number; profile: string | null; floor: boolean };
+
 const BUILDERS = 50;
 const REGISTER_MS = 30_000;
 const WAIT_SECONDS = 25;
 const QUIET_MS = 60_000;
 const PICKUPS = 200;
+const FLOOR_MS = 30_000;
 const GOAL_CORE = 0.1;
 const GOAL_PICKUP_MS = 5;
+/** Beside the agents' connections: the few on which they register, the database, logs. */
+const SPARE_FILES = 300;
 
-type Answer = { status: number; etag: string | undefined; body: string; at: number };
-
-/** Linux counts in hundredths of a second. */
-const cpuSeconds = (pid: number): number => {
+/** Linux counts in hundredths of a second: in the program, and in the kernel for it. */
+const cpuOf = (pid: number): { user: number; kernel: number } => {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return (Number(fields[11]) + Number(fields[12])) / 100;
+  return { user: Number(fields[11]) / 100, kernel: Number(fields[12]) / 100 };
 };
+const cpuSeconds = (pid: number): number => cpuOf(pid).user + cpuOf(pid).kernel;
 const memoryMiB = (pid: number): number => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
+const openFiles = (pid: number): number => readdirSync(`/proc/${pid}/fd`).length;
 const openFilesAllowed = (): number => Number(/Max open files\s+(\d+)/.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1]);
 
-export async function benchAgents(): Promise<string[]> {
+export async function benchAgents(options: AgentsOptions): Promise<string[]> {
+  const needed = options.agents + SPARE_FILES;
   const allowed = openFilesAllowed();
-  if (allowed < AGENTS + 500) return [`agents: skipped: ${allowed} open files are allowed, ${AGENTS + 500} are needed (ulimit -n)`];
+  if (allowed < needed) return [`agents: skipped: ${allowed} open files are allowed, ${needed} are needed (ulimit -n)`];
   const dir = await mkdtemp(join(tmpdir(), 'berth-bench-'));
   const secret = randomBytes(16).toString('hex');
   const password = randomBytes(12).toString('base64url');
   const port = await freePort();
   const committed = new Map<string, number>();
-  const ending = new AbortController();
+  const delays: number[] = [];
+  const lines: string[] = [];
   let server: RunningProcess | undefined;
-  let pending = '';
+  let fleet: Fleet | undefined;
   try {
     server = await startProcess([process.execPath, join(import.meta.dirname, 'timed-control-plane.ts')], {
       name: 'control-plane',
@@ -60,146 +68,195 @@ export async function benchAgents(): Promise<string[]> {
         ADMIN_PASSWORD: password,
         REGISTRY_ADDR: '127.0.0.1:1',
         LOG_FORMAT: 'json',
+        ...(options.profile === null ? {} : { BENCH_PROFILE: resolve(options.profile) }),
       },
-      onOutput(text) {
-        const lines = (pending + text).split('\n');
-        pending = lines.pop() ?? '';
-        for (const line of lines) {
-          const [word, at, task] = line.split(' ');
-          if (word === 'committed' && task !== undefined) committed.set(task, Number(at));
-        }
-      },
+      onOutput: byLine(([word, at, task]) => {
+        if (word === 'committed' && task !== undefined) committed.set(task, Number(at));
+        if (word === 'delay') delays.push(Number(at));
+      }),
     });
     await untilReady(server, async () => (await fetch(`http://127.0.0.1:${port}/readyz`)).ok, 30_000);
-    const fleet = await startFleet(port, secret, ending.signal);
-    const lines = [await quietMinute(server.pid, fleet), ...(await pickups(server.pid, port, password, fleet, committed))];
+    fleet = await startFleet(settingsOf(port, secret, options.agents));
+    lines.push(await ramp(server, fleet, options.agents, port));
+    delays.length = 0;
+    lines.push(await quietMinute(server, fleet, options), stalls('quiet', delays));
+    lines.push(...(await pickups(server, port, password, fleet, committed)), stalls('pick-ups', delays));
+    if (options.floor) lines.push(await floor(fleet, server, options.agents));
     if (fleet.errors.length > 0) lines.push(`agents: ${fleet.errors.length} ERRORS, the first: ${fleet.errors[0]}`);
     return lines;
+  } catch (error) {
+    throw new Error([...lines, error instanceof Error ? error.message : String(error)].join('\n'), { cause: error });
   } finally {
-    ending.abort();
+    await fleet?.process.stop(1_000);
     await server?.stop(20_000);
     await rm(dir, { recursive: true, force: true });
   }
 }
 
-type Fleet = { arrived: Map<string, number>; answered: () => number; errors: string[] };
-
-/** Registers all, then holds one request for each; returns when all of them are held. */
-async function startFleet(port: number, secret: string, signal: AbortSignal): Promise<Fleet> {
-  const held = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY });
-  // Real agents register on a connection of their own; a few stand for all, which leaves open files for the held ones.
-  const others = new Agent({ keepAlive: true, maxSockets: 64 });
-  const arrived = new Map<string, number>();
-  const errors: string[] = [];
-  let answered = 0;
-  const call = (agent: Agent, method: string, path: string, body: string | null, headers: Record<string, string> = {}): Promise<Answer> =>
-    new Promise((resolve, reject) => {
-      const all = {
-        'x-agent-secret': secret,
-        ...(body === null ? {} : { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(body)) }),
-        ...headers,
-      };
-      const sent = request({ host: '127.0.0.1', port, method, path, agent, headers: all, signal }, (response: IncomingMessage) => {
-        const at = performance.timeOrigin + performance.now();
-        let text = '';
-        response.setEncoding('utf8');
-        response.on('data', (chunk: string) => (text += chunk));
-        response.on('error', reject);
-        response.on('end', () => resolve({ status: response.statusCode ?? 0, etag: response.headers.etag, body: text, at }));
-      });
-      sent.on('error', reject);
-      sent.end(body ?? undefined);
-    });
-
-  const note = (error: unknown): void => void (signal.aborted || errors.push(error instanceof Error ? error.message : String(error)));
-  const bodyOf = (i: number): string =>
-    JSON.stringify({
-      hostname: `agent-${String(i).padStart(5, '0')}`,
-      role: i < BUILDERS ? 'builder' : 'deploy',
-      host_ip: '127.0.0.1',
-      max_storage: 1e12,
-      // It changes with each look, as on a real disk.
-      free_storage: 5e11 + Math.round(performance.now()),
-      max_builds: 100,
-      containers: [],
-      agent_version: '0.1.0',
-      boot_id: `boot-${i}`,
-    });
-  const register = (i: number): Promise<Answer> => call(others, 'POST', '/api/agent/register', bodyOf(i));
-  const ended = new Set<string>();
-
-  async function poll(node: string): Promise<void> {
-    let etag: string | undefined;
-    while (!signal.aborted) {
-      const path = `/api/agent/tasks?node_id=${node}&wait=${WAIT_SECONDS}`;
-      const answer = await call(held, 'GET', path, null, etag === undefined ? {} : { 'if-none-match': etag });
-      answered++;
-      if (answer.status !== 200 && answer.status !== 304) throw new Error(`a poll was answered with ${answer.status} ${answer.body}`);
-      etag = answer.etag;
-      if (answer.status === 304) continue;
-      for (const task of JSON.parse(answer.body) as { id: string }[]) {
-        if (!arrived.has(task.id)) arrived.set(task.id, answer.at);
-        if (ended.has(task.id)) continue;
-        ended.add(task.id);
-        await call(others, 'POST', `/api/agent/tasks/${task.id}/complete`, JSON.stringify({ status: 'failed', result: 'a benchmark' }));
-      }
-    }
-  }
-
-  const ids: string[] = [];
-  for (let first = 0; first < AGENTS; first += 64) {
-    const some = Array.from({ length: Math.min(64, AGENTS - first) }, (_, k) => register(first + k));
-    for (const answer of await Promise.all(some)) ids.push((JSON.parse(answer.body) as { id: string }).id);
-  }
-  for (const [i, id] of ids.entries()) {
-    void poll(id).catch(note);
-    // Spread over the period, as a fleet that was not started by one hand is.
-    setTimeout(
-      () => {
-        const again = setInterval(() => void register(i).then((a) => a.status === 200 || note(`register: ${a.status}`), note), REGISTER_MS);
-        signal.addEventListener('abort', () => clearInterval(again));
-      },
-      (i / AGENTS) * REGISTER_MS,
-    ).unref();
-    // The listening queue is no place for ten thousand connections at once.
-    if (i % 200 === 199) await sleep(500 / (AGENTS / 200) + 20);
-  }
-  const metrics = async (): Promise<number> => {
-    const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-    return Number(/berth_http_requests_held\{kind="tasks"\} (\d+)/.exec(text)?.[1]);
-  };
-  await waitFor(`${AGENTS} requests are held`, async () => errors.length > 0 || (await metrics()) >= AGENTS * 0.99, {
-    deadlineMs: 180_000,
-  });
-  // One whole period: every agent has registered again, and the polls have spread.
-  await sleep(REGISTER_MS);
-  return { arrived, answered: () => answered, errors };
+/** The longest wait in each second, for any event at all: what the machine and its disk take from every figure beside it. */
+function stalls(phase: string, delays: number[]): string {
+  const { p50, max } = summary(delays.splice(0));
+  return `agents (${phase}: the longest that anything waited for its turn in the control plane, by the second): p50 ${p50.toFixed(0)} ms, max ${max.toFixed(0)} ms`;
 }
 
-async function quietMinute(pid: number, fleet: Fleet): Promise<string> {
-  const [from, cpu, polls] = [performance.now(), cpuSeconds(pid), fleet.answered()];
+/** Output comes in pieces; `hear` gets each line's words. */
+function byLine(hear: (words: string[], line: string) => void): (text: string) => void {
+  let pending = '';
+  return (text) => {
+    const lines = (pending + text).split('\n');
+    pending = lines.pop() ?? '';
+    for (const line of lines) hear(line.split(' '), line);
+  };
+}
+
+type Fleet = {
+  process: RunningProcess;
+  said: Set<string>;
+  arrived: Map<string, number>;
+  counts: { polls: number; registers: number; slowest: number };
+  reports: number[];
+  errors: string[];
+};
+
+const settingsOf = (port: number, secret: string, agents: number): FleetSettings => ({
+  port,
+  secret,
+  agents,
+  builders: BUILDERS,
+  registerMs: REGISTER_MS,
+  waitSeconds: WAIT_SECONDS,
+});
+
+async function startFleet(settings: FleetSettings): Promise<Fleet> {
+  const fleet = {
+    said: new Set<string>(),
+    arrived: new Map<string, number>(),
+    counts: { polls: 0, registers: 0, slowest: 0 },
+    reports: [] as number[],
+    errors: [] as string[],
+  };
+  const process_ = await startProcess([process.execPath, join(import.meta.dirname, 'agent-fleet.ts'), JSON.stringify(settings)], {
+    name: 'agents',
+    onOutput: byLine(([word = '', first, second, third], line) => {
+      if (word === 'arrived' && second !== undefined) fleet.arrived.set(second, Number(first));
+      else if (word === 'counts')
+        fleet.counts = { polls: Number(first), registers: Number(second), slowest: Math.max(fleet.counts.slowest, Number(third)) };
+      else if (word === 'reported') fleet.reports.push(Number(first));
+      else if (word === 'registered' || word === 'polling') fleet.said.add(word);
+      else fleet.errors.push(line);
+    }),
+  });
+  return Object.assign(fleet, { process: process_ });
+}
+
+/** Until all are registered and held, and one whole period more: every agent has registered again, and the polls have spread. */
+async function ramp(server: RunningProcess, fleet: Fleet, agents: number, port: number): Promise<string> {
+  const began = performance.now();
+  const seconds = (): string => ((performance.now() - began) / 1000).toFixed(1);
+  const alive = (): void => {
+    for (const { name, exit, tail } of [server, fleet.process]) if (exit() !== undefined) throw new GiveUp(`${name} ended: ${tail()}`);
+  };
+  const said = (word: string): Promise<unknown> =>
+    waitFor(`the agents are ${word}`, () => (alive(), fleet.said.has(word)), { deadlineMs: 120_000 });
+  await said('registered');
+  const registered = seconds();
+  await said('polling');
+  let present = '';
+  await waitFor(
+    `${agents} requests are held`,
+    async () => {
+      alive();
+      const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+      const held = Number(/berth_http_requests_held\{kind="tasks"\} (\d+)/.exec(text)?.[1]);
+      present = `${held} held, ${openFiles(server.pid)} open files, ${fleet.errors.length} errors (${fleet.errors[0] ?? 'none'})`;
+      if (held >= agents * 0.99) return true;
+      throw new Error(present);
+    },
+    { deadlineMs: 60_000, intervalMs: 500 },
+  );
+  const line = `agents (ramp): registered after ${registered} s, held after ${seconds()} s: ${present}`;
+  await sleep(REGISTER_MS);
+  return line;
+}
+
+async function quietMinute(server: RunningProcess, fleet: Fleet, { agents, profile }: AgentsOptions): Promise<string> {
+  if (profile !== null) server.kill('SIGUSR2');
+  const [from, cpu, counts, generator] = [performance.now(), cpuOf(server.pid), fleet.counts, cpuSeconds(fleet.process.pid)];
+  fleet.counts.slowest = 0;
   await sleep(QUIET_MS);
   const seconds = (performance.now() - from) / 1000;
-  const core = (cpuSeconds(pid) - cpu) / seconds;
-  const rate = (fleet.answered() - polls) / seconds;
-  return `agents (${AGENTS} held, ${Math.round(rate)} polls/s and ${Math.round(AGENTS / (REGISTER_MS / 1000))} registrations/s): control plane ${(core * 100).toFixed(1)} % of a core over ${seconds.toFixed(0)} s, ${memoryMiB(pid).toFixed(0)} MiB; goal <= ${GOAL_CORE * 100} %: ${core <= GOAL_CORE ? 'met' : 'MISSED'}`;
+  const after = cpuOf(server.pid);
+  const [user, kernel] = [(after.user - cpu.user) / seconds, (after.kernel - cpu.kernel) / seconds];
+  const core = user + kernel;
+  const load = (cpuSeconds(fleet.process.pid) - generator) / seconds;
+  const { polls, registers, slowest } = fleet.counts;
+  const rate = (before: number, after: number): string => ((after - before) / seconds).toFixed(0);
+  if (profile !== null) {
+    server.kill('SIGUSR2');
+    await waitFor('the profile is written', () => existsSync(profile));
+  }
+  return (
+    `agents (${agents} held, ${rate(counts.polls, polls)} polls/s and ${rate(counts.registers, registers)} registers/s, the slowest ${slowest.toFixed(0)} ms): ` +
+    `control plane ${(core * 100).toFixed(1)} % of a core (${(kernel * 100).toFixed(1)} % in the kernel) over ${seconds.toFixed(0)} s, ${memoryMiB(server.pid).toFixed(0)} MiB ` +
+    `(the agents’ process: ${(load * 100).toFixed(0)} %); goal <= ${GOAL_CORE * 100} %: ${core <= GOAL_CORE ? 'met' : 'MISSED'}`
+  );
 }
 
-async function pickups(pid: number, port: number, password: string, fleet: Fleet, committed: Map<string, number>): Promise<string[]> {
+async function pickups(
+  server: RunningProcess,
+  port: number,
+  password: string,
+  fleet: Fleet,
+  committed: Map<string, number>,
+): Promise<string[]> {
   const url = `http://127.0.0.1:${port}`;
   const { token } = await createClient({ baseUrl: url }).call('login', { body: { email: 'admin@berth.localhost', password } });
   const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
   const project = await api.call('createProject', { body: { name: 'p', git_url: 'https://git.example/x.git', domain_prefix: 'p' } });
-  const [from, cpu] = [performance.now(), cpuSeconds(pid)];
+  const [from, cpu] = [performance.now(), cpuSeconds(server.pid)];
   for (let i = 1; i <= PICKUPS; i++) {
-    await api.call('createDeployment', { params: { id: project.id }, body: {} });
-    await waitFor(`task ${i} arrived`, () => fleet.arrived.size >= i, { deadlineMs: 60_000, intervalMs: 1 });
+    const { id } = await api.call('createDeployment', { params: { id: project.id }, body: {} });
+    // Ended, not only begun: a newer request would supersede it, and its task might never be made.
+    await waitFor(
+      `task ${i} arrived`,
+      async () => {
+        if (fleet.arrived.size >= i) return true;
+        const { status, events } = await api.call('getDeployment', { params: { id } });
+        throw new Error(
+          `${committed.size} committed, ${fleet.arrived.size} arrived, ${fleet.reports.length} reported, slowest register ${fleet.counts.slowest} ms; deployment ${status}: ${events.at(-1)?.message}`,
+        );
+      },
+      { deadlineMs: 30_000, intervalMs: 20 },
+    );
   }
   const seconds = (performance.now() - from) / 1000;
   const took = [...fleet.arrived].map(([task, at]) => at - (committed.get(task) ?? Number.NaN));
   const s = summary(took);
   return [
-    `agents (${PICKUPS} tasks, commit -> its agent has it): p50 ${s.p50.toFixed(2)} ms, p99 ${s.p99.toFixed(2)} ms, max ${s.max.toFixed(2)} ms; goal p50 <= ${GOAL_PICKUP_MS} ms: ${s.p50 <= GOAL_PICKUP_MS ? 'met' : 'MISSED'}`,
-    `agents (while one deployment after the other is requested): ${(PICKUPS / seconds).toFixed(1)} deployments/s, control plane ${(((cpuSeconds(pid) - cpu) / seconds) * 100).toFixed(0)} % of a core`,
+    `agents (${PICKUPS} tasks, commit -> its agent has it): p50 ${s.p50.toFixed(2)} ms, p99 ${s.p99.toFixed(2)} ms, max ${s.max.toFixed(2)} ms; reports answered in p50 ${summary(fleet.reports).p50.toFixed(0)} ms, max ${summary(fleet.reports).max.toFixed(0)} ms; goal p50 <= ${GOAL_PICKUP_MS} ms: ${s.p50 <= GOAL_PICKUP_MS ? 'met' : 'MISSED'}`,
+    `agents (while one deployment after the other is requested): ${(PICKUPS / seconds).toFixed(1)} deployments/s, control plane ${(((cpuSeconds(server.pid) - cpu) / seconds) * 100).toFixed(0)} % of a core`,
   ];
+}
+
+/** The same fleet against the yardstick, on a machine as busy as it is now. */
+async function floor(before: Fleet, control: RunningProcess, agents: number): Promise<string> {
+  await before.process.stop(1_000);
+  await control.stop(20_000);
+  const port = await freePort();
+  const server = await startProcess([process.execPath, join(import.meta.dirname, 'bare-server.ts'), String(port)], { name: 'bare server' });
+  await untilReady(server, async () => (await fetch(`http://127.0.0.1:${port}/api/agent/tasks?wait=0`)).ok, 30_000);
+  const fleet = await startFleet(settingsOf(port, '', agents));
+  try {
+    await waitFor('the agents poll', () => fleet.said.has('polling'), { deadlineMs: 120_000 });
+    await sleep(REGISTER_MS);
+    const [from, cpu, counts] = [performance.now(), cpuSeconds(server.pid), fleet.counts];
+    await sleep(FLOOR_MS);
+    const seconds = (performance.now() - from) / 1000;
+    const core = (cpuSeconds(server.pid) - cpu) / seconds;
+    const requests = (fleet.counts.polls + fleet.counts.registers - counts.polls - counts.registers) / seconds;
+    return `agents (the same ${requests.toFixed(0)} requests/s to a bare node:http server): ${(core * 100).toFixed(1)} % of a core, ${memoryMiB(server.pid).toFixed(0)} MiB`;
+  } finally {
+    await fleet.process.stop(1_000);
+    await server.stop(1_000);
+  }
 }

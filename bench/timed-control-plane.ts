@@ -1,7 +1,11 @@
 /**
  * The control plane as it is, in a process of its own, that also says on stdout when each commit that created a task was over:
- * `committed <epoch ms> <task id>`. What bench/agents.ts measures from.
+ * `committed <epoch ms> <task id>`, and each second `delay <longest, ms>`. What bench/agents.ts measures from. With BENCH_PROFILE set, SIGUSR2 begins a CPU profile and
+ * the next one writes it to that file.
  */
+import { writeFileSync } from 'node:fs';
+import { Session } from 'node:inspector/promises';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { closeOnSignals, createClosers } from '@berth/kit/closers';
 import { createLogger } from '@berth/kit/log';
 import { createApp } from '../packages/control-plane/src/app.ts';
@@ -23,3 +27,25 @@ const closers = createClosers(log, 20_000);
 closers.add('app', () => app.close());
 closeOnSignals(closers, log);
 await app.listen();
+
+// How long anything had to wait for its turn in this process: what of a slow answer is the machine's.
+const delay = monitorEventLoopDelay({ resolution: 5 });
+delay.enable();
+setInterval(() => {
+  process.stdout.write(`delay ${(delay.max / 1e6).toFixed(1)}\n`);
+  delay.reset();
+}, 1_000).unref();
+
+const file = process.env['BENCH_PROFILE'];
+if (file !== undefined) {
+  const session = new Session();
+  session.connect();
+  await session.post('Profiler.enable');
+  let running = false;
+  const toggle = async (): Promise<void> => {
+    running = !running;
+    if (running) await session.post('Profiler.start');
+    else writeFileSync(file, JSON.stringify((await session.post('Profiler.stop')).profile));
+  };
+  process.on('SIGUSR2', () => void toggle());
+}

@@ -1,45 +1,83 @@
 /** npm run sim: seeded runs of the whole lifecycle on simulated time (packages/control-plane/test/sim); exit 1 when one breaks an invariant. */
 import { parseArgs } from 'node:util';
+import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
+import { onPostgres } from '../packages/control-plane/test/sim/on-postgres.ts';
 import { PLANTS, type PlantName } from '../packages/control-plane/test/sim/plants.ts';
-import { report } from '../packages/control-plane/test/sim/report.ts';
-import { run } from '../packages/control-plane/test/sim/run.ts';
+import { keepHistory, report } from '../packages/control-plane/test/sim/report.ts';
+import { run, type RunOptions } from '../packages/control-plane/test/sim/run.ts';
+
+const USAGE = `npm run sim -- [options]
+  --seeds N      seeds 1 to N (1000; with --postgres 100), or N seeds --from another one
+  --seed N       this one alone
+  --repeat N     each seed so often: on PostgreSQL the same seed is not the same run
+  --trace        prints every event of the history as a JSON line
+  --plant NAME   with a bug planted on purpose: ${Object.keys(PLANTS).join(', ')}
+  --postgres     two control planes on a private PostgreSQL; locks and sockets are not seeded
+  --at-once N    so many runs at the same time (with --postgres 3)`;
 
 const { values } = parseArgs({
   options: {
     seed: { type: 'string' },
-    seeds: { type: 'string', default: '1000' },
+    seeds: { type: 'string' },
     from: { type: 'string', default: '1' },
+    repeat: { type: 'string', default: '1' },
     plant: { type: 'string', default: 'none' },
-    /** Prints every event of the history as a JSON line. */
     trace: { type: 'boolean', default: false },
+    postgres: { type: 'boolean', default: false },
+    'at-once': { type: 'string' },
+    help: { type: 'boolean', default: false },
   },
 });
-if (!Object.hasOwn(PLANTS, values.plant)) {
-  console.error(`no planted bug "${values.plant}"; there are ${Object.keys(PLANTS).join(', ')}`);
-  process.exit(2);
+if (values.help) {
+  console.log(USAGE);
+  process.exit(0);
 }
+if (!Object.hasOwn(PLANTS, values.plant)) refuse(`no planted bug "${values.plant}"`);
 const plant = values.plant as PlantName;
 const from = wholeNumber('seed', values.seed ?? values.from);
-const count = values.seed === undefined ? wholeNumber('seeds', values.seeds) : 1;
+const count = values.seed === undefined ? wholeNumber('seeds', values.seeds ?? (values.postgres ? '100' : '1000')) : 1;
+const repeat = wholeNumber('repeat', values.repeat);
+const atOnce = wholeNumber('at-once', values['at-once'] ?? (values.postgres ? '3' : '1'));
+const reason = values.postgres ? whyNoPostgres() : undefined;
+if (reason !== undefined) refuse(`--postgres: ${reason}`);
 
 const began = performance.now();
 const sum = { violations: 0, deployments: 0, events: 0, simulatedMs: 0 };
-for (let seed = from; seed < from + count; seed++) {
-  const result = await run({ seed, plant, ...(values.trace ? { trace: (event) => console.log(JSON.stringify(event)) } : {}) });
-  sum.violations += result.violations.length;
-  sum.deployments += result.deployments;
-  sum.events += result.history.length;
-  sum.simulatedMs += result.simulatedMs;
-  if (result.violations.length > 0) console.log(report(result, plant === 'none' ? '' : ` --plant "${plant}"`));
+const flags = `${values.postgres ? ' --postgres' : ''}${plant === 'none' ? '' : ` --plant "${plant}"`}`;
+const server = values.postgres ? await startPostgres() : undefined;
+try {
+  const database = server === undefined ? {} : { database: await onPostgres(server) };
+  const options = { plant, ...database, ...(values.trace ? { trace: (event: object) => console.log(JSON.stringify(event)) } : {}) };
+  const waiting = Array.from({ length: count * repeat }, (_, i) => from + (i % count));
+  await Promise.all(Array.from({ length: atOnce }, () => work(waiting, options)));
+} finally {
+  await server?.stop();
 }
 const seconds = (performance.now() - began) / 1000;
 console.log(
-  `${count} seeds, ${sum.deployments} deployments, ${sum.events} events, ${(sum.simulatedMs / 60_000).toFixed(0)} simulated minutes in ${seconds.toFixed(1)} s: ${sum.violations} violations`,
+  `${count * repeat} runs, ${sum.deployments} deployments, ${sum.events} events, ${(sum.simulatedMs / 60_000).toFixed(0)} simulated minutes in ${seconds.toFixed(1)} s: ${sum.violations} violations`,
 );
 process.exitCode = sum.violations === 0 ? 0 : 1;
 
+async function work(waiting: number[], options: Omit<RunOptions, 'seed'>): Promise<void> {
+  for (let seed = waiting.shift(); seed !== undefined; seed = waiting.shift()) {
+    const result = await run({ seed, ...options });
+    sum.violations += result.violations.length;
+    sum.deployments += result.deployments;
+    sum.events += result.history.length;
+    sum.simulatedMs += result.simulatedMs;
+    if (result.violations.length === 0) continue;
+    console.log(report(result, flags));
+    // It may not come again.
+    if (values.postgres) console.log(`  its history: ${keepHistory(result)}`);
+  }
+}
+
 function wholeNumber(name: string, text: string): number {
-  if (/^\d{1,9}$/.test(text)) return Number(text);
-  console.error(`--${name}: "${text}" is no whole number`);
+  return /^\d{1,9}$/.test(text) ? Number(text) : refuse(`--${name}: "${text}" is no whole number`);
+}
+
+function refuse(why: string): never {
+  console.error(`${why}\n\n${USAGE}`);
   process.exit(2);
 }

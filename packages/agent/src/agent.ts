@@ -12,6 +12,7 @@ import { createHostIp } from './host-ip.ts';
 import { createImages } from './images.ts';
 import { createLocks } from './locks.ts';
 import { createTaskLoop } from './loop.ts';
+import { createNodeIds, listOurs } from './node-ids.ts';
 import { watch } from './observe.ts';
 import { reconcile } from './reconcile.ts';
 import { createRegistration } from './registration.ts';
@@ -28,6 +29,7 @@ import { createBuild } from './tools/buildx.ts';
 import { createDockerCli } from './tools/docker-cli.ts';
 import { createDocker } from './tools/docker.ts';
 import { createClone } from './tools/git.ts';
+import { createPushAccess } from './tools/push-access.ts';
 import { createWorkspaces } from './workspace.ts';
 
 export type Agent = {
@@ -74,8 +76,10 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     pluginsDir: config.DOCKER_PLUGINS_DIR,
   });
   await cli.useRegistry(null);
-  const revival = createRevival(createDocker(cli, { scratchDir }), log);
+  const revival = await createRevival(createDocker(cli, { scratchDir }), { path: join(stateDir, 'containers.json'), log });
   const { docker } = revival;
+  const ids = await createNodeIds(join(stateDir, 'node-ids.json'), log);
+  const ours = listOurs(docker, ids);
   const images = createImages({ docker, keep: config.KEEP_RELEASES, log });
   const locks = createLocks();
   const hostIp = createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL);
@@ -89,13 +93,17 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
         cloneTimeoutMs: config.CLONE_TIMEOUT,
         stallTimeoutMs: config.GIT_STALL_TIMEOUT,
       }),
-      build: createBuild(cli),
+      build: createBuild(
+        cli,
+        createPushAccess(() => registry),
+      ),
       workspaces,
       images,
       buildTimeoutMs: config.BUILD_TIMEOUT,
     }),
     deploy: createDeployHandler({
       docker,
+      ours,
       images,
       locks,
       hostIp,
@@ -107,6 +115,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     }),
     retire: createRetireHandler({
       docker,
+      ours,
       images,
       locks,
       repositoryOf: (project) => (registry === null || registry.registry_addr === '' ? null : `${registry.registry_addr}/${project}`),
@@ -115,7 +124,8 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
 
   const registration = createRegistration({
     client,
-    docker,
+    list: ours,
+    ids,
     look: revival.look,
     log,
     hostIp,
@@ -169,7 +179,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       periodMs: REGISTER_MS,
       async run(stopping) {
         const both = AbortSignal.any([stopping, signal]);
-        const node = await registration.register(both).catch(async (error: unknown) => {
+        await registration.register(both).catch(async (error: unknown) => {
           // Waiting 30 s for the next turn would be long while the control plane only restarts.
           if (both.aborted) throw error;
           log.warn({ err: error }, 'cannot register yet');
@@ -181,7 +191,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
         begun = true;
         background('configuration', configure());
         background('tasks', tasks.run(signal));
-        background('events', watch(docker, node.id, { onChange: () => registering.wake(), onBroken: revival.suspect }, signal, log));
+        background('events', watch(docker, { onChange: () => registering.wake(), onBroken: revival.suspect }, signal, log));
       },
     },
     log,

@@ -3,11 +3,9 @@ import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
 import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
+import type { ListOurs } from './node-ids.ts';
 import { pause } from './stopped.ts';
 import type { Container, Docker } from './tools/docker.ts';
-
-/** Only what this node's agent started: another Berth may use the same engine. */
-export const ofNode = (nodeId: string): Record<string, string> => ({ [LABELS.node]: nodeId });
 
 const OUR_LABELS: readonly string[] = Object.values(LABELS);
 
@@ -30,14 +28,12 @@ export function toObserved(container: Container): ObservedContainer {
 
 /** Rejects when the engine does not answer: that is not "none". `look` may set right what it sees (revive.ts). */
 export async function observe(
-  docker: Docker,
-  nodeId: string,
+  list: ListOurs,
   signal: AbortSignal,
   look: (seen: readonly Container[], signal: AbortSignal) => Promise<boolean>,
-): Promise<ObservedContainer[]> {
-  const containers = await docker.list(ofNode(nodeId), signal);
-  if (!(await look(containers, signal))) return containers.map(toObserved);
-  return (await docker.list(ofNode(nodeId), signal)).map(toObserved);
+): Promise<Container[]> {
+  const containers = await list({}, signal);
+  return (await look(containers, signal)) ? list({}, signal) : containers;
 }
 
 /** What changes neither a state nor a port. */
@@ -47,13 +43,7 @@ const DEBOUNCE_MS = 100;
 export type Watcher = { onChange: () => void /** The engine went away, as far as can be seen from here. */; onBroken: () => void };
 
 /** Calls `onChange` soon after a container of ours changed, until the signal aborts. The stream is opened again when it ends. */
-export async function watch(
-  docker: Docker,
-  nodeId: string,
-  { onChange, onBroken }: Watcher,
-  signal: AbortSignal,
-  log: Logger,
-): Promise<void> {
+export async function watch(docker: Docker, { onChange, onBroken }: Watcher, signal: AbortSignal, log: Logger): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const onEvent = (action: string): void => {
     if (!UNINTERESTING.test(action))
@@ -65,7 +55,8 @@ export async function watch(
   for (let attempt = 0; !signal.aborted; attempt += 1) {
     const since = Date.now();
     try {
-      await docker.events(ofNode(nodeId), onEvent, signal);
+      // Of any node: the id may change while we watch. A neighbour's on the same engine makes us look once more, no harm.
+      await docker.events({ [LABELS.node]: null }, onEvent, signal);
     } catch (error) {
       if (signal.aborted) break;
       log.warn({ err: error }, 'the stream of container events ended; it is opened again');

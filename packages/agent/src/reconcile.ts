@@ -7,11 +7,10 @@ import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import type { Task } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
-import { ofNode } from './observe.ts';
 import type { Container, Docker } from './tools/docker.ts';
 
 export async function reconcile(docker: Docker, nodeId: string, open: readonly Task[], log: Logger, signal: AbortSignal): Promise<void> {
-  for (const container of leftBehind(await docker.list(ofNode(nodeId), signal), open)) {
+  for (const container of leftBehind(await docker.list({ [LABELS.node]: nodeId }, signal), open)) {
     log.info({ container: container.name }, 'removing a container that was made but never started');
     await failPoint('reconcile.before');
     await docker.remove(container.id);

@@ -4,10 +4,10 @@ import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { Node, NodeRegister, ObservedContainer } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
-import { observe } from './observe.ts';
+import { type ListOurs, type NodeIds } from './node-ids.ts';
+import { observe, toObserved } from './observe.ts';
 import type { Storage } from './storage.ts';
 import type { Revival } from './revive.ts';
-import type { Docker } from './tools/docker.ts';
 
 export const AGENT_VERSION = '0.1.0';
 
@@ -15,7 +15,8 @@ const OBSERVE_MS = 15_000;
 
 export type RegistrationDeps = {
   client: Client;
-  docker: Docker;
+  list: ListOurs;
+  ids: NodeIds;
   /** Sets right what an engine that was restarted left undone. */
   look: Revival['look'];
   log: Logger;
@@ -45,9 +46,10 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     if (nodeId === null) return undefined;
     try {
       // An engine that hangs must not keep us from being seen.
-      const seen = await observe(deps.docker, nodeId, AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]), deps.look);
+      const seen = await observe(deps.list, AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]), deps.look);
       engineOk = true;
-      return seen;
+      await deps.ids.seen(seen, nodeId);
+      return seen.map(toObserved);
     } catch (error) {
       signal.throwIfAborted();
       engineOk = false;
@@ -84,6 +86,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       const before = nodeId;
       const node = await send(signal);
       nodeId = node.id;
+      await deps.ids.add(node.id);
       if (before === node.id) return node;
       deps.log.info({ node: node.id, role: deps.role, host_ip: node.host_ip }, 'registered');
       // Containers are found by the node's id, which we have only now.

@@ -102,11 +102,24 @@ describe('buildFailure', () => {
     [step('[1/2] FROM docker.io/library/nope:1', 'connection refused'), 'build_base_image'],
     [step('push', 'Get "http://10.99.1.1:9/v2/": dial tcp 10.99.1.1:9: connect: connection refused'), 'registry_unreachable'],
     [step('exporting to image', 'failed to push 10.0.0.1/app:1: unexpected status: 401 Unauthorized'), 'registry_refused'],
+    [step('push', 'denied: requested access to the resource is denied'), 'registry_refused'],
+    [step('push', 'unauthorized: authentication required'), 'registry_refused'],
+    [
+      step('push', "error parsing HTTP 403 response body: invalid character 'o' in literal null (expecting 'u'): \"no\""),
+      'registry_refused',
+    ],
+    [step('push', 'error parsing HTTP 502 response body: unexpected end of JSON input: ""'), 'registry_unreachable'],
+    [step('push', 'manifest unknown: requested access to the resource is denied'), 'image_pull_failed'],
+    [step('push', 'manifest unknown: manifest unknown'), 'image_pull_failed'],
+    [step('[internal] load metadata for r/x:1', 'r/x:1: manifest unknown'), 'build_base_image'],
     [step('[internal] load build definition from Dockerfile', 'dockerfile parse error line 2: unknown instruction: RUNN'), 'build_failed'],
   ])('%o', (failed, code) => {
     expect(buildFailure(failed, 'ERROR: failed to build: x').code).toBe(code);
   });
   it('without a step that failed', () => {
+    // Pushed, and then the registry does not have it: the builder asks for the digest.
+    const lost = 'ERROR: failed to build: Error response from daemon: manifest unknown: manifest unknown';
+    expect(buildFailure(null, lost).code).toBe('image_pull_failed');
     expect(buildFailure(null, 'ERROR: failed to build: dockerfile parse error on line 2').code).toBe('build_failed');
     expect(buildFailure(null, 'ERROR: failed to build: failed to solve: Unavailable: error reading from server: EOF').code).toBe(
       'engine_unavailable',

@@ -33,6 +33,7 @@ const container = (given: Partial<Container>): Container => ({
   exitCode: 0,
   oomKilled: false,
   startedAt: null,
+  finishedAt: null,
   memoryBytes: null,
   cpus: null,
   error: '',
@@ -185,7 +186,6 @@ it('watch: many events are one change, and the stream is opened again', async ()
   } as unknown as Docker;
   const watching = watch(
     docker,
-    'node-1',
     { onChange: () => void (changes += 1), onBroken: () => void (broken += 1) },
     ending.signal,
     silentLogger(),

@@ -23,9 +23,9 @@ const TASK_CALL = /^\/api\/agent\/tasks\/([^/]+)\/(start|renew|complete)$/;
 export async function startAgentTap(upstream: string, history: History): Promise<AgentTap> {
   const tasks = new Map<string, Task>();
   const hostIps = new Map<string, string>();
-  const parse = <T>(bytes: Buffer): T | undefined => {
+  const parse = (bytes: Buffer): unknown => {
     try {
-      return JSON.parse(bytes.toString()) as T;
+      return JSON.parse(bytes.toString()) as unknown;
     } catch {
       // Cut off or no JSON: the control plane says what it thinks of it.
       return undefined;
@@ -35,7 +35,7 @@ export async function startAgentTap(upstream: string, history: History): Promise
   /** What is about to be said. */
   function saying(path: string, request: Buffer, lease: string | null): void {
     if (path === '/api/agent/register') {
-      const body = parse<NodeRegister>(request);
+      const body = parse(request) as NodeRegister | undefined;
       for (const { labels = {}, host_port: port } of body?.containers ?? []) {
         const [node, project, deployment] = [labels['berth.node'], labels['berth.project'], labels['berth.deployment']];
         if (typeof port === 'number' && node !== undefined && project !== undefined && deployment !== undefined)
@@ -45,7 +45,7 @@ export async function startAgentTap(upstream: string, history: History): Promise
     }
     const [, id = '', verb] = TASK_CALL.exec(path) ?? [];
     const task = tasks.get(id);
-    const body = verb === 'complete' ? parse<TaskReport>(request) : undefined;
+    const body = verb === 'complete' ? (parse(request) as TaskReport | undefined) : undefined;
     if (task === undefined || body === undefined) return;
     const address = typeof body.host_port === 'number' ? `${hostIps.get(task.node_id)}:${body.host_port}` : null;
     history.record({ type: 'reporting', ...about(task), lease, status: body.status, address });
@@ -55,21 +55,21 @@ export async function startAgentTap(upstream: string, history: History): Promise
   function told(path: string, sent: number, request: Buffer, lease: string | null, answer: Seen): void {
     if (answer.status !== 200) return;
     if (path === '/api/agent/register') {
-      const node = parse<Node>(answer.body);
+      const node = parse(answer.body) as Node | undefined;
       if (node !== undefined) hostIps.set(node.id, node.host_ip);
     }
-    if (path === '/api/agent/tasks') for (const task of parse<Task[]>(answer.body) ?? []) tasks.set(task.id, task);
+    if (path === '/api/agent/tasks') for (const task of (parse(answer.body) as Task[] | undefined) ?? []) tasks.set(task.id, task);
     const [, id = '', verb] = TASK_CALL.exec(path) ?? [];
     const task = tasks.get(id);
     if (task === undefined) return;
     if (verb === 'start') {
-      const given = parse<TaskClaim>(answer.body);
+      const given = parse(answer.body) as TaskClaim | undefined;
       if (given !== undefined) history.record({ type: 'claimed', sent, task: id, attempt: given.attempt, lease: given.lease_token });
     }
     if (verb === 'renew' && lease !== null) history.record({ type: 'renewed', sent, task: id, lease });
     if (verb === 'complete') {
       const { kind, deployment } = about(task);
-      const { status } = parse<TaskReport>(request) ?? { status: '' };
+      const { status } = (parse(request) as TaskReport | undefined) ?? { status: '' };
       history.record({ type: 'reported', sent, task: id, kind, deployment, lease, status, content: request.toString() });
     }
   }

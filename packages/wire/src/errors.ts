@@ -63,6 +63,7 @@ export const FAILURES = {
   // container
   container_start_failed: 'The container could not be started',
   container_exited: 'The container stopped by itself',
+  container_name_taken: 'Another container on the node has the name',
   container_not_listening: 'Nothing in the container listens on any port',
   container_wrong_port: 'The container listens on another port than the project says',
   container_loopback_only: 'The container listens on 127.0.0.1 only, where nobody outside can reach it',

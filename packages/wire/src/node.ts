@@ -59,6 +59,11 @@ export const Node = Type.Object({
   max_builds: Type.Integer(),
   cached: Type.Array(CachedDataset),
   containers: Type.Array(ObservedContainer),
+  quarantined: Type.Optional(
+    Type.Array(Type.String(), {
+      description: 'names of those of `containers` whose deployment is not known here: left alone; people decide. Not in an agent’s answer',
+    }),
+  ),
 });
 export type Node = Static<typeof Node>;
 
@@ -75,5 +80,7 @@ export const PlacementRow = Type.Object({
 });
 export type PlacementRow = Static<typeof PlacementRow>;
 
-export const Placement = Type.Object({ items: Type.Array(PlacementRow), winner: orNull(Id) });
+/** Of the nodes that a deployment's record of its placement does not name: how many could have taken it, and how many could not, by reason. */
+const LeftOut = Type.Object({ eligible: Type.Integer(), refused: Type.Record(Type.String(), Type.Integer()) });
+export const Placement = Type.Object({ items: Type.Array(PlacementRow), winner: orNull(Id), left_out: Type.Optional(LeftOut) });
 export type Placement = Static<typeof Placement>;

@@ -33,6 +33,8 @@ export const DeployPayload = Type.Object({
   image_digest: orNull(ImageDigest),
   container_name: Type.String({ description: 'svc-{domain_prefix}-g{generation}' }),
   replace: literals(REPLACE_MODES),
+  /** The deployment that serves until then; with `recreate` its container is what is put back when this one fails. */
+  replaces: Type.Optional(orNull(Id)),
   env: Type.Record(Type.String(), Type.String()),
   datasets: Type.Array(DatasetUse),
   health_path: orNull(Type.String()),

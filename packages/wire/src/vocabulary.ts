@@ -68,6 +68,7 @@ export const LABELS = {
   deployment: 'berth.deployment',
   generation: 'berth.generation',
   task: 'berth.task',
+  attempt: 'berth.attempt',
   node: 'berth.node',
 } as const;
 

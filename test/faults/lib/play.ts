@@ -27,6 +27,8 @@ export function playRows(name: StageName, rows: readonly Row[]): void {
     let failed = false;
     beforeAll(async () => {
       stage = await startStage(name);
+      // Its name has passed on too: the first row finds what every other one finds.
+      await holdsAll(stage);
     });
     afterAll(async () => {
       // What the processes said, for whoever looks for the cause.

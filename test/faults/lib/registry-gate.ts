@@ -3,8 +3,11 @@ import { createServer, type IncomingMessage, request as httpRequest, type Server
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** `forget`: what the builder pushed is gone when anyone else asks for it. */
-export type GateMode = 'serve' | 'slow' | 'refuse' | 'down' | 'hold uploads' | 'forget';
+/**
+ * `refuse`: the manifest alone; `refuse layers`: all of it. `forget`: what the builder pushed is gone when anyone else asks for
+ * it; `lose`: for the builder too.
+ */
+export type GateMode = 'serve' | 'slow' | 'refuse' | 'refuse layers' | 'down' | 'hold uploads' | 'forget' | 'lose';
 
 export type RegistryGate = {
   address: string;
@@ -38,8 +41,8 @@ export async function startRegistryGate(listen: string, upstream: string, builde
   async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const upload = request.method === 'PUT' || request.method === 'PATCH' || request.method === 'POST';
     if (mode === 'down') return void request.socket.destroy();
-    // Of the manifest alone: layers that are refused docker sends again for most of a minute.
-    if (mode === 'refuse' && upload && /\/manifests\//.test(request.url ?? '')) {
+    const manifest = /\/manifests\//.test(request.url ?? '');
+    if (upload && (mode === 'refuse layers' || (mode === 'refuse' && manifest))) {
       request.resume();
       const denied = { errors: [{ code: 'DENIED', message: 'requested access to the resource is denied' }] };
       return void response.writeHead(403, { 'content-type': 'application/json' }).end(JSON.stringify(denied));
@@ -50,7 +53,8 @@ export async function startRegistryGate(listen: string, upstream: string, builde
       held--;
       return void response.destroy();
     }
-    if (mode === 'forget' && /\/manifests\//.test(request.url ?? '') && request.socket.remoteAddress !== builderIp) {
+    const asksFor = manifest && !upload;
+    if (asksFor && (mode === 'lose' || (mode === 'forget' && request.socket.remoteAddress !== builderIp))) {
       const lost = { errors: [{ code: 'MANIFEST_UNKNOWN', message: 'manifest unknown' }] };
       return void response.writeHead(404, { 'content-type': 'application/json' }).end(JSON.stringify(lost));
     }

@@ -6,6 +6,9 @@
  *
  * Whatever fails: its last log lines are sent, it is removed, and what served before serves on (recreate: is started again).
  * It gets its restart policy last: until then an exit is an exit, with its code, and not a loop.
+ *
+ * An attempt removes only what it has (tasks/own.ts): a later one, of another agent too, may have gone on with its container.
+ * Nothing of another deployment is ever removed here: that is the retire task's, once the new version is live.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -14,13 +17,17 @@ import { exitFailure, probeFailure } from '../diagnosis.ts';
 import { type Images, repositoryOf } from '../images.ts';
 import { listenersOf } from '../listening.ts';
 import type { Locks } from '../locks.ts';
+import type { ListOurs } from '../node-ids.ts';
 import { probe, type ProbeResult } from '../probe.ts';
 import type { Container, Docker, RunSpec } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
+import { Stopped } from '../stopped.ts';
+import { createOwn, type Own } from './own.ts';
 import type { Handler, TaskContext } from './task.ts';
 
 export type DeployDeps = {
   docker: Docker;
+  ours: ListOurs;
   images: Images;
   locks: Locks;
   /** Where this node’s published ports answer. */
@@ -34,17 +41,17 @@ export type DeployDeps = {
 type DeployTask = TaskOf<'deploy'>;
 
 const LAST_LINES = 50;
-const MOST_REMEMBERED = 1_000;
 
 export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
   const { docker } = deps;
 
-  async function bringUp(task: DeployTask, deployment: string, context: TaskContext): Promise<{ id: string; hostPort: number }> {
+  type Up = { id: string; hostPort: number };
+  async function bringUp(task: DeployTask, deployment: string, context: TaskContext, own: Own): Promise<Up> {
     const { payload } = task;
     const { signal, say } = context;
     // A tag may mean another image by now; a digest cannot.
     const present = payload.image_digest !== null && docker.hasImage(payload.image, signal);
-    const [adopted, hasImage] = await Promise.all([takeOver(deps, task, deployment, context), present]);
+    const [adopted, hasImage] = await Promise.all([own.takeOver(), present]);
     if (adopted === null && !hasImage) {
       say('pull', `pulling ${payload.image}`);
       await failPoint('pull.before');
@@ -58,35 +65,21 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     const others = payload.replace === 'recreate' ? await othersOf(deps, task, deployment, context) : [];
     try {
       for (const old of others) {
-        say('deploy', `stopping ${old.name} first: the project is replaced, not rolled over`);
+        say('deploy', `stopping ${old.name} first: the project is replaced, not rolled over${keptAll(old, payload)}`);
         await docker.stop(old.id, payload.stop_grace_seconds, signal);
         await failPoint('recreate.stopped');
       }
-      const id = adopted?.id ?? (await start(deps, task, deployment, context));
+      const id = adopted?.id ?? (await start(deps, task, deployment, context, own));
       const hostPort = await untilHealthy(deps, task, id, context);
       await failPoint('probe.after');
       await docker.restartAlways(id, signal);
       await failPoint('restart-policy.after');
-      for (const old of others) await docker.remove(old.id);
       return { id, hostPort };
     } catch (error) {
-      await undo(docker, deployment, others, context).catch((e: unknown) =>
+      await undo(docker, own, putBack(others, payload), context).catch((e: unknown) =>
         say('deploy', `could not clear up: ${e instanceof Error ? e.message : String(e)}`),
       );
       throw error;
-    }
-  }
-
-  /** Deployment -> the attempt that brought its container up last; the newest ones. */
-  const broughtUp = new Map<string, TaskContext>();
-
-  /** A report that is refused may be late by minutes: by then a later attempt may have gone on with this very container. */
-  async function discard(deployment: string, id: string, context: TaskContext): Promise<void> {
-    const unlock = await deps.locks.hold(`deployment ${deployment}`, new AbortController().signal);
-    try {
-      if (broughtUp.get(deployment) === context) await docker.remove(id);
-    } finally {
-      unlock();
     }
   }
 
@@ -100,15 +93,9 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     const unlock = await deps.locks.hold(`deployment ${deployment}`, context.signal);
     const release = deps.images.hold(payload.image);
     try {
-      const { id, hostPort } = await bringUp(task, deployment, context);
-      // As the newest; the oldest is long reported.
-      broughtUp.delete(deployment);
-      broughtUp.set(deployment, context);
-      if (broughtUp.size > MOST_REMEMBERED) broughtUp.delete(broughtUp.keys().next().value ?? '');
-      return {
-        report: { status: 'completed', result: null, host_port: hostPort, container_id: id },
-        discard: () => discard(deployment, id, context),
-      };
+      const own = createOwn(docker, task, deployment, context);
+      const { id, hostPort } = await bringUp(task, deployment, context, own);
+      return { report: { status: 'completed', result: null, host_port: hostPort, container_id: id }, discard: own.remove };
     } finally {
       release();
       unlock();
@@ -117,51 +104,41 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
   };
 }
 
-const ofDeployment = (deployment: string): Record<string, string> => ({ [LABELS.deployment]: deployment });
-
-/** Removes what this deployment started and puts back what it stopped. */
-async function undo(docker: Docker, deployment: string, others: readonly Container[], { say }: TaskContext): Promise<void> {
+/** Removes what this attempt has and puts back what it stopped. */
+async function undo(docker: Docker, own: Own, old: Container | undefined, { signal, say }: TaskContext): Promise<void> {
   await failPoint('undo.before');
-  for (const container of await docker.list(ofDeployment(deployment))) await docker.remove(container.id);
+  await own.remove();
   await failPoint('undo.after');
-  const running = others.filter((c) => c.state === 'running');
-  // None: an earlier attempt stopped them and was killed. The newest is the one that served.
-  for (const old of running.length > 0 ? running : others.slice(0, 1)) {
-    say('deploy', `starting ${old.name} again`);
-    await docker.start(old.id);
-  }
+  // Whoever has the task now has stopped it, or is about to: started again there would be two of them.
+  const lost = signal.aborted && signal.reason instanceof Stopped && signal.reason.why === 'lost';
+  if (old === undefined || lost) return;
+  say('deploy', `starting ${old.name} again`);
+  await docker.start(old.id);
 }
 
-/** A container that an earlier attempt started and that runs the right image is gone on with; everything else of this deployment is removed. */
-async function takeOver(
-  { docker }: DeployDeps,
-  task: DeployTask,
-  deployment: string,
-  { signal, say }: TaskContext,
-): Promise<Container | null> {
-  const { payload } = task;
-  let adopted: Container | null = null;
-  for (const container of await docker.list(ofDeployment(deployment), signal)) {
-    if (adopted === null && container.state === 'running' && container.image === payload.image) {
-      adopted = container;
-      say('deploy', `going on with ${container.name}, which an earlier attempt started`);
-      continue;
-    }
-    say('deploy', `removing ${container.name}, which an earlier attempt left ${container.state}`);
-    await docker.remove(container.id);
-  }
-  return adopted;
-}
-
-/** `recreate` (never two writers): stopped before the new one starts, removed when it is up. Newest first. */
-async function othersOf({ docker }: DeployDeps, task: DeployTask, deployment: string, { signal }: TaskContext): Promise<Container[]> {
-  const all = await docker.list({ [LABELS.project]: task.payload.project_id, [LABELS.node]: task.node_id }, signal);
+/** `recreate` (never two writers): stopped before the new one starts, whatever they are. Newest first. */
+async function othersOf({ ours }: DeployDeps, task: DeployTask, deployment: string, { signal }: TaskContext): Promise<Container[]> {
+  const all = await ours({ [LABELS.project]: task.payload.project_id }, signal);
   const generation = (c: Container): number => Number(c.labels[LABELS.generation] ?? 0);
   return all.filter((c) => c.labels[LABELS.deployment] !== deployment).sort((a, b) => generation(b) - generation(a));
 }
 
-async function start(deps: DeployDeps, task: DeployTask, deployment: string, { signal, say }: TaskContext): Promise<string> {
+/** One, never two: what served; else the newest that ran. */
+function putBack(others: readonly Container[], { replaces }: DeployTask['payload']): Container | undefined {
+  const served = others.find((c) => c.labels[LABELS.deployment] === replaces);
+  // Not said, and none ran: an earlier attempt stopped them and was killed.
+  return served ?? others.find((c) => c.state === 'running') ?? (replaces === undefined ? others[0] : undefined);
+}
+
+/** Of no version that serves: a leftover that will be cleared up, or one that the control plane does not know. */
+const keptAll = (old: Container, { replaces }: DeployTask['payload']): string =>
+  replaces === undefined || old.labels[LABELS.deployment] === replaces
+    ? ''
+    : `. It is not of the version that serves: it is kept, stopped (docker start ${old.name} brings it back)`;
+
+async function start(deps: DeployDeps, task: DeployTask, deployment: string, context: TaskContext, own: Own): Promise<string> {
   const { payload } = task;
+  const { signal, say } = context;
   const spec: RunSpec = {
     name: payload.container_name,
     image: payload.image,
@@ -173,6 +150,7 @@ async function start(deps: DeployDeps, task: DeployTask, deployment: string, { s
       [LABELS.deployment]: deployment,
       [LABELS.generation]: String(payload.generation),
       [LABELS.task]: task.id,
+      [LABELS.attempt]: String(context.attempt),
       [LABELS.node]: task.node_id,
     },
     // Where nothing else is said, a program may read its port there, as on other platforms.
@@ -184,12 +162,14 @@ async function start(deps: DeployDeps, task: DeployTask, deployment: string, { s
     logMaxFiles: deps.logMaxFiles,
   };
   say('deploy', `starting ${spec.name} from ${spec.image}`);
+  own.willStart(spec.name);
   try {
     return await deps.docker.run(spec, signal);
   } catch (error) {
     if (!(error instanceof TaskFailure && /name .* is already in use/i.test(error.message))) throw error;
     // Somebody else's, which is not ours to remove. The name is for people; everything goes by label.
     const name = `${spec.name}-${task.id.slice(-8)}`;
+    own.willStart(name);
     say('deploy', `the name ${spec.name} is taken by a container of somebody else; using ${name}`);
     return deps.docker.run({ ...spec, name }, signal);
   }

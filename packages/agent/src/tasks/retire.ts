@@ -7,6 +7,7 @@ import { LABELS } from '@berth/wire/vocabulary';
 import type { RetirePayload } from '@berth/wire/task';
 import type { Images } from '../images.ts';
 import type { Locks } from '../locks.ts';
+import type { ListOurs } from '../node-ids.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
@@ -14,21 +15,22 @@ import { type Handler, nothingToDiscard, type TaskContext } from './task.ts';
 
 export type RetireDeps = {
   docker: Docker;
+  ours: ListOurs;
   images: Images;
   locks: Locks;
   /** `{registry}/{project}` of a project’s name; null while the registry is not known. */
   repositoryOf: (project: string) => string | null;
 };
 
-export function createRetireHandler({ docker, images, locks, repositoryOf }: RetireDeps): Handler<'retire'> {
+export function createRetireHandler({ docker, ours, images, locks, repositoryOf }: RetireDeps): Handler<'retire'> {
   return async (task, context) => {
     const { payload } = task;
-    const ours = { [LABELS.project]: payload.project_id, [LABELS.node]: task.node_id };
+    const list: ListOurs = (labels) => ours({ ...labels, [LABELS.project]: payload.project_id }, context.signal);
     // An earlier retirement of the project may still drain the container that has the name.
     const unlock = await locks.hold(`retire ${payload.project_id}`, context.signal);
     try {
       const wanted = new Map(payload.remove.map((r) => [r.deployment_id, r.reason]));
-      const old = (await docker.list(ours, context.signal)).filter((c) => wanted.has(c.labels[LABELS.deployment] ?? ''));
+      const old = (await list({})).filter((c) => wanted.has(c.labels[LABELS.deployment] ?? ''));
       if (payload.drain_seconds > 0 && old.some((c) => c.state === 'running')) {
         context.say('retire', `letting requests in flight finish for ${payload.drain_seconds} s`);
         await pause(payload.drain_seconds * 1000, context.signal);
@@ -37,7 +39,7 @@ export function createRetireHandler({ docker, images, locks, repositoryOf }: Ret
       await Promise.all(
         old.map((container) => retire(docker, container, wanted.get(container.labels[LABELS.deployment] ?? '') ?? '', payload, context)),
       );
-      if (payload.keep !== null) await giveName(docker, payload.keep, ours, context);
+      if (payload.keep !== null) await giveName(docker, payload.keep, list, context);
     } finally {
       unlock();
     }
@@ -65,21 +67,21 @@ async function retire(
 async function giveName(
   docker: Docker,
   keep: NonNullable<RetirePayload['keep']>,
-  ours: Record<string, string>,
+  list: ListOurs,
   { signal, say }: TaskContext,
 ): Promise<void> {
-  const container = (await docker.list({ ...ours, [LABELS.deployment]: keep.deployment_id }, signal))[0];
+  const container = (await list({ [LABELS.deployment]: keep.deployment_id }))[0];
   // Gone already: a newer deployment retired it. What is observed tells the control plane.
   if (container === undefined) return say('retire', `nothing to name ${keep.name}: its container is gone`);
   if (container.name === keep.name) return;
   const holder = await docker.inspect(keep.name, signal);
   if (holder !== null && holder.id !== container.id) {
-    const whose = Object.entries(ours).every(([k, v]) => holder.labels[k] === v)
+    const whose = (await list({})).some((c) => c.id === holder.id)
       ? `deployment ${holder.labels[LABELS.deployment]} of this project`
       : 'somebody else';
     throw new TaskFailure(
-      'task_failed',
-      `the name ${keep.name} belongs to a container of ${whose}; ${container.name} serves all the same, under its own name`,
+      'container_name_taken',
+      `${keep.name} belongs to a container of ${whose}; ${container.name} serves all the same, under its own name`,
     );
   }
   await failPoint('rename.before');

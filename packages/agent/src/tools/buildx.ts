@@ -2,9 +2,11 @@
 import { readFile } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import type { FailureCode } from '@berth/wire/errors';
+import { repositoryOf } from '../images.ts';
 import type { DockerCli } from './docker-cli.ts';
 import { type BuildLine, type FailedStep, plainReader, rawJsonReader } from './build-progress.ts';
-import { classify, lastWords, REGISTRY_FAILURES, TaskFailure } from './failures.ts';
+import { classify, lastWords, PUSH_FAILURES, TaskFailure } from './failures.ts';
+import { type PushAccess, untilRefused } from './push-access.ts';
 
 export type BuildSpec = {
   /** The clone; also the build's context. */
@@ -22,7 +24,7 @@ export type Build = (spec: BuildSpec, options: BuildOptions) => Promise<{ digest
 /** The first buildx that has `--progress=rawjson`. */
 const RAWJSON_SINCE = [0, 13] as const;
 
-export function createBuild(cli: DockerCli): Build {
+export function createBuild(cli: DockerCli, access: PushAccess): Build {
   let rawJson: Promise<boolean> | null = null;
   async function hasRawJson(): Promise<boolean> {
     const { stdout } = await cli.ok(['buildx', 'version']);
@@ -44,19 +46,45 @@ export function createBuild(cli: DockerCli): Build {
     const labels = Object.entries(spec.labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
     const output = ['--push', '--provenance=false', `--progress=${raw ? 'rawjson' : 'plain'}`, '--metadata-file', spec.metadataFile];
     const argv = ['buildx', 'build', ...output, ...labels, '--file', spec.dockerfile, '--tag', spec.tag, '--', spec.context];
-    const result = await cli.run(argv, {
-      signal,
-      timeoutMs,
-      cwd: spec.context,
-      dieWithParent: true,
-      onLine: (line, stream) => {
-        if (line.includes('pushing')) void failPoint('push.during');
-        if (stream === 'stderr') reader.read(line);
-      },
-    });
+    const pushing = watchPush((during) => access(repositoryOf(spec.tag), during));
+    const result = await cli
+      .run(argv, {
+        signal: AbortSignal.any([signal, pushing.refused]),
+        timeoutMs,
+        cwd: spec.context,
+        dieWithParent: true,
+        onLine: (line, stream) => {
+          if (line.includes('pushing')) {
+            void failPoint('push.during');
+            pushing.begun();
+          }
+          if (stream === 'stderr') reader.read(line);
+        },
+      })
+      .finally(pushing.stop);
     if (result.ended === 'timeout') throw new TaskFailure('build_timeout', `not done after ${Math.round(timeoutMs / 1000)} s`);
     if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr);
     return { digest: await readDigest(spec.metadataFile) };
+  };
+}
+
+/** `refused` is aborted, with the failure as its reason, when the registry lets nobody push while a push is under way. */
+function watchPush(ask: (signal: AbortSignal) => Promise<string | null>) {
+  const over = new AbortController();
+  const refused = new AbortController();
+  let begun = false;
+  return {
+    refused: refused.signal,
+    begun(): void {
+      if (begun || over.signal.aborted) return;
+      begun = true;
+      untilRefused(() => ask(over.signal), over.signal).then(
+        (said) => refused.abort(new TaskFailure('registry_refused', said)),
+        // The push is over, one way or the other.
+        () => undefined,
+      );
+    },
+    stop: () => over.abort(new Error('the push is over')),
   };
 }
 
@@ -76,7 +104,7 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
     2,
   );
   const error = failed?.error ?? words;
-  const machine = classify(REGISTRY_FAILURES, `${error}\n${words}`, 'build_failed');
+  const machine = classify(PUSH_FAILURES, `${error}\n${words}`, 'build_failed');
   if (machine === 'disk_full' || machine === 'engine_unavailable') return new TaskFailure(machine, error);
   if (failed === null) return new TaskFailure(/push|registry|blob|manifest/i.test(words) ? machine : 'build_failed', words);
 

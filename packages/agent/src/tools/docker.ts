@@ -23,6 +23,8 @@ export type Container = {
   oomKilled: boolean;
   /** RFC 3339; null when it never ran. */
   startedAt: string | null;
+  /** RFC 3339; null when it never ended. */
+  finishedAt: string | null;
   memoryBytes: number | null;
   cpus: number | null;
   /** What the engine said when it could not start it. */
@@ -30,6 +32,9 @@ export type Container = {
   /** The first published TCP port; null while none is. */
   hostPort: number | null;
 };
+
+/** null: whatever its value. */
+export type LabelFilter = Readonly<Record<string, string | null>>;
 
 export type Image = { id: string /** Seconds since 1970. */; created: number; refs: readonly string[] };
 
@@ -49,7 +54,7 @@ export type RunSpec = {
 
 export type Docker = {
   /** Our containers, stopped ones too, that carry all `labels`. */
-  list(labels: Record<string, string>, signal?: AbortSignal): Promise<Container[]>;
+  list(labels: LabelFilter, signal?: AbortSignal): Promise<Container[]>;
   /** By id or name; null when there is none. */
   inspect(ref: string, signal?: AbortSignal): Promise<Container | null>;
   hasImage(ref: string, signal: AbortSignal): Promise<boolean>;
@@ -64,12 +69,15 @@ export type Docker = {
   restartAlways(id: string, signal: AbortSignal): Promise<void>;
   /** Its name: no, unless-stopped, …; '' when the container is gone. */
   restartPolicy(id: string, signal: AbortSignal): Promise<string>;
+  /** Changes with each start of the engine; null where it cannot be told. */
+  incarnation(signal: AbortSignal): Promise<{ id: string; since: number } | null>;
   start(id: string): Promise<void>;
   /** SIGTERM, after `graceSeconds` SIGKILL. No error when it is gone or stopped. */
   stop(id: string, graceSeconds: number, signal?: AbortSignal): Promise<void>;
-  /** With its anonymous volumes, by force. No error when it is gone. */
-  remove(id: string): Promise<void>;
-  rename(id: string, name: string): Promise<void>;
+  /** By id or name, with its anonymous volumes, by force. No error when it is gone. */
+  remove(ref: string): Promise<void>;
+  /** False when there is no such container. */
+  rename(id: string, name: string): Promise<boolean>;
   lastLines(id: string, count: number): Promise<{ stream: 'stdout' | 'stderr'; text: string }[]>;
   /** A file inside the container, by its own `cat`; null when that does not work. */
   readInside(id: string, paths: readonly string[]): Promise<string | null>;
@@ -79,13 +87,14 @@ export type Docker = {
   /** Never by force. False when the engine refuses because it is in use. */
   removeImageRef(ref: string): Promise<boolean>;
   /** One line a container event; resolves or rejects when the stream ends. */
-  events(labels: Record<string, string>, onEvent: (action: string) => void, signal: AbortSignal): Promise<void>;
+  events(labels: LabelFilter, onEvent: (action: string) => void, signal: AbortSignal): Promise<void>;
   /** Server version; throws TaskFailure engine_unavailable. */
   ping(): Promise<string>;
 };
 
 const GONE = /no such (container|object)|is not running|removal of container .* is already in progress/i;
-const filters = (labels: Record<string, string>): string[] => Object.entries(labels).flatMap(([k, v]) => ['--filter', `label=${k}=${v}`]);
+const filters = (labels: LabelFilter): string[] =>
+  Object.entries(labels).flatMap(([k, v]) => ['--filter', v === null ? `label=${k}` : `label=${k}=${v}`]);
 const lines = (text: string): string[] => text.split('\n').filter((l) => l !== '');
 
 export function createDocker(cli: DockerCli, options: { scratchDir: string }): Docker {
@@ -155,13 +164,23 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       if (GONE.test(result.stderr)) return '';
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
     },
+    async incarnation(signal) {
+      // It makes its default network anew whenever it starts, and has no other mark of that.
+      const result = await cli.run(['network', 'inspect', '--format', '{{.Id}} {{.Created}}', 'bridge'], { signal });
+      const [id, created] = result.code === 0 ? result.stdout.trim().split(' ') : [];
+      const since = Date.parse(created ?? '');
+      return id === undefined || Number.isNaN(since) ? null : { id, since };
+    },
     async start(id) {
       await cli.ok(['start', id]);
     },
     stop: (id, graceSeconds, signal) => onContainer(['stop', '--time', String(graceSeconds), id], (graceSeconds + 60) * 1000, signal),
     remove: (id) => onContainer(['rm', '--force', '--volumes', id], 120_000),
     async rename(id, name) {
-      await cli.ok(['rename', id, name]);
+      const result = await cli.run(['rename', id, name]);
+      if (result.code === 0) return true;
+      if (GONE.test(result.stderr)) return false;
+      throw new TaskFailure(classify(RUN_FAILURES, result.stderr, 'task_failed'), lastWords(result.stderr));
     },
     async lastLines(id, count) {
       const found: { stream: 'stdout' | 'stderr'; text: string }[] = [];
@@ -212,7 +231,7 @@ type RawContainer = {
   Name: string;
   Image: string;
   Config: { Image: string; Labels: Record<string, string> | null };
-  State: { Status: string; ExitCode: number; OOMKilled: boolean; Error: string; StartedAt?: string };
+  State: { Status: string; ExitCode: number; OOMKilled: boolean; Error: string; StartedAt?: string; FinishedAt?: string };
   HostConfig?: { Memory?: number; NanoCpus?: number };
   NetworkSettings?: { Ports?: Record<string, { HostPort: string }[] | null> | null };
 };
@@ -230,8 +249,8 @@ function readContainer(raw: RawContainer): Container {
     state: raw.State.Status,
     exitCode: raw.State.ExitCode,
     oomKilled: raw.State.OOMKilled,
-    // The engine writes the year 1 for "never".
-    startedAt: raw.State.StartedAt === undefined || raw.State.StartedAt.startsWith('0001-') ? null : toTime(raw.State.StartedAt),
+    startedAt: toTime(raw.State.StartedAt),
+    finishedAt: toTime(raw.State.FinishedAt),
     memoryBytes: raw.HostConfig?.Memory || null,
     cpus: (raw.HostConfig?.NanoCpus ?? 0) / 1e9 || null,
     error: raw.State.Error,
@@ -239,9 +258,9 @@ function readContainer(raw: RawContainer): Container {
   };
 }
 
-/** The engine's nanoseconds are more than others read. */
-function toTime(text: string): string | null {
-  const ms = Date.parse(text);
+/** The engine's nanoseconds are more than others read, and the year 1 is its word for "never". */
+function toTime(text: string | undefined): string | null {
+  const ms = text === undefined || text.startsWith('0001-') ? Number.NaN : Date.parse(text);
   return Number.isNaN(ms) ? null : new Date(ms).toISOString();
 }
 

@@ -57,9 +57,9 @@ export const GIT_FAILURES: readonly Row[] = [
 
 /** Refused before unreachable: the text of a refusal often names an address as well. */
 const REGISTRY_REFUSED =
-  /unauthorized|authentication required|no basic auth credentials|denied|insufficient_scope|forbidden|incorrect username or password|unexpected status[^\n]*(40[0135]|413|429)|blob upload (unknown|invalid)|manifest invalid|name unknown: repository name not known to registry/i;
+  /unauthorized|authentication required|no basic auth credentials|denied|insufficient_scope|forbidden|incorrect username or password|unexpected status[^\n]*(40[0135]|413|429)|parsing http 4\d\d response|blob upload (unknown|invalid)|manifest invalid|name unknown: repository name not known to registry/i;
 const REGISTRY_UNREACHABLE =
-  /connection refused|no such host|i\/o timeout|context deadline exceeded|network is unreachable|no route to host|connection reset|server gave http response to https client|tls: |x509: |client\.timeout|\bEOF\b|unexpected status[^\n]*50[0-9]|received unexpected http status: 5\d\d|server misbehaving/i;
+  /connection refused|no such host|i\/o timeout|context deadline exceeded|network is unreachable|no route to host|connection reset|server gave http response to https client|tls: |x509: |client\.timeout|\bEOF\b|unexpected status[^\n]*50[0-9]|received unexpected http status: 5\d\d|parsing http 5\d\d response|server misbehaving/i;
 
 export const REGISTRY_FAILURES: readonly Row[] = [
   ...MACHINE,
@@ -67,12 +67,14 @@ export const REGISTRY_FAILURES: readonly Row[] = [
   [REGISTRY_UNREACHABLE, 'registry_unreachable'],
 ];
 
-/** The manifest is gone: somebody pruned the registry. */
-export const PULL_FAILURES: readonly Row[] = [
+/** The manifest is gone: somebody pruned the registry, or it lost what was pushed a moment ago. Its words may go on "… is denied". */
+export const PUSH_FAILURES: readonly Row[] = [
   ...MACHINE,
-  [/manifest unknown|manifest for .* not found|\bnot found\b/i, 'image_pull_failed'],
+  [/manifest unknown|manifest for .* not found/i, 'image_pull_failed'],
   ...REGISTRY_FAILURES,
 ];
+
+export const PULL_FAILURES: readonly Row[] = [...MACHINE, [/\bnot found\b/i, 'image_pull_failed'], ...PUSH_FAILURES];
 
 export function classify(table: readonly Row[], text: string, otherwise: FailureCode): FailureCode {
   return table.find(([pattern]) => pattern.test(text))?.[1] ?? otherwise;

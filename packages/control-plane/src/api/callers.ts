@@ -1,5 +1,5 @@
 /** Who makes a request: people by their token, agents by the shared secret. */
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { hash, timingSafeEqual } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { DomainError } from '../domain/errors.ts';
 import type { UserRecord } from '../domain/records.ts';
@@ -57,4 +57,4 @@ export function createCallers(deps: { tokens: Tokens; users: UserStore; agentSec
   };
 }
 
-const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
+const digest = (text: string): Buffer => hash('sha256', text, 'buffer');

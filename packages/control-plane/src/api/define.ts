@@ -53,7 +53,7 @@ export function createDefine(server: Server): { route: Define; assertComplete():
       config: { routeName: name },
       schema: schemaOf(name, row),
       ...(options.bodyLimit === undefined ? {} : { bodyLimit: options.bodyLimit }),
-      preValidation: async (request) => checkBodyThere(row, request),
+      preValidation: (request, _reply, done) => done(bodyProblem(row, request)),
       handler: async (request, reply) => {
         if (row.body !== undefined && row.who !== 'agent') checkNul(request.body);
         // The shapes were just checked against this very row, and access.ts has set `caller` where the row asks for a role.
@@ -85,10 +85,11 @@ export function createDefine(server: Server): { route: Define; assertComplete():
   };
 }
 
-function checkBodyThere(row: Route, request: FastifyRequest): void {
-  if (row.body === undefined || (request.body !== undefined && request.body !== null)) return;
-  if (request.body === undefined && row.bodyOptional === true) request.body = {};
-  else if (request.body === undefined) throw new DomainError('invalid_json', 'the body is empty; send JSON');
+function bodyProblem(row: Route, request: FastifyRequest): DomainError | undefined {
+  if (row.body === undefined || request.body !== undefined) return undefined;
+  if (row.bodyOptional !== true) return new DomainError('invalid_json', 'the body is empty; send JSON');
+  request.body = {};
+  return undefined;
 }
 
 function checkNul(body: unknown): void {

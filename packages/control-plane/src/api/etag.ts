@@ -1,7 +1,7 @@
 /** Entity tags (RFC 9110 sections 8.8.3 and 13.1.2). */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 
-export const etagOf = (bytes: string): string => `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 27)}"`;
+export const etagOf = (bytes: string): string => `"${hash('sha256', bytes, 'base64url').slice(0, 27)}"`;
 
 /** If-None-Match compares weakly: `W/"x"` is `"x"`. `*` matches whatever there is. */
 export function matchesEtag(ifNoneMatch: string | undefined, etag: string): boolean {

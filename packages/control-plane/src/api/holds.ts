@@ -9,8 +9,12 @@ const MAX_HOLDS = 20_000;
 
 export type HoldKind = 'tasks' | 'config' | 'logs';
 export type Hold = {
-  /** Aborted when its client went away or the server is closing: answer with what there is. */
-  signal: AbortSignal;
+  /** Its client went away, the server is closing, or it was released: answer with what there is. */
+  ended(): boolean;
+  /** Calls back at once when it has ended; one listener, the last one given. Costs less than the signal, which ten thousand polls show. */
+  onEnd(listener: () => void): void;
+  /** The same as a signal; made when it is first asked for. */
+  readonly signal: AbortSignal;
   release(): void;
 };
 
@@ -23,65 +27,107 @@ export type Holds = {
   closed(): boolean;
 };
 
+type Open = { kind: HoldKind; end: () => void };
+
 export function createHolds(max = MAX_HOLDS): Holds {
-  const open = new Map<AbortController, HoldKind>();
+  const open = new Set<Open>();
   let closed = false;
   return {
     begin(kind, response) {
       if (open.size >= max) return null;
-      const abort = new AbortController();
-      const gone = (): void => abort.abort();
-      open.set(abort, kind);
-      response.once('close', gone);
-      if (closed || response.destroyed) abort.abort();
+      let ended = false;
+      let abort: AbortController | null = null;
+      let listener: (() => void) | null = null;
+      const end = (): void => {
+        if (ended) return;
+        ended = true;
+        abort?.abort();
+        listener?.();
+      };
+      const mine: Open = { kind, end };
+      open.add(mine);
+      response.on('close', end);
+      if (closed || response.destroyed) end();
       return {
-        signal: abort.signal,
+        ended: () => ended,
+        onEnd(given) {
+          listener = given;
+          if (ended) given();
+        },
+        get signal() {
+          abort ??= new AbortController();
+          if (ended) abort.abort();
+          return abort.signal;
+        },
         release() {
-          open.delete(abort);
-          response.off('close', gone);
-          abort.abort();
+          listener = null;
+          open.delete(mine);
+          response.off('close', end);
+          end();
         },
       };
     },
     counts() {
       const counts: Record<HoldKind, number> = { tasks: 0, config: 0, logs: 0 };
-      for (const kind of open.values()) counts[kind]++;
+      for (const { kind } of open) counts[kind]++;
       return counts;
     },
     closeAll() {
       closed = true;
-      for (const abort of open.keys()) abort.abort();
+      for (const { end } of open) end();
     },
     closed: () => closed,
   };
 }
 
 /**
- * Looks until `isNews`, the time is over or the hold has ended, at every notify of the topic and every `lookMs` (left out:
- * somebody else notifies of what other control planes do); returns what it saw last.
+ * Looks until `isNews`, the time is over or the hold has ended, and again at every notify of the topic (what other control planes
+ * do is notified too, by the loop task-watch); returns what it saw last.
  */
 export async function lookUntil<T>(
   look: () => Promise<T>,
   isNews: (seen: T) => boolean,
-  until: { changes: Changes; topic: Topic; waitMs: number; lookMs?: number; signal: AbortSignal },
+  until: { changes: Changes; topic: Topic; waitMs: number; hold: Hold },
 ): Promise<T> {
   const end = performance.now() + until.waitMs;
-  const done = new AbortController();
-  const over = (): void => done.abort();
-  until.signal.addEventListener('abort', over, { once: true });
+  let moved = false;
+  let wake = (): void => {};
+  // Subscribed before the look: what happens during it is not missed.
+  const off = until.changes.on(until.topic, () => {
+    moved = true;
+    wake();
+  });
+  until.hold.onEnd(() => wake());
   try {
     for (;;) {
-      const left = end - performance.now();
-      // Subscribed before the look: what happens during it is not missed.
-      const next = Math.min(left, until.lookMs ?? left);
-      const moved = until.changes.wait(until.topic, Math.max(1, next), done.signal);
+      moved = false;
       const seen = await look();
-      if (isNews(seen) || left <= 0 || until.signal.aborted) return seen;
-      // Nothing moved up to the end (a timer may ring a little early): what was seen is what there is.
-      if (!(await moved) && (until.signal.aborted || next === left)) return seen;
+      const left = end - performance.now();
+      if (isNews(seen) || left <= 0 || until.hold.ended()) return seen;
+      // Nothing moved up to the end: what was seen is what there is.
+      if (
+        !moved &&
+        !(await woken(
+          left,
+          (f) => (wake = f),
+          () => moved,
+        ))
+      )
+        return seen;
     }
   } finally {
-    until.signal.removeEventListener('abort', over);
-    done.abort();
+    off();
   }
+}
+
+/** Until `wake` is called, `ms` at most; gives what `moved` is then. */
+function woken(ms: number, onWake: (wake: () => void) => void, moved: () => boolean): Promise<boolean> {
+  return new Promise((resolve) => {
+    const wake = (): void => {
+      clearTimeout(timer);
+      resolve(moved());
+    };
+    const timer = setTimeout(wake, ms);
+    onWake(wake);
+  });
 }

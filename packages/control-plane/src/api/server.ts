@@ -12,7 +12,7 @@ import { createPasswords } from './passwords.ts';
 import { installAccess } from './plugins/access.ts';
 import { answer, installErrors, onClientError } from './plugins/errors.ts';
 import { installOpenapi } from './plugins/openapi.ts';
-import { installRequestLog, requestId } from './plugins/request-log.ts';
+import { installRequestLog, RequestLog, requestId } from './plugins/request-log.ts';
 import { agentRoutes } from './routes/agent.ts';
 import { authRoutes } from './routes/auth.ts';
 import { deploymentRoutes } from './routes/deployments.ts';
@@ -43,6 +43,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     keepAliveTimeout: 95_000,
     trustProxy: false,
     genReqId: requestId,
+    childLoggerFactory: (logger, bindings, options) => new RequestLog(log.level, () => logger.child(bindings, options)),
     requestIdHeader: false,
     // Said by our own hook, as a problem like any other.
     return503OnClosing: false,
@@ -68,16 +69,16 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
 
   installErrors(server);
   installRequestLog(server);
-  server.addHook('onRequest', async () => {
-    if (holds.closed()) throw new DomainError('shutting_down');
-  });
+  server.addHook('onRequest', (_request, _reply, done) => done(holds.closed() ? new DomainError('shutting_down') : undefined));
   installAccess(server, callers);
-  server.addHook('onSend', async (_request, reply) => {
+  server.addHook('onSend', (_request, reply, _payload, done) => {
     void reply.header('x-content-type-options', 'nosniff').header('x-frame-options', 'DENY').header('referrer-policy', 'no-referrer');
     if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
+    done();
   });
-  server.addHook('onResponse', async (request, reply) => {
+  server.addHook('onResponse', (request, reply, done) => {
     metrics.observe(request.routeOptions.config.routeName ?? 'none', request.method, reply.statusCode, reply.elapsedTime / 1000);
+    done();
   });
   // Held requests and streams end first: the server waits for every request that is under way.
   server.addHook('preClose', async () => holds.closeAll());

@@ -4,8 +4,8 @@ export type BuiltConfig = {
   bytes: string;
   /** The marker's path: the first 16 hex digits of SHA-256 over the configuration without the marker. */
   hash: string;
-  /** Deployments whose route stands in it. */
-  deployments: ReadonlySet<string>;
+  /** Deployments whose route stands in it, and where it leads. */
+  deployments: ReadonlyMap<string, { host_ip: string; host_port: number }>;
   /** Projects that were left out, and why. */
   problems: string[];
 };

@@ -62,6 +62,37 @@ export function place(
   return { items, winner: items.find((row) => row.eligible)?.node_id ?? null };
 }
 
+/** How many nodes the record of a placement names. */
+const NAMED = 20;
+
+/** What a deployment keeps of its placement: the best nodes and the winner by name, of the others how many and why not. */
+export function recordOf({ items, winner }: Placement): Placement {
+  if (items.length <= NAMED) return { items, winner };
+  const named = items.filter((row, i) => i < NAMED || row.node_id === winner);
+  const others = items.filter((row, i) => i >= NAMED && row.node_id !== winner);
+  return { items: named, winner, left_out: { eligible: others.filter((row) => row.eligible).length, refused: counted(others) } };
+}
+
+type Refused = { hostname: string; reason: string | null };
+
+function counted(rows: readonly Refused[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { reason } of rows) {
+    if (reason === null) continue;
+    // Not since when, which is another time for each.
+    const kind = reason.replace(/ since \d.*$/, '');
+    counts[kind] = (counts[kind] ?? 0) + 1;
+  }
+  return counts;
+}
+
+/** Why none of them will do, in a sentence that stays short with ten thousand nodes. */
+export function whyNone(rows: readonly Refused[]): string {
+  const named = rows.slice(0, NAMED).map((row) => `${row.hostname} ${row.reason}`);
+  const more = Object.entries(counted(rows.slice(NAMED))).map(([reason, count]) => `${count} more: ${reason}`);
+  return [...named, ...more].join('; ');
+}
+
 export type BuilderChoice = { node: NodeFact } | { node: null; why: string };
 
 /** The builder whose cache is warm, if it has room; else the least busy one. */
@@ -86,7 +117,7 @@ export function chooseBuilder(
     );
   if (free[0] !== undefined) return { node: free[0] };
   if (builders.length === 0) return { node: null, why: 'no builder node has ever registered' };
-  return { node: null, why: builders.map((b) => `${b.node.hostname} ${b.why}`).join('; ') };
+  return { node: null, why: whyNone(builders.map((b) => ({ hostname: b.node.hostname, reason: b.why }))) };
 }
 
 const fullness = (node: NodeFact): string | null =>

@@ -18,7 +18,12 @@ export type NewTask = Pick<TaskRecord, 'id' | 'deployment_id' | 'node_id' | 'que
 
 /** Ends or flags an open task; `attempt` must still be the present one. */
 export type TaskChange = { id: string; attempt: number } & (
-  | { end: Exclude<TaskState, 'pending' | 'running'>; report?: TaskReport }
+  | {
+      end: Exclude<TaskState, 'pending' | 'running'>;
+      report?: TaskReport;
+      /** Of the lease that is taken away because it ran out: one that was renewed since stands. */
+      lease_expires_at?: number | null;
+    }
   | { requestCancel: true }
 );
 

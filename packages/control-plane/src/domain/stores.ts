@@ -57,6 +57,15 @@ export type DeploymentStore = {
   awaitingRoute(): Promise<{ id: string; route_published_at: number }[]>;
   /** Running or with a published route on that node. */
   servingOn(nodeId: string): Promise<DeploymentRecord[]>;
+  /**
+   * What a register of the node may call for something about: the deployments it named, and those that should serve there. null:
+   * it reported the same before, everything was as it should be (`settled` was called), and nothing of it has changed since.
+   * With several control planes that is as of the last `flow.watch`.
+   */
+  concerning(
+    node: NodeRecord,
+    named: readonly string[],
+  ): Promise<{ known: DeploymentRecord[]; serving: DeploymentRecord[]; settled: () => void } | null>;
   /** Running ones on nodes not seen since `before` whose health is not `unknown` yet. */
   onSilentNodes(before: number): Promise<string[]>;
   getMany(ids: readonly string[]): Promise<DeploymentRecord[]>;
@@ -77,6 +86,8 @@ export type FlowStore = {
    * written with it. Two requests with one key: one plan wins, the other is `stale` and finds the key when it looks again.
    */
   commitWithKey(plan: Plan, key: IdempotencyKey): Promise<'committed' | 'stale'>;
+  /** Finds what other control planes committed, so that nobody here takes for settled what is not; asks nothing where there are none. */
+  watch(): Promise<void>;
   findKey(projectId: string, key: string, now: number): Promise<{ body_hash: string; deployment_id: string } | null>;
 };
 export type IdempotencyKey = { key: string; body_hash: string; expires_at: number };
@@ -122,6 +133,8 @@ export type NodeStore = {
   register(input: NodeRegister, now: number): Promise<{ node: NodeRecord; before: NodeRecord | null }>;
   /** Throws not_found. */
   get(id: string): Promise<NodeRecord>;
+  /** Those that there are. */
+  getMany(ids: readonly string[]): Promise<NodeRecord[]>;
   list(page: Page): Promise<Paged<NodeRecord>>;
   all(role?: NodeRole): Promise<NodeRecord[]>;
   /** Writes when nodes were last seen and polled, all in one statement. */

@@ -14,17 +14,20 @@
  * Every event is decided here into a Plan (domain/plan.ts); store/commit-plan.ts writes it whole or not at all, and
  * flow/drive.ts decides again when the project moved on meanwhile. transitions.ts lists every change of state.
  */
-import type { TaskReport } from '@berth/wire/task';
+import type { FailureCode } from '@berth/wire/errors';
 import { type DeploymentState, isTerminal } from '@berth/wire/vocabulary';
-import { type FailureCode, FAILURES, isFailureCode } from '@berth/wire/errors';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
-import { chooseBuilder, place } from '../domain/placement.ts';
-import type { Plan, RouteChange } from '../domain/plan.ts';
-import type { DeploymentRecord, Failure, NodeRecord, ProjectRecord, ProjectSettings, TaskRecord } from '../domain/records.ts';
+import { chooseBuilder, place, recordOf, whyNone } from '../domain/placement.ts';
+import type { Plan } from '../domain/plan.ts';
+import type { DeploymentRecord, Failure } from '../domain/records.ts';
 import { createDraft, type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf, FlowEvent } from './events.ts';
-import { observed, sweep } from './observe.ts';
+import { failure, failureOf } from './failure.ts';
+import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
+import { observed, sayStopped, sweep } from './observe.ts';
+import { retireEnded } from './retired.ts';
+import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
 import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
 
 type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
@@ -109,7 +112,12 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
   // Whatever it says about the deployment, a report or a loss ends the task it is about.
   if (event.type === 'task_reported')
     draft.task({ id: event.task.id, attempt: event.task.attempt, end: event.report.status, report: event.report });
-  if (event.type === 'task_lost') draft.task({ id: event.task.id, attempt: event.task.attempt, end: 'lost' });
+  if (event.type === 'task_lost') {
+    const ranOut = event.why === 'lease' || event.why === 'attempts';
+    const present = ranOut ? facts.tasks.find((t) => t.id === event.task.id) : undefined;
+    const lease = present === undefined ? {} : { lease_expires_at: present.lease_expires_at };
+    draft.task({ id: event.task.id, attempt: event.task.attempt, end: 'lost', ...lease });
+  }
 
   if ((event.type === 'task_reported' || event.type === 'task_lost') && event.task.kind === 'retire') retireEnded(draft, d, event);
   else if (isTerminal(d.status)) terminal(draft, d, event);
@@ -125,14 +133,6 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
   return draft.plan;
 }
 
-export type DeploymentRequest = {
-  id: string;
-  commit: string | null;
-  note: string | null;
-  /** The deployment whose release is to be brought back, from the same project. */
-  release: DeploymentRecord | null;
-};
-
 /** A new deployment: it supersedes older ones of the project that are not deploying yet. Throws being_deleted, no_release. */
 export function request(input: DeploymentRequest, facts: Facts): Plan {
   const { project, now } = facts;
@@ -141,38 +141,12 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   if (release !== null && (release.project_id !== project.id || release.image_tag === null)) throw new DomainError('no_release');
 
   const draft = createDraft(facts);
-  const generation = project.last_generation + 1;
+  const created = newDeployment(input, project, now);
   for (const older of facts.live) {
     if (older.status === 'pending' || older.status === 'building' || older.status === 'built')
-      leave(draft, older, 'superseded', 'superseded', null, `deployment ${generation} was requested`);
+      leave(draft, older, 'superseded', 'superseded', null, `deployment ${created.generation} was requested`);
   }
-  draft.plan.createDeployment = {
-    id: input.id,
-    project_id: project.id,
-    generation,
-    status: 'pending',
-    settings: settingsOf(project),
-    requested_commit: input.commit,
-    note: input.note,
-    rollback_of: release?.id ?? null,
-    error: null,
-    cancel_requested_at: null,
-    commit: release?.commit ?? null,
-    image_tag: release?.image_tag ?? null,
-    image_digest: release?.image_digest ?? null,
-    builder_id: null,
-    node_id: null,
-    container_id: null,
-    host_port: null,
-    route_published_at: null,
-    placement: null,
-    health: null,
-    losses: [],
-    waiting: null,
-    created_at: now,
-    state_since: now,
-    finished_at: null,
-  };
+  draft.plan.createDeployment = created;
   draft.say(
     { id: input.id },
     'pending',
@@ -224,18 +198,19 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const placement = place(d.settings, facts.nodes, facts.now, facts.limits, d.losses, running?.node_id ?? null);
   const node = draft.node(placement.winner);
   if (node === undefined) {
-    const why = placement.items.map((row) => `${row.hostname} ${row.reason}`).join('; ') || 'no deploy node has ever registered';
+    const why = whyNone(placement.items) || 'no deploy node has ever registered';
     return wait(draft, d, 'no_deploy_node', why);
   }
   // Taken over by the new task, the container would be removed under it.
   const clearing = facts.tasks.some((t) => t.node_id === node.id && removes(t, d));
   if (clearing) return wait(draft, d, 'no_deploy_node', `${node.hostname} still removes what an earlier attempt left`);
   createDeployTask(draft, d, node);
+  if (d.settings.replace === 'recreate') sayStopped(draft, d, node);
   draft.move(
     d,
     'tick',
     'deploying',
-    { node_id: node.id, placement, host_port: null, container_id: null, route_published_at: null },
+    { node_id: node.id, placement: recordOf(placement), host_port: null, container_id: null, route_published_at: null },
     `to be deployed on ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, beside deployment ${running.generation} that serves`}`,
   );
 }
@@ -259,8 +234,8 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'
   draft.say(d, 'route_published', `its container answers at ${node.host_ip}:${host_port}; the reverse proxy is told`);
 }
 
-function routeConfirmed(draft: Draft, d: DeploymentRecord): void {
-  if (d.route_published_at === null || draft.facts.route?.deployment_id !== d.id) return;
+function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route_confirmed'>): void {
+  if (!leadsThere(draft, d, event)) return;
   const node = draft.node(d.node_id);
   const old = draft.facts.live.find((o) => o.status === 'running');
   if (old !== undefined) draft.move(old, 'replaced', 'retired', {}, `deployment ${d.generation} took over`);
@@ -282,12 +257,7 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord): void {
 function routeDeadline(draft: Draft, d: DeploymentRecord): void {
   const { now, limits } = draft.facts;
   if (d.route_published_at === null || now - d.route_published_at <= limits.routeMs) return;
-  fail(
-    draft,
-    d,
-    'tick',
-    failure('proxy_unconfirmed', `not within ${limits.routeMs / 1000} s; look at the proxy’s log and at PROXY_PROBE_URLS`),
-  );
+  fail(draft, d, 'tick', whyUnconfirmed(draft, d));
 }
 
 // ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -389,24 +359,6 @@ function terminal(draft: Draft, d: DeploymentRecord, event: FlowEvent): void {
   if (event.type === 'observed') sweep(draft, d, event);
 }
 
-/** Retiring is no rung: what it left undone is seen at the node's next report and tasked again. */
-function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
-  const name = draft.node(event.task.node_id)?.hostname ?? event.task.node_id;
-  const task = event.task as TaskRecord<'retire'>;
-  if (event.type === 'task_lost') return draft.say(d, 'retire_lost', `${name} did not finish retiring; it is told again when it reports`);
-  if (event.report.status === 'failed')
-    return draft.say(d, 'retire_failed', `${name} could not retire: ${failureOf(event.report).message}`);
-  const removed = task.payload.remove.length;
-  const kept = task.payload.keep === null ? [] : [`the container is now ${task.payload.keep.name}`];
-  draft.say(
-    d,
-    'retire_done',
-    [...(removed === 0 ? [] : [`${removed === 1 ? 'one old container' : `${removed} old containers`} removed from ${name}`]), ...kept].join(
-      '; ',
-    ),
-  );
-}
-
 /** Leaves the ladder: undoes what its rung says, then changes the state. */
 function leave(
   draft: Draft,
@@ -438,37 +390,4 @@ function loginMissing(draft: Draft, d: DeploymentRecord): boolean {
   if (!(d.settings.auth_required || draft.facts.project.auth_required) || draft.facts.platform.authServiceUrl !== null) return false;
   fail(draft, d, 'tick', failure('auth_service_missing'));
   return true;
-}
-
-const routeTo = (draft: Draft, d: DeploymentRecord, node: NodeRecord, host_port: number): RouteChange => ({
-  set: {
-    project_id: d.project_id,
-    deployment_id: d.id,
-    node_id: node.id,
-    domain_prefix: d.settings.domain_prefix,
-    host_ip: node.host_ip,
-    host_port,
-    published_at: draft.facts.now,
-  },
-});
-
-const failure = (code: FailureCode, seen?: string): Failure => ({
-  code,
-  message: seen === undefined ? FAILURES[code] : `${FAILURES[code]}: ${seen}`,
-});
-
-/** What the agent said, under one of our codes; an agent that knows the contract alone may just send text. */
-export function failureOf(report: TaskReport): Failure {
-  const result = report.result;
-  if (typeof result === 'string' && result !== '') return failure('task_failed', result.slice(-2000));
-  const error = typeof result === 'object' && result !== null ? result.error : undefined;
-  if (error === undefined) return failure('task_failed');
-  return isFailureCode(error.code)
-    ? { code: error.code, message: error.message }
-    : failure('task_failed', `${error.code}: ${error.message}`);
-}
-
-function settingsOf(project: ProjectRecord): ProjectSettings {
-  const { id, name, flow_version, last_generation, deleting_at, created_at, updated_at, ...settings } = project;
-  return settings;
 }

@@ -13,7 +13,7 @@ import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '..
 import type { Stores } from '../domain/stores.ts';
 import { advance, request } from './deployment.ts';
 import type { EventOf, FlowEvent } from './events.ts';
-import { judge } from './observe.ts';
+import { holderOfName, judge } from './observe.ts';
 
 export type DriverDeps = {
   stores: Stores;
@@ -165,8 +165,11 @@ export function createDriver(deps: DriverDeps): Driver {
         c.labels[LABELS.deployment] === undefined ? [] : [[c.labels[LABELS.deployment] as string, c] as const],
       ),
     );
-    const known = await stores.deployments.getMany([...seen.keys()]);
-    const serving = (await stores.deployments.servingOn(node.id)).filter((d) => !seen.has(d.id));
+    const concerned = await stores.deployments.concerning(node, [...seen.keys()]);
+    if (concerned === null) return [];
+    const { known } = concerned;
+    const serving = concerned.serving.filter((d) => !seen.has(d.id));
+    if (isSettled(node, seen, known, serving)) concerned.settled();
     for (const d of known) {
       const container = seen.get(d.id) ?? null;
       if (container !== null && asExpected(d, node, container)) continue;
@@ -212,7 +215,7 @@ export function createDriver(deps: DriverDeps): Driver {
 function stillLost({ task, why }: EventOf<'task_lost'>, facts: Facts): boolean {
   const present = facts.tasks.find((t) => t.id === task.id);
   if (present === undefined || present.attempt !== task.attempt) return false;
-  return why !== 'lease' || (present.lease_expires_at ?? 0) < facts.now;
+  return (why !== 'lease' && why !== 'attempts') || (present.lease_expires_at ?? 0) < facts.now;
 }
 
 /** Nothing about it calls for a decision: the common case of every register. */
@@ -220,9 +223,23 @@ function asExpected(d: DeploymentRecord, node: NodeRecord, container: NodeRecord
   if (isTerminal(d.status) || d.node_id !== node.id) return false;
   if (d.status !== 'running') return d.route_published_at === null || container.host_port === d.host_port;
   if (container.state === 'running' && container.host_port !== d.host_port) return false;
-  const { status, detail } = judge(d, container, { now: node.last_seen_at, retiring: false });
+  const { status, detail } = judge(d, container, { now: node.last_seen_at, retiring: false, holder: holderOfName(node, d) });
   return d.health?.status === status && d.health.detail === detail;
 }
+
+/** The same report again calls for nothing, as long as none of these deployments changes; one that is not well may become so by time alone. */
+const isSettled = (
+  node: NodeRecord,
+  seen: ReadonlyMap<string, NodeRecord['containers'][number]>,
+  known: readonly DeploymentRecord[],
+  serving: readonly DeploymentRecord[],
+): boolean =>
+  serving.length === 0 &&
+  known.length === seen.size &&
+  known.every((d) => {
+    const container = seen.get(d.id);
+    return container !== undefined && d.health?.status !== 'unhealthy' && asExpected(d, node, container);
+  });
 
 function checkReport(task: TaskRecord, report: TaskReport): void {
   if (report.status !== 'completed') return;

@@ -11,8 +11,8 @@ export type FlowEvent =
   | { type: 'task_reported'; task: TaskRecord; report: TaskReport }
   | { type: 'task_lost'; task: TaskRecord; why: LossReason }
   | { type: 'cancel' }
-  /** The proxy was seen to serve a configuration with this deployment's route. */
-  | { type: 'route_confirmed' }
+  /** The proxy was seen to serve a configuration that sends this deployment's requests to this address. */
+  | { type: 'route_confirmed'; host_ip: string; host_port: number }
   /** `reachable`: its agent can still be told to remove containers. */
   | { type: 'node_deleted'; node_id: string; reachable: boolean }
   | { type: 'project_deleted' }

@@ -2,8 +2,8 @@
  * What agents see decides where routes point and what is left over. Pure; the handlers of `observed` in flow/deployment.ts.
  * A container is wanted on a node only where its deployment stands; anything else of ours is removed, anything unknown is left alone.
  */
-import { type HealthState, LABELS } from '@berth/wire/vocabulary';
-import type { DeploymentRecord, ProjectRecord, ProjectSettings } from '../domain/records.ts';
+import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
+import type { DeploymentRecord, NodeRecord, ProjectRecord, ProjectSettings } from '../domain/records.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { createRetireTask, finalName, removes } from './tasks.ts';
@@ -18,27 +18,31 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
     movePort(draft, d, container.host_port);
   // The name passes on with the retire task, until which it is no news.
   const retiring = draft.facts.tasks.some((t) => t.kind === 'retire' && t.node_id === d.node_id);
-  const { status, detail } = judge(d, container, { now: draft.facts.now, retiring });
+  const holder = holderOfName(draft.node(d.node_id), d);
+  const { status, detail } = judge(d, container, { now: draft.facts.now, retiring, holder });
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
+  // Nor is it put right before that task has ended.
+  if (retiring && status === 'healthy' && d.health?.status === 'drifted') return;
   draft.set(d, { health: { status, since: draft.facts.now, detail } });
   draft.say(d, 'health', detail === null ? 'healthy again: its container runs as it should' : `${status}: ${detail}`);
-  // Where that task was lost or failed, once more; not again and again where somebody else has the name.
-  if (!retiring && container !== null && misnamed(d, container))
+  // Where that task was lost, or what had the name is gone; not while somebody else has it.
+  if (!retiring && container !== null && misnamed(d, container) && holder === null)
     createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
 }
 
 type Container = NonNullable<EventOf<'observed'>['container']>;
 type Judgement = { status: HealthState; detail: string | null };
+type At = { now: number; retiring: boolean; holder: Container | null };
 /** One that was started again a moment ago has not shown yet that it stays: a loop of crashes is not well in between. */
 const STEADY_MS = 10_000;
 
 /** What a deployment's container, as its node's agent saw it, says about the deployment's health; `detail` is null when all is well. */
-export function judge(d: DeploymentRecord, container: Container | null, at: { now: number; retiring: boolean }): Judgement {
+export function judge(d: DeploymentRecord, container: Container | null, at: At): Judgement {
   if (container === null) return { status: 'unhealthy', detail: 'its container is gone from its node; deploy it again' };
   if (container.state !== 'running') return { status: 'unhealthy', detail: whyDown(container) };
   const age = container.started_at === undefined || container.started_at === null ? null : at.now - Date.parse(container.started_at);
   if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS) return d.health;
-  const differing = differences(d, container, at.retiring);
+  const differing = differences(d, container, at);
   return differing.length === 0 ? { status: 'healthy', detail: null } : { status: 'drifted', detail: differing.join('; ') };
 }
 
@@ -53,7 +57,7 @@ function whyDown({ state, exit_code, out_of_memory }: Container): string {
 const misnamed = (d: DeploymentRecord, container: Container): boolean => container.name !== finalName(d.settings);
 
 /** What of the container is not what the deployment says. What an agent does not report does not differ. */
-function differences(d: DeploymentRecord, container: Container, retiring: boolean): string[] {
+function differences(d: DeploymentRecord, container: Container, { retiring, holder }: At): string[] {
   const { image, labels, memory_bytes, cpus } = container;
   const wanted = d.image_digest ?? d.image_tag;
   const found: string[] = [];
@@ -68,11 +72,33 @@ function differences(d: DeploymentRecord, container: Container, retiring: boolea
     found.push(`its memory limit is ${limit(memory_bytes, ' bytes')} instead of ${limit(d.settings.memory_bytes, ' bytes')}`);
   if (cpus !== undefined && Math.abs((cpus ?? 0) - (d.settings.cpus ?? 0)) > 1e-6)
     found.push(`its CPU limit is ${limit(cpus, '')} instead of ${limit(d.settings.cpus, '')}`);
-  if (!retiring && misnamed(d, container)) found.push(`its container is named ${container.name} instead of ${finalName(d.settings)}`);
+  if (!retiring && misnamed(d, container)) {
+    const taken = holder === null ? '' : `, the name of a container of deployment ${holder.labels[LABELS.deployment]}`;
+    found.push(`its container is named ${container.name} instead of ${finalName(d.settings)}${taken}`);
+  }
   return found;
 }
 
+/** Who else has the name `svc-{domain_prefix}` on the node, as far as its agent reports it; often one in quarantine. */
+export const holderOfName = (node: Pick<NodeRecord, 'containers'> | undefined, d: DeploymentRecord): Container | null =>
+  node?.containers.find((c) => c.name === finalName(d.settings) && c.labels[LABELS.deployment] !== d.id) ?? null;
+
 const limit = (value: number | null, unit: string): string => (value === null ? 'none' : `${value}${unit}`);
+
+/**
+ * Stop-first, before its deploy task is given out: what runs there of the project and is of no deployment that is live (left
+ * over, or in quarantine) is stopped too. Two writers at once are worse than a stop, and a stop is no deletion.
+ */
+export function sayStopped(draft: Draft, d: DeploymentRecord, node: Pick<NodeRecord, 'hostname' | 'containers'>): void {
+  const { project, live } = draft.facts;
+  const ids = new Set<string | undefined>(live.map((o) => o.id));
+  const strangers = node.containers.filter(
+    (c) => c.labels[LABELS.project] === project.id && c.state === 'running' && !ids.has(c.labels[LABELS.deployment]),
+  );
+  if (strangers.length === 0) return;
+  const names = strangers.map((c) => c.name).join(', ');
+  draft.say(d, 'stopped_first', `${names} on ${node.hostname}, of no deployment that is live, is stopped before this one starts, and kept`);
+}
 
 /** Settings of the project that were changed after the deployment was requested: what runs is not what is set. null: none. */
 export function undeployedSettings(d: DeploymentRecord, project: ProjectRecord): string | null {
@@ -101,7 +127,11 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
   createRetireTask(draft, node, {
     of: d,
     remove: [
-      { deployment: d, reason: d.node_id === event.node_id ? `its deployment is ${d.status}` : 'its deployment stands on another node' },
+      {
+        deployment: d,
+        reason:
+          d.node_id === event.node_id || isTerminal(d.status) ? `its deployment is ${d.status}` : 'its deployment stands on another node',
+      },
     ],
     keep: null,
     drain: false,

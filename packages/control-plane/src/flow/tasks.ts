@@ -43,6 +43,7 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     image_digest: d.image_digest,
     container_name: generationName(d),
     replace: d.settings.replace,
+    replaces: draft.facts.live.find((o) => o.status === 'running')?.id ?? null,
     env: d.settings.env,
     datasets: d.settings.datasets,
     health_path: d.settings.health_path,

@@ -18,11 +18,16 @@ export const routeConfirmer =
       const waiting = await stores.deployments.awaitingRoute();
       if (waiting.length === 0) return;
       const config = source.current();
-      const there = waiting.filter((d) => config.deployments.has(d.id));
+      // With the address that this very configuration has: the route may be moved while the proxy is asked.
+      const there = waiting.flatMap(({ id }) => {
+        const address = config.deployments.get(id);
+        return address === undefined ? [] : [{ id, ...address }];
+      });
       const live = there.length > 0 && (probe === null ? settled(source.servedAt(), settleMs, now()) : await probe(config.hash, signal));
       if (live) await failPoint('route.confirmed');
-      if (live) for (const d of there) await driver.advance(d.id, { type: 'route_confirmed' });
-      else await sleep(BETWEEN_PROBES_MS, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
+      if (live) for (const { id, ...address } of there) await driver.advance(id, { type: 'route_confirmed', ...address });
+      // Also then: one whose container moved meanwhile still waits.
+      await sleep(BETWEEN_PROBES_MS, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
     }
   };
 

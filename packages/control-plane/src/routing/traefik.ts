@@ -49,7 +49,7 @@ function spellings(name: string): string[] {
 export function dynamicConfig(routes: readonly PublishedRoute[], settings: RoutingSettings): BuiltConfig {
   const config: DynamicConfig = { http: { routers: {}, services: {}, middlewares: {} } };
   const problems: string[] = [];
-  const deployments = new Set<string>();
+  const deployments = new Map<string, { host_ip: string; host_port: number }>();
   const hosts = new Map<string, string>();
   // By name, so that which of two projects with one host is left out does not depend on the database's order.
   for (const route of [...routes].sort((a, b) => (a.project_name < b.project_name ? -1 : 1))) {
@@ -59,7 +59,7 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
       continue;
     }
     hosts.set(route.domain_prefix, route.project_name);
-    deployments.add(route.deployment_id);
+    deployments.set(route.deployment_id, { host_ip: route.host_ip, host_port: route.host_port });
     addProject(config, route, settings);
   }
   if (deployments.size > 0) config.http.middlewares[STRIP] = { headers: { customRequestHeaders: STRIPPED } };

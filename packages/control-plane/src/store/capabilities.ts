@@ -3,7 +3,7 @@
  * portable where it can be: ids and JSON are text, times are integers (ms), booleans are 0 and 1.
  */
 import { type ColumnDefinitionBuilder, type RawBuilder, sql } from 'kysely';
-import type { Tx } from './database.ts';
+import type { Db, Tx } from './database.ts';
 import { StoreError } from './errors.ts';
 
 /** Why a transaction that did nothing may be run again. */
@@ -30,6 +30,15 @@ export type Capabilities = {
   rowLocks: boolean;
   /** Until the transaction ends nobody else holds this name: for rules about rows that are not there yet. */
   holdName: (tx: Tx, name: string) => Promise<void>;
+  /** A short text that differs whenever one of these columns does; '' where nobody else can change them. */
+  digest: (columns: readonly string[]) => RawBuilder<string>;
+  /**
+   * Runs a statement whose effect may be lost with the machine: it does not wait for the disk. In the embedded engine that wait
+   * stops everything else.
+   */
+  unsynced: <T>(db: Db, run: (db: Db) => Promise<T>) => Promise<T>;
+  /** A table with the column `value`: the elements of a JSON array. One parameter for thousands of rows, and a text that stays the same. */
+  elements: (json: string) => RawBuilder<unknown>;
   /** Whether this error says that a row with the same value in that unique column is there. */
   violatesUnique: (error: unknown, table: string, column: string) => boolean;
   /** The transaction did nothing and may be run again; null: it may not. */
@@ -47,6 +56,18 @@ export const SQLITE: Capabilities = {
   rowLocks: false,
   // A transaction that writes is alone in the file.
   holdName: () => Promise.resolve(),
+  digest: () => sql<string>`''`,
+  elements: (json) => sql`json_each(${json})`,
+  // What is committed after it waits for the disk, and brings it there too.
+  unsynced: (db, run) =>
+    db.connection().execute(async (one) => {
+      await sql`pragma synchronous = normal`.execute(one);
+      try {
+        return await run(one);
+      } finally {
+        await sql`pragma synchronous = full`.execute(one);
+      }
+    }),
   violatesUnique: (error, table, column) =>
     codeOf(error).startsWith('SQLITE_CONSTRAINT') &&
     error instanceof Error &&
@@ -67,6 +88,9 @@ export const POSTGRES: Capabilities = {
   async holdName(tx, name) {
     await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 0))`.execute(tx);
   },
+  elements: (json) => sql`jsonb_array_elements(cast(${json} as jsonb)) as elements(value)`,
+  unsynced: (db, run) => run(db),
+  digest: (columns) => sql<string>`md5(row(${sql.join(columns.map((column) => sql.ref(column)))})::text)`,
   // The migrations name every unique constraint so.
   violatesUnique: (error, table, column) =>
     codeOf(error) === '23505' && error instanceof Error && 'constraint' in error && error.constraint === `${table}_${column}_unique`,

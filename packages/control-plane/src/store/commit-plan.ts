@@ -8,6 +8,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { DeploymentChange, Plan, RouteChange, TaskChange } from '../domain/plan.ts';
 import type { DeploymentRecord } from '../domain/records.ts';
 import type { IdempotencyKey } from '../domain/stores.ts';
+import type { Calm } from './calm.ts';
 import type { Database, Tx } from './database.ts';
 import { deploymentColumns } from './rows/deployment.ts';
 import { newTaskColumns } from './rows/task.ts';
@@ -17,14 +18,16 @@ class Stale extends Error {
   override name = 'Stale';
 }
 
-export async function commitPlan(db: Database, plan: Plan, key: IdempotencyKey | null): Promise<'committed' | 'stale'> {
+export async function commitPlan(db: Database, calm: Calm, plan: Plan, key: IdempotencyKey | null): Promise<'committed' | 'stale'> {
   refuseRevival(plan);
+  let nodes: string[] = [];
   try {
     await db.write(async (tx) => {
+      nodes = [];
       await raiseVersion(tx, plan);
       if (plan.createDeployment !== null) await createDeployment(db, tx, plan.createDeployment);
       if (key !== null) await writeKey(tx, plan, key);
-      for (const change of retiringFirst(plan.deployments)) await changeDeployment(tx, plan, change);
+      for (const change of retiringFirst(plan.deployments)) nodes.push(await changeDeployment(tx, plan, change));
       for (const change of plan.tasks) await changeTask(tx, plan, change);
       for (const task of plan.createTasks)
         await tx
@@ -44,6 +47,9 @@ export async function commitPlan(db: Database, plan: Plan, key: IdempotencyKey |
   } catch (error) {
     if (error instanceof Stale) return 'stale';
     throw error;
+  } finally {
+    // Also after an error: it may have been written all the same.
+    calm.committed(plan, nodes);
   }
 }
 
@@ -99,7 +105,8 @@ async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> 
 const retiringFirst = (changes: readonly DeploymentChange[]): DeploymentChange[] =>
   [...changes].sort((a, b) => Number(a.set.status === 'running') - Number(b.set.status === 'running'));
 
-async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: DeploymentChange): Promise<void> {
+/** Gives the node on which it now stands, '' for none. */
+async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: DeploymentChange): Promise<string> {
   const row = await tx
     .updateTable('deployments')
     // The state also where the plan leaves it: an empty SET is no statement.
@@ -107,17 +114,20 @@ async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: Deploymen
     .where('id', '=', id)
     .where('project_id', '=', plan.project.id)
     .where('status', '=', from)
-    .returning('id')
+    .returning('node_id')
     .executeTakeFirst();
   if (row === undefined) throw new Stale();
+  return row.node_id ?? '';
 }
 
 async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void> {
+  const lease = 'end' in change ? change.lease_expires_at : undefined;
   const update = tx
     .updateTable('tasks')
     .where('id', '=', change.id)
     .where('project_id', '=', plan.project.id)
     .where('attempt', '=', change.attempt)
+    .$if(lease !== undefined, (q) => q.where('lease_expires_at', 'is not distinct from', lease ?? null))
     .where('finished_at', 'is', null);
   const row =
     'end' in change

@@ -1,13 +1,14 @@
 import { DomainError } from '../domain/errors.ts';
 import type { EventRecord } from '../domain/records.ts';
 import type { DeploymentStore } from '../domain/stores.ts';
+import type { Calm } from './calm.ts';
 import type { Database } from './database.ts';
 import type { NodeMemory } from './node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { deploymentOf, eventOf } from './rows/deployment.ts';
 import { UNSETTLED_STATES } from './states.ts';
 
-export function createDeploymentStore({ kysely }: Database, memory: NodeMemory): DeploymentStore {
+export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, calm: Calm): DeploymentStore {
   return {
     async get(id) {
       const row = await kysely.selectFrom('deployments').selectAll().where('id', '=', id).executeTakeFirst();
@@ -87,6 +88,13 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory):
         .orderBy('id')
         .execute();
       return rows.map(deploymentOf);
+    },
+
+    async concerning(node, named) {
+      if (calm.isSettled(node)) return null;
+      const settled = calm.settledIf(node);
+      const [known, serving] = [await this.getMany(named), await this.servingOn(node.id)];
+      return { known, serving, settled: () => settled(known) };
     },
 
     async onSilentNodes(before) {

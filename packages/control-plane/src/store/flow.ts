@@ -2,6 +2,7 @@
 import { DomainError } from '../domain/errors.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import type { FlowStore } from '../domain/stores.ts';
+import type { Calm } from './calm.ts';
 import { commitPlan } from './commit-plan.ts';
 import type { Database, Tx } from './database.ts';
 import type { NodeMemory } from './node-memory.ts';
@@ -10,7 +11,7 @@ import { projectOf } from './rows/project.ts';
 import { taskOf } from './rows/task.ts';
 import { LIVE_STATES } from './states.ts';
 
-export function createFlowStore(db: Database, memory: NodeMemory): FlowStore {
+export function createFlowStore(db: Database, memory: NodeMemory, calm: Calm): FlowStore {
   return {
     facts(projectId) {
       return db.snapshot(async (tx) => {
@@ -42,8 +43,9 @@ export function createFlowStore(db: Database, memory: NodeMemory): FlowStore {
       });
     },
 
-    commit: (plan) => commitPlan(db, plan, null),
-    commitWithKey: (plan, key) => commitPlan(db, plan, key),
+    commit: (plan) => commitPlan(db, calm, plan, null),
+    commitWithKey: (plan, key) => commitPlan(db, calm, plan, key),
+    watch: () => calm.watch(),
 
     async findKey(projectId, key, now) {
       const row = await db.kysely

@@ -4,29 +4,34 @@
  * Marks: when a node was last seen and polled, and its free storage, which changes with every look. Written by one statement
  * for all (`flush`, a loop calls it every second); a crash loses that much and no more. Whoever reads a node here gets the
  * newest of both (`newest`).
- * Rows: as last written, where no other control plane can write them; an agent's report is compared with its row, and a
- * decision does not read ten thousand of them anew.
+ * Rows: as last written; an agent's report is compared with its row. Where no other control plane can write them they are all
+ * here, and a decision does not read ten thousand of them anew. Where others can, each is kept with its `print`, which every write
+ * of the node's marks compares: a row that somebody else wrote is dropped within a second, and the next report meets the new one.
  */
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
 import type { NodeRecord } from '../domain/records.ts';
 import type { Database, Db } from './database.ts';
 import { nodeOf } from './rows/node.ts';
+import type { Calm } from './calm.ts';
 import type { Row } from './tables.ts';
 
 type NodeRow = Row<'nodes'>;
 type Mark = Partial<Pick<NodeRow, 'last_seen_at' | 'observed_at' | 'last_polled_at' | 'free_storage'>>;
 
 export type NodeMemory = {
+  /** For a report that may be the same as before; where there are other control planes it is as of the node's last mark. */
   find(hostname: string, role: NodeRole): NodeRow | undefined;
+  /** Exact, so only where there are no others. */
   get(id: string): NodeRow | undefined;
-  keep(row: NodeRow): void;
+  /** A row that was just read or written. `print`: '' where nobody else writes; without one, it is only kept there. */
+  keep(row: NodeRow, print: string | null): void;
   /** All that was heard is in its row now, but for its last poll. */
   written(id: string): void;
   forget(id: string): void;
   mark(id: string, mark: Mark): void;
   /** The row with what was heard of its node since it was written. */
-  newest<T extends NodeRow | NodeRecord>(row: T): T;
+  present(row: NodeRow): NodeRecord;
   /** All nodes as they now are, by host name; read once, then kept. `db`: where the caller reads. */
   all(db: Db): Promise<NodeRecord[]>;
   flush(): Promise<void>;
@@ -34,8 +39,26 @@ export type NodeMemory = {
 
 const ROWS_A_STATEMENT = 5000;
 
-export function createNodeMemory(db: Database): NodeMemory {
+/** What of a row others may change, beside the marks. */
+const WRITTEN = [
+  'host_ip',
+  'max_storage',
+  'max_builds',
+  'agent_version',
+  'boot_id',
+  'schedulable',
+  'deleting_at',
+  'cached',
+  'containers',
+] as const satisfies readonly (keyof NodeRow)[];
+export const printOf = (db: Database) => db.capabilities.digest(WRITTEN.map((column) => `nodes.${column}`)).as('print');
+
+export function createNodeMemory(db: Database, calm: Calm): NodeMemory {
+  const shared = db.capabilities.sharedByControlPlanes;
   const rows = new Map<string, NodeRow>();
+  const prints = new Map<string, string>();
+  /** Made once for each row: whoever compares what a node has reported may compare identities. */
+  const made = new WeakMap<NodeRow, NodeRecord>();
   const ids = new Map<string, string>();
   /** All that was heard, and which of it is not written yet. */
   const heard = new Map<string, Mark>();
@@ -45,16 +68,29 @@ export function createNodeMemory(db: Database): NodeMemory {
   let flushing: Promise<void> = Promise.resolve();
   const nameOf = (hostname: string, role: NodeRole): string => `${role} ${hostname}`;
 
-  function forget(id: string): void {
+  function drop(id: string): void {
     const row = rows.get(id);
     if (row !== undefined) ids.delete(nameOf(row.hostname, row.role));
     rows.delete(id);
+    prints.delete(id);
     records?.delete(id);
+    calm.forget(id);
+  }
+
+  function forget(id: string): void {
+    drop(id);
     heard.delete(id);
     unwritten.delete(id);
   }
 
-  function newest<T extends NodeRow | NodeRecord>(row: T): T {
+  function recordOf(row: NodeRow): NodeRecord {
+    const known = made.get(row) ?? nodeOf(row);
+    made.set(row, known);
+    return known;
+  }
+
+  /** With what was heard of its node since it was written. */
+  function newest(row: NodeRecord): NodeRecord {
     const mark = heard.get(row.id);
     if (mark === undefined) return row;
     const later = (a: number | null | undefined, b: number | null | undefined): number | null => Math.max(a ?? 0, b ?? 0) || null;
@@ -62,7 +98,7 @@ export function createNodeMemory(db: Database): NodeMemory {
     const here = (mark.last_seen_at ?? 0) >= (row.last_seen_at ?? 0);
     return {
       ...row,
-      last_seen_at: later(row.last_seen_at, mark.last_seen_at),
+      last_seen_at: Math.max(row.last_seen_at, mark.last_seen_at ?? 0),
       observed_at: later(row.observed_at, mark.observed_at),
       last_polled_at: later(row.last_polled_at, mark.last_polled_at),
       free_storage: here && mark.free_storage !== undefined ? mark.free_storage : (row.free_storage ?? null),
@@ -77,9 +113,10 @@ export function createNodeMemory(db: Database): NodeMemory {
     try {
       while (all.length > 0) {
         const part = all.slice(0, ROWS_A_STATEMENT);
-        const there = await db.writeOne((kysely) => statement(part).execute(kysely));
+        const there = await db.writeOne((kysely) => db.capabilities.unsynced(kysely, (one) => statement(db, part).execute(one)));
         all.splice(0, part.length);
         const known = new Set(there.rows.map((row) => row.id));
+        for (const { id, print } of there.rows) if (shared && prints.has(id) && prints.get(id) !== print) drop(id);
         // Deleted by another control plane: its agent is told to register anew by its next poll.
         for (const [id] of part) if (!known.has(id)) forget(id);
       }
@@ -91,12 +128,14 @@ export function createNodeMemory(db: Database): NodeMemory {
 
   return {
     find: (hostname, role) => rows.get(ids.get(nameOf(hostname, role)) ?? ''),
-    get: (id) => rows.get(id),
-    keep(row) {
-      if (db.capabilities.sharedByControlPlanes) return;
+    get: (id) => (shared ? undefined : rows.get(id)),
+    keep(row, print) {
+      if (shared && print === null) return drop(row.id);
+      calm.forget(row.id);
       // A new one has its place among the others.
-      if (records?.has(row.id) === true) records.set(row.id, nodeOf(row));
+      if (records?.has(row.id) === true) records.set(row.id, recordOf(row));
       else records = null;
+      if (print !== null) prints.set(row.id, print);
       rows.set(row.id, row);
       ids.set(nameOf(row.hostname, row.role), row.id);
     },
@@ -111,15 +150,18 @@ export function createNodeMemory(db: Database): NodeMemory {
       heard.set(id, { ...heard.get(id), ...mark });
       unwritten.set(id, { ...unwritten.get(id), ...mark });
     },
-    newest,
+    present: (row) => newest(recordOf(row)),
     async all(from) {
       if (records === null) {
         const read = await from.selectFrom('nodes').selectAll().orderBy('hostname').orderBy('role').execute();
-        const fresh = new Map(read.map((row) => [row.id, nodeOf(row)]));
-        if (db.capabilities.sharedByControlPlanes) return [...fresh.values()].map(newest);
+        if (shared) return read.map((row) => newest(nodeOf(row)));
+        const fresh = new Map<string, NodeRecord>();
         for (const row of read) {
-          rows.set(row.id, row);
+          // The row that is kept already says the same; reports are compared with its record's very lists.
+          const kept = rows.get(row.id) ?? row;
+          rows.set(row.id, kept);
           ids.set(nameOf(row.hostname, row.role), row.id);
+          fresh.set(row.id, recordOf(kept));
         }
         records = fresh;
       }
@@ -138,24 +180,18 @@ export function createNodeMemory(db: Database): NodeMemory {
 const later = (there: string, heard: string) =>
   sql`case when ${sql.ref(there)} is null or ${sql.ref(heard)} > ${sql.ref(there)} then ${sql.ref(heard)} else ${sql.ref(there)} end`;
 
-/**
- * The values stand in the text: as thousands of parameters they would cost ten times as much. Ids are our own (store/ids.ts),
- * and anything else is refused; the rest are numbers. The casts tell PostgreSQL the type of a column that may be all null.
- */
-function statement(part: readonly (readonly [string, Mark])[]) {
-  const number = (value: number | null | undefined, type: string): string =>
-    `cast(${typeof value === 'number' && Number.isFinite(value) ? String(value) : 'null'} as ${type})`;
-  const values = part.map(([id, m]) => {
-    if (!/^[\w-]+$/.test(id)) throw new Error(`${JSON.stringify(id)} is not the id of a node`);
-    return `('${id}', ${number(m.last_seen_at, 'bigint')}, ${number(m.observed_at, 'bigint')}, ${number(m.last_polled_at, 'bigint')}, ${number(m.free_storage, 'double precision')})`;
-  });
-  return sql<{ id: string }>`
-    with marks(id, seen, observed, polled, free) as (values ${sql.raw(values.join(', '))})
+/** The casts tell PostgreSQL the type of a column that may be all null. */
+function statement(db: Database, part: readonly (readonly [string, Mark])[]) {
+  const marks = part.map(([id, m]) => [id, m.last_seen_at, m.observed_at, m.last_polled_at, m.free_storage]);
+  return sql<{ id: string; print: string }>`
+    with marks(id, seen, observed, polled, free) as (
+      select value ->> 0, cast(value ->> 1 as bigint), cast(value ->> 2 as bigint), cast(value ->> 3 as bigint), cast(value ->> 4 as double precision)
+      from ${db.capabilities.elements(JSON.stringify(marks))})
     update nodes set
       last_seen_at = ${later('nodes.last_seen_at', 'marks.seen')},
       observed_at = ${later('nodes.observed_at', 'marks.observed')},
       last_polled_at = ${later('nodes.last_polled_at', 'marks.polled')},
       free_storage = case when marks.seen >= nodes.last_seen_at and marks.free is not null then marks.free else nodes.free_storage end
     from marks where nodes.id = marks.id
-    returning nodes.id`;
+    returning nodes.id, ${printOf(db)}`;
 }

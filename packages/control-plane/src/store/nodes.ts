@@ -6,30 +6,40 @@ import type { NodeRecord } from '../domain/records.ts';
 import type { NodeStore } from '../domain/stores.ts';
 import type { Database, Db, Tx } from './database.ts';
 import { newId } from './ids.ts';
-import type { NodeMemory } from './node-memory.ts';
+import { type NodeMemory, printOf } from './node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
-import { nodeOf } from './rows/node.ts';
 import { LIVE_STATES } from './states.ts';
 import type { NewRow, Row } from './tables.ts';
 
 export function createNodeStore(db: Database, memory: NodeMemory, now: () => number): NodeStore {
-  const present = (row: Row<'nodes'>): NodeRecord => nodeOf(memory.newest(row));
+  const present = (row: Row<'nodes'>): NodeRecord => memory.present(row);
   /** Of a row that was just written by hand. */
   const kept = (row: Row<'nodes'>): NodeRecord => {
-    memory.keep(row);
+    memory.keep(row, null);
     return present(row);
   };
 
+  async function rowOf(input: NodeRegister): Promise<Row<'nodes'> | undefined> {
+    const known = memory.find(input.hostname, input.role);
+    if (known !== undefined) return known;
+    const read = await db.kysely
+      .selectFrom('nodes')
+      .selectAll()
+      .select(printOf(db))
+      .where('hostname', '=', input.hostname)
+      .where('role', '=', input.role)
+      .executeTakeFirst();
+    if (read === undefined) return undefined;
+    const { print, ...row } = read;
+    // What was written meanwhile is newer.
+    const newer = memory.find(input.hostname, input.role);
+    if (newer === undefined) memory.keep(row, print);
+    return newer ?? row;
+  }
+
   /** Says nothing new but that it is there: marked, not written. */
   async function repeated(input: NodeRegister, at: number): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
-    const row =
-      memory.find(input.hostname, input.role) ??
-      (await db.kysely
-        .selectFrom('nodes')
-        .selectAll()
-        .where('hostname', '=', input.hostname)
-        .where('role', '=', input.role)
-        .executeTakeFirst());
+    const row = await rowOf(input);
     if (row === undefined) return null;
     const { last_seen_at, observed_at, free_storage, ...said } = reportedColumns(input, at);
     for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
@@ -58,7 +68,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
           .executeTakeFirst();
         const reported = reportedColumns(input, at);
-        const row = await tx
+        const { print, ...row } = await tx
           .insertInto('nodes')
           .values({
             id: newId(),
@@ -72,19 +82,31 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           })
           .onConflict((oc) => oc.columns(['hostname', 'role']).doUpdateSet(reported))
           .returningAll()
+          .returning(printOf(db))
           .executeTakeFirstOrThrow();
         if (before !== undefined && before.host_ip !== row.host_ip) await moveRoutes(tx, row);
-        return { row, before };
+        return { row, print, before };
       });
       const before = changed.before === undefined ? null : present(changed.before);
       memory.written(changed.row.id);
-      return { node: kept(changed.row), before };
+      memory.keep(changed.row, changed.print);
+      return { node: present(changed.row), before };
     },
 
     flush: () => memory.flush(),
 
     async get(id) {
       return present(await nodeRow(db.kysely, id));
+    },
+
+    async getMany(ids) {
+      if (ids.length === 0) return [];
+      const rows = await db.kysely
+        .selectFrom('nodes')
+        .selectAll()
+        .where('id', 'in', [...ids])
+        .execute();
+      return rows.map(present);
     },
 
     async list(page) {

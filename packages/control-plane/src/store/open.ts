@@ -1,10 +1,11 @@
 /** Opens the database and hands out the stores; the only file of store/ that app.ts names. */
 import type { Stores } from '../domain/stores.ts';
-import { openDatabase, type StoreLog } from './database.ts';
+import { type Database, openDatabase, type StoreLog } from './database.ts';
 import { createDeploymentStore } from './deployments.ts';
 import { createFlowStore } from './flow.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
+import { createCalm } from './calm.ts';
 import { createNodeMemory } from './node-memory.ts';
 import { createNodeStore } from './nodes.ts';
 import { createProjectStore } from './projects.ts';
@@ -21,13 +22,18 @@ export type OpenStores = {
 
 /** Throws StoreError, whose message is for whoever starts the control plane. */
 export async function openStores({ databaseUrl, log, now = Date.now }: OpenStores): Promise<Stores> {
-  const db = await openDatabase(databaseUrl, log, now);
-  const memory = createNodeMemory(db);
+  return storesOn(await openDatabase(databaseUrl, log, now), now);
+}
+
+/** With a memory of their own, as each process has. */
+export function storesOn(db: Database, now: () => number): Stores {
+  const calm = createCalm(db);
+  const memory = createNodeMemory(db, calm);
   return {
     projects: createProjectStore(db),
-    deployments: createDeploymentStore(db, memory),
-    flow: createFlowStore(db, memory),
-    tasks: createTaskStore(db, memory),
+    deployments: createDeploymentStore(db, memory, calm),
+    flow: createFlowStore(db, memory, calm),
+    tasks: createTaskStore(db, memory, calm),
     logs: createLogStore(db),
     nodes: createNodeStore(db, memory, now),
     routes: createRouteStore(db),

@@ -16,6 +16,7 @@ import {
 } from 'kysely';
 import { StoreError } from './errors.ts';
 import { holdLock } from './lock.ts';
+import { createTurns } from './turns.ts';
 
 /** Before it, a WAL could be reset under a reader, which corrupts the file (https://sqlite.org/wal.html#walresetbug). */
 const OLDEST_SQLITE = '3.51.3';
@@ -115,6 +116,15 @@ function dialectOf(database: Sqlite.Database): Dialect {
 }
 
 class ImmediateDriver extends SqliteDriver {
+  readonly #turns = createTurns();
+
+  override async acquireConnection(): Promise<DatabaseConnection> {
+    await this.#turns.take();
+    return super.acquireConnection();
+  }
+  override async releaseConnection(): Promise<void> {
+    this.#turns.end();
+  }
   /** A deferred transaction that reads and then writes can fail in the middle; one that begins as a writer cannot. */
   override async beginTransaction(connection: DatabaseConnection, settings?: TransactionSettings): Promise<void> {
     await connection.executeQuery(CompiledQuery.raw(settings?.accessMode === 'read only' ? 'begin' : 'begin immediate'));
@@ -122,6 +132,10 @@ class ImmediateDriver extends SqliteDriver {
 }
 
 class TransactionalDdlAdapter extends SqliteAdapter {
+  /** There is one, and the driver hands it out: "false" would put Kysely's lock before it (turns.ts says why not). */
+  override get supportsMultipleConnections(): boolean {
+    return true;
+  }
   /** It can, and a control plane killed in the middle of a migration must find the old tables again. */
   override get supportsTransactionalDdl(): boolean {
     return true;

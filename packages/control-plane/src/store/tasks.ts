@@ -4,6 +4,7 @@ import type { TaskKind } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import type { TaskStore } from '../domain/stores.ts';
+import type { Calm } from './calm.ts';
 import type { Database, Db, Tx } from './database.ts';
 import type { NodeMemory } from './node-memory.ts';
 import { taskOf } from './rows/task.ts';
@@ -12,7 +13,7 @@ import type { Row } from './tables.ts';
 const CONTRACT_KINDS: readonly TaskKind[] = ['build', 'deploy'];
 const CLAIMED: Record<TaskKind, string> = { build: 'took the build', deploy: 'took the deployment', retire: 'began to clear up' };
 
-export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
+export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): TaskStore {
   return {
     async get(id) {
       return taskOf(await taskRow(db.kysely, id));
@@ -23,9 +24,13 @@ export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
         memory.get(nodeId) ?? (await db.kysely.selectFrom('nodes').select('agent_version').where('id', '=', nodeId).executeTakeFirst());
       if (node === undefined) throw new DomainError('not_found', 'There is no such node: register again');
       memory.mark(nodeId, { last_polled_at: now });
+      if (calm.isIdle(nodeId)) return [];
+      const idle = calm.idleIf(nodeId);
       let query = db.kysely.selectFrom('tasks').selectAll().where('node_id', '=', nodeId).where('finished_at', 'is', null);
       if (node.agent_version === null) query = query.where('kind', 'in', [...CONTRACT_KINDS]);
-      return (await query.orderBy('seq').execute()).map(taskOf);
+      const rows = await query.orderBy('seq').execute();
+      if (rows.length === 0) idle();
+      return rows.map(taskOf);
     },
 
     async openByNode() {

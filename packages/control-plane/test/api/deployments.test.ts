@@ -191,7 +191,7 @@ test('its story reads from top to bottom, and its health says what is set and no
   await tick(own, deployment);
   const [next] = (await own.call('agentTasks', { query: { node_id: deployNode } })).json as unknown as { id: string }[];
   await work(next?.id ?? '', { host_port: 32_001 });
-  await own.driver.advance(deployment, { type: 'route_confirmed' });
+  await own.driver.advance(deployment, { type: 'route_confirmed', host_ip: '10.0.0.7', host_port: 32_001 });
 
   const live = (await own.call('getDeployment', { params: { id: deployment } })).json;
   expect((live['events'] as { message: string }[]).map((e) => e.message)).toEqual([

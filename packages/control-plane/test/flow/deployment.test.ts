@@ -1,5 +1,6 @@
 /** The flow as tables: every state x every event, every row of TRANSITIONS, and what else a plan must say. */
 import { describe, expect, it } from 'vitest';
+import type { ObservedContainer } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import { TERMINAL_STATES } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
@@ -20,6 +21,13 @@ const report = {
   cancelled: { status: 'failed', result: { error: { code: 'cancelled', message: 'cancelled' } } },
 } as const;
 const container = { name: 'svc-shop', labels: {}, host_port: 32_002, state: 'running' };
+const ofD2 = (over: Partial<ObservedContainer> = {}): ObservedContainer => ({
+  ...container,
+  id: 'c2',
+  name: 'svc-shop-g2',
+  labels: { 'berth.deployment': 'd2' },
+  ...over,
+});
 const cancelling = { cancel_requested_at: NOW - 100 };
 const tooLate = NOW - L.queueMs - 10_000;
 const seenOnce = [
@@ -52,6 +60,7 @@ const seen = (over: Partial<typeof container> = {}, node_id = 'n1'): FlowEvent =
   node_id,
   container: { ...container, ...over },
 });
+const confirmed: FlowEvent = { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_002 };
 const gone: FlowEvent = { type: 'observed', node_id: 'n1', container: null };
 
 const ROWS: Row[] = [
@@ -98,7 +107,7 @@ const ROWS: Row[] = [
   { name: 'project deleted', d: on.pending(), event: { type: 'project_deleted' }, to: 'cancelled', error: 'project_deleted' },
   { name: 'a report means nothing but the end of its task', d: on.pending(), event: reported('build', report.built), to: 'stays' },
   { name: 'a loss means nothing but the end of its task', d: on.pending(), event: lost('build'), to: 'stays' },
-  { name: 'a confirmation means nothing', d: on.pending(), event: { type: 'route_confirmed' }, to: 'same' },
+  { name: 'a confirmation means nothing', d: on.pending(), event: confirmed, to: 'same' },
   { name: 'a node’s deletion means nothing', d: on.pending(), event: deleted(), to: 'same' },
   { name: 'silence means nothing', d: on.pending(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'a container of a lost attempt is removed', d: on.pending(), event: seen(), to: 'stays' },
@@ -194,7 +203,7 @@ const ROWS: Row[] = [
     error: 'project_deleted',
   },
   { name: 'tick means nothing', d: on.building(), event: { type: 'tick' }, to: 'same' },
-  { name: 'a confirmation means nothing', d: on.building(), event: { type: 'route_confirmed' }, to: 'same' },
+  { name: 'a confirmation means nothing', d: on.building(), event: confirmed, to: 'same' },
   { name: 'silence means nothing', d: on.building(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'nothing seen, nothing to do', d: on.building(), event: gone, to: 'same' },
   {
@@ -241,7 +250,7 @@ const ROWS: Row[] = [
   { name: 'project deleted', d: on.built(), event: { type: 'project_deleted' }, to: 'cancelled', error: 'project_deleted' },
   { name: 'a late report ends its task only', d: on.built(), event: reported('build', report.built), to: 'stays' },
   { name: 'a late loss ends its task only', d: on.built(), event: lost('build'), to: 'stays' },
-  { name: 'a confirmation means nothing', d: on.built(), event: { type: 'route_confirmed' }, to: 'same' },
+  { name: 'a confirmation means nothing', d: on.built(), event: confirmed, to: 'same' },
   { name: 'a node’s deletion means nothing', d: on.built(), event: deleted(), to: 'same' },
   { name: 'silence means nothing', d: on.built(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'a container of a lost attempt is removed', d: on.built(), event: seen(), to: 'stays' },
@@ -256,23 +265,74 @@ const ROWS: Row[] = [
   {
     name: 'the proxy serves it',
     d: on.published(),
-    event: { type: 'route_confirmed' },
+    event: confirmed,
     facts: { live: [on.published()], route: routeTo(on.published()) },
     to: 'running',
   },
   {
     name: 'a confirmation before the report means nothing',
     d: on.deploying(),
-    event: { type: 'route_confirmed' },
+    event: confirmed,
     facts: { live: [on.deploying()] },
     to: 'same',
   },
   {
     name: 'a confirmation of another route means nothing',
     d: on.published(),
-    event: { type: 'route_confirmed' },
+    event: confirmed,
     facts: { route: routeTo(old()) },
     to: 'same',
+  },
+  {
+    name: 'a confirmation of where it was before its node got another address means nothing',
+    d: on.published(),
+    event: { ...confirmed, host_ip: '10.0.0.99' },
+    facts: { live: [on.published()], route: routeTo(on.published()) },
+    to: 'same',
+  },
+  {
+    name: 'a confirmation of the port that it had before it was restarted means nothing',
+    d: on.published({ host_port: 32_003 }),
+    event: confirmed,
+    facts: { live: [on.published({ host_port: 32_003 })], route: routeTo(on.published({ host_port: 32_003 })) },
+    to: 'same',
+  },
+  {
+    name: 'its node sees it on another port already: not confirmed',
+    d: on.published(),
+    event: confirmed,
+    facts: { live: [on.published()], route: routeTo(on.published()), nodes: [node({ containers: [ofD2({ host_port: 32_003 })] })] },
+    to: 'same',
+  },
+  {
+    name: 'its node sees it down: not confirmed',
+    d: on.published(),
+    event: confirmed,
+    facts: {
+      live: [on.published()],
+      route: routeTo(on.published()),
+      nodes: [node({ containers: [ofD2({ state: 'exited', host_port: null })] })],
+    },
+    to: 'same',
+  },
+  {
+    name: 'what an earlier attempt left says nothing about it',
+    d: on.published(),
+    event: confirmed,
+    facts: {
+      live: [on.published()],
+      route: routeTo(on.published()),
+      nodes: [node({ containers: [ofD2({ id: 'c0', state: 'exited', host_port: null })] })],
+    },
+    to: 'running',
+  },
+  {
+    name: 'its container stayed down until the deadline',
+    d: on.published({ route_published_at: NOW - L.routeMs - 1 }),
+    event: { type: 'tick' },
+    facts: { live: [old()], route: routeTo(on.published()), nodes: [node({ containers: [ofD2({ state: 'exited', host_port: null })] })] },
+    to: 'failed',
+    error: 'container_exited',
   },
   {
     name: 'the proxy did not follow',
@@ -409,7 +469,7 @@ const ROWS: Row[] = [
   },
   { name: 'tick means nothing', d: on.running(), event: { type: 'tick' }, to: 'same' },
   { name: 'cancel is too late', d: on.running(), event: { type: 'cancel' }, to: 'refused' },
-  { name: 'a confirmation again means nothing', d: on.running(), event: { type: 'route_confirmed' }, to: 'same' },
+  { name: 'a confirmation again means nothing', d: on.running(), event: confirmed, to: 'same' },
   { name: 'the end of retiring is told', d: on.running(), event: reported('retire', report.retired), to: 'stays' },
   { name: 'the loss of retiring is told', d: on.running(), event: { type: 'task_lost', task: task('retire'), why: 'lease' }, to: 'stays' },
   // the ends: nothing changes them
@@ -418,7 +478,7 @@ const ROWS: Row[] = [
     { name: 'cancel', d: on.ended(status), event: { type: 'cancel' }, to: 'refused' },
     { name: 'a late report ends its task only', d: on.ended(status), event: reported('build', report.built), to: 'stays' },
     { name: 'a late loss ends its task only', d: on.ended(status), event: lost('deploy'), to: 'stays' },
-    { name: 'a late confirmation', d: on.ended(status), event: { type: 'route_confirmed' }, to: 'same' },
+    { name: 'a late confirmation', d: on.ended(status), event: confirmed, to: 'same' },
     { name: 'node deleted', d: on.ended(status), event: deleted(), to: 'same' },
     { name: 'project deleted', d: on.ended(status), event: { type: 'project_deleted' }, to: 'same' },
     { name: 'silence', d: on.ended(status), event: { type: 'node_silent' }, to: 'same' },
@@ -508,6 +568,41 @@ describe('superseding', () => {
   });
 });
 
+describe('replaced stop-first', () => {
+  const container = (name: string, deployment: string, over: Partial<ObservedContainer> = {}): ObservedContainer => ({
+    ...ofD2({ id: name, name, labels: { 'berth.deployment': deployment, 'berth.project': 'p1' } }),
+    ...over,
+  });
+  const dispatch = (d: DeploymentRecord) =>
+    advance(
+      d,
+      { type: 'tick' },
+      facts({
+        live: [old(), d],
+        nodes: [
+          node({
+            containers: [
+              container('svc-shop', 'd1'),
+              container('svc-shop-g7', 'forgotten'),
+              container('svc-shop-g8', 'also', { state: 'exited' }),
+              container('svc-blog', 'other', { labels: { 'berth.deployment': 'other', 'berth.project': 'p9' } }),
+            ],
+          }),
+        ],
+      }),
+    );
+  it('what runs there of the project and of no live deployment is stopped too, and the story says so before', () => {
+    const plan = dispatch(on.built({ settings: { ...SETTINGS, replace: 'recreate' } }));
+    expect(plan.createTasks).toMatchObject([{ kind: 'deploy', payload: { replace: 'recreate', replaces: 'd1' } }]);
+    expect(plan.events.filter((e) => e.kind === 'stopped_first').map((e) => e.message)).toEqual([
+      'svc-shop-g7 on node-1, of no deployment that is live, is stopped before this one starts, and kept',
+    ]);
+  });
+  it('rolled over, nothing is', () => {
+    expect(dispatch(on.built()).events.map((e) => e.kind)).toEqual(['deploying']);
+  });
+});
+
 describe('the switch', () => {
   it('publishes the route when the new container answered, and touches nothing else', () => {
     const plan = advance(
@@ -520,11 +615,7 @@ describe('the switch', () => {
     expect(plan.createTasks).toEqual([]);
   });
   it('retires the old one only when the proxy serves the new one', () => {
-    const plan = advance(
-      on.published(),
-      { type: 'route_confirmed' },
-      facts({ live: [old(), on.published()], route: routeTo(on.published()) }),
-    );
+    const plan = advance(on.published(), confirmed, facts({ live: [old(), on.published()], route: routeTo(on.published()) }));
     // The old one leaves `running` before the new one enters it: at most one runs at any moment.
     expect(plan.deployments.map((c) => [c.id, c.set.status])).toEqual([
       ['d1', 'retired'],
@@ -546,7 +637,7 @@ describe('the switch', () => {
   it('with the old one on another node: one task for each node', () => {
     const plan = advance(
       on.published(),
-      { type: 'route_confirmed' },
+      confirmed,
       facts({ live: [old({ node_id: 'n2' }), on.published()], route: routeTo(on.published()), nodes: [node(), node({ id: 'n2' })] }),
     );
     expect(
@@ -564,7 +655,7 @@ describe('the switch', () => {
   it('gives an agent that knows the contract alone no other task', () => {
     const plan = advance(
       on.published(),
-      { type: 'route_confirmed' },
+      confirmed,
       facts({ live: [old(), on.published()], route: routeTo(on.published()), nodes: [node({ agent_version: null })] }),
     );
     expect(plan.createTasks).toEqual([]);

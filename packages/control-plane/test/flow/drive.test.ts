@@ -51,6 +51,21 @@ describe('a loss that is no longer one', () => {
     await stores.tasks.renew(task, LEASE.token, now + 30_000, now);
     expect(await driver.advance(deployment, { type: 'task_lost', task: seen, why: 'lease' })).toMatchObject({ status: 'building' });
   });
+  it.each(['lease', 'attempts'] as const)('a lease that is renewed while its loss is being written is not lost (%s)', async (why) => {
+    const { deployment, task } = await underWay();
+    await stores.tasks.claim(task, LEASE, now, 5);
+    const seen = await stores.tasks.get(task);
+    now += 31_000;
+    const commit = stores.flow.commit;
+    stores.flow.commit = async (plan) => {
+      stores.flow.commit = commit;
+      // Answered with yes: the agent counts on it from here on.
+      await stores.tasks.renew(task, LEASE.token, now + 30_000, now);
+      return commit(plan);
+    };
+    expect(await driver.advance(deployment, { type: 'task_lost', task: seen, why })).toMatchObject({ status: 'building', losses: [] });
+    expect(await stores.tasks.get(task)).toMatchObject({ status: 'running', lease_expires_at: now + 30_000 });
+  });
   it('a lease that ran out is', async () => {
     const { deployment, task } = await underWay();
     await stores.tasks.claim(task, LEASE, now, 5);

@@ -2,6 +2,7 @@
 import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord, ProjectRecord, ProjectSettings, RouteRecord, TaskRecord } from '../../src/domain/records.ts';
+import { UNTOUCHED } from '../untouched.ts';
 
 export const NOW = Date.parse('2026-11-21T12:00:00Z');
 export const COMMIT = 'a'.repeat(40);
@@ -61,31 +62,13 @@ export const builder = (over: Partial<NodeFact> = {}): NodeFact =>
   node({ id: 'b1', hostname: 'builder-1', role: 'builder', host_ip: '10.0.0.9', ...over });
 
 export const deployment = (over: Partial<DeploymentRecord> = {}): DeploymentRecord => ({
+  ...UNTOUCHED,
   id: 'd2',
   project_id: 'p1',
   generation: 2,
-  status: 'pending',
   settings: SETTINGS,
-  requested_commit: null,
-  note: null,
-  rollback_of: null,
-  error: null,
-  cancel_requested_at: null,
-  commit: null,
-  image_tag: null,
-  image_digest: null,
-  builder_id: null,
-  node_id: null,
-  container_id: null,
-  host_port: null,
-  route_published_at: null,
-  placement: null,
-  health: null,
-  losses: [],
-  waiting: null,
   created_at: NOW - 5000,
   state_since: NOW - 5000,
-  finished_at: null,
   ...over,
 });
 

@@ -8,10 +8,10 @@ import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { openStores } from '../../src/store/open.ts';
+import { quiet, runsOf, urlOf } from '../store/fixtures.ts';
 import { COMMIT } from './fixtures.ts';
 
 type World = { stores: Stores; driver: Driver; now: number; project: string; made: string[]; ended: Map<string, string>; nodes: string[] };
-const quiet = { info: () => {}, warn: () => {} };
 
 /** `pick` chooses among what there is at that moment. */
 const COMMANDS = [
@@ -31,7 +31,7 @@ const COMMANDS = [
 const command = fc.record({ what: fc.constantFrom(...COMMANDS), pick: fc.nat(1000) });
 
 async function create(): Promise<World> {
-  const stores = await openStores({ databaseUrl: 'sqlite::memory:', log: quiet });
+  const stores = await openStores({ databaseUrl: await urlOf(':memory:'), log: quiet });
   const world: World = { stores, now: 1_000_000, project: '', made: [], ended: new Map(), nodes: [], driver: null as never };
   let ids = 0;
   world.driver = createDriver({
@@ -87,7 +87,7 @@ async function apply(world: World, what: (typeof COMMANDS)[number], pick: number
       return;
     }
     case 'confirm':
-      if (d !== undefined) await driver.advance(d, { type: 'route_confirmed' });
+      if (d !== undefined) await confirm(world, d);
       return;
     case 'cancel':
       if (d !== undefined) await driver.advance(d, { type: 'cancel' });
@@ -146,7 +146,7 @@ it('holds after every command, and everything ends when agents do their work', {
         for (const id of world.nodes) await world.stores.nodes.setSchedulable(id, true);
         for (let round = 0; round < 30 && (await world.stores.deployments.unsettled()).length > 0; round++) {
           for (const what of ['tick', 'claim', 'complete'] as const) await apply(world, what, 0).catch(ignoreRefusal);
-          for (const id of world.made) await world.driver.advance(id, { type: 'route_confirmed' });
+          for (const id of world.made) await confirm(world, id);
           await mustHold(world);
         }
         for (const d of await world.stores.deployments.getMany(world.made))
@@ -155,10 +155,16 @@ it('holds after every command, and everything ends when agents do their work', {
         await world.stores.close();
       }
     }),
-    { numRuns: 60 },
+    { numRuns: runsOf(60) },
   );
 });
 
 function ignoreRefusal(error: unknown): void {
   if (!(error instanceof DomainError)) throw error;
+}
+
+/** What the proxy serves is what the route says: for a deployment that it does not lead to, some address or other. */
+async function confirm({ stores, driver }: World, id: string): Promise<void> {
+  const route = (await stores.routes.all()).find((r) => r.deployment_id === id);
+  await driver.advance(id, { type: 'route_confirmed', host_ip: route?.host_ip ?? '10.0.0.1', host_port: route?.host_port ?? 1 });
 }

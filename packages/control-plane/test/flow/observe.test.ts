@@ -5,7 +5,7 @@ import { isEmptyPlan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import { judge, undeployedSettings } from '../../src/flow/observe.ts';
-import { changeOf, DIGEST, facts, NOW, on, project, routeTo, SETTINGS, task } from './fixtures.ts';
+import { changeOf, DIGEST, facts, NOW, node, on, project, routeTo, SETTINGS, task } from './fixtures.ts';
 
 /** As the agent reports it when nothing is wrong. */
 const container = (over: Partial<ObservedContainer> = {}): ObservedContainer => ({
@@ -22,7 +22,7 @@ const container = (over: Partial<ObservedContainer> = {}): ObservedContainer => 
   cpus: null,
   ...over,
 });
-const at = { now: NOW, retiring: false };
+const at = { now: NOW, retiring: false, holder: null };
 const limited = on.running({ settings: { ...SETTINGS, memory_bytes: 1e8, cpus: 0.5 } });
 const down = (over: Partial<ObservedContainer>) => container({ host_port: null, ...over });
 const started = (msAgo: number) => ({ started_at: new Date(NOW - msAgo).toISOString() });
@@ -126,6 +126,60 @@ describe('observed', () => {
     const plan = see(on.running(), container({ image: 'somebody/else:1' }));
     expect(changeOf(plan, 'd2').health?.status).toBe('drifted');
     expect([plan.route, plan.createTasks]).toEqual([null, []]);
+  });
+});
+
+describe('the name is held by a container that is not known here', () => {
+  const mine = container({ name: 'svc-shop-g2' });
+  const stranger = container({ id: 'c9', name: 'svc-shop', labels: { 'berth.deployment': 'forgotten', 'berth.project': 'p1' } });
+  const seen = (d: DeploymentRecord, present: ObservedContainer[]) =>
+    advance(
+      d,
+      { type: 'observed', node_id: 'n1', container: mine },
+      facts({ live: [d], route: routeTo(d), nodes: [node({ containers: present })] }),
+    );
+  const failed = (d: DeploymentRecord, present: ObservedContainer[], code = 'container_name_taken') => {
+    const retire = task('retire', { payload: { remove: [], keep: { deployment_id: 'd2', name: 'svc-shop' } } as never });
+    const report = { status: 'failed', result: { error: { code, message: 'the name belongs to somebody else' } } } as const;
+    const event = { type: 'task_reported', task: retire, report } as const;
+    return advance(d, event, facts({ live: [d], route: routeTo(d), tasks: [retire], nodes: [node({ containers: present })] }));
+  };
+
+  it('the switch tried once; it is shown as drifted with that, and not tried again at any report', () => {
+    const plan = failed(on.running(), [mine, stranger]);
+    expect(plan.events.map((e) => e.kind)).toEqual(['retire_failed', 'health']);
+    const told = on.running({ ...changeOf(plan, 'd2'), status: 'running' });
+    expect(told.health).toMatchObject({ status: 'drifted' });
+    expect(told.health?.detail).toBe(
+      'its container is named svc-shop-g2 instead of svc-shop, the name of a container of deployment forgotten',
+    );
+    expect(isEmptyPlan(seen(told, [mine, stranger]))).toBe(true);
+  });
+  it('where the engine was away meanwhile it is tried once more', () => {
+    const plan = failed(on.running(), [mine], 'engine_unavailable');
+    expect(plan.events.map((e) => e.kind)).toEqual(['retire_failed']);
+    expect(seen(on.running(changeOf(plan, 'd2')), [mine]).createTasks).toHaveLength(1);
+  });
+  it('nor after its container was down in between', () => {
+    const plan = seen(on.running({ health: { status: 'unhealthy', since: 1, detail: 'its container is gone' } }), [mine, stranger]);
+    expect(changeOf(plan, 'd2').health?.status).toBe('drifted');
+    expect(plan.createTasks).toEqual([]);
+  });
+  it('once the holder is gone the name passes on', () => {
+    const told = on.running(changeOf(seen(on.running(), [mine, stranger]), 'd2'));
+    const plan = seen(told, [mine]);
+    expect(plan.createTasks).toMatchObject([{ kind: 'retire', payload: { remove: [], keep: { deployment_id: 'd2' } } }]);
+    // While that works it is neither well nor ill anew.
+    const after = on.running({ ...told, ...changeOf(plan, 'd2') });
+    expect(isEmptyPlan(see(after, mine, [task('retire')]))).toBe(true);
+  });
+  it('a container that cannot be removed is told of once, however often it is tried', () => {
+    const over = on.ended('retired', { id: 'd1', generation: 1 });
+    const retire = task('retire', { deployment_id: 'd1' });
+    const event = { type: 'task_reported', task: retire, report: { status: 'failed', result: 'device is busy' } } as const;
+    const first = advance(over, event, facts({ tasks: [retire] }));
+    expect(first.events).toHaveLength(1);
+    expect(advance({ ...over, ...changeOf(first, 'd1') }, event, facts({ tasks: [retire] })).events).toEqual([]);
   });
 });
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
-import { chooseBuilder, place, score } from '../../src/domain/placement.ts';
+import { chooseBuilder, place, recordOf, score, whyNone } from '../../src/domain/placement.ts';
 import { builder, deployment, NOW, node, SETTINGS } from './fixtures.ts';
 
 const L = DEFAULT_LIMITS;
@@ -47,6 +47,40 @@ describe('where a deployment goes', () => {
   });
   it('builders are no place to run on', () => {
     expect(place(SETTINGS, [builder()], NOW, L)).toEqual({ items: [], winner: null });
+  });
+});
+
+describe('with ten thousand nodes', () => {
+  const many = (over: (i: number) => Parameters<typeof node>[0]) =>
+    Array.from({ length: 10_000 }, (_, i) => node({ id: `n${i}`, hostname: `h${String(i).padStart(5, '0')}`, ...over(i) }));
+  it('a deployment keeps the best nodes and the winner, and of the others how many and why not', () => {
+    // The emptiest are cordoned or offline, each since another moment: the winner is none of the best.
+    const nodes = many((i) => ({
+      free_storage: 1e9 - i,
+      ...(i < 30 ? { schedulable: false } : i < 50 ? { last_seen_at: NOW - L.offlineMs - 1 - i } : {}),
+    }));
+    const placement = place(SETTINGS, nodes, NOW, L);
+    const kept = recordOf(placement);
+    expect(placement.items).toHaveLength(10_000);
+    expect(kept.winner).toBe('n50');
+    expect(kept.items.map((row) => row.node_id)).toEqual([...Array.from({ length: 20 }, (_, i) => `n${i}`), 'n50']);
+    expect(kept.left_out).toEqual({ eligible: 9_949, refused: { 'is cordoned': 10, 'is offline': 20 } });
+    expect(JSON.stringify(kept).length).toBeLessThan(6_000);
+  });
+  it('few are kept as they are', () => {
+    const placement = place(SETTINGS, [node()], NOW, L);
+    expect(recordOf(placement)).toEqual(placement);
+  });
+  it('why none of them will do stays short enough to read', () => {
+    const { items } = place(
+      SETTINGS,
+      many((i) => (i % 2 === 0 ? { schedulable: false } : { deleting_at: NOW })),
+      NOW,
+      L,
+    );
+    const why = whyNone(items);
+    expect(why).toMatch(/^h00000 is cordoned; h00001 is being deleted; .*; 4990 more: is cordoned; 4990 more: is being deleted$/);
+    expect(why.length).toBeLessThan(1_000);
   });
 });
 

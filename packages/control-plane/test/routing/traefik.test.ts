@@ -91,7 +91,7 @@ describe('never empty, never a guess', () => {
     );
     expect(built.bytes).not.toContain('store.berth.test');
     expect(built.bytes).toContain('blog.berth.test');
-    expect([...built.deployments]).toEqual(['d2']);
+    expect([...built.deployments.keys()]).toEqual(['d2']);
     expect(built.problems).toEqual(['shop: it requires a login, but AUTH_SERVICE_URL is not set: it is not published']);
   });
   it.each([
@@ -102,7 +102,7 @@ describe('never empty, never a guess', () => {
   ])('%s takes only its own project down', (_, over) => {
     const built = dynamicConfig([route(over), route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' })], SETTINGS);
     expect(built.problems).toHaveLength(1);
-    expect([...built.deployments]).toEqual(['d2']);
+    expect([...built.deployments.keys()]).toEqual(['d2']);
   });
   it('two projects cannot have one host', () => {
     expect(dynamicConfig([route(), route({ project_name: 'zoo', deployment_id: 'd2' })], SETTINGS).problems).toEqual([

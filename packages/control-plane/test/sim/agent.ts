@@ -8,7 +8,7 @@ import type { History } from '@berth/testbed/history';
 import type { TaskReport } from '@berth/wire/task';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
-import type { ControlPlane } from './control-plane.ts';
+import type { ControlPlane } from './front.ts';
 import type { Container, Engine } from './engine.ts';
 import { createRandom } from './random.ts';
 import type { Life, World } from './world.ts';

@@ -1,14 +1,14 @@
 /**
- * The control plane of a simulated run: the real flow, driver, stores, loops and routing. Only what wires them is here, as
+ * A control plane of a simulated run: the real flow, driver, stores, loops and routing. Only what wires them is here, as
  * app.ts and api/routes do it, with three differences: the clock is the world's, every call to a store waits for its turn,
- * and it can die before or after any of them. A restart makes everything anew on the same database.
+ * and it can die or stand still before or after any of them. A restart makes everything anew on the same database.
  */
 import { silentLogger } from '@berth/kit/log';
 import type { NodeRegister } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
-import { type Changes, createChanges } from '../../src/domain/changes.ts';
+import { type Changes, createChanges, type Relay } from '../../src/domain/changes.ts';
 import type { BuiltConfig, ConfigSource } from '../../src/domain/configuration.ts';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { Limits } from '../../src/domain/facts.ts';
@@ -18,8 +18,11 @@ import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { LOOPS } from '../../src/loops/index.ts';
 import { createConfigSource } from '../../src/routing/config-source.ts';
-import type { Network } from './network.ts';
+import { StoreError } from '../../src/store/errors.ts';
+import type { Hold, SimDatabase } from './database.ts';
+import type { Moment } from './gate.ts';
 import type { Plant } from './plants.ts';
+import { createRandom } from './random.ts';
 import type { Life, World } from './world.ts';
 
 /** Everything in seconds rather than minutes: the shorter the deadlines, the more of them a run meets. */
@@ -41,6 +44,11 @@ const ROUTING = { baseDomain: 'sim.test', authServiceUrl: null, acmeResolver: 'l
 /** Loops run this much less often than in production: an empty run of one finds nothing and costs as much as a full one. */
 const PACE = 4;
 const PERIOD_MS = 1_000;
+/** Longer than an answer takes, and a proxy to swap. */
+const SETTLE_MS = 1_000;
+const LOST_BY_RELAY = 0.3;
+/** What is thrown when the connection to the database was lost. */
+const CUT: readonly string[] = ['unreachable', 'unknown_outcome'];
 
 /** What others may ask of it, as the API offers it. */
 export type Endpoints = {
@@ -55,63 +63,100 @@ export type Endpoints = {
   complete(taskId: string, token: string | null, report: TaskReport): Promise<{ status: TaskState }>;
   config(): BuiltConfig;
 };
-export type ControlPlane = {
-  /** Asks over the network. */
-  ask<T>(caller: Life, what: (api: Endpoints) => T | Promise<T>): Promise<T>;
-  /** Dies at the n-th call to a store from now, before or after it is done. */
-  dieAtCall(n: number, moment: 'before' | 'after'): void;
+export type ControlPlaneProcess = {
+  /** null while it is down or stands still. */
+  api(): Endpoints | null;
+  /** Whatever was about to happen to it does not. */
   start(): void;
-  isUp(): boolean;
-  /** Wakes who holds a request for the topic; the listener goes when the control plane does. */
+  /** Dies at the n-th call to a store from now, before or after it is done. */
+  dieAtCall(n: number, moment: Moment): void;
+  /** Dies at the n-th message to the database from now, in the middle of whatever it is; false where there is no wire. */
+  dieOnWire(n: number, moment: Moment): boolean;
+  /** Loses its connections to the database; false where there are none. */
+  loseConnections(): boolean;
+  /** Stops, and goes on as if nothing had been (SIGSTOP, SIGCONT). */
+  freeze(ms: number): void;
+  /** Wakes who holds a request for the topic; the listener goes when the process does. */
   on(topic: Parameters<Changes['on']>[0], listener: () => void): void;
+  /** Says so when no error of the table stands for it. */
+  surprised(error: unknown): void;
 };
 
+/** `died` ends the wait for what was under way. */
+type Process = Life & { died: Promise<void>; bury: () => void };
+
 export function createControlPlane(deps: {
+  name: string;
   world: World;
-  network: Network;
-  stores: Stores;
+  database: SimDatabase;
   history: History;
   plant: Plant;
-  probe: (hash: string) => boolean;
-}): ControlPlane {
-  const { world, network, history, plant } = deps;
-  let life: Life = { name: 'control-plane', alive: false };
+  /** null: no probe addresses are set; what was fetched counts as live after SETTLE_MS. */
+  probe: ((hash: string) => boolean) | null;
+}): ControlPlaneProcess {
+  const { name, world, database, history, plant } = deps;
+  let life = process(false);
+  let hold: Hold | null = null;
   let api: Endpoints | null = null;
-  let death: { calls: number; moment: 'before' | 'after' } | null = null;
+  let death: { calls: number; moment: Moment } | null = null;
+  let frozenUntil = 0;
+  let wasCut = false;
   let ids = 0;
+  /** Its own: when a message comes is up to the server, and must not move everybody else's chance. */
+  const relayChance = createRandom(world.random.int(1, 1e9));
   const kept: { topic: Parameters<Changes['on']>[0]; listener: () => void }[] = [];
+
+  function process(alive: boolean): Process {
+    let bury = (): void => {};
+    const died = new Promise<void>((resolve) => {
+      bury = resolve;
+    });
+    return { name, alive, died, bury };
+  }
 
   function die(): void {
     life.alive = false;
-    api = null;
-    death = null;
+    life.bury();
+    hold?.kill();
+    [hold, api, death] = [null, null, null];
   }
 
   function start(): void {
     death = null;
-    if (api !== null) return;
-    const mine: Life = { name: 'control-plane', alive: true };
+    frozenUntil = 0;
+    hold?.wire?.spare();
+    if (life.alive) return;
+    const mine = process(true);
     life = mine;
-    const stores = recorded(plant.stores(inTurn(deps.stores, mine), world), mine);
-    const changes = createChanges();
+    begin(mine).catch((error: unknown) => {
+      surprised(error);
+      if (mine.alive) die();
+    });
+  }
+
+  async function begin(mine: Process): Promise<void> {
+    const opened = await world.during(() => database.open(world.now));
+    if (!mine.alive) return opened.kill();
+    hold = opened;
+    const { relay } = opened.stores;
+    const stores = recorded(plant.stores(inTurn(opened.stores, mine), world), mine);
+    const changes = createChanges(relay === null ? null : unsure(relay, mine));
     const { now } = world;
-    const newId = (): string => `id-${++ids}`;
+    const newId = (): string => `${name}-${++ids}`;
     const driver = plant.driver(createDriver({ stores, changes, limits: LIMITS, platform: PLATFORM, now, newId }), stores, world);
     const source = createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: silentLogger() });
     api = endpoints(stores, driver, changes, source);
     for (const { topic, listener } of kept) changes.on(topic, listener);
-    const begin = async (): Promise<void> => {
-      await source.refresh();
-      runLoops(mine, { stores, driver, changes, source });
-    };
-    begin().catch(surprised);
+    await source.refresh();
+    runLoops(mine, { stores, driver, changes, source });
   }
 
   /** As kit/loop does it: a period, a wake that is not lost while it runs, and an error ends a run, not the loop. */
   function runLoops(mine: Life, made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source'>): void {
     for (const declaration of LOOPS) {
       let signal = new AbortController();
-      const probe = (hash: string): Promise<boolean> => Promise.resolve(plant.probe(deps.probe(hash)));
+      const { probe: answers } = deps;
+      const probe = answers === null ? null : (hash: string): Promise<boolean> => Promise.resolve(plant.probe(answers(hash)));
       const source: ConfigSource = {
         ...made.source,
         current() {
@@ -120,7 +165,7 @@ export function createControlPlane(deps: {
           return made.source.current();
         },
       };
-      const run = declaration.make({ ...made, source, limits: LIMITS, probe, settleMs: 0, now: world.now, log: silentLogger() });
+      const run = declaration.make({ ...made, source, limits: LIMITS, probe, settleMs: SETTLE_MS, now: world.now, log: silentLogger() });
       let running = false;
       let woken = false;
       let timer: Life = { name: 'timer', alive: false };
@@ -154,23 +199,45 @@ export function createControlPlane(deps: {
   function surprised(error: unknown): void {
     // A race with a deletion or another decision has an error of the table; it is logged, and looked at again.
     if (error instanceof DomainError) return;
+    // `internal` for who asked; a loop tries again.
+    if (wasCut && error instanceof StoreError && CUT.includes(error.code)) return;
     history.record({ type: 'internal_error', message: String(error instanceof Error ? error.stack : error) });
   }
 
   /** Every method of every store: waits for its turn, and may be the last thing this control plane does. */
-  function inTurn(stores: Stores, mine: Life): Stores {
+  function inTurn(stores: Stores, mine: Process): Stores {
     const never = new Promise<never>(() => {});
+    const thawed = async (): Promise<void> => {
+      // In pieces: it may be thawed sooner.
+      while (frozenUntil > world.now()) await world.sleep(Math.min(200, frozenUntil - world.now()), mine);
+    };
     const wrap = (call: () => Promise<unknown>) => async (): Promise<unknown> => {
       await world.turn(mine);
+      await thawed();
       const last = death !== null && --death.calls <= 0 ? death.moment : null;
       if (last === 'before') die();
       if (!mine.alive) return never;
-      const result = await world.during(call).finally(() => {
+      try {
+        return await world.during(() => Promise.race([call(), mine.died]));
+      } finally {
         if (last === 'after' && mine.alive) die();
-      });
-      return mine.alive ? result : never;
+        await (mine.alive ? thawed() : never);
+      }
     };
     return eachMethod(stores, (call) => wrap(call)());
+  }
+
+  /** What another control plane tells comes late on this clock, or not at all, which it may. */
+  function unsure(relay: Relay, mine: Process): Relay {
+    return {
+      tell: (topics) => {
+        if (mine.alive) relay.tell(topics);
+      },
+      hear: (listener) =>
+        relay.hear((topics) => {
+          if (!relayChance.chance(LOST_BY_RELAY)) world.after(relayChance.int(1, 200), mine, () => listener(topics));
+        }),
+    };
   }
 
   function recorded(stores: Stores, mine: Life): Stores {
@@ -178,7 +245,7 @@ export function createControlPlane(deps: {
       (write: typeof stores.flow.commit): typeof stores.flow.commit =>
       async (plan) => {
         const lost = plan.tasks.flatMap((change) => ('end' in change && change.end === 'lost' ? [change.id] : []));
-        const tasks = await Promise.all(lost.map((id) => deps.stores.tasks.get(id)));
+        const tasks = await world.during(() => Promise.all(lost.map((id) => database.onlooker().tasks.get(id))));
         const at = world.now();
         const result = await write(plan);
         if (result === 'committed' && mine.alive)
@@ -192,31 +259,32 @@ export function createControlPlane(deps: {
   }
 
   return {
+    api: () => (frozenUntil > world.now() ? null : api),
     start,
-    isUp: () => api !== null,
     dieAtCall(calls, moment) {
       death = { calls, moment };
+    },
+    dieOnWire(n, moment) {
+      const mine = life;
+      hold?.wire?.killAt(n, moment, () => {
+        if (mine.alive) die();
+      });
+      return hold !== null && hold.wire !== null;
+    },
+    loseConnections() {
+      if (hold === null || hold.wire === null) return false;
+      wasCut = true;
+      hold.wire.drop();
+      return true;
+    },
+    freeze(ms) {
+      frozenUntil = world.now() + ms;
     },
     on(topic, listener) {
       kept.push({ topic, listener });
       api?.changes.on(topic, listener);
     },
-    ask(caller, what) {
-      return network.ask(caller, (reply) => {
-        // Nobody listens there: the connection is refused at once, which is as good as no answer.
-        if (api === null) return;
-        Promise.resolve(api)
-          .then(what)
-          .then(
-            (value) => reply({ ok: true, value }),
-            (error: unknown) => {
-              surprised(error);
-              reply({ ok: false, error: error instanceof Error ? error : new Error(String(error)) });
-            },
-          )
-          .catch(surprised);
-      });
-    },
+    surprised,
   };
 
   /** api/routes/agent.ts and traefik.ts, without HTTP. */
@@ -236,7 +304,8 @@ export function createControlPlane(deps: {
         return node;
       },
       tasks: (nodeId) => stores.tasks.openFor(nodeId, now()),
-      start: (id) => stores.tasks.claim(id, { token: `lease-${++ids}`, expires_at: now() + LIMITS.leaseMs }, now(), LIMITS.maxAttempts),
+      start: (id) =>
+        stores.tasks.claim(id, { token: `${name}-lease-${++ids}`, expires_at: now() + LIMITS.leaseMs }, now(), LIMITS.maxAttempts),
       async renew(id, token) {
         const lease_expires_at = now() + LIMITS.leaseMs;
         const { cancel_requested } = await stores.tasks.renew(id, token, lease_expires_at, now());

@@ -1,7 +1,7 @@
 /** What goes wrong, by chance, until it is told to end: then everything is started, joined and thawed again. */
 import type { History } from '@berth/testbed/history';
 import type { Agent } from './agent.ts';
-import type { ControlPlane } from './control-plane.ts';
+import type { ControlPlaneProcess } from './control-plane.ts';
 import type { Network } from './network.ts';
 import type { Proxy } from './proxy.ts';
 import type { Life, World } from './world.ts';
@@ -12,13 +12,14 @@ export function createFaults(deps: {
   world: World;
   network: Network;
   history: History;
-  controlPlane: ControlPlane;
+  controlPlanes: readonly ControlPlaneProcess[];
   agents: readonly Agent[];
   /** Second processes with the identity of a first; none runs before it is struck. */
   twins: readonly Agent[];
+  /** Those that may be struck. */
   proxies: readonly Proxy[];
 }): Faults {
-  const { world, network, controlPlane, agents, twins, proxies } = deps;
+  const { world, network, controlPlanes, agents, twins, proxies } = deps;
   const { random } = world;
   const chaos: Life = { name: 'chaos', alive: true };
   const heal: (() => void)[] = [];
@@ -38,14 +39,18 @@ export function createFaults(deps: {
 
   const FAULTS: { weight: number; strike: () => void }[] = [
     {
-      // Before or after one of its next calls to the database: every commit is such a moment.
-      weight: 4,
+      // Before or after one of its next calls to the database, or in the middle of it: every commit is such a moment.
+      weight: 4 * controlPlanes.length,
       strike() {
-        controlPlane.dieAtCall(random.int(1, 25), random.pick(['before', 'after']));
-        const wait = random.int(200, 3_000);
-        forAWhile(wait, () => controlPlane.start());
+        const one = random.pick(controlPlanes);
+        const moment = random.pick(['before', 'after'] as const);
+        if (random.chance(0.5) || !one.dieOnWire(random.int(1, 60), moment)) one.dieAtCall(random.int(1, 25), moment);
+        forAWhile(random.int(200, 3_000), one.start);
       },
     },
+    { weight: controlPlanes.length, strike: () => random.pick(controlPlanes).freeze(whileMs()) },
+    // Nothing, where there are none: each costs a tenth of a second of real time.
+    { weight: 1, strike: () => void random.pick(controlPlanes).loseConnections() },
     {
       weight: 3,
       strike() {
@@ -80,7 +85,7 @@ export function createFaults(deps: {
       },
     },
     {
-      weight: 1,
+      weight: proxies.length === 0 ? 0 : 1,
       strike() {
         const proxy = random.pick(proxies);
         proxy.kill();
@@ -114,7 +119,7 @@ export function createFaults(deps: {
       network.weather.repeated = 0;
       network.split.clear();
       for (const undo of heal) undo();
-      controlPlane.start();
+      for (const one of controlPlanes) one.start();
       for (const one of [...agents, ...proxies]) one.start();
     },
   };

@@ -12,6 +12,8 @@ export type Network = {
   weather: { lost: number; late: number; repeated: number };
   /** Names of those that nobody can reach. */
   split: Set<string>;
+  /** Names of those whose messages are never lost, late or repeated. */
+  sound: Set<string>;
   /** Asks `deliver` from `caller`'s life. Rejects with NoAnswer or with the error of the answer. */
   ask<T>(caller: Life, deliver: (reply: (answer: Answer<T>) => void) => void, timeoutMs?: number): Promise<T>;
 };
@@ -24,11 +26,14 @@ export function createNetwork(world: World): Network {
   const wire: Life = { name: 'wire', alive: true };
   const weather = { lost: 0, late: 0, repeated: 0 };
   const split = new Set<string>();
-  const delay = (): number => (random.chance(weather.late) ? random.int(50, LATE_MS) : random.int(1, 20));
+  const sound = new Set<string>();
+  const delay = (from: Life): number =>
+    !sound.has(from.name) && random.chance(weather.late) ? random.int(50, LATE_MS) : random.int(1, 20);
 
   return {
     weather,
     split,
+    sound,
     ask(caller, deliver, timeoutMs = 4_000) {
       return new Promise((resolve, reject) => {
         let over = false;
@@ -38,8 +43,8 @@ export function createNetwork(world: World): Network {
           run();
         };
         const carry = (arrive: () => void): void => {
-          if (split.has(caller.name) || random.chance(weather.lost)) return;
-          world.after(delay(), wire, () => {
+          if (split.has(caller.name) || (!sound.has(caller.name) && random.chance(weather.lost))) return;
+          world.after(delay(caller), wire, () => {
             if (!split.has(caller.name)) arrive();
           });
         };
@@ -53,7 +58,7 @@ export function createNetwork(world: World): Network {
           );
         world.after(timeoutMs, caller, () => end(() => reject(new NoAnswer('no answer'))));
         send();
-        if (random.chance(weather.repeated)) send();
+        if (!sound.has(caller.name) && random.chance(weather.repeated)) send();
       });
     },
   };

@@ -3,7 +3,8 @@ import type { History } from '@berth/testbed/history';
 import { isTerminal } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
-import type { ControlPlane, Endpoints } from './control-plane.ts';
+import type { Endpoints } from './control-plane.ts';
+import type { ControlPlane } from './front.ts';
 import type { Life, World } from './world.ts';
 
 export type People = {
@@ -13,7 +14,7 @@ export type People = {
   act(): void;
   /** Asks for every deployment they know of. */
   look(): Promise<void>;
-  createProjects(names: readonly string[]): Promise<void>;
+  createProjects(names: readonly string[], drainSeconds: number): Promise<void>;
 };
 
 export function createPeople(world: World, history: History, controlPlane: ControlPlane): People {
@@ -113,9 +114,9 @@ export function createPeople(world: World, history: History, controlPlane: Contr
         history.record({ type: 'read', project, deployment: id, state: d?.status ?? 'missing', node: d?.node_id ?? null, sent });
       }
     },
-    async createProjects(names) {
+    async createProjects(names, drain_seconds) {
       for (const name of names) {
-        const input = { name, domain_prefix: name, git_url: `https://git.example/${name}.git`, drain_seconds: 1, stop_grace_seconds: 1 };
+        const input = { name, domain_prefix: name, git_url: `https://git.example/${name}.git`, drain_seconds, stop_grace_seconds: 1 };
         const project = await ask((api) => api.stores.projects.create(input, world.now()));
         projects.set(project.id, name);
         everKnown.add(project.id);

@@ -1,7 +1,7 @@
 /** A reverse proxy: fetches the configuration again and again, swaps it whole, answers its marker. Restarted, it has none. */
 import type { History } from '@berth/testbed/history';
 import type { DynamicConfig } from '../../src/routing/traefik.ts';
-import type { ControlPlane } from './control-plane.ts';
+import type { ControlPlane } from './front.ts';
 import type { Life, World } from './world.ts';
 
 export type Proxy = {

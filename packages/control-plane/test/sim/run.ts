@@ -5,12 +5,13 @@
 import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
 import { isSettled } from '@berth/wire/vocabulary';
-import { openStores } from '../../src/store/open.ts';
 import { type Agent, createAgent } from './agent.ts';
 import { createContractAgent } from './contract-agent.ts';
 import { createControlPlane, LIMITS } from './control-plane.ts';
+import { inMemory, type SimDatabase } from './database.ts';
 import { createEngine } from './engine.ts';
 import { createFaults } from './faults.ts';
+import { createFront } from './front.ts';
 import { createNetwork } from './network.ts';
 import { createPeople } from './people.ts';
 import { type PlantName, PLANTS } from './plants.ts';
@@ -18,7 +19,14 @@ import { createProxy, type Proxy } from './proxy.ts';
 import { createRandom } from './random.ts';
 import { createWorld, type Life } from './world.ts';
 
-export type RunOptions = { seed: number; plant?: PlantName; chaosMs?: number; trace?: (event: HistoryEvent) => void };
+export type RunOptions = {
+  seed: number;
+  plant?: PlantName;
+  chaosMs?: number;
+  /** Where it keeps its data, and how many control planes there are. */
+  database?: (now: () => number) => Promise<SimDatabase>;
+  trace?: (event: HistoryEvent) => void;
+};
 export type RunResult = {
   seed: number;
   violations: Violation[];
@@ -29,10 +37,15 @@ export type RunResult = {
 };
 
 const START = 1_790_000_000_000;
+/**
+ * A proxy that changes to another control plane may get a configuration that is 10 s old there (docs/adr/0008), and keeps it until its
+ * next poll was answered: so long the old version must stay.
+ */
+const DRAIN_OF_SEVERAL_S = 15;
 /** From the last fault: every deadline that may have to pass, one after the other, and some. */
 const REST_MS = 3 * LIMITS.queueMs + 2 * LIMITS.buildMs + 2 * LIMITS.deployMs + LIMITS.retireMs;
 
-export async function run({ seed, plant = 'none', chaosMs = 25_000, trace }: RunOptions): Promise<RunResult> {
+export async function run({ seed, plant = 'none', chaosMs = 25_000, database: make = inMemory, trace }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
   const world = createWorld(random, START);
   const events: HistoryEvent[] = [];
@@ -43,18 +56,26 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, trace }: Run
       trace?.(event);
     },
   };
-  const quiet = { info: () => {}, warn: () => {} };
-  const stores = await openStores({ databaseUrl: 'sqlite::memory:', log: quiet, now: world.now });
+  const database = await make(world.now);
+  world.atOnce(database.callsAtOnce);
   try {
     history.record({ type: 'began', lease_ms: LIMITS.leaseMs });
     const network = createNetwork(world);
     const proxies: Proxy[] = [];
-    const probe = (hash: string): boolean => proxies.every((p) => !network.split.has(p.name) && p.answers(hash));
-    const controlPlane = createControlPlane({ world, network, stores, history, plant: PLANTS[plant], probe });
+    const answers = (hash: string): boolean => proxies.every((p) => !network.split.has(p.name) && p.answers(hash));
+    // Without probe addresses nothing is known of a proxy but what it fetched: that is enough where there is one and nothing is wrong with it.
+    const settling = random.chance(0.15);
+    const probe = settling ? null : answers;
+    if (settling) network.sound.add('proxy-1');
+    const controlPlanes = Array.from({ length: database.controlPlanes }, (_, i) =>
+      createControlPlane({ name: `cp${i + 1}`, world, database, history, plant: PLANTS[plant], probe }),
+    );
+    const controlPlane = createFront(world, network, controlPlanes);
     const people = createPeople(world, history, controlPlane);
     const idOf = (name: string): string => [...names].find(([, n]) => n === name)?.[0] ?? name;
     const names = new Map<string, string>();
-    for (let i = 0; i < random.int(1, 2); i++) proxies.push(createProxy(world, history, controlPlane, `proxy-${i + 1}`, idOf));
+    for (let i = 0; i < (settling ? 1 : random.int(1, 2)); i++)
+      proxies.push(createProxy(world, history, controlPlane.staying(), `proxy-${i + 1}`, idOf));
     const agents: Agent[] = [];
     const twins: Agent[] = [];
     const add = (hostname: string, role: 'builder' | 'deploy', contract: boolean, i: number): void => {
@@ -67,9 +88,9 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, trace }: Run
     for (let i = 1; i <= random.int(1, 2); i++) add(`builder-${i}`, 'builder', i > 1 && random.chance(0.2), i);
     for (let i = 1; i <= random.int(1, 3); i++) add(`node-${i}`, 'deploy', i > 1 && random.chance(0.15), i);
 
-    controlPlane.start();
-    for (const one of [...agents, ...proxies]) one.start();
-    const ready = people.createProjects(['shop', 'blog', 'wiki'].slice(0, random.int(1, 3)));
+    for (const one of [...controlPlanes, ...agents, ...proxies]) one.start();
+    const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : 1;
+    const ready = people.createProjects(['shop', 'blog', 'wiki'].slice(0, random.int(1, 3)), drainSeconds);
     await world.run(START + 3_000);
     await ready;
     for (const [id, name] of people.projects) names.set(id, name);
@@ -89,7 +110,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, trace }: Run
       again();
     };
     looking(6_000);
-    const faults = createFaults({ world, network, history, controlPlane, agents, twins, proxies });
+    const faults = createFaults({ world, network, history, controlPlanes, agents, twins, proxies: settling ? [] : proxies });
     faults.begin(chaosMs);
     // Now and then several at the same moment: that is when decisions overlap.
     for (let t = 0; t < chaosMs; t += random.int(300, 4_000))
@@ -98,6 +119,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, trace }: Run
     faults.end();
 
     const restless = async (): Promise<boolean> => {
+      const stores = database.onlooker();
       const [open, nodes] = [await stores.deployments.unsettled(), await stores.nodes.all()];
       for (const node of nodes) if ((await stores.tasks.openFor(node.id, world.now())).length > 0) return true;
       return open.length > 0;
@@ -126,6 +148,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, trace }: Run
     };
 
     async function measure(): Promise<void> {
+      const stores = database.onlooker();
       const known = await stores.deployments.getMany([...people.deployments.keys()]);
       const stories = await stores.deployments.events(known.map((d) => d.id));
       for (const d of known) {
@@ -143,6 +166,6 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, trace }: Run
       }
     }
   } finally {
-    await stores.close();
+    await database.close();
   }
 }

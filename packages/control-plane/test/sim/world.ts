@@ -1,7 +1,7 @@
 /**
  * Simulated time, and whose turn it is. Nothing here waits for a real clock: what sleeps is an entry in `due`, what wants to
  * touch the database waits in `turns`, and the seed decides who goes next. So two decisions of the control plane overlap in
- * ever new ways, and the same seed overlaps them the same way again.
+ * ever new ways, and the same seed overlaps them the same way again. Where calls run at once (`atOnce`), the server decides too.
  *
  * A life is a process: when it ends, whatever it waited for never comes, as after kill -9.
  */
@@ -26,20 +26,32 @@ export type World = {
 type Entry = { at: number; seq: number; life: Life; run: () => void };
 /** How often something else happens while somebody waits for the database, and how far off it may be. */
 const OVERTAKE = 0.15;
+/** Where calls run at once they gather first, so that they meet. */
+const GATHER = 0.6;
 const OVERTAKE_WITHIN_MS = 500;
 
-export function createWorld(random: Random, start: number): World {
+export function createWorld(random: Random, start: number): World & { atOnce(calls: number): void } {
   let clock = start;
   let seq = 0;
   let steps = 0;
   let busy = 0;
+  let idle = (): void => {};
+  let callsAtOnce = 1;
   const due: Entry[] = [];
   let turns: { life: Life; go: () => void }[] = [];
 
-  const after = (ms: number, life: Life, run: () => void): void => push(due, { at: clock + Math.max(0, ms), seq: seq++, life, run });
+  // Whole milliseconds, as clocks of computers give them.
+  const after = (ms: number, life: Life, run: () => void): void =>
+    push(due, { at: clock + Math.max(0, Math.ceil(ms)), seq: seq++, life, run });
   const quiet = async (): Promise<void> => {
-    do await new Promise<void>((resolve) => setImmediate(resolve));
-    while (busy > 0);
+    for (;;) {
+      await new Promise<void>((resolve) => setImmediate(resolve));
+      if (busy === 0) return;
+      // A server works on it: not asked again and again whether it is done.
+      await new Promise<void>((resolve) => {
+        idle = resolve;
+      });
+    }
   };
 
   return {
@@ -54,6 +66,7 @@ export function createWorld(random: Random, start: number): World {
         return await call();
       } finally {
         busy -= 1;
+        if (busy === 0) idle();
       }
     },
     async run(end, done = () => false) {
@@ -63,10 +76,11 @@ export function createWorld(random: Random, start: number): World {
         turns = turns.filter((t) => t.life.alive);
         while (due[0] !== undefined && !due[0].life.alive) pop(due);
         const next = due[0];
-        const overtakes = next !== undefined && next.at <= clock + OVERTAKE_WITHIN_MS && random.chance(OVERTAKE);
+        const overtakes =
+          next !== undefined && next.at <= clock + OVERTAKE_WITHIN_MS && random.chance(callsAtOnce === 1 ? OVERTAKE : GATHER);
         if (turns.length > 0 && !overtakes) {
-          const [turn] = turns.splice(random.int(0, turns.length - 1), 1);
-          turn?.go();
+          const calls = callsAtOnce === 1 ? 1 : random.int(1, callsAtOnce);
+          for (let n = 0; n < calls && turns.length > 0; n++) turns.splice(random.int(0, turns.length - 1), 1)[0]?.go();
           continue;
         }
         if (next === undefined || next.at > end || (turns.length === 0 && done())) {
@@ -80,6 +94,9 @@ export function createWorld(random: Random, start: number): World {
       }
     },
     steps: () => steps,
+    atOnce(calls) {
+      callsAtOnce = calls;
+    },
   };
 }
 

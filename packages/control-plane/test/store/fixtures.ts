@@ -11,6 +11,7 @@ import { emptyPlan, type NewTask, type Plan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, ProjectSettings, RouteRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { openStores } from '../../src/store/open.ts';
+import { UNTOUCHED } from '../untouched.ts';
 
 export const NOW = 1_790_000_000_000;
 export const quiet = { info: () => {}, warn: () => {} };
@@ -108,31 +109,13 @@ const settingsOf = ({
 }: ProjectRecord): ProjectSettings => settings;
 
 export const deploymentOf = (project: ProjectRecord, id: string, more: Partial<DeploymentRecord> = {}): DeploymentRecord => ({
+  ...UNTOUCHED,
   id,
   project_id: project.id,
   generation: project.last_generation + 1,
-  status: 'pending',
   settings: settingsOf(project),
-  requested_commit: null,
-  note: null,
-  rollback_of: null,
-  error: null,
-  cancel_requested_at: null,
-  commit: null,
-  image_tag: null,
-  image_digest: null,
-  builder_id: null,
-  node_id: null,
-  container_id: null,
-  host_port: null,
-  route_published_at: null,
-  placement: null,
-  health: null,
-  losses: [],
-  waiting: null,
   created_at: NOW,
   state_since: NOW,
-  finished_at: null,
   ...more,
 });
 

@@ -1,6 +1,7 @@
 /**
- * The stores' own tests once more, on a real PostgreSQL: the same files, another engine under them. What is true of a SQLite
- * file alone (open.test.ts, lock, query plans) is not among them; what is true of PostgreSQL alone is in postgres.real.test.ts.
+ * The stores' own tests and the random lifecycles once more, on a real PostgreSQL: the same files, another engine under them. What
+ * is true of a SQLite file alone (open.test.ts, lock, query plans) is not among them; what is true of PostgreSQL alone is in
+ * postgres.real.test.ts.
  */
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe } from 'vitest';
@@ -44,4 +45,5 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./projects.test.ts');
   await import('./tasks.test.ts');
   await import('./users.test.ts');
+  await import('../flow/lifecycle.property.test.ts');
 });

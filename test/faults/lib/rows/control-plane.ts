@@ -65,7 +65,7 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
   {
     fault: 'database restored from an older copy',
     answer:
-      'containers that it does not know are quarantined: named in the log and in the node’s list, never removed; a new deployment goes live beside them',
+      'containers that it does not know are quarantined: named in the log and in the node’s list, never removed; a new deployment goes live beside them, and the name passes on when it is free',
     invariants: ['nothing-destroyed', 'settles'],
     stage: 'main',
     outage: true,
@@ -95,13 +95,19 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       expect(nodes.flatMap((n) => n.containers.map((c) => c.labels['berth.deployment']))).toContain(forgotten.id);
       expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
 
-      await stage.ends(await stage.release(), 'running');
+      expect(nodes.find((n) => n.hostname === 'node-1')?.quarantined).toEqual(['svc-app']);
+
+      const again = await stage.ends(await stage.release(), 'running');
       await stage.serves(stage.version());
       expect(await stage.containers(stage.engines.node)).toContain('svc-app running');
-      // The operator has looked at it and lets it go: the name is free for the container that serves.
+      const drifted = await waitFor('it is shown who has the name', async () => {
+        const seen = await stage.see(again);
+        return seen.health?.status === 'drifted' && seen;
+      });
+      expect(drifted.health?.detail).toContain(forgotten.id);
+      expect(drifted.events.filter((e) => e.kind === 'retire_failed')).toHaveLength(1);
+      // The operator has looked at it and lets it go: the name passes on to the container that serves.
       await stage.recorder.fromOutside(() => stage.engines.node.docker(['rm', '--force', 'svc-app']));
-      await stage.agent('node-1').stop();
-      await stage.agent('node-1').start();
     },
   },
 ];

@@ -37,6 +37,24 @@ export const ENGINE_ROWS: readonly Row[] = [
     true,
   ),
   {
+    fault: 'engine and its agent killed together',
+    answer:
+      'the agent, started again, has on disk what ran and what it had stopped itself: it starts again what the engine left stopped, and nothing else',
+    invariants: ['route-observed', 'nothing-destroyed', 'one-serving'],
+    stage: 'main',
+    outage: true,
+    async run(stage) {
+      const before = await stage.running();
+      const agent = stage.agent('node-1');
+      await agent.crash();
+      await stage.recorder.fromOutside(async () => stage.engines.node.faults?.restartDaemon('SIGKILL'));
+      expect(await stage.containers(stage.engines.node)).toEqual(['svc-app exited']);
+      await agent.start();
+      await stage.serves(stage.version(), 60_000);
+      expect((await stage.see(before)).status).toBe('running');
+    },
+  },
+  {
     fault: 'engine hangs (SIGSTOP)',
     answer:
       'the agent registers without a list of containers, which is not an empty one: nothing is destroyed, the route stays, what serves goes on serving',

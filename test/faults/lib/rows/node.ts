@@ -124,6 +124,31 @@ export const NODE_ROWS: readonly Row[] = [
     },
   },
   {
+    fault: 'a node that was deleted by force comes back',
+    answer:
+      'it has a new id, and its agent reports what runs there under the old one: the container of the deployment that ended with it is removed; the next deployment goes live there',
+    invariants: ['settles', 'one-serving', 'terminal-stays'],
+    stage: 'main',
+    outage: true,
+    async run(stage) {
+      const { api } = stage.berth;
+      const agent = stage.agent('node-1');
+      const idOf = async (): Promise<string | undefined> =>
+        (await api.call('listNodes', { query: {} })).items.find((n) => n.hostname === 'node-1')?.id;
+      const before = await idOf();
+      await agent.crash();
+      await api.call('deleteNode', { params: { id: before ?? '' }, query: { force: true } });
+      // Nothing was done to what cannot be reached.
+      expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
+      await agent.start();
+      expect(await idOf()).not.toBe(before);
+      await waitFor('what ran under the old id is gone', async () => (await stage.containers(stage.engines.node)).length === 0, {
+        deadlineMs: 60_000,
+      });
+      await stage.ends(await stage.release(), 'running');
+    },
+  },
+  {
     fault: 'two agents with one identity (same NODE_NAME and role)',
     answer: 'each claim voids the other’s lease, the story of the deployment counts the attempts; it ends, and one container serves',
     invariants: ['one-lease', 'one-serving', 'report-once', 'settles'],

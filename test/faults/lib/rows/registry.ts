@@ -23,6 +23,13 @@ export const REGISTRY_ROWS: readonly Row[] = [
   fails('down', 'registry down', 'registry_unreachable', 'the push finds nobody', true),
   fails('refuse', 'registry refuses', 'registry_refused', 'it denies the push (403)'),
   fails(
+    'refuse layers',
+    'registry refuses layers',
+    'registry_refused',
+    'docker would try each layer again for most of a minute; the builder asks the registry itself and ends it in seconds',
+  ),
+  fails('lose', 'manifest unknown to the builder itself', 'image_pull_failed', 'the registry does not have what was pushed a moment ago'),
+  fails(
     'forget',
     'digest missing after the push (the registry lost the manifest)',
     'image_pull_failed',

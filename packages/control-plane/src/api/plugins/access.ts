@@ -1,5 +1,7 @@
 /** Who may call what: one hook, by the `who` of the route's row, before anything of the body is read. */
 import { ROUTES } from '@berth/wire/routes';
+import type { Role } from '@berth/wire/vocabulary';
+import type { FastifyRequest } from 'fastify';
 import { atLeast } from '../../domain/access.ts';
 import { DomainError } from '../../domain/errors.ts';
 import type { Callers } from '../callers.ts';
@@ -7,15 +9,19 @@ import type { Server } from '../define.ts';
 
 export function installAccess(server: Server, callers: Callers): void {
   server.decorateRequest('caller', null);
-  server.addHook('onRequest', async (request) => {
+  server.addHook('onRequest', (request, _reply, done) => {
     const name = request.routeOptions.config.routeName;
     // Unknown paths and the reference page: nothing there is anybody's.
-    if (name === undefined) return;
-    const { who } = ROUTES[name];
-    if (who === 'public') return;
-    if (who === 'agent') return callers.agent(request.headers['x-agent-secret']);
+    const who = name === undefined ? 'public' : ROUTES[name].who;
+    if (who === 'public') return done();
+    if (who !== 'agent') return person(request, who);
+    callers.agent(request.headers['x-agent-secret']);
+    done();
+  });
+
+  async function person(request: FastifyRequest, who: Role): Promise<void> {
     const user = await callers.user(request.headers.authorization);
     if (!atLeast(user.role, who)) throw new DomainError('forbidden', `this needs the role ${who}; yours is ${user.role}`);
     request.caller = user;
-  });
+  }
 }

@@ -81,7 +81,7 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
               changes,
               topic: `node:${query.node_id}`,
               waitMs: (query.wait ?? 0) * 1000,
-              signal: hold.signal,
+              hold,
             });
       void reply.header('etag', etag);
       if (!matchesEtag(known, etag)) return tasks;

@@ -12,8 +12,9 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
 
   async function views(records: readonly DeploymentRecord[]): Promise<Deployment[]> {
     const events = await stores.deployments.events(records.map((d) => d.id));
-    // Nodes are few, and one may be gone since.
-    const nodes = new Map(records.some((d) => d.node_id !== null) ? (await stores.nodes.all()).map((n) => [n.id, n]) : []);
+    // One may be gone since.
+    const placed = new Set(records.flatMap((d) => (d.node_id === null ? [] : [d.node_id])));
+    const nodes = new Map((await stores.nodes.getMany([...placed])).map((n) => [n.id, n]));
     const projects = await projectsOf(records.filter((d) => d.status === 'running'));
     return records.map((d) =>
       deploymentView(d, nodes.get(d.node_id ?? '') ?? null, events.get(d.id) ?? [], settings, projects.get(d.project_id) ?? null),

@@ -1,4 +1,6 @@
 /** Nodes as people see and steer them. */
+import type { Node } from '@berth/wire/node';
+import { LABELS } from '@berth/wire/vocabulary';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { pageOf } from '../page.ts';
@@ -7,11 +9,25 @@ import type { NodeRecord } from '../../domain/records.ts';
 
 export function nodeRoutes(route: Define, deps: ApiDeps): void {
   const { stores, driver, changes, limits, now } = deps;
-  const view = (node: NodeRecord) => nodeView(node, now(), limits);
+
+  /** With the containers that no deployment here stands for. */
+  async function views(nodes: readonly NodeRecord[]): Promise<Node[]> {
+    const named = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])));
+    const known = new Set((await stores.deployments.getMany([...named])).map((d) => d.id));
+    return nodes.map((node) => ({
+      ...nodeView(node, now(), limits),
+      quarantined: node.containers.filter((c) => !known.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
+    }));
+  }
+  const view = async (node: NodeRecord): Promise<Node> => {
+    const [one] = await views([node]);
+    if (one === undefined) throw new Error('one node has one view');
+    return one;
+  };
 
   route('listNodes', async ({ query }) => {
     const { items, next } = await stores.nodes.list(pageOf(query));
-    return { items: items.map(view), next_cursor: next };
+    return { items: await views(items), next_cursor: next };
   });
 
   route('getNode', async ({ params }) => view(await stores.nodes.get(params.id)));

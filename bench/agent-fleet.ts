@@ -1,0 +1,133 @@
+/**
+ * Agents for bench/agents.ts, in a process of their own: each holds its request for tasks and registers every `registerMs`.
+ * All on loopback, by node:http with connections that are kept. Says on stdout, a line each:
+ *   registered | polling | arrived <epoch ms> <task id> | reported <ms> | counts <polls> <registers> <slowest register, ms> | error <what>
+ */
+import { Agent, type IncomingMessage, request } from 'node:http';
+
+export type FleetSettings = {
+  port: number;
+  secret: string;
+  agents: number;
+  builders: number;
+  registerMs: number;
+  waitSeconds: number;
+};
+
+type Answer = { status: number; etag: string | undefined; body: string; at: number };
+type Sent = { answer: Promise<Answer>; connected: Promise<void> };
+
+/** How many connections are made at once: the listening queue is no place for ten thousand. */
+const AT_ONCE = 64;
+/** As our agent does after an error. */
+const AGAIN_MS = 1_000;
+const NO_ANSWER_MS = 45_000;
+
+const settings = JSON.parse(process.argv[2] ?? '{}') as FleetSettings;
+const { port, secret, agents, builders, registerMs, waitSeconds } = settings;
+const held = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY, maxFreeSockets: Number.POSITIVE_INFINITY });
+// Real agents register on a connection of their own; a few stand for all, which leaves open files for the held ones.
+const others = new Agent({ keepAlive: true, maxSockets: AT_ONCE });
+/** Not behind the registers: an agent that waits with its report does not ask for its next task. */
+const reports = new Agent({ keepAlive: true });
+const counts = { polls: 0, registers: 0, slowest: 0 };
+const ended = new Set<string>();
+const say = (line: string): void => void process.stdout.write(`${line}\n`);
+const note = (error: unknown): void => say(`error ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`);
+
+function send(agent: Agent, method: string, path: string, body: string | null, etag?: string): Sent {
+  const { promise: connected, resolve: isConnected } = Promise.withResolvers<void>();
+  const answer = new Promise<Answer>((resolve, reject) => {
+    const headers = {
+      'x-agent-secret': secret,
+      ...(body === null ? {} : { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(body)) }),
+      ...(etag === undefined ? {} : { 'if-none-match': etag }),
+    };
+    const sent = request({ host: '127.0.0.1', port, method, path, agent, headers, timeout: NO_ANSWER_MS }, (response: IncomingMessage) => {
+      const at = performance.timeOrigin + performance.now();
+      let text = '';
+      response.setEncoding('utf8');
+      response.on('data', (chunk: string) => (text += chunk));
+      response.on('error', reject);
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, etag: response.headers.etag, body: text, at }));
+    });
+    sent.once('socket', (socket) => (socket.connecting ? socket.once('connect', isConnected) : isConnected()));
+    sent.on('timeout', () => sent.destroy(new Error(`no answer to ${method} ${path} within ${NO_ANSWER_MS} ms`)));
+    sent.on('error', (error) => {
+      isConnected();
+      reject(error);
+    });
+    sent.end(body ?? undefined);
+  });
+  return { answer, connected };
+}
+
+async function register(i: number): Promise<string> {
+  const body = JSON.stringify({
+    hostname: `agent-${String(i).padStart(5, '0')}`,
+    role: i < builders ? 'builder' : 'deploy',
+    host_ip: '127.0.0.1',
+    max_storage: 1e12,
+    // It changes with each look, as on a real disk.
+    free_storage: 5e11 + Math.round(performance.now()),
+    max_builds: 100,
+    containers: [],
+    agent_version: '0.1.0',
+    boot_id: `boot-${i}`,
+  });
+  const began = performance.now();
+  const answer = await send(others, 'POST', '/api/agent/register', body).answer;
+  if (answer.status !== 200) throw new Error(`a register was answered with ${answer.status} ${answer.body}`);
+  counts.registers++;
+  counts.slowest = Math.max(counts.slowest, performance.now() - began);
+  return (JSON.parse(answer.body) as { id: string }).id;
+}
+
+/** Asks until the process ends; `begun` when the connection for it stands. */
+async function poll(node: string, begun: () => void): Promise<void> {
+  let etag: string | undefined;
+  for (;;) {
+    try {
+      const sent = send(held, 'GET', `/api/agent/tasks?node_id=${node}&wait=${waitSeconds}`, null, etag);
+      void sent.connected.then(begun);
+      const answer = await sent.answer;
+      counts.polls++;
+      if (answer.status !== 200 && answer.status !== 304) throw new Error(`a poll was answered with ${answer.status} ${answer.body}`);
+      etag = answer.etag;
+      if (answer.status === 200) await work(JSON.parse(answer.body) as { id: string }[], answer.at);
+    } catch (error) {
+      note(error);
+      etag = undefined;
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    }
+  }
+}
+
+async function work(tasks: readonly { id: string }[], at: number): Promise<void> {
+  for (const task of tasks) {
+    if (ended.has(task.id)) continue;
+    ended.add(task.id);
+    say(`arrived ${at} ${task.id}`);
+    const report = JSON.stringify({ status: 'failed', result: 'a benchmark' });
+    const began = performance.now();
+    await send(reports, 'POST', `/api/agent/tasks/${task.id}/complete`, report).answer;
+    say(`reported ${(performance.now() - began).toFixed(1)}`);
+  }
+}
+
+/** `AT_ONCE` at a time, in order. */
+async function inTurn<T>(items: readonly T[], one: (item: T) => Promise<void>): Promise<void> {
+  for (let first = 0; first < items.length; first += AT_ONCE) await Promise.all(items.slice(first, first + AT_ONCE).map(one));
+}
+
+const nodes: { i: number; id: string }[] = [];
+await inTurn([...Array(agents).keys()], async (i) => void nodes.push({ i, id: await register(i) }));
+say('registered');
+await inTurn(nodes, ({ id }) => new Promise((begun) => void poll(id, begun)));
+say('polling');
+// Spread over the period, as a fleet that was not started by one hand is.
+for (const { i } of nodes) setTimeout(() => setInterval(() => void register(i).catch(note), registerMs), (i / agents) * registerMs);
+setInterval(() => {
+  say(`counts ${counts.polls} ${counts.registers} ${counts.slowest.toFixed(1)}`);
+  counts.slowest = 0;
+}, 1_000);

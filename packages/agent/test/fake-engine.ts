@@ -1,0 +1,90 @@
+/** A container engine in memory: containers with names, labels and states, whose ports all lead to one web server. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { reasonOf } from '../src/stopped.ts';
+import type { Container, Docker } from '../src/tools/docker.ts';
+import { TaskFailure } from '../src/tools/failures.ts';
+
+export type FakeEngine = {
+  docker: Docker;
+  port: number;
+  containers: Map<string, Container>;
+  /** A container that is there already. */
+  put(given: Partial<Container> & { id: string }): Container;
+  /** What is there, as `name state`. */
+  all(): string[];
+  stop(): Promise<void>;
+};
+
+export async function startFakeEngine(): Promise<FakeEngine> {
+  const server = createServer((_, response) => void response.end('ok'));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  const containers = new Map<string, Container>();
+  let count = 0;
+  const find = (ref: string): Container | undefined => containers.get(ref) ?? [...containers.values()].find((c) => c.name === ref);
+  const change = (ref: string, over: Partial<Container>): void => {
+    const there = find(ref);
+    if (there !== undefined) containers.set(there.id, { ...there, ...over });
+  };
+  function put(given: Partial<Container> & { id: string }): Container {
+    const made: Container = {
+      name: given.id,
+      image: 'r/app@sha256:1',
+      imageId: 'sha256:i',
+      labels: {},
+      state: 'running',
+      exitCode: 0,
+      oomKilled: false,
+      startedAt: null,
+      finishedAt: null,
+      memoryBytes: null,
+      cpus: null,
+      error: '',
+      hostPort: port,
+      ...given,
+    };
+    containers.set(made.id, made);
+    return made;
+  }
+  const docker: Partial<Docker> = {
+    list: async (labels) =>
+      [...containers.values()].filter((c) =>
+        Object.entries(labels).every(([k, v]) => (v === null ? c.labels[k] !== undefined : c.labels[k] === v)),
+      ),
+    inspect: async (ref) => find(ref) ?? null,
+    hasImage: async () => true,
+    run: async ({ name, image, labels }) => {
+      if (find(name) !== undefined) throw new TaskFailure('container_start_failed', `the name "/${name}" is already in use`);
+      return put({ id: `c${(count += 1)}`, name, image, labels }).id;
+    },
+    hostPort: async (id) => find(id)?.hostPort ?? null,
+    waitExit: (_, signal) =>
+      new Promise((_done, reject) => signal.addEventListener('abort', () => reject(reasonOf(signal)), { once: true })),
+    restartAlways: async () => undefined,
+    restartPolicy: async () => 'unless-stopped',
+    incarnation: async () => ({ id: 'engine', since: 0 }),
+    start: async (id) => change(id, { state: 'running' }),
+    stop: async (id) => change(id, { state: 'exited' }),
+    remove: async (ref) => void containers.delete(find(ref)?.id ?? ''),
+    rename: async (id, name) => {
+      const there = find(id) !== undefined;
+      change(id, { name });
+      return there;
+    },
+    lastLines: async () => [],
+    readInside: async () => null,
+  };
+  return {
+    docker: docker as Docker,
+    port,
+    containers,
+    put,
+    all: () => [...containers.values()].map((c) => `${c.name} ${c.state}`).sort(),
+    stop: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}

@@ -1,0 +1,90 @@
+/** Asked before docker has given up: what registries answer to somebody who may push, and to somebody who may not. */
+import { createServer, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { expect, it, onTestFinished, test } from 'vitest';
+import { createPushAccess, untilRefused } from '../src/tools/push-access.ts';
+
+type Reply = { status: number; headers?: Record<string, string>; body?: unknown };
+async function registry(reply: (request: IncomingMessage, at: string) => Reply) {
+  const asked: string[] = [];
+  const server = createServer((request, response) => {
+    asked.push(`${request.method} ${request.url}`);
+    const { status, headers, body } = reply(request, `http://${request.headers.host}`);
+    request.resume();
+    response
+      .writeHead(status, { 'content-type': 'application/json', ...headers })
+      .end(typeof body === 'string' ? body : JSON.stringify(body));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, asked };
+}
+const DENIED = { errors: [{ code: 'DENIED', message: 'requested access to the resource is denied' }] };
+const never = new AbortController().signal;
+const access = createPushAccess(() => ({ registry_user: 'berth', registry_password: 'sesame' }));
+const BASIC = `Basic ${Buffer.from('berth:sesame').toString('base64')}`;
+const upload = { status: 202, headers: { location: '/v2/app/blobs/uploads/u1' } };
+
+it.each<[string, (r: IncomingMessage) => Reply, RegExp | null]>([
+  ['it may', ({ method }) => (method === 'POST' || method === 'PATCH' ? upload : { status: 204 }), null],
+  ['no upload is begun', () => ({ status: 403, body: DENIED }), /status 403 \(DENIED requested access/],
+  [
+    'the credentials are wrong',
+    () => ({ status: 401, headers: { 'www-authenticate': 'Basic realm="r"' }, body: 'no' }),
+    /status 401 \(no\)/,
+  ],
+  ['the content is refused', ({ method }) => (method === 'POST' ? upload : { status: 403, body: DENIED }), /status 403/],
+  ['it is ill: that is no refusal', () => ({ status: 503 }), null],
+])('%s', async (_, reply, expected) => {
+  const { address } = await registry(reply);
+  const said = await access(`${address}/app`, never);
+  if (expected === null) expect(said).toBeNull();
+  else expect(said).toMatch(expected);
+});
+
+it('sends the login, and gives the upload up', async () => {
+  const logins: (string | undefined)[] = [];
+  const { address, asked } = await registry((request) => {
+    logins.push(request.headers.authorization);
+    return request.method === 'DELETE' ? { status: 204 } : upload;
+  });
+  await access(`${address}/app`, never);
+  expect(asked).toEqual(['POST /v2/app/blobs/uploads/', 'PATCH /v2/app/blobs/uploads/u1', 'DELETE /v2/app/blobs/uploads/u1']);
+  expect(new Set(logins)).toEqual(new Set([BASIC]));
+});
+
+it.each([
+  ['gives a token that opens', 'good', null],
+  ['gives a token that does not', 'bad', /status 401/],
+  ['gives none', '', /status 403/],
+])('a token server that %s', async (_, token, expected) => {
+  const { address, asked } = await registry((request, at) => {
+    if (request.url?.startsWith('/token') === true) return token === '' ? { status: 403 } : { status: 200, body: { token } };
+    if (request.headers.authorization === 'Bearer good') return request.method === 'DELETE' ? { status: 204 } : upload;
+    return { status: 401, headers: { 'www-authenticate': `Bearer realm="${at}/token",service="reg"` } };
+  });
+  const said = await access(`${address}/app`, never);
+  if (expected === null) expect(said).toBeNull();
+  else expect(said).toMatch(expected);
+  expect(asked).toContain('GET /token?service=reg&scope=repository%3Aapp%3Apull%2Cpush');
+});
+
+it('nobody there, and a name on Docker Hub: cannot be told from here', async () => {
+  expect(await access('127.0.0.1:9/app', never)).toBeNull();
+  expect(await access('somebody/app', never)).toBeNull();
+});
+
+test('refused twice in a row is refused; once is not', async () => {
+  const answers = ['no', null, 'no', 'never'];
+  let asked = 0;
+  const ask = async (): Promise<string | null> => answers[asked++] ?? null;
+  const over = new AbortController();
+  const first = untilRefused(ask, over.signal, 1);
+  await expect.poll(() => asked).toBe(2);
+  over.abort(new Error('the push is over'));
+  await expect(first).rejects.toThrow('the push is over');
+  expect(await untilRefused(ask, never, 1)).toBe('never');
+});

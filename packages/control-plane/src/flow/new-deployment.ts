@@ -1,0 +1,45 @@
+/** A deployment as it is when it was just asked for: a copy of the project's settings, and nothing begun. */
+import type { DeploymentRecord, ProjectRecord, ProjectSettings } from '../domain/records.ts';
+
+export type DeploymentRequest = {
+  id: string;
+  commit: string | null;
+  note: string | null;
+  /** The deployment whose release is to be brought back, from the same project. */
+  release: DeploymentRecord | null;
+};
+
+export function newDeployment({ id, commit, note, release }: DeploymentRequest, project: ProjectRecord, now: number): DeploymentRecord {
+  return {
+    id,
+    project_id: project.id,
+    generation: project.last_generation + 1,
+    status: 'pending',
+    settings: settingsOf(project),
+    requested_commit: commit,
+    note,
+    rollback_of: release?.id ?? null,
+    error: null,
+    cancel_requested_at: null,
+    commit: release?.commit ?? null,
+    image_tag: release?.image_tag ?? null,
+    image_digest: release?.image_digest ?? null,
+    builder_id: null,
+    node_id: null,
+    container_id: null,
+    host_port: null,
+    route_published_at: null,
+    placement: null,
+    health: null,
+    losses: [],
+    waiting: null,
+    created_at: now,
+    state_since: now,
+    finished_at: null,
+  };
+}
+
+function settingsOf(project: ProjectRecord): ProjectSettings {
+  const { id, name, flow_version, last_generation, deleting_at, created_at, updated_at, ...settings } = project;
+  return settings;
+}

@@ -1,0 +1,50 @@
+/** The end of a retire task. Retiring is no rung: what it left undone is seen at the node's next report. Pure. */
+import { isSettled } from '@berth/wire/vocabulary';
+import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
+import type { Draft } from './draft.ts';
+import type { EventOf } from './events.ts';
+import { failureOf } from './failure.ts';
+import { holderOfName, judge } from './observe.ts';
+import { lastSeen } from './route.ts';
+
+export function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
+  const name = draft.node(event.task.node_id)?.hostname ?? event.task.node_id;
+  const task = event.task as TaskRecord<'retire'>;
+  if (event.type === 'task_lost') return once(draft, d, 'retire_lost', `${name} did not finish retiring; it is told again when it reports`);
+  if (event.report.status === 'failed') {
+    const { code, message } = failureOf(event.report);
+    once(draft, d, 'retire_failed', `${name} could not retire: ${message}`);
+    // Any other failure may pass, with an engine that comes back, say: that one is seen and tried once more (observe.ts).
+    if (code === 'container_name_taken' && task.payload.keep?.deployment_id === d.id) showUnnamed(draft, d);
+    return;
+  }
+  if (isSettled(d.status) && d.waiting !== null) draft.set(d, { waiting: null });
+  const removed = task.payload.remove.length;
+  const kept = task.payload.keep === null ? [] : [`the container is now ${task.payload.keep.name}`];
+  draft.say(
+    d,
+    'retire_done',
+    [...(removed === 0 ? [] : [`${removed === 1 ? 'one old container' : `${removed} old containers`} removed from ${name}`]), ...kept].join(
+      '; ',
+    ),
+  );
+}
+
+/** A container that cannot be removed is tried again at each report of its node: the story says so once for each reason. */
+function once(draft: Draft, d: DeploymentRecord, kind: string, message: string): void {
+  if (d.waiting === message) return;
+  // One that is under way has reasons of its own to wait for, and an end.
+  if (isSettled(d.status)) draft.set(d, { waiting: message });
+  draft.say(d, kind, message);
+}
+
+/** The name did not pass on. Shown at once, and so not tried again: what stood in the way must change first (observe.ts). */
+function showUnnamed(draft: Draft, d: DeploymentRecord): void {
+  const seen = lastSeen(draft, d);
+  if (d.status !== 'running' || seen === undefined) return;
+  const at = { now: draft.facts.now, retiring: false, holder: holderOfName(draft.node(d.node_id), d) };
+  const { status, detail } = judge(d, seen, at);
+  if (status !== 'drifted' || d.health?.detail === detail) return;
+  draft.set(d, { health: { status, since: at.now, detail } });
+  draft.say(d, 'health', `${status}: ${detail}`);
+}

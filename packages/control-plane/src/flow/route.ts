@@ -1,0 +1,47 @@
+/** Where a deployment's requests are sent, and whether a proxy that was asked sends them there. Pure. */
+import { LABELS } from '@berth/wire/vocabulary';
+import type { ObservedContainer } from '@berth/wire/node';
+import type { RouteChange } from '../domain/plan.ts';
+import type { DeploymentRecord, Failure, NodeRecord } from '../domain/records.ts';
+import type { Draft } from './draft.ts';
+import type { EventOf } from './events.ts';
+import { failure } from './failure.ts';
+
+export const routeTo = (draft: Draft, d: DeploymentRecord, node: NodeRecord, host_port: number): RouteChange => ({
+  set: {
+    project_id: d.project_id,
+    deployment_id: d.id,
+    node_id: node.id,
+    domain_prefix: d.settings.domain_prefix,
+    host_ip: node.host_ip,
+    host_port,
+    published_at: draft.facts.now,
+  },
+});
+
+/** Its container as its node's agent saw it last; undefined: the agent does not say, or has not seen it yet. */
+export function lastSeen(draft: Draft, d: DeploymentRecord): ObservedContainer | undefined {
+  const own = draft.node(d.node_id)?.containers.filter((c) => c.labels[LABELS.deployment] === d.id) ?? [];
+  // One of an earlier attempt says nothing about this one.
+  return own.find((c) => d.container_id === null || c.id === undefined || c.id === d.container_id);
+}
+
+/**
+ * Between publishing and confirming its container may have been started again on another port, or its node have got another
+ * address: a proxy that serves the configuration of before sends its requests to nobody.
+ */
+export function leadsThere(draft: Draft, d: DeploymentRecord, { host_ip, host_port }: EventOf<'route_confirmed'>): boolean {
+  const { route } = draft.facts;
+  if (d.route_published_at === null || route?.deployment_id !== d.id) return false;
+  if (route.host_ip !== host_ip || route.host_port !== host_port) return false;
+  const seen = lastSeen(draft, d);
+  return seen === undefined || (seen.state === 'running' && seen.host_port === host_port);
+}
+
+export function whyUnconfirmed(draft: Draft, d: DeploymentRecord): Failure {
+  const seen = lastSeen(draft, d);
+  if (seen !== undefined && seen.state !== 'running')
+    return failure('container_exited', `it was ${seen.state} when its route was to be confirmed`);
+  const seconds = draft.facts.limits.routeMs / 1000;
+  return failure('proxy_unconfirmed', `not within ${seconds} s; look at the proxy’s log and at PROXY_PROBE_URLS`);
+}

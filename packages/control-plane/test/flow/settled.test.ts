@@ -1,0 +1,117 @@
+/** A register that says nothing new asks the database nothing; whatever is committed meanwhile is still met by the next one. */
+import { LABELS } from '@berth/wire/vocabulary';
+import { beforeEach, expect, test } from 'vitest';
+import { createChanges } from '../../src/domain/changes.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import { createDriver, type Driver } from '../../src/flow/drive.ts';
+import { commit, deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts';
+
+const platform = { registryAddr: 'registry:5000', authServiceUrl: null };
+let stores: Stores;
+let driver: Driver;
+let now = NOW;
+let ids = 0;
+let asked = 0;
+
+beforeEach(async () => {
+  const real = await open();
+  const counted: Stores = {
+    ...real,
+    deployments: { ...real.deployments, servingOn: (id) => (asked++, real.deployments.servingOn(id)) },
+  };
+  [stores, now] = [counted, NOW];
+  driver = createDriver({ stores, changes: createChanges(), limits: DEFAULT_LIMITS, platform, now: () => now, newId: () => `id-${++ids}` });
+});
+
+const container = (deployment: string, name = 'svc-shop') => ({
+  name,
+  labels: { [LABELS.deployment]: deployment },
+  host_port: 4000,
+  state: 'running',
+});
+
+/** As the API does it, half a minute later; gives whether the database was asked what serves there. */
+async function register(containers: ReturnType<typeof container>[]): Promise<boolean> {
+  now += 30_000;
+  const before = asked;
+  const { node } = await stores.nodes.register(
+    { hostname: 'h', role: 'deploy', host_ip: '10.0.0.1', max_storage: 1, agent_version: '1', containers },
+    now,
+  );
+  await driver.observed(node);
+  return asked > before;
+}
+
+async function running(): Promise<{ project: string; node: string }> {
+  await register([]);
+  const [node] = await stores.nodes.all();
+  const project = await projectIn(stores);
+  const health = { status: 'healthy' as const, since: NOW, detail: null };
+  await deploymentIn(stores, project, 'd1', {
+    status: 'running',
+    node_id: node?.id ?? '',
+    host_port: 4000,
+    route_published_at: NOW,
+    health,
+  });
+  return { project: project.id, node: node?.id ?? '' };
+}
+const health = async () => (await stores.deployments.get('d1')).health?.status;
+
+test('a node on which all is well is looked up once, until it reports something else', async () => {
+  await running();
+  expect([await register([container('d1')]), await register([container('d1')]), await register([container('d1')])]).toEqual([
+    true,
+    false,
+    false,
+  ]);
+  expect(await register([{ ...container('d1'), state: 'exited' }])).toBe(true);
+  expect(await health()).toBe('unhealthy');
+  // By time alone it may become well again, so it is looked at each time.
+  expect([await register([container('d1')]), await health()]).toEqual([true, 'healthy']);
+  expect([await register([container('d1')]), await register([container('d1')])]).toEqual([true, false]);
+});
+
+test('health that became unknown in silence is healthy again with the next register, the same as ever', async () => {
+  await running();
+  await register([container('d1')]);
+  await driver.advance('d1', { type: 'node_silent' });
+  expect(await health()).toBe('unknown');
+  expect([await register([container('d1')]), await health()]).toEqual([true, 'healthy']);
+});
+
+test('a version that begins to serve there without a container is missed, although the report is the same', async () => {
+  await running();
+  await commit(stores, (await stores.deployments.get('d1')).project_id, {
+    deployments: [{ id: 'd1', from: 'running', set: { node_id: null } }],
+  });
+  expect([await register([]), await register([])]).toEqual([true, false]);
+  const [node] = await stores.nodes.all();
+  await commit(stores, (await stores.deployments.get('d1')).project_id, {
+    deployments: [{ id: 'd1', from: 'running', set: { node_id: node?.id ?? '' } }],
+  });
+  expect([await register([]), await health()]).toEqual([true, 'unhealthy']);
+});
+
+test('a container whose deployment ended is swept, although its node reports what it always did', async () => {
+  const { project, node } = await running();
+  await register([container('d1')]);
+  await commit(stores, project, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
+  expect(await stores.tasks.openFor(node, now)).toEqual([]);
+  await register([container('d1')]);
+  expect(await stores.tasks.openFor(node, now)).toMatchObject([{ kind: 'retire' }]);
+});
+
+test('a look that was under way during a commit is not what is known', async () => {
+  const { project } = await running();
+  const { servingOn } = stores.deployments;
+  stores.deployments.servingOn = async (id) => {
+    const seen = await servingOn(id);
+    stores.deployments.servingOn = servingOn;
+    await commit(stores, project, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired', node_id: null } }] });
+    return seen;
+  };
+  await register([container('d1')]);
+  expect(await register([container('d1')])).toBe(true);
+});

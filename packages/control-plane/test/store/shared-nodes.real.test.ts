@@ -1,0 +1,84 @@
+/** What a control plane keeps of nodes in memory, where another one writes to the same database. */
+import type { NodeRegister } from '@berth/wire/node';
+import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
+import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
+import type { Stores } from '../../src/domain/stores.ts';
+import { openStores } from '../../src/store/open.ts';
+import { codeOf, commit, deploymentIn, NOW, projectIn, quiet } from './fixtures.ts';
+
+const reason = whyNoPostgres();
+const server = reason === undefined ? await startPostgres() : undefined;
+afterAll(() => server?.stop());
+
+const SAME: NodeRegister = { hostname: 'h', role: 'deploy', host_ip: '10.0.0.1', max_storage: 9, agent_version: '1', containers: [] };
+
+describe.skipIf(server === undefined)(`two control planes${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+  if (server === undefined) return;
+  const pg = server;
+  let made = 0;
+  async function two(): Promise<[Stores, Stores]> {
+    const url = await pg.createDatabase(`n${made++}`);
+    const opened = [await openStores({ databaseUrl: url, log: quiet }), await openStores({ databaseUrl: url, log: quiet })] as const;
+    onTestFinished(async () => void (await Promise.all(opened.map((stores) => stores.close()))));
+    return [...opened];
+  }
+
+  test('a register that says nothing new is compared with memory; what the other wrote is met by the one after the next marks', async () => {
+    const [here, there] = await two();
+    const { node } = await here.nodes.register(SAME, NOW);
+    await there.nodes.register({ ...SAME, host_ip: '10.0.0.9' }, NOW + 1);
+    // Not seen yet, and so only marked; the marks find that the row is another.
+    expect((await here.nodes.register(SAME, NOW + 2)).before?.host_ip).toBe('10.0.0.1');
+    await here.nodes.flush();
+    expect((await there.nodes.get(node.id)).host_ip).toBe('10.0.0.9');
+    expect((await here.nodes.register(SAME, NOW + 3)).before?.host_ip).toBe('10.0.0.9');
+    expect(await there.nodes.get(node.id)).toMatchObject({ host_ip: '10.0.0.1', last_seen_at: NOW + 3 });
+
+    await there.nodes.setSchedulable(node.id, false);
+    await here.nodes.register(SAME, NOW + 4);
+    await here.nodes.flush();
+    expect((await here.nodes.register(SAME, NOW + 5)).node.schedulable).toBe(false);
+    // Marks alone change nothing that is kept.
+    await there.nodes.register(SAME, NOW + 6);
+    await there.nodes.flush();
+    const { containers } = (await here.nodes.register(SAME, NOW + 7)).node;
+    await here.nodes.flush();
+    expect((await here.nodes.register(SAME, NOW + 8)).node.containers).toBe(containers);
+  });
+
+  test('a node that the other removed registers anew', async () => {
+    const [here, there] = await two();
+    const { node } = await here.nodes.register(SAME, NOW);
+    await there.nodes.markDeleting(node.id, NOW);
+    expect(await there.nodes.removeIfGone(node.id, false)).toBe(true);
+    await here.nodes.register(SAME, NOW + 1);
+    await here.nodes.flush();
+    expect(await codeOf(here.tasks.openFor(node.id, NOW + 2))).toBe('not_found');
+    expect((await here.nodes.register(SAME, NOW + 3)).node.id).not.toBe(node.id);
+  });
+
+  test('a node on which all was well is looked up again when the other moved a deployment on it, and while nobody watches', async () => {
+    const [here, there] = await two();
+    await here.nodes.register(SAME, NOW);
+    const { node } = await here.nodes.register(SAME, NOW + 1);
+    const project = await projectIn(here);
+    await deploymentIn(here, project, 'd1', { status: 'running', node_id: node.id });
+    const settle = async (): Promise<void> => (await here.deployments.concerning(node, ['d1']))?.settled();
+    await settle();
+    expect(await here.deployments.concerning(node, ['d1'])).not.toBeNull();
+    await here.flow.watch();
+    await settle();
+    expect(await here.deployments.concerning(node, ['d1'])).toBeNull();
+
+    await commit(there, project.id, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired', node_id: null } }] });
+    await here.flow.watch();
+    expect((await here.deployments.concerning(node, ['d1']))?.known).toMatchObject([{ id: 'd1', status: 'retired' }]);
+
+    // Placed there by the other; here it was never heard of.
+    await here.flow.watch();
+    await settle();
+    await deploymentIn(there, await projectIn(there, 'other'), 'd2', { status: 'running', node_id: node.id });
+    await here.flow.watch();
+    expect((await here.deployments.concerning(node, ['d1']))?.serving).toMatchObject([{ id: 'd2' }]);
+  });
+});

@@ -1,0 +1,26 @@
+/** A deployment that was just asked for, without what says which one it is: the fixtures of flow and store add that. */
+import type { DeploymentRecord } from '../src/domain/records.ts';
+
+type Which = 'id' | 'project_id' | 'generation' | 'settings' | 'created_at' | 'state_since';
+
+export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
+  status: 'pending',
+  requested_commit: null,
+  note: null,
+  rollback_of: null,
+  error: null,
+  cancel_requested_at: null,
+  commit: null,
+  image_tag: null,
+  image_digest: null,
+  builder_id: null,
+  node_id: null,
+  container_id: null,
+  host_port: null,
+  route_published_at: null,
+  placement: null,
+  health: null,
+  losses: [],
+  waiting: null,
+  finished_at: null,
+};
