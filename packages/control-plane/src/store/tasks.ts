@@ -138,6 +138,11 @@ async function whyNotClaimed(tx: Tx, id: string, maxAttempts: number): Promise<D
 
 async function tellClaim(tx: Tx, task: Row<'tasks'>, now: number): Promise<void> {
   if (task.deployment_id === null) return;
+  if (task.kind === 'retire') {
+    const of = await tx.selectFrom('deployments').select('waiting').where('id', '=', task.deployment_id).executeTakeFirst();
+    // It says already what it waits for: a removal that fails is tried at each report of its node, and told once.
+    if (of !== undefined && of.waiting !== null) return;
+  }
   const node = await tx.selectFrom('nodes').select('hostname').where('id', '=', task.node_id).executeTakeFirst();
   const who = node?.hostname ?? 'a node that is gone';
   const again = task.attempt === 1 ? '' : ` (attempt ${task.attempt})`;

@@ -51,6 +51,14 @@ test('a claim raises the attempt, voids the lease before, and is told', async ()
   ]);
 });
 
+test('clearing up that is tried again and again is told once', async () => {
+  const { stores, project, node } = await scene();
+  await deploymentIn(stores, project, 'd2', { status: 'retired', waiting: 'b1 could not retire: the engine said no' });
+  await tasksIn(stores, project, taskOf(project, 't2', node.id, { kind: 'retire', deployment_id: 'd2' }));
+  await stores.tasks.claim('t2', lease('one'), NOW, 5);
+  expect((await stores.deployments.events(['d2'])).get('d2') ?? []).toEqual([]);
+});
+
 test('a claim is refused when the task is over, unknown or begun too often', async () => {
   const { stores, project } = await scene();
   expect(await codeOf(stores.tasks.claim('nobody', lease('x'), NOW, 5))).toBe('not_found');
