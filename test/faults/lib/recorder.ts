@@ -56,7 +56,7 @@ export function createRecorder({ history, api, configUrl, project, engines, quer
   let handed = '';
   let ending = new AbortController();
   let watching: Promise<void> = Promise.resolve();
-  const followed = engines.map((engine) => followContainers(engine, project.id));
+  const followed = engines.map((engine) => ({ hostIp: engine.hostIp, ...followContainers(engine, project.id) }));
   record({ type: 'began', lease_ms: leaseMs });
 
   async function readAll(evenUnchanged: boolean): Promise<void> {
@@ -79,11 +79,11 @@ export function createRecorder({ history, api, configUrl, project, engines, quer
     record({ type: 'routed', proxy: 'proxy', routes: address === '' ? {} : { [project.id]: address } });
   }
 
-  /** Where a deployment was said to answer at that time: before it where that is known, else as soon as it was. */
-  function addressAt(deployment: string, at: number, change: string): string | null {
+  /** Where a deployment was said to answer on that engine at that time: before it where that is known, else as soon as it was. */
+  function addressAt(deployment: string, hostIp: string, at: number, change: string): string | null {
     const known = history.events.filter(
       (e): e is Extract<HistoryEvent, { type: 'reporting' | 'observing' }> =>
-        (e.type === 'reporting' || e.type === 'observing') && e.deployment === deployment && e.address !== null,
+        (e.type === 'reporting' || e.type === 'observing') && e.deployment === deployment && e.address?.startsWith(`${hostIp}:`) === true,
     );
     const before = known.findLast((e) => e.at < at)?.address ?? null;
     const after = known.find((e) => e.at >= at)?.address ?? null;
@@ -92,10 +92,10 @@ export function createRecorder({ history, api, configUrl, project, engines, quer
   }
 
   async function readEngines(until: number): Promise<void> {
-    for (const events of await Promise.all(followed.map((f) => f.upTo(until))))
+    for (const { hostIp, events } of await Promise.all(followed.map(async (f) => ({ hostIp: f.hostIp, events: await f.upTo(until) }))))
       for (const { at, change, container, deployment, node } of events) {
         const cause = outside.some(({ from, to }) => from <= at && at <= to) ? 'outside' : 'task';
-        const address = addressAt(deployment, at, change);
+        const address = addressAt(deployment, hostIp, at, change);
         record({ type: 'container', change, cause, node, container, project: project.id, deployment, address }, at);
       }
   }
