@@ -37,11 +37,16 @@ export type TaskLoop = {
   running(): number;
 };
 
+/**
+ * How long a request for tasks is held, below what firewalls and NAT let be silent (a minute and more). That the control plane
+ * is there the register says every 30 s, so a shorter one would only be asked twice as often.
+ */
+export const HOLD_SECONDS = 50;
 /** After a task was lost, it is not begun again for so long, however often it is listed. */
 const HOLD_OFF_MS = 3_000;
 
 export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
-  const { client, log, waitSeconds = 25, pollMs = 5_000 } = deps;
+  const { client, log, waitSeconds = HOLD_SECONDS, pollMs = 5_000 } = deps;
   const runs = new Map<string, TaskRun>();
   /** Tasks that ended here: not begun again by a list that is older than their end. */
   const ended = new Map<string, { at: number; notBefore: number }>();
