@@ -34,7 +34,7 @@ export type Agent = {
 };
 
 type Stop = 'lost' | 'cancelled';
-type Run = { task: TaskRecord; stop: Stop | null };
+type Run = { task: TaskRecord; attempt: number; stop: Stop | null };
 type Product = { report: TaskReport; discard: () => void };
 const failed = (code: string): Product => ({ report: { status: 'failed', result: { error: { code, message: code } } }, discard() {} });
 const isOver = (error: unknown): boolean => error instanceof DomainError && error.code !== 'busy';
@@ -178,7 +178,7 @@ export function createAgent(deps: AgentDeps): Agent {
       }
       for (const task of tasks) {
         if (runs.has(task.id) || (ended.get(task.id) ?? -1) >= askedAt) continue;
-        const run: Run = { task, stop: task.cancel_requested_at === null ? null : 'cancelled' };
+        const run: Run = { task, attempt: 0, stop: task.cancel_requested_at === null ? null : 'cancelled' };
         runs.set(task.id, run);
         void attempt(run)
           .catch((error: unknown) => {
@@ -198,6 +198,7 @@ export function createAgent(deps: AgentDeps): Agent {
         return { ...(await api.start(task.id)), sent };
       });
       const lease = claim.lease_token;
+      run.attempt = claim.attempt;
       history.record({ type: 'claimed', task: task.id, attempt: claim.attempt, lease, sent: claim.sent });
       let working = true;
       const renewing = async (): Promise<void> => {
@@ -304,9 +305,15 @@ export function createAgent(deps: AgentDeps): Agent {
     async function deploy(run: Run): Promise<Product> {
       const task = run.task as TaskRecord<'deploy'>;
       const { payload } = task;
-      const own = mineOnly().filter((c) => c.deployment === task.deployment_id);
+      const holder = { task: task.id, attempt: run.attempt };
+      const has = (c: Container): boolean => c.holder.task === holder.task && c.holder.attempt === holder.attempt;
+      // One that a later attempt has is let be: we are about to hear that the task is not ours.
+      const own = mineOnly().filter(
+        (c) => c.deployment === task.deployment_id && (c.holder.task !== task.id || c.holder.attempt <= run.attempt),
+      );
       let container = own.find((c) => c.running);
       for (const c of own) if (c.id !== container?.id) engine.remove(c.id, 'task');
+      if (container !== undefined) engine.takeOver(container.id, holder);
       if (container === undefined && !(await work(run, random.int(100, 2_000)))) return failed('cancelled');
       container ??= engine.run(
         {
@@ -315,13 +322,14 @@ export function createAgent(deps: AgentDeps): Agent {
           deployment: task.deployment_id ?? '',
           generation: payload.generation,
           node: task.node_id,
+          holder,
         },
         'task',
       );
       const { id } = container;
       const undo = (): void => {
         // An engine that is silent now is asked again when what is left there is seen.
-        if (engine.up) engine.remove(id, 'task');
+        if (engine.up && engine.list().some((c) => c.id === id && has(c))) engine.remove(id, 'task');
       };
       const healthy = (await work(run, random.int(100, 3_000))) && !random.chance(0.1);
       const now = engine.list().find((c) => c.id === id);

@@ -66,6 +66,7 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
         deployment: task.deployment_id ?? '',
         generation: payload.generation,
         node: task.node_id,
+        holder: { task: task.id, attempt: 0 },
       };
       const container = engine.run(spec, 'contract');
       engine.keepUp(container.id);

@@ -10,6 +10,8 @@ export type Container = {
   generation: number;
   /** The node whose agent started it, as it was called then. */
   node: string;
+  /** The attempt that has it, told by its name: who takes it over gives it another (packages/agent/src/tasks/own.ts). */
+  holder: { task: string; attempt: number };
   port: number;
   running: boolean;
   /** Comes up again with the engine. */
@@ -31,6 +33,7 @@ export type Engine = {
   remove(id: string, cause: Cause): void;
   keepUp(id: string): void;
   rename(id: string, name: string): void;
+  takeOver(id: string, holder: Container['holder']): void;
   /** Everything gets another port; what was not meant to stay does not come up again. */
   restart(): void;
 };
@@ -90,6 +93,10 @@ export function createEngine(world: World, history: History, name: string, addre
     rename(id, name) {
       const container = containers.get(id);
       if (container !== undefined) container.name = name;
+    },
+    takeOver(id, holder) {
+      const container = containers.get(id);
+      if (container !== undefined) container.holder = holder;
     },
     restart() {
       engine.up = true;
