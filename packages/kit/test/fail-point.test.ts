@@ -1,11 +1,14 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { armFailPoints, FailPointError, failPoint, failPoints } from '@berth/kit/fail-point';
 
 const arm = (text: string): void => armFailPoints(failPoints(text));
 afterEach(() => armFailPoints([]));
+
+const isStopped = (pid: number): boolean => / \(.*\) T /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
 
 /** A process of its own, armed with `points`, that passes `run.after` four times and says after which it still lives. */
 async function passing(points: string): Promise<{ said: string[]; code: number | null; signal: string | null; stderr: string }> {
@@ -19,11 +22,14 @@ for (let i = 1; i <= 4; i++) { await failPoint('run.after'); console.log(i); }`;
   child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString()));
   child.stderr.on('data', (chunk: Buffer) => {
     stderr += chunk.toString();
-    if (points.includes('=pause')) {
-      // It stands still at the second: what it says next comes after it was let go on.
-      out += 'stopped\n';
-      child.kill('SIGCONT');
-    }
+    // It speaks before it stands still, at the second: what it says after that comes when it was let go on.
+    if (points.includes('=pause'))
+      void vi
+        .waitUntil(() => isStopped(child.pid ?? 0), { timeout: 8_000, interval: 5 })
+        .then(() => {
+          out += 'stopped\n';
+          child.kill('SIGCONT');
+        });
   });
   const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
   return { said: out.split('\n').filter((line) => line !== ''), code, signal, stderr };
