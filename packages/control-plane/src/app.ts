@@ -12,11 +12,13 @@ import type { Config } from './config.ts';
 import { type Changes, createChanges } from './domain/changes.ts';
 import type { ConfigSource } from './domain/configuration.ts';
 import { DEFAULT_LIMITS, type Limits } from './domain/facts.ts';
+import type { PolicySource } from './domain/policy.ts';
 import type { Stores } from './domain/stores.ts';
 import { createDriver, type Driver } from './flow/drive.ts';
 import type { LoopDeps } from './loops/deps.ts';
 import { type Loops, startLoops } from './loops/index.ts';
 import { createConfigSource } from './routing/config-source.ts';
+import { createPolicySource } from './routing/policy-source.ts';
 import { markerAnswers } from './routing/confirm.ts';
 import { openStores } from './store/open.ts';
 
@@ -37,6 +39,7 @@ export type App = {
   changes: Changes;
   driver: Driver;
   source: ConfigSource;
+  policy: PolicySource;
   limits: Limits;
   /** Listens and starts the loops; returns the address. */
   listen(): Promise<string>;
@@ -70,8 +73,12 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     closers.add('routes', () => source.close());
     await source.refresh();
 
+    const policy = createPolicySource({ store: stores.policy, changes, baseDomain: config.BASE_DOMAIN, now, log });
+    closers.add('policy', () => policy.close());
+
     const passwords = createPasswords(settings.passwordCost);
     await ensureFirstAdmin(stores.users, passwords, firstAdminOf(config), now(), log);
+    await stores.users.makeAdmins(settings.adminEmails);
 
     const probeUrls = config.PROXY_PROBE_URLS ?? [];
     const loopDeps: LoopDeps = {
@@ -79,6 +86,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       driver,
       changes,
       source,
+      policy,
       limits,
       probe: probeUrls.length === 0 ? null : (hash, signal) => markerAnswers(probeUrls, hash, signal),
       settleMs: config.SETTLE_TIME,
@@ -86,7 +94,18 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       log,
     };
     let loops: Loops | null = null;
-    const server = await buildServer({ stores, driver, changes, source, limits, settings, now, log, loops: () => loops?.status() ?? [] });
+    const server = await buildServer({
+      stores,
+      driver,
+      changes,
+      source,
+      policy,
+      limits,
+      settings,
+      now,
+      log,
+      loops: () => loops?.status() ?? [],
+    });
     closers.add('loops', () => loops?.stop());
     closers.add('server', () => closeServer(server));
     for (const note of settings.notes) log.warn(note);
@@ -97,6 +116,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       changes,
       driver,
       source,
+      policy,
       limits,
       async listen() {
         const address = await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });
@@ -138,6 +158,11 @@ async function settingsOf(config: Config, overrides: Overrides, stores: Stores):
     baseDomain: config.BASE_DOMAIN,
     publicUrl: config.PUBLIC_URL,
     agentSecrets: config.AGENT_SECRET ?? [],
+    gatewaySecrets: config.GATEWAY_SECRET ?? [],
+    adminEmails: config.ADMIN_EMAILS ?? [],
+    defaultRole: config.DEFAULT_ROLE ?? null,
+    authServiceUrl: config.AUTH_SERVICE_URL ?? null,
+    trustedProxies: config.TRUSTED_PROXIES,
     jwtSecrets: config.JWT_SECRET ?? [await stores.meta.setOnce('jwt_secret', randomBytes(48).toString('base64url'))],
     registry: { addr: config.REGISTRY_ADDR ?? '', user: config.REGISTRY_USER, password: config.REGISTRY_PASSWORD },
     allowedGitHosts: config.ALLOWED_GIT_HOSTS ?? [],
@@ -166,6 +191,8 @@ function ownPrefixes(config: Config): string[] {
 function notesOf(config: Config): string[] {
   const notes: string[] = [];
   if (config.AGENT_SECRET === undefined) notes.push('AGENT_SECRET is not set: every agent is accepted; for development only');
+  if (config.GATEWAY_SECRET === undefined)
+    notes.push('GATEWAY_SECRET is not set: no gateway is let in, so nobody can sign in to a project');
   if (config.REGISTRY_ADDR === undefined) notes.push('REGISTRY_ADDR is not set: nothing can be built or deployed');
   if (config.PROXY_PROBE_URLS === undefined)
     notes.push('PROXY_PROBE_URLS is not set: a route counts as live when the proxy has fetched it and SETTLE_TIME has passed');

@@ -1,4 +1,5 @@
 /** Every setting of the control plane; docs/settings.md is held equal to it. The only reader of the environment. */
+import { isIP } from 'node:net';
 import { duration, httpUrl, LOG_SETTINGS, list, listen, oneOf, type Parser, readSettings, text, type Values } from '@berth/kit/config';
 import { failPoints } from '@berth/kit/fail-point';
 import { ROLES } from '@berth/wire/vocabulary';
@@ -19,6 +20,20 @@ const emails: Parser<string[]> = (t) => {
   return list(t).map((e) => e.toLowerCase());
 };
 const urls: Parser<string[]> = (t) => list(t).map(httpUrl);
+const networks: Parser<string[]> = (t) => {
+  if (t.trim() === 'none') return [];
+  const named = ['loopback', 'linklocal', 'uniquelocal'];
+  const isNetwork = (n: string): boolean => {
+    const [address = '', bits, more] = n.split('/');
+    const family = isIP(address);
+    return (
+      family !== 0 && more === undefined && (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128)))
+    );
+  };
+  const wrong = list(t).filter((n) => !named.includes(n) && !isNetwork(n));
+  if (wrong.length > 0) throw new Error(`neither an address nor a network: ${wrong.join(', ')}`);
+  return list(t);
+};
 const registryAddr: Parser<string> = (t) => {
   if (!/^[a-z0-9.-]+(:\d{1,5})?(\/[a-z0-9._/-]+)?$/i.test(t))
     throw new Error(`must be host, host:port or host:port/path without a scheme, not "${t}"`);
@@ -52,7 +67,11 @@ export const SETTINGS = {
     doc: 'Secret of all agents; the current one first, then earlier ones, comma-separated. Unset: every agent is accepted (development only)',
     parse: secrets,
   },
-  GATEWAY_SECRET: { doc: 'Secret between gateway and control plane; current first, then earlier ones', parse: secrets },
+  GATEWAY_SECRET: {
+    doc: 'Secret between gateway and control plane; current first, then earlier ones',
+    shown: 'none: no gateway is let in',
+    parse: secrets,
+  },
   JWT_SECRET: {
     doc: 'Signs API tokens; current first, then earlier ones',
     shown: 'made on first start and kept in the database',
@@ -67,6 +86,11 @@ export const SETTINGS = {
     doc: 'Password of that account, read on the first start only',
     shown: 'made and written to a file of mode 0600 whose path is logged',
     parse: text,
+  },
+  TRUSTED_PROXIES: {
+    doc: 'Addresses and networks (CIDR) whose X-Forwarded-For says where a request comes from, comma-separated; also loopback, linklocal, uniquelocal; or none',
+    default: 'loopback',
+    parse: networks,
   },
   DEFAULT_ROLE: { doc: 'Role of people who signed in but are unknown here', shown: 'none: they get 403', parse: oneOf(...ROLES) },
   REGISTRY_ADDR: {

@@ -3,7 +3,13 @@ import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
 
 export type { Logger };
-export type LogOptions = { name: string; level: string; format: 'json' | 'pretty' };
+export type LogOptions = {
+  name: string;
+  level: string;
+  format: 'json' | 'pretty';
+  /** Default: standard output. Tests read the lines there. */
+  destination?: { write(line: string): void };
+};
 
 /** Headers and fields that carry credentials; whatever is logged under these names is replaced. */
 const SECRET_PATHS = ['authorization', 'cookie', 'password', 'token', 'secret', 'lease_token', 'registry_password'].flatMap((k) => [
@@ -22,7 +28,7 @@ export function createLogger(options: LogOptions): Logger {
   // Synchronous in both: a line written before a crash is a line that is there after it.
   if (options.format === 'pretty')
     return pino(settings, pretty({ colorize: true, ignore: 'pid,hostname', translateTime: 'SYS:HH:MM:ss.l', sync: true }));
-  return pino(settings, pino.destination({ dest: 1, sync: true }));
+  return pino(settings, options.destination ?? pino.destination({ dest: 1, sync: true }));
 }
 
 export const silentLogger = (): Logger => pino({ level: 'silent' });

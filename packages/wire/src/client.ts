@@ -1,6 +1,7 @@
 /** Typed client made from routes.ts; used by agent, gateway, CLI, dashboard. */
 import { type Problem } from './errors.ts';
-import { type AnswerOf, type BodyOf, type ParamsOf, type QueryOf, ROUTES, type Route, type RouteName } from './routes.ts';
+import { type AnswerOf, type BodyOf, type ParamsOf, type QueryOf, ROUTES, type RouteName } from './routes.ts';
+import type { Route } from './route.ts';
 
 /** The server answered with an error. `code` is one of ERRORS, or `http_<status>` when the body was no problem document. */
 export class ApiError extends Error {

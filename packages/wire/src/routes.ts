@@ -4,44 +4,17 @@
  * made from it, and test/structure.test.ts holds it equal to docs/api.md.
  */
 import { type Static, type TSchema, Type } from 'typebox';
-import { Login, LoginAnswer, User } from './access.ts';
 import { Deployment, DeploymentCreate, LogPage, RollbackCreate } from './deployment.ts';
+import { GATEWAY_ROUTES } from './gateway-routes.ts';
+import { IDENTITY_ROUTES } from './identity-routes.ts';
 import { Node, NodeRegister, Placement } from './node.ts';
 import { Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
-import { DEPLOYMENT_STATES, Id, listOf, literals, PageQuery, type Role } from './vocabulary.ts';
-
-/** `public`: nobody is asked; `agent`: X-Agent-Secret; a role: that role or a higher one (viewer < developer < admin). */
-export type Who = 'public' | 'agent' | Role;
-
-export type Route = {
-  method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
-  path: string;
-  who: Who;
-  summary: string;
-  params?: TSchema;
-  query?: TSchema;
-  body?: TSchema;
-  /** A body may be left out altogether. */
-  bodyOptional?: true;
-  status: number;
-  answer?: TSchema;
-};
-
-const ById = Type.Object({ id: Id });
-const Wait = { wait: Type.Optional(Type.Number({ minimum: 0, maximum: 60, description: 'seconds to hold the request' })) };
+import { ById, type Route, Wait } from './route.ts';
+import { DEPLOYMENT_STATES, Id, listOf, literals, PageQuery } from './vocabulary.ts';
 
 export const ROUTES = {
-  login: {
-    method: 'POST',
-    path: '/api/auth/login',
-    who: 'public',
-    summary: 'Sign in with e-mail and password',
-    body: Login,
-    status: 200,
-    answer: LoginAnswer,
-  },
-  me: { method: 'GET', path: '/api/auth/me', who: 'viewer', summary: 'Who the token belongs to', status: 200, answer: User },
+  ...IDENTITY_ROUTES,
 
   listProjects: {
     method: 'GET',
@@ -264,6 +237,8 @@ export const ROUTES = {
     status: 200,
     answer: TaskReportAnswer,
   },
+
+  ...GATEWAY_ROUTES,
 
   traefikConfig: {
     method: 'GET',

@@ -7,7 +7,8 @@ import { DeploymentCreate, RollbackCreate } from '../src/deployment.ts';
 import { ERRORS, FAILURES, isFailureCode } from '../src/errors.ts';
 import { NodeRegister } from '../src/node.ts';
 import { PROJECT_DEFAULTS, ProjectCreate, ProjectPatch } from '../src/project.ts';
-import { ROUTES, type Route } from '../src/routes.ts';
+import type { Route } from '../src/route.ts';
+import { ROUTES } from '../src/routes.ts';
 import { TaskLogs, TaskReport } from '../src/task.ts';
 import { DEPLOYMENT_STATES, isOpenTask, isSettled, isTerminal, TASK_STATES } from '../src/vocabulary.ts';
 
@@ -130,10 +131,22 @@ describe('tables', () => {
     }
   });
 
-  test('routes: nobody but people with a role, agents with their secret, and the few that are for anyone', () => {
+  test('routes: nobody but people with a role, agents and gateways with their secret, and the few that are for anyone', () => {
     const open = Object.entries(ROUTES).filter(([, r]) => r.who === 'public');
-    expect(open.map(([name]) => name)).toEqual(['login', 'traefikConfig', 'openapi', 'healthz', 'readyz', 'metrics']);
-    for (const route of Object.values(ROUTES)) expect(route.who === 'agent', route.path).toBe(route.path.startsWith('/api/agent/'));
+    expect(open.map(([name]) => name)).toEqual([
+      'login',
+      'exchange',
+      'refresh',
+      'traefikConfig',
+      'openapi',
+      'healthz',
+      'readyz',
+      'metrics',
+    ]);
+    for (const route of Object.values(ROUTES)) {
+      expect(route.who === 'agent', route.path).toBe(route.path.startsWith('/api/agent/'));
+      expect(route.who === 'gateway', route.path).toBe(route.path.startsWith('/api/internal/'));
+    }
   });
 
   test('errors have a status that is an error, and a sentence without its full stop', () => {

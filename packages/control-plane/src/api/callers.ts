@@ -1,38 +1,74 @@
-/** Who makes a request: people by their token, agents by the shared secret. */
+/** Who makes a request: people by the token of a session or by a personal API token, agents and gateways by the secret they share. */
 import { hash, timingSafeEqual } from 'node:crypto';
+import type { Logger } from '@berth/kit/log';
+import type { ErrorCode } from '@berth/wire/errors';
+import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import { LRUCache } from 'lru-cache';
+import { lowerOf } from '../domain/access.ts';
+import type { Changes } from '../domain/changes.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { UserRecord } from '../domain/records.ts';
-import type { UserStore } from '../domain/stores.ts';
+import type { Stores } from '../domain/stores.ts';
+import { hashOf } from './secrets.ts';
 import type { Tokens } from './tokens.ts';
 
-/** Role and `disabled` are the store's, not the token's, and at most this old: a disabled user is out within 5 s. */
-const USER_TTL_MS = 2_000;
+/** Roles, sessions and `disabled` are the store's, not the token's, and at most this old where no change was heard of: who is disabled is out within 5 s. */
+const TTL_MS = 2_000;
+/** `last_used_at` of a personal token is true to this: a write for every request would be one too many. */
+const USED_EVERY_MS = 60_000;
+
+/** A user as he may act by what he showed: `role` is no higher than that of a personal token. */
+export type Caller = UserRecord & { credential: { kind: 'session' | 'api_token'; id: string } };
 
 export type Callers = {
   /** The user that `Authorization` speaks for. Throws unauthenticated. */
-  user(authorization: string | undefined): Promise<UserRecord>;
+  user(authorization: string | undefined): Promise<Caller>;
   /** Throws agent_secret. */
   agent(secret: string | string[] | undefined): void;
+  /** Throws gateway_secret. */
+  gateway(secret: string | string[] | undefined): void;
 };
 
-export function createCallers(deps: { tokens: Tokens; users: UserStore; agentSecrets: readonly string[] }): Callers {
-  const known = new LRUCache<string, UserRecord>({ max: 1_000, ttl: USER_TTL_MS });
-  // Digests have one length, whatever the secrets' are: the comparison tells nothing by its time.
-  const secrets = deps.agentSecrets.map(digest);
+export type CallerDeps = {
+  tokens: Tokens;
+  stores: Pick<Stores, 'apiSessions' | 'apiTokens'>;
+  changes: Changes;
+  agentSecrets: readonly string[];
+  gatewaySecrets: readonly string[];
+  now: () => number;
+  log: Logger;
+};
 
-  async function userOf(id: string): Promise<UserRecord | null> {
-    const cached = known.get(id);
-    if (cached !== undefined) return cached;
-    try {
-      const user = await deps.users.get(id);
-      known.set(id, user);
-      return user;
-    } catch (error) {
-      if (error instanceof DomainError && error.code === 'not_found') return null;
-      throw error;
-    }
+export function createCallers(deps: CallerDeps): Callers {
+  const { stores, now, log } = deps;
+  const known = new LRUCache<string, { caller: Caller; expiresAt: number }>({ max: 2_000, ttl: TTL_MS });
+  deps.changes.on('access', () => known.clear());
+  const isAgent = secretCheck(deps.agentSecrets);
+  const isGateway = secretCheck(deps.gatewaySecrets);
+
+  async function ofSession(id: string): Promise<Caller | null> {
+    const found = await stores.apiSessions.find(id, now());
+    if (found === null || found.user.disabled) return null;
+    const caller: Caller = { ...found.user, credential: { kind: 'session', id } };
+    known.set(`session ${id}`, { caller, expiresAt: found.session.expires_at });
+    return caller;
   }
+
+  async function ofApiToken(hash: string): Promise<Caller | null> {
+    const found = await stores.apiTokens.find(hash, now());
+    if (found === null || found.user.disabled) return null;
+    const { token, user } = found;
+    const caller: Caller = { ...user, role: lowerOf(token.role, user.role), credential: { kind: 'api_token', id: token.id } };
+    known.set(`token ${hash}`, { caller, expiresAt: token.expires_at });
+    if (token.last_used_at === null || now() - token.last_used_at >= USED_EVERY_MS)
+      stores.apiTokens.used(token.id, now()).catch((error: unknown) => log.warn({ err: error }, 'the use of an API token was not noted'));
+    return caller;
+  }
+
+  const cached = (key: string): Caller | null => {
+    const entry = known.get(key);
+    return entry === undefined || entry.expiresAt <= now() ? null : entry.caller;
+  };
 
   return {
     async user(authorization) {
@@ -42,18 +78,33 @@ export function createCallers(deps: { tokens: Tokens; users: UserStore; agentSec
           'unauthenticated',
           authorization === undefined ? 'no token was sent' : 'send the token as “Authorization: Bearer …”',
         );
+      if (token.startsWith(API_TOKEN_PREFIX)) {
+        const hash = hashOf(token);
+        const caller = cached(`token ${hash}`) ?? (await ofApiToken(hash));
+        if (caller === null) throw new DomainError('unauthenticated', 'the token is unknown, over or revoked, or its account disabled');
+        return caller;
+      }
       const read = await deps.tokens.read(token);
       if (read === null) throw new DomainError('unauthenticated', 'the token is not valid or has expired');
-      const user = await userOf(read.userId);
-      if (user === null || user.disabled) throw new DomainError('unauthenticated', 'the account is gone or disabled');
-      return user;
+      const caller = cached(`session ${read.sessionId}`) ?? (await ofSession(read.sessionId));
+      if (caller === null || caller.id !== read.userId)
+        throw new DomainError('unauthenticated', 'the session has ended, or the account is gone or disabled');
+      return caller;
     },
     agent(secret) {
-      if (secrets.length === 0) return;
-      const given = digest(typeof secret === 'string' ? secret : '');
-      // All are compared, so that the time does not tell which one it was.
-      if (secrets.filter((s) => timingSafeEqual(s, given)).length === 0) throw new DomainError('agent_secret');
+      // Unset, every agent is accepted (the contract; development only).
+      if (deps.agentSecrets.length > 0) isAgent(secret, 'agent_secret');
     },
+    gateway: (secret) => isGateway(secret, 'gateway_secret'),
+  };
+}
+
+/** Digests have one length, whatever the secrets' are, and all are compared: the time tells neither how much was right nor which one it was. */
+function secretCheck(secrets: readonly string[]): (given: string | string[] | undefined, code: ErrorCode) => void {
+  const digests = secrets.map(digest);
+  return (given, code) => {
+    const shown = digest(typeof given === 'string' ? given : '');
+    if (digests.filter((d) => timingSafeEqual(d, shown)).length === 0) throw new DomainError(code);
   };
 }
 

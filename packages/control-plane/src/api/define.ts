@@ -3,20 +3,27 @@
  * the handler says what happens. `assertComplete` holds that every row has its handler.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { Problem } from '@berth/wire/errors';
-import { type AnswerOf, type BodyOf, type ParamsOf, type QueryOf, ROUTES, type Route, type RouteName } from '@berth/wire/routes';
+import { type ErrorCode, Problem } from '@berth/wire/errors';
+import type { Route, Who } from '@berth/wire/route';
+import { type AnswerOf, type BodyOf, type ParamsOf, type QueryOf, ROUTES, type RouteName } from '@berth/wire/routes';
+import { ROLES, type Role } from '@berth/wire/vocabulary';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest, RawServerDefault } from 'fastify';
 import type { TSchema } from 'typebox';
 import { DomainError } from '../domain/errors.ts';
-import type { UserRecord } from '../domain/records.ts';
+import { type Audit, type Audited, whenAudited } from './audit.ts';
+import type { Caller } from './callers.ts';
 import { sentence } from './problem.ts';
 import { nulProblems } from './validation.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
     /** Set by plugins/access.ts on every route that asks for a role. */
-    caller: UserRecord | null;
+    caller: Caller | null;
+    /** What the audit log should say that its hook cannot know; null: nothing. */
+    audited: Audited | null;
+    /** Of the problem that was answered; null: none was. */
+    problemCode: ErrorCode | null;
   }
   interface FastifyContextConfig {
     routeName?: RouteName;
@@ -31,7 +38,7 @@ export type Call<N extends RouteName> = {
   query: QueryOf<N>;
   body: BodyOf<N>;
   /** Who asks; null where nobody was asked for a role. */
-  user: WhoOf<N> extends 'public' | 'agent' ? null : UserRecord;
+  user: WhoOf<N> extends Exclude<Who, Role> ? null : Caller;
   request: FastifyRequest;
   reply: FastifyReply;
 };
@@ -41,7 +48,7 @@ export const SENT = Symbol('sent');
 export type Handler<N extends RouteName> = (call: Call<N>) => Promise<Answer<N> | typeof SENT>;
 export type Define = <N extends RouteName>(name: N, handler: Handler<N>, options?: { bodyLimit?: number }) => void;
 
-export function createDefine(server: Server): { route: Define; assertComplete(): void } {
+export function createDefine(server: Server, audit: Audit): { route: Define; assertComplete(): void } {
   const defined = new Set<RouteName>();
   const route: Define = (name, handler, options = {}) => {
     const row: Route = ROUTES[name];
@@ -53,6 +60,7 @@ export function createDefine(server: Server): { route: Define; assertComplete():
       config: { routeName: name },
       schema: schemaOf(name, row),
       ...(options.bodyLimit === undefined ? {} : { bodyLimit: options.bodyLimit }),
+      ...(whenAudited(name) === 'never' ? {} : { onSend: (request, reply) => audit(name, request, reply) }),
       preValidation: (request, _reply, done) => done(bodyProblem(row, request)),
       handler: async (request, reply) => {
         if (row.body !== undefined && row.who !== 'agent') checkNul(request.body);
@@ -67,6 +75,8 @@ export function createDefine(server: Server): { route: Define; assertComplete():
         } as unknown as Call<typeof name>;
         const answer = await handler(call);
         if (answer === SENT) return reply;
+        // What was made by this has its id in the answer only.
+        if (row.params === undefined && hasId(answer)) request.audited = { target: answer.id, ...request.audited };
         return reply.code(row.status).send(answer);
       },
     });
@@ -85,6 +95,9 @@ export function createDefine(server: Server): { route: Define; assertComplete():
   };
 }
 
+const hasId = (answer: unknown): answer is { id: string } =>
+  typeof answer === 'object' && answer !== null && 'id' in answer && typeof answer.id === 'string';
+
 function bodyProblem(row: Route, request: FastifyRequest): DomainError | undefined {
   if (row.body === undefined || request.body !== undefined) return undefined;
   if (row.bodyOptional !== true) return new DomainError('invalid_json', 'the body is empty; send JSON');
@@ -98,21 +111,24 @@ function checkNul(body: unknown): void {
 }
 
 /** Unknown query parameters are refused as unknown fields are: a misspelt filter would otherwise show everything. Not for agents and the proxy. */
-const strict = (query: TSchema, row: Route): TSchema =>
-  row.who === 'agent' || row.who === 'public' ? query : { ...query, additionalProperties: false };
+const strict = (query: TSchema, row: Route): TSchema => (isRole(row.who) ? { ...query, additionalProperties: false } : query);
+const isRole = (who: Who): who is Role => (ROLES as readonly string[]).includes(who);
+
+/** As installOpenapi names the schemes. */
+const SECURITY: Partial<Record<Who, object[]>> = { public: [], agent: [{ agent: [] }], gateway: [{ gateway: [] }] };
 
 function schemaOf(name: RouteName, row: Route): Record<string, unknown> {
   return {
     operationId: name,
     summary: row.summary,
     tags: [row.path.startsWith('/api/') ? (row.path.split('/')[2] ?? 'system').replace('openapi.json', 'system') : 'system'],
-    security: row.who === 'public' ? [] : row.who === 'agent' ? [{ agent: [] }] : [{ bearer: [] }],
-    ...(row.who === 'public' || row.who === 'agent' ? {} : { description: `For the role ${row.who} and above.` }),
+    security: SECURITY[row.who] ?? [{ bearer: [] }],
+    ...(isRole(row.who) ? { description: `For the role ${row.who} and above.` } : {}),
     ...(row.params === undefined ? {} : { params: row.params }),
     ...(row.query === undefined
-      ? row.who === 'public' || row.who === 'agent'
-        ? {}
-        : { querystring: { type: 'object', additionalProperties: false } }
+      ? isRole(row.who)
+        ? { querystring: { type: 'object', additionalProperties: false } }
+        : {}
       : { querystring: strict(row.query, row) }),
     ...(row.body === undefined ? {} : { body: row.body }),
     response: {

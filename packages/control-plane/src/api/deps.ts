@@ -1,7 +1,9 @@
 /** What the API is given by app.ts. It reaches the rest of the control plane through these doors and no others. */
 import type { Logger } from '@berth/kit/log';
+import type { Role } from '@berth/wire/vocabulary';
 import type { Changes } from '../domain/changes.ts';
 import type { Limits } from '../domain/facts.ts';
+import type { PolicySource } from '../domain/policy.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Driver } from '../flow/drive.ts';
 import type { ConfigSource } from '../domain/configuration.ts';
@@ -14,8 +16,18 @@ export type ApiSettings = {
   publicUrl: string;
   /** The current one first, then earlier ones. Empty: every agent is accepted. */
   agentSecrets: readonly string[];
+  /** As agentSecrets. Empty: no gateway is let in. */
+  gatewaySecrets: readonly string[];
   /** As agentSecrets: tokens are signed with the first and read with any. */
   jwtSecrets: readonly string[];
+  /** Lower case: these are admins, whatever else is said of them. */
+  adminEmails: readonly string[];
+  /** Of people who signed in at the gateway and are unknown here; null: they are refused. */
+  defaultRole: Role | null;
+  /** Where the gateway's keys are read; null: there is none. */
+  authServiceUrl: string | null;
+  /** Whose X-Forwarded-For says where a request comes from. */
+  trustedProxies: readonly string[];
   registry: { addr: string; user: string; password: string };
   allowedGitHosts: readonly string[];
   reservedPrefixes: readonly string[];
@@ -31,6 +43,7 @@ export type ApiDeps = {
   driver: Driver;
   changes: Changes;
   source: ConfigSource;
+  policy: PolicySource;
   loops: () => readonly LoopStatus[];
   limits: Limits;
   settings: ApiSettings;

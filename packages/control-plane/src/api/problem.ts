@@ -6,7 +6,13 @@ export const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';
 /** A body of a megabyte can break more rules than anybody reads. */
 const MAX_ERRORS = 100;
 
-export function problemOf(code: ErrorCode, detail: string, requestId: string | null, errors: readonly FieldProblem[] = []): Problem {
+export function problemOf(
+  code: ErrorCode,
+  detail: string,
+  requestId: string | null,
+  errors: readonly FieldProblem[] = [],
+  retryAfter: number | null = null,
+): Problem {
   const { status, title } = ERRORS[code];
   return {
     type: `urn:berth:error:${code}`,
@@ -16,6 +22,7 @@ export function problemOf(code: ErrorCode, detail: string, requestId: string | n
     code,
     ...(code === 'validation' ? { errors: errors.slice(0, MAX_ERRORS).map((e) => ({ ...e })) } : {}),
     ...(requestId === null ? {} : { request_id: requestId }),
+    ...(retryAfter === null ? {} : { retry_after: retryAfter }),
   };
 }
 

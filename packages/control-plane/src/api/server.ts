@@ -2,7 +2,9 @@
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import Fastify, { type FastifyBaseLogger, LogController } from 'fastify';
 import { DomainError } from '../domain/errors.ts';
+import { createAssertions } from './assertions.ts';
 import { createAttempts } from './attempts.ts';
+import { createAudit } from './audit.ts';
 import { createCallers } from './callers.ts';
 import { createDefine, type Server } from './define.ts';
 import type { ApiDeps } from './deps.ts';
@@ -14,20 +16,31 @@ import { answer, installErrors, onClientError } from './plugins/errors.ts';
 import { installOpenapi } from './plugins/openapi.ts';
 import { installRequestLog, RequestLog, requestId } from './plugins/request-log.ts';
 import { agentRoutes } from './routes/agent.ts';
+import { auditRoutes } from './routes/audit.ts';
 import { authRoutes } from './routes/auth.ts';
 import { deploymentRoutes } from './routes/deployments.ts';
+import { gatewayRoutes } from './routes/gateway.ts';
 import { logRoutes } from './routes/logs.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { placementRoutes } from './routes/placement.ts';
 import { projectRoutes } from './routes/projects.ts';
 import { systemRoutes } from './routes/system.ts';
+import { apiTokenRoutes } from './routes/tokens.ts';
 import { traefikRoutes } from './routes/traefik.ts';
+import { userRoutes } from './routes/users.ts';
+import { createSignIns } from './sign-ins.ts';
 import { createTokens } from './tokens.ts';
 import { createValidatorCompiler } from './validation.ts';
 
 const MIB = 1_048_576;
 /** INTERFACES: 128 KiB of headers are answered as any other; the request line comes on top. */
 const MAX_HEADER_BYTES = 144 * 1024;
+/** From one network: whoever starts a sign-in on a device needs one, and another when it ran out. */
+const DEVICE_CODES_A_MINUTE = 30;
+/** Wrong ones from one network, whatever the accounts: an office signs in, a guesser tries the same password everywhere. */
+const SIGN_INS_A_MINUTE = 60;
+
+const guards = (now: () => number) => ({ attempts: createAttempts(now), strangers: createAttempts(now, SIGN_INS_A_MINUTE) });
 
 export async function buildServer(deps: ApiDeps): Promise<Server> {
   const log: FastifyBaseLogger = deps.log;
@@ -41,7 +54,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     // Silence on a connection, both ways: longer than any hold (60 s) and than Traefik's idle connections are kept (90 s).
     connectionTimeout: 150_000,
     keepAliveTimeout: 95_000,
-    trustProxy: false,
+    trustProxy: [...deps.settings.trustedProxies],
     genReqId: requestId,
     childLoggerFactory: (logger, bindings, options) => new RequestLog(log.level, () => logger.child(bindings, options)),
     requestIdHeader: false,
@@ -55,7 +68,9 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const holds = createHolds();
   const metrics = createMetrics(deps, holds);
   const tokens = createTokens(deps.settings.jwtSecrets, deps.now);
-  const callers = createCallers({ tokens, users: deps.stores.users, agentSecrets: deps.settings.agentSecrets });
+  const callers = createCallers({ ...deps, ...deps.settings, tokens });
+  const signIns = createSignIns({ ...deps, tokens, ended: () => deps.changes.notify('access') });
+  const passwords = createPasswords(deps.settings.passwordCost);
 
   server.setValidatorCompiler(createValidatorCompiler());
   // Answers are made by views.ts and checked against the table by the tests; at run time nothing is cut away silently.
@@ -83,16 +98,20 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   // Held requests and streams end first: the server waits for every request that is under way.
   server.addHook('preClose', async () => holds.closeAll());
 
-  const define = createDefine(server);
+  const define = createDefine(server, createAudit(deps.stores.audit, deps.now));
   await installOpenapi(server);
   const { route } = define;
-  authRoutes(route, { ...deps, tokens, passwords: createPasswords(deps.settings.passwordCost), attempts: createAttempts(deps.now) });
+  authRoutes(route, { ...deps, signIns, passwords, assertions: createAssertions({ ...deps, ...deps.settings }), ...guards(deps.now) });
+  userRoutes(route, { ...deps, passwords });
+  apiTokenRoutes(route, deps);
+  auditRoutes(route, deps);
   projectRoutes(route, deps);
   deploymentRoutes(route, deps);
   logRoutes(route, { ...deps, holds, callers });
   nodeRoutes(route, deps);
   placementRoutes(route, deps);
   agentRoutes(route, { ...deps, holds });
+  gatewayRoutes(route, { ...deps, holds, guesses: createAttempts(deps.now), asks: createAttempts(deps.now, DEVICE_CODES_A_MINUTE) });
   traefikRoutes(route, { ...deps, holds });
   systemRoutes(route, { ...deps, metrics, holds, openapi: () => server.swagger() });
   define.assertComplete();

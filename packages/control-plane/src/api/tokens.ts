@@ -3,13 +3,15 @@ import { createSecretKey } from 'node:crypto';
 import { errors, jwtVerify, SignJWT } from 'jose';
 import type { UserRecord } from '../domain/records.ts';
 
-export const TOKEN_SECONDS = 12 * 3600;
+export const TOKEN_SECONDS = 3600;
 const ISSUER = 'berth';
 
+/** `sessionId`: what revokes it before its time. `expiresAt`: milliseconds. */
+export type ReadToken = { userId: string; sessionId: string; expiresAt: number };
 export type Tokens = {
-  mint(user: Pick<UserRecord, 'id' | 'email' | 'role'>): Promise<string>;
-  /** Whose it is and when it ends (milliseconds); null when it is not ours, not valid any more or not a token at all. */
-  read(token: string): Promise<{ userId: string; expiresAt: number } | null>;
+  mint(user: Pick<UserRecord, 'id' | 'email' | 'role'>, sessionId: string): Promise<string>;
+  /** null when it is not ours, not valid any more or not a token at all. */
+  read(token: string): Promise<ReadToken | null>;
 };
 
 export function createTokens(secrets: readonly string[], now: () => number): Tokens {
@@ -17,8 +19,8 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
   const [current] = keys;
   if (current === undefined) throw new Error('a JWT secret is needed');
   return {
-    mint: (user) =>
-      new SignJWT({ email: user.email, role: user.role })
+    mint: (user, sessionId) =>
+      new SignJWT({ email: user.email, role: user.role, sid: sessionId })
         .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
         .setIssuer(ISSUER)
         .setSubject(user.id)
@@ -32,10 +34,12 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
           const { payload } = await jwtVerify(token, key, {
             algorithms: ['HS256'],
             issuer: ISSUER,
-            requiredClaims: ['sub', 'iat', 'exp'],
+            requiredClaims: ['sub', 'sid', 'iat', 'exp'],
             currentDate: new Date(now()),
           });
-          return { userId: payload.sub ?? '', expiresAt: (payload.exp ?? 0) * 1000 };
+          const sessionId = payload['sid'];
+          if (typeof sessionId !== 'string') return null;
+          return { userId: payload.sub ?? '', sessionId, expiresAt: (payload.exp ?? 0) * 1000 };
         } catch (error) {
           if (error instanceof errors.JWSSignatureVerificationFailed) continue;
           if (error instanceof errors.JOSEError) return null;

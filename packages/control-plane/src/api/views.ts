@@ -1,13 +1,17 @@
 /** Records as the API shows them: RFC 3339 times, addresses people can open, no secrets to those who may not see them. */
-import type { User } from '@berth/wire/access';
+import type { AuditEntry } from '@berth/wire/audit';
 import type { Deployment, LogLine } from '@berth/wire/deployment';
+import type { DeviceToken } from '@berth/wire/gateway';
 import type { Node } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
 import type { Task } from '@berth/wire/task';
+import type { ApiToken } from '@berth/wire/token';
+import type { User } from '@berth/wire/user';
 import type { Role } from '@berth/wire/vocabulary';
 import type { Static } from 'typebox';
 import { maySeeEnv } from '../domain/access.ts';
 import type { Limits } from '../domain/facts.ts';
+import type { ApiTokenRecord, AuditRecord, DeviceTokenRecord } from '../domain/identity-records.ts';
 import { isOnline } from '../domain/placement.ts';
 import { undeployedSettings } from '../flow/observe.ts';
 import type { DeploymentRecord, EventRecord, LogLineRecord, NodeRecord, ProjectRecord, TaskRecord, UserRecord } from '../domain/records.ts';
@@ -131,4 +135,27 @@ export const userView = (u: UserRecord): User => ({
   role: u.role,
   disabled: u.disabled,
   last_login_at: timeOrNull(u.last_login_at),
+});
+
+export const deviceTokenView = ({ identity, ...t }: DeviceTokenRecord): DeviceToken => ({
+  ...t,
+  email: identity.email,
+  provider: identity.provider,
+  created_at: time(t.created_at),
+  expires_at: time(t.expires_at),
+  last_used_at: timeOrNull(t.last_used_at),
+});
+
+export const apiTokenView = (t: ApiTokenRecord): ApiToken => ({
+  ...t,
+  created_at: time(t.created_at),
+  expires_at: time(t.expires_at),
+  last_used_at: timeOrNull(t.last_used_at),
+});
+
+export const auditView = ({ id, at, email, ...entry }: AuditRecord & { id: number }): AuditEntry => ({
+  ...entry,
+  id: String(id),
+  at: time(at),
+  user: email,
 });

@@ -6,3 +6,5 @@ export const atLeast = (role: Role, needed: Role): boolean => ROLES.indexOf(role
 
 /** Values of `env` are credentials as often as not: only who may change them sees them. */
 export const maySeeEnv = (role: Role): boolean => atLeast(role, 'developer');
+
+export const lowerOf = (a: Role, b: Role): Role => (atLeast(a, b) ? b : a);

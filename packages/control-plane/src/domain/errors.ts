@@ -8,10 +8,13 @@ export class DomainError extends Error {
   readonly code: ErrorCode;
   /** Only with code `validation`. */
   readonly fields: readonly FieldProblem[];
-  constructor(code: ErrorCode, detail?: string, fields: readonly FieldProblem[] = []) {
+  /** Seconds after which it is worth trying again; null where nobody can say. */
+  readonly retryAfter: number | null;
+  constructor(code: ErrorCode, detail?: string, fields: readonly FieldProblem[] = [], retryAfter: number | null = null) {
     super(detail ?? ERRORS[code].title);
     this.code = code;
     this.fields = fields;
+    this.retryAfter = retryAfter;
   }
 }
 

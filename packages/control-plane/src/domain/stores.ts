@@ -8,6 +8,17 @@ import type { LogLineIn } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role } from '@berth/wire/vocabulary';
 import type { Relay } from './changes.ts';
 import type { Facts } from './facts.ts';
+import type {
+  ApiSessionStore,
+  ApiTokenStore,
+  AuditStore,
+  DeviceCodeStore,
+  DeviceTokenStore,
+  PolicyStore,
+  RevokedSessionStore,
+  UsedCodeStore,
+  UserChange,
+} from './identity-stores.ts';
 import type { Plan } from './plan.ts';
 import type {
   DeploymentRecord,
@@ -160,9 +171,20 @@ export type UserStore = {
   findByEmail(email: string): Promise<UserRecord | null>;
   /** Throws not_found. */
   get(id: string): Promise<UserRecord>;
+  /** By address. */
+  list(page: Page): Promise<Paged<UserRecord>>;
   count(): Promise<number>;
   /** Throws validation (email: unique). */
   create(input: { email: string; role: Role; password_hash: string | null }, now: number): Promise<UserRecord>;
+  /**
+   * Only what is given changes. Another password ends the user's API sessions; disabling ends them and the device tokens.
+   * Throws not_found, last_admin (nobody would be left who is admin and not disabled).
+   */
+  patch(id: string, change: UserChange): Promise<UserRecord>;
+  /** With sessions, API tokens and device tokens. Throws not_found, last_admin. */
+  remove(id: string): Promise<void>;
+  /** Those of them that there are become admin and not disabled. */
+  makeAdmins(emails: readonly string[]): Promise<void>;
   setLastLogin(id: string, now: number): Promise<void>;
 };
 
@@ -181,6 +203,14 @@ export type Stores = {
   nodes: NodeStore;
   routes: RouteStore;
   users: UserStore;
+  apiSessions: ApiSessionStore;
+  apiTokens: ApiTokenStore;
+  revokedSessions: RevokedSessionStore;
+  usedCodes: UsedCodeStore;
+  deviceCodes: DeviceCodeStore;
+  deviceTokens: DeviceTokenStore;
+  audit: AuditStore;
+  policy: PolicyStore;
   meta: MetaStore;
   /** Carries what changed to other control planes on the same database; null where it serves only one. */
   relay: Relay | null;

@@ -4,7 +4,9 @@ import type { LoopDeps } from './deps.ts';
 import { leaseReaper } from './lease-reaper.ts';
 import { nodeWatch } from './node-watch.ts';
 import { nodeMarks } from './node-marks.ts';
+import { policyRefresh } from './policy-refresh.ts';
 import { removals } from './removals.ts';
+import { retention } from './retention.ts';
 import { routeConfirmer } from './route-confirmer.ts';
 import { routesRefresh } from './routes-refresh.ts';
 import { scheduler } from './scheduler.ts';
@@ -55,6 +57,20 @@ export const LOOPS = [
     periodMs: 2_000,
     wokenBy: [],
     make: taskWatch,
+  },
+  {
+    name: 'policy-refresh',
+    description: 'reads the policy of the gateways where another control plane changed it',
+    periodMs: 2_000,
+    wokenBy: [],
+    make: policyRefresh,
+  },
+  {
+    name: 'retention',
+    description: 'removes sessions, codes and tokens that have ended, and old lines of the audit log',
+    periodMs: 60_000,
+    wokenBy: [],
+    make: retention,
   },
   { name: 'removals', description: 'finishes deletions of projects and nodes', periodMs: 2_000, wokenBy: ['work'], make: removals },
 ] as const satisfies readonly Declaration[];

@@ -3,7 +3,7 @@ import { failPoint } from '@berth/kit/fail-point';
 import type { LoopDeps } from './deps.ts';
 
 export const removals =
-  ({ stores, driver, log }: LoopDeps) =>
+  ({ stores, driver, changes, log }: LoopDeps) =>
   async (signal: AbortSignal): Promise<void> => {
     for (const project of await stores.projects.listDeleting()) {
       if (signal.aborted) return;
@@ -12,6 +12,7 @@ export const removals =
       for (const d of live) await driver.advance(d.id, { type: 'project_deleted' });
       if (!(await stores.projects.removeIfGone(project.id))) continue;
       await failPoint('project.remove.after');
+      changes.notify('policy');
       log.info({ project_id: project.id, project: project.name }, 'project deleted');
     }
     for (const node of await stores.nodes.listDeleting()) {

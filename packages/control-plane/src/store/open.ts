@@ -1,16 +1,24 @@
 /** Opens the database and hands out the stores; the only file of store/ that app.ts names. */
 import type { Stores } from '../domain/stores.ts';
+import { createApiSessionStore } from './api-sessions.ts';
+import { createApiTokenStore } from './api-tokens.ts';
+import { createAuditStore } from './audit.ts';
 import { type Database, openDatabase, type StoreLog } from './database.ts';
 import { createDeploymentStore } from './deployments.ts';
+import { createDeviceCodeStore } from './device-codes.ts';
+import { createDeviceTokenStore } from './device-tokens.ts';
 import { createFlowStore } from './flow.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
 import { createCalm } from './calm.ts';
 import { createNodeMemory } from './node-memory.ts';
 import { createNodeStore } from './nodes.ts';
+import { createPolicyStore } from './policy.ts';
 import { createProjectStore } from './projects.ts';
+import { createRevokedSessionStore } from './revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
 import { createTaskStore } from './tasks.ts';
+import { createUsedCodeStore } from './used-codes.ts';
 import { createUserStore } from './users.ts';
 
 export type OpenStores = {
@@ -38,6 +46,14 @@ export function storesOn(db: Database, now: () => number): Stores {
     nodes: createNodeStore(db, memory, now),
     routes: createRouteStore(db),
     users: createUserStore(db),
+    apiSessions: createApiSessionStore(db),
+    apiTokens: createApiTokenStore(db),
+    revokedSessions: createRevokedSessionStore(db),
+    usedCodes: createUsedCodeStore(db),
+    deviceCodes: createDeviceCodeStore(db),
+    deviceTokens: createDeviceTokenStore(db),
+    audit: createAuditStore(db),
+    policy: createPolicyStore(db),
     meta: createMetaStore(db),
     relay: db.relay,
     async ping() {

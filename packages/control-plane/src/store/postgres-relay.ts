@@ -63,7 +63,7 @@ export function createRelay(url: string, log: StoreLog): Relay & { close(): Prom
         client = fresh;
         pause = RETRY_MS.first;
         // Something may have moved while nobody listened; held requests look by themselves.
-        heard(['routes', 'work']);
+        heard(['routes', 'policy', 'access', 'work']);
         await send();
         await stays(fresh, gone, end.signal);
       } catch (error) {

@@ -1,6 +1,8 @@
 /** The tables as Kysely sees them: what the columns hold, before rows/ makes records of them. Made by migrations/. */
+import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Selectable } from 'kysely';
+import type { DeviceCodeStatus } from '../domain/identity-records.ts';
 
 /** 0 or 1 on both engines. */
 type Flag = number;
@@ -124,6 +126,70 @@ export type Tables = {
     disabled: Flag;
     last_login_at: Ms | null;
     created_at: Ms;
+  };
+  /** Of the gateway: every session cookie that carries this id is worth nothing. */
+  revoked_sessions: { id: string; email: string; revoked_at: Ms; expires_at: Ms };
+  used_codes: { id: string; expires_at: Ms };
+  device_codes: {
+    /** SHA-256 of what the device holds and of what the person types. */
+    device_hash: string;
+    user_hash: string;
+    status: DeviceCodeStatus;
+    address: string;
+    user_agent: string;
+    /** Of who approved it. */
+    identity: Json | null;
+    /** How long a device waits between polls; slow_down makes it longer. */
+    poll_seconds: number;
+    polled_at: Ms | null;
+    created_at: Ms;
+    expires_at: Ms;
+  };
+  device_tokens: {
+    id: string;
+    hash: string;
+    /** Copy of identity.email, lower case. */
+    email: string;
+    identity: Json;
+    address: string;
+    user_agent: string;
+    created_at: Ms;
+    expires_at: Ms;
+    last_used_at: Ms | null;
+  };
+  /** A sign-in at the API and the family of refresh tokens that came from it; the row is there while it is good. */
+  api_sessions: {
+    id: string;
+    user_id: string;
+    /** SHA-256 of the one refresh token that is good. */
+    refresh_hash: string;
+    address: string;
+    created_at: Ms;
+    refreshed_at: Ms;
+    expires_at: Ms;
+  };
+  api_tokens: {
+    id: string;
+    user_id: string;
+    name: string;
+    hash: string;
+    role: Role;
+    created_at: Ms;
+    expires_at: Ms;
+    last_used_at: Ms | null;
+  };
+  audit_log: {
+    id: Generated<number>;
+    at: Ms;
+    email: string | null;
+    via: AuditVia;
+    action: string;
+    target: string | null;
+    address: string;
+    outcome: AuditOutcome;
+    status: number;
+    code: string | null;
+    request_id: string;
   };
   meta: { key: string; value: string };
   idempotency_keys: { project_id: string; key: string; body_hash: string; deployment_id: string; expires_at: Ms };

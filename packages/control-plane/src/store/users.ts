@@ -1,11 +1,12 @@
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { UserRecord } from '../domain/records.ts';
 import type { UserStore } from '../domain/stores.ts';
-import type { Database } from './database.ts';
+import type { Database, Tx } from './database.ts';
 import { newId } from './ids.ts';
+import { keyAfter, paged } from './pages.ts';
 import type { Row } from './tables.ts';
 
-const userOf = (row: Row<'users'>): UserRecord => ({ ...row, disabled: row.disabled !== 0 });
+export const userOf = (row: Row<'users'>): UserRecord => ({ ...row, disabled: row.disabled !== 0 });
 
 export function createUserStore(db: Database): UserStore {
   return {
@@ -16,8 +17,18 @@ export function createUserStore(db: Database): UserStore {
 
     async get(id) {
       const row = await db.kysely.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst();
-      if (row === undefined) throw new DomainError('not_found', 'There is no such user');
-      return userOf(row);
+      return userOf(found(row));
+    },
+
+    async list(page) {
+      const after = keyAfter(page.cursor, ['string']);
+      let query = db.kysely.selectFrom('users').selectAll();
+      if (after !== null) query = query.where('email', '>', after[0]);
+      const rows = await query
+        .orderBy('email')
+        .limit(page.limit + 1)
+        .execute();
+      return paged(rows, page, (row) => [row.email], userOf);
     },
 
     async count() {
@@ -38,8 +49,72 @@ export function createUserStore(db: Database): UserStore {
       }
     },
 
+    patch(id, { disabled, ...plain }) {
+      return db.write(async (tx) => {
+        await db.capabilities.holdName(tx, ADMINS);
+        const before = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst());
+        // The role also where it stays: an empty SET is no statement.
+        const set = { role: before.role, ...plain, ...(disabled === undefined ? {} : { disabled: Number(disabled) }) };
+        const after = { ...before, ...set };
+        if (isAdmin(before) && !isAdmin(after)) await refuseWithoutAdmin(tx, id);
+        const row = await tx.updateTable('users').set(set).where('id', '=', id).returningAll().executeTakeFirstOrThrow();
+        // A password that was changed, and an account that was closed, end what was begun with it.
+        if (plain.password_hash !== undefined || after.disabled === 1)
+          await tx.deleteFrom('api_sessions').where('user_id', '=', id).execute();
+        if (after.disabled === 1) await tx.deleteFrom('device_tokens').where('email', '=', before.email).execute();
+        return userOf(row);
+      });
+    },
+
+    async remove(id) {
+      await db.write(async (tx) => {
+        await db.capabilities.holdName(tx, ADMINS);
+        const user = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst());
+        if (isAdmin(user)) await refuseWithoutAdmin(tx, id);
+        await tx.deleteFrom('device_tokens').where('email', '=', user.email).execute();
+        // Sessions and API tokens go with the row.
+        await tx.deleteFrom('users').where('id', '=', id).execute();
+      });
+    },
+
+    async makeAdmins(emails) {
+      if (emails.length === 0) return;
+      await db.writeOne((kysely) =>
+        kysely
+          .updateTable('users')
+          .set({ role: 'admin', disabled: 0 })
+          .where(
+            'email',
+            'in',
+            emails.map((email) => email.toLowerCase()),
+          )
+          .execute(),
+      );
+    },
+
     async setLastLogin(id, now) {
       await db.writeOne((kysely) => kysely.updateTable('users').set({ last_login_at: now }).where('id', '=', id).execute());
     },
   };
+}
+
+/** Whoever takes an admin away holds it: of two that go at once the second sees that the first is gone. */
+const ADMINS = 'admins';
+const isAdmin = (user: Pick<Row<'users'>, 'role' | 'disabled'>): boolean => user.role === 'admin' && user.disabled === 0;
+
+async function refuseWithoutAdmin(tx: Tx, leaving: string): Promise<void> {
+  const other = await tx
+    .selectFrom('users')
+    .select('id')
+    .where('role', '=', 'admin')
+    .where('disabled', '=', 0)
+    .where('id', '!=', leaving)
+    .limit(1)
+    .executeTakeFirst();
+  if (other === undefined) throw new DomainError('last_admin');
+}
+
+function found(row: Row<'users'> | undefined): Row<'users'> {
+  if (row === undefined) throw new DomainError('not_found', 'There is no such user');
+  return row;
 }

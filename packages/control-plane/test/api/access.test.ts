@@ -2,7 +2,7 @@
 import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { AGENT_SECRET, type Api, createApi, type Input, jwt } from './harness.ts';
+import { AGENT_SECRET, type Api, claimsOf, createApi, GATEWAY_SECRET, type Input, jwt } from './harness.ts';
 
 let api: Api;
 beforeAll(async () => {
@@ -13,6 +13,7 @@ afterAll(() => api.close());
 const names = Object.keys(ROUTES) as RouteName[];
 const people = names.filter((n) => (ROLES as readonly string[]).includes(ROUTES[n].who));
 const agents = names.filter((n) => ROUTES[n].who === 'agent');
+const gateways = names.filter((n) => ROUTES[n].who === 'gateway');
 const open = names.filter((n) => ROUTES[n].who === 'public');
 
 /** Enough for the route to be found; what it then says about a thing that does not exist is its own matter. */
@@ -20,21 +21,28 @@ const somewhere: Input = { params: { id: 'nothing' }, query: {} };
 const send = (name: RouteName, input: Input) => api.call(name, { ...somewhere, ...input });
 
 describe('people’s routes', () => {
-  const admin = (): string => {
-    const [, payload = ''] = api.token('admin').split('.');
-    return (JSON.parse(Buffer.from(payload, 'base64url').toString()) as { sub: string }).sub;
-  };
+  const admin = () => claimsOf(api.token('admin'));
   const strangers: [string, () => Record<string, string>][] = [
     ['no token', () => ({})],
     ['rubbish', () => ({ authorization: 'Bearer rubbish' })],
     ['another scheme', () => ({ authorization: `Basic ${api.token('admin')}` })],
-    ['a token signed by somebody else', () => ({ authorization: `Bearer ${jwt({ sub: admin() }, { secret: 'guessed' })}` })],
-    ['an expired token', () => ({ authorization: `Bearer ${jwt({ sub: admin(), exp: Math.floor(Date.now() / 1000) - 1 })}` })],
-    ['a token without an end', () => ({ authorization: `Bearer ${jwt({ sub: admin(), exp: undefined })}` })],
-    ['a token with alg none', () => ({ authorization: `Bearer ${jwt({ sub: admin() }, { alg: 'none' })}` })],
-    ['a token with alg HS512', () => ({ authorization: `Bearer ${jwt({ sub: admin() }, { alg: 'HS512' })}` })],
-    ['a token of another issuer', () => ({ authorization: `Bearer ${jwt({ sub: admin(), iss: 'elsewhere' })}` })],
-    ['a token of nobody', () => ({ authorization: `Bearer ${jwt({ sub: 'gone', role: 'admin' })}` })],
+    ['a token signed by somebody else', () => ({ authorization: `Bearer ${jwt(admin(), { secret: 'guessed' })}` })],
+    ['an expired token', () => ({ authorization: `Bearer ${jwt({ ...admin(), exp: Math.floor(Date.now() / 1000) - 1 })}` })],
+    ['a token without an end', () => ({ authorization: `Bearer ${jwt({ ...admin(), exp: undefined })}` })],
+    ['a token with alg none', () => ({ authorization: `Bearer ${jwt(admin(), { alg: 'none' })}` })],
+    ['a token with alg HS512', () => ({ authorization: `Bearer ${jwt(admin(), { alg: 'HS512' })}` })],
+    ['a token of another issuer', () => ({ authorization: `Bearer ${jwt({ ...admin(), iss: 'elsewhere' })}` })],
+    ['a token of nobody', () => ({ authorization: `Bearer ${jwt({ ...admin(), sub: 'gone', role: 'admin' })}` })],
+    ['a token without a session', () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: undefined })}` })],
+    ['a token of a session that is none', () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: 'gone' })}` })],
+    [
+      'a token of somebody else’s session',
+      () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: claimsOf(api.token('viewer')).sid })}` }),
+    ],
+    ['a personal token that was never made', () => ({ authorization: `Bearer berthpat_${'A'.repeat(43)}` })],
+    ['a device token', () => ({ authorization: `Bearer berth_${'A'.repeat(43)}` })],
+    ['the gateway secret', () => ({ 'x-gateway-secret': GATEWAY_SECRET })],
+    ['identity headers of a proxy', () => ({ 'x-forwarded-user': 'admin@example.com', 'x-forwarded-user-provider': 'oidc' })],
     ['the agent secret', () => ({ 'x-agent-secret': AGENT_SECRET })],
   ];
   test.each(people.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))(
@@ -55,12 +63,13 @@ describe('people’s routes', () => {
     if (allowed) expect([401, 403]).not.toContain(reply.status);
     else expect([reply.status, reply.json['code']]).toEqual([403, 'forbidden']);
     expect(reply.status).toBeLessThan(500);
+    // That was the end of this session.
+    if (name === 'logout') await api.signIn(role);
   });
 
   test('the role is the store’s, not the token’s', async () => {
-    const [, payload = ''] = api.token('viewer').split('.');
-    const { sub } = JSON.parse(Buffer.from(payload, 'base64url').toString()) as { sub: string };
-    const reply = await send('createProject', { as: null, headers: { authorization: `Bearer ${jwt({ sub, role: 'admin' })}` } });
+    const claims = claimsOf(api.token('viewer'));
+    const reply = await send('createProject', { as: null, headers: { authorization: `Bearer ${jwt({ ...claims, role: 'admin' })}` } });
     expect(reply.status).toBe(403);
   });
 });
@@ -100,7 +109,52 @@ describe('agents’ routes', () => {
   });
 });
 
-test.each(open)('%s asks nobody', async (name) => {
+describe('gateways’ routes', () => {
+  const strangers: [string, () => Record<string, string>][] = [
+    ['no secret', () => ({})],
+    ['a wrong secret', () => ({ 'x-gateway-secret': 'wrong' })],
+    ['an empty secret', () => ({ 'x-gateway-secret': '' })],
+    ['a beginning of the secret', () => ({ 'x-gateway-secret': GATEWAY_SECRET.slice(0, -1) })],
+    ['the agent secret', () => ({ 'x-agent-secret': AGENT_SECRET, 'x-gateway-secret': AGENT_SECRET })],
+    ['an admin’s token', () => ({ authorization: `Bearer ${api.token('admin')}` })],
+  ];
+  test.each(gateways.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))(
+    '%s: %s gets 401',
+    async (name, _who, headers) => {
+      const reply = await send(name, { as: null, headers: headers() });
+      expect([reply.status, reply.json['code']]).toEqual([401, 'gateway_secret']);
+    },
+  );
+  test.each(gateways)('%s: the secret opens it', async (name) => {
+    const reply = await send(name, { as: 'gateway' });
+    expect(reply.status).not.toBe(401);
+    expect(reply.status).toBeLessThan(500);
+  });
+  test('an earlier secret opens it too; all of them together are none', async () => {
+    const other = await createApi({ env: { GATEWAY_SECRET: 'new-one, gateway-secret' } });
+    expect((await other.call('gatewayPolicy')).status).toBe(200);
+    expect((await other.call('gatewayPolicy', { headers: { 'x-gateway-secret': 'new-one' } })).status).toBe(200);
+    expect((await other.call('gatewayPolicy', { headers: { 'x-gateway-secret': 'new-one, gateway-secret' } })).status).toBe(401);
+    await other.close();
+  });
+  test('without a secret set nobody is a gateway, and /readyz says so', async () => {
+    const other = await createApi({ env: { GATEWAY_SECRET: undefined } });
+    for (const secret of [undefined, '', 'undefined', GATEWAY_SECRET])
+      expect(
+        (await other.call('gatewayPolicy', { as: null, headers: secret === undefined ? {} : { 'x-gateway-secret': secret } })).status,
+      ).toBe(401);
+    expect((await other.call('readyz')).json['notes']).toContain(
+      'GATEWAY_SECRET is not set: no gateway is let in, so nobody can sign in to a project',
+    );
+    await other.close();
+  });
+});
+
+test('every route belongs to somebody that these tests know', () => {
+  expect([...people, ...agents, ...gateways, ...open].sort()).toEqual([...names].sort());
+});
+
+test.each(open.filter((name) => name !== 'exchange'))('%s asks nobody', async (name) => {
   const reply = await send(name, { as: null });
   expect([401, 403]).not.toContain(reply.status);
   expect(reply.status).toBeLessThan(500);

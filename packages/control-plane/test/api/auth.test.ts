@@ -1,5 +1,5 @@
 /** Signing in: passwords, the limit on trying them, tokens and their end. */
-import { decodeJwt, decodeProtectedHeader } from 'jose';
+import { decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,7 @@ import { createPasswords } from '../../src/api/passwords.ts';
 import { createApp } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
 import type { UserRecord } from '../../src/domain/records.ts';
-import { type Api, createApi, ENV, type Input, jwt, PASSWORD, rulesOf } from './harness.ts';
+import { type Api, claimsOf, createApi, ENV, type Input, jwt, PASSWORD, rulesOf } from './harness.ts';
 
 const login = (api: Api, email: string, password: string, rest: Input = {}) => api.call('login', { body: { email, password }, ...rest });
 
@@ -24,7 +24,7 @@ describe('login', () => {
     const reply = await login(api, 'Admin@Example.com', PASSWORD);
     expect(reply.json).toMatchObject({
       token_type: 'Bearer',
-      expires_in: 43_200,
+      expires_in: 3_600,
       user: { email: 'admin@example.com', role: 'admin', disabled: false },
     });
     expect((reply.json['user'] as { last_login_at: string }).last_login_at).not.toBeNull();
@@ -32,10 +32,10 @@ describe('login', () => {
     expect(decodeProtectedHeader(token)).toEqual({ alg: 'HS256', typ: 'JWT' });
     const claims = decodeJwt(token);
     expect(claims).toMatchObject({ email: 'admin@example.com', role: 'admin', iss: 'berth' });
-    expect((claims.exp ?? 0) - (claims.iat ?? 0)).toBe(43_200);
+    expect((claims.exp ?? 0) - (claims.iat ?? 0)).toBe(3_600);
     const me = await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } });
     expect(me.json).toMatchObject({ email: 'admin@example.com', role: 'admin' });
-    api.pass(43_201_000);
+    api.pass(3_601_000);
     expect((await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).status).toBe(401);
   });
   test('says the same to a wrong password, nobody and one without a password', async () => {
@@ -94,11 +94,15 @@ describe('tokens', () => {
   test('an earlier secret still reads, the first one signs, a dropped one is over', async () => {
     const old = await createApi({ env: { JWT_SECRET: 'old' } });
     const both = await createApi({ env: { JWT_SECRET: 'new, old' } });
-    const admin = (await both.stores.users.findByEmail('admin@example.com')) as UserRecord;
+    const admin = claimsOf(both.token('admin'));
     const me = (token: string) => both.call('me', { as: null, headers: { authorization: `Bearer ${token}` } });
-    expect((await me(jwt({ sub: admin.id }, { secret: 'old' }))).status).toBe(200);
-    expect((await me(jwt({ sub: admin.id }, { secret: 'new' }))).status).toBe(200);
-    expect((await me(jwt({ sub: admin.id }, { secret: 'older' }))).status).toBe(401);
+    expect((await me(jwt(admin, { secret: 'old' }))).status).toBe(200);
+    expect((await me(jwt(admin, { secret: 'new' }))).status).toBe(200);
+    expect((await me(jwt(admin, { secret: 'older' }))).status).toBe(401);
+    const { json } = await login(both, 'admin@example.com', PASSWORD);
+    const signedWith = (secret: string) => jwtVerify(String(json['token']), Buffer.from(secret));
+    expect((await signedWith('new')).payload.iss).toBe('berth');
+    await expect(signedWith('old')).rejects.toThrow(/signature/);
     await old.close();
     await both.close();
   });
@@ -109,8 +113,14 @@ describe('tokens', () => {
         ...real,
         users: {
           ...real.users,
-          get: async (id) => ({ ...(await real.users.get(id)), disabled }),
           findByEmail: async (e) => withDisabled(await real.users.findByEmail(e), disabled),
+        },
+        apiSessions: {
+          ...real.apiSessions,
+          async find(id, now) {
+            const found = await real.apiSessions.find(id, now);
+            return found === null ? null : { ...found, user: { ...found.user, disabled } };
+          },
         },
       }),
     });
@@ -180,6 +190,25 @@ describe('hashes', () => {
   });
   test.each([null, '', 'plain', 'scrypt$4$8$1$short$x', 'bcrypt$4$8$1$AAAAAAAAAAAAAAAAAAAAAA$x'])('%j opens nothing', async (hash) => {
     expect(await passwords.verify('', hash)).toBe(false);
+  });
+  test('nobody’s password takes as long as somebody’s', async () => {
+    const slow = createPasswords({ logN: 13, r: 8, p: 1 });
+    const known = await slow.hash('x');
+    const took = async (hash: string | null): Promise<number> => {
+      const began = process.cpuUsage();
+      await slow.verify('y', hash);
+      const { user, system } = process.cpuUsage(began);
+      return user + system;
+    };
+    const times = { known: [] as number[], none: [] as number[] };
+    for (let i = 0; i < 15; i++) {
+      times.known.push(await took(known));
+      times.none.push(await took(null));
+    }
+    const median = (all: number[]): number => all.toSorted((a, b) => a - b)[7] ?? 0;
+    // Without the work it would be a hundredth.
+    expect(median(times.none)).toBeGreaterThan(median(times.known) / 3);
+    expect(median(times.none)).toBeLessThan(median(times.known) * 3);
   });
   test('the same letters in another form are the same password', async () => {
     expect(await passwords.verify('e\u0301', await passwords.hash('é'))).toBe(true);

@@ -6,7 +6,8 @@ import { createHash, createHmac } from 'node:crypto';
 import { silentLogger } from '@berth/kit/log';
 import { ERRORS, type ErrorCode, Problem } from '@berth/wire/errors';
 import { pathOf } from '@berth/wire/client';
-import { ROUTES, type Route, type RouteName } from '@berth/wire/routes';
+import type { Route } from '@berth/wire/route';
+import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { Ajv } from 'ajv';
 import formats from 'ajv-formats';
@@ -18,6 +19,7 @@ import { openStores } from '../../src/store/open.ts';
 
 export const JWT_SECRET = 'test-secret-that-is-long-enough-for-anybody';
 export const AGENT_SECRET = 'agent-secret';
+export const GATEWAY_SECRET = 'gateway-secret';
 export const PASSWORD = 'correct horse battery staple';
 
 export const ENV = {
@@ -31,6 +33,7 @@ export const ENV = {
   ADMIN_EMAILS: 'admin@example.com',
   ADMIN_PASSWORD: PASSWORD,
   AGENT_SECRET,
+  GATEWAY_SECRET,
   JWT_SECRET,
 };
 
@@ -45,7 +48,7 @@ export type Input = {
   /** As it goes over the wire, in place of `body`. */
   raw?: string;
   headers?: Record<string, string>;
-  as?: Role | 'agent' | null;
+  as?: Role | 'agent' | 'gateway' | null;
 };
 export type Reply = {
   status: number;
@@ -57,6 +60,8 @@ export type Reply = {
 export type Api = App & {
   call(name: RouteName, input?: Input): Promise<Reply>;
   token(role: Role): string;
+  /** A session of its own for that role, from now on the one of `as`. */
+  signIn(role: Role): Promise<string>;
   /** The clock moves on by so much. */
   pass(ms: number): void;
 };
@@ -79,16 +84,29 @@ export async function createApi(
     ...given.overrides,
   });
   const tokens = new Map<Role, string>();
-  for (const role of ROLES) {
+  let sessions = 0;
+  async function signIn(role: Role): Promise<string> {
     const email = `${role}@example.com`;
     const user = (await real.users.findByEmail(email)) ?? (await real.users.create({ email, role, password_hash: null }, now()));
-    tokens.set(role, jwt({ sub: user.id }));
+    const sid = `session-${role}-${sessions++}`;
+    const expires_at = now() + 400 * 86_400_000;
+    await real.apiSessions.create({ id: sid, user_id: user.id, refresh_hash: '', address: '127.0.0.1', expires_at }, now());
+    tokens.set(role, jwt({ sub: user.id, sid }));
+    return token(role);
   }
   const token = (role: Role): string => tokens.get(role) ?? '';
+  const credentials = (as: Role | 'agent' | 'gateway' | null): Record<string, string> => {
+    if (as === null) return {};
+    if (as === 'agent') return { 'x-agent-secret': AGENT_SECRET };
+    if (as === 'gateway') return { 'x-gateway-secret': GATEWAY_SECRET };
+    return { authorization: `Bearer ${token(as)}` };
+  };
+  for (const role of ROLES) await signIn(role);
 
   return {
     ...app,
     token,
+    signIn,
     pass: (ms) => void (passed += ms),
     async call(name, input = {}) {
       const row: Route = ROUTES[name];
@@ -99,7 +117,7 @@ export async function createApi(
         url: pathOf(row, input.params, input.query),
         headers: {
           ...(payload === undefined ? {} : { 'content-type': 'application/json' }),
-          ...(as === null ? {} : as === 'agent' ? { 'x-agent-secret': AGENT_SECRET } : { authorization: `Bearer ${token(as)}` }),
+          ...credentials(as),
           ...input.headers,
         },
         ...(payload === undefined ? {} : { payload }),
@@ -153,6 +171,12 @@ export function jwt(claims: Record<string, unknown>, options: { secret?: string;
   return `${text}.${createHmac(alg.replace('HS', 'sha'), options.secret ?? JWT_SECRET)
     .update(text)
     .digest('base64url')}`;
+}
+
+/** Who a token says it is of: claims for another one to be made of. */
+export function claimsOf(token: string): { sub: string; sid: string } {
+  const { sub, sid } = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()) as { sub: string; sid: string };
+  return { sub, sid };
 }
 
 export const sha = (text: string): string => createHash('sha1').update(text).digest('hex');

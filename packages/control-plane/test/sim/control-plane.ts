@@ -18,6 +18,7 @@ import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { LOOPS } from '../../src/loops/index.ts';
 import { createConfigSource } from '../../src/routing/config-source.ts';
+import { createPolicySource } from '../../src/routing/policy-source.ts';
 import { StoreError } from '../../src/store/errors.ts';
 import type { Hold, SimDatabase } from './database.ts';
 import type { Moment } from './gate.ts';
@@ -148,11 +149,12 @@ export function createControlPlane(deps: {
     api = endpoints(stores, driver, changes, source);
     for (const { topic, listener } of kept) changes.on(topic, listener);
     await source.refresh();
-    runLoops(mine, { stores, driver, changes, source });
+    const policy = createPolicySource({ store: stores.policy, changes, baseDomain: ROUTING.baseDomain, now, log: silentLogger() });
+    runLoops(mine, { stores, driver, changes, source, policy });
   }
 
   /** As kit/loop does it: a period, a wake that is not lost while it runs, and an error ends a run, not the loop. */
-  function runLoops(mine: Life, made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source'>): void {
+  function runLoops(mine: Life, made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source' | 'policy'>): void {
     for (const declaration of LOOPS) {
       let signal = new AbortController();
       const { probe: answers } = deps;

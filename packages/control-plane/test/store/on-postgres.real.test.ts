@@ -37,8 +37,10 @@ async function databases(pg: NonNullable<typeof server>): Promise<TestEngine> {
 describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' : ` (skipped: ${reason})`}`, async () => {
   if (server === undefined) return;
   useEngine(await databases(server));
+  await import('./api-access.test.ts');
   await import('./commit-plan.test.ts');
   await import('./deployments.test.ts');
+  await import('./device-flow.test.ts');
   await import('./invariants.test.ts');
   await import('./logs.test.ts');
   await import('./nodes.test.ts');

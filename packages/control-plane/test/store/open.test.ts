@@ -186,8 +186,8 @@ test('a migration that fails leaves the tables as they were', async () => {
   const before = await tables();
   const half = {
     ...allMigrations(SQLITE),
-    '0002_fine': { up: (tx: Kysely<unknown>) => tx.schema.createTable('fine').addColumn('id', 'text').execute() },
-    '0003_half': {
+    '0998_fine': { up: (tx: Kysely<unknown>) => tx.schema.createTable('fine').addColumn('id', 'text').execute() },
+    '0999_half': {
       async up(tx: Kysely<unknown>) {
         await tx.schema.createTable('half').addColumn('id', 'text').execute();
         throw new Error('power cut');
@@ -195,7 +195,7 @@ test('a migration that fails leaves the tables as they were', async () => {
     },
   };
   const error = await refusal(() => migrate(kysely, half));
-  expect(error).toMatchObject({ code: 'migration_failed', message: expect.stringMatching(/0003_half.*power cut/) });
+  expect(error).toMatchObject({ code: 'migration_failed', message: expect.stringMatching(/0999_half.*power cut/) });
   expect(await tables()).toEqual(before);
   expect(await migrate(kysely, allMigrations(SQLITE))).toEqual([]);
 });

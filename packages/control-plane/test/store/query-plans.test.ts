@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { expect, onTestFinished, test, vi } from 'vitest';
+import type { Stores } from '../../src/domain/stores.ts';
 import {
   commit,
   deploymentIn,
@@ -17,7 +18,58 @@ import {
   tempDir,
 } from './fixtures.ts';
 
-const GROWS = ['deployments', 'deployment_events', 'tasks', 'log_lines', 'log_heads', 'log_marks', 'idempotency_keys'];
+/** Those that people and devices fill. (The policy reads what is good of two of them whole: that is what it is for.) */
+const IDENTITY = ['used_codes', 'device_codes', 'api_sessions', 'api_tokens', 'audit_log'];
+const GROWS = ['deployments', 'deployment_events', 'tasks', 'log_lines', 'log_heads', 'log_marks', 'idempotency_keys', ...IDENTITY];
+
+/** Every statement of the stores of signing in. */
+async function useIdentity(stores: Stores): Promise<void> {
+  const page = { limit: 1, cursor: null };
+  const identity = { email: 'a@b.c', name: null, avatar_url: null, provider: 'oidc' };
+  const user = await stores.users.create({ email: 'a@b.c', role: 'viewer', password_hash: null }, NOW);
+  const asker = { address: '', user_agent: '' };
+  await stores.deviceCodes.create({ device_hash: 'd', user_hash: 'u', poll_seconds: 5, expires_at: NOW + 9, ...asker }, NOW);
+  await stores.deviceCodes.findPending('u', NOW);
+  await stores.deviceCodes.decide('u', true, identity, NOW);
+  await stores.deviceCodes.poll('d', { id: 't', hash: 'h', expires_at: NOW + 9 }, NOW);
+  await stores.deviceTokens.find('h', NOW);
+  for (const cursor of [null, Buffer.from(JSON.stringify([NOW, 'x'])).toString('base64url')])
+    for (const filter of [{}, { email: 'a@b.c' }]) await stores.deviceTokens.list(filter, NOW, { limit: 1, cursor });
+  await stores.deviceTokens.used([{ id: 't', at: NOW }]);
+  await stores.deviceTokens.revoke('t', 'a@b.c');
+  await stores.usedCodes.redeem({ id: 'c', expires_at: NOW }, NOW);
+  await stores.revokedSessions.revoke({ id: 's', email: 'a@b.c', expires_at: NOW }, NOW);
+  await stores.apiSessions.create({ id: 's', user_id: user.id, refresh_hash: 'r', address: '', expires_at: NOW + 9 }, NOW);
+  await stores.apiSessions.find('s', NOW);
+  await stores.apiSessions.rotate('s', { old: 'r', next: 'n' }, NOW + 9, NOW);
+  await stores.apiSessions.end('s');
+  await stores.apiTokens.create({ id: 't', user_id: user.id, name: 'n', hash: 'h', role: 'viewer', expires_at: NOW + 9 }, NOW);
+  await stores.apiTokens.find('h', NOW);
+  await stores.apiTokens.list(user.id, NOW, page);
+  await stores.apiTokens.used('t', NOW);
+  await stores.apiTokens.revoke('t', user.id);
+  const entry = {
+    at: NOW,
+    email: 'a@b.c',
+    via: 'none',
+    action: 'a',
+    target: null,
+    address: '',
+    status: 200,
+    code: null,
+    request_id: '',
+  } as const;
+  await stores.audit.append({ ...entry, outcome: 'done' });
+  const cursor = Buffer.from(JSON.stringify([NOW, 9])).toString('base64url');
+  for (const filter of [{}, { email: 'a@b.c' }, { action: 'a' }, { outcome: 'done' as const }, { since: NOW, until: NOW }]) {
+    await stores.audit.list(filter, page);
+    await stores.audit.list(filter, { limit: 1, cursor });
+  }
+  await stores.audit.sweep(NOW, { done: 1, refused: 1, failed: 1 });
+  await stores.users.patch(user.id, { disabled: true });
+  for (const table of ['deviceCodes', 'deviceTokens', 'usedCodes', 'revokedSessions', 'apiSessions', 'apiTokens'] as const)
+    await stores[table].sweep(NOW);
+}
 
 test('nothing walks a table that grows', async () => {
   const path = join(tempDir(), 'berth.db');
@@ -87,6 +139,7 @@ test('nothing walks a table that grows', async () => {
   await stores.projects.runningDeployments([project.id]);
   await commit(stores, project.id, { route: { remove: { project_id: project.id } } });
   await stores.routes.all();
+  await useIdentity(stores);
   await stores.projects.markDeleting(project.id, NOW);
   expect(await stores.projects.removeIfGone(project.id)).toBe(true);
   spy.mockRestore();

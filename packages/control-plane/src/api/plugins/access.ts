@@ -9,19 +9,22 @@ import type { Server } from '../define.ts';
 
 export function installAccess(server: Server, callers: Callers): void {
   server.decorateRequest('caller', null);
+  server.decorateRequest('audited', null);
+  server.decorateRequest('problemCode', null);
   server.addHook('onRequest', (request, _reply, done) => {
     const name = request.routeOptions.config.routeName;
     // Unknown paths and the reference page: nothing there is anybody's.
     const who = name === undefined ? 'public' : ROUTES[name].who;
     if (who === 'public') return done();
-    if (who !== 'agent') return person(request, who);
-    callers.agent(request.headers['x-agent-secret']);
+    if (who === 'agent') callers.agent(request.headers['x-agent-secret']);
+    else if (who === 'gateway') callers.gateway(request.headers['x-gateway-secret']);
+    else return person(request, who);
     done();
   });
 
   async function person(request: FastifyRequest, who: Role): Promise<void> {
     const user = await callers.user(request.headers.authorization);
-    if (!atLeast(user.role, who)) throw new DomainError('forbidden', `this needs the role ${who}; yours is ${user.role}`);
     request.caller = user;
+    if (!atLeast(user.role, who)) throw new DomainError('forbidden', `this needs the role ${who}; yours is ${user.role}`);
   }
 }

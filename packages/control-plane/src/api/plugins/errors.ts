@@ -8,7 +8,15 @@ import type { Server } from '../define.ts';
 import { PROBLEM_TYPE, problemOf, sentence } from '../problem.ts';
 import { fieldProblems } from '../validation.ts';
 
-type Known = { code: ErrorCode; detail: string; fields?: readonly FieldProblem[] };
+/** Seconds, where the error itself knows none. */
+const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
+  too_many_requests: 1,
+  shutting_down: 1,
+  gateway_unreachable: 5,
+  policy_unknown: 2,
+};
+
+type Known = { code: ErrorCode; detail: string; fields?: readonly FieldProblem[]; retryAfter?: number | null };
 
 export function installErrors(server: Server): void {
   server.setErrorHandler<FastifyError>((error, request, reply) => answer(error, request, reply));
@@ -27,21 +35,33 @@ export function answer(error: FastifyError, request: FastifyRequest, reply: Fast
   return send(reply, request, known);
 }
 
-function send(reply: FastifyReply, request: FastifyRequest, { code, detail, fields }: Known): FastifyReply {
+function send(
+  reply: FastifyReply,
+  request: FastifyRequest,
+  { code, detail, fields, retryAfter = RETRY_AFTER[code] ?? null }: Known,
+): FastifyReply {
   if (code === 'unauthenticated')
     void reply.header('www-authenticate', detail.startsWith('no token') ? 'Bearer' : 'Bearer error="invalid_token"');
-  if (code === 'wrong_credentials') void reply.header('www-authenticate', 'Bearer');
+  if (code === 'wrong_credentials' || code === 'refresh_token') void reply.header('www-authenticate', 'Bearer');
   if (code === 'agent_secret') void reply.header('www-authenticate', 'X-Agent-Secret');
-  if (code === 'too_many_requests') void reply.header('retry-after', '1');
-  if (code === 'shutting_down') void reply.header('retry-after', '1').header('connection', 'close');
+  if (code === 'gateway_secret') void reply.header('www-authenticate', 'X-Gateway-Secret');
+  if (retryAfter !== null) void reply.header('retry-after', String(retryAfter));
+  if (code === 'shutting_down') void reply.header('connection', 'close');
+  request.problemCode = code;
   return reply
     .code(ERRORS[code].status)
     .type(PROBLEM_TYPE)
-    .send(problemOf(code, detail, request.id, fields));
+    .send(problemOf(code, detail, request.id, fields, retryAfter));
 }
 
 function translate(error: FastifyError, request: FastifyRequest): Known {
-  if (error instanceof DomainError) return { code: error.code, detail: error.message, fields: error.fields };
+  if (error instanceof DomainError)
+    return {
+      code: error.code,
+      detail: error.message,
+      fields: error.fields,
+      ...(error.retryAfter === null ? {} : { retryAfter: error.retryAfter }),
+    };
   if (error.validation !== undefined) return ofSchema(error, request);
   switch (error.code) {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':

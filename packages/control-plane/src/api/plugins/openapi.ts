@@ -3,8 +3,8 @@ import swagger from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
 import type { Server } from '../define.ts';
 
-const DESCRIPTION = `Self-hosted deployment platform. Sign in at \`POST /api/auth/login\` and send the token as \`Authorization: Bearer\`.
-Errors are problem documents (RFC 9457) with a \`code\`; on 422 \`errors[]\` names each field and rule.
+const DESCRIPTION = `Self-hosted deployment platform. Sign in at \`POST /api/auth/login\` and send the token as \`Authorization: Bearer\`,
+or a personal API token in its place. Errors are problem documents (RFC 9457) with a \`code\`; on 422 \`errors[]\` names each field and rule.
 Lists take \`limit\` and \`cursor\`. Times are RFC 3339, UTC.`;
 
 /** Before the routes: it collects them as they come. */
@@ -17,6 +17,7 @@ export async function installOpenapi(server: Server): Promise<void> {
         securitySchemes: {
           bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' },
           agent: { type: 'apiKey', in: 'header', name: 'X-Agent-Secret' },
+          gateway: { type: 'apiKey', in: 'header', name: 'X-Gateway-Secret' },
         },
       },
     },

@@ -1,36 +1,150 @@
-/** Signing in with a local account, and who one is. */
-import { DomainError } from '../../domain/errors.ts';
-import type { Attempts } from '../attempts.ts';
+/** Signing in to the API (a local account, or what the gateway gave), going on, and out. */
+import { DEVICE_TOKEN_PREFIX } from '@berth/wire/gateway';
+import type { FastifyRequest } from 'fastify';
+import { LRUCache } from 'lru-cache';
+import { DomainError, invalid } from '../../domain/errors.ts';
+import type { UserRecord } from '../../domain/records.ts';
+import type { Assertions } from '../assertions.ts';
+import { type Attempts, networkOf } from '../attempts.ts';
+import type { Caller } from '../callers.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Passwords } from '../passwords.ts';
-import { TOKEN_SECONDS, type Tokens } from '../tokens.ts';
+import { hashOf } from '../secrets.ts';
+import type { SignIns } from '../sign-ins.ts';
 import { userView } from '../views.ts';
 
-export function authRoutes(route: Define, deps: ApiDeps & { tokens: Tokens; passwords: Passwords; attempts: Attempts }): void {
-  const { stores, tokens, passwords, attempts, now } = deps;
+/** Of strangers from one network: the two passwords that are hashed at a time are for others too. */
+const AT_ONCE = 16;
 
-  route('login', async ({ body, request, reply }) => {
-    const email = body.email.toLowerCase();
-    const wait = attempts.begin(email, request.ip);
-    if (wait > 0) {
-      void reply.header('retry-after', String(wait));
-      throw new DomainError('too_many_attempts', `try again in ${wait} s`);
+export type AuthRouteDeps = ApiDeps & {
+  signIns: SignIns;
+  passwords: Passwords;
+  assertions: Assertions;
+  /** By account and network: nobody can use up somebody else's tries. */
+  attempts: Attempts;
+  /** By network, whatever the account. */
+  strangers: Attempts;
+};
+
+export function authRoutes(route: Define, deps: AuthRouteDeps): void {
+  const { stores, changes, settings, signIns, passwords, assertions, attempts, strangers, now } = deps;
+  /** Accounts that were signed in to from a network: a guesser beside them is not their trouble. */
+  const proven = new LRUCache<string, true>({ max: 20_000 });
+  const underWay = new Map<string, number>();
+
+  /** Whether the password is right; counted before it is looked at. Throws too_many_attempts, too_many_requests. */
+  async function tryPassword(email: string, request: FastifyRequest, password: string, hash: string | null): Promise<boolean> {
+    const network = networkOf(request.ip);
+    const pair = `${network} ${email}`;
+    attempts.begin(pair);
+    try {
+      const verify = () => passwords.verify(password, hash);
+      const right = await (proven.has(pair) ? verify() : asStranger(network, verify));
+      if (!right) return false;
+      attempts.forgive(pair);
+      proven.set(pair, true);
+      return true;
+    } catch (error) {
+      // Nobody looked at it.
+      attempts.takeBack(pair);
+      throw error;
     }
+  }
+
+  /** Who never was right from there shares a bound with all others of that network: else one could try a password at every account. */
+  async function asStranger(network: string, verify: () => Promise<boolean>): Promise<boolean> {
+    const others = underWay.get(network) ?? 0;
+    if (others >= AT_ONCE) throw new DomainError('too_many_requests');
+    strangers.begin(network);
+    underWay.set(network, others + 1);
+    let counts = false;
+    try {
+      counts = !(await verify());
+      return !counts;
+    } finally {
+      if (!counts) strangers.takeBack(network);
+      const left = (underWay.get(network) ?? 1) - 1;
+      if (left > 0) underWay.set(network, left);
+      else underWay.delete(network);
+    }
+  }
+
+  route('login', async ({ body, request }) => {
+    const email = body.email.toLowerCase();
+    request.audited = { user: email };
     const user = await stores.users.findByEmail(email);
-    const right = await passwords.verify(body.password, user?.password_hash ?? null);
+    const right = await tryPassword(email, request, body.password, user?.password_hash ?? null);
     // One answer for all three: it must not tell who has an account.
     if (user === null || !right || user.disabled) throw new DomainError('wrong_credentials');
-    attempts.forgive(email, request.ip);
-    const at = now();
-    await stores.users.setLastLogin(user.id, at);
-    return {
-      token: await tokens.mint(user),
-      token_type: 'Bearer' as const,
-      expires_in: TOKEN_SECONDS,
-      user: userView({ ...user, last_login_at: at }),
-    };
+    return signIns.begin(user, request.ip);
+  });
+
+  route('exchange', async ({ request }) => {
+    const email = await identityOf(request);
+    request.audited = { user: email, via: 'gateway' };
+    return signIns.begin(await userFor(email), request.ip);
+  });
+
+  /** A device token, or the gateway's signed word. A bare identity header is nobody's word and never read (INTERFACES). */
+  async function identityOf(request: FastifyRequest): Promise<string> {
+    const { authorization } = request.headers;
+    const assertion = request.headers['x-forwarded-user-assertion'];
+    if (authorization !== undefined) {
+      const token = /^Bearer +([\w-]+) *$/i.exec(authorization)?.[1];
+      const found = token?.startsWith(DEVICE_TOKEN_PREFIX) === true ? await stores.deviceTokens.find(hashOf(token), now()) : null;
+      if (found === null) throw new DomainError('unauthenticated', 'the device token is unknown, over or revoked');
+      return found.identity.email.toLowerCase();
+    }
+    if (typeof assertion === 'string' && assertion !== '') return assertions.read(assertion);
+    throw new DomainError('unauthenticated', 'no token was sent: give a device token, or come through the gateway');
+  }
+
+  /** Who is unknown gets an account with the role that the settings give. Throws no_role, account_disabled. */
+  async function userFor(email: string): Promise<UserRecord> {
+    const known = await stores.users.findByEmail(email);
+    if (known?.disabled === true) throw new DomainError('account_disabled');
+    if (known !== null) return known;
+    const role = settings.adminEmails.includes(email) ? 'admin' : settings.defaultRole;
+    if (role === null)
+      throw new DomainError('no_role', `${email} has no account here and DEFAULT_ROLE is not set: an admin can make one (POST /api/users)`);
+    try {
+      return await stores.users.create({ email, role, password_hash: null }, now());
+    } catch (error) {
+      // Made by another exchange at the same moment.
+      const other = await stores.users.findByEmail(email);
+      if (other !== null && !other.disabled) return other;
+      throw error;
+    }
+  }
+
+  route('refresh', async ({ body, request }) => {
+    const { answer, reusedBy } = await signIns.refresh(body.refresh_token);
+    if (answer !== null) return answer;
+    if (reusedBy !== null) request.audited = { user: reusedBy };
+    throw new DomainError('refresh_token', reusedBy === null ? undefined : 'it was used before: the session has ended, sign in again');
+  });
+
+  route('logout', async ({ user }) => {
+    await stores.apiSessions.end(sessionOnly(user));
+    changes.notify('access');
+  });
+
+  route('changePassword', async ({ body, user, request }) => {
+    sessionOnly(user);
+    const right = await tryPassword(user.email, request, body.old_password, user.password_hash);
+    if (!right) throw invalid('old_password', 'wrong', 'is not your present password');
+    // Ends every session of the account, this one too: whoever knew the old password is out.
+    const changed = await stores.users.patch(user.id, { password_hash: await passwords.hash(body.new_password) });
+    changes.notify('access');
+    return signIns.begin(changed, request.ip);
   });
 
   route('me', async ({ user }) => userView(user));
+}
+
+/** What a personal token must not do: it would outlive its own end. Returns the session's id. */
+export function sessionOnly(user: Caller): string {
+  if (user.credential.kind !== 'session') throw new DomainError('forbidden', 'this is not for personal API tokens: sign in for it');
+  return user.credential.id;
 }

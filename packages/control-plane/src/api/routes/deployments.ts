@@ -8,7 +8,7 @@ import { pageOf } from '../page.ts';
 import { deploymentView } from '../views.ts';
 
 export function deploymentRoutes(route: Define, deps: ApiDeps): void {
-  const { stores, driver, settings } = deps;
+  const { stores, driver, changes, settings } = deps;
 
   async function views(records: readonly DeploymentRecord[]): Promise<Deployment[]> {
     const events = await stores.deployments.events(records.map((d) => d.id));
@@ -48,6 +48,8 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
       rollbackOf: body.deployment_id,
       idempotency,
     });
+    // It may bring back a host name that the project has given up since.
+    changes.notify('policy');
     return view(deployment);
   });
 

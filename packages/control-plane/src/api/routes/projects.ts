@@ -11,7 +11,7 @@ import { sentence } from '../problem.ts';
 import { projectView } from '../views.ts';
 
 export function projectRoutes(route: Define, deps: ApiDeps): void {
-  const { stores, driver, settings, now } = deps;
+  const { stores, driver, changes, settings, now } = deps;
   const rules: ProjectRules = {
     allowedHosts: settings.allowedGitHosts,
     baseDomain: settings.baseDomain,
@@ -34,7 +34,9 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   route('createProject', async ({ body, user }) => {
     const filled = settingsOf(body);
     refuse(projectProblems(body, filled, rules));
-    return view(await stores.projects.create({ ...body, replace: filled.replace }, now()), user.role);
+    const project = await stores.projects.create({ ...body, replace: filled.replace }, now());
+    changes.notify('policy');
+    return view(project, user.role);
   });
 
   route('getProject', async ({ params, user }) => view(await stores.projects.get(params.id), user.role));
@@ -42,7 +44,9 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   route('patchProject', async ({ params, body, user }) => {
     const present = await stores.projects.get(params.id);
     refuse(projectProblems(body, { ...present, ...body }, rules));
-    return view(await stores.projects.patch(params.id, body, now()), user.role);
+    const project = await stores.projects.patch(params.id, body, now());
+    changes.notify('policy');
+    return view(project, user.role);
   });
 
   route('deleteProject', async ({ params, user }) => view(await driver.deleteProject(params.id), user.role));

@@ -1,0 +1,20 @@
+/** The audit log, for admins to read. */
+import type { Define } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import { pageOf } from '../page.ts';
+import { auditView } from '../views.ts';
+
+export function auditRoutes(route: Define, { stores }: ApiDeps): void {
+  route('audit', async ({ query }) => {
+    const { user, action, outcome, since, until } = query;
+    const filter = {
+      ...(user === undefined ? {} : { email: user }),
+      ...(action === undefined ? {} : { action }),
+      ...(outcome === undefined ? {} : { outcome }),
+      ...(since === undefined ? {} : { since: Date.parse(since) }),
+      ...(until === undefined ? {} : { until: Date.parse(until) }),
+    };
+    const { items, next } = await stores.audit.list(filter, pageOf(query));
+    return { items: items.map(auditView), next_cursor: next };
+  });
+}

@@ -1,0 +1,143 @@
+/** What the gateways ask (INTERFACES "Between our own processes"): their policy, and all that must hold for every one of them. */
+import { DEVICE_CODE_SECONDS, DEVICE_POLL_SECONDS, DEVICE_TOKEN_SECONDS } from '@berth/wire/gateway';
+import { DomainError } from '../../domain/errors.ts';
+import { type Attempts, networkOf } from '../attempts.ts';
+import { type Define, SENT } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import { matchesEtag } from '../etag.ts';
+import type { Holds } from '../holds.ts';
+import { hashOf, newDeviceCode, newDeviceToken, newId, newUserCode, shownUserCode, userCodeOf } from '../secrets.ts';
+import { deviceTokenView, time } from '../views.ts';
+
+/** Two of 20^8 codes are the same once in a lifetime; five times running is a mistake of ours. */
+const CODE_TRIES = 5;
+
+export type GatewayRouteDeps = ApiDeps & {
+  holds: Holds;
+  /** Of user codes: whoever types them. */
+  guesses: Attempts;
+  /** Of device codes: whoever asks for them. */
+  asks: Attempts;
+};
+
+export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
+  const { stores, policy, changes, holds, guesses, asks, now } = deps;
+
+  route('gatewayPolicy', async ({ query, request, reply }) => {
+    const known = request.headers['if-none-match'];
+    const end = performance.now() + (query.wait ?? 0) * 1000;
+    let answer = await policy.current();
+    const hold = query.wait !== undefined && matchesEtag(known, answer.etag) ? holds.begin('policy', reply.raw) : null;
+    try {
+      while (hold !== null && matchesEtag(known, answer.etag)) {
+        const left = end - performance.now();
+        if (left <= 0 || hold.signal.aborted) break;
+        await policy.changed(answer.etag, left, hold.signal);
+        answer = await policy.current();
+      }
+    } finally {
+      hold?.release();
+    }
+    void reply.header('etag', answer.etag);
+    if (matchesEtag(known, answer.etag)) void reply.code(304).send();
+    else void reply.code(200).type('application/json').send(answer.bytes);
+    return SENT;
+  });
+
+  route('revokeSession', async ({ body }) => {
+    await stores.revokedSessions.revoke({ ...body, expires_at: Date.parse(body.expires_at) }, now());
+    changes.notify('policy');
+  });
+
+  route('redeemCode', async ({ body }) => stores.usedCodes.redeem({ id: body.id, expires_at: Date.parse(body.expires_at) }, now()));
+
+  route('createDeviceCode', async ({ body }) => {
+    asks.begin(networkOf(body.address));
+    for (let tries = 0; tries < CODE_TRIES; tries++) {
+      const [device_code, user_code] = [newDeviceCode(), newUserCode()];
+      const code = {
+        device_hash: hashOf(device_code),
+        user_hash: hashOf(userCodeOf(user_code) ?? ''),
+        address: body.address,
+        user_agent: body.user_agent,
+        poll_seconds: DEVICE_POLL_SECONDS,
+        expires_at: now() + DEVICE_CODE_SECONDS * 1000,
+      };
+      if (await stores.deviceCodes.create(code, now()))
+        return { device_code, user_code, expires_in: DEVICE_CODE_SECONDS, interval: DEVICE_POLL_SECONDS };
+    }
+    throw new Error(`${CODE_TRIES} user codes in a row were taken`);
+  });
+
+  /** Counted by the address of who types; a right one does not make up for wrong ones (RFC 8628 section 5.1). Throws not_found, too_many_attempts. */
+  async function guess<T>(address: string, typed: string, use: (userHash: string, letters: string) => Promise<T>): Promise<T> {
+    const key = networkOf(address);
+    guesses.begin(key);
+    const letters = userCodeOf(typed);
+    if (letters === null) throw new DomainError('not_found', 'No device asks with this code, or it has expired');
+    try {
+      const used = await use(hashOf(letters), letters);
+      guesses.takeBack(key);
+      return used;
+    } catch (error) {
+      if (!(error instanceof DomainError && error.code === 'not_found')) guesses.takeBack(key);
+      throw error;
+    }
+  }
+
+  route('lookupDeviceCode', ({ body }) =>
+    guess(body.address, body.user_code, async (hash, letters) => {
+      const code = await stores.deviceCodes.findPending(hash, now());
+      if (code === null) throw new DomainError('not_found', 'No device asks with this code, or it has expired');
+      return {
+        user_code: shownUserCode(letters),
+        requested_at: time(code.created_at),
+        expires_at: time(code.expires_at),
+        address: code.address,
+        user_agent: code.user_agent,
+      };
+    }),
+  );
+
+  route('decideDeviceCode', ({ body, request }) => {
+    const { identity, address, approve } = body;
+    request.audited = { user: identity.email, via: 'gateway', address, target: approve ? 'approved' : 'denied' };
+    return guess(address, body.user_code, (hash) => stores.deviceCodes.decide(hash, approve, identity, now()));
+  });
+
+  route('pollDeviceCode', async ({ body }) => {
+    const token = newDeviceToken();
+    const made = { id: newId(), hash: hashOf(token), expires_at: now() + DEVICE_TOKEN_SECONDS * 1000 };
+    const result = await stores.deviceCodes.poll(hashOf(body.device_code), made, now());
+    if (result !== 'issued') return { result, access_token: null, expires_in: 0 };
+    changes.notify('policy');
+    return { result, access_token: token, expires_in: DEVICE_TOKEN_SECONDS };
+  });
+
+  route('deviceTokensOf', async ({ body }) => {
+    // A person has at most as many as one page holds.
+    const { items } = await stores.deviceTokens.list({ email: body.email }, now(), { limit: 200, cursor: null });
+    return { items: items.map(deviceTokenView) };
+  });
+
+  route('revokeDeviceTokenOf', async ({ body, request }) => {
+    request.audited = { user: body.email, via: 'gateway', target: body.id };
+    await stores.deviceTokens.revoke(body.id, body.email);
+    changes.notify('policy');
+  });
+
+  route('deviceTokensUsed', async ({ body }) =>
+    stores.deviceTokens.used(body.items.map(({ id, at }) => ({ id, at: Math.min(Date.parse(at), now()) }))),
+  );
+
+  route('loginSeen', async ({ body, request }) => {
+    request.audited = {
+      user: body.email,
+      via: 'gateway',
+      action: body.outcome === 'signed_out' ? 'signOut' : 'signIn',
+      target: body.provider,
+      address: body.address,
+      ...(body.outcome === 'refused' ? { outcome: 'refused', code: body.reason } : {}),
+    };
+  });
+}

@@ -1,0 +1,59 @@
+/** Tokens that programs hold for people: personal ones of the API, and those that devices got through the gateway. */
+import { DomainError, invalid } from '../../domain/errors.ts';
+import { atLeast } from '../../domain/access.ts';
+import type { Define } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import { pageOf } from '../page.ts';
+import { hashOf, newApiToken, newId } from '../secrets.ts';
+import { apiTokenView, deviceTokenView } from '../views.ts';
+import { sessionOnly } from './auth.ts';
+
+const LONGEST_MS = 366 * 86_400_000;
+
+export function apiTokenRoutes(route: Define, deps: ApiDeps): void {
+  const { stores, changes, now } = deps;
+
+  route('listTokens', async ({ query, user }) => {
+    const owner = query.user_id ?? user.id;
+    if (owner !== user.id) adminOnly(user.role, 'other people’s tokens are for admins to see');
+    const { items, next } = await stores.apiTokens.list(owner, now(), pageOf(query));
+    return { items: items.map(apiTokenView), next_cursor: next };
+  });
+
+  route('createToken', async ({ body, user }) => {
+    // One that makes others would have no end.
+    sessionOnly(user);
+    if (!atLeast(user.role, body.role)) throw invalid('role', 'above_own', `must not be above your own role, ${user.role}`);
+    const expires_at = Date.parse(body.expires_at);
+    if (expires_at <= now()) throw invalid('expires_at', 'past', 'must be in the future');
+    if (expires_at > now() + LONGEST_MS) throw invalid('expires_at', 'too_far', 'must be within a year from now');
+    const token = newApiToken();
+    const made = await stores.apiTokens.create(
+      { id: newId(), user_id: user.id, name: body.name, role: body.role, expires_at, hash: hashOf(token) },
+      now(),
+    );
+    return { ...apiTokenView(made), token };
+  });
+
+  route('deleteToken', async ({ params, user }) => {
+    // Whose it is says the store: to anybody else it does not exist.
+    await stores.apiTokens.revoke(params.id, user.role === 'admin' ? null : user.id);
+    changes.notify('access');
+  });
+
+  route('listDeviceTokens', async ({ query, user }) => {
+    const email = query.all === true ? undefined : (query.email?.toLowerCase() ?? user.email);
+    if (email !== user.email) adminOnly(user.role, 'other people’s device tokens are for admins to see');
+    const { items, next } = await stores.deviceTokens.list(email === undefined ? {} : { email }, now(), pageOf(query));
+    return { items: items.map(deviceTokenView), next_cursor: next };
+  });
+
+  route('deleteDeviceToken', async ({ params, user }) => {
+    await stores.deviceTokens.revoke(params.id, user.role === 'admin' ? null : user.email);
+    changes.notify('policy');
+  });
+}
+
+function adminOnly(role: string, why: string): void {
+  if (role !== 'admin') throw new DomainError('forbidden', why);
+}

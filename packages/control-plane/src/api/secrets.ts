@@ -1,0 +1,30 @@
+/** Secrets that only their holders have: made here, kept as SHA-256. Long and random, so a slow hash would add nothing. */
+import { createHash, randomBytes, randomInt } from 'node:crypto';
+import { DEVICE_TOKEN_PREFIX, USER_CODE_LENGTH, USER_CODE_LETTERS } from '@berth/wire/gateway';
+import { API_TOKEN_PREFIX } from '@berth/wire/token';
+
+export const hashOf = (secret: string): string => createHash('sha256').update(secret).digest('hex');
+
+const random = (): string => randomBytes(32).toString('base64url');
+/** As all ids: never beginning with a dash. */
+export const newId = (): string => randomBytes(12).toString('hex');
+export const newDeviceCode = random;
+export const newDeviceToken = (): string => DEVICE_TOKEN_PREFIX + random();
+export const newApiToken = (): string => API_TOKEN_PREFIX + random();
+
+/** The session stands in it, so that a used one is recognised although only the present one's hash is kept. */
+export const newRefreshToken = (sessionId: string): string => `berthref_${sessionId}_${random()}`;
+export const sessionOf = (refreshToken: string): string | null => /^berthref_([0-9a-f]{24})_[\w-]{43}$/.exec(refreshToken)?.[1] ?? null;
+
+/** As it is shown: `BCDF-GHJK`. */
+export function newUserCode(): string {
+  const letters = Array.from({ length: USER_CODE_LENGTH }, () => USER_CODE_LETTERS[randomInt(USER_CODE_LETTERS.length)] ?? '');
+  return shownUserCode(letters.join(''));
+}
+/** Case, spaces and dashes are ignored (RFC 8628 section 6.1); null: it cannot be one. */
+export function userCodeOf(typed: string): string | null {
+  const letters = typed.replace(/[\s\p{Pd}]/gu, '').toUpperCase();
+  return USER_CODE.test(letters) ? letters : null;
+}
+const USER_CODE = new RegExp(`^[${USER_CODE_LETTERS}]{${USER_CODE_LENGTH}}$`);
+export const shownUserCode = (letters: string): string => `${letters.slice(0, 4)}-${letters.slice(4)}`;

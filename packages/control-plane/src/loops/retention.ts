@@ -1,0 +1,24 @@
+/** Keeps the tables of signing in bounded: what has ended goes, and the audit log keeps its newest lines. */
+import type { LoopDeps } from './deps.ts';
+
+const AUDIT_KEPT_MS = 400 * 86_400_000;
+/** Refusals are made by whoever likes to: they have a bound of their own. */
+const AUDIT_ROWS = { done: 500_000, refused: 100_000, failed: 50_000 };
+
+export const retention =
+  ({ stores, now }: LoopDeps) =>
+  async (signal: AbortSignal): Promise<void> => {
+    const tables = [
+      stores.revokedSessions,
+      stores.usedCodes,
+      stores.deviceCodes,
+      stores.deviceTokens,
+      stores.apiSessions,
+      stores.apiTokens,
+    ];
+    for (const table of tables) {
+      if (signal.aborted) return;
+      await table.sweep(now());
+    }
+    if (!signal.aborted) await stores.audit.sweep(now() - AUDIT_KEPT_MS, AUDIT_ROWS);
+  };

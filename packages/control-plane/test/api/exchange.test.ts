@@ -1,0 +1,233 @@
+/** From the gateway to the API: device tokens and signed assertions, and everything that looks like one. */
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createHash } from 'node:crypto';
+import { exportJWK, generateKeyPair, type GenerateKeyPairResult, SignJWT, UnsecuredJWT } from 'jose';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type Api, createApi, jwt } from './harness.ts';
+
+let ours: GenerateKeyPairResult;
+let strangers: GenerateKeyPairResult;
+let rotated: GenerateKeyPairResult;
+let gateway: Server;
+let address: string;
+let published: unknown;
+let status = 200;
+let fetched = 0;
+
+const publish = async (...keys: [string, GenerateKeyPairResult][]): Promise<void> => {
+  published = {
+    keys: await Promise.all(keys.map(async ([kid, { publicKey }]) => ({ ...(await exportJWK(publicKey)), kid, alg: 'EdDSA', use: 'sig' }))),
+  };
+};
+beforeAll(async () => {
+  const pair = () => generateKeyPair('EdDSA', { crv: 'Ed25519', extractable: true });
+  [ours, strangers, rotated] = await Promise.all([pair(), pair(), pair()]);
+  gateway = createServer((request, response) => {
+    fetched++;
+    response.statusCode = request.url === '/_oauth/jwks.json' ? status : 404;
+    response.setHeader('content-type', 'application/json');
+    response.end(typeof published === 'string' ? published : JSON.stringify(published));
+  });
+  await new Promise<void>((resolve) => gateway.listen(0, '127.0.0.1', resolve));
+  address = `http://127.0.0.1:${(gateway.address() as AddressInfo).port}`;
+});
+afterAll(() => new Promise((resolve) => void gateway.close(resolve)));
+
+let api: Api;
+const start = (env: Record<string, string | undefined> = {}) =>
+  createApi({ env: { AUTH_SERVICE_URL: address, DEFAULT_ROLE: 'viewer', ...env } });
+beforeAll(async () => {
+  api = await start();
+});
+afterAll(() => api.close());
+beforeEach(async () => {
+  await publish(['k1', ours]);
+  status = 200;
+  fetched = 0;
+});
+
+type Options = { key?: GenerateKeyPairResult; kid?: string; alg?: string };
+const seconds = (): number => Math.floor(Date.now() / 1000);
+const claims = (more: Record<string, unknown> = {}) => ({
+  iss: 'http://berth.localhost:8000',
+  aud: 'berth.localhost',
+  sub: 'ann@example.com',
+  email: 'ann@example.com',
+  provider: 'oidc',
+  iat: seconds(),
+  exp: seconds() + 300,
+  ...more,
+});
+const assertion = (more: Record<string, unknown> = {}, { key = ours, kid = 'k1' }: Options = {}): Promise<string> =>
+  new SignJWT(claims(more)).setProtectedHeader({ alg: 'EdDSA', typ: 'JWT', kid }).sign(key.privateKey);
+const exchange = (headers: Record<string, string>, on: Api = api) => on.call('exchange', { headers });
+const byAssertion = (token: string, on: Api = api) => exchange({ 'x-forwarded-user-assertion': token }, on);
+const roleOf = (reply: { json: Record<string, unknown> }): unknown => (reply.json['user'] as { role: string }).role;
+
+async function deviceToken(email = 'ann@example.com'): Promise<string> {
+  const identity = { email, name: null, avatar_url: null, provider: 'oidc' };
+  const { json } = await api.call('createDeviceCode', { body: { address: '203.0.113.9', user_agent: 'curl' } });
+  await api.call('decideDeviceCode', { body: { user_code: json['user_code'], address: '::1', approve: true, identity } });
+  return (await api.call('pollDeviceCode', { body: { device_code: json['device_code'] } })).json['access_token'] as string;
+}
+
+describe('an assertion of the gateway', () => {
+  test('gives a token; the unknown one gets DEFAULT_ROLE, once', async () => {
+    const fresh = await start();
+    const replies = await Promise.all([1, 2, 3].map(async () => byAssertion(await assertion(), fresh)));
+    for (const reply of replies) expect([reply.status, roleOf(reply)]).toEqual([200, 'viewer']);
+    const token = replies[0]?.json['token'] as string;
+    expect((await fresh.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).json).toMatchObject({
+      email: 'ann@example.com',
+    });
+    expect((await fresh.stores.users.list({ limit: 50, cursor: null })).items.filter((u) => u.email === 'ann@example.com')).toHaveLength(1);
+    expect(fetched).toBe(1);
+    await fresh.close();
+  });
+  test('ADMIN_EMAILS are admin, known people are what they are', async () => {
+    const other = await start({ ADMIN_EMAILS: 'admin@example.com, Boss@example.com' });
+    expect(roleOf(await byAssertion(await assertion({ email: 'boss@EXAMPLE.com' }), other))).toBe('admin');
+    expect(roleOf(await byAssertion(await assertion({ email: 'developer@example.com' }), other))).toBe('developer');
+    await other.close();
+  });
+  test('without DEFAULT_ROLE a stranger gets 403 that says so, and no account', async () => {
+    const other = await start({ DEFAULT_ROLE: undefined });
+    const reply = await byAssertion(await assertion(), other);
+    expect([reply.status, reply.json['code']]).toEqual([403, 'no_role']);
+    expect(reply.json['detail']).toContain('DEFAULT_ROLE');
+    expect(await other.stores.users.findByEmail('ann@example.com')).toBeNull();
+    await other.close();
+  });
+  test('a disabled account gets 403', async () => {
+    const dev = await api.stores.users.findByEmail('developer@example.com');
+    await api.call('patchUser', { params: { id: dev?.id ?? '' }, body: { disabled: true } });
+    const reply = await byAssertion(await assertion({ email: 'developer@example.com' }));
+    expect([reply.status, reply.json['code']]).toEqual([403, 'account_disabled']);
+  });
+
+  const hostile: [string, () => Promise<string> | string][] = [
+    ['signed by somebody else', () => assertion({}, { key: strangers })],
+    ['with an unknown kid', () => assertion({}, { key: strangers, kid: 'k2' })],
+    ['for a project’s host', () => assertion({ aud: 'shop.berth.localhost' })],
+    ['for nobody', () => assertion({ aud: undefined })],
+    ['of another issuer', () => assertion({ iss: 'http://evil.example' })],
+    ['without an issuer', () => assertion({ iss: undefined })],
+    ['that is over', () => assertion({ iat: seconds() - 400, exp: seconds() - 60 })],
+    ['without an end', () => assertion({ exp: undefined })],
+    ['that lives for a year', () => assertion({ iat: seconds() - 86_400, exp: seconds() + 31_536_000 })],
+    ['of the future', () => assertion({ iat: seconds() + 3_600, exp: seconds() + 3_900 })],
+    ['without an e-mail', () => assertion({ email: undefined })],
+    ['with an e-mail that is none', () => assertion({ email: 'ann' })],
+    ['with a list for an e-mail', () => assertion({ email: ['ann@example.com'] })],
+    ['with alg none', () => new UnsecuredJWT(claims()).encode()],
+    ['with alg none, written by hand', () => jwt(claims(), { alg: 'none' })],
+    ['with HS256 and our own JWT secret', () => jwt(claims())],
+    [
+      'with HS256 and the public key as secret (RFC 8725 section 2.1)',
+      async () => jwt(claims(), { secret: JSON.stringify((published as { keys: object[] }).keys[0]) }),
+    ],
+    ['that is our API’s own token', () => api.token('admin')],
+    ['that is cut off', async () => (await assertion()).slice(0, -5)],
+    [
+      'with another payload',
+      async () => {
+        const [head, , signature] = (await assertion()).split('.');
+        return `${head}.${Buffer.from(JSON.stringify(claims({ email: 'admin@example.com' }))).toString('base64url')}.${signature}`;
+      },
+    ],
+    ['that is rubbish', () => 'rubbish'],
+    ['that is twice one', async () => `${await assertion()}, ${await assertion()}`],
+  ];
+  test.each(hostile)('%s is refused', async (_, make) => {
+    const reply = await byAssertion(await make());
+    expect([reply.status, reply.json['code']]).toEqual([401, 'unauthenticated']);
+    expect(reply.headers['www-authenticate']).toMatch(/^Bearer/);
+  });
+
+  test('another algorithm than EdDSA is refused even where the key is published', async () => {
+    const { publicKey, privateKey } = await generateKeyPair('ES256', { extractable: true });
+    await publish(['k1', ours]);
+    (published as { keys: object[] }).keys.push({ ...(await exportJWK(publicKey)), kid: 'k3', alg: 'ES256', use: 'sig' });
+    const other = await start();
+    const signed = await new SignJWT(claims()).setProtectedHeader({ alg: 'ES256', kid: 'k3' }).sign(privateKey);
+    expect((await byAssertion(signed, other)).status).toBe(401);
+    expect((await byAssertion(await assertion(), other)).status).toBe(200);
+    await other.close();
+  });
+
+  test('keys that change are read again; many unknown ones do not make us ask each time', async () => {
+    const other = await start();
+    expect((await byAssertion(await assertion(), other)).status).toBe(200);
+    for (let i = 0; i < 20; i++) expect((await byAssertion(await assertion({}, { key: strangers, kid: `x${i}` }), other)).status).toBe(401);
+    expect(fetched).toBe(1);
+    await other.close();
+    const fresh = await start();
+    await publish(['k2', rotated], ['k1', ours]);
+    expect((await byAssertion(await assertion({}, { key: rotated, kid: 'k2' }), fresh)).status).toBe(200);
+    expect((await byAssertion(await assertion(), fresh)).status).toBe(200);
+    await fresh.close();
+  });
+  test.each([
+    ['answers 500', () => void (status = 500)],
+    ['answers rubbish', () => void (published = 'rubbish')],
+    ['answers no key set', () => void (published = { keys: 'none' })],
+  ])('a gateway that %s: 503, try again', async (_, breakIt) => {
+    breakIt();
+    const other = await start();
+    const reply = await byAssertion(await assertion(), other);
+    expect([reply.status, reply.json['code'], reply.headers['retry-after']]).toEqual([503, 'gateway_unreachable', '5']);
+    await other.close();
+  });
+  test('a gateway that is away: 503; without one: 401', async () => {
+    const away = await start({ AUTH_SERVICE_URL: 'http://127.0.0.1:1' });
+    expect((await byAssertion(await assertion(), away)).status).toBe(503);
+    await away.close();
+    const none = await start({ AUTH_SERVICE_URL: undefined });
+    expect((await byAssertion(await assertion(), none)).status).toBe(401);
+    await none.close();
+  });
+});
+
+describe('a device token', () => {
+  test('gives a token until it is revoked', async () => {
+    const token = await deviceToken();
+    const reply = await exchange({ authorization: `Bearer ${token}` });
+    expect([reply.status, roleOf(reply)]).toEqual([200, 'viewer']);
+    // It opens the API by exchange alone.
+    expect((await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).status).toBe(401);
+    const [mine] = (await api.stores.deviceTokens.list({ email: 'ann@example.com' }, Date.now(), { limit: 1, cursor: null })).items;
+    await api.call('deleteDeviceToken', { as: 'admin', params: { id: mine?.id ?? '' } });
+    expect((await exchange({ authorization: `Bearer ${token}` })).status).toBe(401);
+  });
+  test.each([
+    ['its hash', (t: string) => createHash('sha256').update(t).digest('hex')],
+    ['its beginning', (t: string) => t.slice(0, -1)],
+    ['in another case', (t: string) => t.toUpperCase()],
+    ['another one', () => `berth_${'A'.repeat(43)}`],
+    ['a personal token', () => `berthpat_${'A'.repeat(43)}`],
+  ])('%s is refused, and nothing else is looked at then', async (_, make) => {
+    const token = make(await deviceToken());
+    const reply = await exchange({ authorization: `Bearer ${token}`, 'x-forwarded-user-assertion': await assertion() });
+    expect(reply.status).toBe(401);
+  });
+  test('of a disabled person is over', async () => {
+    const token = await deviceToken('viewer@example.com');
+    const dev = await api.stores.users.findByEmail('viewer@example.com');
+    await api.call('patchUser', { params: { id: dev?.id ?? '' }, body: { disabled: true } });
+    expect((await exchange({ authorization: `Bearer ${token}` })).status).toBe(401);
+  });
+});
+
+describe('bare identity headers', () => {
+  test.each(['x-forwarded-user', 'x-forwarded-email', 'remote-user', 'x_forwarded_user', 'x-forwarded-user_assertion'])(
+    '%s is nobody’s word',
+    async (name) => {
+      const reply = await exchange({ [name]: 'admin@example.com' });
+      expect([reply.status, reply.json['code']]).toEqual([401, 'unauthenticated']);
+    },
+  );
+  test('nor is an assertion sent as a bearer', async () => {
+    expect((await exchange({ authorization: `Bearer ${await assertion()}` })).status).toBe(401);
+  });
+});

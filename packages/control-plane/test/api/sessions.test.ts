@@ -1,0 +1,226 @@
+/** How a sign-in goes on and ends: refresh tokens, logout, another password, and what a stolen token is worth. */
+import fc from 'fast-check';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { readConfig } from '../../src/config.ts';
+import { type Api, createApi, ENV, PASSWORD, rulesOf } from './harness.ts';
+
+let api: Api;
+beforeEach(async () => {
+  api = await createApi();
+  return () => api.close();
+});
+
+type Signed = { token: string; refresh_token: string };
+const bearer = (token: string) => ({ as: null, headers: { authorization: `Bearer ${token}` } });
+async function login(on: Api = api, email = 'admin@example.com', password = PASSWORD): Promise<Signed> {
+  const reply = await on.call('login', { body: { email, password } });
+  expect(reply.status, reply.text).toBe(200);
+  return reply.json as unknown as Signed;
+}
+const refresh = (refresh_token: string, on: Api = api) => on.call('refresh', { body: { refresh_token } });
+const me = async (token: string): Promise<number> => (await api.call('me', bearer(token))).status;
+
+describe('refresh', () => {
+  test('gives the next pair; the old JWT goes on until it ends', async () => {
+    const first = await login();
+    const next = (await refresh(first.refresh_token)).json as unknown as Signed;
+    expect(next.refresh_token).not.toBe(first.refresh_token);
+    expect([await me(first.token), await me(next.token)]).toEqual([200, 200]);
+    expect((await refresh(next.refresh_token)).status).toBe(200);
+  });
+  test('a token that comes a second time ends the session for whoever holds any of it', async () => {
+    const first = await login();
+    const other = await login();
+    const next = (await refresh(first.refresh_token)).json as unknown as Signed;
+    const again = await refresh(first.refresh_token);
+    expect([again.status, again.json['code']]).toEqual([401, 'refresh_token']);
+    expect(again.json['detail']).toContain('used before');
+    expect((await refresh(next.refresh_token)).status).toBe(401);
+    expect([await me(first.token), await me(next.token), await me(other.token)]).toEqual([401, 401, 200]);
+  });
+  test('two at once with one token: at most one gets in', async () => {
+    const { refresh_token } = await login();
+    const replies = await Promise.all([refresh(refresh_token), refresh(refresh_token), refresh(refresh_token)]);
+    expect(replies.filter((r) => r.status === 200).length).toBeLessThanOrEqual(1);
+  });
+  test('ends after thirty days without use, and after ninety in any case', async () => {
+    const idle = await login();
+    api.pass(30 * 86_400_000 + 1_000);
+    expect((await refresh(idle.refresh_token)).status).toBe(401);
+    let { refresh_token } = await login();
+    for (let day = 0; day < 80; day += 20) {
+      const reply = await refresh(refresh_token);
+      expect(reply.status).toBe(200);
+      ({ refresh_token } = reply.json as unknown as Signed);
+      api.pass(20 * 86_400_000);
+    }
+    const last = await refresh(refresh_token);
+    expect(last.status).toBe(200);
+    api.pass(11 * 86_400_000);
+    expect((await refresh(String(last.json['refresh_token']))).status).toBe(401);
+  });
+  test('is not there for a disabled account', async () => {
+    await api.call('createUser', { body: { email: 'eve@example.com', role: 'viewer', password: PASSWORD } });
+    const { refresh_token, token } = await login(api, 'eve@example.com');
+    const eve = await api.stores.users.findByEmail('eve@example.com');
+    await api.call('patchUser', { params: { id: eve?.id ?? '' }, body: { disabled: true } });
+    expect([(await refresh(refresh_token)).status, await me(token)]).toEqual([401, 401]);
+    // Enabled again, one signs in again.
+    await api.call('patchUser', { params: { id: eve?.id ?? '' }, body: { disabled: false } });
+    expect([(await refresh(refresh_token)).status, await me(token)]).toEqual([401, 401]);
+    await login(api, 'eve@example.com');
+  });
+});
+
+describe('logout', () => {
+  test('ends this session at once and no other', async () => {
+    const [one, two] = [await login(), await login()];
+    expect((await api.call('logout', bearer(one.token))).status).toBe(204);
+    expect([await me(one.token), await me(two.token)]).toEqual([401, 200]);
+    expect((await refresh(one.refresh_token)).status).toBe(401);
+    expect((await api.call('logout', bearer(one.token))).status).toBe(401);
+  });
+});
+
+describe('another password', () => {
+  const change = (token: string, old_password: string, new_password: string) =>
+    api.call('changePassword', { ...bearer(token), body: { old_password, new_password } });
+  test('with the old one: everybody who knew it is out, oneself has a new session', async () => {
+    const [mine, theirs] = [await login(), await login()];
+    const reply = await change(mine.token, PASSWORD, 'a new and long one');
+    expect(reply.status).toBe(200);
+    expect([await me(mine.token), await me(theirs.token), await me((reply.json as unknown as Signed).token)]).toEqual([401, 401, 200]);
+    expect((await api.call('login', { body: { email: 'admin@example.com', password: PASSWORD } })).status).toBe(401);
+    await login(api, 'admin@example.com', 'a new and long one');
+  });
+  test('not with a wrong one, guessed at the same pace as at the login', async () => {
+    const { token } = await login();
+    for (let i = 0; i < 10; i++) expect(rulesOf(await change(token, 'wrong', 'a new and long one'))).toEqual(['old_password:wrong']);
+    expect((await change(token, PASSWORD, 'a new and long one')).status).toBe(429);
+    expect(await me(token)).toBe(200);
+  });
+  test('not by one who has none', async () => {
+    expect(rulesOf(await change(api.token('viewer'), 'x', 'a new and long one'))).toEqual(['old_password:wrong']);
+  });
+  test('not a short one', async () => {
+    const { token } = await login();
+    expect(rulesOf(await change(token, PASSWORD, 'short'))).toEqual(['new_password:min_length']);
+  });
+});
+
+describe('whose address it is', () => {
+  const from = (address: string, password: string, email = 'admin@example.com') =>
+    api.call('login', { body: { email, password }, headers: { 'x-forwarded-for': address } });
+  test('behind a proxy on this machine it is the client’s: nobody locks out somebody else', async () => {
+    for (let i = 0; i < 12; i++) await from('203.0.113.66', 'wrong');
+    expect((await from('203.0.113.66', PASSWORD)).status).toBe(429);
+    expect((await from('198.51.100.7', PASSWORD)).status).toBe(200);
+  });
+  test('a client cannot choose it: only what the trusted proxy saw counts', async () => {
+    for (let i = 0; i < 10; i++) expect((await from(`1.2.3.${i}, 203.0.113.66`, 'wrong')).status).toBe(401);
+    expect((await from('9.9.9.9, 203.0.113.66', PASSWORD)).status).toBe(429);
+  });
+  test.each(['10.0.0.0/33', '10.0.0', '::/129', 'everybody', '10.0.0.0/8/8', '10.0.0.0/x'])(
+    'TRUSTED_PROXIES=%s is refused at the start',
+    (given) => {
+      expect(() => readConfig({ ...ENV, TRUSTED_PROXIES: given })).toThrow(/TRUSTED_PROXIES: neither an address nor a network/);
+    },
+  );
+  test.each(['192.0.2.1', 'none', '2001:db8::/32, linklocal'])('without a trusted proxy (%s) the header is nothing', async (given) => {
+    const open = await createApi({ env: { TRUSTED_PROXIES: given } });
+    const login = (i: number) =>
+      open.call('login', { body: { email: 'admin@example.com', password: 'wrong' }, headers: { 'x-forwarded-for': `1.2.3.${i}` } });
+    for (let i = 0; i < 10; i++) expect((await login(i)).status).toBe(401);
+    expect((await login(99)).status).toBe(429);
+    await open.close();
+  });
+  test('one password tried at many accounts from one place is stopped too', async () => {
+    const replies = [];
+    for (let i = 0; i < 65; i++) replies.push((await from('203.0.113.66', 'Summer2026!', `user${i}@example.com`)).status);
+    expect(replies.filter((status) => status === 401)).toHaveLength(60);
+    expect((await from('198.51.100.7', PASSWORD)).status).toBe(200);
+  });
+  test('and whoever signed in from that place before still can', async () => {
+    await from('203.0.113.66', PASSWORD);
+    for (let i = 0; i < 65; i++) await from('203.0.113.66', 'Summer2026!', `user${i}@example.com`);
+    expect((await from('203.0.113.66', 'x', 'somebody@example.com')).status).toBe(429);
+    expect((await from('203.0.113.66', PASSWORD)).status).toBe(200);
+  });
+});
+
+describe('changed tokens', () => {
+  let one: Api;
+  let good: Signed;
+  let personal: string;
+  beforeAll(async () => {
+    one = await createApi();
+    good = await login(one);
+    const made = await one.call('createToken', {
+      as: 'admin',
+      body: { name: 'ci', role: 'admin', expires_at: new Date(Date.now() + 86_400_000).toISOString() },
+    });
+    personal = made.json['token'] as string;
+  });
+  afterAll(() => one.close());
+
+  /** One character another, one more, one less, cut off, twice, in another case, with what parsers like to trip over. */
+  const mutated = (text: string) =>
+    fc.oneof(
+      fc
+        .tuple(fc.nat(text.length - 1), fc.constantFrom(...'A B a b 0 1 _ - . = ~ + / \t'.split(' ')))
+        .map(([i, c]) => text.slice(0, i) + c + text.slice(i + 1)),
+      fc
+        .tuple(fc.nat(text.length), fc.constantFrom(...'A a 0 _ - . = \u00e9'.split(' ')))
+        .map(([i, c]) => text.slice(0, i) + c + text.slice(i)),
+      fc.nat(text.length - 1).map((i) => text.slice(0, i)),
+      fc.nat(text.length - 1).map((i) => text.slice(0, i) + text.slice(i + 1)),
+      fc.constantFrom(`${text}.`, `${text}${text}`, text.toUpperCase(), `${text},${text}`, `${text.split('.').slice(0, 2).join('.')}.`),
+      fc.base64String({ maxLength: 400 }),
+    );
+  /** The last character of base64url may hold bits that mean nothing: then it is the same token. */
+  const meansTheSame = (a: string, b: string): boolean => {
+    const bytes = (text: string): string =>
+      text
+        .split('.')
+        .map((part) => Buffer.from(part, 'base64url').toString('hex'))
+        .join('.');
+    return a === b || bytes(a) === bytes(b);
+  };
+  const header = (text: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(text);
+
+  test('no JWT but the one that was given', async () => {
+    await fc.assert(
+      fc.asyncProperty(mutated(good.token), async (token) => {
+        fc.pre(header(token) && !meansTheSame(token.trim(), good.token));
+        expect((await one.call('me', bearer(token))).status).toBe(401);
+      }),
+      { numRuns: 400 },
+    );
+    expect((await one.call('me', bearer(good.token))).status).toBe(200);
+  });
+  test('no personal token but the one that was given', async () => {
+    await fc.assert(
+      fc.asyncProperty(mutated(personal), async (token) => {
+        fc.pre(header(token) && token.trim() !== personal);
+        expect((await one.call('me', bearer(token))).status).toBe(401);
+      }),
+      { numRuns: 300 },
+    );
+    expect((await one.call('me', bearer(personal))).status).toBe(200);
+  });
+  test('no refresh token but the one that was given', async () => {
+    await fc.assert(
+      fc.asyncProperty(mutated(good.refresh_token), async (token) => {
+        fc.pre(token !== good.refresh_token);
+        expect([401, 422]).toContain((await refresh(token, one)).status);
+      }),
+      { numRuns: 300 },
+    );
+  });
+  test.each([
+    ['a refresh token as a bearer', () => good.refresh_token],
+    ['a personal token’s hash', () => Buffer.from(personal).toString('hex')],
+  ])('%s opens nothing', async (_, token) => {
+    expect((await one.call('me', bearer(token()))).status).toBe(401);
+  });
+});

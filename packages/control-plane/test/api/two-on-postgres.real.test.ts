@@ -1,0 +1,110 @@
+/** Two control planes on one real PostgreSQL: whoever is put out at one of them is out at the other, and so says its policy. */
+import { silentLogger } from '@berth/kit/log';
+import { createClient, type Client } from '@berth/wire/client';
+import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type App, createApp } from '../../src/app.ts';
+import { readConfig } from '../../src/config.ts';
+import { ENV, GATEWAY_SECRET, PASSWORD } from './harness.ts';
+
+const reason = whyNoPostgres();
+const server = reason === undefined ? await startPostgres() : undefined;
+afterAll(() => server?.stop());
+
+describe.skipIf(server === undefined)(`two control planes${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+  const apps: App[] = [];
+  const urls: string[] = [];
+  beforeAll(async () => {
+    const DATABASE_URL = (await server?.createDatabase('two')) ?? '';
+    for (let i = 0; i < 2; i++) {
+      const config = readConfig({ ...ENV, DATABASE_URL, JWT_SECRET: undefined });
+      const app = await createApp(config, { log: silentLogger(), passwordCost: { logN: 4, r: 8, p: 1 } });
+      apps.push(app);
+      urls.push(await app.listen());
+    }
+  });
+  afterAll(async () => {
+    for (const app of apps) await app.close();
+  });
+
+  const gateway = (i: number): Client => createClient({ baseUrl: urls[i] ?? '', headers: () => ({ 'x-gateway-secret': GATEWAY_SECRET }) });
+  const person = (i: number, token = ''): Client =>
+    createClient({ baseUrl: urls[i] ?? '', headers: () => ({ authorization: `Bearer ${token}` }) });
+  const signIn = () => person(0).call('login', { body: { email: 'admin@example.com', password: PASSWORD } });
+  const statusOf = (call: Promise<unknown>): Promise<unknown> =>
+    call.then(
+      () => 200,
+      (error: { status?: number }) => error.status,
+    );
+
+  /** From the change at one until the held answer of the other. */
+  async function follows(change: () => Promise<unknown>): Promise<number> {
+    const { etag } = await gateway(1).exchange('gatewayPolicy', {});
+    const held = gateway(1).exchange('gatewayPolicy', { query: { wait: 30 }, headers: { 'if-none-match': etag ?? '' }, timeoutMs: 40_000 });
+    await change();
+    const changed = performance.now();
+    const { status } = await held;
+    expect(status).toBe(200);
+    return performance.now() - changed;
+  }
+
+  test('what changes at one reaches the gateway that is held at the other well under 5 s', async () => {
+    const { token } = await signIn();
+    const me = person(0, token);
+    const changes: (() => Promise<unknown>)[] = [
+      () => me.call('createProject', { body: { name: 'shop', git_url: 'https://git.example.com/a.git', domain_prefix: 'shop' } }),
+      () =>
+        gateway(0).call('revokeSession', { body: { id: 's1', email: 'a@b.c', expires_at: new Date(Date.now() + 60_000).toISOString() } }),
+      async () => {
+        const { id } = await me.call('createUser', { body: { email: 'eve@example.com', role: 'viewer' } });
+        await me.call('patchUser', { params: { id }, body: { disabled: true } });
+      },
+    ];
+    for (const change of changes) expect(await follows(change)).toBeLessThan(4_000);
+    const { answer } = await gateway(1).exchange('gatewayPolicy', {});
+    expect(answer).toMatchObject({
+      projects: [{ hosts: ['shop.berth.localhost'] }],
+      disabled_users: ['eve@example.com'],
+      revoked_sessions: [{ id: 's1' }],
+    });
+  });
+
+  test('a code is worth something once, whichever is asked', async () => {
+    const body = { id: 'c1', expires_at: new Date(Date.now() + 60_000).toISOString() };
+    const all = await Promise.all([0, 1, 0, 1, 0, 1].map((i) => statusOf(gateway(i).call('redeemCode', { body }))));
+    expect(all.filter((status) => status === 200)).toHaveLength(1);
+    expect(all.filter((status) => status === 409)).toHaveLength(5);
+  });
+
+  test('a device gets one token, whichever is polled', async () => {
+    const asker = { address: '203.0.113.9', user_agent: 'curl' };
+    const { device_code, user_code } = await gateway(0).call('createDeviceCode', { body: asker });
+    const identity = { email: 'ann@example.com', name: null, avatar_url: null, provider: 'oidc' };
+    await gateway(1).call('decideDeviceCode', { body: { user_code, address: '::1', approve: true, identity } });
+    const polls = await Promise.all([0, 1, 0, 1].map((i) => gateway(i).call('pollDeviceCode', { body: { device_code } })));
+    expect(polls.filter((p) => p.result === 'issued')).toHaveLength(1);
+    expect(polls.filter((p) => p.result === 'invalid_grant')).toHaveLength(3);
+  });
+
+  test('a session that ends at one is over at the other within 5 s; a refresh token is good at either, once', async () => {
+    const first = await signIn();
+    expect(await statusOf(person(1, first.token).call('me', {}))).toBe(200);
+    const next = await person(1).call('refresh', { body: { refresh_token: first.refresh_token } });
+    expect(await statusOf(person(0, next.token).call('me', {}))).toBe(200);
+    await person(0, next.token).call('logout', {});
+    await expect.poll(() => statusOf(person(1, next.token).call('me', {})), { timeout: 5_000, interval: 50 }).toBe(401);
+    expect(await statusOf(person(1).call('refresh', { body: { refresh_token: next.refresh_token } }))).toBe(401);
+  });
+
+  test('two admins who put each other out at the same moment: one stays', async () => {
+    const { token } = await signIn();
+    const made = await Promise.all(
+      ['a', 'b'].map((n) => person(0, token).call('createUser', { body: { email: `${n}@example.com`, role: 'admin' } })),
+    );
+    // The one of the settings is not counted on here: past the API.
+    const first = await apps[0]?.stores.users.findByEmail('admin@example.com');
+    await apps[0]?.stores.users.patch(first?.id ?? '', { role: 'viewer' });
+    const gone = await Promise.allSettled(made.map(async (user, i) => apps[i]?.stores.users.remove(user.id)));
+    expect(gone.filter((r) => r.status === 'fulfilled')).toHaveLength(1);
+  });
+});

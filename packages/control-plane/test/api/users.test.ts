@@ -1,0 +1,125 @@
+/** The users API: who may be made, changed and taken away, and that somebody is always left who can. */
+import { beforeEach, describe, expect, test } from 'vitest';
+import { type Api, createApi, PASSWORD, rulesOf } from './harness.ts';
+
+let api: Api;
+beforeEach(async () => {
+  api = await createApi();
+  return () => api.close();
+});
+
+const create = (body: Record<string, unknown>) => api.call('createUser', { body });
+const patch = (id: string, body: Record<string, unknown>) => api.call('patchUser', { params: { id }, body });
+const idOf = async (email: string): Promise<string> => (await api.stores.users.findByEmail(email))?.id ?? '';
+const login = async (email: string, password: string): Promise<number> => (await api.call('login', { body: { email, password } })).status;
+
+describe('users', () => {
+  test('are made, listed, changed and deleted', async () => {
+    const made = await create({ email: 'Eve@Example.com', role: 'developer', password: PASSWORD });
+    expect(made.json).toEqual({ id: made.json['id'], email: 'eve@example.com', role: 'developer', disabled: false, last_login_at: null });
+    expect(await login('eve@example.com', PASSWORD)).toBe(200);
+    const id = String(made.json['id']);
+    expect((await patch(id, { role: 'viewer' })).json).toMatchObject({ role: 'viewer', disabled: false });
+    expect((await patch(id, { password: 'another long one' })).status).toBe(200);
+    expect([await login('eve@example.com', PASSWORD), await login('eve@example.com', 'another long one')]).toEqual([401, 200]);
+    expect((await patch(id, { password: null })).status).toBe(200);
+    expect(await login('eve@example.com', 'another long one')).toBe(401);
+    const listed = await api.call('listUsers', { query: { limit: 2 } });
+    expect((listed.json['items'] as { email: string }[]).map((u) => u.email)).toEqual(['admin@example.com', 'developer@example.com']);
+    const rest = await api.call('listUsers', { query: { limit: 2, cursor: String(listed.json['next_cursor']) } });
+    expect((rest.json['items'] as { email: string }[]).map((u) => u.email)).toEqual(['eve@example.com', 'viewer@example.com']);
+    expect(listed.text + rest.text).not.toMatch(/scrypt|password/);
+    expect((await api.call('deleteUser', { params: { id } })).status).toBe(204);
+    expect((await api.call('deleteUser', { params: { id } })).status).toBe(404);
+    expect((await patch(id, { role: 'admin' })).status).toBe(404);
+  });
+
+  test.each([
+    [{ email: 'viewer@example.com', role: 'viewer' }, 'email:unique'],
+    [{ email: 'VIEWER@example.com', role: 'viewer' }, 'email:unique'],
+    [{ email: 'x', role: 'viewer' }, 'email:min_length'],
+    [{ email: 'a@b.c', role: 'root' }, 'role:enum'],
+    [{ email: 'a@b.c' }, 'role:required'],
+    [{ email: 'a@b.c', role: 'viewer', password: 'short' }, 'password:min_length'],
+    [{ email: 'a@b.c', role: 'viewer', disabled: true }, 'disabled:unknown_field'],
+    [{ email: 'a@b.c', role: 'viewer', password_hash: 'scrypt$4$8$1$x$y' }, 'password_hash:unknown_field'],
+  ])('%j is 422', async (body, rule) => {
+    expect(rulesOf(await create(body))).toContain(rule);
+  });
+  test.each([
+    [{}, 'body:min_properties'],
+    [{ email: 'other@b.c' }, 'email:unknown_field'],
+    [{ role: null }, 'role:type'],
+  ])('a change of %j is 422', async (body, rule) => {
+    expect(rulesOf(await patch(await idOf('viewer@example.com'), body))).toContain(rule);
+  });
+  test('one’s own password is not changed without the old one', async () => {
+    expect(rulesOf(await patch(await idOf('admin@example.com'), { password: 'another long one' }))).toEqual(['password:own']);
+    expect(await login('admin@example.com', PASSWORD)).toBe(200);
+  });
+});
+
+describe('somebody is left', () => {
+  beforeEach(async () => {
+    await api.close();
+    api = await createApi({ env: { ADMIN_EMAILS: undefined } });
+    // Without the setting the first account is of the base domain: it goes, and admin@example.com is the only one.
+    await api.call('deleteUser', { params: { id: await idOf('admin@berth.localhost') } });
+  });
+  test.each([
+    ['deleted', (id: string) => api.call('deleteUser', { params: { id } })],
+    ['demoted', (id: string) => patch(id, { role: 'developer' })],
+    ['disabled', (id: string) => patch(id, { disabled: true })],
+  ])('the last admin cannot be %s', async (_, doIt) => {
+    const id = await idOf('admin@example.com');
+    const reply = await doIt(id);
+    expect([reply.status, reply.json['code']]).toEqual([409, 'last_admin']);
+    expect((await api.call('me', { as: 'admin' })).json).toMatchObject({ role: 'admin', disabled: false });
+    await create({ email: 'second@example.com', role: 'admin' });
+    expect((await doIt(id)).status).toBeLessThan(300);
+  });
+});
+
+describe('ADMIN_EMAILS', () => {
+  test.each([{ role: 'viewer' }, { disabled: true }])('cannot be changed to %j', async (body) => {
+    await create({ email: 'second@example.com', role: 'admin' });
+    const reply = await patch(await idOf('admin@example.com'), body);
+    expect([reply.status, reply.json['code']]).toEqual([409, 'admin_by_settings']);
+    const gone = await api.call('deleteUser', { params: { id: await idOf('admin@example.com') } });
+    expect([gone.status, gone.json['code']]).toEqual([409, 'admin_by_settings']);
+  });
+  test('may be changed otherwise', async () => {
+    expect((await patch(await idOf('admin@example.com'), { role: 'admin', disabled: false })).status).toBe(200);
+  });
+  test('are made admin, and only so', async () => {
+    await api.close();
+    api = await createApi({ env: { ADMIN_EMAILS: 'admin@example.com, later@example.com' } });
+    expect((await create({ email: 'later@example.com', role: 'viewer' })).json['code']).toBe('admin_by_settings');
+    expect((await create({ email: 'later@example.com', role: 'admin' })).status).toBe(201);
+  });
+  test('whoever was demoted and disabled is admin again after a start with the setting', async () => {
+    const { stores } = api;
+    const admin = await stores.users.create({ email: 'lost@example.com', role: 'viewer', password_hash: null }, Date.now());
+    await stores.users.patch(admin.id, { disabled: true });
+    await stores.users.makeAdmins(['lost@example.com']);
+    expect(await stores.users.get(admin.id)).toMatchObject({ role: 'admin', disabled: false });
+  });
+});
+
+describe('rights end at once', () => {
+  test.each(['disabled', 'deleted'])('for a user who is %s', async (how) => {
+    const id = await idOf('developer@example.com');
+    expect((await api.call('me', { as: 'developer' })).status).toBe(200);
+    if (how === 'disabled') await patch(id, { disabled: true });
+    else await api.call('deleteUser', { params: { id } });
+    expect((await api.call('me', { as: 'developer' })).status).toBe(401);
+  });
+  test('for a user who was demoted', async () => {
+    expect((await api.call('listUsers', { as: 'developer' })).status).toBe(403);
+    const id = await idOf('developer@example.com');
+    await patch(id, { role: 'admin' });
+    expect((await api.call('listUsers', { as: 'developer' })).status).toBe(200);
+    await patch(id, { role: 'viewer' });
+    expect((await api.call('createProject', { as: 'developer', body: {} })).status).toBe(403);
+  });
+});

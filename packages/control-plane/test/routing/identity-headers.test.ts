@@ -1,0 +1,59 @@
+/** Every spelling of an identity header is in what the proxy strips (open projects) and in what it replaces (protected ones). */
+import { FORGED_HEADERS, isIdentityHeader } from '@berth/testbed/forged-headers';
+import { describe, expect, it } from 'vitest';
+import { dynamicConfig } from '../../src/routing/traefik.ts';
+
+type Middlewares = Record<
+  string,
+  {
+    headers?: { customRequestHeaders: Record<string, string> };
+    forwardAuth?: { authResponseHeaders: string[]; authResponseHeadersRegex: string };
+  }
+>;
+const route = { deployment_id: 'd', node_id: 'n', published_at: 0, host_ip: '10.0.0.1', host_port: 32_768 };
+const built = dynamicConfig(
+  [
+    { ...route, project_id: 'a', project_name: 'a', domain_prefix: 'a', auth_required: true },
+    { ...route, project_id: 'b', project_name: 'b', domain_prefix: 'b', auth_required: false },
+  ],
+  { baseDomain: 'berth.example', authServiceUrl: 'http://gateway', acmeResolver: 'x' },
+);
+const { middlewares } = (JSON.parse(built.bytes) as { http: { middlewares: Middlewares } }).http;
+const auth = middlewares['a-auth']?.forwardAuth;
+/** Go's (?i) prefix as JavaScript writes it. */
+const regex = new RegExp((auth?.authResponseHeadersRegex ?? '').replace('(?i)', ''), 'i');
+/** Case does not matter to the proxy: it compares names as Go writes them. */
+const stripped = new Map(
+  Object.entries(middlewares['berth-strip-identity']?.headers?.customRequestHeaders ?? {}).map(([name, value]) => [
+    name.toLowerCase(),
+    value,
+  ]),
+);
+
+describe('identity headers', () => {
+  it.each(FORGED_HEADERS)('%s', (name) => {
+    expect(stripped.get(name.toLowerCase())).toBe('');
+    expect(regex.test(name)).toBe(true);
+  });
+
+  it('and nothing else but Cookie and Authorization is taken from an application', () => {
+    for (const [name] of stripped) expect(isIdentityHeader(name), name).toBe(true);
+    for (const name of ['Cookie', 'Authorization', 'cookie']) expect(regex.test(name)).toBe(true);
+    for (const name of [
+      'X-Forwarded-For',
+      'X-Forwarded-Host',
+      'X-Forwarded-Username',
+      'X-Forwarded-User-Id',
+      'Set-Cookie',
+      'Cookie2',
+      'Proxy-Authorization',
+      'X-User',
+      'Content-Type',
+    ])
+      expect(regex.test(name), name).toBe(false);
+  });
+
+  it('the contract’s list of answer headers is exactly the contract’s', () => {
+    expect(auth?.authResponseHeaders).toEqual(['X-Forwarded-User']);
+  });
+});

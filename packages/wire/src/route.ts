@@ -1,0 +1,23 @@
+/** A row of the route table (routes.ts): what the server, the client and the documents are made from. */
+import { type TSchema, Type } from 'typebox';
+import { Id, type Role } from './vocabulary.ts';
+
+/** `public`: nobody is asked; `agent`: X-Agent-Secret; `gateway`: X-Gateway-Secret; a role: that role or a higher one (viewer < developer < admin). */
+export type Who = 'public' | 'agent' | 'gateway' | Role;
+
+export type Route = {
+  method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  path: string;
+  who: Who;
+  summary: string;
+  params?: TSchema;
+  query?: TSchema;
+  body?: TSchema;
+  /** A body may be left out altogether. */
+  bodyOptional?: true;
+  status: number;
+  answer?: TSchema;
+};
+
+export const ById = Type.Object({ id: Id });
+export const Wait = { wait: Type.Optional(Type.Number({ minimum: 0, maximum: 60, description: 'seconds to hold the request' })) };
