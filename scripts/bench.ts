@@ -4,6 +4,7 @@ import { benchAgents } from '../bench/agents.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
 import { benchRoutes } from '../bench/routes.ts';
+import { benchVerify } from '../bench/verify.ts';
 
 const { values: options, positionals: wanted } = parseArgs({
   allowPositionals: true,
@@ -18,7 +19,7 @@ const { values: options, positionals: wanted } = parseArgs({
 });
 const agents = (): Promise<string[]> =>
   benchAgents({ agents: Number(options.agents), profile: options.profile ?? null, floor: options.floor });
-const BENCHES = { deploy: benchDeploy, routes: benchRoutes, agents, database: benchDatabase };
+const BENCHES = { deploy: benchDeploy, routes: benchRoutes, agents, database: benchDatabase, verify: benchVerify };
 
 const unknown = wanted.filter((name) => !Object.hasOwn(BENCHES, name));
 if (unknown.length > 0) {

@@ -1,0 +1,127 @@
+/**
+ * Load for bench/verify.ts, from a process of its own so that it costs the server nothing: `wrk` where it is installed, else
+ * plain sockets of this file run by itself. No pipelining: each connection waits for its answer.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import { readFile, writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { findProgram } from '@berth/testbed/config';
+import { run } from '@berth/testbed/process';
+import { summary } from './stats.ts';
+
+export type LoadResult = { by: string; perSecond: number; perCpuSecond: number; p99Ms: number };
+export type LoadOptions = {
+  dir: string;
+  requestsFile: string;
+  port: number;
+  connections: number;
+  seconds: number;
+  cpuSeconds: () => number;
+};
+type Counted = { requests: number; seconds: number; p99Ms: number; failed: number };
+
+/** Of a process and of those it started: what the scheduler gave to their threads, in nanoseconds (Linux). */
+export function cpuSecondsOfTree(pid: number): number {
+  const nanoseconds = [pid, ...childrenOf(pid)].flatMap((p) =>
+    readdirSync(`/proc/${p}/task`).map((t) => Number(readFileSync(`/proc/${p}/task/${t}/schedstat`, 'utf8').split(' ')[0])),
+  );
+  return nanoseconds.reduce((sum, n) => sum + n, 0) / 1e9;
+}
+const childrenOf = (pid: number): string[] =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
+    .split(' ')
+    .filter((p) => p !== '');
+
+export async function runLoad(options: LoadOptions): Promise<LoadResult> {
+  const wrk = findProgram('wrk');
+  const before = options.cpuSeconds();
+  const counted = wrk === undefined ? await bySockets(options) : await byWrk(wrk, options);
+  const cpu = options.cpuSeconds() - before;
+  if (counted.failed > 0) throw new Error(`${counted.failed} of ${counted.requests} requests were not answered with 200`);
+  return {
+    by: wrk === undefined ? 'plain sockets' : 'wrk',
+    perSecond: counted.requests / counted.seconds,
+    perCpuSecond: counted.requests / cpu,
+    p99Ms: counted.p99Ms,
+  };
+}
+
+const LUA = `
+local requests, n = {}, 0
+function init(args)
+  local file = io.open(args[1], "rb")
+  for request in string.gmatch(file:read("*a"), "[^%z]+") do table.insert(requests, request) end
+  file:close()
+end
+function request()
+  n = n % #requests + 1
+  return requests[n]
+end
+function done(summary, latency)
+  local e = summary.errors
+  io.write(string.format('\\n{"requests":%d,"seconds":%f,"p99Ms":%f,"failed":%d}\\n', summary.requests, summary.duration / 1e6, latency:percentile(99) / 1e3, e.connect + e.read + e.write + e.status + e.timeout))
+end
+`;
+
+async function byWrk(wrk: string, { dir, requestsFile, port, connections, seconds }: LoadOptions): Promise<Counted> {
+  const script = join(dir, 'load.lua');
+  await writeFile(script, LUA);
+  const { stdout } = await run([
+    wrk,
+    '-t1',
+    `-c${connections}`,
+    `-d${seconds}s`,
+    '-s',
+    script,
+    `http://127.0.0.1:${port}`,
+    '--',
+    requestsFile,
+  ]);
+  return JSON.parse(stdout.trimEnd().split('\n').at(-1) ?? '') as Counted;
+}
+
+async function bySockets({ requestsFile, port, connections, seconds }: LoadOptions): Promise<Counted> {
+  const { stdout } = await run([process.execPath, import.meta.filename, requestsFile, String(port), String(connections), String(seconds)]);
+  return JSON.parse(stdout) as Counted;
+}
+
+async function generate(requestsFile: string, port: number, connections: number, seconds: number): Promise<Counted> {
+  const requests = (await readFile(requestsFile, 'latin1')).split('\0').map((text) => Buffer.from(text, 'latin1'));
+  const took: number[] = [];
+  let next = 0;
+  let failed = 0;
+  const started = performance.now();
+  const end = started + seconds * 1000;
+  const one = (): Promise<void> =>
+    new Promise((resolve, reject) => {
+      let at = 0;
+      let rest = '';
+      const socket = connect({ port, host: '127.0.0.1', noDelay: true }, () => send());
+      const send = (): void => {
+        at = performance.now();
+        socket.write(requests[next++ % requests.length] ?? '');
+      };
+      socket.setEncoding('latin1');
+      socket.on('error', reject);
+      socket.on('data', (chunk: string) => {
+        rest += chunk;
+        // Every answer has an empty body.
+        if (!rest.endsWith('\r\n\r\n')) return;
+        if (!rest.startsWith('HTTP/1.1 200')) failed++;
+        rest = '';
+        const now = performance.now();
+        took.push(now - at);
+        if (now < end) return send();
+        socket.destroy();
+        resolve();
+      });
+    });
+  await Promise.all(Array.from({ length: connections }, one));
+  return { requests: took.length, seconds: (performance.now() - started) / 1000, p99Ms: summary(took).p99, failed };
+}
+
+if (import.meta.main) {
+  const [file = '', port, connections, seconds] = process.argv.slice(2);
+  process.stdout.write(JSON.stringify(await generate(file, Number(port), Number(connections), Number(seconds))));
+}

@@ -1,0 +1,83 @@
+/** Composition root: every part of the gateway is made here and handed what it needs. Tests call it too. */
+import type { AddressInfo } from 'node:net';
+import type { Logger } from '@berth/kit/log';
+import { type Client, createClient } from '@berth/wire/client';
+import type { FastifyInstance } from 'fastify';
+import { createAssertions } from './assertion.ts';
+import { createCodes } from './codes.ts';
+import type { Config } from './config.ts';
+import type { GatewayDeps } from './deps.ts';
+import { deriveKeys } from './keys.ts';
+import { installLogin } from './login/install.ts';
+import { createMetrics, type Metrics } from './metrics.ts';
+import { followPolicy, type Peers } from './policy.ts';
+import type { ProviderOverrides } from './oidc/providers.ts';
+import { openPolicyFile } from './policy-file.ts';
+import { createRedirects } from './redirect.ts';
+import { createSealer } from './sealer.ts';
+import { buildServer } from './server.ts';
+import { createSessions } from './session.ts';
+import { createVerify } from './verify.ts';
+
+export type Gateway = {
+  /** What a test injects requests into. */
+  server: FastifyInstance;
+  deps: GatewayDeps;
+  metrics: Metrics;
+  listen(): Promise<AddressInfo>;
+  close(): Promise<void>;
+};
+
+export type Overrides = {
+  log: Logger;
+  controlPlane?: Client;
+  now?: () => number;
+  /** The other workers. */
+  peers?: Peers;
+  /** Of all workers together. */
+  renderMetrics?: Metrics['render'];
+  processMetrics?: boolean;
+  /** Where Google is, and how long providers may take: tests have neither the way nor the time. */
+  providers?: ProviderOverrides;
+};
+
+export async function createGateway(config: Config, overrides: Overrides): Promise<Gateway> {
+  const { log, now = Date.now } = overrides;
+  const [gatewaySecret = ''] = config.GATEWAY_SECRET;
+  const controlPlane =
+    overrides.controlPlane ?? createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: () => ({ 'x-gateway-secret': gatewaySecret }) });
+  const keys = deriveKeys(config.SESSION_SECRET);
+  const sealer = createSealer(keys, now);
+  const file = await openPolicyFile(config.STATE_DIR, log);
+  const policy = await followPolicy({ controlPlane, file, log, now, ...(overrides.peers === undefined ? {} : { peers: overrides.peers }) });
+  const deps: GatewayDeps = {
+    config,
+    controlPlane,
+    policy,
+    sessions: createSessions(keys, now),
+    codes: createCodes(sealer, controlPlane, now),
+    redirects: createRedirects(config.PUBLIC_URL, config.BASE_DOMAIN),
+    sealer,
+    keys,
+    now,
+    log,
+  };
+  const verify = createVerify({ ...deps, assertions: createAssertions(keys, config.PUBLIC_URL, now) });
+  const metrics = createMetrics(verify, policy, overrides.processMetrics ?? false);
+  const server = buildServer({ deps, policy, verify, metrics: overrides.renderMetrics ?? metrics.render });
+  await installLogin(server, deps, overrides.providers);
+
+  return {
+    server,
+    deps,
+    metrics,
+    async listen() {
+      await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });
+      return server.server.address() as AddressInfo;
+    },
+    async close() {
+      await server.close();
+      await policy.close();
+    },
+  };
+}

@@ -1,0 +1,61 @@
+/**
+ * The signed assertion beside the plain identity headers (JWT, RFC 7519; EdDSA, RFC 8037): an application that can be reached
+ * past the proxy can refuse what did not come through it. Made once for a session and host while it is young, so the hot path
+ * signs nothing.
+ */
+import { type KeyObject, sign } from 'node:crypto';
+import type { Identity } from '@berth/wire/gateway';
+import { LRUCache } from 'lru-cache';
+import type { Keys } from './deps.ts';
+
+const LIFETIME_SECONDS = 300;
+/** Whoever gets one can use it for at least a minute. */
+const REUSED_SECONDS = 240;
+const MAX_KEPT = 20_000;
+
+export type Assertion = { token: string /** Milliseconds: make a new one from then on. */; renewAt: number };
+export type Assertions = { for(identity: Identity, host: string, endsAt: number): Assertion };
+
+export function createAssertions(keys: Keys, issuer: string, now: () => number): Assertions {
+  const kept = new LRUCache<string, Assertion & { endsAt: number }>({ max: MAX_KEPT });
+  return {
+    for(identity, host, endsAt) {
+      const { email, name, avatar_url, provider } = identity;
+      const key = JSON.stringify([host, email, name, avatar_url, provider]);
+      const found = kept.get(key);
+      if (found !== undefined && found.renewAt > now() && found.endsAt <= endsAt) return found;
+      const made = make(keys, issuer, identity, host, Math.min(endsAt, now() + LIFETIME_SECONDS * 1000), now());
+      kept.set(key, made);
+      return made;
+    },
+  };
+}
+
+function make(keys: Keys, issuer: string, identity: Identity, host: string, endsAt: number, now: number): Assertion & { endsAt: number } {
+  const [current] = keys.assertion;
+  if (current === undefined) throw new Error('no assertion key');
+  const seconds = Math.floor(now / 1000);
+  const claims = {
+    iss: issuer,
+    aud: host,
+    sub: identity.email,
+    email: identity.email,
+    ...(identity.name === null ? {} : { name: identity.name }),
+    ...(identity.avatar_url === null ? {} : { avatar_url: identity.avatar_url }),
+    provider: identity.provider,
+    iat: seconds,
+    exp: Math.floor(endsAt / 1000),
+  };
+  return {
+    token: signed(current.kid, current.privateKey, claims),
+    renewAt: Math.min(endsAt, now + REUSED_SECONDS * 1000),
+    endsAt,
+  };
+}
+
+/** RFC 7515 section 7.1. */
+function signed(kid: string, key: KeyObject, claims: object): string {
+  const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString('base64url');
+  const input = `${part({ alg: 'EdDSA', typ: 'JWT', kid })}.${part(claims)}`;
+  return `${input}.${sign(null, Buffer.from(input), key).toString('base64url')}`;
+}

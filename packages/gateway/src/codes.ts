@@ -1,0 +1,51 @@
+/**
+ * One-time codes carry a session from the auth host to another one. Sealed, so that the address bar shows nothing; bound to
+ * that host and, by the hash of its nonce cookie, to the browser that asked; remembered as used by the control plane.
+ */
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { ApiError, type Client } from '@berth/wire/client';
+import type { OneTimeCodes, Sealer, Session } from './deps.ts';
+
+/** RFC 6749 section 4.1.2 allows ten minutes at most; a redirect needs seconds. */
+const CODE_TTL_MS = 60_000;
+/** How much longer than the code itself its use is remembered: clocks of two machines may differ. */
+const REMEMBERED_MS = 60_000;
+const REDEEM_TIMEOUT_MS = 4_000;
+const PURPOSE = 'one-time code';
+
+type Content = { id: string; session: Session; host: string; challenge: string; expires_at: number };
+
+/** RFC 7636 section 4.2, method S256, with the nonce cookie as the verifier. */
+export const challengeOf = (nonce: string): string => createHash('sha256').update(nonce).digest('base64url');
+
+export function createCodes(sealer: Sealer, controlPlane: Client, now: () => number): OneTimeCodes {
+  return {
+    mint(session, host, challenge) {
+      const content: Content = { id: randomBytes(18).toString('base64url'), session, host, challenge, expires_at: now() + CODE_TTL_MS };
+      return sealer.seal(PURPOSE, content, CODE_TTL_MS);
+    },
+    read(code, host, nonce) {
+      const content = sealer.open<Content>(PURPOSE, code);
+      if (content === null || nonce === undefined || content.host !== host) return null;
+      if (!sameText(challengeOf(nonce), content.challenge) || content.session.expires_at <= now()) return null;
+      return { id: content.id, session: content.session, expires_at: content.expires_at };
+    },
+    async redeem({ id, expires_at }) {
+      try {
+        await controlPlane.call('redeemCode', {
+          body: { id, expires_at: new Date(expires_at + REMEMBERED_MS).toISOString() },
+          timeoutMs: REDEEM_TIMEOUT_MS,
+        });
+        return 'redeemed';
+      } catch (error) {
+        if (error instanceof ApiError && error.code === 'code_used') return 'used';
+        throw error;
+      }
+    },
+  };
+}
+
+function sameText(a: string, b: string): boolean {
+  const [one, two] = [Buffer.from(a), Buffer.from(b)];
+  return one.length === two.length && timingSafeEqual(one, two);
+}

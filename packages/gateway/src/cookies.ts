@@ -1,0 +1,86 @@
+/** The Cookie and Set-Cookie headers (RFC 6265bis): finding our cookies, taking exactly them out, making ours. */
+
+export const SESSION_COOKIE = 'svc_fwd_session';
+/**
+ * What a browser that asks at a project's host is known by again; codes are bound to it. One cookie for each nonce: tabs that
+ * are opened at the same moment are each told another, and none may overwrite the other's.
+ */
+const NONCE_COOKIE = 'berth_nonce';
+/** Logins under way, one each; at the auth host alone. */
+export const ATTEMPT_COOKIE_PREFIX = 'berth_login_';
+/**
+ * RFC 6265bis section 4.1.3.2: browsers take it from a host itself only, over https, so that no application under the same
+ * domain can plant one of its own for another.
+ */
+const HOST_PREFIX = '__Host-';
+export const NONCE_MAX_AGE_SECONDS = 600;
+
+/** A browser with more of one name than this is not one: looking at each costs a signature check. */
+const MOST_TRIED = 4;
+
+const nonceCookieBase = (secure: boolean): string => (secure ? HOST_PREFIX + NONCE_COOKIE : NONCE_COOKIE);
+/** `challenge`: the hash of the nonce; a name may tell it, the address bar does too. */
+export const nonceCookieName = (secure: boolean, challenge: string): string => `${nonceCookieBase(secure)}_${challenge.slice(0, 8)}`;
+
+/** A browser that restores a window opens that many tabs of one host at once, and hardly more. */
+const MOST_NONCES = 32;
+const NONCE = /^[A-Za-z0-9_-]{43}$/;
+
+/** Those of this host that are still in the browser. */
+export function noncesIn(header: string | undefined, secure: boolean): string[] {
+  const base = nonceCookieBase(secure);
+  if (header === undefined || !header.includes(base)) return [];
+  const found: string[] = [];
+  for (const pair of header.split(';')) {
+    if (!nameOf(pair).startsWith(base)) continue;
+    const value = pair.slice(pair.indexOf('=') + 1).trim();
+    if (NONCE.test(value)) found.push(value);
+    if (found.length === MOST_NONCES) break;
+  }
+  return found;
+}
+
+const isOurs = (name: string): boolean =>
+  name === SESSION_COOKIE ||
+  name.startsWith(NONCE_COOKIE) ||
+  name.startsWith(HOST_PREFIX + NONCE_COOKIE) ||
+  name.startsWith(ATTEMPT_COOKIE_PREFIX);
+
+/** Section 5.6: whitespace around the name is no part of it. A pair without `=` has a value and no name. */
+function nameOf(pair: string): string {
+  const equals = pair.indexOf('=');
+  return equals === -1 ? '' : pair.slice(0, equals).trim();
+}
+
+/** Values under `name`, in the order sent, a few at most. The same name may come more than once (section 4.2.2). */
+export function cookiesNamed(header: string | undefined, name: string): string[] {
+  if (header === undefined || !header.includes(name)) return [];
+  const found: string[] = [];
+  for (const pair of header.split(';')) {
+    if (nameOf(pair) !== name) continue;
+    found.push(pair.slice(pair.indexOf('=') + 1).trim());
+    if (found.length === MOST_TRIED) break;
+  }
+  return found;
+}
+
+/** The header without our cookies, every other byte as it was; undefined when nothing is left. */
+export function withoutOurCookies(header: string | undefined): string | undefined {
+  if (header === undefined) return undefined;
+  // Most requests carry the session and perhaps a few of the application's own.
+  if (!header.includes(SESSION_COOKIE) && !header.includes('berth_')) return header;
+  const pairs = header.split(';');
+  const kept = pairs.filter((pair) => !isOurs(nameOf(pair)));
+  if (kept.length === pairs.length) return header;
+  const left = kept.join(';');
+  if (left.trim() === '') return undefined;
+  // What stood before the first one that is kept is gone: so is the space that followed it.
+  return kept[0] === pairs[0] ? left : left.replace(/^[ \t]+/, '');
+}
+
+export type CookieOptions = { maxAgeSeconds: number; secure: boolean; path?: string };
+
+/** Host-only: no Domain (section 4.1.2.3). `maxAgeSeconds` 0 removes it. */
+export function setCookie(name: string, value: string, { maxAgeSeconds, secure, path = '/' }: CookieOptions): string {
+  return `${name}=${value}; Path=${path}; Max-Age=${Math.max(0, Math.floor(maxAgeSeconds))}; HttpOnly; SameSite=Lax${secure ? '; Secure' : ''}`;
+}

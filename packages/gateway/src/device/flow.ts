@@ -1,0 +1,54 @@
+/** What a device asks (RFC 8628): POST /_oauth/device/code for its codes, POST /_oauth/device/token for its token. */
+import { DEVICE_TOKEN_SECONDS } from '@berth/wire/gateway';
+import type { FastifyInstance } from 'fastify';
+import type { Context } from '../login/context.ts';
+import { addressOf, userAgentOf } from '../login/request.ts';
+import { shownUserCode } from '../pages/device.ts';
+import { NO_STORE, OauthError, sendOauthError } from './oauth-error.ts';
+
+const LONGEST_DEVICE_CODE = 200;
+/** The policy is long-polled: a new token is in it within milliseconds. Without it the token works a little later. */
+const TOKEN_KNOWN_MS = 2_000;
+
+export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane, policy }: Context): void {
+  const activation = `${config.PUBLIC_URL}/_oauth/device/activate`;
+
+  // Section 3.1. `client_id` and `scope` are taken and ignored (INTERFACES); the contract's clients send no body at all.
+  server.post('/_oauth/device/code', { errorHandler: sendOauthError }, async (request, reply) => {
+    const made = await controlPlane.call('createDeviceCode', { body: { address: addressOf(request), user_agent: userAgentOf(request) } });
+    const shown = shownUserCode(made.user_code);
+    // Section 3.2
+    return reply.headers(NO_STORE).send({
+      device_code: made.device_code,
+      user_code: shown,
+      verification_uri: activation,
+      verification_uri_complete: `${activation}?${new URLSearchParams({ code: shown }).toString()}`,
+      expires_in: made.expires_in,
+      interval: made.interval,
+    });
+  });
+
+  // Section 3.4. `grant_type` and `client_id` are taken and ignored (INTERFACES).
+  server.post('/_oauth/device/token', { errorHandler: sendOauthError }, async (request, reply) => {
+    const polled = await controlPlane.call('pollDeviceCode', { body: { device_code: deviceCodeIn(request.body) } });
+    if (polled.result !== 'issued') throw new OauthError(polled.result);
+    const token = polled.access_token;
+    if (token === null) throw new Error('the control plane issued no token');
+    // A program uses it at once: /verify must know it by then.
+    await policy.until((view) => view.deviceToken(token) !== undefined, TOKEN_KNOWN_MS);
+    // RFC 6749 section 5.1
+    return reply.headers(NO_STORE).send({ access_token: token, token_type: 'Bearer', expires_in: DEVICE_TOKEN_SECONDS });
+  });
+}
+
+function deviceCodeIn(body: unknown): string {
+  const given: unknown =
+    typeof body === 'object' && body !== null && Object.hasOwn(body, 'device_code')
+      ? (body as { device_code: unknown }).device_code
+      : undefined;
+  // RFC 6749 section 3.2: a parameter that stands twice (an array here) is as bad as none.
+  if (typeof given !== 'string' || given === '') throw new OauthError('invalid_request', 'device_code is missing');
+  // Longer than any that was ever made.
+  if (given.length > LONGEST_DEVICE_CODE) throw new OauthError('invalid_grant');
+  return given;
+}

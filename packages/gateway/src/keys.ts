@@ -1,0 +1,40 @@
+/**
+ * All keys come from SESSION_SECRET by HKDF (RFC 5869), each for one use: so workers and restarts agree without keeping
+ * anything, and a key that leaked would open nothing else. The current secret makes; earlier ones only check.
+ */
+import { createPrivateKey, createPublicKey, createSecretKey, createHash, hkdfSync, type KeyObject } from 'node:crypto';
+import type { Keys } from './deps.ts';
+
+/** RFC 8410 section 7: the 32 bytes that follow are an Ed25519 private key. */
+const PKCS8_ED25519 = Buffer.from('302e020100300506032b657004220420', 'hex');
+
+export function deriveKeys(secrets: readonly string[]): Keys {
+  return {
+    session: secrets.map((secret) => createSecretKey(derive(secret, 'berth session v1'))),
+    sealing: secrets.map((secret) => createSecretKey(derive(secret, 'berth sealing v1'))),
+    assertion: secrets.map((secret) => assertionKey(derive(secret, 'berth assertion v1'))),
+  };
+}
+
+export function derive(secret: string | KeyObject, info: string): Buffer {
+  return Buffer.from(hkdfSync('sha256', secret, Buffer.alloc(0), info, 32));
+}
+
+function assertionKey(seed: Buffer): Keys['assertion'][number] {
+  const privateKey = createPrivateKey({ key: Buffer.concat([PKCS8_ED25519, seed]), format: 'der', type: 'pkcs8' });
+  const publicKey = createPublicKey(privateKey);
+  const { crv, kty, x } = publicKey.export({ format: 'jwk' });
+  // RFC 7638 section 3: the required members in lexicographic order.
+  const kid = createHash('sha256').update(JSON.stringify({ crv, kty, x })).digest('base64url');
+  return { kid, privateKey, publicKey };
+}
+
+/** RFC 7517; RFC 8037 section 2. The public halves alone. */
+export function jwks(keys: Keys): { keys: Record<string, string>[] } {
+  return {
+    keys: keys.assertion.map(({ kid, publicKey }) => {
+      const { kty, crv, x } = publicKey.export({ format: 'jwk' }) as { kty: string; crv: string; x: string };
+      return { kty, crv, x, kid, alg: 'EdDSA', use: 'sig' };
+    }),
+  };
+}

@@ -1,0 +1,101 @@
+/** Everything of the gateway that people and devices see: logins, pages, device flow, userinfo, logout, metadata. */
+import { ApiError, UnreachableError } from '@berth/wire/client';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { GatewayDeps } from '../deps.ts';
+import { activateRoutes } from '../device/activate.ts';
+import { devicesRoutes } from '../device/devices.ts';
+import { deviceFlowRoutes } from '../device/flow.ts';
+import { homeRoutes } from '../home.ts';
+import { logoutRoutes } from '../logout.ts';
+import { metadataRoutes } from '../metadata.ts';
+import { createProviders, type ProviderOverrides } from '../oidc/providers.ts';
+import { refusalPage } from '../pages/problem.ts';
+import { userinfoRoutes } from '../userinfo.ts';
+import { createAttempts } from './attempts.ts';
+import { callbackRoutes } from './callback.ts';
+import type { Context } from './context.ts';
+import { loginRoutes } from './login.ts';
+import { sendPage } from './reply.ts';
+import { createReports } from './report.ts';
+import { REFUSALS, Refusal } from './refusal.ts';
+import { createSso } from './sso.ts';
+
+/** No form and no device call is larger. */
+const BODY_LIMIT = 16_384;
+
+export async function installLogin(server: FastifyInstance, deps: GatewayDeps, overrides: ProviderOverrides = {}): Promise<void> {
+  const reports = createReports(deps.controlPlane, deps.log);
+  const context: Context = {
+    ...deps,
+    reports,
+    providers: createProviders(deps.config, deps.now, overrides),
+    attempts: createAttempts(deps.sealer, deps.config.PUBLIC_URL.startsWith('https:'), deps.now),
+    sso: createSso(deps),
+  };
+  if (deps.config.ALLOWED_EMAILS === undefined)
+    deps.log.warn('ALLOWED_EMAILS is not set: whoever the identity provider lets in may sign in');
+  if (context.providers.size === 0) deps.log.warn('no identity provider is set: nobody can sign in');
+
+  await server.register(async (scope) => {
+    acceptBodies(scope);
+    scope.addHook('onRoute', (route) => {
+      route.bodyLimit = BODY_LIMIT;
+    });
+    scope.setErrorHandler<Error & { statusCode?: number }>(sendRefusal);
+    loginRoutes(scope, context);
+    callbackRoutes(scope, context);
+    logoutRoutes(scope, context);
+    userinfoRoutes(scope, context);
+    metadataRoutes(scope, context);
+    deviceFlowRoutes(scope, context);
+    activateRoutes(scope, context);
+    devicesRoutes(scope, context);
+    homeRoutes(scope, context);
+    scope.addHook('onClose', () => reports.close());
+  });
+}
+
+/** RFC 8628 section 3.1 has forms, the contract JSON. A body of any other type is as none: each endpoint says what it misses. */
+function acceptBodies(scope: FastifyInstance): void {
+  scope.removeAllContentTypeParsers();
+  const parseJson = scope.getDefaultJsonParser('error', 'error');
+  scope.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
+    if (body === '') done(null, undefined);
+    else void parseJson(request, String(body), done);
+  });
+  scope.addContentTypeParser('application/x-www-form-urlencoded', { parseAs: 'string' }, (_request, body, done) => {
+    const values: Record<string, string | string[]> = Object.create(null) as Record<string, string | string[]>;
+    const form = new URLSearchParams(String(body));
+    for (const name of new Set(form.keys())) {
+      const all = form.getAll(name);
+      values[name] = all.length === 1 ? (all[0] ?? '') : all;
+    }
+    done(null, values);
+  });
+  scope.addContentTypeParser('*', { parseAs: 'string' }, (_request, _body, done) => done(null, undefined));
+}
+
+/** Every error of a page becomes a page. What nobody foresaw is logged, and nothing of it is told. */
+function sendRefusal(error: Error & { statusCode?: number }, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  const refusal = translate(error);
+  const { status } = REFUSALS[refusal.code];
+  if (refusal.code === 'internal') request.log.error({ err: error }, 'request failed');
+  else request.log[status === 503 ? 'warn' : 'info']({ code: refusal.code, detail: refusal.detail, path: pathOf(request) }, 'refused');
+  if (status === 503) void reply.header('retry-after', '5');
+  return sendPage(reply, status, refusalPage(refusal.code, request.id, refusal.again));
+}
+
+function translate(error: Error & { statusCode?: number }): Refusal {
+  if (error instanceof Refusal) return error;
+  if (error instanceof UnreachableError || error instanceof ApiError)
+    return new Refusal('control_plane_unavailable', {
+      detail: error instanceof ApiError ? `${error.status} ${error.code}` : error.message,
+      cause: error,
+    });
+  if (error.statusCode === 413) return new Refusal('form_too_large');
+  if (error.statusCode !== undefined && error.statusCode < 500) return new Refusal('bad_form');
+  return new Refusal('internal', { cause: error });
+}
+
+/** Without the query: codes and states stand there. */
+const pathOf = (request: FastifyRequest): string => request.url.split('?', 1)[0] ?? '';

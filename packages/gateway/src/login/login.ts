@@ -1,0 +1,52 @@
+/** GET /_oauth/login: begins a login, or goes straight on where somebody is signed in already (single sign-on). */
+import type { FastifyInstance } from 'fastify';
+import type { Provider } from '../oidc/provider.ts';
+import { choicePage } from '../pages/sign-in.ts';
+import { assertPolicyKnown, type Context } from './context.ts';
+import { arrivalOf, type Destination, destinationOf, loginPath } from './destination.ts';
+import { sendPage } from './reply.ts';
+import { Refusal } from './refusal.ts';
+import { parameter } from './request.ts';
+
+export function loginRoutes(server: FastifyInstance, context: Context): void {
+  const { redirects, codes, sso, providers, attempts, config } = context;
+
+  server.get('/_oauth/login', async (request, reply) => {
+    const destination = destinationOf(request.query, redirects);
+    assertPolicyKnown(context, loginPath(destination));
+
+    const session = sso.read(request.headers.cookie);
+    if (session !== null) return reply.redirect(arrivalOf(destination, session, redirects, codes), 302);
+
+    const provider = chosen(parameter(request.query, 'provider'), destination);
+    if (provider === null) return sendPage(reply, 200, choicePage(choices(destination)));
+
+    const { attempt, setCookies } = attempts.begin(request.headers.cookie, provider.id, destination);
+    const url = await provider.authorizationUrl(attempt, callbackUrl(config.PUBLIC_URL, provider.id)).catch((error: unknown) => {
+      throw new Refusal('provider_unavailable', { again: loginPath(destination, provider.id), detail: String(error), cause: error });
+    });
+    return reply.header('set-cookie', setCookies).redirect(url.href, 302);
+  });
+
+  /** null: there are several, and the person chooses. */
+  function chosen(name: string | undefined, destination: Destination): Provider | null {
+    if (name !== undefined) {
+      const provider = providers.get(name);
+      if (provider === undefined) throw new Refusal('provider_unknown', { again: loginPath(destination) });
+      return provider;
+    }
+    const [first, ...others] = providers.values();
+    if (first === undefined) throw new Refusal('no_provider');
+    return others.length === 0 ? first : null;
+  }
+
+  function choices(destination: Destination): Parameters<typeof choicePage>[0] {
+    return {
+      host: destination.kind === 'target' ? redirects.otherHost(destination.target) : null,
+      providers: [...providers.values()].map(({ id, label }) => ({ label, href: loginPath(destination, id) })),
+    };
+  }
+}
+
+/** RFC 9700 section 4.4.2.2: a redirect URI for each provider, so that none can answer for another. */
+export const callbackUrl = (publicUrl: string, provider: string): string => `${publicUrl}/_oauth/callback/${provider}`;

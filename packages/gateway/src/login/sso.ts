@@ -1,0 +1,31 @@
+/** The session of the auth host, which all others come from. */
+import { cookiesNamed, SESSION_COOKIE, setCookie } from '../cookies.ts';
+import type { Audience, GatewayDeps, Session } from '../deps.ts';
+
+export type Sso = {
+  /** Valid, not revoked, not of a disabled user; null otherwise. */
+  read(cookieHeader: string | undefined, audience?: Audience): Session | null;
+  /** Every one that the browser sent: whoever signs out leaves none behind. */
+  readAll(cookieHeader: string | undefined, audience?: Audience): Session[];
+  keep(session: Session): string;
+  forget(): string;
+};
+
+export function createSso({ config, sessions, policy, now }: Pick<GatewayDeps, 'config' | 'sessions' | 'policy' | 'now'>): Sso {
+  const secure = config.PUBLIC_URL.startsWith('https:');
+  const readAll = (cookieHeader: string | undefined, audience: Audience = 'sso'): Session[] =>
+    cookiesNamed(cookieHeader, SESSION_COOKIE)
+      .map((value) => sessions.open(value, audience))
+      .filter((session) => session !== null);
+  return {
+    readAll,
+    read(cookieHeader, audience) {
+      const view = policy.view();
+      const holds = (s: Session): boolean => !view.isRevoked(s.id) && !view.isDisabled(s.identity.email);
+      return readAll(cookieHeader, audience).find(holds) ?? null;
+    },
+    keep: (session) =>
+      setCookie(SESSION_COOKIE, sessions.seal(session, 'sso'), { maxAgeSeconds: (session.expires_at - now()) / 1000, secure }),
+    forget: () => setCookie(SESSION_COOKIE, '', { maxAgeSeconds: 0, secure }),
+  };
+}

@@ -1,0 +1,45 @@
+/** How a provider is spoken to: a deadline over the whole answer, a bound on its size, no redirects followed, no reason told to strangers. */
+
+/** No answer that can be used came: away, slow, an error of its own, garbage. A page with 503 says so; the next login tries anew. */
+export class ProviderUnavailable extends Error {
+  override name = 'ProviderUnavailable';
+}
+
+export const PROVIDER_TIMEOUT_MS = 5_000;
+const MAX_ANSWER_BYTES = 512 * 1024;
+
+export type Fetch = (url: string, init?: RequestInit) => Promise<Response>;
+
+/** The body is read here, so that what comes after works on bytes that are there. */
+export function createProviderFetch(timeoutMs: number = PROVIDER_TIMEOUT_MS): Fetch {
+  return async (url, init = {}) => {
+    const timeout = AbortSignal.timeout(timeoutMs);
+    const signal = init.signal ? AbortSignal.any([init.signal, timeout]) : timeout;
+    try {
+      const response = await fetch(url, { ...init, redirect: 'manual', signal });
+      const body = await readBounded(response);
+      const { status } = response;
+      // A status that allows no body (204, 304) is refused one by the constructor.
+      return new Response(body.length === 0 ? null : body, { status: status < 200 ? 502 : status, headers: response.headers });
+    } catch (error) {
+      throw new ProviderUnavailable(`${new URL(url).origin}: ${reasonOf(error)}`, { cause: error });
+    }
+  };
+}
+
+async function readBounded(response: Response): Promise<Buffer<ArrayBuffer>> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const part of response.body ?? []) {
+    size += part.length;
+    if (size > MAX_ANSWER_BYTES) throw new Error(`its answer is larger than ${MAX_ANSWER_BYTES} bytes`);
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  if (error.name === 'TimeoutError') return 'no answer in time';
+  return error.cause instanceof Error ? error.cause.message || error.cause.name : error.message;
+}

@@ -1,0 +1,94 @@
+/** GitHub: OAuth 2.0 (RFC 6749) with PKCE, no OpenID Connect; who it is stands in its API. GitHub Enterprise by GITHUB_URL and GITHUB_API_URL. */
+import { createHash } from 'node:crypto';
+import { Refusal } from '../login/refusal.ts';
+import { type Fetch, ProviderUnavailable } from './fetch.ts';
+import type { Provider } from './provider.ts';
+
+export type GithubOptions = { clientId: string; clientSecret: string; url: string; apiUrl: string; fetch: Fetch };
+
+type Json = Record<string, unknown>;
+
+export function createGithubProvider(options: GithubOptions): Provider {
+  async function ask(url: string, init: RequestInit): Promise<unknown> {
+    const response = await options.fetch(url, init);
+    if (!response.ok) throw new ProviderUnavailable(`github: ${new URL(url).pathname}: HTTP ${response.status}`);
+    try {
+      return await response.json();
+    } catch (error) {
+      throw new ProviderUnavailable(`github: ${new URL(url).pathname}: the answer is not JSON`, { cause: error });
+    }
+  }
+
+  async function accessToken(code: string, redirectUri: string, verifier: string): Promise<string> {
+    const { clientId, clientSecret } = options;
+    // RFC 6749 section 4.1.3, RFC 7636 section 4.5
+    const body = new URLSearchParams({
+      grant_type: 'authorization_code',
+      client_id: clientId,
+      client_secret: clientSecret,
+      code,
+      redirect_uri: redirectUri,
+      code_verifier: verifier,
+    });
+    const answer = objectOf(
+      await ask(`${options.url}/login/oauth/access_token`, { method: 'POST', headers: { accept: 'application/json' }, body }),
+    );
+    // GitHub says 200 to errors too.
+    const error = answer['error'];
+    if (error === 'bad_verification_code' || error === 'invalid_grant' || error === 'incorrect_client_credentials_for_code')
+      throw new Refusal('code_refused', { detail: error });
+    if (typeof error === 'string') throw new ProviderUnavailable(`github: ${error.replace(/[^\w.-]/g, '?').slice(0, 60)}`);
+    const token = answer['access_token'];
+    if (typeof token !== 'string' || token === '') throw new ProviderUnavailable('github: no access token in the answer');
+    return token;
+  }
+
+  return {
+    id: 'github',
+    label: 'GitHub',
+    async authorizationUrl(secrets, redirectUri) {
+      const url = new URL(`${options.url}/login/oauth/authorize`);
+      url.search = new URLSearchParams({
+        response_type: 'code',
+        client_id: options.clientId,
+        redirect_uri: redirectUri,
+        scope: 'read:user user:email',
+        state: secrets.state,
+        code_challenge: createHash('sha256').update(secrets.verifier).digest('base64url'),
+        code_challenge_method: 'S256',
+      }).toString();
+      return url;
+    },
+    // RFC 9207: github.com names it since April 2026, Enterprise servers need not.
+    issuer: () => Promise.resolve({ issuer: `${options.url}/login/oauth`, named: false }),
+    async claims(callback, secrets) {
+      const redirectUri = `${callback.origin}${callback.pathname}`;
+      const token = await accessToken(callback.searchParams.get('code') ?? '', redirectUri, secrets.verifier);
+      const init = {
+        headers: {
+          accept: 'application/vnd.github+json',
+          authorization: `Bearer ${token}`,
+          'user-agent': 'berth-gateway',
+          'x-github-api-version': '2022-11-28',
+        },
+      };
+      const [user, emails] = await Promise.all([
+        ask(`${options.apiUrl}/user`, init),
+        ask(`${options.apiUrl}/user/emails?per_page=100`, init),
+      ]);
+      if (!Array.isArray(emails)) throw new ProviderUnavailable('github: /user/emails is not a list');
+      // The address of the public profile proves nothing: anybody may write anything there.
+      const primary = emails.map(objectOf).find((e) => e['primary'] === true);
+      const profile = objectOf(user);
+      const text = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
+      return {
+        email: text(primary?.['email']),
+        verified: primary?.['verified'] === true,
+        name: text(profile['name']) ?? text(profile['login']),
+        avatar_url: text(profile['avatar_url']),
+      };
+    },
+  };
+}
+
+const objectOf = (value: unknown): Json => (typeof value === 'object' && value !== null ? (value as Json) : {});

@@ -1,0 +1,56 @@
+/** The identity providers that are set up, in the order of the choice page. */
+import type { Config } from '../config.ts';
+import { createProviderFetch } from './fetch.ts';
+import { createGithubProvider } from './github.ts';
+import { createOpenidProvider } from './openid.ts';
+import type { Provider } from './provider.ts';
+
+/** OpenID Connect Discovery: Google's issuer. */
+const GOOGLE_ISSUER = 'https://accounts.google.com';
+
+export type ProviderOverrides = {
+  /** Tests have no way to Google itself. */
+  googleIssuer?: string;
+  /** Milliseconds for one answer. */
+  timeoutMs?: number;
+};
+
+export function createProviders(config: Config, now: () => number, overrides: ProviderOverrides = {}): Map<string, Provider> {
+  const fetch = createProviderFetch(overrides.timeoutMs);
+  const list: Provider[] = [];
+  if (config.OIDC_ISSUER !== undefined && config.OIDC_CLIENT_ID !== undefined)
+    list.push(
+      createOpenidProvider({
+        id: config.OIDC_NAME,
+        label: config.OIDC_NAME === 'oidc' ? 'single sign-on' : config.OIDC_NAME,
+        issuer: config.OIDC_ISSUER,
+        clientId: config.OIDC_CLIENT_ID,
+        clientSecret: config.OIDC_CLIENT_SECRET,
+        fetch,
+        now,
+      }),
+    );
+  if (config.GITHUB_CLIENT_ID !== undefined && config.GITHUB_CLIENT_SECRET !== undefined)
+    list.push(
+      createGithubProvider({
+        clientId: config.GITHUB_CLIENT_ID,
+        clientSecret: config.GITHUB_CLIENT_SECRET,
+        url: config.GITHUB_URL,
+        apiUrl: config.GITHUB_API_URL,
+        fetch,
+      }),
+    );
+  if (config.GOOGLE_CLIENT_ID !== undefined && config.GOOGLE_CLIENT_SECRET !== undefined)
+    list.push(
+      createOpenidProvider({
+        id: 'google',
+        label: 'Google',
+        issuer: overrides.googleIssuer ?? GOOGLE_ISSUER,
+        clientId: config.GOOGLE_CLIENT_ID,
+        clientSecret: config.GOOGLE_CLIENT_SECRET,
+        fetch,
+        now,
+      }),
+    );
+  return new Map(list.map((provider) => [provider.id, provider]));
+}

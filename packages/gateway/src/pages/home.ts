@@ -1,0 +1,22 @@
+/** The auth host's first page. */
+import type { Identity } from '@berth/wire/gateway';
+import { html } from './html.ts';
+import { renderPage } from './layout.ts';
+
+export function homePage(identity: Identity | null): string {
+  if (identity === null)
+    return renderPage({
+      title: 'Signed out',
+      body: html`<h1>You are signed out</h1>
+<p>Nobody is signed in to Berth in this browser.</p>
+<p class="soft">You may still be signed in at your identity provider. On a shared computer, sign out there too.</p>
+<div class="buttons"><a class="button first" href="/_oauth/login">Sign in</a></div>`,
+    });
+  return renderPage({
+    title: 'Signed in',
+    body: html`<h1>You are signed in</h1>
+<p>As <span class="mark">${identity.email}</span>. Open a project’s address to go to it.</p>
+<div class="buttons"><a class="button" href="/_oauth/devices">Your devices</a></div>
+<form class="buttons" method="post" action="/_oauth/logout"><button class="button" type="submit">Sign out everywhere</button></form>`,
+  });
+}

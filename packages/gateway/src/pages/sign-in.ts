@@ -1,0 +1,24 @@
+/** The pages around signing in and out. */
+import { html } from './html.ts';
+import { renderPage } from './layout.ts';
+
+export function choicePage(options: { providers: readonly { label: string; href: string }[]; host: string | null }): string {
+  const { providers, host } = options;
+  return renderPage({
+    title: 'Sign in',
+    body: html`<h1>Sign in</h1>
+<p>${host === null ? 'Choose how you want to sign in.' : html`Choose how you want to sign in to go on to <span class="mark">${host}</span>.`}</p>
+<ul class="buttons">${providers.map((p) => html`<li><a class="button" href="${p.href}">Continue with ${p.label}</a></li>`)}</ul>`,
+  });
+}
+
+export function signedOutPage(): string {
+  return renderPage({
+    title: 'Signed out',
+    tone: 'good',
+    body: html`<h1>You are signed out</h1>
+<p>Your session has ended here and at every project.</p>
+<p class="soft">You may still be signed in at your identity provider. On a shared computer, sign out there too.</p>
+<div class="buttons"><a class="button" href="/_oauth/login">Sign in again</a></div>`,
+  });
+}

@@ -1,0 +1,23 @@
+/** The policy as `/verify` looks things up in it: a map for each question, made once for each policy. */
+import { createHash } from 'node:crypto';
+import type { Policy } from '@berth/wire/gateway';
+import type { PolicyView } from './deps.ts';
+
+export type Tables = Omit<PolicyView, 'version'>;
+
+/** `local`: sessions revoked here that the policy need not hold yet. */
+export function tablesOf(policy: Policy | null, local: ReadonlyMap<string, number>): Tables {
+  const byId = new Map(policy?.projects.map((p) => [p.id, p]));
+  const byHost = new Map(policy?.projects.flatMap((p) => p.hosts.map((host) => [host.toLowerCase(), p] as const)));
+  const disabled = new Set(policy?.disabled_users.map((email) => email.toLowerCase()));
+  const revoked = new Set(policy?.revoked_sessions.map((s) => s.id));
+  const tokens = new Map(policy?.device_tokens.map((t) => [t.hash, t]));
+  return {
+    known: policy !== null,
+    projectById: (id) => byId.get(id),
+    projectByHost: (host) => byHost.get(host),
+    isDisabled: (email) => disabled.has(email.toLowerCase()),
+    isRevoked: (id) => revoked.has(id) || local.has(id),
+    deviceToken: (token) => tokens.get(createHash('sha256').update(token).digest('hex')),
+  };
+}

@@ -1,0 +1,60 @@
+/**
+ * The session cookie: `<payload>.<HMAC-SHA-256>`, both base64url. Who it is for (the auth host, a project, a host) is part of
+ * what is signed, not of the payload: at any other door the signature is wrong, with nothing to compare and forget.
+ */
+import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
+import type { Identity } from '@berth/wire/gateway';
+import type { Audience, Keys, Session, Sessions } from './deps.ts';
+
+/** RFC 6265bis section 5.6: browsers keep no cookie whose name and value are longer than 4096 bytes together. */
+export const MAX_COOKIE_VALUE = 4000;
+const MAC_LENGTH = 43;
+
+type Payload = [id: string, email: string, name: string | null, avatarUrl: string | null, provider: string, expiresAtSeconds: number];
+
+export function createSessions(keys: Keys, now: () => number): Sessions {
+  return {
+    seal(session, audience) {
+      const [key] = keys.session;
+      if (key === undefined) throw new Error('no session key');
+      const payload = payloadOf(session);
+      return `${payload}.${macOf(key, payload, audience)}`;
+    },
+    open(value, audience) {
+      if (value.length > MAX_COOKIE_VALUE || !/^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}$/.test(value)) return null;
+      const payload = value.slice(0, -MAC_LENGTH - 1);
+      const mac = Buffer.from(value.slice(-MAC_LENGTH));
+      if (!keys.session.some((key) => timingSafeEqual(mac, Buffer.from(macOf(key, payload, audience))))) return null;
+      const session = sessionOf(payload);
+      return session.expires_at > now() ? session : null;
+    },
+  };
+}
+
+/** The audience stands before the payload and cannot hold a line feed, so no two pairs give the same bytes. */
+const macOf = (key: KeyObject, payload: string, audience: Audience): string =>
+  createHmac('sha256', key).update(`${audience}\n${payload}`).digest('base64url');
+
+/** What would not fit into a cookie is left out, least needed first: the contract has name and avatar "only when the identity provider returns it". */
+function payloadOf(session: Session): string {
+  for (const identity of [
+    session.identity,
+    { ...session.identity, avatar_url: null },
+    { ...session.identity, avatar_url: null, name: null },
+  ]) {
+    const payload = encode(session, identity);
+    if (payload.length + MAC_LENGTH + 1 <= MAX_COOKIE_VALUE) return payload;
+  }
+  throw new Error('this session does not fit into a cookie');
+}
+
+function encode(session: Session, { email, name, avatar_url, provider }: Identity): string {
+  const payload: Payload = [session.id, email, name, avatar_url, provider, Math.floor(session.expires_at / 1000)];
+  return Buffer.from(JSON.stringify(payload)).toString('base64url');
+}
+
+/** Only ever called with what the signature has shown to be our own. */
+function sessionOf(payload: string): Session {
+  const [id, email, name, avatar_url, provider, seconds] = JSON.parse(Buffer.from(payload, 'base64url').toString('utf8')) as Payload;
+  return { id, identity: { email, name, avatar_url, provider }, expires_at: seconds * 1000 };
+}

@@ -1,0 +1,93 @@
+/** GET /_oauth/userinfo: who the visitor is, for the JavaScript of a project (the contract's userinfo record). */
+import { DEVICE_TOKEN_PREFIX, type Identity } from '@berth/wire/gateway';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Config } from './config.ts';
+import type { Audience, PolicyView } from './deps.ts';
+import type { Context } from './login/context.ts';
+
+const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';
+const PREFLIGHT_SECONDS = '600';
+
+export function userinfoRoutes(server: FastifyInstance, context: Context): void {
+  const { config, now, policy, sso } = context;
+
+  server.get('/_oauth/userinfo', (request, reply) => {
+    const view = policy.view();
+    allowOrigin(request, reply, config, view);
+    void reply.headers({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' });
+    if (!view.known) {
+      void reply.header('retry-after', '5');
+      return problem(reply, request, 503, 'policy_unknown', 'The gateway has just started and does not know yet who may come in');
+    }
+    const bearer = deviceTokenIn(request);
+    const identity =
+      bearer === null ? sso.read(request.headers.cookie, audienceOf(request, config, view))?.identity : byToken(bearer, view);
+    if (identity !== undefined)
+      return reply.send({ email: identity.email, name: identity.name, avatar_url: identity.avatar_url, provider: identity.provider });
+    // RFC 6750 section 3: a bad token is named as such, and a good cookie beside it does not help it.
+    void reply.header('www-authenticate', bearer === null ? 'Bearer' : 'Bearer error="invalid_token"');
+    return problem(reply, request, 401, 'unauthenticated', 'Sign in first');
+  });
+
+  /** Fetch, section 3.2: a preflight carries no credentials and gets no identity. */
+  server.options('/_oauth/userinfo', (request, reply) => {
+    if (!allowOrigin(request, reply, config, policy.view()))
+      return problem(reply, request, 403, 'forbidden', 'This origin is no project of this platform');
+    return reply
+      .headers({
+        'access-control-allow-methods': 'GET',
+        'access-control-allow-headers': 'Accept, Authorization, Content-Type',
+        'access-control-max-age': PREFLIGHT_SECONDS,
+      })
+      .code(204)
+      .send();
+  });
+
+  function byToken(token: string, view: PolicyView): Identity | undefined {
+    const found = view.deviceToken(token);
+    if (found === undefined || Date.parse(found.expires_at) <= now() || view.isDisabled(found.identity.email)) return undefined;
+    policy.tokenUsed(found.id);
+    return found.identity;
+  }
+
+  function problem(reply: FastifyReply, request: FastifyRequest, status: number, code: string, title: string): FastifyReply {
+    return reply
+      .code(status)
+      .type(PROBLEM_TYPE)
+      .send({
+        type: `urn:berth:error:${code}`,
+        title,
+        status,
+        detail: status === 401 ? 'there is no valid session or device token in this request' : title,
+        code,
+        ...(status === 401 ? { login_url: `${config.PUBLIC_URL}/_oauth/login` } : {}),
+        request_id: request.id,
+      });
+  }
+}
+
+/** RFC 6750 section 2.1. A bearer that is not ours is the application's own business. */
+function deviceTokenIn(request: FastifyRequest): string | null {
+  const [, token] = /^bearer +(\S+)$/i.exec(request.headers.authorization ?? '') ?? [];
+  return token?.startsWith(DEVICE_TOKEN_PREFIX) === true ? token : null;
+}
+
+/** Which session cookie the browser sends here: the auth host's own, or the one of the host that is asked. */
+export function audienceOf(request: FastifyRequest, config: Config, view: PolicyView): Audience {
+  const host = (request.headers.host ?? '').replace(/:\d+$/, '').toLowerCase();
+  if (host === '' || host === new URL(config.PUBLIC_URL).hostname) return 'sso';
+  const project = view.projectByHost(host);
+  return project === undefined ? `host:${host}` : `project:${project.id}`;
+}
+
+/** Exactly the origins of projects and our own (INTERFACES); an origin is never `*` where credentials are. */
+function allowOrigin(request: FastifyRequest, reply: FastifyReply, config: Config, view: PolicyView): boolean {
+  void reply.header('vary', 'Origin');
+  const { origin } = request.headers;
+  if (origin === undefined || !URL.canParse(origin)) return false;
+  const [asking, own] = [new URL(origin), new URL(config.PUBLIC_URL)];
+  if (asking.origin !== origin || asking.protocol !== own.protocol || asking.port !== own.port) return false;
+  if (asking.hostname !== own.hostname && view.projectByHost(asking.hostname) === undefined) return false;
+  void reply.headers({ 'access-control-allow-origin': origin, 'access-control-allow-credentials': 'true' });
+  return true;
+}

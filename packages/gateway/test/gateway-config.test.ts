@@ -1,0 +1,89 @@
+import { SettingsError } from '@berth/kit/config';
+import { describe, expect, it } from 'vitest';
+import { readConfig } from '../src/config.ts';
+import { ENV } from './core-support.ts';
+
+const problemsOf = (env: Record<string, string>): readonly string[] => {
+  try {
+    readConfig(env);
+    return [];
+  } catch (error) {
+    if (error instanceof SettingsError) return error.problems;
+    throw error;
+  }
+};
+
+describe('settings', () => {
+  it('with what must be set have the defaults of INTERFACES.md', () => {
+    const { LISTEN: _, ...env } = ENV;
+    expect(readConfig(env)).toMatchObject({
+      LISTEN: { host: '127.0.0.1', port: 4180 },
+      PUBLIC_URL: 'https://berth.localhost',
+      SESSION_TTL: 7 * 86_400_000,
+      GATEWAY_WORKERS: 1,
+      OIDC_NAME: 'oidc',
+      GITHUB_URL: 'https://github.com',
+      ADMIN_EMAILS: ['boss@example.com'],
+    });
+    expect(readConfig(env).ALLOWED_EMAILS).toBeUndefined();
+  });
+
+  it('all that is missing is named at once', () => {
+    const named = problemsOf({}).map((p) => p.split(':')[0]);
+    expect(named).toEqual(['CONTROL_PLANE_URL', 'GATEWAY_SECRET', 'BASE_DOMAIN', 'SESSION_SECRET']);
+  });
+
+  it('secrets are lists, the current one first', () => {
+    const [a, b] = ['a'.repeat(32), 'b'.repeat(32)];
+    expect(readConfig({ ...ENV, SESSION_SECRET: `${a}, ${b}`, GATEWAY_SECRET: 'x,y' })).toMatchObject({
+      SESSION_SECRET: [a, b],
+      GATEWAY_SECRET: ['x', 'y'],
+    });
+  });
+
+  it.each([
+    ['OIDC_ISSUER', 'http://idp.example', 'https'],
+    ['OIDC_ISSUER', 'http://127.0.0.1.evil.example', 'https'],
+    ['OIDC_ISSUER', 'ftp://idp.example', 'https'],
+    ['OIDC_ISSUER', 'https://idp.example?x=1', 'query'],
+    ['OIDC_NAME', 'My Company', 'a-z'],
+    ['OIDC_NAME', 'github', 'another provider'],
+    ['PUBLIC_URL', 'https://berth.localhost/path', 'port alone'],
+    ['PUBLIC_URL', 'berth.localhost', 'URL'],
+    ['ALLOWED_EMAILS', 'everybody', 'everybody'],
+    ['ALLOWED_EMAILS', ',', 'nobody'],
+    ['ADMIN_EMAILS', '@example.com', '@example.com'],
+    ['SESSION_TTL', '10', 'duration'],
+    ['SESSION_TTL', '1s', 'at least'],
+    ['GATEWAY_WORKERS', '0', 'whole number'],
+    ['STATE_DIR', 'state', 'absolute'],
+  ])('%s=%s is refused, and why', (name, value, why) => {
+    const oidc = name === 'OIDC_ISSUER' ? { OIDC_CLIENT_ID: 'x', OIDC_CLIENT_SECRET: 'y' } : {};
+    const problems = problemsOf({ ...ENV, ...oidc, [name]: value });
+    expect(problems).toHaveLength(1);
+    expect(problems[0]).toMatch(new RegExp(`^${name}: .*${why}`));
+  });
+
+  it.each([
+    'http://127.0.0.1:3000',
+    'http://localhost:3000/realm',
+    'http://idp.localhost',
+    'http://[::1]:1',
+    'https://idp.example/realms/x',
+  ])('OIDC_ISSUER=%s is taken', (OIDC_ISSUER) => {
+    expect(readConfig({ ...ENV, OIDC_ISSUER, OIDC_CLIENT_ID: 'x', OIDC_CLIENT_SECRET: 'y' }).OIDC_ISSUER).toBe(OIDC_ISSUER);
+  });
+
+  it('a short secret is refused without being repeated', () => {
+    const [problem = ''] = problemsOf({ ...ENV, SESSION_SECRET: `${'a'.repeat(32)},hunter2` });
+    expect(problem).toContain('SESSION_SECRET');
+    expect(problem).not.toContain('hunter2');
+  });
+
+  it('a provider is set whole or not at all', () => {
+    expect(problemsOf({ ...ENV, GITHUB_CLIENT_ID: 'x', GOOGLE_CLIENT_SECRET: 'y' }).map((p) => p.split(':')[0])).toEqual([
+      'GITHUB_CLIENT_SECRET',
+      'GOOGLE_CLIENT_ID',
+    ]);
+  });
+});

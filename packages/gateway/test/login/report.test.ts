@@ -1,0 +1,44 @@
+/** Telling the control plane of sign-ins: bounded, in order, without ever being waited for. */
+import { createLogger } from '@berth/kit/log';
+import { waitFor } from '@berth/testbed/wait';
+import type { LoginSeen } from '@berth/wire/gateway';
+import { expect, test } from 'vitest';
+import { createReports } from '../../src/login/report.ts';
+import { createControlPlane } from './control-plane.ts';
+
+const seen = (n: number): LoginSeen => ({
+  outcome: 'signed_in',
+  email: `p${n}@example.test`,
+  provider: 'github',
+  address: '127.0.0.1',
+  user_agent: 'x',
+  reason: null,
+});
+const logged: string[] = [];
+const log = createLogger({ name: 'gateway', level: 'info', format: 'json', destination: { write: (line) => void logged.push(line) } });
+
+test('what was seen while the control plane was away is told when it is back, in order', async () => {
+  const cp = createControlPlane();
+  const reports = createReports(cp.client, log);
+  cp.away = true;
+  for (let i = 0; i < 3; i++) reports.tell(seen(i));
+  await waitFor('it was tried', () => cp.calls.includes('loginSeen'));
+  expect(cp.logins).toEqual([]);
+  cp.away = false;
+  await waitFor('all are told', () => cp.logins.length === 3);
+  expect(cp.logins).toEqual([seen(0), seen(1), seen(2)]);
+  await reports.close();
+});
+
+test('a control plane that stays away fills no memory, and keeps no gateway from ending', async () => {
+  const cp = createControlPlane();
+  const reports = createReports(cp.client, log);
+  cp.away = true;
+  logged.length = 0;
+  for (let i = 0; i < 1_000; i++) reports.tell(seen(i));
+  expect(logged.filter((line) => line.includes('too far behind')).length).toBe(499);
+  const began = performance.now();
+  await reports.close();
+  expect(performance.now() - began).toBeLessThan(3_000);
+  expect(logged.join('')).not.toContain('@example.test');
+});

@@ -1,0 +1,282 @@
+/** Signing in by each provider, over HTTP, with a real OpenID provider: what a person sees and what their browser is left with. */
+import { createHash, randomBytes } from 'node:crypto';
+import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-stand-in';
+import { type IdentityProvider, startIdentityProvider } from '@berth/testbed/identity-provider';
+import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
+import { waitFor } from '@berth/testbed/wait';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type Site, startSite, textOf, titleOf } from './support.ts';
+
+let idp: IdentityProvider;
+let google: IdentityProvider;
+let github: GithubStandIn;
+let site: Site;
+let ada: IdentityProvider['accounts'][number];
+let eve: IdentityProvider['accounts'][number];
+
+beforeAll(async () => {
+  idp = await startIdentityProvider();
+  google = await startIdentityProvider({ claimsInIdToken: true, clientAuth: 'client_secret_post' });
+  github = await startGithubStandIn();
+  site = await startSite(
+    (url) => {
+      idp.allowRedirect(`${url}/_oauth/callback/corp`);
+      google.allowRedirect(`${url}/_oauth/callback/google`);
+      return {
+        OIDC_ISSUER: idp.issuer,
+        OIDC_CLIENT_ID: idp.clientId,
+        OIDC_CLIENT_SECRET: idp.clientSecret,
+        OIDC_NAME: 'corp',
+        GOOGLE_CLIENT_ID: google.clientId,
+        GOOGLE_CLIENT_SECRET: google.clientSecret,
+        GITHUB_CLIENT_ID: github.clientId,
+        GITHUB_CLIENT_SECRET: github.clientSecret,
+        GITHUB_URL: github.url,
+        GITHUB_API_URL: github.apiUrl,
+        ALLOWED_EMAILS: '@example.test',
+      };
+    },
+    { providers: { googleIssuer: google.issuer } },
+  );
+});
+afterAll(async () => {
+  await site.close();
+  await Promise.all([idp.stop(), google.stop(), github.stop()]);
+});
+beforeEach(() => {
+  [ada, eve] = idp.accounts as [typeof ada, typeof eve];
+  site.cp.policy.disabled_users = [];
+  site.cp.logins.length = 0;
+});
+
+const userinfo = async (browser: PlainBrowser): Promise<Page> => browser.open(`${site.url}/_oauth/userinfo`);
+
+describe('each provider', () => {
+  test('OpenID Connect: the person comes back to where they wanted to go, signed in', async () => {
+    const browser = new PlainBrowser();
+    const form = await browser.open(`${site.url}/_oauth/login?provider=corp&redirect=${encodeURIComponent('/welcome?a=1&b=2')}`);
+    expect(form.url.origin).toBe(idp.issuer);
+    const end = await idp.signIn(browser, form, ada);
+    expect(end.url.href).toBe(`${site.url}/welcome?a=1&b=2`);
+    expect(JSON.parse((await userinfo(browser)).body)).toEqual({
+      email: 'ada@example.test',
+      name: 'Ada Lovelace',
+      avatar_url: 'https://pictures.example.test/ada.png',
+      provider: 'corp',
+    });
+  });
+
+  test('Google: the same protocol at its own issuer, with its own name', async () => {
+    const browser = new PlainBrowser();
+    const form = await browser.open(`${site.url}/_oauth/login?provider=google`);
+    expect(form.url.origin).toBe(google.issuer);
+    await google.signIn(browser, form, ada);
+    expect(JSON.parse((await userinfo(browser)).body)).toMatchObject({ email: 'ada@example.test', provider: 'google' });
+  });
+
+  test('GitHub: the primary verified address, not the one of the public profile', async () => {
+    const browser = new PlainBrowser();
+    const end = await browser.open(`${site.url}/_oauth/login?provider=github&redirect=/there`);
+    expect(end.url.href).toBe(`${site.url}/there`);
+    expect(JSON.parse((await userinfo(browser)).body)).toEqual({
+      email: 'octavia@example.test',
+      name: 'Octavia Butler',
+      avatar_url: 'https://avatars.example.test/u/1',
+      provider: 'github',
+    });
+  });
+
+  test('the session cookie is host-only, HttpOnly and Lax, and the attempt cookie is gone', async () => {
+    const browser = new PlainBrowser();
+    await browser.open(`${site.url}/_oauth/login?provider=github`);
+    const mine = browser.cookies('berth.localhost');
+    expect(mine.map(({ name, path, httpOnly, sameSite }) => ({ name, path, httpOnly, sameSite }))).toEqual([
+      { name: 'svc_fwd_session', path: '/', httpOnly: true, sameSite: 'lax' },
+    ]);
+    expect(browser.setCookies.filter(({ host, header }) => host === 'berth.localhost' && /domain=/i.test(header))).toEqual([]);
+  });
+
+  test('the choice page names each provider and the host one goes on to', async () => {
+    const browser = new PlainBrowser();
+    const target = site.url.replace('berth.localhost', 'alpha.berth.localhost');
+    const page = await browser.open(`${site.url}/_oauth/login?redirect=${encodeURIComponent(`${target}/page`)}`);
+    expect(page.status).toBe(200);
+    expect(textOf(page.body)).toContain('go on to alpha.berth.localhost');
+    expect([...page.body.matchAll(/Continue with ([^<]+)/g)].map(([, label]) => label)).toEqual(['corp', 'GitHub', 'Google']);
+    const href = /href="([^"]+provider=github[^"]*)"/.exec(page.body)?.[1]?.replaceAll('&amp;', '&') ?? '';
+    const end = await browser.open(new URL(href, site.url));
+    expect(end.hops.at(-1)?.url).toBe(`${target}/page`);
+  });
+});
+
+describe('single sign-on', () => {
+  test('who is signed in goes straight on, without a word to the provider', async () => {
+    const browser = new PlainBrowser();
+    await browser.open(`${site.url}/_oauth/login?provider=github`);
+    const asked = idp.requests('/');
+    const end = await browser.open(`${site.url}/_oauth/login?redirect=/next`);
+    expect(end.hops.map((hop) => hop.status)).toEqual([302, 404]);
+    expect(end.url.href).toBe(`${site.url}/next`);
+    expect(idp.requests('/')).toBe(asked);
+  });
+
+  test('a project’s host gets a one-time code that only that browser’s nonce opens there', async () => {
+    const browser = new PlainBrowser();
+    await browser.open(`${site.url}/_oauth/login?provider=github`);
+    const nonce = randomBytes(32).toString('base64url');
+    const challenge = createHash('sha256').update(nonce).digest('base64url');
+    const page = site.url.replace('berth.localhost', 'alpha.berth.localhost');
+    const answer = await browser.open(`${site.url}/_oauth/login?redirect=${encodeURIComponent(`${page}/a?b=c#d`)}&challenge=${challenge}`, {
+      follow: false,
+    });
+    const location = new URL(String(answer.headers['location']));
+    expect(`${location.origin}${location.pathname}`).toBe(`${page}/_oauth/session`);
+    expect(location.searchParams.get('redirect')).toBe('/a?b=c#d');
+    const code = location.searchParams.get('code') ?? '';
+    const { codes } = site.gateway.deps;
+    expect(codes.read(code, 'alpha.berth.localhost', nonce)?.session.identity.email).toBe('octavia@example.test');
+    expect(codes.read(code, 'beta.berth.localhost', nonce)).toBeNull();
+    expect(codes.read(code, 'alpha.berth.localhost', `${nonce}x`)).toBeNull();
+    expect(codes.read(code, 'alpha.berth.localhost', undefined)).toBeNull();
+  });
+
+  test('a second tab that finishes its login later shares the session, so that one logout ends both', async () => {
+    const browser = new PlainBrowser();
+    const tabs = [
+      await browser.open(`${site.url}/_oauth/login?provider=corp&redirect=/one`),
+      await browser.open(`${site.url}/_oauth/login?provider=corp&redirect=/two`),
+    ];
+    const [one, two] = tabs as [Page, Page];
+    expect((await idp.signIn(browser, one, ada)).url.pathname).toBe('/one');
+    const first = browser.cookies('berth.localhost').find((c) => c.name === 'svc_fwd_session')?.value ?? '';
+    expect((await idp.signIn(browser, two, ada)).url.pathname).toBe('/two');
+    const second = browser.cookies('berth.localhost').find((c) => c.name === 'svc_fwd_session')?.value ?? '';
+    const { sessions } = site.gateway.deps;
+    expect(sessions.open(second, 'sso')?.id).toBe(sessions.open(first, 'sso')?.id);
+  });
+});
+
+describe('who may not', () => {
+  const refusedAs = async (account: typeof ada): Promise<Page> => {
+    const browser = new PlainBrowser();
+    const form = await browser.open(`${site.url}/_oauth/login?provider=corp&redirect=/mine`);
+    const end = await idp.signIn(browser, form, account);
+    expect((await userinfo(browser)).status).toBe(401);
+    expect(browser.cookies('berth.localhost')).toEqual([]);
+    return end;
+  };
+
+  test('an unverified address, until it is verified', async () => {
+    const page = await refusedAs(eve);
+    expect([page.status, titleOf(page.body)]).toEqual([403, 'Your e-mail address is not verified']);
+    eve.emailVerified = true;
+    const browser = new PlainBrowser();
+    await idp.signIn(browser, await browser.open(`${site.url}/_oauth/login?provider=corp`), eve);
+    expect((await userinfo(browser)).status).toBe(200);
+    eve.emailVerified = false;
+  });
+
+  test('an unverified primary address at GitHub, though another is verified', async () => {
+    const primary = github.account.emails.find((e) => e.primary);
+    if (primary === undefined) throw new Error('the stand-in has no primary address');
+    primary.verified = false;
+    const page = await new PlainBrowser().open(`${site.url}/_oauth/login?provider=github`);
+    primary.verified = true;
+    expect([page.status, titleOf(page.body)]).toEqual([403, 'Your e-mail address is not verified']);
+  });
+
+  test('an address that ALLOWED_EMAILS does not name', async () => {
+    ada.email = 'ada@example.test.evil.test';
+    const page = await refusedAs(ada);
+    ada.email = 'ada@example.test';
+    expect([page.status, titleOf(page.body)]).toEqual([403, 'Your account may not sign in here']);
+  });
+
+  test('an address that is none, or that only looks like another', async () => {
+    for (const email of [
+      'not-an-address',
+      'a@b@example.test',
+      'ad\u0430@example.test',
+      'x\u212a@example.test',
+      'a b@example.test',
+      'a,b@example.test',
+    ]) {
+      ada.email = email;
+      const browser = new PlainBrowser();
+      const page = await idp.signIn(browser, await browser.open(`${site.url}/_oauth/login?provider=corp`), ada);
+      ada.email = 'ada@example.test';
+      expect([email, page.status, titleOf(page.body)]).toEqual([email, 403, 'Your account has no e-mail address we can use']);
+    }
+  });
+
+  test('a disabled user, and their session that was there before', async () => {
+    const browser = new PlainBrowser();
+    await idp.signIn(browser, await browser.open(`${site.url}/_oauth/login?provider=corp`), ada);
+    expect((await userinfo(browser)).status).toBe(200);
+    site.cp.policy.disabled_users = ['ada@example.test'];
+    site.cp.changed();
+    await waitFor('the session ends', async () => (await userinfo(browser)).status === 401);
+    const fresh = new PlainBrowser();
+    const end = await idp.signIn(fresh, await fresh.open(`${site.url}/_oauth/login?provider=corp`), ada);
+    expect([end.status, titleOf(end.body)]).toEqual([403, 'Your account is switched off']);
+    site.cp.policy.disabled_users = [];
+    site.cp.changed();
+    await waitFor('they may again', () => !site.gateway.deps.policy.view().isDisabled('ada@example.test'));
+  });
+
+  test('who cancels at the provider is told so and can start again to the same page', async () => {
+    const browser = new PlainBrowser();
+    const form = await browser.open(`${site.url}/_oauth/login?provider=corp&redirect=/mine`);
+    const page = await browser.submit(form, {}, 'Cancel');
+    expect([page.status, titleOf(page.body)]).toEqual([403, 'You were not signed in']);
+    expect(page.body).toContain('href="/_oauth/login?redirect=%2Fmine"');
+  });
+});
+
+test('the control plane is told of sign-ins and refusals, and no login waits for it', async () => {
+  const browser = new PlainBrowser();
+  await browser.open(`${site.url}/_oauth/login?provider=github`);
+  const other = new PlainBrowser();
+  await idp.signIn(other, await other.open(`${site.url}/_oauth/login?provider=corp`), eve);
+  await waitFor('both are told', () => site.cp.logins.length >= 2);
+  expect(site.cp.logins).toContainEqual({
+    outcome: 'signed_in',
+    email: 'octavia@example.test',
+    provider: 'github',
+    address: '127.0.0.1',
+    user_agent: 'PlainBrowser',
+    reason: null,
+  });
+  expect(site.cp.logins).toContainEqual(expect.objectContaining({ outcome: 'refused', provider: 'corp', reason: 'email_unverified' }));
+
+  site.cp.away = true;
+  const third = new PlainBrowser();
+  const began = performance.now();
+  const end = await third.open(`${site.url}/_oauth/login?provider=github&redirect=/in`);
+  expect(end.url.pathname).toBe('/in');
+  expect(performance.now() - began).toBeLessThan(2_000);
+  expect((await userinfo(third)).status).toBe(200);
+  const told = site.cp.logins.length;
+  site.cp.away = false;
+  await waitFor('it is told when the control plane is back', () => site.cp.logins.length === told + 1);
+});
+
+test('without ALLOWED_EMAILS the gateway starts and warns; without a provider it says so on a page', async () => {
+  const bare = await startSite(() => ({}));
+  expect(bare.log()).toContain('ALLOWED_EMAILS is not set');
+  const page = await new PlainBrowser().open(`${bare.url}/_oauth/login?redirect=/mine`);
+  expect([page.status, titleOf(page.body)]).toEqual([503, 'Signing in is not set up']);
+  await bare.close();
+  expect(site.log()).not.toContain('ALLOWED_EMAILS is not set');
+});
+
+test('somebody else who signs in with the same browser ends the session that was there', async () => {
+  const browser = new PlainBrowser();
+  const form = await browser.open(`${site.url}/_oauth/login?provider=corp`);
+  await browser.open(`${site.url}/_oauth/login?provider=github`);
+  const before = browser.cookies('berth.localhost').find((c) => c.name === 'svc_fwd_session')?.value ?? '';
+  await idp.signIn(browser, form, ada);
+  expect(JSON.parse((await userinfo(browser)).body)).toMatchObject({ email: 'ada@example.test' });
+  const copy = await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: `svc_fwd_session=${before}` } });
+  expect(copy.status).toBe(401);
+});

@@ -1,0 +1,209 @@
+/** What a project’s page may ask about its visitor, and how a session ends. */
+import { createHash } from 'node:crypto';
+import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-stand-in';
+import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
+import { waitFor } from '@berth/testbed/wait';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type Site, startSite, titleOf } from './support.ts';
+
+let github: GithubStandIn;
+let site: Site;
+let person: PlainBrowser;
+
+beforeAll(async () => {
+  github = await startGithubStandIn();
+  site = await startSite(() => ({
+    GITHUB_CLIENT_ID: github.clientId,
+    GITHUB_CLIENT_SECRET: github.clientSecret,
+    GITHUB_URL: github.url,
+    GITHUB_API_URL: github.apiUrl,
+  }));
+});
+afterAll(async () => {
+  await site.close();
+  await github.stop();
+});
+beforeEach(async () => {
+  person = new PlainBrowser();
+  await person.open(`${site.url}/_oauth/login`);
+});
+
+const userinfo = (headers: Record<string, string> = {}, browser = person): Promise<Page> =>
+  browser.open(`${site.url}/_oauth/userinfo`, { headers });
+const originOf = (host: string): string => site.url.replace('berth.localhost', host);
+const cookieHeader = (): string =>
+  person
+    .cookies('berth.localhost')
+    .map(({ name, value }) => `${name}=${value}`)
+    .join('; ');
+
+describe('userinfo', () => {
+  test('401 as a problem with the way to sign in, when nobody is', async () => {
+    const page = await userinfo({}, new PlainBrowser());
+    expect([page.status, page.headers['content-type'], page.headers['www-authenticate']]).toEqual([
+      401,
+      'application/problem+json; charset=utf-8',
+      'Bearer',
+    ]);
+    expect(JSON.parse(page.body)).toMatchObject({ code: 'unauthenticated', status: 401, login_url: `${site.url}/_oauth/login` });
+  });
+
+  test('a project’s page reads it across origins, its own origin named exactly', async () => {
+    for (const origin of [originOf('alpha.berth.localhost'), originOf('beta.berth.localhost'), site.url]) {
+      const page = await userinfo({ origin });
+      expect([
+        page.status,
+        page.headers['access-control-allow-origin'],
+        page.headers['access-control-allow-credentials'],
+        page.headers['vary'],
+      ]).toEqual([200, origin, 'true', 'Origin']);
+      const preflight = await person.open(`${site.url}/_oauth/userinfo`, {
+        method: 'OPTIONS',
+        headers: { origin, 'access-control-request-method': 'GET', 'access-control-request-headers': 'authorization' },
+      });
+      expect([
+        preflight.status,
+        preflight.headers['access-control-allow-origin'],
+        preflight.headers['access-control-allow-methods'],
+      ]).toEqual([204, origin, 'GET']);
+    }
+  });
+
+  test('so that a 401 too can be read by the page that asked', async () => {
+    const origin = originOf('alpha.berth.localhost');
+    const page = await userinfo({ origin }, new PlainBrowser());
+    expect([page.status, page.headers['access-control-allow-origin']]).toEqual([401, origin]);
+  });
+
+  test.each([
+    ['another host', 'http://evil.test'],
+    ['no project', 'http://gamma.berth.localhost'],
+    ['null', 'null'],
+    ['a host that ends so', 'http://xalpha.berth.localhost'],
+    ['a host that begins so', 'http://alpha.berth.localhost.evil.test'],
+    ['no origin at all', 'alpha.berth.localhost'],
+    ['a star', '*'],
+  ])('%s may read nothing', async (_what, base) => {
+    const origin = base.startsWith('http') ? `${base}:${new URL(site.url).port}` : base;
+    for (const method of ['GET', 'OPTIONS']) {
+      const page = await person.open(`${site.url}/_oauth/userinfo`, { method, headers: { origin } });
+      expect(page.headers['access-control-allow-origin']).toBeUndefined();
+      expect(page.headers['access-control-allow-credentials']).toBeUndefined();
+    }
+  });
+  test('nor a project’s name with another scheme or port', async () => {
+    for (const origin of [
+      originOf('alpha.berth.localhost').replace('http:', 'https:'),
+      'http://alpha.berth.localhost',
+      'http://alpha.berth.localhost:1',
+    ])
+      expect((await userinfo({ origin })).headers['access-control-allow-origin']).toBeUndefined();
+  });
+
+  test('a project’s own session cookie says who it is at that project’s host, and nowhere else', async () => {
+    const { sessions } = site.gateway.deps;
+    const sso = sessions.open(person.cookies('berth.localhost')[0]?.value ?? '', 'sso');
+    if (sso === null) throw new Error('not signed in');
+    const cookie = `svc_fwd_session=${sessions.seal(sso, 'project:p-alpha')}`;
+    const at = (host: string): Promise<Page> => new PlainBrowser().open(`${originOf(host)}/_oauth/userinfo`, { headers: { cookie } });
+    expect((await at('alpha.berth.localhost')).status).toBe(200);
+    expect((await at('beta.berth.localhost')).status).toBe(401);
+    expect((await at('berth.localhost')).status).toBe(401);
+  });
+
+  test('a bad device token is refused though a good cookie stands beside it (RFC 6750)', async () => {
+    const page = await userinfo({ authorization: 'Bearer berth_nothing' });
+    expect([page.status, page.headers['www-authenticate']]).toEqual([401, 'Bearer error="invalid_token"']);
+    expect((await userinfo({ authorization: 'Bearer an-application’s-own'.replace('’', '') })).status).toBe(200);
+  });
+
+  test('a device token of a disabled user, and one that has ended, say nothing', async () => {
+    const identity = { email: 'dora@example.test', name: null, avatar_url: null, provider: 'github' };
+    const add = (token: string, days: number): void =>
+      void site.cp.policy.device_tokens.push({
+        id: token,
+        hash: createHash('sha256').update(token).digest('hex'),
+        identity,
+        expires_at: new Date(Date.now() + days * 86_400_000).toISOString(),
+      });
+    add('berth_good', 1);
+    add('berth_ended', -1);
+    site.cp.changed();
+    const asked = async (token: string): Promise<number> =>
+      (await userinfo({ authorization: `Bearer ${token}` }, new PlainBrowser())).status;
+    await waitFor('the good one opens', async () => (await asked('berth_good')) === 200);
+    expect(await asked('berth_ended')).toBe(401);
+    site.cp.policy.disabled_users = ['dora@example.test'];
+    site.cp.changed();
+    await waitFor('the good one opens nothing', async () => (await asked('berth_good')) === 401);
+  });
+
+  test('before any policy is known: 503, never an identity', async () => {
+    const { createControlPlane } = await import('./control-plane.ts');
+    const { createGateway } = await import('../../src/app.ts');
+    const cp = createControlPlane();
+    cp.away = true;
+    const { config, log } = site.gateway.deps;
+    const gateway = await createGateway({ ...config, STATE_DIR: `${config.STATE_DIR}/other` }, { log, controlPlane: cp.client });
+    for (const url of [
+      '/_oauth/userinfo',
+      '/_oauth/login',
+      '/_oauth/device/activate',
+      '/_oauth/devices',
+      '/_oauth/callback/github?state=x&code=y',
+    ]) {
+      const answer = await gateway.server.inject({ url, headers: { cookie: cookieHeader(), host: new URL(site.url).host } });
+      expect([url, answer.statusCode, answer.headers['retry-after']]).toEqual([url, 503, '5']);
+    }
+    await gateway.close();
+  });
+});
+
+describe('logout', () => {
+  test('ends the session, not the cookie alone: a copy of it opens nothing any more', async () => {
+    const copy = cookieHeader();
+    expect((await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } })).status).toBe(200);
+    const answer = await person.open(`${site.url}/_oauth/logout`, { follow: false });
+    expect([answer.status, answer.headers['location']]).toEqual([302, '/']);
+    expect(person.cookies('berth.localhost')).toEqual([]);
+    expect(titleOf((await person.open(`${site.url}/`)).body)).toBe('You are signed out');
+    expect((await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } })).status).toBe(401);
+    await waitFor(
+      'the control plane is told',
+      () => site.cp.calls.includes('revokeSession') && site.cp.logins.some((l) => l.outcome === 'signed_out'),
+    );
+  });
+
+  test('goes where it is asked to, when that is ours', async () => {
+    const page = `${originOf('alpha.berth.localhost')}/bye`;
+    const answer = await person.open(`${site.url}/_oauth/logout?redirect=${encodeURIComponent(page)}`, { follow: false });
+    expect(answer.headers['location']).toBe(page);
+    for (const elsewhere of [
+      'https://evil.test/',
+      '//evil.test',
+      '/\\evil.test',
+      'javascript:alert(1)',
+      '/_oauth/logout',
+      'http://berth.localhost.evil.test/',
+    ]) {
+      const refused = await person.open(`${site.url}/_oauth/logout?redirect=${encodeURIComponent(elsewhere)}`, { follow: false });
+      expect([elsewhere, refused.status, refused.headers['location']]).toEqual([elsewhere, 302, '/']);
+    }
+  });
+
+  test('by the button of our own pages it ends at a page that says so', async () => {
+    const form = await person.open(`${site.url}/_oauth/devices`);
+    const page = await person.submit(form, {}, 'Sign out');
+    expect([page.status, titleOf(page.body)]).toEqual([200, 'You are signed out']);
+    expect((await userinfo()).status).toBe(401);
+  });
+
+  test('works while the control plane is away, and without anybody signed in', async () => {
+    site.cp.away = true;
+    const copy = cookieHeader();
+    expect((await person.open(`${site.url}/_oauth/logout`, { follow: false })).status).toBe(302);
+    expect((await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } })).status).toBe(401);
+    expect((await new PlainBrowser().open(`${site.url}/_oauth/logout`, { follow: false })).status).toBe(302);
+    site.cp.away = false;
+  });
+});

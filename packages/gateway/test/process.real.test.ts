@@ -1,0 +1,221 @@
+/** The gateway as a process: the control plane killed under it, restarts, several workers, signals, wrong settings. */
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { Agent, request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { repositoryRoot } from '@berth/testbed/config';
+import { freePort } from '@berth/testbed/ports';
+import { run, type RunningProcess, signalProcess, startProcess, untilReady } from '@berth/testbed/process';
+import { waitFor } from '@berth/testbed/wait';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Session } from '../src/deps.ts';
+import { deriveKeys } from '../src/keys.ts';
+import { createSessions } from '../src/session.ts';
+import { ANNA, BASE, ENV, policyOf, SECRET, sessionOf } from './core-support.ts';
+import { type HttpControlPlane, httpControlPlane } from './http-control-plane.ts';
+
+let dir: string;
+let controlPlane: HttpControlPlane;
+let port: number;
+let gateway: RunningProcess | undefined;
+const sessions = createSessions(deriveKeys([SECRET]), Date.now);
+
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), 'berth-gateway-'));
+  controlPlane = await httpControlPlane(policyOf());
+  port = await freePort();
+});
+afterEach(async () => {
+  await gateway?.stop();
+  await controlPlane.kill();
+  await rm(dir, { recursive: true, force: true });
+});
+
+const environment = (more: Record<string, string> = {}): Record<string, string> => ({
+  ...ENV,
+  LISTEN: `127.0.0.1:${port}`,
+  CONTROL_PLANE_URL: controlPlane.url,
+  STATE_DIR: join(dir, 'state'),
+  LOG_FORMAT: 'json',
+  ...more,
+});
+async function start(more: Record<string, string> = {}): Promise<RunningProcess> {
+  const started = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'], {
+    name: 'gateway',
+    logFile: join(dir, 'gateway.log'),
+    env: environment(more),
+  });
+  await untilReady(started, async () => (await ask('/readyz')).status === 200, 20_000);
+  gateway = started;
+  return started;
+}
+
+/** On a connection of its own, so that any worker may get it. */
+function ask(
+  path: string,
+  headers: Record<string, string> = {},
+  agent: Agent | false = false,
+): Promise<{ status: number; headers: Record<string, unknown>; body: string }> {
+  return new Promise((resolve, reject) => {
+    const sent = request({ host: '127.0.0.1', port, path, headers, agent, timeout: 5_000 }, (response) => {
+      let body = '';
+      response.setEncoding('utf8');
+      response.on('data', (chunk: string) => (body += chunk));
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }));
+    });
+    sent.on('timeout', () => sent.destroy(new Error('no answer in time')));
+    sent.on('error', reject);
+    sent.end();
+  });
+}
+const verify = async (session: Session, secrets = sessions): Promise<number> =>
+  (
+    await ask('/verify?project=p1', {
+      'X-Forwarded-Method': 'GET',
+      'X-Forwarded-Host': `one.${BASE}`,
+      'X-Forwarded-Uri': '/',
+      Cookie: `svc_fwd_session=${secrets.seal(session, 'project:p1')}`,
+    })
+  ).status;
+
+it('with the control plane killed sessions pass, and after restarts of the gateway too; when it is back, its word holds within 5 s', async () => {
+  const session = sessionOf();
+  await start();
+  expect(await verify(session)).toBe(200);
+  await controlPlane.kill();
+  for (let i = 0; i < 50; i++) expect(await verify(session)).toBe(200);
+
+  expect(await stopped()).toBe(0);
+  await start();
+  for (let i = 0; i < 50; i++) expect(await verify(session)).toBe(200);
+
+  // As a crash would: nothing is written at the end.
+  gateway?.kill('SIGKILL');
+  await gateway?.exited;
+  await start();
+  for (let i = 0; i < 50; i++) expect(await verify(session)).toBe(200);
+  expect(JSON.parse((await ask('/readyz')).body)).toMatchObject({ status: 'ready', policy_age_seconds: expect.any(Number) });
+
+  controlPlane.publish(policyOf({ revoked_sessions: [{ id: session.id, expires_at: new Date(session.expires_at).toISOString() }] }));
+  await controlPlane.start();
+  await waitFor('it is revoked', async () => (await verify(session)) === 401, { deadlineMs: 5_000 });
+});
+
+it('a revoked session and a disabled user are out within 5 s', async () => {
+  await start();
+  const [one, two] = [sessionOf(), sessionOf({ ...ANNA, email: 'otto@example.com' })];
+  expect([await verify(one), await verify(two)]).toEqual([200, 200]);
+  controlPlane.publish(policyOf({ revoked_sessions: [{ id: one.id, expires_at: new Date(one.expires_at).toISOString() }] }));
+  await waitFor('it is revoked', async () => (await verify(one)) === 401, { deadlineMs: 5_000 });
+  controlPlane.publish(policyOf({ disabled_users: ['otto@example.com'] }));
+  await waitFor('he is out', async () => (await verify(two)) === 401, { deadlineMs: 5_000 });
+});
+
+it('after a rotation of SESSION_SECRET earlier sessions pass until the old secret is dropped', async () => {
+  const [old, fresh] = [SECRET, 'another secret of more than thirty-two characters'];
+  const session = sessionOf();
+  await start({ SESSION_SECRET: `${fresh},${old}` });
+  expect(await verify(session)).toBe(200);
+  expect(await verify(session, createSessions(deriveKeys([fresh]), Date.now))).toBe(200);
+  await stopped();
+  await start({ SESSION_SECRET: fresh });
+  expect(await verify(session)).toBe(401);
+  expect(await verify(session, createSessions(deriveKeys([fresh]), Date.now))).toBe(200);
+});
+
+describe('several workers', () => {
+  const workers = async (): Promise<number[]> => {
+    const text = await readFile(`/proc/${gateway?.pid}/task/${gateway?.pid}/children`, 'utf8');
+    return text
+      .split(' ')
+      .filter((p) => p !== '')
+      .map(Number);
+  };
+
+  const listening = (count: number): Promise<true> =>
+    waitFor(
+      `${count} workers listen`,
+      async () => ((await readFile(join(dir, 'gateway.log'), 'utf8')).match(/gateway is listening/g)?.length ?? 0) >= count,
+    );
+
+  it('share the port; one that dies is replaced, and nobody notices for long', async () => {
+    await start({ GATEWAY_WORKERS: '2' });
+    await waitFor('there are two', async () => (await workers()).length === 2);
+    const [victim = 0, other] = await workers();
+    signalProcess(victim, 'SIGKILL');
+    await waitFor('there are two again', async () => {
+      const now = await workers();
+      return now.length === 2 && !now.includes(victim) && now.includes(other ?? 0);
+    });
+    const session = sessionOf();
+    for (let i = 0; i < 20; i++) expect(await verify(session)).toBe(200);
+  });
+
+  it('a logout at one holds at all of them, with the control plane away', async () => {
+    await start({ GATEWAY_WORKERS: '3' });
+    await listening(3);
+    await waitFor('all have the policy', async () =>
+      (await Promise.all(Array.from({ length: 9 }, () => verify(sessionOf())))).every((s) => s === 200),
+    );
+    await controlPlane.kill();
+    const session = sessionOf();
+    const out = await ask('/_oauth/logout', { Host: BASE, Cookie: `svc_fwd_session=${sessions.seal(session, 'sso')}` });
+    expect([200, 302, 303]).toContain(out.status);
+    await waitFor(
+      'it holds at all',
+      async () => (await Promise.all(Array.from({ length: 12 }, () => verify(session)))).every((s) => s === 401),
+      { deadlineMs: 5_000 },
+    );
+  });
+
+  it('are counted together', async () => {
+    await start({ GATEWAY_WORKERS: '2' });
+    await listening(2);
+    const total = async (): Promise<number> =>
+      [...(await ask('/metrics')).body.matchAll(/^berth_verify_total\{outcome="\w+"\} (\d+)$/gm)].reduce((sum, m) => sum + Number(m[1]), 0);
+    const before = await total();
+    for (let i = 0; i < 10; i++) await verify(sessionOf());
+    expect(await total()).toBe(before + 10);
+  });
+
+  it('SIGTERM drains them all and exits 0', async () => {
+    const started = await start({ GATEWAY_WORKERS: '2' });
+    await listening(2);
+    const pids = await workers();
+    // As a proxy keeps them: open, and nothing under way.
+    const kept = new Agent({ keepAlive: true });
+    for (let i = 0; i < 4; i++) expect((await ask('/healthz', {}, kept)).status).toBe(200);
+    const from = performance.now();
+    expect(await stopped()).toBe(0);
+    expect(performance.now() - from).toBeLessThan(5_000);
+    kept.destroy();
+    expect(started.exit()).toEqual({ code: 0, signal: null });
+    for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow('ESRCH');
+  });
+});
+
+it('wrong settings exit 2 and are all named, no secret among them', async () => {
+  const { code, stderr } = await run([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'], {
+    mayFail: true,
+    env: environment({ SESSION_SECRET: 'hunter2', OIDC_ISSUER: 'http://idp.example', GATEWAY_WORKERS: 'many' }),
+  });
+  expect(code).toBe(2);
+  for (const name of ['SESSION_SECRET', 'OIDC_ISSUER', 'GATEWAY_WORKERS']) expect(stderr).toContain(name);
+  expect(stderr).not.toContain('hunter2');
+});
+
+it('a port that is taken ends it with 1, workers or not', async () => {
+  await start();
+  for (const GATEWAY_WORKERS of ['1', '2']) {
+    const { code } = await run([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'], {
+      mayFail: true,
+      env: environment({ GATEWAY_WORKERS }),
+    });
+    expect(code).toBe(1);
+  }
+});
+
+async function stopped(): Promise<number | null> {
+  await gateway?.stop(10_000);
+  return gateway?.exit()?.code ?? null;
+}

@@ -1,0 +1,33 @@
+/** What every answer of the gateway has in common, whatever is asked. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type Running, startGateway } from './core-support.ts';
+
+let berth: Running;
+beforeAll(async () => {
+  berth = await startGateway();
+});
+afterAll(() => berth.stop());
+
+it.each([
+  ['/nothing', 404, 'not_found'],
+  ['/_oauth/nothing', 404, 'not_found'],
+  ['/%zz', 400, 'bad_request'],
+  [`/${'x'.repeat(200_000)}`, 431, 'bad_request'],
+])('%.20s is a problem document', async (path, status, code) => {
+  const reply = await berth.get(path);
+  expect(reply.status).toBe(status);
+  expect(reply.headers['content-type']).toMatch(/^application\/problem\+json/);
+  expect(JSON.parse(reply.body)).toMatchObject({ code });
+});
+
+it('headers beyond the limit are 431 on every path', async () => {
+  for (const path of ['/healthz', '/_oauth/userinfo', '/verify?project=p1'])
+    expect((await berth.get(path, { 'X-Big': 'x'.repeat(300_000) })).status, path).toBe(431);
+});
+
+it('nothing may be framed, sniffed or kept by others', async () => {
+  for (const path of ['/healthz', '/nothing', '/_oauth/userinfo', '/_oauth/login']) {
+    const { headers } = await berth.get(path);
+    expect(headers, path).toMatchObject({ 'x-frame-options': 'DENY', 'x-content-type-options': 'nosniff', 'cache-control': 'no-store' });
+  }
+});

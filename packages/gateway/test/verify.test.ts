@@ -1,0 +1,393 @@
+/** /verify over HTTP, as the proxy asks: what a browser, a script, an application and an attacker get. */
+import { createHash, randomBytes } from 'node:crypto';
+import { waitFor } from '@berth/testbed/wait';
+import { createLocalJWKSet, createRemoteJWKSet, jwtVerify, SignJWT } from 'jose';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { ANNA, BASE, BROWSER, policyOf, type Running, sessionOf, startGateway } from './core-support.ts';
+
+let berth: Running;
+beforeAll(async () => {
+  berth = await startGateway();
+  await waitFor('the policy is there', () => berth.gateway.deps.policy.view().known);
+});
+afterAll(() => berth.stop());
+
+/** Publishes and waits until it holds. */
+async function policy(more: Parameters<typeof policyOf>[0]): Promise<void> {
+  const before = berth.gateway.deps.policy.view().version;
+  berth.controlPlane.publish(policyOf(more));
+  await waitFor('the new policy holds', () => berth.gateway.deps.policy.view().version > before);
+}
+
+describe('a session', () => {
+  it('opens its project with the identity headers of the contract', async () => {
+    const reply = await berth.verify({ Cookie: berth.cookie(sessionOf()) });
+    expect(reply.status).toBe(200);
+    expect(reply.headers['x-forwarded-user']).toBe('anna@example.com');
+    expect(decodeURIComponent(String(reply.headers['x-forwarded-user-name']))).toBe('Anna Ångström');
+    expect(reply.headers['x-forwarded-user-name']).toBe('Anna %C3%85ngstr%C3%B6m');
+    expect(reply.headers['x-forwarded-user-avatar']).toBe('https://pics.example/anna.png');
+    expect(reply.headers['x-forwarded-user-provider']).toBe('oidc');
+  });
+
+  it('without name and picture leaves those two headers out', async () => {
+    const reply = await berth.verify({ Cookie: berth.cookie(sessionOf({ ...ANNA, name: null, avatar_url: null })) });
+    expect(reply.status).toBe(200);
+    expect(
+      Object.keys(reply.headers)
+        .filter((h) => h.startsWith('x-forwarded-user'))
+        .toSorted(),
+    ).toEqual(['x-forwarded-user', 'x-forwarded-user-assertion', 'x-forwarded-user-provider']);
+  });
+
+  it('takes whatever forged identity the request itself carries for nothing', async () => {
+    const forged = { 'X-Forwarded-User': 'boss@example.com', X_Forwarded_User: 'boss@example.com', 'X-Forwarded-User-Assertion': 'x' };
+    expect((await berth.verify(forged)).status).toBe(401);
+    const reply = await berth.verify({ ...forged, Cookie: berth.cookie(sessionOf()) });
+    expect(reply.headers['x-forwarded-user']).toBe('anna@example.com');
+  });
+
+  it.each([
+    ['another project', 'project:p2'],
+    ['the auth host', 'sso'],
+    ['a host that is no project', `host:one.${BASE}`],
+  ] as const)('for %s opens nothing here', async (_, audience) => {
+    expect((await berth.verify({ Cookie: berth.cookie(sessionOf(), audience) })).status).toBe(401);
+  });
+
+  it('that has ended opens nothing', async () => {
+    const past = { ...sessionOf(), expires_at: Date.now() - 1000 };
+    expect((await berth.verify({ Cookie: berth.cookie(past) })).status).toBe(401);
+  });
+
+  it('that works stands beside others of the same name that do not', async () => {
+    const good = berth.cookie(sessionOf());
+    for (const header of [`svc_fwd_session=junk; ${good}`, `${good}; svc_fwd_session=junk`, `svc_fwd_session=; a=1; ${good}`])
+      expect((await berth.verify({ Cookie: header })).status, header).toBe(200);
+  });
+
+  it('is not given to the project, nor is anything else of ours, and every other byte is', async () => {
+    const good = berth.cookie(sessionOf());
+    const others = 'a=1;b="x; y"; \tc=\xe9; SVC_FWD_SESSION=theirs; svc_fwd_session_2=theirs; flag';
+    const reply = await berth.verify({ Cookie: `berth_nonce=n; ${others}; ${good}; berth_login_1=x; __Host-berth_nonce=n` });
+    expect(reply.status).toBe(200);
+    expect(Buffer.from(String(reply.headers.cookie), 'latin1')).toEqual(Buffer.from(others, 'latin1'));
+    expect((await berth.verify({ Cookie: good })).headers.cookie).toBeUndefined();
+  });
+
+  it('lets another bearer and basic credentials through to the project', async () => {
+    const Cookie = berth.cookie(sessionOf());
+    for (const Authorization of ['Bearer eyJhbGciOi.x.y', 'Basic dTpw', 'Bearer'])
+      expect((await berth.verify({ Cookie, Authorization })).headers.authorization).toBe(Authorization);
+    expect((await berth.verify({ Cookie })).headers.authorization).toBeUndefined();
+  });
+
+  it('ends at once when it is revoked here, and when the policy says so', async () => {
+    const [one, two] = [sessionOf(), sessionOf()];
+    for (const s of [one, two]) expect((await berth.verify({ Cookie: berth.cookie(s) })).status).toBe(200);
+    await berth.gateway.deps.policy.revokeSession(one);
+    expect((await berth.verify({ Cookie: berth.cookie(one) })).status).toBe(401);
+    await policy({ revoked_sessions: [{ id: two.id, expires_at: new Date(two.expires_at).toISOString() }] });
+    expect((await berth.verify({ Cookie: berth.cookie(two) })).status).toBe(401);
+    expect((await berth.verify({ Cookie: berth.cookie(sessionOf()) })).status).toBe(200);
+  });
+
+  it('ends when its owner is disabled, however the address is written', async () => {
+    const session = sessionOf({ ...ANNA, email: 'Carl@Example.com' });
+    expect((await berth.verify({ Cookie: berth.cookie(session) })).status).toBe(200);
+    await policy({ disabled_users: ['carl@example.com'] });
+    expect((await berth.verify({ Cookie: berth.cookie(session) })).status).toBe(401);
+    await policy({});
+    expect((await berth.verify({ Cookie: berth.cookie(session) })).status).toBe(200);
+  });
+});
+
+describe('without a session', () => {
+  it('a browser is sent to the login with its address and a nonce of this host', async () => {
+    const reply = await berth.verify(BROWSER);
+    expect(reply.status).toBe(302);
+    const to = new URL(String(reply.headers.location));
+    expect(to.origin + to.pathname).toBe(`https://${BASE}/_oauth/login`);
+    expect(to.searchParams.get('redirect')).toBe(`https://one.${BASE}/page?x=1`);
+    const [cookie = ''] = reply.headers['set-cookie'] ?? [];
+    expect(cookie).toMatch(/^__Host-berth_nonce_[\w-]{8}=[\w-]{43}; Path=\/; Max-Age=600; HttpOnly; SameSite=Lax; Secure$/);
+    const nonce = cookie.slice(cookie.indexOf('=') + 1, cookie.indexOf(';'));
+    expect(to.searchParams.get('challenge')).toBe(createHash('sha256').update(nonce).digest('base64url'));
+    expect(reply.headers['cache-control']).toBe('no-store');
+  });
+
+  it('a second tab of the browser gets the same challenge', async () => {
+    const first = await berth.verify(BROWSER);
+    const Cookie = String(first.headers['set-cookie']).split(';')[0];
+    const second = await berth.verify({ ...BROWSER, Cookie, 'X-Forwarded-Uri': '/other' });
+    const challenge = (r: typeof first): string | null => new URL(String(r.headers.location)).searchParams.get('challenge');
+    expect(challenge(second)).toBe(challenge(first));
+  });
+
+  it.each<[string, Record<string, string | undefined>]>([
+    ['POST', { ...BROWSER, 'X-Forwarded-Method': 'POST' }],
+    ['no method told', { ...BROWSER, 'X-Forwarded-Method': undefined }],
+    ['fetch()', { ...BROWSER, 'Sec-Fetch-Mode': 'cors' }],
+    ['an image', { ...BROWSER, 'Sec-Fetch-Mode': 'no-cors', 'Sec-Fetch-Dest': 'image' }],
+    ['XMLHttpRequest', { ...BROWSER, 'X-Requested-With': 'XMLHttpRequest' }],
+    ['a WebSocket', { ...BROWSER, 'Sec-WebSocket-Key': 'dGhlIHNhbXBsZSBub25jZQ==' }],
+    ['curl', { Accept: '*/*' }],
+    ['no Accept', {}],
+    ['HTML with weight 0', { Accept: 'text/html;q=0.0, */*' }],
+  ])('%s gets 401 and where to sign in', async (_, headers) => {
+    const reply = await berth.verify(headers);
+    expect(reply.status).toBe(401);
+    expect(reply.headers['content-type']).toMatch(/^application\/problem\+json/);
+    expect(reply.headers['www-authenticate']).toBe('Bearer');
+    expect(reply.headers['set-cookie']).toBeUndefined();
+    const problem = JSON.parse(reply.body) as { code: string; status: number; login_url: string };
+    expect(problem).toMatchObject({ code: 'unauthenticated', status: 401 });
+    expect(new URL(problem.login_url).pathname).toBe('/_oauth/login');
+  });
+
+  it('a bearer of the application’s own opens nothing', async () => {
+    expect((await berth.verify({ Authorization: 'Bearer eyJhbGciOiJub25lIn0.e30.' })).status).toBe(401);
+  });
+
+  it('an address that is too long for the way back leads to its path', async () => {
+    const reply = await berth.verify({ ...BROWSER, 'X-Forwarded-Uri': `/p?${'x'.repeat(60_000)}` });
+    expect(new URL(String(reply.headers.location)).searchParams.get('redirect')).toBe(`https://one.${BASE}/p`);
+  });
+});
+
+describe('host and project', () => {
+  it.each<[string, string, Record<string, string | undefined>]>([
+    ['an unknown project', '/verify?project=nope', {}],
+    ['no project in the parameter', '/verify?project=', {}],
+    ['a misspelled parameter', '/verify?projct=p1', {}],
+    ['two projects', '/verify?project=p1&project=p2', {}],
+    ['the host of another', '/verify?project=p1', { 'X-Forwarded-Host': `two.${BASE}` }],
+    ['a host of nobody', '/verify?project=p1', { 'X-Forwarded-Host': `nobody.${BASE}` }],
+    ['a host elsewhere', '/verify?project=p1', { 'X-Forwarded-Host': 'one.evil.example' }],
+    ['a host that only ends alike', '/verify', { 'X-Forwarded-Host': `evil${BASE}` }],
+    ['a host elsewhere without a project', '/verify', { 'X-Forwarded-Host': 'evil.example' }],
+    ['no host told', '/verify?project=p1', { 'X-Forwarded-Host': undefined }],
+    ['no address told', '/verify?project=p1', { 'X-Forwarded-Uri': undefined }],
+    ['a host with a user', '/verify?project=p1', { 'X-Forwarded-Host': `x@one.${BASE}` }],
+  ])('%s: 403, signed in or not', async (_, path, headers) => {
+    for (const audience of ['project:p1', 'project:p2', 'project:nope', 'sso', 'host:evil.example'] as const) {
+      const reply = await berth.verify({ ...headers, Cookie: berth.cookie(sessionOf(), audience) }, path);
+      expect(reply.status, audience).toBe(403);
+      expect(JSON.parse(reply.body)).toMatchObject({ code: 'forbidden' });
+    }
+    expect((await berth.verify({ ...BROWSER, ...headers }, path)).status).toBe(403);
+  });
+
+  it('two hosts in one header are none', async () => {
+    const Cookie = berth.cookie(sessionOf());
+    expect((await berth.verify({ Cookie, 'X-Forwarded-Host': [`one.${BASE}`, `two.${BASE}`] })).status).toBe(403);
+  });
+
+  it('port and case of the host do not matter; a second host of a project is as good', async () => {
+    const Cookie = berth.cookie(sessionOf());
+    expect((await berth.verify({ Cookie, 'X-Forwarded-Host': `ONE.${BASE}:8443` })).status).toBe(200);
+    const two = berth.cookie(sessionOf(), 'project:p2');
+    expect((await berth.verify({ Cookie: two, 'X-Forwarded-Host': `second.${BASE}` }, '/verify?project=p2')).status).toBe(200);
+  });
+
+  it('addresses that are nearly /verify are nothing', async () => {
+    const Cookie = berth.cookie(sessionOf());
+    for (const path of ['/verify/', '/verify/x', '/verifyy', '/verify%3Fproject=p1', '/Verify?project=p1', '//verify?project=p1'])
+      expect((await berth.verify({ Cookie }, path)).status, path).toBe(404);
+  });
+});
+
+describe('device tokens', () => {
+  const token = `berth_${randomBytes(32).toString('base64url')}`;
+  const record = (more: object = {}) => ({
+    id: 't1',
+    hash: createHash('sha256').update(token).digest('hex'),
+    identity: { ...ANNA, email: 'dora@example.com' },
+    expires_at: new Date(Date.now() + 3_600_000).toISOString(),
+    ...more,
+  });
+  beforeEach(() => policy({ device_tokens: [record()] }));
+
+  it.each([`Bearer ${token}`, `bearer ${token}`, `BEARER   ${token}`])(
+    '%j opens a project, and the project does not get it',
+    async (Authorization) => {
+      const reply = await berth.verify({ Authorization, Cookie: `a=1; ${berth.cookie(sessionOf())}` });
+      expect(reply.status).toBe(200);
+      expect(reply.headers['x-forwarded-user']).toBe('dora@example.com');
+      expect(reply.headers.authorization).toBeUndefined();
+      expect(reply.headers.cookie).toBe('a=1');
+    },
+  );
+
+  it.each([
+    ['unknown', `Bearer berth_${randomBytes(32).toString('base64url')}`],
+    ['cut', `Bearer ${token.slice(0, -1)}`],
+    ['longer', `Bearer ${token}A`],
+    ['very long', `Bearer berth_${'a'.repeat(5000)}`],
+    ['the prefix alone', 'Bearer berth_'],
+    ['in another case', `Bearer ${token.toLowerCase().replace('berth_', 'berth_A')}`],
+  ])('%s: 401 invalid_token, whatever the cookie says, browser or not', async (_, Authorization) => {
+    for (const headers of [{}, { Cookie: berth.cookie(sessionOf()) }, { ...BROWSER, Cookie: berth.cookie(sessionOf()) }]) {
+      const reply = await berth.verify({ ...headers, Authorization });
+      expect(reply.status).toBe(401);
+      expect(reply.headers['www-authenticate']).toBe('Bearer error="invalid_token"');
+    }
+  });
+
+  it.each([
+    ['that has ended', { expires_at: new Date(Date.now() - 1000).toISOString() }, []],
+    ['of a disabled owner', {}, ['dora@example.com']],
+  ])('one %s opens nothing', async (_, more, disabled_users) => {
+    await policy({ device_tokens: [record(more)], disabled_users });
+    expect((await berth.verify({ Authorization: `Bearer ${token}` })).status).toBe(401);
+  });
+
+  it('one that was revoked opens nothing', async () => {
+    expect((await berth.verify({ Authorization: `Bearer ${token}` })).status).toBe(200);
+    await policy({ device_tokens: [] });
+    expect((await berth.verify({ Authorization: `Bearer ${token}` })).status).toBe(401);
+  });
+
+  it('one in an odd place opens nothing and does not reach the project', async () => {
+    const Cookie = berth.cookie(sessionOf());
+    for (const Authorization of [token, `Token ${token}`, `Basic x, Bearer ${token}`, `Bearer,${token}`]) {
+      expect((await berth.verify({ Authorization })).status, Authorization).toBe(401);
+      expect((await berth.verify({ Authorization, Cookie })).headers.authorization, Authorization).toBeUndefined();
+    }
+  });
+
+  it('is no key to the admin’s door', async () => {
+    await policy({ device_tokens: [record({ identity: { ...ANNA, email: 'boss@example.com' } })] });
+    expect((await berth.verify({ Authorization: `Bearer ${token}` }, '/verify/admin')).status).toBe(401);
+  });
+});
+
+describe('hosts that are no project', () => {
+  it('let any signed-in person in, by a cookie of their own', async () => {
+    const host = `dashboard.${BASE}`;
+    const own = berth.cookie(sessionOf(), `host:${host}`);
+    expect((await berth.verify({ Cookie: own, 'X-Forwarded-Host': host }, '/verify')).status).toBe(200);
+    expect((await berth.verify({ Cookie: own, 'X-Forwarded-Host': `other.${BASE}` }, '/verify')).status).toBe(401);
+    expect((await berth.verify({ Cookie: berth.cookie(sessionOf()), 'X-Forwarded-Host': host }, '/verify')).status).toBe(401);
+  });
+
+  it('at the auth host the single sign-on cookie counts, and no nonce is left there', async () => {
+    const sso = berth.cookie(sessionOf(), 'sso');
+    expect((await berth.verify({ Cookie: sso, 'X-Forwarded-Host': BASE }, '/verify')).status).toBe(200);
+    const reply = await berth.verify({ ...BROWSER, 'X-Forwarded-Host': BASE }, '/verify');
+    expect(reply.status).toBe(302);
+    expect(reply.headers['set-cookie']).toBeUndefined();
+    expect(new URL(String(reply.headers.location)).searchParams.has('challenge')).toBe(false);
+  });
+
+  it('the admin’s door is for ADMIN_EMAILS; others get 403, a page in a browser', async () => {
+    const headers = { 'X-Forwarded-Host': `proxy.${BASE}` };
+    const as = (email: string): string => berth.cookie(sessionOf({ ...ANNA, email }), `host:proxy.${BASE}`);
+    expect((await berth.verify({ ...headers, Cookie: as('Boss@example.com') }, '/verify/admin')).status).toBe(200);
+    expect((await berth.verify({ ...headers, Cookie: as('anna@example.com') }, '/verify/admin')).status).toBe(403);
+    const page = await berth.verify({ ...headers, ...BROWSER, Cookie: as('anna@example.com') }, '/verify/admin');
+    expect(page.status).toBe(403);
+    expect(page.headers['content-type']).toMatch(/^text\/html/);
+    expect(page.body).toContain('anna@example.com');
+    expect((await berth.verify({ ...headers, ...BROWSER }, '/verify/admin')).status).toBe(302);
+    // What was decided at one door says nothing at the other.
+    expect((await berth.verify({ ...headers, Cookie: as('anna@example.com') }, '/verify')).status).toBe(200);
+  });
+});
+
+describe('reserved paths', () => {
+  it.each([
+    '/_oauth/',
+    '/_oauth',
+    '/_oauth/login',
+    '/_oauth/userinfo?x=1',
+    '/_oauth/session/',
+    '/_oauth/../_oauth/x',
+    '/x/../_oauth/x',
+    '/%5foauth/x',
+    '/%5Foauth%2Fx',
+    '//_oauth/x',
+    '/./_oauth/x',
+    '/_oauth;a=1/x',
+    '/_oauth%2fsession',
+    '/a/%2e%2e/_oauth/x',
+    '/\\_oauth/x',
+  ])('%s is never the project’s', async (uri) => {
+    const reply = await berth.verify({ Cookie: berth.cookie(sessionOf()), 'X-Forwarded-Uri': uri });
+    expect(reply.status).toBe(404);
+  });
+
+  it.each(['/_oauthx', '/x/_oauth/y', '/?a=/_oauth/', '/_OAUTH/', '/%zz', '/a%2fb', '//x'])('%s is', async (uri) => {
+    expect((await berth.verify({ Cookie: berth.cookie(sessionOf()), 'X-Forwarded-Uri': uri })).status).toBe(200);
+  });
+});
+
+describe('the signed assertion', () => {
+  const assertionFor = async (headers = {}): Promise<string> => {
+    const reply = await berth.verify({ Cookie: berth.cookie(sessionOf()), ...headers });
+    return String(reply.headers['x-forwarded-user-assertion']);
+  };
+  const stock = () =>
+    createRemoteJWKSet(new URL(`http://127.0.0.1:${(berth.gateway.server.server.address() as { port: number }).port}/_oauth/jwks.json`));
+
+  it('verifies with jose and its stock JWKS client, for this host and five minutes at most', async () => {
+    const token = await assertionFor();
+    const { payload, protectedHeader } = await jwtVerify(token, stock(), {
+      issuer: `https://${BASE}`,
+      audience: `one.${BASE}`,
+      algorithms: ['EdDSA'],
+    });
+    expect(payload).toMatchObject({
+      sub: 'anna@example.com',
+      email: 'anna@example.com',
+      name: ANNA.name,
+      avatar_url: ANNA.avatar_url,
+      provider: 'oidc',
+    });
+    expect((payload.exp ?? 0) - Date.now() / 1000).toBeLessThanOrEqual(300);
+    expect((payload.exp ?? 0) - Date.now() / 1000).toBeGreaterThan(50);
+    expect(protectedHeader.alg).toBe('EdDSA');
+    await expect(jwtVerify(token, stock(), { audience: `two.${BASE}` })).rejects.toThrow('"aud"');
+  });
+
+  it('is the same for a session and host while it is young, and another for another host', async () => {
+    const Cookie = berth.cookie(sessionOf());
+    expect(await assertionFor({ Cookie })).toBe(await assertionFor({ Cookie }));
+    const two = await berth.verify(
+      { Cookie: berth.cookie(sessionOf(), 'project:p2'), 'X-Forwarded-Host': `second.${BASE}` },
+      '/verify?project=p2',
+    );
+    await jwtVerify(String(two.headers['x-forwarded-user-assertion']), stock(), { audience: `second.${BASE}` });
+  });
+
+  it('one that anybody else made, or nobody signed, does not verify', async () => {
+    const jwks = JSON.parse((await berth.get('/_oauth/jwks.json')).body) as Parameters<typeof createLocalJWKSet>[0];
+    expect(JSON.stringify(jwks)).not.toContain('"d"');
+    const [header, payload] = (await assertionFor()).split('.');
+    const none = `${Buffer.from('{"alg":"none"}').toString('base64url')}.${payload}.`;
+    const hmac = await new SignJWT({ email: 'boss@example.com' })
+      .setProtectedHeader({ alg: 'HS256' })
+      .sign(Buffer.from(jwks.keys[0]?.x ?? '', 'base64url'));
+    const forged = `${header}.${Buffer.from('{"email":"boss@example.com"}').toString('base64url')}.${(await assertionFor()).split('.')[2]}`;
+    for (const token of [none, hmac, forged]) await expect(jwtVerify(token, createLocalJWKSet(jwks))).rejects.toThrow();
+  });
+});
+
+describe('limits', () => {
+  it('128 KiB of headers are answered as any other, more is 431 and no more than that', async () => {
+    const Cookie = `${berth.cookie(sessionOf())}; big=${'x'.repeat(124 * 1024)}`;
+    expect((await berth.verify({ Cookie })).status).toBe(200);
+    expect((await berth.verify({ Cookie: `${Cookie}${'x'.repeat(400 * 1024)}` })).status).toBe(431);
+    const many = Array.from({ length: 30_000 }, () => 'a=1').join(';');
+    expect((await berth.verify({ Cookie: many })).status).toBe(401);
+  });
+
+  it('a name and a picture that no cookie could carry do not keep anybody out', async () => {
+    const large = { ...ANNA, name: '名'.repeat(500), avatar_url: `https://pics.example/${'a'.repeat(1900)}` };
+    const cookie = berth.cookie(sessionOf(large));
+    expect(cookie.length).toBeLessThan(4096);
+    const reply = await berth.verify({ Cookie: cookie });
+    expect(reply.status).toBe(200);
+    expect(decodeURIComponent(String(reply.headers['x-forwarded-user-name']))).toBe('名'.repeat(500));
+  });
+});
