@@ -12,6 +12,8 @@ import { repositoryRoot, toolsDir, userDockerHost } from '@berth/testbed/config'
 import { startEngine, whyNoOwnEngine } from '@berth/testbed/engine';
 import { type Engine, engineAnswers } from '@berth/testbed/engine-handle';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
+import { type IdentityProvider, startIdentityProvider } from '@berth/testbed/identity-provider';
+import { PlainBrowser } from '@berth/testbed/plain-browser';
 import { type Platform, startPlatform } from '@berth/testbed/platform';
 import { isFree } from '@berth/testbed/ports';
 import { startProber } from '@berth/testbed/prober';
@@ -27,7 +29,14 @@ const EXAMPLES = [
   { name: 'static-site', title: 'a static site', path: '/' },
   { name: 'node-api', title: 'a Node service, built and tested from source', path: '/healthz', health_path: '/healthz' },
   { name: 'chat', title: 'a multi-stage build with a WebSocket', path: '/' },
+  { name: 'who', title: 'behind a login: shows who is signed in', path: '/me.json', health_path: '/healthz', auth_required: true },
 ] as const;
+/** Accounts of the local identity provider. */
+const PEOPLE = [
+  { email: 'ada@example.org', password: 'ada', name: 'Ada Lovelace', picture: null, emailVerified: true },
+  { email: 'grace@example.org', password: 'grace', name: 'Grace Hopper', picture: null, emailVerified: true },
+] as const;
+type Example = (typeof EXAMPLES)[number];
 
 const started = performance.now();
 const elapsed = (): string => `${((performance.now() - started) / 1000).toFixed(1).padStart(5)} s`;
@@ -92,8 +101,20 @@ async function main(exitAfter: boolean): Promise<void> {
   undo.push({ what: 'the git server', run: () => git.stop() });
   say(`registry at ${registry.address}, git server at ${git.url}`);
 
+  // Development only: a provider that anyone can sign in at whom its two accounts are told.
+  const people = await startIdentityProvider({ accounts: PEOPLE });
+  undo.push({ what: 'the identity provider', run: () => people.stop() });
+  say(`OpenID provider with two accounts at ${people.issuer}`);
+
   const berth = await startPlatform({
     dir,
+    gateway: {
+      env: (publicUrl) => {
+        people.allowRedirect(`${publicUrl}/_oauth/callback/oidc`);
+        return { OIDC_ISSUER: people.issuer, OIDC_CLIENT_ID: people.clientId, OIDC_CLIENT_SECRET: people.clientSecret };
+      },
+    },
+    env: { DEFAULT_ROLE: 'developer' },
     registry,
     proxy: 'built-in',
     ...((await isFree(PREFERRED_PORT)) ? { proxyPort: PREFERRED_PORT } : {}),
@@ -106,14 +127,14 @@ async function main(exitAfter: boolean): Promise<void> {
   writeFileSync(LEFT, JSON.stringify({ nodes, registry: registry.address } satisfies Left));
   undo.push({ what: 'containers', run: () => removeLeft(engine) });
   undo.push({ what: 'Berth’s processes', run: () => berth.stop() });
-  say('control plane, builder, deploy node and proxy are ready');
+  say('control plane, gateway, builder, deploy node and proxy are ready');
 
   const live = await deployExamples(berth, git);
-  const checks = await Promise.all(EXAMPLES.map((example) => check(berth, example)));
+  const checks = await Promise.all(EXAMPLES.map((example) => check(berth, example, people)));
   const switched = await redeploy(berth, git, live[0]);
   const ok = checks.every((c) => c) && switched;
 
-  printAddresses(berth);
+  printAddresses(berth, people);
   if (exitAfter) {
     console.log(
       `\n${ok ? 'The main job works' : 'The main job FAILED'}: ${checks.filter(Boolean).length} of ${EXAMPLES.length} addresses answered from outside, redeploy ${switched ? 'unnoticed' : 'NOTICED'}, ${elapsed().trim()} in all.`,
@@ -136,6 +157,7 @@ async function deployExamples(berth: Platform, git: GitServer): Promise<Project[
         drain_seconds: 1,
         stop_grace_seconds: 3,
         ...('health_path' in example ? { health_path: example.health_path } : {}),
+        ...('auth_required' in example ? { auth_required: true, env: { AUTH_URL: berth.publicUrl } } : {}),
       };
       const project = await berth.createProject(body);
       const from = performance.now();
@@ -172,12 +194,33 @@ async function follow(berth: Platform, name: string, asked: Deployment): Promise
   return done;
 }
 
-async function check(berth: Platform, example: (typeof EXAMPLES)[number]): Promise<boolean> {
+async function check(berth: Platform, example: Example, people: IdentityProvider): Promise<boolean> {
+  if ('auth_required' in example) return checkLogin(berth, example, people);
   const answer = await berth.get(example.name, example.path).catch((error: unknown) => ({ status: 0, body: String(error) }));
   say(
     `checked ${berth.address(example.name)}${example.path}: ${answer.status}${answer.status === 200 ? '' : ` ${answer.body.slice(0, 100)}`}`,
   );
   return answer.status === 200;
+}
+
+/** A script is refused, a browser is sent to the login, and who signs in there is whom the application sees. */
+async function checkLogin(berth: Platform, example: Example, people: IdentityProvider): Promise<boolean> {
+  const address = `${berth.address(example.name)}${example.path}`;
+  const [account] = PEOPLE;
+  const browser = new PlainBrowser();
+  try {
+    const script = await browser.open(address, { headers: { accept: 'application/json' } });
+    say(`checked ${address}: ${script.status} for a script that is not signed in`);
+    const visitor = await browser.open(address, { follow: false });
+    say(`checked ${address}: ${visitor.status} to the login for a browser`);
+    const page = await people.signIn(browser, await browser.open(address), account);
+    const seen = (JSON.parse(page.body) as { email: string | null }).email;
+    say(`checked ${address}: ${page.status} after the login, and the application sees ${seen ?? 'nobody'}`);
+    return script.status === 401 && visitor.status === 302 && page.url.href === address && page.status === 200 && seen === account.email;
+  } catch (error) {
+    say(`checked ${address}: ${error instanceof Error ? error.message : String(error)}`);
+    return false;
+  }
 }
 
 /** A new commit, deployed while a visitor asks 50 times a second. */
@@ -205,9 +248,11 @@ async function redeploy(berth: Platform, git: GitServer, project: Project | unde
   return done.status === 'running' && report.failed === 0 && report.stale === 0 && report.versions.at(-1) === 2;
 }
 
-function printAddresses(berth: Platform): void {
+function printAddresses(berth: Platform, people: IdentityProvider): void {
   console.log('');
   for (const example of EXAMPLES) console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
+  console.log('\n  sign in at the protected one as');
+  for (const account of people.accounts) console.log(`    ${account.email.padEnd(44)} password ${account.password}`);
   console.log(
     `\n  ${`${berth.url}/docs`.padEnd(46)} the API; sign in at POST /api/auth/login as ${berth.admin.email} with ${berth.admin.password}`,
   );

@@ -5,7 +5,8 @@
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { ERRORS, FAILURES } from '@berth/wire/errors';
-import { ROUTES, type Route } from '@berth/wire/routes';
+import type { Route } from '@berth/wire/route';
+import { ROUTES } from '@berth/wire/routes';
 import { DEPLOYMENT_STATES, isSettled, isTerminal } from '@berth/wire/vocabulary';
 import { TRANSITIONS } from '../packages/control-plane/src/flow/transitions.ts';
 import { callsInSources, isPointOf } from '../test/faults/fail-points/calls.ts';

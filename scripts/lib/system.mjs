@@ -47,6 +47,14 @@ export const systemParts = [
     tests: true,
     why: 'the fault suite sets an agent’s clock an hour off with it',
   },
+  {
+    part: 'Chromium',
+    program: 'chromium',
+    package: 'chromium',
+    optional: true,
+    tests: true,
+    why: 'tests of the sign-in run in a real browser',
+  },
 ];
 
 /** Debian keeps the server's programs in a folder for each version, not on PATH. */

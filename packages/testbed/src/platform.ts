@@ -14,6 +14,7 @@ import { isSettled } from '@berth/wire/vocabulary';
 import { startAgentTap } from './agent-tap.ts';
 import { findTraefik, repositoryRoot, toolsDir } from './config.ts';
 import type { Engine } from './engine-handle.ts';
+import { writeFileConfig } from './file-provider.ts';
 import type { History } from './history.ts';
 import { freePort } from './ports.ts';
 import { type RunningProcess, startProcess, untilReady } from './process.ts';
@@ -33,6 +34,13 @@ export type PlatformOptions = {
   relay?: boolean;
   /** Agents to start, each with the engine it drives. */
   agents: { name: string; role: 'builder' | 'deploy'; engine: Engine; env?: Record<string, string> }[];
+  /**
+   * Logins. What the gateway needs to know of its identity providers; `publicUrl` is where those send browsers back to:
+   * `${publicUrl}/_oauth/callback/{provider}`.
+   */
+  gateway?: { env: (publicUrl: string) => Record<string, string> | Promise<Record<string, string>> };
+  /** Beside the first admin, who has the local account. */
+  adminEmails?: string[];
   baseDomain?: string;
   /** Fixed port of the built-in proxy; a free one when left out. */
   proxyPort?: number;
@@ -47,6 +55,8 @@ export type Service = {
   readonly name: string;
   /** What it has logged, all starts together, is in this file. */
   readonly logFile: string;
+  /** Its /readyz, past any proxy. */
+  readonly readyUrl: string;
   readonly process: () => RunningProcess;
   /** kill -9, and waits until it is gone. */
   crash(): Promise<void>;
@@ -61,13 +71,19 @@ export type Answer = { status: number; headers: Record<string, string | string[]
 export type Platform = {
   controlPlane: Service;
   agents: Record<string, Service>;
+  /** With the option of that name. */
+  gateway: Service | undefined;
   relay: Service | undefined;
   /** The built-in proxy; undefined with Traefik. */
   proxy: Service | undefined;
   traefik: Traefik | undefined;
   url: string;
+  /** The auth host, through the proxy. */
+  publicUrl: string;
   baseDomain: string;
   agentSecret: string;
+  /** What this run must not show anywhere, by what it is. */
+  secrets: Readonly<Record<string, string>>;
   admin: { email: string; password: string };
   /** As the first admin. */
   api: Client;
@@ -88,8 +104,15 @@ export type Platform = {
 export async function startPlatform(options: PlatformOptions): Promise<Platform> {
   const { dir } = options;
   const baseDomain = options.baseDomain ?? 'berth.localhost';
-  const secrets = { agent: randomBytes(32).toString('hex'), admin: randomBytes(12).toString('base64url') };
+  const secrets = {
+    agent: randomBytes(32).toString('hex'),
+    admin: randomBytes(12).toString('base64url'),
+    gateway: randomBytes(32).toString('hex'),
+    session: randomBytes(32).toString('hex'),
+    jwt: randomBytes(32).toString('hex'),
+  };
   const admin = { email: 'admin@berth.localhost', password: secrets.admin };
+  const adminEmails = [admin.email, ...(options.adminEmails ?? [])].join(',');
   await mkdir(join(dir, 'logs'), { recursive: true, mode: 0o700 });
 
   const port = await freePort();
@@ -108,15 +131,19 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       traefikPorts === undefined
         ? { host: '127.0.0.1', port: proxyPort, secure: false }
         : { host: '127.0.0.1', port: traefikPorts.websecure, secure: true };
-    const publicPort = entry.port;
+    const publicUrl = `${entry.secure ? 'https' : 'http'}://${baseDomain}:${entry.port}`;
+    const gatewayUrl = `http://127.0.0.1:${await freePort()}`;
+    const withGateway: Record<string, string> =
+      options.gateway === undefined ? {} : { AUTH_SERVICE_URL: gatewayUrl, GATEWAY_SECRET: secrets.gateway, JWT_SECRET: secrets.jwt };
+    const files = { BASE_DOMAIN: baseDomain, AUTH_SERVICE_URL: gatewayUrl, CONTROL_PLANE_URL: url };
 
     const controlPlane = service('control-plane', dir, `${url}/readyz`, ['control-plane'], {
       LISTEN: `127.0.0.1:${port}`,
       DATABASE_URL: `sqlite:${join(dir, 'berth.db')}`,
       BASE_DOMAIN: baseDomain,
-      PUBLIC_URL: `${entry.secure ? 'https' : 'http'}://${baseDomain}:${publicPort}`,
+      PUBLIC_URL: publicUrl,
       AGENT_SECRET: secrets.agent,
-      ADMIN_EMAILS: admin.email,
+      ADMIN_EMAILS: adminEmails,
       ADMIN_PASSWORD: admin.password,
       REGISTRY_ADDR: options.registry.address,
       REGISTRY_USER: options.registry.user ?? '',
@@ -125,16 +152,39 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         traefikPorts === undefined
           ? `http://127.0.0.1:${proxyPort}`
           : `http://127.0.0.1:${traefikPorts.web},https://127.0.0.1:${traefikPorts.websecure}`,
+      RESERVED_PREFIXES: 'traefik',
+      ...withGateway,
       ...options.env,
     });
     await controlPlane.start();
     stops.push(() => controlPlane.stop());
 
+    const gateway =
+      options.gateway === undefined
+        ? undefined
+        : service('gateway', dir, `${gatewayUrl}/readyz`, ['gateway'], {
+            LISTEN: gatewayUrl.replace('http://', ''),
+            CONTROL_PLANE_URL: url,
+            GATEWAY_SECRET: secrets.gateway,
+            SESSION_SECRET: secrets.session,
+            BASE_DOMAIN: baseDomain,
+            PUBLIC_URL: publicUrl,
+            ADMIN_EMAILS: adminEmails,
+            STATE_DIR: join(dir, 'gateway'),
+            ...(await options.gateway.env(publicUrl)),
+          });
+    if (gateway !== undefined) {
+      await gateway.start();
+      stops.push(() => gateway.stop());
+    }
+
+    if (gateway !== undefined && traefikPorts === undefined) await writeFileConfig(join(dir, 'proxy-files.json'), files);
     const proxy =
       traefikPorts === undefined
         ? service('proxy', dir, `http://127.0.0.1:${proxyPort}/readyz`, ['proxy'], {
             LISTEN: `127.0.0.1:${proxyPort}`,
             CONFIG_URL: configUrl,
+            ...(gateway === undefined ? {} : { FILE_CONFIG: join(dir, 'proxy-files.json') }),
           })
         : undefined;
     if (proxy !== undefined) {
@@ -162,6 +212,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         configUrl: relay === undefined ? configUrl : `${relayUrl}/api/traefik/config`,
         held: options.proxy === 'traefik',
         ports: traefikPorts,
+        ...(gateway === undefined ? {} : { deploy: files }),
         ...(bin === undefined ? {} : { bin }),
       });
       stops.push(() => traefik?.stop() ?? Promise.resolve());
@@ -194,18 +245,27 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
 
     let token = '';
     const anonymous = createClient({ baseUrl: url });
-    ({ token } = await anonymous.call('login', { body: admin }));
+    const signIn = async (): Promise<void> => {
+      ({ token } = await anonymous.call('login', { body: admin }));
+    };
+    await signIn();
+    // A token lives for an hour, a soak longer; while the control plane is away the next time will do.
+    const renewing = setInterval(() => void signIn().catch(() => {}), 10 * 60_000);
+    stops.push(async () => clearInterval(renewing));
     const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
 
     return {
       controlPlane,
       agents,
+      gateway,
       relay,
       proxy,
       traefik,
       url,
+      publicUrl,
       baseDomain,
       agentSecret: secrets.agent,
+      secrets,
       admin,
       api,
       entry,
@@ -244,6 +304,7 @@ export function service(name: string, dir: string, readyUrl: string, argv: strin
   return {
     name,
     logFile,
+    readyUrl,
     process: present,
     async crash() {
       present().kill('SIGKILL');

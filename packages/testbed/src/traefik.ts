@@ -1,6 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { findTraefik } from './config.ts';
+import { copyFiles, type FileProviderEnv } from './file-provider.ts';
 import { freePorts } from './ports.ts';
 import { run, startProcess, untilReady } from './process.ts';
 
@@ -30,8 +31,10 @@ export interface TraefikOptions {
   readonly held: boolean;
   /** Default: findTraefik(). */
   readonly bin?: string;
-  /** Folder of file-provider YAML (`redirect-to-https` and the like), watched. */
+  /** Folder of file-provider YAML of the caller's own, watched. */
   readonly fileProviderDir?: string;
+  /** Serve deploy/traefik/dynamic, with this as Traefik's environment. */
+  readonly deploy?: FileProviderEnv;
   readonly accessLog?: boolean;
   /** Fixed ports instead of free ones. */
   readonly ports?: { readonly web: number; readonly websecure: number; readonly api: number };
@@ -48,13 +51,18 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
   // JSON is YAML. The certificate is dynamic configuration, so it comes by a file provider of its own
   // unless the caller's folder is in use: Traefik has but one file provider.
   const files = options.fileProviderDir ?? join(dir, 'files');
+  if (options.deploy !== undefined) await copyFiles(files);
   await writeFile(
     join(files, 'berth-testbed-certificate.yml'),
     JSON.stringify({ tls: { stores: { default: { defaultCertificate: certificate } } } }),
   );
   const configFile = join(dir, 'traefik.yml');
   await writeFile(configFile, JSON.stringify(staticConfig(options, { web, websecure, api, files }), null, 2));
-  const traefik = await startProcess([bin, `--configFile=${configFile}`], { name: 'traefik', logFile: join(dir, 'traefik.log') });
+  const traefik = await startProcess([bin, `--configFile=${configFile}`], {
+    name: 'traefik',
+    logFile: join(dir, 'traefik.log'),
+    ...(options.deploy === undefined ? {} : { env: options.deploy }),
+  });
   const apiUrl = `http://127.0.0.1:${api}`;
   const get = (path: string) => fetch(`${apiUrl}${path}`, { signal: AbortSignal.timeout(5_000) });
   await untilReady(traefik, async () => (await get('/ping')).ok, 10_000);

@@ -1,0 +1,34 @@
+/** What an operator copies from deploy/traefik/dynamic, for the proxies of the testbed: it stands there and nowhere else. */
+import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { parse } from 'yaml';
+import { repositoryRoot } from './config.ts';
+
+const DYNAMIC = join(repositoryRoot, 'deploy', 'traefik', 'dynamic');
+export const FILES = ['middlewares.yml', 'auth-host.yml', 'dashboard.yml'] as const;
+
+/** deploy/traefik/traefik.env. */
+export type FileProviderEnv = { BASE_DOMAIN: string; AUTH_SERVICE_URL: string; CONTROL_PLANE_URL: string };
+type Section = Record<string, Record<string, unknown>>;
+
+/** The files as they are, for the real Traefik, which is then to be started with FileProviderEnv. */
+export async function copyFiles(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  for (const file of FILES) await copyFile(join(DYNAMIC, file), join(folder, file));
+}
+
+/** One file, as Traefik reads it after it put its environment in. */
+export async function readFileProvider(file: (typeof FILES)[number], env: FileProviderEnv): Promise<{ http: Record<string, Section> }> {
+  const template = await readFile(join(DYNAMIC, file), 'utf8');
+  const text = template.replaceAll(/\{\{ env "([A-Z_]+)" \}\}/g, (_, name: string) => env[name as keyof FileProviderEnv] ?? '');
+  return parse(text) as { http: Record<string, Section> };
+}
+
+/** For the built-in proxy, which knows one file and no templates. It has no dashboard. */
+export async function writeFileConfig(path: string, env: FileProviderEnv): Promise<void> {
+  const merged: Record<string, Section> = {};
+  for (const file of ['middlewares.yml', 'auth-host.yml'] as const)
+    for (const [section, parts] of Object.entries((await readFileProvider(file, env)).http))
+      merged[section] = { ...merged[section], ...parts };
+  await writeFile(path, JSON.stringify({ http: merged }, null, 2));
+}

@@ -1,0 +1,59 @@
+/**
+ * Nodes that know the contract alone and run nothing: what they report as built and running is a server the caller has
+ * already. For tests about what stands in front of projects, not about containers.
+ */
+import { setTimeout as pause } from 'node:timers/promises';
+
+export type HandAgentOptions = {
+  /** The control plane. */
+  url: string;
+  secret: string;
+  /** Port on loopback that a project is served at, by its `domain_prefix`. */
+  ports: Readonly<Record<string, number>>;
+};
+export type HandAgent = { stop(): Promise<void> };
+
+type Task = { id: string; kind: string; payload: { image_repository: string; domain_prefix: string } };
+
+export async function startHandAgent(options: HandAgentOptions): Promise<HandAgent> {
+  const abort = new AbortController();
+  const { signal } = abort;
+  const call = async (method: string, path: string, body?: unknown): Promise<unknown> => {
+    const response = await fetch(options.url + path, {
+      method,
+      headers: { 'x-agent-secret': options.secret, 'content-type': 'application/json' },
+      signal,
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
+    return response.json();
+  };
+  const reportOf = ({ kind, payload }: Task): object => {
+    if (kind === 'build') return { status: 'completed', result: 'by hand', image_tag: `${payload.image_repository}:${'0'.repeat(40)}` };
+    const port = options.ports[payload.domain_prefix];
+    return port === undefined ? { status: 'failed', result: 'no such server' } : { status: 'completed', host_port: port };
+  };
+  const serve = async (nodeId: string): Promise<void> => {
+    while (!signal.aborted) {
+      try {
+        const tasks = (await call('GET', `/api/agent/tasks?node_id=${nodeId}&wait=20`)) as Task[];
+        for (const task of tasks) await call('POST', `/api/agent/tasks/${task.id}/complete`, reportOf(task));
+      } catch {
+        // The control plane may be away: tests end it on purpose.
+        await pause(500, undefined, { signal }).catch(() => undefined);
+      }
+    }
+  };
+  const nodes: string[] = [];
+  for (const role of ['builder', 'deploy'] as const) {
+    const body = { hostname: `by-hand-${role}`, role, host_ip: '127.0.0.1', max_storage: 10_000_000_000 };
+    nodes.push(((await call('POST', '/api/agent/register', body)) as { id: string }).id);
+  }
+  const serving = nodes.map(serve);
+  return {
+    async stop() {
+      abort.abort();
+      await Promise.all(serving);
+    },
+  };
+}

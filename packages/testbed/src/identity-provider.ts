@@ -1,0 +1,238 @@
+/**
+ * A real OpenID provider (npm `oidc-provider`, a certified one) on loopback, with accounts of its own and a login form that a
+ * person, Chromium or PlainBrowser can fill in. It can be away, slow, talk garbage, change its keys and forge what it says.
+ * For development and tests only: its accounts' passwords are printed.
+ */
+import { createPrivateKey, generateKeyPairSync, type JsonWebKey, randomBytes, randomUUID, sign } from 'node:crypto';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import Provider, { type ClientMetadata, type Configuration } from 'oidc-provider';
+import { createOidcMemory } from './oidc-memory.ts';
+import type { Page, PlainBrowser } from './plain-browser.ts';
+
+export type Account = { email: string; password: string; name: string; picture: string | null; emailVerified: boolean };
+
+/** `down`: the connection is reset; `slow`: no answer; `garbage`: 200 with what is no JSON; a number: that status. */
+export type Fault = 'down' | 'slow' | 'garbage' | number;
+export type TokenAnswer = Record<string, unknown>;
+
+export type IdentityProvider = {
+  readonly issuer: string;
+  readonly clientId: string;
+  readonly clientSecret: string;
+  /** May be changed as it runs. The first has a verified address, the second has not. */
+  readonly accounts: Account[];
+  /** Adds a redirect URI to the client. */
+  allowRedirect(uri: string): void;
+  /** Fills in the login form that `page` is; gives what comes after all redirects. */
+  signIn(browser: PlainBrowser, page: Page, account: Account): Promise<Page>;
+  /** For requests whose path begins so (default: all), until the next call; null: as it should be. */
+  fault(fault: Fault | null, path?: string): void;
+  /** New signing keys; the old ones are gone at once. */
+  rotateKeys(): void;
+  /** A token with these claims, signed with the key that is in use. */
+  sign(claims: Record<string, unknown>): string;
+  /** What this endpoint (default: the token endpoint) says goes through this before it is sent; null: as it is. */
+  tamper(
+    change: ((answer: TokenAnswer) => TokenAnswer | Promise<TokenAnswer>) | null,
+    path?: '/token' | '/me' | '/.well-known/openid-configuration',
+  ): void;
+  /** How many requests came to paths that begin so. */
+  requests(path: string): number;
+  stop(): Promise<void>;
+};
+
+export type IdentityProviderOptions = {
+  /** Default: a free one. */
+  port?: number;
+  redirectUris?: readonly string[];
+  accounts?: readonly Account[];
+  /** Whether e-mail and profile stand in the ID token too, and not at the userinfo endpoint alone (OpenID Connect Core section 5.4). */
+  claimsInIdToken?: boolean;
+  clientAuth?: 'client_secret_basic' | 'client_secret_post';
+};
+
+const ACCOUNTS: readonly Account[] = [
+  {
+    email: 'ada@example.test',
+    password: 'ada-password',
+    name: 'Ada Lovelace',
+    picture: 'https://pictures.example.test/ada.png',
+    emailVerified: true,
+  },
+  { email: 'eve@example.test', password: 'eve-password', name: 'Eve Unverified', picture: null, emailVerified: false },
+];
+
+export async function startIdentityProvider(options: IdentityProviderOptions = {}): Promise<IdentityProvider> {
+  const accounts = (options.accounts ?? ACCOUNTS).map((account) => ({ ...account }));
+  const clientId = 'berth';
+  const clientSecret = randomBytes(24).toString('base64url');
+  const cookieKeys = [randomBytes(24).toString('base64url')];
+  const redirectUris = [...(options.redirectUris ?? [])];
+  const memory = createOidcMemory();
+  const counts = new Map<string, number>();
+  const held = new Set<ServerResponse>();
+  let jwks = newKeys();
+  let fault: { kind: Fault; path: string } | null = null;
+  let change: ((answer: TokenAnswer) => TokenAnswer | Promise<TokenAnswer>) | null = null;
+  let changedPath: '/token' | '/me' | '/.well-known/openid-configuration' = '/token';
+
+  const server = createServer((request, response) => {
+    const { pathname } = new URL(request.url ?? '/', 'http://idp.invalid');
+    counts.set(pathname, (counts.get(pathname) ?? 0) + 1);
+    if (fault !== null && pathname.startsWith(fault.path)) return misbehave(fault.kind, request, response);
+    const done = pathname.startsWith('/interaction/') ? interact(request, response) : handler(request, response);
+    Promise.resolve(done).catch((error: unknown) => response.writeHead(500).end(String(error)));
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(options.port ?? 0, '127.0.0.1', resolve);
+  });
+  const { port } = server.address() as AddressInfo;
+  const issuer = `http://127.0.0.1:${port}`;
+  let provider = build();
+  let handler = provider.callback();
+
+  /** Clients and keys are fixed when it is made; codes and sessions stay in `memory`. */
+  function build(): Provider {
+    const client: ClientMetadata = {
+      client_id: clientId,
+      client_secret: clientSecret,
+      redirect_uris: redirectUris.length === 0 ? ['http://127.0.0.1/nowhere'] : redirectUris,
+      token_endpoint_auth_method: options.clientAuth ?? 'client_secret_basic',
+      response_types: ['code'],
+      grant_types: ['authorization_code'],
+    };
+    const configuration: Configuration = {
+      adapter: memory,
+      clients: [client],
+      jwks,
+      scopes: ['openid', 'email', 'profile'],
+      claims: { openid: ['sub'], email: ['email', 'email_verified'], profile: ['name', 'picture'] },
+      conformIdTokenClaims: options.claimsInIdToken !== true,
+      pkce: { required: () => true },
+      features: { devInteractions: { enabled: false } },
+      interactions: { url: (_ctx, interaction) => `/interaction/${interaction.uid}` },
+      // Cookies know no ports: several providers on one address must not share theirs.
+      cookies: {
+        keys: cookieKeys,
+        names: { session: `idp_session_${port}`, interaction: `idp_interaction_${port}`, resume: `idp_resume_${port}` },
+      },
+      ttl: { Session: 3600, Grant: 3600, Interaction: 600, AccessToken: 300, AuthorizationCode: 60, IdToken: 300 },
+      findAccount(_ctx, sub) {
+        const account = accounts.find((a) => a.email === sub);
+        if (account === undefined) return undefined;
+        const { email, name, picture, emailVerified } = account;
+        const claims = { sub, email, email_verified: emailVerified, name, ...(picture === null ? {} : { picture }) };
+        return { accountId: sub, claims: () => claims };
+      },
+      // Nobody is asked for consent: the client is the operator's own.
+      async loadExistingGrant(ctx) {
+        const { client, session } = ctx.oidc;
+        if (client === undefined || session?.accountId === undefined) return undefined;
+        const grantId = session.grantIdFor(client.clientId);
+        const known = grantId === undefined ? undefined : await ctx.oidc.provider.Grant.find(grantId);
+        if (known !== undefined) return known;
+        const grant = new ctx.oidc.provider.Grant({ clientId: client.clientId, accountId: session.accountId });
+        grant.addOIDCScope('openid email profile');
+        await grant.save();
+        return grant;
+      },
+    };
+    const made = new Provider(issuer, configuration);
+    made.use(async (ctx, next) => {
+      await next();
+      if (ctx.path === changedPath && change !== null && ctx.status === 200) ctx.body = await change(ctx.body as TokenAnswer);
+    });
+    return made;
+  }
+  function rebuild(): void {
+    provider = build();
+    handler = provider.callback();
+  }
+
+  /** The login form, and what is typed into it. */
+  async function interact(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const details = await provider.interactionDetails(request, response);
+    if (request.method !== 'POST') return form(response, details.uid, '');
+    const typed = new URLSearchParams(await bodyOf(request));
+    if (typed.has('cancel'))
+      return provider.interactionFinished(request, response, { error: 'access_denied', error_description: 'cancelled' });
+    const account = accounts.find((a) => a.email === typed.get('email')?.trim() && a.password === typed.get('password'));
+    if (account === undefined) return form(response, details.uid, 'E-mail or password is wrong.');
+    await provider.interactionFinished(request, response, { login: { accountId: account.email } });
+  }
+  function form(response: ServerResponse, uid: string, wrong: string): void {
+    const hints = accounts.map((a) => `<li><code>${a.email}</code> / <code>${a.password}</code></li>`).join('');
+    response.writeHead(wrong === '' ? 200 : 401, { 'content-type': 'text/html; charset=utf-8', 'cache-control': 'no-store' });
+    response.end(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Example identity provider</title>
+<style>:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:24em;margin:10vh auto;padding:0 1em}h1{font-size:1.4em}label,input,button{display:block;width:100%;box-sizing:border-box;margin:.3em 0;font:inherit}input,button{padding:.5em}</style></head>
+<body><h1>Example identity provider</h1><p>For development only. Accounts:</p><ul>${hints}</ul><p role="alert">${wrong}</p>
+<form method="post" action="/interaction/${uid}"><label for="email">E-mail</label><input id="email" name="email" type="text" autocomplete="username" autofocus>
+<label for="password">Password</label><input id="password" name="password" type="password" autocomplete="current-password">
+<button type="submit">Sign in</button><button type="submit" name="cancel" value="1">Cancel</button></form></body></html>
+`);
+  }
+
+  function misbehave(kind: Fault, request: IncomingMessage, response: ServerResponse): void {
+    request.resume();
+    if (kind === 'down') return void request.socket.destroy();
+    if (kind === 'slow') return void held.add(response);
+    if (kind === 'garbage') return void response.writeHead(200, { 'content-type': 'application/json' }).end('{"issuer": 7, <html>\u0000');
+    response.writeHead(kind, { 'content-type': 'text/html' }).end(`<h1>${kind}</h1>`);
+  }
+
+  return {
+    issuer,
+    clientId,
+    clientSecret,
+    accounts,
+    allowRedirect(uri) {
+      if (redirectUris.includes(uri)) return;
+      redirectUris.push(uri);
+      rebuild();
+    },
+    signIn: (browser, page, account) => browser.submit(page, { email: account.email, password: account.password }, 'Sign in'),
+    fault(kind, path = '') {
+      fault = kind === null ? null : { kind, path };
+      for (const response of held) response.destroy();
+      held.clear();
+    },
+    rotateKeys() {
+      jwks = newKeys();
+      rebuild();
+    },
+    sign(claims) {
+      const [key] = jwks.keys;
+      const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
+      const input = `${part({ alg: 'RS256', kid: key?.kid })}.${part(claims)}`;
+      return `${input}.${sign('sha256', Buffer.from(input), createPrivateKey({ key: key as JsonWebKey, format: 'jwk' })).toString('base64url')}`;
+    },
+    tamper(wanted, path = '/token') {
+      changedPath = path;
+      change = wanted;
+    },
+    requests: (path) => [...counts].reduce((sum, [asked, count]) => sum + (asked.startsWith(path) ? count : 0), 0),
+    stop: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+function newKeys(): NonNullable<Configuration['jwks']> {
+  const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
+  const jwk = privateKey.export({ format: 'jwk' });
+  return { keys: [{ ...jwk, kty: 'RSA', kid: randomUUID(), use: 'sig', alg: 'RS256' }] };
+}
+
+async function bodyOf(request: IncomingMessage): Promise<string> {
+  let text = '';
+  for await (const chunk of request) {
+    text += String(chunk);
+    if (text.length > 10_000) throw new Error('too much');
+  }
+  return text;
+}

@@ -1,0 +1,194 @@
+/**
+ * A browser without a window: keeps host-only cookies, follows redirects, fills in forms. Every host is this machine
+ * (`*.localhost` is not resolved by Node); certificates are not checked. For checks that must run where no Chromium is.
+ */
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+
+export type Page = {
+  status: number;
+  /** Where it came from in the end. */
+  url: URL;
+  headers: Record<string, string | string[] | undefined>;
+  body: string;
+  /** Of every answer on the way, this one included, oldest first. */
+  hops: { url: string; status: number }[];
+};
+export type Ask = {
+  method?: string;
+  headers?: Record<string, string>;
+  body?: string;
+  /** Default: true. */
+  follow?: boolean;
+};
+type Cookie = { name: string; value: string; path: string; secure: boolean; httpOnly: boolean; sameSite: string; host: string };
+
+export class PlainBrowser {
+  /** Key: host, path and name. */
+  readonly #jar = new Map<string, Cookie>();
+  /** Every value that a cookie ever had here, for checks that it shows nowhere else. */
+  readonly cookieValues = new Set<string>();
+  /** Every answer, oldest first. */
+  readonly answers: { url: string; status: number; body: string }[] = [];
+  /** Every `Set-Cookie` header, as it came. */
+  readonly setCookies: { host: string; header: string }[] = [];
+
+  cookies(host: string): Cookie[] {
+    return [...this.#jar.values()].filter((cookie) => cookie.host === host);
+  }
+  forgetCookies(): void {
+    this.#jar.clear();
+  }
+
+  /** As a person who writes an address or follows a link. */
+  async open(address: string | URL, ask: Ask = {}): Promise<Page> {
+    let url = new URL(address);
+    let { method = 'GET', body } = ask;
+    const hops: Page['hops'] = [];
+    for (;;) {
+      const headers = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8', 'user-agent': 'PlainBrowser', ...ask.headers };
+      const answer = await this.#once(url, method, headers, body);
+      hops.push({ url: url.href, status: answer.status });
+      const location = answer.headers['location'];
+      if (ask.follow === false || typeof location !== 'string' || answer.status < 300 || answer.status >= 400)
+        return { ...answer, url, hops };
+      if (hops.length > 20) throw new Error(`redirected without an end:\n${hops.map((hop) => hop.url).join('\n')}`);
+      // Fetch standard, HTTP-redirect fetch: all but 307 and 308 make a POST a GET.
+      if (answer.status !== 307 && answer.status !== 308) [method, body] = ['GET', undefined];
+      url = new URL(location, url);
+    }
+  }
+
+  /** Sends the form of `page` that has all of `fields` (or the button of that name), with what stands in it otherwise. */
+  submit(page: Page, fields: Record<string, string>, button?: string): Promise<Page> {
+    const form = formsOf(page.body).find(
+      (f) =>
+        Object.keys(fields).every((name) => f.inputs.some((input) => input.name === name)) &&
+        (button === undefined || f.buttons.some((b) => b.text === button || b.value === button)),
+    );
+    if (form === undefined)
+      throw new Error(`no form with ${[...Object.keys(fields), button].join(', ')} at ${page.url.href}:\n${page.body}`);
+    const pressed = form.buttons.find((b) => b.text === button || b.value === button) ?? form.buttons[0];
+    const values = new URLSearchParams();
+    for (const input of form.inputs) values.append(input.name, fields[input.name] ?? input.value);
+    if (pressed !== undefined && pressed.name !== '') values.append(pressed.name, pressed.value);
+    const url = new URL(form.action === '' ? page.url.href : form.action, page.url);
+    if (form.method !== 'post') {
+      url.search = values.toString();
+      return this.open(url);
+    }
+    const headers = { 'content-type': 'application/x-www-form-urlencoded', origin: page.url.origin };
+    return this.open(url, { method: 'POST', headers, body: values.toString() });
+  }
+
+  #once(url: URL, method: string, headers: Record<string, string>, body?: string): Promise<Pick<Page, 'status' | 'headers' | 'body'>> {
+    const secure = url.protocol === 'https:';
+    const cookies = this.cookies(url.hostname)
+      .filter((cookie) => pathMatches(url.pathname, cookie.path) && (secure || !cookie.secure))
+      .map((cookie) => `${cookie.name}=${cookie.value}`);
+    const sent = {
+      host: url.host,
+      ...(cookies.length === 0 ? {} : { cookie: cookies.join('; ') }),
+      ...headers,
+      ...(body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) }),
+    };
+    return new Promise((resolve, reject) => {
+      const request = (secure ? httpsRequest : httpRequest)({
+        host: '127.0.0.1',
+        port: url.port || (secure ? 443 : 80),
+        path: url.pathname + url.search,
+        method,
+        headers: sent,
+        timeout: 15_000,
+        agent: false,
+        ...(secure ? { servername: url.hostname, rejectUnauthorized: false } : {}),
+      });
+      request.on('response', (response) => {
+        for (const header of response.headers['set-cookie'] ?? []) this.#keep(url, header);
+        let text = '';
+        response.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+        response.on('error', reject);
+        response.on('end', () => {
+          const status = response.statusCode ?? 0;
+          this.answers.push({ url: url.href, status, body: text });
+          resolve({ status, headers: response.headers, body: text });
+        });
+      });
+      request.on('timeout', () => request.destroy(new Error(`no answer from ${url.origin}${url.pathname}`)));
+      request.on('error', reject);
+      request.end(body);
+    });
+  }
+
+  /** RFC 6265bis section 5.7, as far as host-only cookies need it. */
+  #keep(url: URL, header: string): void {
+    const host = url.hostname;
+    this.setCookies.push({ host, header });
+    const [pair = '', ...attributes] = header.split(';').map((part) => part.trim());
+    const at = pair.indexOf('=');
+    const name = pair.slice(0, at);
+    const value = pair.slice(at + 1);
+    const given = new Map(
+      attributes.map((attribute) => {
+        const [key = '', ...rest] = attribute.split('=');
+        return [key.toLowerCase(), rest.join('=')] as const;
+      }),
+    );
+    const asked = given.get('path') ?? '';
+    const path = asked.startsWith('/') ? asked : url.pathname.replace(/\/[^/]*$/, '') || '/';
+    const key = `${host} ${path} ${name}`;
+    const age = given.get('max-age');
+    const expires = given.get('expires');
+    const ended = age === undefined ? expires !== undefined && Date.parse(expires) <= Date.now() : Number(age) <= 0;
+    if (ended) {
+      this.#jar.delete(key);
+      return;
+    }
+    if (value !== '') this.cookieValues.add(value);
+    const [secure, httpOnly, sameSite] = [given.has('secure'), given.has('httponly'), (given.get('samesite') ?? '').toLowerCase()];
+    this.#jar.set(key, { name, value, path, secure, httpOnly, sameSite, host });
+  }
+}
+
+/** RFC 6265bis section 5.1.4. */
+const pathMatches = (path: string, cookie: string): boolean =>
+  path === cookie || path.startsWith(cookie.endsWith('/') ? cookie : `${cookie}/`);
+
+type Form = {
+  action: string;
+  method: string;
+  inputs: { name: string; value: string }[];
+  buttons: { name: string; value: string; text: string }[];
+};
+
+function formsOf(html: string): Form[] {
+  return [...html.matchAll(/<form\b([^>]*)>([^]*?)<\/form>/gi)].map(([, open = '', inner = '']) => {
+    const fields = [...inner.matchAll(/<input\b([^>]*)>/gi)].map(([, tag = '']) => ({
+      type: (attribute(tag, 'type') || 'text').toLowerCase(),
+      name: attribute(tag, 'name'),
+      value: attribute(tag, 'value'),
+    }));
+    const buttons = [...inner.matchAll(/<button\b([^>]*)>([^]*?)<\/button>/gi)].map(([, tag = '', text = '']) => ({
+      name: attribute(tag, 'name'),
+      value: attribute(tag, 'value'),
+      text: text.replaceAll(/<[^>]*>/g, '').trim(),
+    }));
+    const submits = fields.filter((field) => field.type === 'submit').map(({ name, value }) => ({ name, value, text: value }));
+    return {
+      action: attribute(open, 'action'),
+      method: attribute(open, 'method').toLowerCase(),
+      inputs: fields.filter((field) => field.name !== '' && field.type !== 'submit'),
+      buttons: [...buttons, ...submits],
+    };
+  });
+}
+
+function attribute(tag: string, name: string): string {
+  const found = new RegExp(`\\b${name}\\s*=\\s*(?:"([^"]*)"|'([^']*)'|([^\\s>]+))`, 'i').exec(tag);
+  return (found?.[1] ?? found?.[2] ?? found?.[3] ?? '')
+    .replaceAll('&quot;', '"')
+    .replaceAll('&#39;', "'")
+    .replaceAll('&lt;', '<')
+    .replaceAll('&gt;', '>')
+    .replaceAll('&amp;', '&');
+}

@@ -1,0 +1,98 @@
+/** What an operator copies from deploy/traefik, held against what the control plane generates and the contract says. */
+import { globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { FILES, readFileProvider } from '../packages/testbed/src/file-provider.ts';
+import { dynamicConfig } from '../packages/control-plane/src/routing/traefik.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '..');
+const TRAEFIK = path.join(ROOT, 'deploy', 'traefik');
+const env = { BASE_DOMAIN: 'berth.test', AUTH_SERVICE_URL: 'http://10.0.0.1:4180', CONTROL_PLANE_URL: 'http://10.0.0.1:8080' };
+const [middlewares, authHost, dashboard] = await Promise.all(FILES.map((file) => readFileProvider(file, env)));
+const staticText = readFileSync(path.join(TRAEFIK, 'traefik.yml'), 'utf8');
+/** Without comments. */
+const staticLines = staticText
+  .split('\n')
+  .map((line) => line.replace(/(^|\s)#.*$/, ''))
+  .filter((line) => line.trim() !== '');
+
+/** What the control plane generates for one open and one protected project. */
+const generated = JSON.parse(
+  dynamicConfig(
+    ['open', 'protected'].map((name) => ({
+      project_id: `p-${name}`,
+      project_name: name,
+      domain_prefix: name,
+      auth_required: name === 'protected',
+      deployment_id: `d-${name}`,
+      node_id: 'n',
+      published_at: 0,
+      host_ip: '10.0.0.2',
+      host_port: 30_000,
+    })),
+    { baseDomain: env.BASE_DOMAIN, authServiceUrl: env.AUTH_SERVICE_URL, acmeResolver: 'letsencrypt' },
+  ).bytes,
+) as {
+  http: { middlewares: Record<string, Record<string, Record<string, unknown>>>; routers: Record<string, { middlewares?: string[] }> };
+};
+
+test('every file of the folder is read', () => {
+  expect(globSync('*', { cwd: path.join(TRAEFIK, 'dynamic') }).toSorted()).toEqual([...FILES].toSorted());
+});
+
+describe('middlewares', () => {
+  const parts = middlewares?.http['middlewares'] ?? {};
+  test('the contract’s three stand, and the one that strips', () => {
+    expect(Object.keys(parts).toSorted()).toEqual([
+      'redirect-to-https',
+      'svc-forward-auth',
+      'svc-forward-auth-admin',
+      'svc-strip-identity',
+    ]);
+    expect(parts['redirect-to-https']).toEqual({ redirectScheme: { scheme: 'https', permanent: true } });
+  });
+  test('both logins do what a project’s does, at addresses of their own', () => {
+    const project = generated.http.middlewares['protected-auth']?.['forwardAuth'];
+    for (const [name, address] of [
+      ['svc-forward-auth', 'http://10.0.0.1:4180/verify'],
+      ['svc-forward-auth-admin', 'http://10.0.0.1:4180/verify/admin'],
+    ] as const)
+      expect(parts[name]).toEqual({ forwardAuth: { ...project, address } });
+  });
+  test('what is stripped is what the control plane strips', () => {
+    const strip = generated.http.middlewares['berth-strip-identity'];
+    expect(Object.keys(strip?.['headers']?.['customRequestHeaders'] ?? {})).toHaveLength(36);
+    expect(parts['svc-strip-identity']).toEqual(strip);
+  });
+  test('what generated routers name in the file provider is there', () => {
+    const named = Object.values(generated.http.routers).flatMap((router) => router.middlewares ?? []);
+    const fromFiles = named.filter((name) => name.endsWith('@file'));
+    expect(fromFiles.length).toBeGreaterThan(0);
+    expect(fromFiles.filter((name) => !(name.replace('@file', '') in parts))).toEqual([]);
+  });
+});
+
+describe('routers', () => {
+  type Router = { rule: string; entryPoints: string[]; middlewares: string[]; service: string };
+  const routers = { ...authHost?.http['routers'], ...dashboard?.http['routers'] } as unknown as Record<string, Router>;
+  test('each goes through a login or has forged identities stripped; plain http only redirects', () => {
+    const guards = ['svc-forward-auth', 'svc-forward-auth-admin', 'svc-strip-identity'];
+    for (const [name, router] of Object.entries(routers)) {
+      const open = router.entryPoints.includes('web');
+      expect(router.middlewares, name).toHaveLength(1);
+      expect(open ? ['redirect-to-https'] : guards, name).toContain(router.middlewares[0]);
+      expect(router.entryPoints, name).toEqual([open ? 'web' : 'websecure']);
+    }
+  });
+  test('the dashboard has a host of its own behind the admins’ login, and no other router leads to it', () => {
+    expect(routers['berth-dashboard']).toMatchObject({ rule: 'Host(`traefik.berth.test`)', middlewares: ['svc-forward-auth-admin'] });
+    expect(Object.entries(routers).flatMap(([name, r]) => (r.service === 'api@internal' ? [name] : []))).toEqual(['berth-dashboard']);
+  });
+});
+
+describe('static configuration', () => {
+  test('two entry points, 80 and 443; 8081 and the insecure API are not open', () => {
+    expect(staticLines.filter((line) => /\baddress:/.test(line)).map((line) => line.trim())).toEqual(['address: ":80"', 'address: ":443"']);
+    expect(staticLines.filter((line) => /insecure|8081|forwardedHeaders/.test(line))).toEqual([]);
+  });
+});

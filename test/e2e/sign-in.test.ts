@@ -1,0 +1,290 @@
+/** The whole sign-in as a person sees it: the real Traefik, a real OpenID provider, headless Chromium. */
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { findProgram, repositoryRoot } from '@berth/testbed/config';
+import { PlainBrowser } from '@berth/testbed/plain-browser';
+import { waitFor } from '@berth/testbed/wait';
+import type { Echo } from './echo.ts';
+import { ADA, GRACE, headersOf, startSignedInWorld, type SignedInWorld, whyNoSignIn } from './signed-in-world.ts';
+
+const executablePath = findProgram('chromium');
+const reason = executablePath === undefined ? 'no Chromium: Debian package chromium' : whyNoSignIn('traefik');
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+];
+/** Looked at by people; git ignores the folder. */
+const PICTURES = join(repositoryRoot, '.berth', 'pictures');
+const SOON = { deadlineMs: 5_000, intervalMs: 100 };
+
+describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+  let world: SignedInWorld;
+  let browser: Browser;
+  let person: BrowserContext;
+  let page: Page;
+  const at = (prefix: string, path = '/'): string => `${world.berth.address(prefix)}${path}`;
+  const picture = (name: string, of = page) => of.screenshot({ path: join(PICTURES, `${name}.png`) });
+  const echo = async (of = page): Promise<Echo> => JSON.parse((await of.locator('#echo').textContent()) ?? '') as Echo;
+  const fresh = async (): Promise<BrowserContext> => {
+    const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: { width: 900, height: 640 } });
+    context.setDefaultTimeout(15_000);
+    return context;
+  };
+  const cookieHeader = async (prefix: string): Promise<string> =>
+    (await person.cookies(at(prefix))).map((cookie) => `${cookie.name}=${cookie.value}`).join('; ');
+  /** At the provider's own page. */
+  const fillIn = async (of: Page, account: { email: string; password: string }): Promise<void> => {
+    await of.locator('input[name=email], input[name=login]').first().fill(account.email);
+    await of.locator('input[type=password]').fill(account.password);
+    await of.locator('button[type=submit], input[type=submit]').first().click();
+  };
+  const signInAs = async (of: Page, address: string, account: { email: string; password: string }): Promise<void> => {
+    await of.goto(address);
+    await of.getByRole('link', { name: /single sign-on/i }).click();
+    await fillIn(of, account);
+    await of.waitForLoadState();
+  };
+
+  beforeAll(async () => {
+    await mkdir(PICTURES, { recursive: true });
+    // Two providers, so that there is something to choose from; nobody is asked at the second.
+    const gatewayEnv = {
+      GITHUB_CLIENT_ID: 'nobody',
+      GITHUB_CLIENT_SECRET: 'nothing',
+      GITHUB_URL: 'http://127.0.0.1:9',
+      GITHUB_API_URL: 'http://127.0.0.1:9',
+    };
+    world = await startSignedInWorld({ proxy: 'traefik', gatewayEnv, adminEmails: [GRACE.email] });
+    browser = await chromium.launch({ executablePath: executablePath ?? '', args: FLAGS });
+    person = await fresh();
+    page = await person.newPage();
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await world?.stop();
+  });
+
+  it('first visit: choice, provider, and back at the same address', async () => {
+    await page.goto(at('alpha', '/reports?year=2026&sort=name#totals'));
+    expect(new URL(page.url()).origin).toBe(world.berth.publicUrl);
+    expect(await page.getByRole('heading').first().textContent()).toBe('Sign in');
+    await picture('1-choice');
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await picture('1-choice-dark');
+    await page.emulateMedia({ colorScheme: null });
+    await page.getByRole('link', { name: /single sign-on/i }).click();
+    expect(new URL(page.url()).origin).toBe(new URL(world.idp.issuer).origin);
+    await picture('2-provider');
+    await fillIn(page, ADA);
+    await page.waitForURL((url) => url.host.startsWith('alpha.'));
+    // What follows the # never reaches a server; browsers carry it over redirects by themselves, not over a form.
+    expect(page.url().replace(/#.*$/, '')).toBe(at('alpha', '/reports?year=2026&sort=name'));
+    const seen = await echo();
+    expect(seen).toMatchObject({ app: 'alpha', url: '/reports?year=2026&sort=name' });
+    expect(headersOf(seen, 'x-forwarded-user')).toEqual([ADA.email]);
+    expect(headersOf(seen, 'x-forwarded-user-provider')).toEqual(['oidc']);
+    expect(headersOf(seen, 'cookie')).toEqual([]);
+    expect(headersOf(seen, 'authorization')).toEqual([]);
+    await picture('3-application');
+  });
+
+  it('scripts of a page see no cookie of Berth’s', async () => {
+    expect(await page.evaluate('document.cookie')).toBe('');
+    const cookies = await person.cookies();
+    expect(cookies.length).toBeGreaterThan(1);
+    for (const cookie of cookies.filter(({ domain }) => domain.includes(world.berth.baseDomain))) {
+      // A leading dot would be a cookie of every host below.
+      expect(cookie).toMatchObject({ httpOnly: true, secure: true, sameSite: 'Lax', domain: expect.not.stringMatching(/^\./) });
+    }
+  });
+
+  it('a second project opens without a login, three tabs at once', async () => {
+    const tabs = await Promise.all([1, 2, 3].map(() => person.newPage()));
+    await Promise.all(tabs.map((tab, i) => tab.goto(at('beta', `/tab/${i}`))));
+    for (const [i, tab] of tabs.entries()) {
+      expect(tab.url()).toBe(at('beta', `/tab/${i}`));
+      expect(headersOf(await echo(tab), 'x-forwarded-user')).toEqual([ADA.email]);
+      await tab.close();
+    }
+  });
+
+  it('three tabs at once of someone who is not signed in yet: each ends at its own address', async () => {
+    const context = await fresh();
+    const tabs = await Promise.all([0, 1, 2].map(() => context.newPage()));
+    await Promise.all(tabs.map((tab, i) => tab.goto(at('alpha', `/tab/${i}`))));
+    for (const [i, tab] of tabs.entries()) {
+      await tab.getByRole('link', { name: /single sign-on/i }).click();
+      if (i === 0) await fillIn(tab, ADA);
+      await tab.waitForURL(at('alpha', `/tab/${i}`), { timeout: 10_000 });
+    }
+    const attempts = (await context.cookies(`${world.berth.publicUrl}/_oauth/login`)).filter(({ name }) => name.startsWith('berth_login'));
+    expect(attempts.length).toBeLessThanOrEqual(5);
+    await context.close();
+  });
+
+  it('an open project gets no identity, not even a forged one', async () => {
+    const forging = await browser.newContext({ ignoreHTTPSErrors: true, extraHTTPHeaders: { 'x-forwarded-user': 'mallory@evil.example' } });
+    const tab = await forging.newPage();
+    await tab.goto(at('open'));
+    expect(JSON.stringify((await echo(tab)).headers)).not.toContain('mallory');
+    await forging.close();
+  });
+
+  it('userinfo by fetch from a project’s page, with credentials', async () => {
+    await page.goto(at('alpha'));
+    const url = `${world.berth.publicUrl}/_oauth/userinfo`;
+    const asked = `fetch(${JSON.stringify(url)}, { credentials: 'include' }).then(async (r) => ({ status: r.status, body: await r.json() }))`;
+    expect(await page.evaluate(asked)).toMatchObject({
+      status: 200,
+      body: { email: ADA.email, name: ADA.name, provider: 'oidc' },
+    });
+    const stranger = await fresh();
+    const tab = await stranger.newPage();
+    await tab.goto(at('open'));
+    expect(await tab.evaluate(asked)).toMatchObject({ status: 401 });
+    await stranger.close();
+  });
+
+  it('a WebSocket of a page behind the login', async () => {
+    await page.goto(at('alpha'));
+    const first = await page.evaluate(
+      `new Promise((resolve, reject) => { const s = new WebSocket('wss://' + location.host + '/live'); s.onmessage = (m) => resolve(m.data); s.onerror = () => reject(new Error('refused')); })`,
+    );
+    const seen = JSON.parse(String(first)) as Echo;
+    expect(headersOf(seen, 'x-forwarded-user')).toEqual([ADA.email]);
+    expect(headersOf(seen, 'cookie')).toEqual([]);
+  });
+
+  it('device flow: confirmed in the browser by a click, used by a command line, ended in the browser', async () => {
+    const curl = new PlainBrowser();
+    const post = async (path: string, body?: object): Promise<Record<string, unknown>> => {
+      const headers = { accept: '*/*', 'user-agent': 'berth-cli/1.0 (laptop)', 'content-type': 'application/json' };
+      const answer = await curl.open(`${world.berth.publicUrl}${path}`, {
+        method: 'POST',
+        headers,
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      });
+      return JSON.parse(answer.body) as Record<string, unknown>;
+    };
+    const device = await post('/_oauth/device/code');
+    expect(device).toMatchObject({ expires_in: 600, interval: 5 });
+    const poll = () => post('/_oauth/device/token', { device_code: device['device_code'] });
+    expect(await poll()).toMatchObject({ error: 'authorization_pending' });
+    await page.goto(String(device['verification_uri_complete']));
+    expect(await page.textContent('body')).toContain('berth-cli/1.0 (laptop)');
+    await picture('4-activation');
+    await page.getByRole('button', { name: 'Connect', exact: true }).click();
+    await page.getByRole('heading', { name: 'The device is connected' }).waitFor();
+    await picture('5-connected');
+    const answer = await waitFor(
+      'the token is issued',
+      async () => {
+        const polled = await poll();
+        return 'access_token' in polled && polled;
+      },
+      { deadlineMs: 30_000, intervalMs: 5_200 },
+    );
+    expect(answer).toMatchObject({ token_type: 'Bearer', expires_in: 7_776_000 });
+    const headers = { accept: 'application/json', authorization: `Bearer ${String(answer['access_token'])}` };
+    const used = await waitFor(
+      'the project takes the token',
+      async () => {
+        const got = await curl.open(at('beta'), { headers });
+        return got.status === 200 && got;
+      },
+      SOON,
+    );
+    expect(used.body).toContain(ADA.email);
+    expect(used.body).not.toContain(String(answer['access_token']));
+    await page.goto(`${world.berth.publicUrl}/_oauth/devices`);
+    await picture('6-devices');
+    await page.getByRole('button', { name: /Disconnect/ }).click();
+    await waitFor('the token is refused', async () => (await curl.open(at('beta'), { headers })).status === 401, SOON);
+  });
+
+  it('the code can be typed, and a wrong one is answered readably', async () => {
+    await page.goto(`${world.berth.publicUrl}/_oauth/device/activate`);
+    await page.getByLabel('Code').fill('bbbb cccc');
+    await picture('7-type-the-code');
+    await page.getByRole('button', { name: 'Continue' }).click();
+    await page.getByRole('alert').waitFor();
+    await picture('8-wrong-code');
+  });
+
+  it('the proxy’s dashboard: for ADMIN_EMAILS alone', async () => {
+    const dashboard = at('traefik', '/api/overview');
+    const refused = await person.newPage();
+    expect((await refused.goto(dashboard))?.status()).toBe(403);
+    await picture('9-not-an-admin', refused);
+    const other = await fresh();
+    const tab = await other.newPage();
+    await signInAs(tab, dashboard, GRACE);
+    expect((await tab.goto(dashboard))?.status()).toBe(200);
+    expect(JSON.parse((await tab.locator('body').textContent()) ?? '')).toHaveProperty('http.routers');
+    await other.close();
+    await refused.close();
+  });
+
+  it('cookies blocked: a page that says so, no loop', async () => {
+    const context = await fresh();
+    const tab = await context.newPage();
+    await signInAs(tab, at('beta'), ADA);
+    // As a browser that keeps nothing of this host: what it sets is lost on the way.
+    await tab.route(at('alpha', '/blocked'), async (route) => {
+      const answer = await new PlainBrowser().open(route.request().url(), { follow: false });
+      expect(answer.headers['set-cookie']).toBeDefined();
+      await route.fulfill({ status: answer.status, headers: { location: String(answer.headers['location']) } });
+    });
+    const hops: string[] = [];
+    tab.on('request', (request) => hops.push(request.url()));
+    const last = await tab.goto(at('alpha', '/blocked'));
+    expect(last?.status()).toBe(400);
+    expect(await tab.getByRole('heading').first().textContent()).toContain('cookie');
+    await picture('10-cookies', tab);
+    expect(hops.length).toBeLessThan(10);
+    await context.close();
+  });
+
+  it('what cannot be is answered by a page that says what to do', async () => {
+    const context = await fresh();
+    const tab = await context.newPage();
+    const answer = await tab.goto(`${world.berth.publicUrl}/_oauth/callback/oidc?state=wrong&code=wrong`);
+    expect(answer?.status()).toBeGreaterThanOrEqual(400);
+    expect(answer?.status()).toBeLessThan(500);
+    await picture('11-wrong-callback', tab);
+    // The provider goes away between the person's sign-in there and our question.
+    world.idp.fault('down', '/token');
+    try {
+      await signInAs(tab, at('alpha'), ADA);
+      expect(await tab.getByRole('heading').first().textContent()).not.toContain('alpha');
+      expect(new URL(tab.url()).origin).toBe(world.berth.publicUrl);
+      await picture('12-provider-away', tab);
+    } finally {
+      world.idp.fault(null);
+    }
+    await context.close();
+  });
+
+  it('signing out ends every project’s session within 5 s', async () => {
+    const cookies = await Promise.all(['alpha', 'beta'].map(cookieHeader));
+    await page.goto(`${world.berth.publicUrl}/_oauth/logout`);
+    await page.getByRole('heading', { name: /signed out/ }).waitFor();
+    await picture('13-signed-out');
+    for (const [i, prefix] of ['alpha', 'beta'].entries())
+      await waitFor(
+        `${prefix} is closed`,
+        async () =>
+          (await new PlainBrowser().open(at(prefix), { headers: { accept: 'application/json', cookie: cookies[i] ?? '' } })).status === 401,
+        SOON,
+      );
+    await page.goto(at('alpha'));
+    expect(new URL(page.url()).origin).toBe(world.berth.publicUrl);
+  });
+});
