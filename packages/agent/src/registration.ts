@@ -40,6 +40,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
   let nodeId: string | null = null;
   let engineOk: boolean | null = null;
   let lastOkAt: number | null = null;
+  let lastAnswerAt: string | null = null;
 
   /** Undefined: not looked at, which is something else than none. */
   async function containers(signal: AbortSignal): Promise<ObservedContainer[] | undefined> {
@@ -59,6 +60,8 @@ export function createRegistration(deps: RegistrationDeps): Registration {
   }
 
   async function send(signal: AbortSignal): Promise<Node> {
+    // Before the look: a list that arrives late must not count as newer than it is.
+    const answeredAt = lastAnswerAt;
     const [hostIp, storage, seen] = await Promise.all([deps.hostIp(), deps.storage(signal), containers(signal)]);
     const body: NodeRegister = {
       hostname: deps.nodeName,
@@ -69,12 +72,14 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       max_builds: deps.maxBuilds,
       ...(seen === undefined ? {} : { containers: seen }),
       agent_version: AGENT_VERSION,
+      last_answer_at: answeredAt,
       boot_id: deps.bootId,
     };
     await failPoint('agent.register.before');
     const node = await deps.client.call('agentRegister', { body, signal });
     await failPoint('agent.register.after');
     lastOkAt = Date.now();
+    lastAnswerAt = node.last_seen_at;
     return node;
   }
 

@@ -40,6 +40,9 @@ export const NodeRegister = Type.Object({
   cached: Type.Optional(Type.Array(CachedDataset)),
   containers: Type.Optional(Type.Array(ObservedContainer)),
   agent_version: Type.Optional(Type.String({ maxLength: 60 })),
+  last_answer_at: Type.Optional(
+    orNull({ ...Time, description: 'last_seen_at of the last answer that this process got: `containers` was looked at after it' }),
+  ),
   boot_id: Type.Optional(Type.String({ maxLength: 100, description: 'new for each start of the agent process' })),
 });
 export type NodeRegister = Static<typeof NodeRegister>;

@@ -17,7 +17,7 @@ import type { Calm } from './calm.ts';
 import type { Row } from './tables.ts';
 
 type NodeRow = Row<'nodes'>;
-type Mark = Partial<Pick<NodeRow, 'last_seen_at' | 'observed_at' | 'last_polled_at' | 'free_storage'>>;
+type Mark = Partial<Pick<NodeRow, 'last_seen_at' | 'observed_at' | 'observed_since' | 'last_polled_at' | 'free_storage'>>;
 
 export type NodeMemory = {
   /** For a report that may be the same as before; where there are other control planes it is as of the node's last mark. */
@@ -182,14 +182,15 @@ const later = (there: string, heard: string) =>
 
 /** The casts tell PostgreSQL the type of a column that may be all null. */
 function statement(db: Database, part: readonly (readonly [string, Mark])[]) {
-  const marks = part.map(([id, m]) => [id, m.last_seen_at, m.observed_at, m.last_polled_at, m.free_storage]);
+  const marks = part.map(([id, m]) => [id, m.last_seen_at, m.observed_at, m.last_polled_at, m.free_storage, m.observed_since]);
   return sql<{ id: string; print: string }>`
-    with marks(id, seen, observed, polled, free) as (
-      select value ->> 0, cast(value ->> 1 as bigint), cast(value ->> 2 as bigint), cast(value ->> 3 as bigint), cast(value ->> 4 as double precision)
+    with marks(id, seen, observed, polled, free, since) as (
+      select value ->> 0, cast(value ->> 1 as bigint), cast(value ->> 2 as bigint), cast(value ->> 3 as bigint), cast(value ->> 4 as double precision), cast(value ->> 5 as bigint)
       from ${db.capabilities.elements(JSON.stringify(marks))})
     update nodes set
       last_seen_at = ${later('nodes.last_seen_at', 'marks.seen')},
       observed_at = ${later('nodes.observed_at', 'marks.observed')},
+      observed_since = ${later('nodes.observed_since', 'marks.since')},
       last_polled_at = ${later('nodes.last_polled_at', 'marks.polled')},
       free_storage = case when marks.seen >= nodes.last_seen_at and marks.free is not null then marks.free else nodes.free_storage end
     from marks where nodes.id = marks.id

@@ -41,7 +41,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   async function repeated(input: NodeRegister, at: number): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
     const row = await rowOf(input);
     if (row === undefined) return null;
-    const { last_seen_at, observed_at, free_storage, ...said } = reportedColumns(input, at);
+    const { last_seen_at, observed_at, observed_since, free_storage, ...said } = reportedColumns(input, at);
     for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
     const before = present(row);
     // A clock that was set back is news: a mark never takes a time back.
@@ -49,6 +49,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     memory.mark(row.id, {
       last_seen_at,
       ...(observed_at === undefined ? {} : { observed_at }),
+      ...(observed_since === undefined ? {} : { observed_since }),
       ...(free_storage === undefined ? {} : { free_storage }),
     });
     return { node: present(row), before };
@@ -199,8 +200,14 @@ const reportedColumns = (input: NodeRegister, at: number) =>
     last_seen_at: at,
     ...(input.free_storage === undefined ? {} : { free_storage: input.free_storage }),
     ...(input.cached === undefined ? {} : { cached: JSON.stringify(input.cached) }),
-    ...(input.containers === undefined ? {} : { containers: JSON.stringify(input.containers), observed_at: at }),
+    ...(input.containers === undefined
+      ? {}
+      : { containers: JSON.stringify(input.containers), observed_at: at, observed_since: observedSince(input, at) }),
   }) satisfies Partial<NewRow<'nodes'>>;
+
+/** An agent that does not say is taken to have looked as it sent. */
+const observedSince = ({ last_answer_at }: NodeRegister, at: number): number =>
+  last_answer_at === undefined || last_answer_at === null ? at : Math.min(at, Date.parse(last_answer_at));
 
 /** A machine that got another address took its containers with it. */
 async function moveRoutes(tx: Tx, node: Row<'nodes'>): Promise<void> {

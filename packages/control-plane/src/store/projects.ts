@@ -198,6 +198,7 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
   const open = await tx.selectFrom('tasks').select('id').where('project_id', '=', id).where('finished_at', 'is', null).limit(1).execute();
   if (open.length > 0) return 'in use';
   // A container may be there that no register has told of yet (the message was lost, say): its node looks once more first.
+  // (Looks, not tells: a list that was made before may arrive after.)
   const unseen = await tx
     .selectFrom('tasks')
     .innerJoin('nodes', 'nodes.id', 'tasks.node_id')
@@ -210,8 +211,9 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
       ]),
     )
     .where('tasks.attempt', '>', 0)
-    // (Agents that know the contract alone tell of no containers at all.)
-    .whereRef('nodes.observed_at', '<=', 'tasks.finished_at')
+    // (Agents that know the contract alone tell of no containers at all; one of ours may not have come to it yet.)
+    .where('nodes.agent_version', 'is not', null)
+    .where((eb) => eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', eb.ref('tasks.finished_at'))]))
     .limit(1)
     .execute();
   if (unseen.length > 0) return 'in use';

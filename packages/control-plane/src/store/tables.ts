@@ -104,6 +104,8 @@ export type Tables = {
     cached: Json;
     containers: Json;
     observed_at: Ms | null;
+    /** What was observed then was seen after this: by the control plane's clock, as the agent was told it. */
+    observed_since: Ms | null;
     last_seen_at: Ms;
     last_polled_at: Ms | null;
     created_at: Ms;

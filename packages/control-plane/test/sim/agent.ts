@@ -79,8 +79,10 @@ export function createAgent(deps: AgentDeps): Agent {
       }
     }
 
+    let lastAnswerAt: string | null = null;
     const mineOnly = (): Container[] => engine.list().filter((c) => c.node === nodeId);
     async function register(): Promise<void> {
+      const answeredAt = lastAnswerAt;
       let containers: Container[] | null = null;
       try {
         containers = nodeId === null ? null : mineOnly();
@@ -102,6 +104,7 @@ export function createAgent(deps: AgentDeps): Agent {
         host_ip: engine.address,
         max_storage: 1e9,
         max_builds: 2,
+        last_answer_at: answeredAt,
         agent_version: 'sim',
         ...(containers === null
           ? {}
@@ -115,8 +118,9 @@ export function createAgent(deps: AgentDeps): Agent {
               })),
             }),
       };
-      const node = (await ask((api) => api.register(body))) as { id: string };
+      const node = (await ask((api) => api.register(body))) as { id: string; last_seen_at: number };
       nodeId = node.id;
+      lastAnswerAt = new Date(node.last_seen_at).toISOString();
     }
 
     async function registering(): Promise<void> {

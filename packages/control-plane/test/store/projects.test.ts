@@ -156,6 +156,29 @@ test('deletion: marked once, then no patch, then gone with all that hangs on it'
   expect(await projectIn(stores)).toMatchObject({ name: 'shop' });
 });
 
+test('a list of containers that was made before a deploy task ended, and arrives after, is no word that nothing is left', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores);
+  const node = await nodeIn(stores, 'w1', { role: 'deploy', agent_version: '1' });
+  await deploymentIn(stores, shop, 'd1');
+  await tasksIn(stores, shop, taskOf(shop, 't1', node.id, { kind: 'deploy', deployment_id: 'd1' }));
+  await stores.tasks.claim('t1', { token: 'l', expires_at: NOW + 10 }, NOW, 5);
+  await commit(stores, shop.id, { now: NOW + 20, tasks: [{ id: 't1', attempt: 1, end: 'lost' }] });
+  await stores.projects.markDeleting(shop.id, NOW + 30);
+
+  const tells = async (at: number, last_answer_at: number): Promise<boolean> => {
+    const answered = new Date(last_answer_at).toISOString();
+    const body = { hostname: 'w1', role: 'deploy' as const, host_ip: '10.0.0.1', max_storage: 1, agent_version: '1' };
+    await stores.nodes.register({ ...body, containers: [], last_answer_at: answered }, at);
+    await stores.nodes.flush();
+    return stores.projects.removeIfGone(shop.id);
+  };
+  // Its agent has said nothing of containers yet.
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
+  expect(await tells(NOW + 40, NOW + 5)).toBe(false);
+  expect(await tells(NOW + 50, NOW + 40)).toBe(true);
+});
+
 test('an idle project that nobody deleted is not removed', async () => {
   const stores = await open();
   const { id } = await projectIn(stores);

@@ -3,8 +3,10 @@ import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
 import { mainJob } from './0001_main_job.ts';
 import { identity } from './0002_identity.ts';
+import { observedSince } from './0003_observed_since.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
   '0002_identity': identity(capabilities),
+  '0003_observed_since': observedSince(),
 });

@@ -1,7 +1,8 @@
 import type { NodeRecord } from '../../domain/records.ts';
 import type { Row } from '../tables.ts';
 
-export const nodeOf = (row: Row<'nodes'>): NodeRecord => ({
+/** `observed_since` is for the database's own questions. */
+export const nodeOf = ({ observed_since: _since, ...row }: Row<'nodes'>): NodeRecord => ({
   ...row,
   schedulable: row.schedulable !== 0,
   cached: JSON.parse(row.cached) as NodeRecord['cached'],
