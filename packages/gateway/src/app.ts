@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net';
 import type { Logger } from '@berth/kit/log';
 import { type Client, createClient } from '@berth/wire/client';
 import type { FastifyInstance } from 'fastify';
+import { allowedBy } from './allowed.ts';
 import { createAssertions } from './assertion.ts';
 import { createCodes } from './codes.ts';
 import type { Config } from './config.ts';
@@ -49,7 +50,14 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
   const keys = deriveKeys(config.SESSION_SECRET);
   const sealer = createSealer(keys, now);
   const file = await openPolicyFile(config.STATE_DIR, log);
-  const policy = await followPolicy({ controlPlane, file, log, now, ...(overrides.peers === undefined ? {} : { peers: overrides.peers }) });
+  const policy = await followPolicy({
+    controlPlane,
+    file,
+    log,
+    now,
+    allowed: allowedBy(config.ALLOWED_EMAILS),
+    ...(overrides.peers === undefined ? {} : { peers: overrides.peers }),
+  });
   const deps: GatewayDeps = {
     config,
     controlPlane,

@@ -92,7 +92,7 @@ export const SETTINGS = {
   PUBLIC_URL: { doc: 'Public origin of /_oauth/…; its scheme and port hold for projects too', shown: 'https://BASE_DOMAIN', parse: origin },
   ADMIN_EMAILS: { doc: 'Whom /verify/admin lets in, comma-separated', default: '', parse: emails },
   ALLOWED_EMAILS: {
-    doc: 'Who may sign in: addresses and @domains, comma-separated',
+    doc: 'Who may sign in, and stay signed in: addresses and @domains, comma-separated',
     shown: 'whoever the provider lets in',
     parse: emailsAndDomains,
   },

@@ -27,6 +27,7 @@ export type PolicyView = {
   projectById(id: string): Policy['projects'][number] | undefined;
   /** Host without port, lower case. */
   projectByHost(host: string): Policy['projects'][number] | undefined;
+  /** Or not named by ALLOWED_EMAILS (any more). */
   isDisabled(email: string): boolean;
   isRevoked(sessionId: string): boolean;
   deviceToken(token: string): Policy['device_tokens'][number] | undefined;

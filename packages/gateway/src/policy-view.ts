@@ -5,8 +5,8 @@ import type { PolicyView } from './deps.ts';
 
 export type Tables = Omit<PolicyView, 'version'>;
 
-/** `local`: sessions revoked here that the policy need not hold yet. */
-export function tablesOf(policy: Policy | null, local: ReadonlyMap<string, number>): Tables {
+/** `local`: sessions revoked here that the policy need not hold yet. `allowed`: who may be in at all, also with a session from before. */
+export function tablesOf(policy: Policy | null, local: ReadonlyMap<string, number>, allowed: (email: string) => boolean): Tables {
   const byId = new Map(policy?.projects.map((p) => [p.id, p]));
   const byHost = new Map(policy?.projects.flatMap((p) => p.hosts.map((host) => [host.toLowerCase(), p] as const)));
   const disabled = new Set(policy?.disabled_users.map((email) => email.toLowerCase()));
@@ -16,7 +16,7 @@ export function tablesOf(policy: Policy | null, local: ReadonlyMap<string, numbe
     known: policy !== null,
     projectById: (id) => byId.get(id),
     projectByHost: (host) => byHost.get(host),
-    isDisabled: (email) => disabled.has(email.toLowerCase()),
+    isDisabled: (email) => disabled.has(email.toLowerCase()) || !allowed(email),
     isRevoked: (id) => revoked.has(id) || local.has(id),
     deviceToken: (token) => tokens.get(createHash('sha256').update(token).digest('hex')),
   };

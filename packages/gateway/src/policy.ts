@@ -43,9 +43,23 @@ export type PolicyFollower = PolicySource & {
 export type Peers = { tell(revocation: Revocation): void; onTold(heard: (revocation: Revocation) => void): void };
 export const ALONE: Peers = { tell: () => undefined, onTold: () => undefined };
 
-export type PolicyOptions = { controlPlane: Client; file: PolicyFile; log: Logger; now: () => number; peers?: Peers };
+export type PolicyOptions = {
+  controlPlane: Client;
+  file: PolicyFile;
+  log: Logger;
+  now: () => number;
+  peers?: Peers;
+  allowed?: (email: string) => boolean;
+};
 
-export async function followPolicy({ controlPlane, file, log, now, peers = ALONE }: PolicyOptions): Promise<PolicyFollower> {
+export async function followPolicy({
+  controlPlane,
+  file,
+  log,
+  now,
+  peers = ALONE,
+  allowed = () => true,
+}: PolicyOptions): Promise<PolicyFollower> {
   const abort = new AbortController();
   const { signal } = abort;
   let confirmedAt: number | null = null;
@@ -56,7 +70,7 @@ export async function followPolicy({ controlPlane, file, log, now, peers = ALONE
   const untold = new Map<string, Revocation>();
   const used = new Map<string, number>();
   let version = 0;
-  let tables = tablesOf(null, revoked);
+  let tables = tablesOf(null, revoked, allowed);
   let view: PolicyView = { ...tables, version };
   let ringing = Promise.withResolvers<void>();
   let renewed = Promise.withResolvers<void>();
@@ -67,7 +81,7 @@ export async function followPolicy({ controlPlane, file, log, now, peers = ALONE
     renew();
   });
   const kept = await file.read();
-  tables = tablesOf(kept?.policy ?? null, revoked);
+  tables = tablesOf(kept?.policy ?? null, revoked, allowed);
   confirmedAt = kept?.at ?? null;
   for (const revocation of await file.revocations()) {
     hold(revocation);
@@ -100,7 +114,7 @@ export async function followPolicy({ controlPlane, file, log, now, peers = ALONE
       return null;
     }
     if (!isPolicy(result.answer)) throw new Error('the control plane’s answer is no policy');
-    tables = tablesOf(result.answer, revoked);
+    tables = tablesOf(result.answer, revoked, allowed);
     etag = result.etag;
     for (const [id, endsAt] of revoked) if (endsAt <= now()) revoked.delete(id);
     renew();

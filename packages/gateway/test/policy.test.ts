@@ -136,6 +136,20 @@ it('a change holds within five seconds of its publication, and far less', async 
   await waitFor('the project is gone', async () => (await berth.verify({ Cookie })).status === 403, { deadlineMs: 5_000, intervalMs: 10 });
 });
 
+it('who is not named by ALLOWED_EMAILS any more is out, with the session from before', async () => {
+  const domain = ANNA.email.slice(ANNA.email.indexOf('@'));
+  for (const [allowed, status] of [
+    [domain, 200],
+    ['@elsewhere.example, somebody@example.com', 401],
+  ] as const) {
+    const berth = await startGateway({ stateDir, env: { ALLOWED_EMAILS: allowed } });
+    running.push(berth);
+    await known(berth);
+    expect((await berth.verify({ Cookie: berth.cookie(sessionOf()) })).status, allowed).toBe(status);
+    await stop(berth);
+  }
+});
+
 it('whoever waits for something in the policy hears of it, or that it did not come', async () => {
   const controlPlane = fakeControlPlane();
   const berth = await start(controlPlane);

@@ -2,6 +2,7 @@
  * What must hold before anybody is signed in, in this order: first that the answer belongs to a login of this browser, then that the
  * provider asked is the one that answers, then what it says, then whether that person may come in. Each check names its section.
  */
+import { allowedBy } from '../allowed.ts';
 import type { Attempt } from '../login/attempts.ts';
 import { assertPolicyKnown, type Context } from '../login/context.ts';
 import { Refusal } from '../login/refusal.ts';
@@ -98,10 +99,7 @@ function emailIsVerified({ claimed }: CallbackState): void {
 
 /** INTERFACES: ALLOWED_EMAILS, addresses and `@domains`. */
 function emailIsAllowed({ identity, context }: CallbackState): void {
-  const allowed = context.config.ALLOWED_EMAILS;
-  const { email } = held(identity);
-  const domain = email.slice(email.lastIndexOf('@'));
-  if (allowed !== undefined && !allowed.includes(email) && !allowed.includes(domain)) throw new Refusal('email_not_allowed');
+  if (!allowedBy(context.config.ALLOWED_EMAILS)(held(identity).email)) throw new Refusal('email_not_allowed');
 }
 
 /** INTERFACES: a disabled user gets no new session. */
