@@ -12,6 +12,7 @@ import { sendPage } from '../login/reply.ts';
 import { REFUSALS, Refusal, type RefusalCode } from '../login/refusal.ts';
 import { addressOf, parameter } from '../login/request.ts';
 import { activatePage, confirmPage, decidedPage } from '../pages/device.ts';
+import { DEVICES_PATH } from './devices.ts';
 import { createForms } from './forms.ts';
 
 export const ACTIVATE_PATH = '/_oauth/device/activate';
@@ -77,8 +78,12 @@ export function activateRoutes(server: FastifyInstance, context: Context): void 
 
 const aboutCode = (userCode: string): string => `activate ${userCode}`;
 
-/** null: not about the code. */
+/** null: not about the code. Throws a Refusal that is about the person. */
 function refusalFor(error: unknown): RefusalCode | null {
-  if (!(error instanceof ApiError) || error.status >= 500 || error.status === 401 || error.status === 403) return null;
+  if (!(error instanceof ApiError)) return null;
+  // About who decides, not about the code: a page of its own, without the form.
+  if (error.code === 'account_disabled') throw new Refusal('user_disabled');
+  if (error.code === 'too_many_tokens') throw new Refusal('too_many_devices', { again: DEVICES_PATH });
+  if (error.status >= 500 || error.status === 401 || error.status === 403) return null;
   return error.status === 429 ? 'too_many_codes' : 'user_code_unknown';
 }

@@ -9,7 +9,7 @@ import { parameter } from '../login/request.ts';
 import { devicesPage } from '../pages/device.ts';
 import { createForms } from './forms.ts';
 
-const DEVICES_PATH = '/_oauth/devices';
+export const DEVICES_PATH = '/_oauth/devices';
 /** One token of the page for all its forms. */
 const ABOUT = 'devices';
 

@@ -123,6 +123,12 @@ export const REFUSALS = {
     what: 'Several codes that do not exist were tried from your address.',
     todo: 'Wait a minute, then type the code that your device shows.',
   },
+  too_many_devices: {
+    status: 409,
+    title: 'Too many devices',
+    what: 'As many devices as there may be are connected to your account.',
+    todo: 'Disconnect one that you do not use any more, then open the link of your device again.',
+  },
   // Not now.
   provider_unavailable: {
     status: 503,

@@ -24,6 +24,8 @@ export type ControlPlane = {
   tokens: (DeviceToken & { token: string })[];
   /** Away: no call is answered. */
   away: boolean;
+  /** Whose devices are as many as there may be. */
+  fullFor: string | null;
   /** Tells the held requests that the policy changed. */
   changed(): void;
   calls: RouteName[];
@@ -59,7 +61,9 @@ export function createControlPlane(): ControlPlane {
       return seen;
     },
     decideDeviceCode(asked: { user_code: string; address: string; approve: boolean; identity: Identity }) {
-      pending(asked.user_code, asked.address).decided = asked.approve ? asked.identity : 'denied';
+      const code = pending(asked.user_code, asked.address);
+      if (asked.approve && cp.fullFor === asked.identity.email) throw problem(409, 'too_many_tokens');
+      code.decided = asked.approve ? asked.identity : 'denied';
     },
     pollDeviceCode({ device_code }: { device_code: string }) {
       const code = cp.codes.find((c) => c.device_code === device_code);
@@ -138,6 +142,7 @@ export function createControlPlane(): ControlPlane {
     tokens: [],
     calls: [],
     away: false,
+    fullFor: null,
     changed() {
       version++;
       bell.resolve();

@@ -293,6 +293,18 @@ describe('the devices of a person', () => {
     await waitFor('the token opens nothing', async () => (await opens(token)) === 401);
   });
 
+  test('may be so many: then the page says to disconnect one, and where', async () => {
+    const { user_code } = await begin();
+    site.cp.fullFor = 'octavia@example.test';
+    try {
+      const page = await person.submit(await person.open(activation(user_code)), {}, 'Connect');
+      expect([page.status, titleOf(page.body)]).toEqual([409, 'Too many devices']);
+      expect(page.body).toContain('/_oauth/devices');
+    } finally {
+      site.cp.fullFor = null;
+    }
+  });
+
   test('end by a form of their own page only', async () => {
     await connect(person);
     const id = site.cp.tokens.at(-1)?.id ?? '';
