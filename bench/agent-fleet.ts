@@ -21,7 +21,7 @@ type Sent = { answer: Promise<Answer>; connected: Promise<void> };
 const AT_ONCE = 64;
 /** As our agent does after an error. */
 const AGAIN_MS = 1_000;
-const NO_ANSWER_MS = 45_000;
+const NO_ANSWER_MS = 75_000;
 
 const settings = JSON.parse(process.argv[2] ?? '{}') as FleetSettings;
 const { port, secret, agents, builders, registerMs, waitSeconds } = settings;

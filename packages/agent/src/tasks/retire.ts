@@ -26,8 +26,9 @@ export function createRetireHandler({ docker, ours, images, locks, repositoryOf 
   return async (task, context) => {
     const { payload } = task;
     const list: ListOurs = (labels) => ours({ ...labels, [LABELS.project]: payload.project_id }, context.signal);
-    // An earlier retirement of the project may still drain the container that has the name.
-    const unlock = await locks.hold(`retire ${payload.project_id}`, context.signal);
+    // The name passes on in the order of the tasks: an earlier one may still drain the container that has it. Drained and removed
+    // is at once: versions that follow each other faster than they drain would pile up.
+    const turn = locks.hold(`retire ${payload.project_id}`, context.signal);
     try {
       const wanted = new Map(payload.remove.map((r) => [r.deployment_id, r.reason]));
       const old = (await list({})).filter((c) => wanted.has(c.labels[LABELS.deployment] ?? ''));
@@ -39,9 +40,14 @@ export function createRetireHandler({ docker, ours, images, locks, repositoryOf 
       await Promise.all(
         old.map((container) => retire(docker, container, wanted.get(container.labels[LABELS.deployment] ?? '') ?? '', payload, context)),
       );
+      await turn;
       if (payload.keep !== null) await giveName(docker, payload.keep, list, context);
     } finally {
-      unlock();
+      // Whose turn never came has given it up.
+      void turn.then(
+        (unlock) => unlock(),
+        () => undefined,
+      );
     }
     const repository = repositoryOf(payload.project);
     if (repository !== null) images.cleanLater(repository);

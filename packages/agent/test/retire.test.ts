@@ -1,0 +1,50 @@
+/** Versions that follow each other faster than the old ones drain. */
+import type { TaskOf } from '@berth/wire/task';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { waitFor } from '@berth/testbed/wait';
+import type { Images } from '../src/images.ts';
+import { createLocks } from '../src/locks.ts';
+import { createRetireHandler } from '../src/tasks/retire.ts';
+import type { TaskContext } from '../src/tasks/task.ts';
+import { retireTask } from './fake-control-plane.ts';
+import { type FakeEngine, startFakeEngine } from './fake-engine.ts';
+
+let engine: FakeEngine;
+beforeEach(async () => void (engine = await startFakeEngine()));
+afterEach(() => engine.stop());
+
+const labels = (deployment: string) => ({ 'berth.project': 'p1', 'berth.deployment': deployment });
+const context: TaskContext = { attempt: 1, signal: new AbortController().signal, log: () => undefined, say: () => undefined };
+
+it('a long drain of one old version keeps no younger one from going; the name passes on in order', async () => {
+  const { docker } = engine;
+  for (const [id, name] of [
+    ['d1', 'svc-app'],
+    ['d2', 'svc-app-g2'],
+    ['d3', 'svc-app-g3'],
+  ] as const)
+    engine.put({ id, name, labels: labels(id) });
+  const retire = createRetireHandler({
+    docker,
+    ours: (wanted) => docker.list(wanted),
+    images: { cleanLater: () => undefined } as unknown as Images,
+    locks: createLocks(),
+    repositoryOf: () => null,
+  });
+  const task = (remove: string, keep: string, drain_seconds: number): TaskOf<'retire'> =>
+    retireTask({
+      project_id: 'p1',
+      remove: [{ deployment_id: remove, reason: '' }],
+      keep: { deployment_id: keep, name: 'svc-app' },
+      drain_seconds,
+      stop_grace_seconds: 0,
+    });
+
+  const first = retire(task('d1', 'd2', 0.3), context);
+  const second = retire(task('d2', 'd3', 0), context);
+  await waitFor('the younger one is gone', () => !engine.all().some((c) => c.startsWith('svc-app-g2')), { deadlineMs: 250, intervalMs: 5 });
+  expect(engine.all().sort()).toEqual(['svc-app running', 'svc-app-g3 running']);
+  await Promise.all([first, second]);
+  expect(engine.all()).toEqual(['svc-app running']);
+  expect([...engine.containers.keys()]).toEqual(['d3']);
+});
