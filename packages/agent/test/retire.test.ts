@@ -4,6 +4,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { waitFor } from '@berth/testbed/wait';
 import type { Images } from '../src/images.ts';
 import { createLocks } from '../src/locks.ts';
+import { Stopped } from '../src/stopped.ts';
 import { createRetireHandler } from '../src/tasks/retire.ts';
 import type { TaskContext } from '../src/tasks/task.ts';
 import { retireTask } from './fake-control-plane.ts';
@@ -16,6 +17,57 @@ afterEach(() => engine.stop());
 const labels = (deployment: string) => ({ 'berth.project': 'p1', 'berth.deployment': deployment });
 const context: TaskContext = { attempt: 1, signal: new AbortController().signal, log: () => undefined, say: () => undefined };
 
+const handler = (docker: FakeEngine['docker']) =>
+  createRetireHandler({
+    docker,
+    ours: (wanted) => docker.list(wanted),
+    images: { cleanLater: () => undefined } as unknown as Images,
+    locks: createLocks(),
+    repositoryOf: () => null,
+  });
+const task = (remove: string, keep: string, drain_seconds: number): TaskOf<'retire'> =>
+  retireTask({
+    project_id: 'p1',
+    remove: [{ deployment_id: remove, reason: '' }],
+    keep: { deployment_id: keep, name: 'svc-app' },
+    drain_seconds,
+    stop_grace_seconds: 0,
+  });
+
+it('a task that is lost while it waits for its turn ends with that, and takes nothing else with it', async () => {
+  engine.put({ id: 'd1', name: 'svc-app', labels: labels('d1') });
+  engine.put({ id: 'd2', name: 'svc-app-g2', labels: labels('d2') });
+  const stopping = Promise.withResolvers<void>();
+  const stopped = Promise.withResolvers<void>();
+  const docker = {
+    ...engine.docker,
+    async stop(id: string) {
+      if (id !== 'd2') return;
+      stopping.resolve();
+      // As docker does: what was asked for is finished first.
+      await stopped.promise;
+    },
+  };
+  const retire = handler(docker);
+  const losing = new AbortController();
+  const first = retire(task('d1', 'd2', 0.3), context);
+  const second = retire(task('d2', 'd3', 0), { ...context, signal: losing.signal });
+  await stopping.promise;
+  const escaped: unknown[] = [];
+  const note = (error: unknown): void => void escaped.push(error);
+  process.on('unhandledRejection', note);
+  try {
+    losing.abort(new Stopped('lost'));
+    await new Promise((resolve) => setImmediate(resolve));
+  } finally {
+    process.off('unhandledRejection', note);
+    stopped.resolve();
+  }
+  expect(escaped).toEqual([]);
+  await expect(second).rejects.toThrow(Stopped);
+  await first;
+});
+
 it('a long drain of one old version keeps no younger one from going; the name passes on in order', async () => {
   const { docker } = engine;
   for (const [id, name] of [
@@ -24,22 +76,7 @@ it('a long drain of one old version keeps no younger one from going; the name pa
     ['d3', 'svc-app-g3'],
   ] as const)
     engine.put({ id, name, labels: labels(id) });
-  const retire = createRetireHandler({
-    docker,
-    ours: (wanted) => docker.list(wanted),
-    images: { cleanLater: () => undefined } as unknown as Images,
-    locks: createLocks(),
-    repositoryOf: () => null,
-  });
-  const task = (remove: string, keep: string, drain_seconds: number): TaskOf<'retire'> =>
-    retireTask({
-      project_id: 'p1',
-      remove: [{ deployment_id: remove, reason: '' }],
-      keep: { deployment_id: keep, name: 'svc-app' },
-      drain_seconds,
-      stop_grace_seconds: 0,
-    });
-
+  const retire = handler(docker);
   const first = retire(task('d1', 'd2', 0.3), context);
   const second = retire(task('d2', 'd3', 0), context);
   await waitFor('the younger one is gone', () => !engine.all().some((c) => c.startsWith('svc-app-g2')), { deadlineMs: 250, intervalMs: 5 });

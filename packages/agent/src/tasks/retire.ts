@@ -29,6 +29,8 @@ export function createRetireHandler({ docker, ours, images, locks, repositoryOf 
     // The name passes on in the order of the tasks: an earlier one may still drain the container that has it. Drained and removed
     // is at once: versions that follow each other faster than they drain would pile up.
     const turn = locks.hold(`retire ${payload.project_id}`, context.signal);
+    // It may be lost before anybody waits for it, while a container stops: whoever waits later hears of it then.
+    turn.catch(() => undefined);
     try {
       const wanted = new Map(payload.remove.map((r) => [r.deployment_id, r.reason]));
       const old = (await list({})).filter((c) => wanted.has(c.labels[LABELS.deployment] ?? ''));
