@@ -1,13 +1,21 @@
 /** Settings of the agent (INTERFACES.md "Settings"); docs/settings.md is held equal to this table. */
 import { hostname } from 'node:os';
-import { duration, httpUrl, integer, listen, LOG_SETTINGS, oneOf, type Parser, readSettings, text, type Values } from '@berth/kit/config';
+import {
+  absolutePath,
+  duration,
+  httpUrl,
+  integer,
+  listen,
+  LOG_SETTINGS,
+  oneOf,
+  type Parser,
+  readSettings,
+  text,
+  type Values,
+} from '@berth/kit/config';
 import { failPoints } from '@berth/kit/fail-point';
 import { NODE_ROLES } from '@berth/wire/vocabulary';
 
-const absolutePath: Parser<string> = (t) => {
-  if (!t.startsWith('/')) throw new Error(`must be an absolute path, not "${t}"`);
-  return t.length > 1 ? t.replace(/\/+$/, '') : t;
-};
 /** Ends up in the command by which git starts ssh, and there in a list of files. */
 const plainPath: Parser<string> = (t) => {
   if (!/^[\w./@+-]+$/.test(t)) throw new Error(`must hold letters, digits and . / _ @ + - only, not "${t}"`);

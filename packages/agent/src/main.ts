@@ -1,20 +1,13 @@
 /** Entry of `berth agent`. Exits 2 on wrong settings, 0 after SIGTERM. */
 import { closeOnSignals, createClosers } from '@berth/kit/closers';
-import { SettingsError } from '@berth/kit/config';
+import { settingsOrExit } from '@berth/kit/config';
 import { armFailPoints } from '@berth/kit/fail-point';
 import { createLogger } from '@berth/kit/log';
 import { startAgent } from './agent.ts';
 import { readConfig } from './config.ts';
 
 export async function main(): Promise<void> {
-  let config: ReturnType<typeof readConfig>;
-  try {
-    config = readConfig();
-  } catch (error) {
-    if (!(error instanceof SettingsError)) throw error;
-    process.stderr.write(`${error.message}\n`);
-    process.exit(2);
-  }
+  const config = settingsOrExit(readConfig);
   const log = createLogger({ name: `agent-${config.NODE_ROLE}`, level: config.LOG_LEVEL, format: config.logFormat });
   armFailPoints(config.BERTH_FAIL_POINTS ?? []);
   const closers = createClosers(log, 20_000);

@@ -1,23 +1,27 @@
 /** Every setting of the control plane; docs/settings.md is held equal to it. The only reader of the environment. */
 import { isIP } from 'node:net';
-import { duration, httpUrl, LOG_SETTINGS, list, listen, oneOf, type Parser, readSettings, text, type Values } from '@berth/kit/config';
+import {
+  atLeast,
+  domainName,
+  duration,
+  emails,
+  httpUrl,
+  LOG_SETTINGS,
+  list,
+  listen,
+  oneOf,
+  type Parser,
+  readSettings,
+  secrets,
+  text,
+  type Values,
+} from '@berth/kit/config';
 import { failPoints } from '@berth/kit/fail-point';
 import { ROLES } from '@berth/wire/vocabulary';
 
-const domain: Parser<string> = (t) => {
-  const name = t.toLowerCase();
-  if (name.length > 240 || !/^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/.test(name))
-    throw new Error(`must be a domain name without scheme or port, not "${t}"`);
-  return name;
-};
 const databaseUrl: Parser<string> = (t) => {
   if (!/^(sqlite:.+|postgres(ql)?:\/\/.+)$/.test(t)) throw new Error('must be sqlite:<path> or postgres://…');
   return t;
-};
-const emails: Parser<string[]> = (t) => {
-  const wrong = list(t).filter((e) => !/^[^@\s]+@[^@\s]+$/.test(e));
-  if (wrong.length > 0) throw new Error(`not an e-mail address: ${wrong.join(', ')}`);
-  return list(t).map((e) => e.toLowerCase());
 };
 const urls: Parser<string[]> = (t) => list(t).map(httpUrl);
 const networks: Parser<string[]> = (t) => {
@@ -39,24 +43,11 @@ const registryAddr: Parser<string> = (t) => {
     throw new Error(`must be host, host:port or host:port/path without a scheme, not "${t}"`);
   return t.replace(/\/+$/, '');
 };
-/** The messages must not repeat what was given: it is a secret. */
-const secrets: Parser<string[]> = (t) => {
-  const found = list(t);
-  if (found.length === 0) throw new Error('must hold at least one secret');
-  return found;
-};
-const atLeast =
-  (ms: number): Parser<number> =>
-  (t) => {
-    const given = duration(t);
-    if (given < ms) throw new Error(`must be at least ${ms / 1000}s, not "${t}"`);
-    return given;
-  };
 
 export const SETTINGS = {
   LISTEN: { doc: 'Address and port of the API', default: '127.0.0.1:8080', parse: listen },
   DATABASE_URL: { doc: 'sqlite:path (from the working directory) or postgres://…', default: 'sqlite:data/berth.db', parse: databaseUrl },
-  BASE_DOMAIN: { doc: 'Projects are published at <domain_prefix>.<BASE_DOMAIN>', required: true, parse: domain },
+  BASE_DOMAIN: { doc: 'Projects are published at <domain_prefix>.<BASE_DOMAIN>', required: true, parse: domainName },
   PUBLIC_URL: {
     doc: 'How people reach Berth; scheme and port hold for the addresses of projects too',
     shown: 'https://BASE_DOMAIN',

@@ -1,13 +1,13 @@
 /** The control plane as a process: settings, logs, signals. `bin/berth control-plane` calls `main`. */
 import { createClosers, closeOnSignals } from '@berth/kit/closers';
-import { SettingsError } from '@berth/kit/config';
+import { settingsOrExit } from '@berth/kit/config';
 import { armFailPoints } from '@berth/kit/fail-point';
 import { createLogger } from '@berth/kit/log';
 import { createApp } from './app.ts';
-import { type Config, readConfig } from './config.ts';
+import { readConfig } from './config.ts';
 
 export async function main(): Promise<void> {
-  const config = settingsOrExit();
+  const config = settingsOrExit(readConfig);
   const log = createLogger({ name: 'control-plane', level: config.LOG_LEVEL, format: config.LOG_FORMAT });
   armFailPoints(config.BERTH_FAIL_POINTS ?? []);
   const closers = createClosers(log, 20_000);
@@ -22,15 +22,5 @@ export async function main(): Promise<void> {
     log.fatal({ err: error }, error instanceof Error ? error.message : 'the start failed');
     await closers.close();
     process.exit(1);
-  }
-}
-
-function settingsOrExit(): Config {
-  try {
-    return readConfig();
-  } catch (error) {
-    if (!(error instanceof SettingsError)) throw error;
-    process.stderr.write(`${error.message}\n`);
-    process.exit(2);
   }
 }

@@ -1,6 +1,9 @@
 /** Every setting of the gateway; docs/settings.md is held equal to it. The only reader of the environment. */
 import {
-  duration,
+  absolutePath,
+  atLeast,
+  domainName,
+  emails,
   httpUrl,
   integer,
   LOG_SETTINGS,
@@ -9,6 +12,7 @@ import {
   type Parser,
   readSettings,
   SettingsError,
+  secrets,
   text,
   type Values,
 } from '@berth/kit/config';
@@ -18,23 +22,12 @@ const LEAST_SECRET = 32;
 /** Every earlier secret costs a check for each cookie that is not under the current one. */
 const MOST_SECRETS = 8;
 
-const domain: Parser<string> = (t) => {
-  const name = t.toLowerCase();
-  if (name.length > 240 || !/^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/.test(name))
-    throw new Error(`must be a domain name without scheme or port, not "${t}"`);
-  return name;
-};
 /** Scheme, host and port: paths are the gateway's own. */
 const origin: Parser<string> = (t) => {
   const url = new URL(httpUrl(t));
   if (url.pathname !== '/' || url.search !== '' || url.hash !== '' || url.username !== '' || url.password !== '')
     throw new Error(`must be scheme, host and perhaps port alone, not "${t}"`);
   return url.origin;
-};
-const emails: Parser<string[]> = (t) => {
-  const wrong = list(t).filter((e) => !/^[^@\s]+@[^@\s]+$/.test(e));
-  if (wrong.length > 0) throw new Error(`not an e-mail address: ${wrong.join(', ')}`);
-  return list(t).map((e) => e.toLowerCase());
 };
 /** Addresses, and `@domain` for everybody there. */
 const emailsAndDomains: Parser<string[]> = (t) => {
@@ -43,15 +36,13 @@ const emailsAndDomains: Parser<string[]> = (t) => {
   if (list(t).length === 0) throw new Error('names nobody: leave it out to let in whoever the provider lets in');
   return list(t).map((e) => e.toLowerCase());
 };
-/** The messages must not repeat what was given: it is a secret. */
-const secrets: Parser<string[]> = (t) => {
-  const found = list(t);
-  if (found.length === 0) throw new Error('must hold at least one secret');
+const fewSecrets: Parser<string[]> = (t) => {
+  const found = secrets(t);
   if (found.length > MOST_SECRETS) throw new Error(`holds ${found.length} secrets; more than ${MOST_SECRETS} are not taken`);
   return found;
 };
 const longSecrets: Parser<string[]> = (t) => {
-  const found = secrets(t);
+  const found = fewSecrets(t);
   if (found.some((s) => s.length < LEAST_SECRET))
     throw new Error(`each secret must have ${LEAST_SECRET} characters or more (openssl rand -hex 32)`);
   return found;
@@ -72,23 +63,12 @@ const providerName: Parser<string> = (t) => {
   if (t === 'github' || t === 'google') throw new Error(`"${t}" is the name of another provider`);
   return t;
 };
-const absolutePath: Parser<string> = (t) => {
-  if (!t.startsWith('/')) throw new Error(`must be an absolute path, not "${t}"`);
-  return t;
-};
-const atLeast =
-  (ms: number): Parser<number> =>
-  (t) => {
-    const given = duration(t);
-    if (given < ms) throw new Error(`must be at least ${ms / 1000}s, not "${t}"`);
-    return given;
-  };
 
 export const SETTINGS = {
   LISTEN: { doc: 'Address and port; the reverse proxy asks here', default: '127.0.0.1:4180', parse: listen },
   CONTROL_PLANE_URL: { doc: 'Internal address of the control plane, e.g. http://10.0.0.1:8080', required: true, parse: httpUrl },
-  GATEWAY_SECRET: { doc: 'Secret between gateway and control plane; current first, then earlier ones', required: true, parse: secrets },
-  BASE_DOMAIN: { doc: 'Projects are published at <domain_prefix>.<BASE_DOMAIN>', required: true, parse: domain },
+  GATEWAY_SECRET: { doc: 'Secret between gateway and control plane; current first, then earlier ones', required: true, parse: fewSecrets },
+  BASE_DOMAIN: { doc: 'Projects are published at <domain_prefix>.<BASE_DOMAIN>', required: true, parse: domainName },
   PUBLIC_URL: { doc: 'Public origin of /_oauth/…; its scheme and port hold for projects too', shown: 'https://BASE_DOMAIN', parse: origin },
   ADMIN_EMAILS: { doc: 'Whom /verify/admin lets in, comma-separated', default: '', parse: emails },
   ALLOWED_EMAILS: {

@@ -1,13 +1,13 @@
 /** The gateway as a process: settings, logs, signals, workers. `bin/berth gateway` calls `main`. */
 import { type Closers, createClosers, closeOnSignals } from '@berth/kit/closers';
-import { SettingsError } from '@berth/kit/config';
+import { settingsOrExit } from '@berth/kit/config';
 import { createLogger, type Logger } from '@berth/kit/log';
 import { createGateway, type Overrides } from './app.ts';
 import { type Config, readConfig } from './config.ts';
 import { isWorker, superviseWorkers, type WorkerSide, workerSide } from './workers.ts';
 
 export async function main(): Promise<void> {
-  const config = settingsOrExit();
+  const config = settingsOrExit(readConfig);
   const log = createLogger({ name: 'gateway', level: config.LOG_LEVEL, format: config.LOG_FORMAT });
   const closers = createClosers(log, 20_000);
   if (isWorker()) {
@@ -36,15 +36,5 @@ async function start(config: Config, log: Logger, closers: Closers, overrides: P
     log.fatal({ err: error }, error instanceof Error ? error.message : 'the start failed');
     await closers.close();
     process.exit(1);
-  }
-}
-
-function settingsOrExit(): Config {
-  try {
-    return readConfig();
-  } catch (error) {
-    if (!(error instanceof SettingsError)) throw error;
-    process.stderr.write(`${error.message}\n`);
-    process.exit(2);
   }
 }

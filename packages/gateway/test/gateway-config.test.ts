@@ -57,6 +57,8 @@ describe('settings', () => {
     ['SESSION_TTL', '1s', 'at least'],
     ['GATEWAY_WORKERS', '0', 'whole number'],
     ['STATE_DIR', 'state', 'absolute'],
+    ['GATEWAY_SECRET', 'a,b,c,d,e,f,g,h,i', 'holds 9 secrets; more than 8'],
+    ['GATEWAY_SECRET', ',', 'at least one secret'],
   ])('%s=%s is refused, and why', (name, value, why) => {
     const oidc = name === 'OIDC_ISSUER' ? { OIDC_CLIENT_ID: 'x', OIDC_CLIENT_SECRET: 'y' } : {};
     const problems = problemsOf({ ...ENV, ...oidc, [name]: value });

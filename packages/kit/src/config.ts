@@ -52,6 +52,17 @@ export function readSettings<const S extends SettingsShape>(shape: S, env: NodeJ
   return values as Values<S>;
 }
 
+/** For an entry: what `read` gives. SettingsError is written to stderr and ends the process with 2; any other error is thrown on. */
+export function settingsOrExit<T>(read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (!(error instanceof SettingsError)) throw error;
+    process.stderr.write(`${error.message}\n`);
+    process.exit(2);
+  }
+}
+
 /** An empty variable counts as unset, as in a compose file with `NAME=`. */
 function textOf(name: string, env: NodeJS.ProcessEnv, problems: string[]): string | undefined {
   const direct = env[name];
@@ -101,6 +112,34 @@ export const httpUrl: Parser<string> = (t) => {
   return t.replace(/\/+$/, '');
 };
 
+/** In lower case; of 240 characters at most. */
+export const domainName: Parser<string> = (t) => {
+  const name = t.toLowerCase();
+  if (name.length > 240 || !/^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/.test(name))
+    throw new Error(`must be a domain name without scheme or port, not "${t}"`);
+  return name;
+};
+
+/** Comma-separated, in lower case; may be none. */
+export const emails: Parser<string[]> = (t) => {
+  const wrong = list(t).filter((e) => !/^[^@\s]+@[^@\s]+$/.test(e));
+  if (wrong.length > 0) throw new Error(`not an e-mail address: ${wrong.join(', ')}`);
+  return list(t).map((e) => e.toLowerCase());
+};
+
+/** Comma-separated, one at least. The message must not repeat what was given: it is a secret. */
+export const secrets: Parser<string[]> = (t) => {
+  const found = list(t);
+  if (found.length === 0) throw new Error('must hold at least one secret');
+  return found;
+};
+
+/** Without slashes at its end. */
+export const absolutePath: Parser<string> = (t) => {
+  if (!t.startsWith('/')) throw new Error(`must be an absolute path, not "${t}"`);
+  return t.replace(/\/+$/, '') || '/';
+};
+
 export type Listen = { host: string; port: number };
 /** `host:port` or `[v6]:port`; port 0 picks a free one. */
 export const listen: Parser<Listen> = (t) => {
@@ -117,6 +156,14 @@ export const duration: Parser<number> = (t) => {
   if (match === null) throw new Error(`must be a duration such as 900s, 15m, 12h or 7d, not "${t}"`);
   return Number(match[1]) * UNITS[match[2] as keyof typeof UNITS];
 };
+/** A duration of `ms` milliseconds or more. */
+export const atLeast =
+  (ms: number): Parser<number> =>
+  (t) => {
+    const given = duration(t);
+    if (given < ms) throw new Error(`must be at least ${ms / 1000}s, not "${t}"`);
+    return given;
+  };
 
 /** What every process reads. */
 export const LOG_SETTINGS = {

@@ -1,8 +1,24 @@
+import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { duration, httpUrl, integer, list, listen, oneOf, readSettings, SettingsError, text } from '../src/config.ts';
+import {
+  absolutePath,
+  atLeast,
+  domainName,
+  duration,
+  emails,
+  httpUrl,
+  integer,
+  list,
+  listen,
+  oneOf,
+  readSettings,
+  SettingsError,
+  secrets,
+  text,
+} from '../src/config.ts';
 
 const SHAPE = {
   PORT: { doc: 'a port', default: '80', parse: integer(1, 65_535) },
@@ -69,6 +85,17 @@ describe('parsers', () => {
     [duration, '12h', 43_200_000],
     [duration, '7d', 604_800_000],
     [duration, '250ms', 250],
+    [atLeast(1_000), '1s', 1_000],
+    [domainName, 'Berth.Example', 'berth.example'],
+    [domainName, 'localhost', 'localhost'],
+    [domainName, `${'a'.repeat(63)}.example`, `${'a'.repeat(63)}.example`],
+    [emails, 'Ada@Example.test, bob@b.test,', ['ada@example.test', 'bob@b.test']],
+    [emails, ',', []],
+    [secrets, 'new, Old,', ['new', 'Old']],
+    [absolutePath, '/var/lib/x', '/var/lib/x'],
+    [absolutePath, '/var/lib/x//', '/var/lib/x'],
+    [absolutePath, '/', '/'],
+    [absolutePath, '//', '/'],
   ] as [(t: string) => unknown, string, unknown][])('%o takes %j', (parse, given, expected) => {
     expect(parse(given)).toEqual(expected);
   });
@@ -93,7 +120,54 @@ describe('parsers', () => {
     [duration, '1w'],
     [duration, '-1s'],
     [oneOf('a'), 'A'],
+    [atLeast(1_000), '999ms'],
+    [atLeast(1_000), '1'],
+    [domainName, 'https://x.example'],
+    [domainName, 'x.example:80'],
+    [domainName, 'x.example.'],
+    [domainName, '-x.example'],
+    [domainName, 'x..example'],
+    [domainName, `${'a'.repeat(64)}.example`],
+    [domainName, Array(49).fill('abcd').join('.')],
+    [absolutePath, 'var/lib'],
+    [absolutePath, '~/x'],
   ] as [(t: string) => unknown, string][])('%o refuses %j', (parse, given) => {
     expect(() => parse(given)).toThrow(/must be/);
+  });
+
+  test('emails names those that are none, and no other', () => {
+    expect(() => emails('ada@a.test, bob, @c.test, d@e@f')).toThrow('not an e-mail address: bob, @c.test, d@e@f');
+  });
+
+  test('secrets: one at least', () => {
+    expect(() => secrets(' , ')).toThrow('must hold at least one secret');
+  });
+});
+
+describe('at an entry', () => {
+  const run = (read: string): { status: number | null; stdout: string; stderr: string } => {
+    const script = `
+      const { integer, readSettings, settingsOrExit } = await import(${JSON.stringify(path.resolve(import.meta.dirname, '../src/config.ts'))});
+      const SHAPE = { PORT: { doc: 'a port', required: true, parse: integer(1) }, NAME: { doc: 'a name', required: true, parse: String } };
+      console.log(JSON.stringify(settingsOrExit(() => ${read})));`;
+    return spawnSync(process.execPath, ['--input-type=module', '-e', script], { encoding: 'utf8' });
+  };
+
+  test('good settings are given on', () => {
+    expect(run(`readSettings(SHAPE, { PORT: '80', NAME: 'x' })`)).toMatchObject({ status: 0, stdout: '{"PORT":80,"NAME":"x"}\n' });
+  });
+
+  test('wrong ones are all named, and the process exits with 2', () => {
+    expect(run(`readSettings(SHAPE, { PORT: 'http' })`)).toMatchObject({
+      status: 2,
+      stdout: '',
+      stderr: 'wrong settings:\n  PORT: must be a whole number from 1, not "http"\n  NAME: must be set (a name)\n',
+    });
+  });
+
+  test('any other error is a defect, and exits otherwise', () => {
+    const { status, stderr } = run(`{ throw new TypeError('a slip') }`);
+    expect(status).toBe(1);
+    expect(stderr).toContain('TypeError: a slip');
   });
 });

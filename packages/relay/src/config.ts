@@ -1,10 +1,5 @@
 /** Settings of the relay; docs/settings.md is held equal to this table. */
-import { httpUrl, LOG_SETTINGS, listen, type Parser, readSettings, type Values } from '@berth/kit/config';
-
-const absolutePath: Parser<string> = (t) => {
-  if (!t.startsWith('/')) throw new Error(`must be an absolute path, not "${t}"`);
-  return t;
-};
+import { absolutePath, httpUrl, LOG_SETTINGS, listen, readSettings, type Values } from '@berth/kit/config';
 
 export const SETTINGS = {
   LISTEN: { doc: 'Address; the reverse proxy’s HTTP provider asks here', default: '127.0.0.1:8081', parse: listen },
