@@ -27,9 +27,8 @@ ${page.action ? html`<div class="buttons"><a class="button first" href="${page.a
 }
 
 export function refusalPage(code: RefusalCode, reference: string, again: string | null): string {
-  const { title, what, todo, status } = REFUSALS[code];
-  const label = status === 503 ? 'Try again' : status === 401 ? 'Sign in' : status === 409 ? 'See them' : 'Start again';
-  return problemPage({ title, what, todo, reference, action: again === null ? null : { href: again, label } });
+  const { title, what, todo, action } = REFUSALS[code];
+  return problemPage({ title, what, todo, reference, action: again === null ? null : { href: again, label: action } });
 }
 
 /** The nonce that /verify left at this host did not come back: redirecting once more would go round for ever. */

@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createGateway } from '../../src/app.ts';
 import { html } from '../../src/pages/html.ts';
-import { type Site, startSite, titleOf } from './support.ts';
+import { githubEnv, oidcEnv, type Site, startSite, titleOf } from './support.ts';
 
 let idp: IdentityProvider;
 let github: GithubStandIn;
@@ -19,21 +19,7 @@ const secrets = new Set<string>();
 beforeAll(async () => {
   idp = await startIdentityProvider();
   github = await startGithubStandIn();
-  site = await startSite(
-    (url) => {
-      idp.allowRedirect(`${url}/_oauth/callback/oidc`);
-      return {
-        OIDC_ISSUER: idp.issuer,
-        OIDC_CLIENT_ID: idp.clientId,
-        OIDC_CLIENT_SECRET: idp.clientSecret,
-        GITHUB_CLIENT_ID: github.clientId,
-        GITHUB_CLIENT_SECRET: github.clientSecret,
-        GITHUB_URL: github.url,
-        GITHUB_API_URL: github.apiUrl,
-      };
-    },
-    { now: () => Date.now() + clock },
-  );
+  site = await startSite((url) => ({ ...oidcEnv(idp, url), ...githubEnv(github) }), { now: () => Date.now() + clock });
 });
 afterAll(async () => {
   await site.close();

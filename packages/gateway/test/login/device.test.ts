@@ -12,19 +12,13 @@ import {
 } from 'openid-client';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createControlPlane } from './control-plane.ts';
-import { type Site, startSite, textOf, titleOf } from './support.ts';
+import { githubEnv, type Site, startSite, textOf, titleOf } from './support.ts';
 
 let github: GithubStandIn;
 let site: Site;
 /** Signed in. */
 let person: PlainBrowser;
 
-const githubEnv = (): Record<string, string> => ({
-  GITHUB_CLIENT_ID: github.clientId,
-  GITHUB_CLIENT_SECRET: github.clientSecret,
-  GITHUB_URL: github.url,
-  GITHUB_API_URL: github.apiUrl,
-});
 const activation = (code?: string): string =>
   `${site.url}/_oauth/device/activate${code === undefined ? '' : `?code=${encodeURIComponent(code)}`}`;
 
@@ -43,7 +37,7 @@ const FORM = 'application/x-www-form-urlencoded';
 
 beforeAll(async () => {
   github = await startGithubStandIn();
-  site = await startSite(githubEnv);
+  site = await startSite(() => githubEnv(github));
 });
 afterAll(async () => {
   await site.close();
@@ -183,7 +177,7 @@ describe('the person', () => {
     person.forgetCookies();
     const page = await person.submit(form, { code: user_code }, 'Continue');
     expect([page.status, titleOf(page.body), page.hops.length]).toEqual([401, 'You are not signed in any more', 1]);
-    const href = /class="button first" href="([^"]+)"/.exec(page.body)?.[1]?.replaceAll('&amp;', '&') ?? '';
+    const href = /class="button first" href="([^"]+)">Sign in</.exec(page.body)?.[1]?.replaceAll('&amp;', '&') ?? '';
     expect(titleOf((await person.open(new URL(href, site.url))).body)).toBe('Connect this device?');
   });
 
@@ -258,7 +252,7 @@ describe('the person', () => {
 describe('guessing user codes', () => {
   test('ten wrong ones a minute from an address; then 429 with Retry-After, for a right one too', async () => {
     const cp = createControlPlane();
-    const guessed = await startSite(githubEnv, { cp });
+    const guessed = await startSite(() => githubEnv(github), { cp });
     const attacker = new PlainBrowser();
     await attacker.open(`${guessed.url}/_oauth/login`);
     const statuses: number[] = [];
@@ -299,7 +293,7 @@ describe('the devices of a person', () => {
     try {
       const page = await person.submit(await person.open(activation(user_code)), {}, 'Connect');
       expect([page.status, titleOf(page.body)]).toEqual([409, 'Too many devices']);
-      expect(page.body).toContain('/_oauth/devices');
+      expect(page.body).toContain('href="/_oauth/devices">See them</a>');
     } finally {
       site.cp.fullFor = null;
     }

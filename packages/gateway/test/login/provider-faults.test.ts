@@ -4,25 +4,14 @@ import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-st
 import { type Fault, type IdentityProvider, startIdentityProvider, type TokenAnswer } from '@berth/testbed/identity-provider';
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { type Site, startSite, titleOf } from './support.ts';
+import { githubEnv, oidcEnv, type Site, startSite, titleOf } from './support.ts';
 
 let idp: IdentityProvider;
 let github: GithubStandIn;
 let site: Site;
 const TIMEOUT_MS = 400;
 
-const envOf = (url: string): Record<string, string> => {
-  idp.allowRedirect(`${url}/_oauth/callback/oidc`);
-  return {
-    OIDC_ISSUER: idp.issuer,
-    OIDC_CLIENT_ID: idp.clientId,
-    OIDC_CLIENT_SECRET: idp.clientSecret,
-    GITHUB_CLIENT_ID: github.clientId,
-    GITHUB_CLIENT_SECRET: github.clientSecret,
-    GITHUB_URL: github.url,
-    GITHUB_API_URL: github.apiUrl,
-  };
-};
+const envOf = (url: string): Record<string, string> => ({ ...oidcEnv(idp, url), ...githubEnv(github) });
 
 beforeAll(async () => {
   idp = await startIdentityProvider();

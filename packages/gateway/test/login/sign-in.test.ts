@@ -5,7 +5,7 @@ import { type IdentityProvider, startIdentityProvider } from '@berth/testbed/ide
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { type Site, startSite, textOf, titleOf } from './support.ts';
+import { githubEnv, oidcEnv, type Site, startSite, textOf, titleOf } from './support.ts';
 
 let idp: IdentityProvider;
 let google: IdentityProvider;
@@ -20,19 +20,12 @@ beforeAll(async () => {
   github = await startGithubStandIn();
   site = await startSite(
     (url) => {
-      idp.allowRedirect(`${url}/_oauth/callback/corp`);
       google.allowRedirect(`${url}/_oauth/callback/google`);
       return {
-        OIDC_ISSUER: idp.issuer,
-        OIDC_CLIENT_ID: idp.clientId,
-        OIDC_CLIENT_SECRET: idp.clientSecret,
-        OIDC_NAME: 'corp',
+        ...oidcEnv(idp, url, 'corp'),
         GOOGLE_CLIENT_ID: google.clientId,
         GOOGLE_CLIENT_SECRET: google.clientSecret,
-        GITHUB_CLIENT_ID: github.clientId,
-        GITHUB_CLIENT_SECRET: github.clientSecret,
-        GITHUB_URL: github.url,
-        GITHUB_API_URL: github.apiUrl,
+        ...githubEnv(github),
         ALLOWED_EMAILS: '@example.test',
       };
     },

@@ -3,6 +3,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createLogger, type Logger } from '@berth/kit/log';
+import type { GithubStandIn } from '@berth/testbed/github-stand-in';
+import type { IdentityProvider } from '@berth/testbed/identity-provider';
 import { freePort } from '@berth/testbed/ports';
 import { waitFor } from '@berth/testbed/wait';
 import { createGateway, type Gateway } from '../../src/app.ts';
@@ -68,6 +70,20 @@ export async function startSite(
       await rm(dir, { recursive: true, force: true });
     },
   };
+}
+
+/** Settings for `github` as a provider. */
+export const githubEnv = (github: GithubStandIn): Record<string, string> => ({
+  GITHUB_CLIENT_ID: github.clientId,
+  GITHUB_CLIENT_SECRET: github.clientSecret,
+  GITHUB_URL: github.url,
+  GITHUB_API_URL: github.apiUrl,
+});
+
+/** Settings for `idp` as the OpenID provider `name`; it lets the gateway at `url` be the redirect URI. */
+export function oidcEnv(idp: IdentityProvider, url: string, name = 'oidc'): Record<string, string> {
+  idp.allowRedirect(`${url}/_oauth/callback/${name}`);
+  return { OIDC_ISSUER: idp.issuer, OIDC_CLIENT_ID: idp.clientId, OIDC_CLIENT_SECRET: idp.clientSecret, OIDC_NAME: name };
 }
 
 /** What people see of a page. */

@@ -4,7 +4,7 @@ import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-st
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { type Site, startSite, titleOf } from './support.ts';
+import { githubEnv, type Site, startSite, titleOf } from './support.ts';
 
 let github: GithubStandIn;
 let site: Site;
@@ -12,12 +12,7 @@ let person: PlainBrowser;
 
 beforeAll(async () => {
   github = await startGithubStandIn();
-  site = await startSite(() => ({
-    GITHUB_CLIENT_ID: github.clientId,
-    GITHUB_CLIENT_SECRET: github.clientSecret,
-    GITHUB_URL: github.url,
-    GITHUB_API_URL: github.apiUrl,
-  }));
+  site = await startSite(() => githubEnv(github));
 });
 afterAll(async () => {
   await site.close();
