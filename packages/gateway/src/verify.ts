@@ -137,7 +137,10 @@ function doorOf(url: string): Door {
   return { kind: 'project', id: url.startsWith('/verify?') && query.length === 1 && only?.[0] === 'project' ? only[1] : '' };
 }
 
-/** All that a `pass` depends on; null: never to be answered from what is kept. */
+/**
+ * All that a `pass` depends on; null: never to be answered from what is kept. `headers` and not `rawHeaders`: node:http has looked
+ * for Host and Expect there before us, so they are built, and a loop of our own only comes on top.
+ */
 function keyOf({ url, headers }: IncomingMessage): string | null {
   const { cookie = '', authorization = '' } = headers;
   const host = headers['x-forwarded-host'];

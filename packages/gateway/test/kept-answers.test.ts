@@ -1,8 +1,10 @@
 /** Answers that are kept are kept no longer than what they rest on: time passes under the same requests. */
 import { createHash, randomBytes } from 'node:crypto';
+import { type IncomingMessage, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { waitFor } from '@berth/testbed/wait';
 import { decodeJwt } from 'jose';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ANNA, BASE, policyOf, type Running, sessionOf, startGateway } from './core-support.ts';
 
 const token = `berth_${randomBytes(32).toString('base64url')}`;
@@ -34,6 +36,60 @@ it('the same request is answered from what was decided before, another one never
   expect((await berth.verify(one, '/verify?project=p2')).status).toBe(403);
   expect((await berth.verify({ ...one, 'X-Forwarded-Uri': '/_oauth/x' })).status).toBe(404);
   expect(await keptSoFar()).toBe(before + 1);
+});
+
+describe('what is kept for a request is not the answer of one that', () => {
+  type Pairs = readonly (readonly [name: string, value: string])[];
+  const OTTO = { ...ANNA, email: 'otto@example.com' };
+  /** As given: names in this spelling, and as often. */
+  const send = (pairs: Pairs): Promise<IncomingMessage> =>
+    new Promise((resolve, reject) => {
+      const { port } = berth.gateway.server.server.address() as AddressInfo;
+      const headers = ['Host', `127.0.0.1:${port}`, ...pairs.flat()];
+      const sent = request({ host: '127.0.0.1', port, path: '/verify?project=p1', agent: false, headers }, (response) =>
+        resolve(response.resume()),
+      );
+      sent.on('error', reject).end();
+    });
+  const seen = ({ statusCode, headers }: IncomingMessage): unknown[] => [statusCode, headers['x-forwarded-user'], headers.cookie];
+
+  let anna = '';
+  let otto = '';
+  let plain: Pairs = [];
+  beforeAll(async () => {
+    [anna, otto] = [berth.cookie(sessionOf()), berth.cookie(sessionOf(OTTO))];
+    plain = [
+      ['X-Forwarded-Method', 'GET'],
+      ['X-Forwarded-Host', `one.${BASE}`],
+      ['X-Forwarded-Uri', '/page'],
+      ['Cookie', anna],
+    ];
+    for (let i = 0; i < 2; i++) expect(seen(await send(plain))).toEqual([200, ANNA.email, undefined]);
+  });
+
+  it.each<[string, () => Pairs, unknown[]]>([
+    ['names another host too', () => [...plain, ['X-Forwarded-Host', `two.${BASE}`]], [403, undefined, undefined]],
+    ['names another host first', () => [['x-forwarded-host', `two.${BASE}`], ...plain], [403, undefined, undefined]],
+    ['names its host twice', () => [...plain, ['x-forwarded-HOST', `one.${BASE}`]], [403, undefined, undefined]],
+    ['asks for an address of ours first', () => [['X-Forwarded-Uri', '/_oauth/x'], ...plain], [404, undefined, undefined]],
+    ['has another cookie too', () => [...plain, ['cookie', 'b=2']], [200, ANNA.email, 'b=2']],
+    ['has another cookie first', () => [['COOKIE', 'b=2'], ...plain], [200, ANNA.email, 'b=2']],
+    ['has an empty cookie too', () => [...plain, ['Cookie', '']], [200, ANNA.email, undefined]],
+    ['has another’s session first', () => [['Cookie', otto], ...plain], [200, OTTO.email, undefined]],
+    ['has nearly these names', () => plain.map(([n, v]) => [n.replace('Cookie', 'Cookle'), v]), [401, undefined, undefined]],
+    ['has underscores in its names', () => plain.map(([n, v]) => [n.replaceAll('-', '_'), v]), [403, undefined, undefined]],
+  ])('%s', async (_, pairs, expected) => {
+    for (let i = 0; i < 2; i++) expect(seen(await send(pairs()))).toEqual(expected);
+  });
+
+  it.each([
+    ['in lower case', (name: string) => name.toLowerCase()],
+    ['in upper case', (name: string) => name.toUpperCase()],
+  ])('but it is, with names %s', async (_, spelled) => {
+    const before = await keptSoFar();
+    expect(seen(await send(plain.map(([name, value]) => [spelled(name), value])))).toEqual([200, ANNA.email, undefined]);
+    expect(await keptSoFar()).toBe(before + 1);
+  });
 });
 
 it('a session ends when it ends', async () => {
