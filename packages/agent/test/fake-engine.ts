@@ -16,6 +16,25 @@ export type FakeEngine = {
   stop(): Promise<void>;
 };
 
+/** One that runs, as the engine tells of it. */
+export const container = (given: Partial<Container>): Container => ({
+  id: 'c',
+  name: 'svc-a',
+  image: 'r/app@sha256:1',
+  imageId: 'sha256:i',
+  labels: {},
+  state: 'running',
+  exitCode: 0,
+  oomKilled: false,
+  startedAt: null,
+  finishedAt: null,
+  memoryBytes: null,
+  cpus: null,
+  error: '',
+  hostPort: 1234,
+  ...given,
+});
+
 export async function startFakeEngine(): Promise<FakeEngine> {
   const server = createServer((_, response) => void response.end('ok'));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -28,22 +47,7 @@ export async function startFakeEngine(): Promise<FakeEngine> {
     if (there !== undefined) containers.set(there.id, { ...there, ...over });
   };
   function put(given: Partial<Container> & { id: string }): Container {
-    const made: Container = {
-      name: given.id,
-      image: 'r/app@sha256:1',
-      imageId: 'sha256:i',
-      labels: {},
-      state: 'running',
-      exitCode: 0,
-      oomKilled: false,
-      startedAt: null,
-      finishedAt: null,
-      memoryBytes: null,
-      cpus: null,
-      error: '',
-      hostPort: port,
-      ...given,
-    };
+    const made = container({ name: given.id, hostPort: port, ...given });
     containers.set(made.id, made);
     return made;
   }

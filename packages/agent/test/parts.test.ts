@@ -19,27 +19,11 @@ import { createStorage } from '../src/storage.ts';
 import type { Container, Docker } from '../src/tools/docker.ts';
 import { createWorkspaces } from '../src/workspace.ts';
 import { deployTask, until } from './fake-control-plane.ts';
+import { container } from './fake-engine.ts';
 
 let dir: string;
 beforeAll(async () => void (dir = await mkdtemp(join(tmpdir(), 'agent-parts-'))));
 afterAll(() => rm(dir, { recursive: true }));
-const container = (given: Partial<Container>): Container => ({
-  id: 'c',
-  name: 'svc-a',
-  image: 'i',
-  imageId: 'sha256:i',
-  labels: {},
-  state: 'running',
-  exitCode: 0,
-  oomKilled: false,
-  startedAt: null,
-  finishedAt: null,
-  memoryBytes: null,
-  cpus: null,
-  error: '',
-  hostPort: 1234,
-  ...given,
-});
 
 describe('readConfig', () => {
   const good = { NODE_ROLE: 'builder', CONTROL_PLANE_URL: 'http://10.0.0.1:8080/' };
