@@ -11,7 +11,7 @@ export type FleetSettings = {
   agents: number;
   builders: number;
   registerMs: number;
-  waitSeconds: number;
+  hold: { from: number; to: number };
 };
 
 type Answer = { status: number; etag: string | undefined; body: string; at: number };
@@ -21,10 +21,11 @@ type Sent = { answer: Promise<Answer>; connected: Promise<void> };
 const AT_ONCE = 64;
 /** As our agent does after an error. */
 const AGAIN_MS = 1_000;
-const NO_ANSWER_MS = 75_000;
 
 const settings = JSON.parse(process.argv[2] ?? '{}') as FleetSettings;
-const { port, secret, agents, builders, registerMs, waitSeconds } = settings;
+const { port, secret, agents, builders, registerMs, hold } = settings;
+const NO_ANSWER_MS = (hold.to + 25) * 1000;
+const between = (from: number, to: number): number => Math.round(from + Math.random() * (to - from));
 const held = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY, maxFreeSockets: Number.POSITIVE_INFINITY });
 // Real agents register on a connection of their own; a few stand for all, which leaves open files for the held ones.
 const others = new Agent({ keepAlive: true, maxSockets: AT_ONCE });
@@ -86,9 +87,12 @@ async function register(i: number): Promise<string> {
 /** Asks until the process ends; `begun` when the connection for it stands. */
 async function poll(node: string, begun: () => void): Promise<void> {
   let etag: string | undefined;
+  // Spread over a whole hold, as those of a fleet are that was not started by one hand.
+  let wait = between(1, hold.to);
   for (;;) {
     try {
-      const sent = send(held, 'GET', `/api/agent/tasks?node_id=${node}&wait=${waitSeconds}`, null, etag);
+      const sent = send(held, 'GET', `/api/agent/tasks?node_id=${node}&wait=${wait}`, null, etag);
+      wait = between(hold.from, hold.to);
       void sent.connected.then(begun);
       const answer = await sent.answer;
       counts.polls++;

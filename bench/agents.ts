@@ -1,5 +1,5 @@
 /**
- * Ten thousand agents against one control plane on SQLite: each holds its request for tasks (50 s as our agent does, ETag) and registers every
+ * Ten thousand agents against one control plane on SQLite: each holds its request for tasks (as long as our agent does, ETag) and registers every
  * 30 s. Asked: how much of a core the control plane needs, and how long after the commit of a task its agent has it.
  * Control plane and agents (bench/agent-fleet.ts) are processes of their own; here they are only started, watched and asked.
  * Options: `--agents=3000` for fewer, `--profile=FILE` for a CPU profile of the control plane's quiet minute, `--floor`
@@ -11,7 +11,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { HOLD_SECONDS } from '@berth/agent/loop';
+import { HOLDS } from '@berth/agent/loop';
 import { freePort } from '@berth/testbed/ports';
 import { type RunningProcess, startProcess, untilReady } from '@berth/testbed/process';
 import { GiveUp, waitFor } from '@berth/testbed/wait';
@@ -124,7 +124,7 @@ const settingsOf = (port: number, secret: string, agents: number): FleetSettings
   agents,
   builders: BUILDERS,
   registerMs: REGISTER_MS,
-  waitSeconds: HOLD_SECONDS,
+  hold: HOLDS,
 });
 
 async function startFleet(settings: FleetSettings): Promise<Fleet> {

@@ -7,6 +7,8 @@ import { type Loop, startLoop } from '@berth/kit/loop';
 import { createClient } from '@berth/wire/client';
 import type { AgentConfig as RegistryConfig } from '@berth/wire/task';
 import type { AgentConfig } from './config.ts';
+import { createData, type Data, type DataOptions } from './data/data.ts';
+import { readAgentId } from './data/agent-id.ts';
 import { type HealthServer, type Readiness, startHealthServer } from './health.ts';
 import { createHostIp } from './host-ip.ts';
 import { createImages } from './images.ts';
@@ -24,6 +26,7 @@ import { createStorage } from './storage.ts';
 import { createBuildHandler } from './tasks/build.ts';
 import { createDeployHandler } from './tasks/deploy.ts';
 import { createRetireHandler } from './tasks/retire.ts';
+import { createSyncHandler } from './tasks/sync.ts';
 import type { Handlers } from './tasks/task.ts';
 import { createBuild } from './tools/buildx.ts';
 import { createDockerCli } from './tools/docker-cli.ts';
@@ -47,6 +50,8 @@ const LOOK_AGAIN_MS = 5_000;
 const SILENT_MS = 100_000;
 const OTHER_TASKS_AT_ONCE = 8;
 const RETIREMENTS_AT_ONCE = 200;
+/** They wait for their turn here (COPIES_AT_ONCE), not at the control plane, which would take them for lost. */
+const SYNCS_AT_ONCE = 200;
 /** Of the 15 s that closing may take (kit/closers). */
 const DRAIN_MS = 8_000;
 
@@ -84,6 +89,31 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
   const locks = createLocks();
   const hostIp = createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL);
 
+  let wakeRegistration: () => void = () => undefined;
+  const storage = createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit: config.inherit, log });
+  const data =
+    config.NODE_ROLE !== 'deploy'
+      ? null
+      : await openData({
+          client,
+          storage,
+          ours,
+          log,
+          root: config.SVC_ROOT,
+          share: config.DATASET_NFS_BASE_PATH,
+          agent: await readAgentId(join(stateDir, 'agent-id')),
+          keepReleases: config.KEEP_RELEASES,
+          copiesAtOnce: config.COPIES_AT_ONCE,
+          watermarks: { high: config.CACHE_HIGH / 100, low: config.CACHE_LOW / 100 },
+          rsync: {
+            inherit: config.inherit,
+            stallMs: config.COPY_STALL,
+            timeoutMs: config.COPY_TIMEOUT,
+            bandwidth: config.COPY_BANDWIDTH,
+          },
+          onChange: () => wakeRegistration(),
+        });
+
   let registry: RegistryConfig | null = null;
   const handlers: Handlers = {
     build: createBuildHandler({
@@ -106,6 +136,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       ours,
       images,
       locks,
+      prepare: data?.prepare ?? null,
       hostIp,
       publishIp: config.PUBLISH_IP,
       pullTimeoutMs: config.PULL_TIMEOUT,
@@ -118,8 +149,10 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       ours,
       images,
       locks,
+      data,
       repositoryOf: (project) => (registry === null || registry.registry_addr === '' ? null : `${registry.registry_addr}/${project}`),
     }),
+    sync: createSyncHandler({ cache: data?.cache ?? null }),
   };
 
   const registration = createRegistration({
@@ -133,22 +166,27 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     role: config.NODE_ROLE,
     maxBuilds: config.MAX_BUILDS,
     bootId: randomUUID(),
-    storage: createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit: config.inherit, log }),
+    storage: storage.read,
+    inventory: data?.inventory ?? null,
   });
-  let wakeRegistration: () => void = () => undefined;
   const tasks = createTaskLoop({
     client,
     log,
     // Not before the registry is known: a task would fail for want of it.
     nodeId: () => (registry === null ? null : registration.nodeId()),
     run: (task) => runTask(task, { client, handlers, log, onFailure }),
-    limits: { build: config.MAX_BUILDS, retire: RETIREMENTS_AT_ONCE, other: OTHER_TASKS_AT_ONCE },
+    limits: { build: config.MAX_BUILDS, retire: RETIREMENTS_AT_ONCE, sync: SYNCS_AT_ONCE, other: OTHER_TASKS_AT_ONCE },
     onUnknownNode: () => wakeRegistration(),
     onLost: () => wakeRegistration(),
-    onFirstList: (open) =>
-      reconcile(docker, registration.nodeId() ?? '', open, log, signal).catch((err: unknown) =>
+    onFirstList: async (open) => {
+      await reconcile(docker, registration.nodeId() ?? '', open, log, signal).catch((err: unknown) =>
         log.warn({ err }, 'what an earlier run left could not be looked at; everything is reported all the same'),
-      ),
+      );
+      // Deleting may take long; no task has to wait for it.
+      void data
+        ?.tidy(signal)
+        .catch((err: unknown) => void (signal.aborted || log.warn({ err }, 'what earlier copies left could not be removed')));
+    },
   });
 
   /** Once, after the first registration (contract "GET /api/agent/config"). */
@@ -179,12 +217,13 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       periodMs: REGISTER_MS,
       async run(stopping) {
         const both = AbortSignal.any([stopping, signal]);
-        await registration.register(both).catch(async (error: unknown) => {
+        const node = await registration.register(both).catch(async (error: unknown) => {
           // Waiting 30 s for the next turn would be long while the control plane only restarts.
           if (both.aborted) throw error;
           log.warn({ err: error }, 'cannot register yet');
           return untilAnswered(() => registration.register(both), { signal: both, minMs: 500, maxMs: 5_000 });
         });
+        tasks.heard(node.open_tasks);
         // It may be back in a moment, and what runs is not known until then.
         if (registration.engineOk() === false) setTimeout(() => registering.wake(), LOOK_AGAIN_MS).unref();
         if (begun) return;
@@ -220,7 +259,18 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       await registering.stop();
       await Promise.all(ended);
       await images.stop();
+      await data?.stop();
       await health?.close();
     },
   };
+}
+
+/** Null where SVC_ROOT cannot be written: projects without datasets run all the same. */
+async function openData(options: DataOptions): Promise<Data | null> {
+  try {
+    return await createData(options);
+  } catch (err) {
+    options.log.warn({ err, SVC_ROOT: options.root }, 'SVC_ROOT cannot be used: this node can take no datasets');
+    return null;
+  }
 }

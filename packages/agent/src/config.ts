@@ -2,6 +2,7 @@
 import { hostname } from 'node:os';
 import {
   absolutePath,
+  atLeast,
   duration,
   httpUrl,
   integer,
@@ -10,6 +11,7 @@ import {
   oneOf,
   type Parser,
   readSettings,
+  SettingsError,
   text,
   type Values,
 } from '@berth/kit/config';
@@ -27,6 +29,11 @@ const ip: Parser<string> = (t) => {
 };
 /** With several, the current one is the first; the agent sends that one only. */
 const firstOf: Parser<string> = (t) => t.split(',')[0]?.trim() ?? '';
+
+const bandwidth: Parser<string> = (t) => {
+  if (!/^\d+(\.\d+)?[kmg]?$/i.test(t)) throw new Error(`must be a number, or one with k, m or g, not "${t}"`);
+  return t;
+};
 
 export const AGENT_SETTINGS = {
   NODE_ROLE: { doc: 'What this node does: builder or deploy', required: true, parse: oneOf(...NODE_ROLES) },
@@ -59,6 +66,20 @@ export const AGENT_SETTINGS = {
     doc: 'Where the shared dataset storage is mounted',
     shown: 'none: no datasets on this node',
     parse: absolutePath,
+  },
+  CACHE_HIGH: {
+    doc: 'Percent of MAX_STORAGE beyond which cached datasets are evicted, least recently used first',
+    default: '90',
+    parse: integer(1, 100),
+  },
+  CACHE_LOW: { doc: 'Percent of MAX_STORAGE down to which they are evicted then', default: '80', parse: integer(1, 100) },
+  COPY_TIMEOUT: { doc: 'Longest time for one copy of a dataset', default: '6h', parse: atLeast(1_000) },
+  COPY_STALL: { doc: 'How long a copy may stand still until it is given up', default: '60s', parse: atLeast(1_000) },
+  COPIES_AT_ONCE: { doc: 'Copies of datasets at once', default: '2', parse: integer(1, 100) },
+  COPY_BANDWIDTH: {
+    doc: 'Most that one copy may take, as rsync’s --bwlimit: KiB a second, or with k, m or g',
+    shown: 'no limit',
+    parse: bandwidth,
   },
   MAX_STORAGE: { doc: 'Bytes that datasets may take on this node', shown: 'the size of SVC_ROOT’s file system', parse: integer(0) },
   LISTEN: { doc: 'Address for /healthz and /readyz, e.g. 127.0.0.1:7070', shown: 'none', parse: listen },
@@ -110,6 +131,8 @@ const INHERITED = [
 /** Throws SettingsError with every problem. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): AgentConfig {
   const values = readSettings(AGENT_SETTINGS, env);
+  if (values.CACHE_LOW > values.CACHE_HIGH)
+    throw new SettingsError([`CACHE_LOW: must not be more than CACHE_HIGH, which is ${values.CACHE_HIGH}`]);
   return {
     ...values,
     nodeName: values.NODE_NAME ?? hostname(),

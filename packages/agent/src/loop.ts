@@ -8,7 +8,7 @@
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
-import type { Task } from '@berth/wire/task';
+import { openTasksText, type Task } from '@berth/wire/task';
 import type { TaskOutcome, TaskRun } from './run-task.ts';
 import { pause, type Stopped } from './stopped.ts';
 
@@ -17,17 +17,21 @@ export type TaskLoopDeps = {
   log: Logger;
   nodeId: () => string | null;
   run: (task: Task) => TaskRun;
-  /** How many tasks at once. Retirements mostly wait (a drain may take an hour), so they do not take the place of deployments. */
-  limits: { build: number; retire: number; other: number };
+  /** How many tasks at once. Retirements and copies mostly wait (a drain may take an hour), so they do not take the place of deployments. */
+  limits: { build: number; retire: number; sync: number; other: number };
   /** The node is not known any more: register again. */
   onUnknownNode: () => void;
   /** A task was taken from us. Until we are heard of again we get nothing more of its deployment: register now. */
   onLost: () => void;
   /** Called once, with the first list, before any task of it begins. */
   onFirstList: (tasks: readonly Task[]) => Promise<void>;
-  waitSeconds?: number;
+  holds?: Holds;
   pollMs?: number;
+  /** How old the last list must be at least to be doubted (`heard`). */
+  doubtMs?: number;
 };
+/** Seconds that a request for tasks is held: any time `from`–`to`, so that those of a fleet do not end together, or `short`. */
+export type Holds = { from: number; to: number; short: number };
 export type TaskLoop = {
   /** Polls until the signal aborts. */
   run(signal: AbortSignal): Promise<void>;
@@ -35,24 +39,35 @@ export type TaskLoop = {
   drain(graceMs: number): Promise<void>;
   lastPollOkAt(): number | null;
   running(): number;
+  /** What the answer to a register says is open (`open_tasks`); undefined: its control plane does not say. */
+  heard(open: string | undefined): void;
 };
 
 /**
- * How long a request for tasks is held, below what firewalls and NAT let be silent (a minute and more). That the control plane
- * is there the register says every 30 s, so a shorter one would only be asked twice as often.
+ * Long where a register's answer tells every 30 s what is open, so that a held request whose connection died unnoticed costs half
+ * a minute; with the 15 s that an answer may take, below the 300 s after which `fetch` gives up. Short where it does not tell, and
+ * for a while where longer ones were cut: proxies let a request be silent for a minute.
  */
-export const HOLD_SECONDS = 50;
+export const HOLDS: Holds = { from: 200, to: 280, short: 50 };
+const SHORT_FOR_MS = 3_600_000;
+/** The control plane's look at what is open is a few seconds old (loops/task-watch.ts). */
+const DOUBT_MS = 5_000;
 /** After a task was lost, it is not begun again for so long, however often it is listed. */
 const HOLD_OFF_MS = 3_000;
 
 export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
-  const { client, log, waitSeconds = HOLD_SECONDS, pollMs = 5_000 } = deps;
+  const { client, log, holds = HOLDS, pollMs = 5_000, doubtMs = DOUBT_MS } = deps;
   const runs = new Map<string, TaskRun>();
   /** Tasks that ended here: not begun again by a list that is older than their end. */
   const ended = new Map<string, { at: number; notBefore: number }>();
   let listed: { tasks: readonly Task[]; askedAt: number } = { tasks: [], askedAt: 0 };
   let etag: string | null = null;
   let lastPollOkAt: number | null = null;
+  let askedAt = 0;
+  let saysOpen = false;
+  /** Requests in a row that ended without an answer after longer than a short hold. */
+  let cuts = 0;
+  let shortUntil = 0;
   let first = true;
   let draining = false;
   let again: NodeJS.Timeout | undefined;
@@ -60,7 +75,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   let held = new AbortController();
 
   type Kind = keyof TaskLoopDeps['limits'];
-  const kindOf = (task: Task): Kind => (task.kind === 'build' || task.kind === 'retire' ? task.kind : 'other');
+  const kindOf = (task: Task): Kind => (task.kind === 'build' || task.kind === 'retire' || task.kind === 'sync' ? task.kind : 'other');
   const atWork = (kind: Kind): number => [...runs.values()].filter((r) => kindOf(r.task) === kind).length;
 
   function beginWhatFits(): void {
@@ -70,7 +85,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
       const end = ended.get(task.id);
       if (end !== undefined && Date.now() < end.notBefore) continue;
       if (end !== undefined && listed.askedAt <= end.at) {
-        // Asked for before the task ended here: it may be over or offered anew. The next list says, and must not be held.
+        // Asked for before the task ended here: it may be over or offered anew. The next list says, and is not held.
         etag = null;
         continue;
       }
@@ -104,19 +119,34 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
     beginWhatFits();
   }
 
+  /** Only a request that says what we have is held: the first answer is what readiness and reconciliation wait for. */
+  function holdSeconds(): number {
+    if (etag === null) return 0;
+    if (!saysOpen || Date.now() < shortUntil) return holds.short;
+    return Math.round(holds.from + Math.random() * (holds.to - holds.from));
+  }
+
+  const wasLong = (): boolean => Date.now() - askedAt > holds.short * 1000;
+  /** Once, the control plane may have ended; twice in a row, something between us and it takes silence for an end. */
+  function noteCut(error: unknown): void {
+    if (!wasLong() || (error instanceof ApiError && error.status < 500)) return;
+    cuts += 1;
+    if (cuts > 1) shortUntil = Date.now() + SHORT_FOR_MS;
+  }
+
   async function pollOnce(nodeId: string, signal: AbortSignal): Promise<void> {
-    const askedAt = Date.now();
+    askedAt = Date.now();
     held = new AbortController();
     const headers: Record<string, string> = etag === null ? {} : { 'if-none-match': etag };
     const either = AbortSignal.any([signal, held.signal]);
-    // The first answer is what readiness and reconciliation wait for: it must not be held.
-    const wait = first ? 0 : waitSeconds;
+    const wait = holdSeconds();
     const result = await client.exchange('agentTasks', {
       query: { node_id: nodeId, wait },
       headers,
       signal: either,
-      timeoutMs: (waitSeconds + 15) * 1000,
+      timeoutMs: (wait + 15) * 1000,
     });
+    if (wasLong()) cuts = 0;
     lastPollOkAt = Date.now();
     if (result.answer !== null) {
       listed = { tasks: result.answer, askedAt };
@@ -134,6 +164,13 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   return {
     lastPollOkAt: () => lastPollOkAt,
     running: () => runs.size,
+    heard(open) {
+      saysOpen = open !== undefined;
+      if (open === undefined || lastPollOkAt === null || Date.now() - lastPollOkAt < doubtMs) return;
+      if (open === openTasksText(listed.tasks)) return;
+      log.info('the list of tasks has changed and the request for it did not say so; it is asked for anew');
+      askAgain();
+    },
     async run(signal) {
       for (let failures = 0; !signal.aborted; ) {
         try {
@@ -148,6 +185,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
           if (signal.aborted) return;
           if (error === held.signal.reason) continue;
           if (error instanceof ApiError && error.status === 404) deps.onUnknownNode();
+          noteCut(error);
           if (failures === 0) log.warn({ err: error }, 'tasks cannot be asked for; tried again');
           await pause(backoff(failures, { min: 500, max: pollMs }), signal).catch(() => undefined);
           failures += 1;

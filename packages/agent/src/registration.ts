@@ -6,6 +6,7 @@ import type { Node, NodeRegister, ObservedContainer } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { type ListOurs, type NodeIds } from './node-ids.ts';
 import { observe, toObserved } from './observe.ts';
+import type { Inventory } from './data/inventory.ts';
 import type { Storage } from './storage.ts';
 import type { Revival } from './revive.ts';
 
@@ -26,6 +27,8 @@ export type RegistrationDeps = {
   bootId: string;
   hostIp: () => Promise<string>;
   storage: (signal: AbortSignal) => Promise<Storage>;
+  /** Null on a node that takes no datasets. */
+  inventory: Inventory | null;
 };
 export type Registration = {
   /** One registration; rejects when it did not arrive. */
@@ -59,10 +62,25 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     }
   }
 
+  /** Deleting may take long, and registering must not wait for it. */
+  let forgetting: Promise<void> | null = null;
+  function forget(datasetIds: readonly string[]): void {
+    if (datasetIds.length === 0 || deps.inventory === null) return;
+    forgetting ??= deps.inventory
+      .forget(datasetIds)
+      .catch((err: unknown) => deps.log.warn({ err }, 'datasets that are no more could not be evicted; tried again'))
+      .finally(() => (forgetting = null));
+  }
+
   async function send(signal: AbortSignal): Promise<Node> {
     // Before the look: a list that arrives late must not count as newer than it is.
     const answeredAt = lastAnswerAt;
-    const [hostIp, storage, seen] = await Promise.all([deps.hostIp(), deps.storage(signal), containers(signal)]);
+    const [hostIp, storage, seen, cached] = await Promise.all([
+      deps.hostIp(),
+      deps.storage(signal),
+      containers(signal),
+      deps.inventory?.cached(),
+    ]);
     const body: NodeRegister = {
       hostname: deps.nodeName,
       role: deps.role,
@@ -70,6 +88,8 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       max_storage: storage.max,
       ...(storage.free === null ? {} : { free_storage: storage.free }),
       max_builds: deps.maxBuilds,
+      ...(cached === undefined ? {} : { cached }),
+      ...(deps.inventory === null ? {} : { copy_rate: deps.inventory.copyRate() }),
       ...(seen === undefined ? {} : { containers: seen }),
       agent_version: AGENT_VERSION,
       last_answer_at: answeredAt,
@@ -80,6 +100,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     await failPoint('agent.register.after');
     lastOkAt = Date.now();
     lastAnswerAt = node.last_seen_at;
+    forget(node.forget ?? []);
     return node;
   }
 

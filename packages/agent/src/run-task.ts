@@ -14,6 +14,7 @@ import { ApiError, type Client } from '@berth/wire/client';
 import { FAILURES } from '@berth/wire/errors';
 import type { Task, TaskClaim, TaskReport } from '@berth/wire/task';
 import { createLogShipper, type LogShipper } from './log-shipper.ts';
+import { createProgressSender, type ProgressSender } from './progress-sender.ts';
 import { untilAnswered } from './retry.ts';
 import { pause, Stopped } from './stopped.ts';
 import type { Handlers, Product, TaskContext } from './tasks/task.ts';
@@ -73,9 +74,12 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure }
     });
     const renewing = new AbortController();
     const renewal = renew(claim, renewing.signal, headers);
+    const progress = createProgressSender((datasets, signal) =>
+      client.call('agentProgress', { params, headers, body: { datasets }, signal }),
+    );
     if (task.cancel_requested) stop('cancelled');
     try {
-      let product = await perform(claim, shipper);
+      let product = await perform(claim, shipper, progress);
       const why = work.signal.aborted ? (work.signal.reason as Stopped).why : null;
       // A container that is up stays up: the task is offered again and goes on with it.
       if (why === 'shutdown') return 'shutdown';
@@ -88,15 +92,17 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure }
         await discard(product);
         product = failed(CANCELLED);
       }
+      await progress.flush();
       await shipper.flush(AbortSignal.any([life.signal, AbortSignal.timeout(FINAL_FLUSH_MS)]));
       return await deliver(product, headers);
     } finally {
+      progress.stop();
       renewing.abort();
       await renewal;
     }
   }
 
-  async function perform(claim: TaskClaim, shipper: LogShipper): Promise<Product> {
+  async function perform(claim: TaskClaim, shipper: LogShipper, progress: ProgressSender): Promise<Product> {
     const context: TaskContext = {
       attempt: claim.attempt,
       signal: work.signal,
@@ -104,6 +110,7 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure }
       say: (step, text) => {
         for (const line of text.split('\n')) shipper.push({ stream: 'system', step, text: line });
       },
+      progress: progress.push,
     };
     try {
       work.signal.throwIfAborted();
@@ -200,6 +207,8 @@ function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<P
       return handlers.deploy(task, context);
     case 'retire':
       return handlers.retire(task, context);
+    case 'sync':
+      return handlers.sync(task, context);
     default:
       return unknownKind(task);
   }

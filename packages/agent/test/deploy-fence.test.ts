@@ -22,6 +22,7 @@ function agent(over: Partial<FakeEngine['docker']> = {}) {
     ours: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
     images,
     locks: createLocks(),
+    prepare: null,
     hostIp: async () => '127.0.0.1',
     publishIp: undefined,
     pullTimeoutMs: 1_000,
@@ -32,7 +33,13 @@ function agent(over: Partial<FakeEngine['docker']> = {}) {
   const said: string[] = [];
   const ending = new AbortController();
   const begin = (task: TaskOf<'deploy'>, attempt: number): Promise<Product> => {
-    const context: TaskContext = { attempt, signal: ending.signal, log: () => undefined, say: (_, text) => void said.push(text) };
+    const context: TaskContext = {
+      attempt,
+      signal: ending.signal,
+      log: () => undefined,
+      say: (_, text) => void said.push(text),
+      progress: () => undefined,
+    };
     return handler(task, context);
   };
   return { begin, said, lose: () => ending.abort(new Stopped('lost')) };

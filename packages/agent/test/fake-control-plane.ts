@@ -1,6 +1,7 @@
 /** A control plane in a few lines: tasks in memory, leases, held lists, a log; and the faults that tests ask for. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { CopyProgress, DatasetSource, DatasetStanding } from '@berth/wire/dataset';
 import type { NodeRegister } from '@berth/wire/node';
 import type { AgentConfig, LogLineIn, Task, TaskReport } from '@berth/wire/task';
 
@@ -11,12 +12,25 @@ export type TaskState = {
   lines: LogLineIn[];
   report: TaskReport | null;
   renewals: number;
+  /** Every message about its copies. */
+  progress: CopyProgress[][];
+};
+/** A dataset as the control plane knows it; `scan` looks at its folder again. */
+export type FakeDataset = {
+  source: DatasetSource & { version: number; manifest_digest: string };
+  objects: ReadonlyMap<string, string>;
+  scans: number;
+  status: DatasetStanding['status'];
+  scan(): Promise<void>;
 };
 export type FakeControlPlane = {
   url: string;
   nodeId: string;
   registers: NodeRegister[];
   requests: string[];
+  datasets: Map<string, FakeDataset>;
+  /** In the answer to a register. */
+  forget: string[];
   give(task: Task): TaskState;
   state(id: string): TaskState;
   /** Waits for the report of a task. */
@@ -26,6 +40,12 @@ export type FakeControlPlane = {
   takeAway(id: string): void;
   /** Every request matching is answered with this status (0: the connection is cut) until set to null. */
   fail: { match: RegExp; status: number } | null;
+  /** What each request for tasks asked to be held, in seconds. */
+  waits: number[];
+  /** Held requests hear of nothing, as where their connection died and nobody said so. */
+  deaf: boolean;
+  /** Held requests are cut after so long, as a proxy does that takes silence for an end. */
+  cutAfterMs: number;
   text(id: string): string;
   stop(): Promise<void>;
 };
@@ -86,17 +106,29 @@ export async function startFakeControlPlane(
     if (name === 'POST /api/agent/register') {
       const register = given as NodeRegister;
       plane.registers.push(register);
-      return reply(200, { id: nodeId, hostname: register.hostname, role: register.role, host_ip: register.host_ip });
+      return reply(200, { id: nodeId, hostname: register.hostname, role: register.role, host_ip: register.host_ip, forget: plane.forget });
     }
     if (name === 'GET /api/agent/config') return reply(200, config);
     if (name === 'GET /api/agent/tasks') {
-      const end = Date.now() + Number(url.searchParams.get('wait') ?? 0) * 1000;
-      while (request.headers['if-none-match'] === `"${version}"` && Date.now() < end && !response.destroyed) {
-        await Promise.race([new Promise<void>((r) => wakers.push(r)), sleep(200)]);
+      const began = Date.now();
+      const wait = Number(url.searchParams.get('wait') ?? 0);
+      const end = began + wait * 1000;
+      plane.waits.push(wait);
+      const same = (): boolean => request.headers['if-none-match'] === `"${version}"`;
+      const deaf = (): boolean => plane.deaf && request.headers['if-none-match'] !== undefined;
+      while ((same() || deaf()) && Date.now() < end && !response.destroyed) {
+        if (Date.now() - began >= plane.cutAfterMs) return void request.socket.destroy();
+        await Promise.race([new Promise<void>((r) => wakers.push(r)), sleep(Math.min(200, plane.cutAfterMs))]);
       }
-      if (request.headers['if-none-match'] === `"${version}"`) return reply(304, null, { etag: `"${version}"` });
+      if (same()) return reply(304, null, { etag: `"${version}"` });
       const open = [...tasks.values()].filter((t) => t.report === null).map((t) => t.task);
       return reply(200, open, { etag: `"${version}"` });
+    }
+    const [, datasetId = '', what = ''] = /^\w+ \/api\/agent\/datasets\/([^/]+)(?:\/(\w+))?$/.exec(name) ?? [];
+    if (datasetId !== '') {
+      const dataset = plane.datasets.get(datasetId);
+      if (dataset === undefined) return reply(404, problem('not_found'));
+      return reply(what === 'rescan' ? 202 : 200, await answerDataset(dataset, what, given));
     }
     const [, id = '', verb = ''] = /^POST \/api\/agent\/tasks\/([^/]+)\/(\w+)$/.exec(name) ?? [];
     const state = tasks.get(id);
@@ -115,6 +147,10 @@ export async function startFakeControlPlane(
       const { first = state.lines.length, lines } = given as { first?: number; lines: LogLineIn[] };
       lines.forEach((line, i) => (state.lines[first + i] = line));
       return reply(200, { stored: lines.length });
+    }
+    if (verb === 'progress') {
+      state.progress.push((given as { datasets: CopyProgress[] }).datasets);
+      return reply(200, { status: 'ok' });
     }
     if (verb === 'complete') {
       state.report = given as TaskReport;
@@ -137,9 +173,14 @@ export async function startFakeControlPlane(
     nodeId,
     registers: [],
     requests: [],
+    datasets: new Map(),
+    forget: [],
     fail: null,
+    waits: [],
+    deaf: false,
+    cutAfterMs: Number.POSITIVE_INFINITY,
     give(task) {
-      const made: TaskState = { task, attempt: 0, token: null, lines: [], report: null, renewals: 0 };
+      const made: TaskState = { task, attempt: 0, token: null, lines: [], report: null, renewals: 0, progress: [] };
       tasks.set(task.id, made);
       changed();
       return made;
@@ -166,6 +207,24 @@ export async function startFakeControlPlane(
       }),
   };
   return plane;
+}
+
+async function answerDataset(dataset: FakeDataset, what: string, given: unknown): Promise<object> {
+  if (what === 'trees') {
+    const { digests } = given as { digests: string[] };
+    return { objects: Object.fromEntries(digests.flatMap((d) => (dataset.objects.has(d) ? [[d, dataset.objects.get(d)]] : []))) };
+  }
+  const standing = (): DatasetStanding => ({
+    ...dataset.source,
+    status: dataset.status,
+    problem: dataset.status === 'ok' ? null : `it is ${dataset.status}`,
+    scanning: false,
+    last_scanned_at: new Date(dataset.scans * 1000).toISOString(),
+  });
+  if (what !== 'rescan') return standing();
+  const asked = { ...standing(), scanning: true };
+  await dataset.scan();
+  return asked;
 }
 
 let count = 0;
@@ -234,4 +293,10 @@ export const retireTask = (payload: Partial<Extract<Task, { kind: 'retire' }>['p
     stop_grace_seconds: 1,
     ...payload,
   },
+});
+export const syncTask = (dataset: DatasetSource): Extract<Task, { kind: 'sync' }> => ({
+  ...base(),
+  kind: 'sync',
+  deployment_id: null,
+  payload: { dataset },
 });

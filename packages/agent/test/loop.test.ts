@@ -1,12 +1,13 @@
 /** Which tasks begin, how many at once, and what ends them. */
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
-import type { Task } from '@berth/wire/task';
+import { openTasksText, type Task } from '@berth/wire/task';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createTaskLoop, type TaskLoop } from '../src/loop.ts';
 import type { TaskOutcome, TaskRun } from '../src/run-task.ts';
 import { buildTask, deployTask, type FakeControlPlane, startFakeControlPlane, until, retireTask } from './fake-control-plane.ts';
 
+const HOLDS = { from: 20, to: 28, short: 1 };
 type Begun = { task: Task; stops: string[]; end: (outcome: TaskOutcome) => void };
 let plane: FakeControlPlane;
 let begun: Begun[];
@@ -42,11 +43,13 @@ beforeEach(async () => {
         },
       };
     },
-    limits: { build: 2, retire: 50, other: 8 },
+    limits: { build: 2, retire: 50, sync: 50, other: 8 },
     onUnknownNode: () => void (unknown += 1),
     onLost: () => void (lostTold += 1),
     onFirstList: async () => void (firstLists += 1),
+    holds: HOLDS,
     pollMs: 300,
+    doubtMs: 200,
   });
   running = loop.run(ending.signal);
 });
@@ -86,6 +89,56 @@ it('is held by the control plane, not polling', async () => {
   plane.give(buildTask({}));
   await until('the task', () => begun.length === 1);
   expect(Date.now() - at).toBeLessThan(300);
+});
+
+it('what the answer to a register says is open is asked for when no held request told of it', async () => {
+  await until('the first list', () => loop.lastPollOkAt() !== null);
+  plane.deaf = true;
+  await until('a held request', () => plane.waits.length === 2);
+  const { task } = plane.give(buildTask({}));
+  // The list may just have been on its way: doubted only when it is older than what was said can be.
+  await until('the task', () => (loop.heard(openTasksText([task])), begun.length === 1), 5_000);
+  // What ended is missed like what began.
+  await until('held again', () => plane.waits.at(-1) !== 0);
+  plane.takeAway(task.id);
+  await until('the loss', () => (loop.heard(''), begun[0]?.stops.includes('lost')), 5_000);
+});
+
+it('asks for nothing anew while a register’s answer says what the list does', async () => {
+  const { task } = plane.give(buildTask({}));
+  await until('begun, and held again', () => begun.length === 1 && plane.waits.length === 2);
+  const settled = Date.now() + 400;
+  await until('a list old enough to be doubted', () => Date.now() > settled);
+  loop.heard(openTasksText([task]));
+  plane.give(buildTask({}));
+  await until('the next', () => begun.length === 2);
+  // Held as before: what ended the request was the news.
+  expect(plane.waits.filter((wait) => wait === 0)).toHaveLength(1);
+});
+
+it('is held for long where registers’ answers say what is open, else for less than a proxy waits', async () => {
+  await until('held', () => plane.waits.length === 2);
+  expect(plane.waits[1]).toBe(HOLDS.short);
+  loop.heard('');
+  plane.give(buildTask({}));
+  await until('held again', () => plane.waits.length === 3);
+  expect(plane.waits[2]).toBeGreaterThanOrEqual(HOLDS.from);
+  expect(plane.waits[2]).toBeLessThanOrEqual(HOLDS.to);
+  loop.heard(undefined);
+  plane.give(buildTask({}));
+  await until('held again', () => plane.waits.length === 4);
+  expect(plane.waits[3]).toBe(HOLDS.short);
+});
+
+it('where something on the way cuts what is held for long, it is held for less', async () => {
+  await until('the first list', () => loop.lastPollOkAt() !== null);
+  loop.heard('');
+  plane.cutAfterMs = 1_100;
+  await until('cut twice', () => plane.waits.filter((wait) => wait === HOLDS.short).length >= 3, 10_000);
+  const long = plane.waits.filter((wait) => wait >= HOLDS.from);
+  expect(long).toHaveLength(2);
+  plane.give(buildTask({}));
+  await until('the task', () => begun.length === 1);
 });
 
 it('stops what is to be cancelled and what is gone', async () => {

@@ -41,6 +41,7 @@ async function agent(given: { id: string }) {
     client: { call } as unknown as Client,
     list,
     ids,
+    inventory: null,
     look: async () => false,
     log: silentLogger(),
     nodeName: 'node',
@@ -100,12 +101,19 @@ it('a retire task of the new id removes what was started under the old one', asy
     ours: listOurs(engine.docker, ids),
     images: createImages({ docker: engine.docker, keep: 1, log: silentLogger() }),
     locks: createLocks(),
+    data: null,
     repositoryOf: () => null,
   });
   const remove = [
     { deployment_id: 'of-before', reason: 'its deployment is retired' },
     { deployment_id: 'of-other', reason: 'as if' },
   ];
-  await handler(retireTask({ remove }), { attempt: 1, signal: never, log: () => undefined, say: () => undefined });
+  await handler(retireTask({ remove }), {
+    attempt: 1,
+    signal: never,
+    log: () => undefined,
+    say: () => undefined,
+    progress: () => undefined,
+  });
   expect(engine.all()).toEqual(['other running']);
 });

@@ -43,6 +43,18 @@ describe('readConfig', () => {
       readConfig({ NODE_ROLE: 'cook', MAX_BUILDS: '0', LISTEN: 'x', STATE_DIR: 'here', BUILD_TIMEOUT: '3', PUBLISH_IP: 'host' }),
     ).toThrow(/NODE_ROLE[^]*CONTROL_PLANE_URL[^]*PUBLISH_IP[^]*STATE_DIR[^]*LISTEN[^]*MAX_BUILDS[^]*BUILD_TIMEOUT/);
   });
+  it('does not let the cache be emptied to more than it may hold', () => {
+    expect(readConfig(good)).toMatchObject({
+      CACHE_HIGH: 90,
+      CACHE_LOW: 80,
+      COPY_TIMEOUT: 21_600_000,
+      COPY_STALL: 60_000,
+      COPIES_AT_ONCE: 2,
+    });
+    expect(() => readConfig({ ...good, CACHE_HIGH: '70' })).toThrow(/CACHE_LOW: must not be more than CACHE_HIGH, which is 70/);
+    expect(() => readConfig({ ...good, COPY_BANDWIDTH: '10 m' })).toThrow(/COPY_BANDWIDTH/);
+    expect(readConfig({ ...good, COPY_BANDWIDTH: '1.5m' }).COPY_BANDWIDTH).toBe('1.5m');
+  });
   it('sends the first of several secrets, and inherits little', () => {
     const config = readConfig({ ...good, AGENT_SECRET: 'new, old', PATH: '/bin', EVIL: 'x' });
     expect(config.AGENT_SECRET).toBe('new');
@@ -225,11 +237,11 @@ it('storage: the size of the disk, or what was set, less what is there', async (
   await mkdir(root);
   await writeFile(join(root, 'x'), Buffer.alloc(1_000_000));
   const inherit = { PATH: '/usr/bin:/bin' };
-  const set = await createStorage({ root, maxStorage: 5_000_000, inherit, log: silentLogger() })(AbortSignal.timeout(9_000));
+  const set = await createStorage({ root, maxStorage: 5_000_000, inherit, log: silentLogger() }).read(AbortSignal.timeout(9_000));
   expect(set.max).toBe(5_000_000);
   expect(set.free).toBeGreaterThan(3_900_000);
   expect(set.free).toBeLessThan(4_010_000);
-  const none = await createStorage({ root: join(root, 'not', 'there'), maxStorage: undefined, inherit, log: silentLogger() })(
+  const none = await createStorage({ root: join(root, 'not', 'there'), maxStorage: undefined, inherit, log: silentLogger() }).read(
     AbortSignal.timeout(9_000),
   );
   expect(none.max).toBeGreaterThan(1e9);

@@ -15,7 +15,13 @@ beforeEach(async () => void (engine = await startFakeEngine()));
 afterEach(() => engine.stop());
 
 const labels = (deployment: string) => ({ 'berth.project': 'p1', 'berth.deployment': deployment });
-const context: TaskContext = { attempt: 1, signal: new AbortController().signal, log: () => undefined, say: () => undefined };
+const context: TaskContext = {
+  attempt: 1,
+  signal: new AbortController().signal,
+  log: () => undefined,
+  say: () => undefined,
+  progress: () => undefined,
+};
 
 const handler = (docker: FakeEngine['docker']) =>
   createRetireHandler({
@@ -23,6 +29,7 @@ const handler = (docker: FakeEngine['docker']) =>
     ours: (wanted) => docker.list(wanted),
     images: { cleanLater: () => undefined } as unknown as Images,
     locks: createLocks(),
+    data: null,
     repositoryOf: () => null,
   });
 const task = (remove: string, keep: string, drain_seconds: number): TaskOf<'retire'> =>
@@ -84,4 +91,23 @@ it('a long drain of one old version keeps no younger one from going; the name pa
   await Promise.all([first, second]);
   expect(engine.all()).toEqual(['svc-app running']);
   expect([...engine.containers.keys()]).toEqual(['d3']);
+});
+
+it('stop and start: what may not run beside a version elsewhere stands still, is kept, and comes back', async () => {
+  engine.put({ id: 'd1', name: 'svc-app', labels: labels('d1') });
+  engine.put({ id: 'd2', name: 'svc-other', labels: { ...labels('d2'), 'berth.project': 'p2' } });
+  const retire = handler(engine.docker);
+  const given = (over: object) =>
+    retireTask({ project_id: 'p1', remove: [], keep: null, drain_seconds: 0, stop_grace_seconds: 0, ...over });
+  const stop = given({
+    stop: [
+      { deployment_id: 'd1', reason: 'it moves' },
+      { deployment_id: 'd2', reason: 'of another project' },
+    ],
+  });
+  for (let again = 0; again < 2; again++) expect((await retire(stop, context)).report.status).toBe('completed');
+  expect(engine.all().toSorted()).toEqual(['svc-app exited', 'svc-other running']);
+  for (let again = 0; again < 2; again++) await retire(given({ start: 'd1' }), context);
+  expect(engine.all().toSorted()).toEqual(['svc-app running', 'svc-other running']);
+  await expect(retire(given({ start: 'd9' }), context)).rejects.toThrow('what was to be started again is gone');
 });

@@ -1,5 +1,6 @@
 /** The composition root: every part of the control plane, wired by hand. Tests call it too, with parts of their own. */
 import { randomBytes, randomUUID } from 'node:crypto';
+import { availableParallelism } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { createClosers } from '@berth/kit/closers';
 import type { Logger } from '@berth/kit/log';
@@ -14,9 +15,12 @@ import type { ConfigSource } from './domain/configuration.ts';
 import { DEFAULT_LIMITS, type Limits } from './domain/facts.ts';
 import type { PolicySource } from './domain/policy.ts';
 import type { Stores } from './domain/stores.ts';
+import type { Scanner } from './domain/scan.ts';
 import { createDriver, type Driver } from './flow/drive.ts';
-import type { LoopDeps } from './loops/deps.ts';
+import type { DatasetSettings, LoopDeps } from './loops/deps.ts';
 import { type Loops, startLoops } from './loops/index.ts';
+import { createLook } from './monitor/look.ts';
+import { createScanner } from './monitor/scanner.ts';
 import { createConfigSource } from './routing/config-source.ts';
 import { createPolicySource } from './routing/policy-source.ts';
 import { markerAnswers } from './routing/confirm.ts';
@@ -31,6 +35,7 @@ export type Overrides = {
   loops?: boolean;
   processMetrics?: boolean;
   limits?: Partial<Limits>;
+  scanner?: Scanner;
 };
 
 export type App = {
@@ -80,6 +85,9 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     await ensureFirstAdmin(stores.users, passwords, firstAdminOf(config), now(), log);
     await stores.users.makeAdmins(settings.adminEmails);
 
+    const datasets = datasetsOf(config, overrides);
+    closers.add('scanner', () => datasets?.scanner.close());
+
     const probeUrls = config.PROXY_PROBE_URLS ?? [];
     const loopDeps: LoopDeps = {
       stores,
@@ -90,6 +98,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       limits,
       probe: probeUrls.length === 0 ? null : (hash, signal) => markerAnswers(probeUrls, hash, signal),
       settleMs: config.SETTLE_TIME,
+      datasets,
       now,
       log,
     };
@@ -102,6 +111,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       policy,
       limits,
       settings,
+      lookAtFolder: createLook(config.DATASET_NFS_BASE_PATH ?? null),
       now,
       log,
       loops: () => loops?.status() ?? [],
@@ -151,7 +161,33 @@ const limitsOf = (config: Config): Limits => ({
   routeMs: config.ROUTE_TIMEOUT,
   offlineMs: config.OFFLINE_AFTER,
   probeSeconds: Math.ceil(config.PROBE_TIMEOUT / 1000),
+  weights: { cached: config.PLACEMENT_WEIGHT_CACHED, missing: config.PLACEMENT_WEIGHT_MISSING, free: config.PLACEMENT_WEIGHT_FREE },
 });
+
+function datasetsOf(config: Config, { scanner }: Overrides): DatasetSettings | null {
+  if (config.DATASET_NFS_BASE_PATH === undefined) return null;
+  return {
+    scanner:
+      scanner ??
+      createScanner({
+        stateDir: resolve(config.DATASET_STATE_DIR ?? join(dataFolder(config), 'datasets')),
+        searchPath: config.searchPath,
+        workers: config.DATASET_SCAN_WORKERS ?? Math.max(1, availableParallelism() - 1),
+        stallMs: config.DATASET_SCAN_STALL,
+        deadlineMs: config.DATASET_SCAN_TIMEOUT,
+      }),
+    basePath: config.DATASET_NFS_BASE_PATH,
+    scanIntervalMs: config.DATASET_SCAN_INTERVAL,
+    scansAtOnce: config.DATASET_SCANS_AT_ONCE,
+    historyKeep: config.DATASET_HISTORY_KEEP,
+  };
+}
+
+/** Where the database is; `data` where it is not a file here. */
+function dataFolder(config: Config): string {
+  const path = config.DATABASE_URL.startsWith('sqlite:') ? config.DATABASE_URL.slice('sqlite:'.length) : '';
+  return path === '' || path === ':memory:' ? 'data' : dirname(path);
+}
 
 async function settingsOf(config: Config, overrides: Overrides, stores: Stores): Promise<ApiSettings> {
   return {
@@ -165,6 +201,7 @@ async function settingsOf(config: Config, overrides: Overrides, stores: Stores):
     trustedProxies: config.TRUSTED_PROXIES,
     jwtSecrets: config.JWT_SECRET ?? [await stores.meta.setOnce('jwt_secret', randomBytes(48).toString('base64url'))],
     registry: { addr: config.REGISTRY_ADDR ?? '', user: config.REGISTRY_USER, password: config.REGISTRY_PASSWORD },
+    hasShare: config.DATASET_NFS_BASE_PATH !== undefined,
     allowedGitHosts: config.ALLOWED_GIT_HOSTS ?? [],
     reservedPrefixes: [...(config.RESERVED_PREFIXES ?? []), ...ownPrefixes(config)],
     notes: notesOf(config),
@@ -201,11 +238,9 @@ function notesOf(config: Config): string[] {
 }
 
 function firstAdminOf(config: Config): { email: string; password: string | null; passwordFile: string } {
-  const path = config.DATABASE_URL.startsWith('sqlite:') ? config.DATABASE_URL.slice('sqlite:'.length) : '';
-  const folder = path === '' || path === ':memory:' ? 'data' : dirname(path);
   return {
     email: config.ADMIN_EMAILS?.[0] ?? `admin@${config.BASE_DOMAIN}`,
     password: config.ADMIN_PASSWORD ?? null,
-    passwordFile: resolve(join(folder, 'admin-password')),
+    passwordFile: resolve(join(dataFolder(config), 'admin-password')),
   };
 }

@@ -1,11 +1,13 @@
 /** Every setting of the control plane; docs/settings.md is held equal to it. The only reader of the environment. */
 import { isIP } from 'node:net';
 import {
+  absolutePath,
   atLeast,
   domainName,
   duration,
   emails,
   httpUrl,
+  integer,
   LOG_SETTINGS,
   list,
   listen,
@@ -42,6 +44,11 @@ const registryAddr: Parser<string> = (t) => {
   if (!/^[a-z0-9.-]+(:\d{1,5})?(\/[a-z0-9._/-]+)?$/i.test(t))
     throw new Error(`must be host, host:port or host:port/path without a scheme, not "${t}"`);
   return t.replace(/\/+$/, '');
+};
+const weight: Parser<number> = (t) => {
+  const n = Number(t);
+  if (t.trim() === '' || !Number.isFinite(n) || n < 0) throw new Error(`must be a number from 0, not "${t}"`);
+  return n;
 };
 
 export const SETTINGS = {
@@ -91,7 +98,29 @@ export const SETTINGS = {
   },
   REGISTRY_USER: { doc: 'User that agents log in with there', default: '', parse: text },
   REGISTRY_PASSWORD: { doc: 'Its password', default: '', parse: text },
-  DATASET_NFS_BASE_PATH: { doc: 'Where the shared storage is mounted', parse: text },
+  DATASET_NFS_BASE_PATH: {
+    doc: 'Where the shared storage is mounted, here and on every deploy node',
+    shown: 'none: there can be no datasets',
+    parse: absolutePath,
+  },
+  DATASET_STATE_DIR: {
+    doc: 'What scans keep from one to the next, some 200 bytes a file; lost, all is hashed again',
+    shown: 'datasets, beside the database (data/datasets with PostgreSQL)',
+    parse: text,
+  },
+  DATASET_SCAN_INTERVAL: { doc: 'How often each dataset is looked through for changes', default: '10m', parse: atLeast(1_000) },
+  DATASET_SCAN_STALL: { doc: 'A scan that gets no further for so long means that the share hangs', default: '30s', parse: atLeast(1_000) },
+  DATASET_SCAN_TIMEOUT: { doc: 'How long one scan may take', default: '6h', parse: atLeast(1_000) },
+  DATASET_SCAN_WORKERS: { doc: 'Threads that hash files', shown: 'one less than the machine has cores', parse: integer(1, 256) },
+  DATASET_SCANS_AT_ONCE: { doc: 'How many datasets are scanned at once', default: '1', parse: integer(1, 64) },
+  DATASET_HISTORY_KEEP: {
+    doc: 'Versions of a dataset that are kept with their history; older ones that nothing runs with and no node keeps are forgotten',
+    default: '100',
+    parse: integer(1, 10_000),
+  },
+  PLACEMENT_WEIGHT_CACHED: { doc: 'What each cached dataset adds to a node’s score', default: '10', parse: weight },
+  PLACEMENT_WEIGHT_MISSING: { doc: 'What each byte that must be copied takes from it', default: '0.000001', parse: weight },
+  PLACEMENT_WEIGHT_FREE: { doc: 'What each free byte adds to it', default: '0.0000001', parse: weight },
   AUTH_SERVICE_URL: {
     doc: 'Internal address of the forward-auth service; without it projects that require a login are not published',
     parse: httpUrl,
@@ -131,6 +160,8 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FO
   PUBLIC_URL: string;
   CONTROL_PLANE_URL: string;
   LOG_FORMAT: 'json' | 'pretty';
+  /** Where programs are found: our own PATH. */
+  searchPath: string;
 };
 
 /** Throws SettingsError, which names every wrong variable. */
@@ -144,5 +175,6 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
     PUBLIC_URL: s.PUBLIC_URL ?? `https://${s.BASE_DOMAIN}`,
     CONTROL_PLANE_URL: s.CONTROL_PLANE_URL ?? `http://${reachable}:${port}`,
     LOG_FORMAT: s.LOG_FORMAT ?? (process.stdout.isTTY ? 'pretty' : 'json'),
+    searchPath: env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin',
   };
 }

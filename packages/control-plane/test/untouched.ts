@@ -21,6 +21,7 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   placement: null,
   health: null,
   losses: [],
+  datasets: null,
   waiting: null,
   finished_at: null,
 };

@@ -18,6 +18,8 @@ export type ExecOptions = {
   killAfterMs?: number;
   /** Each line as it comes, already redacted, without its end. */
   onLine?: (line: string, stream: 'stdout' | 'stderr') => void;
+  /** What a carriage return ends is a line of its own: a progress bar is heard while it moves. */
+  carriageReturns?: boolean;
   /** Texts that must not appear in any output or error. */
   redact?: readonly string[];
   /** How much of each stream is kept, characters; the tail wins. Default 1 MiB. */
@@ -62,7 +64,11 @@ const SILENCE_MS = 1_000;
  * Calls `onLine` with each line, and resolves at the end. A line is kept up to MAX_LINE characters and `spare` more: a
  * program that never ends its line must not fill our memory, and a secret that the cut would halve must be seen whole first.
  */
-function readLines(stream: Readable, spare: number, onLine: (line: string, whole: boolean) => void): Promise<void> {
+function readLines(
+  stream: Readable,
+  { spare, carriageReturns }: { spare: number; carriageReturns: boolean },
+  onLine: (line: string, whole: boolean) => void,
+): Promise<void> {
   const most = MAX_LINE + spare;
   let line = '';
   let length = 0;
@@ -78,7 +84,8 @@ function readLines(stream: Readable, spare: number, onLine: (line: string, whole
     length = 0;
   };
   stream.setEncoding('utf8');
-  stream.on('data', (text: string) => {
+  stream.on('data', (chunk: string) => {
+    const text = carriageReturns ? chunk.replaceAll('\r', '\n') : chunk;
     let from = 0;
     for (let to = text.indexOf('\n'); to !== -1; to = text.indexOf('\n', from)) {
       add(text.slice(from, to));
@@ -117,7 +124,7 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
     child[stream].on('data', () => {
       heardAt = performance.now();
     });
-    return readLines(child[stream], longestSecret, (raw, whole) => {
+    return readLines(child[stream], { spare: longestSecret, carriageReturns: options.carriageReturns === true }, (raw, whole) => {
       // Redacted before it is cut, and without the end of what was not kept whole: half a secret is one, too.
       const hidden = hide(raw);
       const text = whole ? hidden : hidden.slice(0, Math.max(0, hidden.length - longestSecret));

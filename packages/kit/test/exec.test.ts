@@ -109,6 +109,12 @@ describe('its output', () => {
     expect(lines[1]).toBe('next');
   });
 
+  test('a carriage return ends a line where that is asked for', async () => {
+    const lines: string[] = [];
+    await node('process.stdout.write("1 %\\r2 %\\r\\n3 %")', { carriageReturns: true, onLine: (line) => lines.push(line) });
+    expect(lines).toEqual(['1 %', '2 %', '', '3 %']);
+  });
+
   test('a line that never ends does not fill the memory', { timeout: 30_000 }, async () => {
     const before = process.memoryUsage().rss;
     let most = 0;

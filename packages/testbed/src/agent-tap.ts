@@ -20,7 +20,8 @@ type Seen = { status: number; body: Buffer };
 
 const TASK_CALL = /^\/api\/agent\/tasks\/([^/]+)\/(start|renew|complete)$/;
 
-export async function startAgentTap(upstream: string, history: History): Promise<AgentTap> {
+/** `address`: where it listens. */
+export async function startAgentTap(upstream: string, history: History, address = '127.0.0.1'): Promise<AgentTap> {
   const tasks = new Map<string, Task>();
   const hostIps = new Map<string, string>();
   const parse = (bytes: Buffer): unknown => {
@@ -97,10 +98,10 @@ export async function startAgentTap(upstream: string, history: History): Promise
   server.keepAliveTimeout = 60_000;
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
-    server.listen(0, '127.0.0.1', resolve);
+    server.listen(0, address, resolve);
   });
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `http://${address}:${(server.address() as AddressInfo).port}`,
     stop: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
@@ -110,5 +111,7 @@ export async function startAgentTap(upstream: string, history: History): Promise
 }
 
 function about(task: Task): { task: string; kind: string; project: string; deployment: string } {
-  return { task: task.id, kind: task.kind, project: task.payload.project_id, deployment: task.deployment_id ?? '' };
+  // A prewarm belongs to a node alone.
+  const project = task.kind === 'sync' ? '' : task.payload.project_id;
+  return { task: task.id, kind: task.kind, project, deployment: task.deployment_id ?? '' };
 }

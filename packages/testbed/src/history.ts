@@ -16,6 +16,8 @@ export type Happening =
   | { type: 'began'; lease_ms: number }
   /** A deployment was requested and the answer said yes. */
   | (Asked & { type: 'accepted'; project: string; deployment: string; key: string | null })
+  /** A project of which no two versions may ever run at once (`recreate`). */
+  | { type: 'single_writer'; project: string }
   | (Asked & { type: 'cancel_accepted'; deployment: string })
   /** Somebody is about to ask for the deletion: from here on it may be gone. */
   | { type: 'deleting'; what: 'project' | 'node'; id: string }

@@ -9,6 +9,7 @@ export const INVARIANTS = {
   settles: 'every accepted deployment ends',
   'one-lease': 'at most one live lease a task',
   'one-serving': 'no two containers of one project serve after a switch',
+  'one-writer': 'no two versions of a project that is replaced stop-first run at once',
   'old-serves': 'an old version serves until the new one is routed',
   'route-observed': 'a route points only at a port that was observed',
   'running-is-routed': 'running means that the proxy serves it',
@@ -147,6 +148,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       all('container').filter((e) => e.change === 'started'),
       (e) => e.deployment,
     );
+    const single = new Set(all('single_writer').map((e) => e.project));
     const liveSince = new Map<string, Of<'read'>>();
     const addressesOf = (id: string): Set<string> => upsert(known, id);
 
@@ -199,7 +201,9 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     }
     function containerChanged(e: Of<'container'>): void {
       const down = e.change === 'stopped' || e.change === 'removed';
-      if (down && e.cause === 'task' && !isGone(e.project, e.at) && !isGone(e.node, e.at)) {
+      if (e.change === 'started' && single.has(e.project)) startedAlone(e);
+      // Stop-first stops what serves, and starts it again when the new version fails.
+      if (down && e.cause === 'task' && !single.has(e.project) && !isGone(e.project, e.at) && !isGone(e.node, e.at)) {
         // One that never was running is withdrawn although a proxy that nobody can reach may still have its route.
         const wasLive = reads.get(e.deployment)?.some((r) => r.state === 'running') === true;
         for (const [proxy, routes] of wasLive ? served : [])
@@ -214,6 +218,15 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       if (down) containers.delete(e.container);
       // A restart of the engine does not change who started it.
       else containers.set(e.container, { ...e, cause: containers.get(e.container)?.cause ?? e.cause });
+    }
+    function startedAlone(e: Of<'container'>): void {
+      const other = [...containers.values()].find((c) => c.project === e.project && c.container !== e.container && !isGone(c.node, e.at));
+      if (other !== undefined && e.cause !== 'contract' && other.cause !== 'contract')
+        broken(
+          'one-writer',
+          e.at,
+          `project ${e.project}: ${e.deployment} started on ${e.node} while ${other.deployment} runs on ${other.node}`,
+        );
     }
     function checkEnd(at: number): void {
       const left = [...containers.values()].filter((c) => c.cause !== 'contract' && !isGone(c.node, at));

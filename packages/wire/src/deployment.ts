@@ -1,4 +1,5 @@
 import { type Static, Type } from 'typebox';
+import { DeploymentDataset, TaskProgress } from './dataset.ts';
 import { Placement } from './node.ts';
 import { CommitId, DEPLOYMENT_STATES, HEALTH_STATES, Id, ImageDigest, literals, orNull, Time } from './vocabulary.ts';
 
@@ -38,6 +39,8 @@ export const Deployment = Type.Object({
   url: Type.String(),
   events: Type.Array(DeploymentEvent),
   placement: orNull(Placement),
+  datasets: Type.Array(DeploymentDataset),
+  progress: orNull(TaskProgress),
 });
 export type Deployment = Static<typeof Deployment>;
 

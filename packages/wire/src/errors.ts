@@ -19,6 +19,8 @@ export const ERRORS = {
   not_found: { status: 404, title: 'There is no such thing' },
   method_not_allowed: { status: 405, title: 'This path does not take that method' },
   name_taken: { status: 409, title: 'Another project has this name' },
+  dataset_name_taken: { status: 409, title: 'Another dataset has this name' },
+  dataset_in_use: { status: 409, title: 'The dataset is in use; take it out of the projects first' },
   domain_prefix_taken: { status: 409, title: 'Another project has this domain prefix' },
   code_used: { status: 409, title: 'The one-time code was used already, or is over' },
   last_admin: { status: 409, title: 'Somebody must be left who is admin and not disabled' },
@@ -71,6 +73,15 @@ export const FAILURES = {
   // machine
   disk_full: 'The disk is full',
   engine_unavailable: 'The container engine does not answer',
+  // data
+  dataset_not_ready: 'A dataset of the project has no version yet',
+  dataset_unreachable: 'The shared storage of a dataset could not be read',
+  dataset_moving: 'The files of a dataset kept changing while they were copied',
+  dataset_copy_failed: 'A dataset could not be copied',
+  mount_conflict: 'Two datasets would be mounted at one path, or one inside the other',
+  no_share: 'The node has no DATASET_NFS_BASE_PATH',
+  still_writing: 'Another version of it may still be writing to its datasets',
+  no_room: 'There is no room for the datasets, even without all that may be evicted',
   // container
   container_start_failed: 'The container could not be started',
   container_exited: 'The container stopped by itself',

@@ -1,4 +1,5 @@
 import { type Static, Type } from 'typebox';
+import { CopyProgress } from './dataset.ts';
 import { Id, literals, NODE_ROLES, orNull, Time } from './vocabulary.ts';
 
 /** One container of ours as the agent saw it. `host_port` is null while none is published. */
@@ -22,6 +23,8 @@ export const CachedDataset = Type.Object({
   version: Type.Integer({ minimum: 1 }),
   bytes: Type.Integer({ minimum: 0 }),
   last_used_at: Time,
+  name: Type.Optional(Type.String({ maxLength: 63 })),
+  pinned: Type.Optional(Type.Boolean({ description: 'mounted by what runs, or by one of the last releases kept: never evicted' })),
 });
 export type CachedDataset = Static<typeof CachedDataset>;
 
@@ -38,6 +41,9 @@ export const NodeRegister = Type.Object({
   free_storage: Type.Optional(Type.Number({ minimum: 0, description: 'bytes' })),
   max_builds: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000, description: 'builds at once; 1 when left out' })),
   cached: Type.Optional(Type.Array(CachedDataset)),
+  copy_rate: Type.Optional(
+    orNull(Type.Number({ exclusiveMinimum: 0, description: 'bytes a second of its copies of late; null: none yet' })),
+  ),
   containers: Type.Optional(Type.Array(ObservedContainer)),
   agent_version: Type.Optional(Type.String({ maxLength: 60 })),
   last_answer_at: Type.Optional(
@@ -46,6 +52,49 @@ export const NodeRegister = Type.Object({
   boot_id: Type.Optional(Type.String({ maxLength: 100, description: 'new for each start of the agent process' })),
 });
 export type NodeRegister = Static<typeof NodeRegister>;
+
+/** One prewarm of a node. */
+export const NodeCopy = Type.Object({
+  task_id: Id,
+  dataset_id: Id,
+  name: Type.String(),
+  version: Type.Integer(),
+  status: literals(['waiting', 'copying', 'done', 'failed']),
+  error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
+  progress: orNull(CopyProgress),
+  requested_at: Time,
+});
+export type NodeCopy = Static<typeof NodeCopy>;
+
+/** A node that is being emptied. `left`: what still runs there, and what became of the attempt to move it. */
+export const Drain = Type.Object({
+  started_at: Time,
+  finished_at: orNull(Time),
+  moved: Type.Integer({ minimum: 0 }),
+  left: Type.Array(
+    Type.Object({
+      project_id: Id,
+      project: Type.String(),
+      deployment_id: Id,
+      moving_to: orNull(Type.String({ description: 'id of the deployment that is to take over' })),
+      problem: orNull(Type.String()),
+    }),
+  ),
+});
+export type Drain = Static<typeof Drain>;
+
+export const Prewarm = Type.Object({ dataset_id: Id }, { additionalProperties: false });
+
+/** What would be evicted, least recently used first; `enough`: whether that makes room for what was asked. */
+export const CacheRoom = Type.Object({
+  free_bytes: Type.Number(),
+  wanted_bytes: Type.Number(),
+  evict: Type.Array(CachedDataset),
+  freed_bytes: Type.Number(),
+  pinned_bytes: Type.Number(),
+  enough: Type.Boolean(),
+});
+export type CacheRoom = Static<typeof CacheRoom>;
 
 export const Node = Type.Object({
   id: Id,
@@ -61,7 +110,19 @@ export const Node = Type.Object({
   agent_version: orNull(Type.String()),
   max_builds: Type.Integer(),
   cached: Type.Array(CachedDataset),
+  copy_rate: orNull(Type.Number()),
+  copying: Type.Optional(
+    Type.Array(NodeCopy, { description: 'copies asked for by prewarm, the last ended ones too. Not in an agent’s answer' }),
+  ),
+  drain: Type.Optional(orNull(Drain)),
+  forget: Type.Optional(Type.Array(Id, { description: 'in an agent’s answer: cached datasets that are no more' })),
   containers: Type.Array(ObservedContainer),
+  open_tasks: Type.Optional(
+    Type.String({
+      description:
+        'in an agent’s answer: its open tasks as of a few seconds ago, a line each; an agent whose list says otherwise asks for it anew',
+    }),
+  ),
   quarantined: Type.Optional(
     Type.Array(Type.String(), {
       description: 'names of those of `containers` whose deployment is not known here: left alone; people decide. Not in an agent’s answer',

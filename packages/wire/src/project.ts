@@ -1,4 +1,5 @@
 import { type Static, Type } from 'typebox';
+import { MOUNT_MODES } from './dataset.ts';
 import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
 
 /** https, http, ssh or `user@host:path`; no password in it and nothing git could read as an option. Full rule: control-plane/src/domain/git-url.ts. */
@@ -18,11 +19,14 @@ export type Env = Static<typeof Env>;
 export const DatasetUse = Type.Object(
   {
     dataset_id: Id,
-    mode: literals(['dependency', 'readwrite']),
+    mode: literals(MOUNT_MODES),
     mount_path: Type.Optional(Type.String({ pattern: '^/', maxLength: 500 })),
   },
   { additionalProperties: false },
 );
+
+/** What a new version of a dataset does to what runs on an older one: a line in its story, or a deployment of the same release too. */
+export const ON_DATASET_CHANGE = ['ignore', 'tell', 'redeploy'] as const;
 
 /** HTTP path the probe asks for; below 400 is then healthy. Without one, any HTTP answer is. */
 export const HealthPath = Type.String({ pattern: '^/[!-~]*$', maxLength: 500 });
@@ -55,6 +59,7 @@ const settable = {
   drain_seconds: DrainSeconds,
   stop_grace_seconds: StopGraceSeconds,
   replace: literals(REPLACE_MODES),
+  on_dataset_change: literals(ON_DATASET_CHANGE),
 };
 
 export const PROJECT_DEFAULTS = {
@@ -69,6 +74,7 @@ export const PROJECT_DEFAULTS = {
   cpus: null,
   drain_seconds: 5,
   stop_grace_seconds: 10,
+  on_dataset_change: 'tell',
 } as const;
 
 const { git_url, domain_prefix, ...optional } = settable;

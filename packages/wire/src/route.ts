@@ -20,4 +20,9 @@ export type Route = {
 };
 
 export const ById = Type.Object({ id: Id });
+/** Seconds that a request may be held, where its caller hears otherwise if the connection died: agents, from the answers to their registers. */
+export const MAX_HOLD_SECONDS = 300;
+export const LongWait = {
+  wait: Type.Optional(Type.Number({ minimum: 0, maximum: MAX_HOLD_SECONDS, description: 'seconds to hold the request' })),
+};
 export const Wait = { wait: Type.Optional(Type.Number({ minimum: 0, maximum: 60, description: 'seconds to hold the request' })) };

@@ -5,12 +5,13 @@
  */
 import { type Static, type TSchema, Type } from 'typebox';
 import { Deployment, DeploymentCreate, LogPage, RollbackCreate } from './deployment.ts';
+import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
-import { Node, NodeRegister, Placement } from './node.ts';
+import { CacheRoom, Node, NodeRegister, Placement, Prewarm } from './node.ts';
 import { Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
-import { ById, type Route, Wait } from './route.ts';
+import { ById, LongWait, type Route, Wait } from './route.ts';
 import { DEPLOYMENT_STATES, Id, listOf, literals, PageQuery } from './vocabulary.ts';
 
 export const ROUTES = {
@@ -163,6 +164,35 @@ export const ROUTES = {
     status: 202,
     answer: Node,
   },
+  drainNode: {
+    method: 'POST',
+    path: '/api/nodes/:id/drain',
+    who: 'admin',
+    summary: 'Cordon it and move what runs there elsewhere; `uncordon` stops it',
+    params: ById,
+    status: 202,
+    answer: Node,
+  },
+  prewarmNode: {
+    method: 'POST',
+    path: '/api/nodes/:id/prewarm',
+    who: 'developer',
+    summary: 'Copy the newest version of a dataset to it now',
+    params: ById,
+    body: Prewarm,
+    status: 202,
+    answer: Node,
+  },
+  cacheRoom: {
+    method: 'GET',
+    path: '/api/nodes/:id/cache',
+    who: 'viewer',
+    summary: 'Which cached datasets would go, and in which order, to make room for `bytes`',
+    params: ById,
+    query: Type.Object({ bytes: Type.Optional(Type.Integer({ minimum: 0 })) }),
+    status: 200,
+    answer: CacheRoom,
+  },
   placement: {
     method: 'GET',
     path: '/api/placement',
@@ -195,7 +225,7 @@ export const ROUTES = {
     path: '/api/agent/tasks',
     who: 'agent',
     summary: 'The node’s unfinished tasks; safe to repeat; held with `wait`',
-    query: Type.Object({ node_id: Id, ...Wait }),
+    query: Type.Object({ node_id: Id, ...LongWait }),
     status: 200,
     answer: Type.Array(Task),
   },
@@ -238,6 +268,7 @@ export const ROUTES = {
     answer: TaskReportAnswer,
   },
 
+  ...DATASET_ROUTES,
   ...GATEWAY_ROUTES,
 
   traefikConfig: {

@@ -3,7 +3,7 @@
  * The payloads are complete: an agent needs nothing but its task and `GET /api/agent/config`.
  */
 import { type Static, Type } from 'typebox';
-import { DatasetUse } from './project.ts';
+import { DatasetMount, DatasetSource } from './dataset.ts';
 import { CommitId, Id, ImageDigest, literals, orNull, REPLACE_MODES, TASK_KINDS, TASK_STATES, Time } from './vocabulary.ts';
 
 /** Clone `branch` of `git_url` (or just `commit`), build `dockerfile_path`, push as `image_repository:{sha}`. */
@@ -36,7 +36,7 @@ export const DeployPayload = Type.Object({
   /** The deployment that serves until then; with `recreate` its container is what is put back when this one fails. */
   replaces: Type.Optional(orNull(Id)),
   env: Type.Record(Type.String(), Type.String()),
-  datasets: Type.Array(DatasetUse),
+  datasets: Type.Array(DatasetMount),
   health_path: orNull(Type.String()),
   probe_seconds: Type.Integer({ description: 'how long the new container has to answer' }),
   memory_bytes: orNull(Type.Integer()),
@@ -45,19 +45,28 @@ export const DeployPayload = Type.Object({
 });
 export type DeployPayload = Static<typeof DeployPayload>;
 
-/** Drain, then remove the containers of `remove`; then give the one of `keep` its final name. Both by label, never by name. */
+/**
+ * Drain, then remove the containers of `remove`; then give the one of `keep` its final name. By label, never by name. `stop`: a
+ * project that is replaced stop-first goes to another node, so what it has here is stopped and kept; `start`: it is started again.
+ */
 export const RetirePayload = Type.Object({
   project_id: Id,
   project: Type.String(),
   domain_prefix: Type.String(),
   remove: Type.Array(Type.Object({ deployment_id: Id, reason: Type.String() })),
+  stop: Type.Optional(Type.Array(Type.Object({ deployment_id: Id, reason: Type.String() }))),
+  start: Type.Optional(orNull(Id)),
   keep: orNull(Type.Object({ deployment_id: Id, name: Type.String({ description: 'svc-{domain_prefix}' }) })),
   drain_seconds: Type.Integer(),
   stop_grace_seconds: Type.Integer(),
 });
 export type RetirePayload = Static<typeof RetirePayload>;
 
-export type Payload = { build: BuildPayload; deploy: DeployPayload; retire: RetirePayload };
+/** Copy a dataset into the node's cache (prewarm). */
+export const SyncPayload = Type.Object({ dataset: DatasetSource });
+export type SyncPayload = Static<typeof SyncPayload>;
+
+export type Payload = { build: BuildPayload; deploy: DeployPayload; retire: RetirePayload; sync: SyncPayload };
 
 const base = {
   id: Id,
@@ -74,6 +83,7 @@ export const Task = Type.Union([
   Type.Object({ ...base, kind: Type.Literal('build'), payload: BuildPayload }),
   Type.Object({ ...base, kind: Type.Literal('deploy'), payload: DeployPayload }),
   Type.Object({ ...base, kind: Type.Literal('retire'), payload: RetirePayload }),
+  Type.Object({ ...base, kind: Type.Literal('sync'), payload: SyncPayload }),
 ]);
 export type Task = Static<typeof Task>;
 export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;
@@ -111,7 +121,7 @@ export type TaskError = Static<typeof TaskError>;
 
 /**
  * Body of `POST /api/agent/tasks/{id}/complete`. Contract: build `{status, result, image_tag?}`, deploy `{status, host_port}`.
- * `result` is an object or text for people. Fields beyond the contract: `image_digest`, `commit` (build), `container_id` (deploy).
+ * `result` is an object or text for people. Fields beyond the contract: `image_digest`, `commit` (build), `container_id` and `datasets` (deploy).
  */
 export const TaskReport = Type.Object({
   status: literals(['completed', 'failed']),
@@ -127,8 +137,21 @@ export const TaskReport = Type.Object({
   commit: Type.Optional(orNull(CommitId)),
   host_port: Type.Optional(orNull(Type.Integer({ minimum: 1, maximum: 65_535 }))),
   container_id: Type.Optional(orNull(Type.String({ maxLength: 128 }))),
+  datasets: Type.Optional(
+    Type.Array(Type.Object({ dataset_id: Id, version: orNull(Type.Integer({ minimum: 1 })) }), {
+      maxItems: 100,
+      description: 'what was really mounted: a source that moved on while it was copied gives a later version',
+    }),
+  ),
 });
 export type TaskReport = Static<typeof TaskReport>;
+
+/** Changes whenever a list of open tasks does that an agent must act on. Both sides write it: `open_tasks` of the answer to a register. */
+export const openTasksText = (tasks: readonly Pick<Task, 'id' | 'attempt' | 'cancel_requested'>[]): string =>
+  tasks
+    .map((t) => `${t.id} ${t.attempt}${t.cancel_requested ? ' cancel' : ''}`)
+    .sort()
+    .join('\n');
 
 export const TaskReportAnswer = Type.Object({ status: literals(TASK_STATES) });
 

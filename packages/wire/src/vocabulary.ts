@@ -3,12 +3,13 @@
  *
  * project     a git URL, branch, Dockerfile path, `domain_prefix`, container port, Require Auth, env, datasets
  * deployment  one request to bring one version of a project live; has a `generation` that rises per project
- * release     what a deployment produced: commit, image digest, env. Immutable
+ * release     what a deployment produced: commit, image digest, env, dataset versions. Immutable
  * task        one piece of work for one node, with `attempt` and a lease
  * lease       (task, attempt, token, expiry): the right to report on a task. A later attempt voids it
  * node/agent  a machine / the program on it. Role `builder` or `deploy`
  * plan        what a decision wants changed: next state, tasks to create or cancel, route change, events
  * route       host name -> node address and port, published to the reverse proxy
+ * dataset     files under the shared storage; version: a numbered state of them; manifest: its path -> (size, checksum) list
  * marker      the router whose path is the configuration's hash; when it answers, that configuration is live
  */
 import { type Static, type TSchema, type TUnsafe, Type } from 'typebox';
@@ -47,7 +48,7 @@ export const isTerminal = (s: DeploymentState): boolean => (TERMINAL_STATES as r
 export const isSettled = (s: DeploymentState): boolean => (SETTLED_STATES as readonly string[]).includes(s);
 
 /** `build` and `deploy` are the contract's; the others go only to agents that sent `agent_version`. */
-export const TASK_KINDS = ['build', 'deploy', 'retire'] as const;
+export const TASK_KINDS = ['build', 'deploy', 'retire', 'sync'] as const;
 export type TaskKind = (typeof TASK_KINDS)[number];
 
 /** pending: offered to its node; running: claimed under a lease; the rest are ends. */

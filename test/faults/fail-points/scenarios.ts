@@ -2,9 +2,12 @@
  * What is under way when a process dies at a point. Each: begin, die, start again, and then everything must stand as if nothing
  * had happened. A visitor asks `app` all the time; no answer may be missing, and none older than one seen before.
  */
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { startProber } from '@berth/testbed/prober';
 import { GiveUp, waitFor } from '@berth/testbed/wait';
 import { createClient } from '@berth/wire/client';
+import type { Dataset } from '@berth/wire/dataset';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import { expect } from 'vitest';
@@ -142,6 +145,34 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await Promise.all([gone, deathAndReturn(stage, point)]);
   },
 
+  /** To a version whose dataset is not on the node. */
+  async data(stage, point) {
+    const { berth } = stage.world;
+    const dataset = await newDataset(stage);
+    const project = await otherProject(stage, 'rolling');
+    await berth.api.call('patchProject', {
+      params: { id: project.id },
+      body: { datasets: [{ dataset_id: dataset.id, mode: 'dependency' }] },
+    });
+    await stage.arm(point);
+    const asked = await stage.deploy(project, pageApp(2));
+    await deathAndReturn(stage, point);
+    await running(stage, asked);
+    expect(await mountedOf(stage, asked)).toMatchObject([{ dataset_id: dataset.id, version: 1 }]);
+    await remove(stage, project);
+    await forget(stage, dataset.id);
+  },
+
+  async 'dataset removal'(stage, point) {
+    const { berth } = stage.world;
+    const dataset = await newDataset(stage);
+    const node = (await berth.api.call('listNodes', { query: {} })).items.find((n) => n.hostname === 'node-1');
+    await berth.api.call('prewarmNode', { params: { id: node?.id ?? '' }, body: { dataset_id: dataset.id } });
+    await untilCached(stage, dataset.id, true);
+    await stage.arm(point);
+    await Promise.all([forget(stage, dataset.id), deathAndReturn(stage, point)]);
+  },
+
   async start(stage, point) {
     const { engine, berth } = stage.world;
     if (point.name.startsWith('reconcile')) {
@@ -202,6 +233,43 @@ async function untilGone(ask: () => Promise<unknown>, look: () => Promise<unknow
   };
   await waitFor('the removal is accepted', () => ask().then(() => true, isGone), { deadlineMs: 40_000 });
   await waitFor('it is gone', () => look().then(() => false, isGone), { deadlineMs: 40_000 });
+}
+
+async function newDataset(stage: Stage): Promise<Dataset> {
+  const { api } = stage.world.berth;
+  const name = `set-${++others}`;
+  await mkdir(join(stage.share, name));
+  for (let i = 0; i < 20; i++) await writeFile(join(stage.share, name, `file-${i}`), `${name} ${i}`.repeat(1_000));
+  const made = await api.call('createDataset', { body: { name, nfs_path: name } });
+  return waitFor(
+    'its first version is known',
+    async () => {
+      const dataset = await api.call('getDataset', { params: { id: made.id } });
+      return dataset.version !== null && dataset;
+    },
+    { deadlineMs: 30_000 },
+  );
+}
+
+const mountedOf = async (stage: Stage, { id }: Deployment): Promise<Deployment['datasets']> =>
+  (await stage.world.berth.api.call('getDeployment', { params: { id } })).datasets;
+
+/** Until the node says so. */
+async function untilCached(stage: Stage, datasetId: string, cached: boolean): Promise<void> {
+  const isCached = async (): Promise<boolean> =>
+    (await stage.world.berth.api.call('listNodes', { query: {} })).items.some((n) => n.cached.some((c) => c.dataset_id === datasetId));
+  await waitFor(`${datasetId} is ${cached ? '' : 'not '}cached`, async () => (await isCached()) === cached, { deadlineMs: 60_000 });
+}
+
+/** Removes a dataset, and waits until no node has it. */
+async function forget(stage: Stage, datasetId: string): Promise<void> {
+  const { api } = stage.world.berth;
+  const params = { id: datasetId };
+  await untilGone(
+    () => api.call('deleteDataset', { params }),
+    () => api.call('getDataset', { params }),
+  );
+  await untilCached(stage, datasetId, false);
 }
 
 const dockerfile = (...lines: string[]): string => ['FROM busybox:stable', 'COPY www /www', 'EXPOSE 8080', ...lines, ''].join('\n');

@@ -1,6 +1,7 @@
 /** The processes on which the fail points are tried: one project that serves, and the questions asked after a recovery. */
 import { randomUUID } from 'node:crypto';
-import { readdir } from 'node:fs/promises';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type MemoryHistory, memoryHistory } from '@berth/testbed/history';
 import type { Service } from '@berth/testbed/platform';
@@ -16,6 +17,8 @@ import type { Point, PointProcess } from './table.ts';
 
 export type Stage = {
   world: World;
+  /** DATASET_NFS_BASE_PATH of all. */
+  share: string;
   /** Serves from before the first row to after the last. */
   app: Project;
   /** The version of `app` that is meant to serve. */
@@ -50,16 +53,19 @@ export const PROJECT = { drain_seconds: 1, stop_grace_seconds: 1 };
 
 export async function startStage(): Promise<Stage> {
   const history = memoryHistory();
-  const world = await startWorld({ proxy: 'built-in', env: SETTINGS, history });
+  const share = await mkdtemp(join(tmpdir(), 'berth-share-'));
+  const onShare = { DATASET_NFS_BASE_PATH: share };
+  const world = await startWorld({ proxy: 'built-in', env: { ...SETTINGS, ...onShare }, agentEnv: onShare, history });
   try {
-    return await stageOf(world, history);
+    return await stageOf(world, share, history);
   } catch (error) {
     await world.stop();
+    await rm(share, { recursive: true });
     throw error;
   }
 }
 
-async function stageOf(world: World, history: MemoryHistory): Promise<Stage> {
+async function stageOf(world: World, share: string, history: MemoryHistory): Promise<Stage> {
   const { berth, git, dir } = world;
   const { url } = await git.createRepo('app', pageApp(0));
   const app = await berth.createProject({ name: 'app', git_url: url, domain_prefix: 'app', ...PROJECT });
@@ -132,6 +138,7 @@ async function stageOf(world: World, history: MemoryHistory): Promise<Stage> {
 
   const stage: Stage = {
     world,
+    share,
     app,
     version: 1,
     recorder,
@@ -179,6 +186,7 @@ async function stageOf(world: World, history: MemoryHistory): Promise<Stage> {
     async stop() {
       await recorder.stop();
       await world.stop();
+      await rm(share, { recursive: true });
     },
   };
   return stage;
@@ -219,7 +227,19 @@ async function filesLeft(dir: string): Promise<string[]> {
   const found = await Promise.all(
     folders.map(async (folder) => (await readdir(join(dir, 'agents', folder))).map((name) => `file left: ${join(folder, name)}`)),
   );
-  return found.flat();
+  return [...found.flat(), ...(await copiesLeft(join(dir, 'agents', 'node-1', 'svc')))];
+}
+
+/** Below .staging and .trash each process has a folder; what is in one, or of one that is no more. */
+async function copiesLeft(svc: string): Promise<string[]> {
+  const names = await Promise.all(
+    ['.staging', '.trash'].map(async (folder) =>
+      (await readdir(join(svc, folder), { recursive: true })).map((name) => `${folder}/${name}`),
+    ),
+  );
+  const wrong = names.flat().filter((name) => !/^\.(staging|trash)\/[^/]+(\/\.process\.json)?$/.test(name));
+  const processes = names.flat().filter((name) => /^\.staging\/[^/]+$/.test(name));
+  return [...wrong, ...processes.slice(1)].map((name) => `left of a copy: ${name}`);
 }
 
 /** Each running deployment has exactly its one container, under its final name, at the port that its route points to. */

@@ -14,6 +14,8 @@ export type Scenario =
   | 'lost lease'
   | 'project removal'
   | 'node removal'
+  | 'data'
+  | 'dataset removal'
   | 'start';
 export type Point = { name: string; process: PointProcess; during: Scenario; stake: string };
 
@@ -24,6 +26,7 @@ const of =
 const plane = of('control-plane', 'deploy');
 const builder = of('builder', 'deploy');
 const node = of('node', 'deploy');
+const data = of('node', 'data');
 
 /** A commit is named by the last line that it adds to the deployment's story; one that adds none is `silent`. */
 const commit = (kind: string, stake: string, during: Scenario = 'deploy'): Point[] => [
@@ -100,6 +103,15 @@ export const FAIL_POINTS: readonly Point[] = [
   of('node', 'recreate')('recreate.stopped', 'the old container is stopped, the new one not started'),
   of('node', 'failing deploy')('undo.before', 'a container that failed is still there'),
   of('node', 'failing deploy')('undo.after', 'a container that failed is removed, the failure not reported'),
+
+  // ── deploy node: data ────────────────────────────────────────────────────────────────────────────────────────────────
+  data('copy.staged', 'a copy of a dataset is in .staging, not proven'),
+  data('copy.verified', 'a copy is proven and on the disk, it is not a version yet'),
+  data('copy.renamed.before', 'what is known of the version is written, the version is not there'),
+  data('copy.renamed.after', 'the version is there, its name is not flushed, nobody mounts it'),
+  data('mount.linked', 'a deployment’s symlink is there, no container'),
+  of('node', 'dataset removal')('evict.before', 'a version is to go, it still stands'),
+  of('node', 'dataset removal')('evict.after', 'a version is in .trash, what is known of it still stands'),
 
   // ── deploy node: retiring ────────────────────────────────────────────────────────────────────────────────────────────
   node('agent.claim.before.retire', 'a removal is listed, not claimed'),

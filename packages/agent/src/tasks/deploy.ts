@@ -1,8 +1,8 @@
 /**
  * deploy: bring one container up beside what serves now, and report its port only after it answered from outside.
  *
- *   take over or clear what an earlier attempt left -> pull by digest -> (recreate: stop the old ones) -> run -> read the
- *   port -> probe -> restart policy -> report
+ *   take over or clear what an earlier attempt left -> bring its data -> pull by digest -> (recreate: stop the old ones) ->
+ *   run -> read the port -> probe -> restart policy -> report
  *
  * Whatever fails: its last log lines are sent, it is removed, and what served before serves on (recreate: is started again).
  * It gets its restart policy last: until then an exit is an exit, with its code, and not a loop.
@@ -13,23 +13,26 @@
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { TaskOf } from '@berth/wire/task';
+import type { Prepare, Prepared } from '../data/prepare.ts';
 import { exitFailure, probeFailure } from '../diagnosis.ts';
 import { type Images, repositoryOf } from '../images.ts';
 import { listenersOf } from '../listening.ts';
 import type { Locks } from '../locks.ts';
 import type { ListOurs } from '../node-ids.ts';
 import { probe, type ProbeResult } from '../probe.ts';
-import type { Container, Docker, RunSpec } from '../tools/docker.ts';
+import type { Container, Docker, Mount, RunSpec } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
 import { Stopped } from '../stopped.ts';
 import { createOwn, type Own } from './own.ts';
-import type { Handler, TaskContext } from './task.ts';
+import { type Handler, NO_DATASETS, type TaskContext } from './task.ts';
 
 export type DeployDeps = {
   docker: Docker;
   ours: ListOurs;
   images: Images;
   locks: Locks;
+  /** Null on a node that takes no datasets. */
+  prepare: Prepare | null;
   /** Where this node’s published ports answer. */
   hostIp: () => Promise<string>;
   publishIp: string | undefined;
@@ -45,13 +48,14 @@ const LAST_LINES = 50;
 export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
   const { docker } = deps;
 
-  type Up = { id: string; hostPort: number };
+  type Up = { id: string; hostPort: number; datasets: Prepared['datasets'] };
   async function bringUp(task: DeployTask, deployment: string, context: TaskContext, own: Own): Promise<Up> {
     const { payload } = task;
     const { signal, say } = context;
     // A tag may mean another image by now; a digest cannot.
     const present = payload.image_digest !== null && docker.hasImage(payload.image, signal);
     const [adopted, hasImage] = await Promise.all([own.takeOver(), present]);
+    const data = await dataOf(deps, task, deployment, context, adopted !== null);
     if (adopted === null && !hasImage) {
       say('pull', `pulling ${payload.image}`);
       await failPoint('pull.before');
@@ -69,12 +73,12 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
         await docker.stop(old.id, payload.stop_grace_seconds, signal);
         await failPoint('recreate.stopped');
       }
-      const id = adopted?.id ?? (await start(deps, task, deployment, context, own));
+      const id = adopted?.id ?? (await start(deps, task, deployment, data.mounts, context, own));
       const hostPort = await untilHealthy(deps, task, id, context);
       await failPoint('probe.after');
       await docker.restartAlways(id, signal);
       await failPoint('restart-policy.after');
-      return { id, hostPort };
+      return { id, hostPort, datasets: data.datasets };
     } catch (error) {
       await undo(docker, own, putBack(others, payload), context).catch((e: unknown) =>
         say('deploy', `could not clear up: ${e instanceof Error ? e.message : String(e)}`),
@@ -87,21 +91,48 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     const { payload } = task;
     const deployment = task.deployment_id;
     if (deployment === null) throw new TaskFailure('task_failed', 'the task names no deployment');
-    if (payload.datasets.length > 0) throw new TaskFailure('task_failed', 'this agent does not mount datasets yet');
 
     // Two tasks of one deployment at once can only be one that was lost and its successor: the first clears up, then the second begins.
     const unlock = await deps.locks.hold(`deployment ${deployment}`, context.signal);
     const release = deps.images.hold(payload.image);
+    const letGo = deps.prepare?.hold(deployment);
+    // After its container: what is mounted must not go from under one, whoever started it.
+    const undoData = async (): Promise<void> => {
+      if (deps.prepare === null || payload.datasets.length === 0) return;
+      if ((await docker.list({ [LABELS.deployment]: deployment })).length === 0) await deps.prepare.undo(task, deployment, context.attempt);
+    };
     try {
       const own = createOwn(docker, task, deployment, context);
-      const { id, hostPort } = await bringUp(task, deployment, context, own);
-      return { report: { status: 'completed', result: null, host_port: hostPort, container_id: id }, discard: own.remove };
+      const { id, hostPort, datasets } = await bringUp(task, deployment, context, own);
+      return {
+        report: { status: 'completed', result: null, host_port: hostPort, container_id: id, datasets },
+        discard: () => own.remove().then(undoData),
+      };
+    } catch (error) {
+      await undoData().catch((e: unknown) => context.say('data', `could not clear up: ${e instanceof Error ? e.message : String(e)}`));
+      throw error;
     } finally {
+      letGo?.();
       release();
       unlock();
       deps.images.cleanLater(repositoryOf(payload.image));
     }
   };
+}
+
+const NO_DATA: Prepared = { mounts: [], datasets: [] };
+/** What the container will mount, brought here; of one that is gone on with, what it has mounted. */
+async function dataOf(
+  { prepare }: DeployDeps,
+  task: DeployTask,
+  deployment: string,
+  context: TaskContext,
+  adopted: boolean,
+): Promise<Prepared> {
+  if (task.payload.datasets.length === 0) return NO_DATA;
+  if (prepare === null) throw new TaskFailure('dataset_copy_failed', NO_DATASETS);
+  if (!adopted) return prepare.mounts(task, deployment, context);
+  return { mounts: [], datasets: await prepare.mounted(task, deployment, context.attempt) };
 }
 
 /** Removes what this attempt has and puts back what it stopped. */
@@ -136,13 +167,21 @@ const keptAll = (old: Container, { replaces }: DeployTask['payload']): string =>
     ? ''
     : `. It is not of the version that serves: it is kept, stopped (docker start ${old.name} brings it back)`;
 
-async function start(deps: DeployDeps, task: DeployTask, deployment: string, context: TaskContext, own: Own): Promise<string> {
+async function start(
+  deps: DeployDeps,
+  task: DeployTask,
+  deployment: string,
+  mounts: readonly Mount[],
+  context: TaskContext,
+  own: Own,
+): Promise<string> {
   const { payload } = task;
   const { signal, say } = context;
   const spec: RunSpec = {
     name: payload.container_name,
     image: payload.image,
     containerPort: payload.container_port,
+    mounts,
     publishIp: deps.publishIp,
     labels: {
       [LABELS.project]: payload.project_id,

@@ -1,10 +1,12 @@
 /**
  * retire: the route was switched; let requests in flight finish, stop and remove the old containers, and give the new one
  * the contract's name `svc-{domain_prefix}`. Found by label, never by name; every step may be repeated.
+ * `stop` and `start`: a project of which no two versions may ever run at once goes to another node, or comes back.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { RetirePayload } from '@berth/wire/task';
+import type { Data } from '../data/data.ts';
 import type { Images } from '../images.ts';
 import type { Locks } from '../locks.ts';
 import type { ListOurs } from '../node-ids.ts';
@@ -18,11 +20,13 @@ export type RetireDeps = {
   ours: ListOurs;
   images: Images;
   locks: Locks;
+  /** Null on a node that takes no datasets. */
+  data: Pick<Data, 'inventory' | 'sweepMounts'> | null;
   /** `{registry}/{project}` of a project’s name; null while the registry is not known. */
   repositoryOf: (project: string) => string | null;
 };
 
-export function createRetireHandler({ docker, ours, images, locks, repositoryOf }: RetireDeps): Handler<'retire'> {
+export function createRetireHandler({ docker, ours, images, locks, data, repositoryOf }: RetireDeps): Handler<'retire'> {
   return async (task, context) => {
     const { payload } = task;
     const list: ListOurs = (labels) => ours({ ...labels, [LABELS.project]: payload.project_id }, context.signal);
@@ -38,11 +42,18 @@ export function createRetireHandler({ docker, ours, images, locks, repositoryOf 
         context.say('retire', `letting requests in flight finish for ${payload.drain_seconds} s`);
         await pause(payload.drain_seconds * 1000, context.signal);
       }
+      await data?.inventory.released(old);
       await failPoint('retire.before');
       await Promise.all(
         old.map((container) => retire(docker, container, wanted.get(container.labels[LABELS.deployment] ?? '') ?? '', payload, context)),
       );
+      const { stop = [], start = null } = payload;
+      for (const container of await list({})) {
+        const why = stop.find((s) => s.deployment_id === container.labels[LABELS.deployment]);
+        if (why !== undefined) await stopAndKeep(docker, container, why.reason, payload, context);
+      }
       await turn;
+      if (start !== null) await startAgain(docker, start, list, context);
       if (payload.keep !== null) await giveName(docker, payload.keep, list, context);
     } finally {
       // Whose turn never came has given it up.
@@ -51,6 +62,11 @@ export function createRetireHandler({ docker, ours, images, locks, repositoryOf 
         () => undefined,
       );
     }
+    // Their symlinks, and what those kept from being evicted; what fails here the next one does.
+    await data?.sweepMounts(context.signal).catch((error: unknown) => {
+      context.signal.throwIfAborted();
+      context.say('retire', `mount folders of earlier deployments could not be looked at: ${String(error)}`);
+    });
     const repository = repositoryOf(payload.project);
     if (repository !== null) images.cleanLater(repository);
     return { report: { status: 'completed', result: null }, discard: nothingToDiscard };
@@ -70,6 +86,26 @@ async function retire(
   await docker.remove(container.id);
   await failPoint('retire.removed');
   say('retire', `removed ${container.name}`);
+}
+
+async function stopAndKeep(
+  docker: Docker,
+  container: Container,
+  reason: string,
+  { stop_grace_seconds }: RetirePayload,
+  { signal, say }: TaskContext,
+): Promise<void> {
+  // Also one that has ended: what was not told to stop is brought back after a restart of the engine (revive.ts).
+  say('retire', `stopping ${container.name}, which is kept: ${reason}`);
+  await docker.stop(container.id, stop_grace_seconds, signal);
+}
+
+async function startAgain(docker: Docker, deployment: string, list: ListOurs, { say }: TaskContext): Promise<void> {
+  const container = (await list({ [LABELS.deployment]: deployment }))[0];
+  if (container === undefined) throw new TaskFailure('container_start_failed', 'what was to be started again is gone');
+  if (container.state === 'running') return;
+  say('retire', `starting ${container.name} again`);
+  await docker.start(container.id);
 }
 
 async function giveName(

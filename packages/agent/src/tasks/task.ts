@@ -1,4 +1,5 @@
 /** What a task's work gets and gives. */
+import type { CopyProgress } from '@berth/wire/dataset';
 import type { LogLineIn, TaskOf, TaskReport } from '@berth/wire/task';
 import type { TaskKind } from '@berth/wire/vocabulary';
 
@@ -9,6 +10,8 @@ export type TaskContext = {
   log(line: LogLineIn): void;
   /** A line of the agent's own. */
   say(step: string, text: string): void;
+  /** How far its copies are; the newest is sent when it can be. */
+  progress(datasets: readonly CopyProgress[]): void;
 };
 
 export type Product = {
@@ -20,5 +23,8 @@ export type Product = {
 /** Rejects with TaskFailure (reported), Stopped (see there) or anything else (reported as task_failed). */
 export type Handler<K extends TaskKind> = (task: TaskOf<K>, context: TaskContext) => Promise<Product>;
 export type Handlers = { [K in TaskKind]: Handler<K> };
+
+/** Why a node has no cache; its log says more. */
+export const NO_DATASETS = 'this node takes no datasets: it is no deploy node, or its SVC_ROOT cannot be written';
 
 export const nothingToDiscard = async (): Promise<void> => undefined;

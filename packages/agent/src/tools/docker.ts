@@ -38,10 +38,14 @@ export type LabelFilter = Readonly<Record<string, string | null>>;
 
 export type Image = { id: string /** Seconds since 1970. */; created: number; refs: readonly string[] };
 
+/** A folder of this node at an absolute path in the container. The engine resolves symlinks in `source` whenever it starts the container. */
+export type Mount = { source: string; target: string; readonly: boolean };
+
 export type RunSpec = {
   name: string;
   image: string;
   containerPort: number;
+  mounts: readonly Mount[];
   publishIp: string | undefined;
   labels: Record<string, string>;
   env: Record<string, string>;
@@ -308,6 +312,7 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
   ];
   const argv = ['run', '--detach', '--pull', 'never', '--init', '--security-opt', 'no-new-privileges', '--name', spec.name];
   argv.push('--publish', `${ip}0:${spec.containerPort}`, ...labels, ...limits, ...logs);
+  argv.push(...spec.mounts.flatMap((mount) => ['--mount', mountOption(mount)]));
   argv.push('--env-file', envFile, ...multiline.flatMap(([name]) => ['--env', name]), spec.image);
   try {
     await writeFile(envFile, plain.map(([name, value]) => `${name}=${value}\n`).join(''), { mode: 0o600, flag: 'wx' });
@@ -327,6 +332,12 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
   } finally {
     await rm(envFile, { force: true });
   }
+}
+
+/** `--mount` takes one line of CSV; a path may hold what separates its fields. */
+export function mountOption({ source, target, readonly }: Mount): string {
+  const field = (text: string): string => (/[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  return ['type=bind', `src=${source}`, `dst=${target}`, ...(readonly ? ['readonly'] : [])].map(field).join(',');
 }
 
 const RUN_FAILURES = PULL_FAILURES.filter(([, code]) => code === 'disk_full' || code === 'engine_unavailable');

@@ -4,6 +4,7 @@ import type { Role } from '@berth/wire/vocabulary';
 import type { Changes } from '../domain/changes.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
+import type { LookAtFolder } from '../domain/folder-look.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Driver } from '../flow/drive.ts';
 import type { ConfigSource } from '../domain/configuration.ts';
@@ -29,6 +30,8 @@ export type ApiSettings = {
   /** Whose X-Forwarded-For says where a request comes from. */
   trustedProxies: readonly string[];
   registry: { addr: string; user: string; password: string };
+  /** Whether there is shared storage: without it nothing can be scanned. */
+  hasShare: boolean;
   allowedGitHosts: readonly string[];
   reservedPrefixes: readonly string[];
   /** What an operator should know although it works; /readyz shows it. */
@@ -47,6 +50,7 @@ export type ApiDeps = {
   loops: () => readonly LoopStatus[];
   limits: Limits;
   settings: ApiSettings;
+  lookAtFolder: LookAtFolder;
   now: () => number;
   log: Logger;
 };

@@ -1,5 +1,6 @@
 /** The HTTP server with everything on it; it does not listen. Order: guards, then routes by the table, then the check that none is missing. */
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { MAX_HOLD_SECONDS } from '@berth/wire/route';
 import Fastify, { type FastifyBaseLogger, LogController } from 'fastify';
 import { DomainError } from '../domain/errors.ts';
 import { createAssertions } from './assertions.ts';
@@ -15,9 +16,11 @@ import { installAccess } from './plugins/access.ts';
 import { answer, installErrors, onClientError } from './plugins/errors.ts';
 import { installOpenapi } from './plugins/openapi.ts';
 import { installRequestLog, RequestLog, requestId } from './plugins/request-log.ts';
+import { agentDatasetRoutes } from './routes/agent-datasets.ts';
 import { agentRoutes } from './routes/agent.ts';
 import { auditRoutes } from './routes/audit.ts';
 import { authRoutes } from './routes/auth.ts';
+import { datasetRoutes } from './routes/datasets.ts';
 import { deploymentRoutes } from './routes/deployments.ts';
 import { gatewayRoutes } from './routes/gateway.ts';
 import { logRoutes } from './routes/logs.ts';
@@ -35,6 +38,8 @@ import { createValidatorCompiler } from './validation.ts';
 const MIB = 1_048_576;
 /** INTERFACES: 128 KiB of headers are answered as any other; the request line comes on top. */
 const MAX_HEADER_BYTES = 144 * 1024;
+/** TCP's own probes; an agent's side sends them after as long. */
+const PROBE_AFTER_MS = 60_000;
 /** From one network: whoever starts a sign-in on a device needs one, and another when it ran out. */
 const DEVICE_CODES_A_MINUTE = 30;
 /** Wrong ones from one network, whatever the accounts: an office signs in, a guesser tries the same password everywhere. */
@@ -47,12 +52,13 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const server: Server = Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
-    http: { maxHeaderSize: MAX_HEADER_BYTES },
+    // Probed while it is silent: a connection whose agent is gone does not hold a request until its end.
+    http: { maxHeaderSize: MAX_HEADER_BYTES, keepAlive: true, keepAliveInitialDelay: PROBE_AFTER_MS },
     bodyLimit: MIB,
     // How long a request may take to arrive. The answer may be held much longer.
     requestTimeout: 60_000,
-    // Silence on a connection, both ways: longer than any hold (60 s) and than Traefik's idle connections are kept (90 s).
-    connectionTimeout: 150_000,
+    // Silence on a connection, both ways: longer than any hold and than Traefik's idle connections are kept (90 s).
+    connectionTimeout: (MAX_HOLD_SECONDS + 30) * 1000,
     keepAliveTimeout: 95_000,
     trustProxy: [...deps.settings.trustedProxies],
     genReqId: requestId,
@@ -106,11 +112,13 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   apiTokenRoutes(route, deps);
   auditRoutes(route, deps);
   projectRoutes(route, deps);
+  datasetRoutes(route, deps);
   deploymentRoutes(route, deps);
   logRoutes(route, { ...deps, holds, callers });
   nodeRoutes(route, deps);
   placementRoutes(route, deps);
   agentRoutes(route, { ...deps, holds });
+  agentDatasetRoutes(route, deps);
   gatewayRoutes(route, { ...deps, holds, guesses: createAttempts(deps.now), asks: createAttempts(deps.now, DEVICE_CODES_A_MINUTE) });
   traefikRoutes(route, { ...deps, holds });
   systemRoutes(route, { ...deps, metrics, holds, openapi: () => server.swagger() });

@@ -1,20 +1,32 @@
 /** Records as the API shows them: RFC 3339 times, addresses people can open, no secrets to those who may not see them. */
 import type { AuditEntry } from '@berth/wire/audit';
+import type { TaskProgress } from '@berth/wire/dataset';
 import type { Deployment, LogLine } from '@berth/wire/deployment';
 import type { DeviceToken } from '@berth/wire/gateway';
-import type { Node } from '@berth/wire/node';
+import type { Drain, Node, NodeCopy } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
 import type { Task } from '@berth/wire/task';
 import type { ApiToken } from '@berth/wire/token';
 import type { User } from '@berth/wire/user';
-import type { Role } from '@berth/wire/vocabulary';
+import { isOpenTask, type Role } from '@berth/wire/vocabulary';
 import type { Static } from 'typebox';
 import { maySeeEnv } from '../domain/access.ts';
-import type { Limits } from '../domain/facts.ts';
+import type { DatasetFact, Limits } from '../domain/facts.ts';
 import type { ApiTokenRecord, AuditRecord, DeviceTokenRecord } from '../domain/identity-records.ts';
 import { isOnline } from '../domain/placement.ts';
+import type { Left } from '../flow/drain.ts';
+import { failure, failureOf } from '../flow/failure.ts';
 import { undeployedSettings } from '../flow/observe.ts';
-import type { DeploymentRecord, EventRecord, LogLineRecord, NodeRecord, ProjectRecord, TaskRecord, UserRecord } from '../domain/records.ts';
+import type {
+  DeploymentRecord,
+  DrainRecord,
+  EventRecord,
+  LogLineRecord,
+  NodeRecord,
+  ProjectRecord,
+  TaskRecord,
+  UserRecord,
+} from '../domain/records.ts';
 
 export const time = (ms: number): string => new Date(ms).toISOString();
 const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
@@ -49,6 +61,7 @@ export function deploymentView(
   settings: ViewSettings,
   /** Asked of what runs. */
   project: ProjectRecord | null,
+  data: DataNow = NO_DATA,
 ): Deployment {
   return {
     id: d.id,
@@ -71,8 +84,26 @@ export function deploymentView(
     url: projectUrl(settings.publicUrl, settings.baseDomain, d.settings.domain_prefix),
     events: events.map((e) => ({ ...e, at: time(e.at) })),
     placement: d.placement,
+    datasets: deploymentDatasets(d, data.datasets),
+    progress: data.progress.get(d.id) ?? null,
   };
 }
+
+/** How datasets stand now, and how far the copies of open deploy tasks are, by deployment. */
+export type DataNow = {
+  datasets: ReadonlyMap<string, Pick<DatasetFact, 'name' | 'version'>>;
+  progress: ReadonlyMap<string, TaskProgress>;
+};
+const NO_DATA: DataNow = { datasets: new Map(), progress: new Map() };
+
+/** One whose dataset is no more keeps the name that it had. */
+const deploymentDatasets = (d: DeploymentRecord, datasets: DataNow['datasets']): Deployment['datasets'] =>
+  (d.datasets ?? []).map(({ dataset_id, name, mode, version }) => {
+    const current = datasets.get(dataset_id);
+    const current_version = current?.version ?? null;
+    const moved_on = version !== null && current_version !== null && current_version > version;
+    return { dataset_id, name: current?.name ?? name, mode, version, current_version, moved_on };
+  });
 
 /** A container that is as it should be, of settings that are not the project's any more, has drifted too; what is worse goes first. */
 function healthView(d: DeploymentRecord, project: ProjectRecord | null): Deployment['health'] {
@@ -99,9 +130,49 @@ export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
     agent_version: n.agent_version,
     max_builds: n.max_builds,
     cached: n.cached,
+    copy_rate: n.copy_rate,
     containers: n.containers,
   };
 }
+
+const COPY_STATES = {
+  pending: 'waiting',
+  running: 'copying',
+  completed: 'done',
+  failed: 'failed',
+  cancelled: 'failed',
+  lost: 'failed',
+} as const;
+
+/** One prewarm of a node, as people see it. */
+export function copyView(t: TaskRecord<'sync'>): NodeCopy {
+  const { dataset_id, name, version } = t.payload.dataset;
+  const ended = isOpenTask(t.status) || t.status === 'completed' ? null : t.report === null ? failure('node_lost') : failureOf(t.report);
+  return {
+    task_id: t.id,
+    dataset_id,
+    name,
+    version: version ?? 0,
+    status: COPY_STATES[t.status],
+    error: ended,
+    progress: t.progress?.datasets[0] ?? null,
+    requested_at: time(t.created_at),
+  };
+}
+
+/** `left`: what still runs there; `projects`: by id, for their names. */
+export const drainView = (drain: DrainRecord, left: readonly Left[], projects: ReadonlyMap<string, ProjectRecord>): Drain => ({
+  started_at: time(drain.started_at),
+  finished_at: timeOrNull(drain.finished_at),
+  moved: drain.moved,
+  left: left.map(({ running, underWay }) => ({
+    project_id: running.project_id,
+    project: projects.get(running.project_id)?.name ?? running.project_id,
+    deployment_id: running.id,
+    moving_to: underWay?.id ?? null,
+    problem: drain.tries[running.project_id]?.problem ?? null,
+  })),
+});
 
 /** As its node sees it. The lease token is never in it: it is the answer to the claim alone. */
 export function taskView(t: TaskRecord): Task {

@@ -1,5 +1,5 @@
 /** Everything a decision about one project may look at. Read in one go by FlowStore.facts; never fetched while deciding. */
-import type { DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
+import type { DatasetRecord, DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
 
 export type Limits = {
   /** A task must be claimed within this time, else another node gets it. */
@@ -19,6 +19,8 @@ export type Limits = {
   maxLosses: number;
   /** Claims of one task: after so many it fails. */
   maxAttempts: number;
+  /** What a cached dataset and a free byte raise a node's score by, and a missing byte lowers it by. */
+  weights: { cached: number; missing: number; free: number };
 };
 
 export const DEFAULT_LIMITS: Limits = {
@@ -33,10 +35,23 @@ export const DEFAULT_LIMITS: Limits = {
   probeSeconds: 60,
   maxLosses: 3,
   maxAttempts: 5,
+  weights: { cached: 10, missing: 0.000001, free: 0.0000001 },
 };
 
 /** A node and how many unfinished build tasks it has. */
 export type NodeFact = NodeRecord & { open_builds: number };
+
+/** A dataset as a decision about a project needs it. */
+export type DatasetFact = Pick<
+  DatasetRecord,
+  'id' | 'name' | 'nfs_path' | 'status' | 'problem' | 'version' | 'manifest_digest' | 'bytes' | 'files'
+>;
+
+/**
+ * The tasks of a project on one deploy node that have ended: when the last one did, and when the last one did of which nobody
+ * said how (lost, or taken away) or that failed to remove something; null: all were reported.
+ */
+export type EndedWork = { node_id: string; ended_at: number; unreported_at: number | null };
 
 export type Facts = {
   now: number;
@@ -48,6 +63,10 @@ export type Facts = {
   tasks: TaskRecord[];
   route: RouteRecord | null;
   nodes: NodeFact[];
+  /** Those that the project, or a live deployment of it, names. */
+  datasets: DatasetFact[];
+  /** Where work of the project on deploy nodes ended; only read for one that is replaced stop-first (flow/single-writer.ts). */
+  endedWork: EndedWork[];
   /** Node of the newest finished build of the project: its build cache is warm. */
   lastBuilderId: string | null;
   /** Settings of the platform that decide something. */

@@ -53,3 +53,20 @@ const ON_THE_WEB: readonly Rule[] = [
 ];
 
 export const healthPathProblem = (path: string, field: string): FieldProblem | null => check(ON_THE_WEB, path, field);
+
+const ON_THE_SHARE: readonly Rule[] = [
+  { rule: 'no_control', message: 'must not contain control characters', broken: (p) => CONTROL.test(p) },
+  { rule: 'absolute', message: 'must be relative to the shared storage, not begin with “/”', broken: (p) => p.startsWith('/') },
+  { rule: 'dot_dot', message: 'must not contain a “..” part', broken: (p) => p.split('/').includes('..') },
+  { rule: 'outside', message: 'must name a folder below the shared storage, not the whole of it', broken: (p) => sharePath(p) === '' },
+];
+
+/** A folder of the shared storage; that it is there, and no symlink leads out, is seen on the disk (monitor/look.ts). */
+export const nfsPathProblem = (path: string, field: string): FieldProblem | null => check(ON_THE_SHARE, path, field);
+
+/** One way to write each: `./a//b/` is `a/b`. */
+export const sharePath = (path: string): string =>
+  path
+    .split('/')
+    .filter((part) => part !== '' && part !== '.')
+    .join('/');

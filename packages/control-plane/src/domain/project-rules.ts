@@ -4,6 +4,7 @@ import type { ReplaceMode } from '@berth/wire/vocabulary';
 import type { FieldProblem } from './errors.ts';
 import { branchProblem } from './git-ref.ts';
 import { type GitUrlRules, gitUrlProblem } from './git-url.ts';
+import { mountPathOf, overlap } from './mounts.ts';
 import { healthPathProblem, mountPathProblem, repoPathProblem } from './paths.ts';
 import type { ProjectSettings } from './records.ts';
 
@@ -11,7 +12,8 @@ export type ProjectRules = GitUrlRules & {
   baseDomain: string;
   /** Labels under the base domain that are the platform's own hosts. */
   reservedPrefixes: readonly string[];
-  datasetExists: (id: string) => boolean;
+  /** null: there is none with this id. */
+  datasetName: (id: string) => string | null;
 };
 
 type Settings = Omit<ProjectSettings, 'replace'> & { replace: ReplaceMode };
@@ -71,21 +73,25 @@ function envProblems(env: Record<string, string>): FieldProblem[] {
 
 function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRules): (FieldProblem | null)[] {
   const ids = new Set<string>();
-  const paths = new Set<string>();
+  const taken: string[] = [];
   return datasets.flatMap((use, i) => {
     const at = `datasets[${i}]`;
+    const name = rules.datasetName(use.dataset_id);
+    const said = use.mount_path !== undefined;
+    const path = mountPathOf(use, name ?? use.dataset_id);
+    const other = taken.find((t) => overlap(t, path));
     const found = [
-      rules.datasetExists(use.dataset_id)
-        ? null
-        : { field: `${at}.dataset_id`, rule: 'exists', message: 'there is no dataset with this id' },
+      name === null ? { field: `${at}.dataset_id`, rule: 'exists', message: 'there is no dataset with this id' } : null,
       ids.has(use.dataset_id) ? { field: `${at}.dataset_id`, rule: 'unique', message: 'this dataset is named twice' } : null,
       use.mount_path === undefined ? null : mountPathProblem(use.mount_path, `${at}.mount_path`),
-      use.mount_path !== undefined && paths.has(use.mount_path)
-        ? { field: `${at}.mount_path`, rule: 'unique', message: 'two datasets cannot be mounted at one path' }
-        : null,
+      other === undefined || (ids.has(use.dataset_id) && !said)
+        ? null
+        : other === path
+          ? { field: `${at}.mount_path`, rule: 'unique', message: `two datasets cannot be mounted at one path (${path})` }
+          : { field: `${at}.mount_path`, rule: 'nested', message: `${path} and ${other}: one would be mounted inside the other` },
     ];
     ids.add(use.dataset_id);
-    if (use.mount_path !== undefined) paths.add(use.mount_path);
+    taken.push(path);
     return found;
   });
 }

@@ -2,6 +2,7 @@
  * The nouns as the control plane keeps them. Times are milliseconds since the epoch by the control plane's clock; the API
  * writes them as RFC 3339. Ids are opaque URL-safe strings.
  */
+import type { DatasetState, MountMode, Skipped, TaskProgress } from '@berth/wire/dataset';
 import type { DeploymentEvent, Health } from '@berth/wire/deployment';
 import type { FailureCode } from '@berth/wire/errors';
 import type { CachedDataset, ObservedContainer, Placement } from '@berth/wire/node';
@@ -28,6 +29,9 @@ export type Failure = { code: FailureCode; message: string };
 /** A node that went silent over this deployment; it is asked again only when it was seen after that. */
 export type NodeLoss = { node_id: string; at: number };
 
+/** A dataset as a release has it. `version` is null for `readwrite`. `told`: the newer version that its story spoke of last. */
+export type PinnedDataset = { dataset_id: string; name: string; mode: MountMode; version: number | null; told?: number };
+
 export type DeploymentRecord = {
   id: string;
   project_id: string;
@@ -53,6 +57,8 @@ export type DeploymentRecord = {
   health: (Omit<Health, 'since'> & { since: number }) | null;
   /** Tasks of the present kind that were lost with their node. */
   losses: NodeLoss[];
+  /** What it was given when it went to its node, then what its node says it mounted. Null before. */
+  datasets: PinnedDataset[] | null;
   /** Why it waits, so that the story tells each reason once. */
   waiting: string | null;
   created_at: number;
@@ -64,7 +70,8 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   id: string;
   kind: K;
   status: TaskState;
-  project_id: string;
+  /** Null for `sync`, which belongs to a node alone. */
+  project_id: string | null;
   deployment_id: string | null;
   node_id: string;
   attempt: number;
@@ -79,6 +86,8 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   cancel_requested_at: number | null;
   /** The accepted report, so that the same one again gets the same answer. */
   report: TaskReport | null;
+  /** How far its copies are, as its agent said last. */
+  progress: TaskProgress | null;
   created_at: number;
   started_at: number | null;
   finished_at: number | null;
@@ -98,12 +107,24 @@ export type NodeRecord = {
   schedulable: boolean;
   deleting_at: number | null;
   cached: CachedDataset[];
+  /** Bytes a second of its copies of late; null: it never copied. */
+  copy_rate: number | null;
+  /** Set while it is being emptied; `finished_at` when nothing was left. */
+  drain: DrainRecord | null;
   containers: ObservedContainer[];
   /** When `containers` was last reported; null: never. */
   observed_at: number | null;
   last_seen_at: number;
   last_polled_at: number | null;
   created_at: number;
+};
+
+export type DrainRecord = {
+  started_at: number;
+  finished_at: number | null;
+  moved: number;
+  /** Project id -> how often its move was tried, and why the last one failed. */
+  tries: Record<string, { count: number; deployment_id: string | null; problem: string | null; at: number }>;
 };
 
 export type RouteRecord = {
@@ -114,6 +135,45 @@ export type RouteRecord = {
   host_ip: string;
   host_port: number;
   published_at: number;
+};
+
+/** What the share was when it was first seen well; the base that is looked at later must be the same. */
+export type ShareIdentity = { marker: string | null; mount: { type: string; source: string; root: string } | null };
+
+export type DatasetRecord = {
+  id: string;
+  name: string;
+  nfs_path: string;
+  status: DatasetState;
+  problem: string | null;
+  /** The newest one; null until the first scan has ended. */
+  version: number | null;
+  manifest_digest: string | null;
+  files: number;
+  bytes: number;
+  skipped: Skipped;
+  share: ShareIdentity | null;
+  /** Asked for by a person or an agent and not begun yet. */
+  scan_requested_at: number | null;
+  scan_full: boolean;
+  accept_loss: boolean;
+  /** Which control plane scans it, and until when nobody else may. */
+  scanning_by: string | null;
+  scanning_until: number | null;
+  last_scanned_at: number | null;
+  next_scan_at: number;
+  deleting_at: number | null;
+  created_at: number;
+  updated_at: number;
+};
+
+export type DatasetVersionRecord = {
+  dataset_id: string;
+  version: number;
+  created_at: number;
+  files: number;
+  bytes: number;
+  manifest_digest: string;
 };
 
 export type UserRecord = {

@@ -4,9 +4,11 @@
  */
 import type { NodeRegister } from '@berth/wire/node';
 import type { ProjectCreate, ProjectPatch } from '@berth/wire/project';
-import type { LogLineIn } from '@berth/wire/task';
-import type { DeploymentState, NodeRole, Role } from '@berth/wire/vocabulary';
+import type { TaskProgress } from '@berth/wire/dataset';
+import type { LogLineIn, SyncPayload, TaskReport } from '@berth/wire/task';
+import type { DeploymentState, NodeRole, Role, TaskState } from '@berth/wire/vocabulary';
 import type { Relay } from './changes.ts';
+import type { DatasetStore } from './dataset-stores.ts';
 import type { Facts } from './facts.ts';
 import type {
   ApiSessionStore,
@@ -22,6 +24,7 @@ import type {
 import type { Plan } from './plan.ts';
 import type {
   DeploymentRecord,
+  DrainRecord,
   EventRecord,
   LogLineRecord,
   NodeRecord,
@@ -36,7 +39,7 @@ export type Page = { limit: number; cursor: string | null };
 export type Paged<T> = { items: T[]; next: string | null };
 
 export type ProjectStore = {
-  /** Defaults of PROJECT_DEFAULTS fill what is left out (`replace`: rolling). Throws name_taken, domain_prefix_taken, validation (unknown dataset). */
+  /** Defaults of PROJECT_DEFAULTS fill what is left out (`replace`: rolling). Throws name_taken, domain_prefix_taken, validation (a dataset that is unknown or being deleted). */
   create(input: ProjectCreate, now: number): Promise<ProjectRecord>;
   /** Throws not_found. */
   get(id: string): Promise<ProjectRecord>;
@@ -80,6 +83,8 @@ export type DeploymentStore = {
   /** Running ones on nodes not seen since `before` whose health is not `unknown` yet. */
   onSilentNodes(before: number): Promise<string[]>;
   getMany(ids: readonly string[]): Promise<DeploymentRecord[]>;
+  /** Running ones that were given this dataset (`datasets` names it, in any mode), oldest first. */
+  runningWith(datasetId: string): Promise<DeploymentRecord[]>;
 };
 
 /** The doors of the flow: read everything a decision needs, write its plan. */
@@ -103,6 +108,11 @@ export type FlowStore = {
 };
 export type IdempotencyKey = { key: string; body_hash: string; expires_at: number };
 
+/** `id`: a fresh one, used if none is open yet. */
+export type NewSync = { id: string; node_id: string; payload: SyncPayload; queue_deadline_at: number; wall_deadline_at: number };
+/** Why a task was lost, as `overdue` says it. */
+export type Overdue = 'queue' | 'lease' | 'wall' | 'attempts';
+
 export type Claim = { attempt: number; lease_token: string; lease_expires_at: number };
 
 export type TaskStore = {
@@ -112,16 +122,32 @@ export type TaskStore = {
   openFor(nodeId: string, now: number): Promise<TaskRecord[]>;
   /** Node id -> a text that changes whenever an open task of the node does: one look for all who wait. */
   openByNode(): Promise<Map<string, string>>;
+  /** What `openByNode` last saw of the node, as `openTasksText` writes it; asks nothing. null: it has not looked yet. */
+  lastOpen(nodeId: string): string | null;
   /** Raises `attempt`, sets a new lease, adds a line to the story. Throws not_found, task_over, too many attempts: `task_over`. */
   claim(id: string, lease: { token: string; expires_at: number }, now: number, maxAttempts: number): Promise<Claim>;
   /** Throws not_found, stale_lease, task_over. */
   renew(id: string, token: string, expiresAt: number, now: number): Promise<{ cancel_requested: boolean }>;
-  /** Open tasks past a deadline: `queue` (never claimed and its node did not poll since `pollSince`), `lease`, `wall`, `attempts`. */
-  overdue(
-    now: number,
-    pollSince: number,
-    maxAttempts: number,
-  ): Promise<{ task: TaskRecord; why: 'queue' | 'lease' | 'wall' | 'attempts' }[]>;
+  /** Open tasks past a deadline: `queue` (never claimed, and its node was not heard of since `silentSince` or has no request for tasks), `lease`, `wall`, `attempts`. */
+  overdue(now: number, silentSince: number, maxAttempts: number): Promise<{ task: TaskRecord; why: Overdue }[]>;
+  /** Keeps how far the copies of a claimed task are, as said last. Gives the task. Throws not_found, stale_lease, task_over. */
+  progress(id: string, token: string, progress: TaskProgress): Promise<TaskRecord>;
+  /** Of the open deploy tasks of these deployments what was said last, by deployment. */
+  progressOf(deploymentIds: readonly string[]): Promise<Map<string, TaskProgress>>;
+  /**
+   * A `sync` task for a node: tasks of that kind belong to no project, so no plan makes or ends them. At most one is open for a
+   * node, dataset and version: a second request gets the one that is there (`created` false). Throws not_found (node), being_deleted (node).
+   */
+  createSync(input: NewSync, now: number): Promise<{ task: TaskRecord<'sync'>; created: boolean }>;
+  /** The report on a `sync` task ends it. The same one again gets the same answer. Throws not_found, stale_lease, task_over. */
+  endSync(id: string, leaseToken: string | null, report: TaskReport, now: number): Promise<{ status: TaskState }>;
+  /**
+   * A `sync` task that `overdue` found. `lease`: offered to its node again; `queue`, `wall`, `attempts`: it ends as lost. False when
+   * it was claimed, renewed or ended since, so that nothing was done.
+   */
+  loseSync(task: TaskRecord, why: Overdue, now: number): Promise<boolean>;
+  /** Of each of these nodes its `sync` tasks, newest first: open ones, and those that ended within the last hour; at most 20 a node. */
+  syncsOf(nodeIds: readonly string[], now: number): Promise<Map<string, TaskRecord<'sync'>[]>>;
 };
 
 export type LogStore = {
@@ -150,12 +176,16 @@ export type NodeStore = {
   all(role?: NodeRole): Promise<NodeRecord[]>;
   /** Writes when nodes were last seen and polled, all in one statement. */
   flush(): Promise<void>;
+  /** Those of which `drain` is set, finished or not. */
+  listDraining(): Promise<NodeRecord[]>;
+  /** Sets `drain` if it still is what the caller read (`expected`); null: it is not, look again. Throws not_found. */
+  setDrain(id: string, drain: DrainRecord | null, expected: DrainRecord | null): Promise<NodeRecord | null>;
   /** Throws not_found, being_deleted. */
   setSchedulable(id: string, schedulable: boolean): Promise<NodeRecord>;
   /** Marks it; repeated: no change. Throws not_found. */
   markDeleting(id: string, now: number): Promise<NodeRecord>;
   listDeleting(): Promise<NodeRecord[]>;
-  /** Removes the row if it was marked, none of its tasks is open and it reported no container of ours (or `force`: tasks are ended as lost). Returns whether it is gone. */
+  /** Removes the row if it was marked, none of its tasks is open (`sync` tasks end as lost with it) and it reported no container of ours (or `force`: tasks are ended as lost). Returns whether it is gone. */
   removeIfGone(id: string, force: boolean): Promise<boolean>;
 };
 
@@ -201,6 +231,7 @@ export type Stores = {
   tasks: TaskStore;
   logs: LogStore;
   nodes: NodeStore;
+  datasets: DatasetStore;
   routes: RouteStore;
   users: UserStore;
   apiSessions: ApiSessionStore;

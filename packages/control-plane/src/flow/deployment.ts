@@ -18,9 +18,12 @@ import type { FailureCode } from '@berth/wire/errors';
 import { type DeploymentState, isTerminal } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
-import { chooseBuilder, place, recordOf, whyNone } from '../domain/placement.ts';
+import { chooseBuilder } from '../domain/builder-choice.ts';
+import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
+import { choose, dataRefusal, whyNone } from '../domain/placement.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/records.ts';
+import { datasetsChanged, mounted, tellMovedOn, tellVersions } from './data.ts';
 import { createDraft, type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
@@ -28,6 +31,7 @@ import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
 import { observed, sayStopped, sweep } from './observe.ts';
 import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
+import { startAgain, whyNotYet } from './single-writer.ts';
 import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
 
 type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
@@ -53,7 +57,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
     },
   },
   built: {
-    does: 'waits for a deploy node, and for another deployment of the project that is deploying',
+    does: 'waits for a deploy node, for another deployment of the project that is deploying, and stop-first until nothing else runs',
     undo: [],
     on: { tick: dispatchDeploy, cancel: cancelNow, project_deleted: projectDeleted },
   },
@@ -74,7 +78,13 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
   running: {
     does: 'serves',
     undo: ['restore_route', 'remove_container'],
-    on: { observed, node_silent: nodeSilent, node_deleted: nodeDeleted, project_deleted: projectDeleted },
+    on: {
+      observed: observedRunning,
+      node_silent: nodeSilent,
+      datasets_changed: datasetsChanged,
+      node_deleted: nodeDeleted,
+      project_deleted: projectDeleted,
+    },
   },
 };
 
@@ -147,13 +157,12 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
       leave(draft, older, 'superseded', 'superseded', null, `deployment ${created.generation} was requested`);
   }
   draft.plan.createDeployment = created;
-  draft.say(
-    { id: input.id },
-    'pending',
+  const asked =
     release !== null
       ? `requested: back to what deployment ${release.generation} built`
-      : `requested from ${input.commit === null ? `branch ${project.branch}` : `commit ${input.commit}`} of ${project.git_url}`,
-  );
+      : `requested from ${input.commit === null ? `branch ${project.branch}` : `commit ${input.commit}`} of ${project.git_url}`;
+  draft.say({ id: input.id }, 'pending', input.why ?? asked);
+  if (release !== null) tellMovedOn(draft, { id: input.id }, release);
   return draft.plan;
 }
 
@@ -195,22 +204,34 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const other = facts.live.find((o) => o.status === 'deploying');
   if (other !== undefined) return wait(draft, d, 'no_deploy_node', `deployment ${other.generation} is still deploying`);
   const running = facts.live.find((o) => o.status === 'running');
-  const placement = place(d.settings, facts.nodes, facts.now, facts.limits, d.losses, running?.node_id ?? null);
+  const rows = mountsOf(d.settings.datasets, facts.datasets);
+  if (!('mounts' in rows)) {
+    const { code, message } = rows;
+    return code === 'mount_conflict' ? fail(draft, d, 'tick', failure(code, message)) : wait(draft, d, code, message);
+  }
+  const wanted = wantedOf(d.settings.datasets, facts.datasets);
+  const question = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays: d.settings.replace === 'recreate' };
+  const placement = choose(question, facts.nodes, facts.now, facts.limits);
   const node = draft.node(placement.winner);
   if (node === undefined) {
-    const why = whyNone(placement.items) || 'no deploy node has ever registered';
-    return wait(draft, d, 'no_deploy_node', why);
+    if (placement.items.length === 0) return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
+    return wait(draft, d, dataRefusal(placement) ?? 'no_deploy_node', whyNone(placement), whyNone(placement, true));
   }
   // Taken over by the new task, the container would be removed under it.
   const clearing = facts.tasks.some((t) => t.node_id === node.id && removes(t, d));
   if (clearing) return wait(draft, d, 'no_deploy_node', `${node.hostname} still removes what an earlier attempt left`);
-  createDeployTask(draft, d, node);
+  const notYet = d.settings.replace === 'recreate' ? whyNotYet(draft, d, node) : null;
+  if (notYet !== null) return wait(draft, d, 'still_writing', notYet);
+  const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
+  createDeployTask(draft, d, node, { mounts: rows.mounts, missingBytes });
   if (d.settings.replace === 'recreate') sayStopped(draft, d, node);
+  const datasets = pinsOf(rows.mounts);
+  tellVersions(draft, d, datasets, running?.datasets ?? null, `deployment ${running?.generation}, that serves,`);
   draft.move(
     d,
     'tick',
     'deploying',
-    { node_id: node.id, placement: recordOf(placement), host_port: null, container_id: null, route_published_at: null },
+    { node_id: node.id, placement, datasets, host_port: null, container_id: null, route_published_at: null },
     `to be deployed on ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, beside deployment ${running.generation} that serves`}`,
   );
 }
@@ -229,7 +250,9 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'
   const started: DeploymentRecord = { ...d, host_port, container_id: report.container_id ?? null };
   if (d.cancel_requested_at !== null)
     return leave(draft, started, 'task_reported', 'cancelled', null, 'cancelled before its route was published');
-  draft.set(d, { host_port, container_id: started.container_id, route_published_at: draft.facts.now });
+  const datasets = mounted(d, report);
+  tellVersions(draft, d, datasets ?? [], d.datasets, 'it moved on while it was copied: the task');
+  draft.set(d, { host_port, container_id: started.container_id, route_published_at: draft.facts.now, datasets });
   draft.plan.route = routeTo(draft, d, node, host_port);
   draft.say(d, 'route_published', `its container answers at ${node.host_ip}:${host_port}; the reverse proxy is told`);
 }
@@ -261,6 +284,11 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 }
 
 // ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
+  observed(draft, d, event);
+  startAgain(draft);
+}
 
 /** Its route stays: a silent node is not a dead one. */
 function nodeSilent(draft: Draft, d: DeploymentRecord): void {
@@ -371,17 +399,20 @@ function leave(
   for (const undo of STEPS[d.status as LiveState].undo) UNDO[undo](draft, d);
   const settled = d.finished_at === null ? { finished_at: draft.facts.now } : {};
   draft.move(d, event, to, { ...settled, error, host_port: d.host_port, container_id: d.container_id }, message);
+  // Its node itself says that nothing of it is left there; whatever was published is removed first.
+  const said = event === 'task_reported' && d.host_port === null && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
+  if (d.status !== 'running') startAgain(draft, { leaving: d.id, said });
 }
 
 function fail(draft: Draft, d: DeploymentRecord, event: string, error: Failure): void {
   leave(draft, d, event, 'failed', error, error.message);
 }
 
-/** Stays where it is; the story gets a line when the reason changes. Fails when it waited too long. */
-function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, why: string): void {
+/** Stays where it is; the story gets a line when the reason changes (`plain`: without figures that always do). Fails when it waited too long. */
+function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, why: string, plain = why): void {
   if (draft.facts.now - d.state_since > draft.facts.limits.queueMs) return fail(draft, d, 'tick', failure(code, why));
-  if (d.waiting === why) return;
-  draft.set(d, { waiting: why });
+  if (d.waiting === plain) return;
+  draft.set(d, { waiting: plain });
   draft.say(d, 'waiting', why);
 }
 

@@ -11,9 +11,12 @@ import type { Facts, Limits } from '../domain/facts.ts';
 import { isEmptyPlan, type Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
 import type { Stores } from '../domain/stores.ts';
+import { again, onDatasetChange } from './again.ts';
 import { advance, request } from './deployment.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { holderOfName, judge } from './observe.ts';
+import { prewarm } from './prewarm.ts';
+import { isStoppedFirst } from './single-writer.ts';
 
 export type DriverDeps = {
   stores: Stores;
@@ -39,6 +42,17 @@ export type Driver = {
   advance(deploymentId: string, event: FlowEvent): Promise<DeploymentRecord>;
   /** An agent's report. The same one again gets the same answer. Throws not_found, stale_lease, task_over, validation, busy. */
   report(taskId: string, leaseToken: string | null, report: TaskReport): Promise<{ status: TaskState }>;
+  /** An unused id, for what is recorded before it is asked for. */
+  newId(): string;
+  /**
+   * What runs, deployed once more under the id that is given, nothing built. Null: it no longer runs, or another deployment of
+   * its project is under way. Throws not_found, being_deleted, domain_prefix_taken, busy.
+   */
+  again(deploymentId: string, input: { id: string; note: string }): Promise<DeploymentRecord | null>;
+  /** Tells, or deploys again, what runs on an older version of it, as each project has it; repeated calls have one effect. */
+  datasetChanged(datasetId: string): Promise<void>;
+  /** Has a node copy the newest version of a dataset now. Throws not_found, being_deleted, wrong_state, validation. */
+  prewarm(nodeId: string, datasetId: string): Promise<void>;
   /** After a register: what the node's agent saw decides ports, health and what is left over. */
   /** Gives the names of containers of ours that no deployment here knows: left alone, since a restored database knows too little. */
   observed(node: NodeRecord): Promise<readonly string[]>;
@@ -137,14 +151,19 @@ export function createDriver(deps: DriverDeps): Driver {
 
   async function report(taskId: string, token: string | null, given: TaskReport): Promise<{ status: TaskState }> {
     const task = await stores.tasks.get(taskId);
+    if (task.kind === 'sync') {
+      const answer = await stores.tasks.endSync(taskId, token, given, now());
+      changes.notify(`node:${task.node_id}`);
+      return answer;
+    }
     checkReport(task, given);
     await failPoint('report.before', () => task.kind);
     if (!isOpenTask(task.status)) return { status: repeated(task, token, given) };
     checkLease(task, token);
-    const { deployment_id } = task;
-    if (deployment_id === null) throw new Error(`task ${taskId} belongs to no deployment`);
+    const { deployment_id, project_id } = task;
+    if (deployment_id === null || project_id === null) throw new Error(`task ${taskId} belongs to no deployment`);
     let over = false;
-    await commit(task.project_id, async (facts) => {
+    await commit(project_id, async (facts) => {
       const present = facts.tasks.find((t) => t.id === taskId);
       over = present === undefined;
       if (present === undefined) return null;
@@ -155,6 +174,32 @@ export function createDriver(deps: DriverDeps): Driver {
     if (over) return { status: repeated(await stores.tasks.get(taskId), token, given) };
     await failPoint('report.after', () => task.kind);
     return { status: given.status };
+  }
+
+  async function deployAgain(deploymentId: string, input: { id: string; note: string }): Promise<DeploymentRecord | null> {
+    const { project_id } = await stores.deployments.get(deploymentId);
+    let made = false;
+    await commit(
+      project_id,
+      async (facts) => again(input, await find(facts, deploymentId), facts),
+      async (plan) => {
+        const answer = await stores.flow.commit(plan);
+        made = answer === 'committed';
+        return answer;
+      },
+    );
+    return made ? stores.deployments.get(input.id) : null;
+  }
+
+  async function datasetChanged(datasetId: string): Promise<void> {
+    const version = (await stores.datasets.facts()).find((d) => d.id === datasetId)?.version ?? null;
+    for (const d of await stores.deployments.runningWith(datasetId)) {
+      // Most have been told.
+      const pin = d.datasets?.find((p) => p.dataset_id === datasetId);
+      if (version === null || pin === undefined || pin.version === null || Math.max(pin.version, pin.told ?? 0) >= version) continue;
+      const id = newId();
+      await commit(d.project_id, async (facts) => onDatasetChange(id, d, facts));
+    }
   }
 
   async function observed(node: NodeRecord): Promise<readonly string[]> {
@@ -188,6 +233,13 @@ export function createDriver(deps: DriverDeps): Driver {
     },
     report,
     observed,
+    newId,
+    again: deployAgain,
+    datasetChanged,
+    async prewarm(nodeId, datasetId) {
+      await prewarm(stores, { id: newId(), nodeId, datasetId }, now(), limits);
+      changes.notify(`node:${nodeId}`);
+    },
     async deleteProject(projectId) {
       const project = await stores.projects.markDeleting(projectId, now());
       await failPoint('project.marked');
@@ -220,7 +272,7 @@ function stillLost({ task, why }: EventOf<'task_lost'>, facts: Facts): boolean {
 
 /** Nothing about it calls for a decision: the common case of every register. */
 function asExpected(d: DeploymentRecord, node: NodeRecord, container: NodeRecord['containers'][number]): boolean {
-  if (isTerminal(d.status) || d.node_id !== node.id) return false;
+  if (isTerminal(d.status) || d.node_id !== node.id || isStoppedFirst(d)) return false;
   if (d.status !== 'running') return d.route_published_at === null || container.host_port === d.host_port;
   if (container.state === 'running' && container.host_port !== d.host_port) return false;
   const { status, detail } = judge(d, container, { now: node.last_seen_at, retiring: false, holder: holderOfName(node, d) });

@@ -7,6 +7,8 @@ export type DeploymentRequest = {
   note: string | null;
   /** The deployment whose release is to be brought back, from the same project. */
   release: DeploymentRecord | null;
+  /** Instead of what its story begins with otherwise. */
+  why?: string;
 };
 
 export function newDeployment({ id, commit, note, release }: DeploymentRequest, project: ProjectRecord, now: number): DeploymentRecord {
@@ -32,6 +34,7 @@ export function newDeployment({ id, commit, note, release }: DeploymentRequest, 
     placement: null,
     health: null,
     losses: [],
+    datasets: null,
     waiting: null,
     created_at: now,
     state_since: now,

@@ -6,6 +6,7 @@ import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, ProjectSettings } from '../domain/records.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf } from './events.ts';
+import { isStoppedFirst } from './single-writer.ts';
 import { createRetireTask, finalName, removes } from './tasks.ts';
 
 /** Health, port and name of a deployment that is live or about to be. */
@@ -39,7 +40,7 @@ const STEADY_MS = 10_000;
 /** What a deployment's container, as its node's agent saw it, says about the deployment's health; `detail` is null when all is well. */
 export function judge(d: DeploymentRecord, container: Container | null, at: At): Judgement {
   if (container === null) return { status: 'unhealthy', detail: 'its container is gone from its node; deploy it again' };
-  if (container.state !== 'running') return { status: 'unhealthy', detail: whyDown(container) };
+  if (container.state !== 'running') return { status: 'unhealthy', detail: isStoppedFirst(d) ? d.waiting : whyDown(container) };
   const age = container.started_at === undefined || container.started_at === null ? null : at.now - Date.parse(container.started_at);
   if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS) return d.health;
   const differing = differences(d, container, at);

@@ -6,8 +6,16 @@ import type { EventOf } from './events.ts';
 import { failureOf } from './failure.ts';
 import { holderOfName, judge } from './observe.ts';
 import { lastSeen } from './route.ts';
+import { isStoppedFirst, startAgain, wasStopped } from './single-writer.ts';
 
 export function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
+  tellEnd(draft, d, event);
+  const { node_id, payload } = event.task as TaskRecord<'retire'>;
+  const done = event.type === 'task_reported' && event.report.status === 'completed';
+  startAgain(draft, { said: done ? { node_id, gone: payload.remove.map((r) => r.deployment_id) } : null });
+}
+
+function tellEnd(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
   const name = draft.node(event.task.node_id)?.hostname ?? event.task.node_id;
   const task = event.task as TaskRecord<'retire'>;
   if (event.type === 'task_lost') return once(draft, d, 'retire_lost', `${name} did not finish retiring; it is told again when it reports`);
@@ -18,7 +26,17 @@ export function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'t
     if (code === 'container_name_taken' && task.payload.keep?.deployment_id === d.id) showUnnamed(draft, d);
     return;
   }
-  if (isSettled(d.status) && d.waiting !== null) draft.set(d, { waiting: null });
+  const { stop = [], start = null } = task.payload;
+  if (isSettled(d.status) && d.waiting !== null && (start !== null || !isStoppedFirst(d))) draft.set(d, { waiting: null });
+  if (start !== null) return draft.say(d, 'started_again', `${name} has started it again`);
+  if (stop.length > 0) {
+    wasStopped(
+      draft,
+      task.node_id,
+      stop.map((s) => s.deployment_id),
+    );
+    return draft.say(d, 'stopped_first', `${name} has stopped what ran there`);
+  }
   const removed = task.payload.remove.length;
   const kept = task.payload.keep === null ? [] : [`the container is now ${task.payload.keep.name}`];
   draft.say(
@@ -33,6 +51,8 @@ export function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'t
 /** A container that cannot be removed is tried again at each report of its node: the story says so once for each reason. */
 function once(draft: Draft, d: DeploymentRecord, kind: string, message: string): void {
   if (d.waiting === message) return;
+  // To be started again: that is what it waits for.
+  if (isStoppedFirst(d) && kind === 'retire_lost') return;
   // One that is under way has reasons of its own to wait for, and an end.
   if (isSettled(d.status)) draft.set(d, { waiting: message });
   draft.say(d, kind, message);

@@ -1,6 +1,8 @@
 /** The tasks that the flow creates, each complete: an agent needs nothing else to do its work. Pure. */
+import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
 import type { NodeFact } from '../domain/facts.ts';
+import { copyMs } from './data.ts';
 import type { DeploymentRecord, NodeRecord, ProjectSettings, TaskRecord } from '../domain/records.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
 
@@ -28,7 +30,9 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
   });
 }
 
-export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact): void {
+export type Given = { mounts: DatasetMount[]; missingBytes: number };
+
+export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact, { mounts, missingBytes }: Given): void {
   const { project, now, limits } = draft.facts;
   const tag = d.image_tag ?? '';
   const payload: DeployPayload = {
@@ -45,7 +49,7 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     replace: d.settings.replace,
     replaces: draft.facts.live.find((o) => o.status === 'running')?.id ?? null,
     env: d.settings.env,
-    datasets: d.settings.datasets,
+    datasets: mounts,
     health_path: d.settings.health_path,
     probe_seconds: limits.probeSeconds,
     memory_bytes: d.settings.memory_bytes,
@@ -57,7 +61,7 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     deployment_id: d.id,
     node_id: node.id,
     queue_deadline_at: now + limits.claimMs,
-    wall_deadline_at: now + limits.deployMs,
+    wall_deadline_at: now + limits.deployMs + copyMs(missingBytes, node.copy_rate),
     payload,
   });
 }
@@ -69,13 +73,17 @@ export type RetireRequest = {
   keep: DeploymentRecord | null;
   /** Requests may still be in flight to what is removed. */
   drain: boolean;
+  /** Stopped and kept (flow/single-writer.ts); `start`: the deployment whose container is started again. */
+  stop?: { deployment_id: string; reason: string }[];
+  start?: string;
 };
 
 /** Nothing for a node that is gone or whose agent knows the contract alone: such an agent has replaced the container by itself. */
 export function createRetireTask(draft: Draft, node: NodeRecord | undefined, request: RetireRequest): void {
   if (node === undefined || !knowsMoreThanContract(node)) return;
   const { project, now, limits } = draft.facts;
-  const grace = Math.max(0, ...request.remove.map((r) => r.deployment.settings.stop_grace_seconds));
+  const stopped = request.stop === undefined ? [] : [request.of];
+  const grace = Math.max(0, ...[...request.remove.map((r) => r.deployment), ...stopped].map((d) => d.settings.stop_grace_seconds));
   const drain = request.drain ? Math.max(0, ...request.remove.map((r) => r.deployment.settings.drain_seconds)) : 0;
   draft.createTask({
     kind: 'retire',
@@ -91,6 +99,8 @@ export function createRetireTask(draft: Draft, node: NodeRecord | undefined, req
       keep: request.keep === null ? null : { deployment_id: request.keep.id, name: finalName(request.keep.settings) },
       drain_seconds: drain,
       stop_grace_seconds: grace,
+      ...(request.stop === undefined ? {} : { stop: request.stop }),
+      ...(request.start === undefined ? {} : { start: request.start }),
     },
   });
 }

@@ -31,12 +31,17 @@ export const TRANSITIONS = [
   { from: 'building', event: 'superseded', to: 'superseded', when: 'a newer deployment of the project was requested; the lease is void' },
   { from: 'building', event: 'project_deleted', to: 'cancelled', when: 'always; the lease is void' },
 
-  { from: 'built', event: 'tick', to: 'deploying', when: 'a deploy node is eligible and no other deployment of the project is deploying' },
+  {
+    from: 'built',
+    event: 'tick',
+    to: 'deploying',
+    when: 'a deploy node is eligible, no other deployment of the project is deploying, and stop-first nothing else of it runs',
+  },
   {
     from: 'built',
     event: 'tick',
     to: 'failed',
-    when: 'no deploy node was eligible in time, or a login is required and no AUTH_SERVICE_URL is set',
+    when: 'no deploy node was eligible or a dataset not ready in time, another version may still be writing, two datasets have one path, or a login is required and no AUTH_SERVICE_URL is set',
   },
   { from: 'built', event: 'cancel', to: 'cancelled', when: 'always' },
   { from: 'built', event: 'superseded', to: 'superseded', when: 'a newer deployment of the project was requested' },

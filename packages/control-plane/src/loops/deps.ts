@@ -4,8 +4,19 @@ import type { Changes } from '../domain/changes.ts';
 import type { ConfigSource, ProxyProbe } from '../domain/configuration.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
+import type { Scanner } from '../domain/scan.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Driver } from '../flow/drive.ts';
+
+export type DatasetSettings = {
+  scanner: Scanner;
+  /** DATASET_NFS_BASE_PATH */
+  basePath: string;
+  scanIntervalMs: number;
+  scansAtOnce: number;
+  /** Versions of a dataset that are kept. */
+  historyKeep: number;
+};
 
 export type LoopDeps = {
   stores: Stores;
@@ -17,6 +28,8 @@ export type LoopDeps = {
   /** null where PROXY_PROBE_URLS is not set: fetched plus `settleMs` counts as live. */
   probe: ProxyProbe | null;
   settleMs: number;
+  /** null where there is no shared storage: nothing is scanned. */
+  datasets: DatasetSettings | null;
   now: () => number;
   log: Logger;
 };

@@ -1,6 +1,10 @@
 /** Every loop of the control plane, declared once. They decide nothing themselves: they carry events to the flow. */
 import { type Loop, startLoop } from '@berth/kit/loop';
 import type { LoopDeps } from './deps.ts';
+import { datasetChanges } from './dataset-changes.ts';
+import { datasetMonitor } from './dataset-monitor.ts';
+import { datasetRemovals } from './dataset-removals.ts';
+import { drains } from './drains.ts';
 import { leaseReaper } from './lease-reaper.ts';
 import { nodeWatch } from './node-watch.ts';
 import { nodeMarks } from './node-marks.ts';
@@ -16,7 +20,7 @@ type Declaration = {
   name: string;
   description: string;
   periodMs: number;
-  wokenBy: readonly ('work' | 'routes')[];
+  wokenBy: readonly ('work' | 'routes' | 'datasets')[];
   make: (deps: LoopDeps) => (signal: AbortSignal) => Promise<void>;
 };
 
@@ -72,7 +76,29 @@ export const LOOPS = [
     wokenBy: [],
     make: retention,
   },
+  { name: 'drains', description: 'moves what runs on nodes that are being drained', periodMs: 1_000, wokenBy: [], make: drains },
+  {
+    name: 'dataset-changes',
+    description: 'tells what runs on an older version of a dataset, or deploys it again',
+    periodMs: 30_000,
+    wokenBy: ['datasets'],
+    make: datasetChanges,
+  },
   { name: 'removals', description: 'finishes deletions of projects and nodes', periodMs: 2_000, wokenBy: ['work'], make: removals },
+  {
+    name: 'dataset-monitor',
+    description: 'scans the datasets that are due and records their new versions',
+    periodMs: 2_000,
+    wokenBy: ['datasets'],
+    make: datasetMonitor,
+  },
+  {
+    name: 'dataset-removals',
+    description: 'finishes deletions of datasets',
+    periodMs: 5_000,
+    wokenBy: ['datasets'],
+    make: datasetRemovals,
+  },
 ] as const satisfies readonly Declaration[];
 
 export type Loops = {

@@ -2,21 +2,23 @@
 import { failPoint } from '@berth/kit/fail-point';
 import type { LoopDeps } from './deps.ts';
 
-/** An agent that never leases shows that it lives by polling: every 5 s by the contract, every minute where it lets us hold. */
-const SILENT_POLLS_MS = 90_000;
+/** An agent that never leases shows that it lives by polling, every 5 s by the contract; where it lets us hold its request, by its registers meanwhile. */
+const SILENT_MS = 90_000;
 
-export const leaseReaper = ({ stores, driver, limits, now, log }: LoopDeps): ((signal: AbortSignal) => Promise<void>) => {
+export const leaseReaper = ({ stores, driver, changes, limits, now, log }: LoopDeps): ((signal: AbortSignal) => Promise<void>) => {
   // While we were away nobody could claim, renew or report: that time is held against no agent, they have a lease's time anew.
   const startedAt = now();
   return async (signal) => {
     const at = now();
-    for (const { task, why } of await stores.tasks.overdue(at, at - SILENT_POLLS_MS, limits.maxAttempts)) {
+    for (const { task, why } of await stores.tasks.overdue(at, at - SILENT_MS, limits.maxAttempts)) {
       if (signal.aborted) return;
-      if (task.deployment_id === null || (why !== 'wall' && at - startedAt < limits.leaseMs)) continue;
+      if (why !== 'wall' && at - startedAt < limits.leaseMs) continue;
       log.warn({ task_id: task.id, kind: task.kind, node_id: task.node_id, deployment_id: task.deployment_id, why }, 'a task was lost');
       await failPoint('lease.lost');
       try {
-        await driver.advance(task.deployment_id, { type: 'task_lost', task, why });
+        if (task.deployment_id !== null) await driver.advance(task.deployment_id, { type: 'task_lost', task, why });
+        // Of the node alone: no deployment decides about it.
+        else if (task.kind === 'sync' && (await stores.tasks.loseSync(task, why, at))) changes.notify(`node:${task.node_id}`);
       } catch (error) {
         // One task that cannot be decided about must not hold up the others; the next run sees it again.
         log.error({ err: error, task_id: task.id }, 'a lost task could not be taken away');

@@ -23,6 +23,10 @@ export type Capabilities = {
   autoNumber: { type: 'integer' | 'bigserial'; with: (column: ColumnDefinitionBuilder) => ColumnDefinitionBuilder };
   /** Text that is compared and sorted by its bytes, whatever the machine's language: pages and the proxy's bytes come in one order. */
   text: 'text' | RawBuilder<unknown>;
+  /** A column of bytes. */
+  bytes: 'blob' | 'bytea';
+  /** Whether NOT NULL can be taken off a column where it stands; else a migration makes the table anew. */
+  dropsNotNull: boolean;
   /**
    * Others write at the same time, so a row that a decision rests on is read `for update`: what is true of it then stays true
    * until the transaction ends. Without it (one writer at a time) nothing can move meanwhile.
@@ -53,6 +57,8 @@ export const SQLITE: Capabilities = {
   // AUTOINCREMENT: a number is never used twice, also not after the last row was deleted.
   autoNumber: { type: 'integer', with: (column) => column.primaryKey().autoIncrement() },
   text: 'text',
+  bytes: 'blob',
+  dropsNotNull: false,
   rowLocks: false,
   // A transaction that writes is alone in the file.
   holdName: () => Promise.resolve(),
@@ -84,6 +90,8 @@ export const POSTGRES: Capabilities = {
   sharedByControlPlanes: true,
   autoNumber: { type: 'bigserial', with: (column) => column.primaryKey() },
   text: sql`text collate "C"`,
+  bytes: 'bytea',
+  dropsNotNull: true,
   rowLocks: true,
   async holdName(tx, name) {
     await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 0))`.execute(tx);

@@ -111,6 +111,19 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
       return rows.map((row) => row.id);
     },
 
+    async runningWith(datasetId) {
+      const rows = await kysely
+        .selectFrom('deployments')
+        .selectAll()
+        .where('status', '=', 'running')
+        .where('datasets', 'like', `%"${datasetId}"%`)
+        .orderBy('created_at')
+        .orderBy('id')
+        .execute();
+      // The text is a first look only: it could be in a name.
+      return rows.map(deploymentOf).filter((d) => d.datasets?.some((pinned) => pinned.dataset_id === datasetId));
+    },
+
     async getMany(ids) {
       if (ids.length === 0) return [];
       const rows = await kysely

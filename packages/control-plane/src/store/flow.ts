@@ -5,6 +5,8 @@ import type { FlowStore } from '../domain/stores.ts';
 import type { Calm } from './calm.ts';
 import { commitPlan } from './commit-plan.ts';
 import type { Database, Tx } from './database.ts';
+import { datasetFacts } from './dataset-facts.ts';
+import { endedWork } from './ended-work.ts';
 import type { NodeMemory } from './node-memory.ts';
 import { deploymentOf } from './rows/deployment.ts';
 import { projectOf } from './rows/project.ts';
@@ -31,13 +33,20 @@ export function createFlowStore(db: Database, memory: NodeMemory, calm: Calm): F
           .orderBy('seq')
           .execute();
         const route = await tx.selectFrom('routes').selectAll().where('project_id', '=', projectId).executeTakeFirst();
+        const record = projectOf(project);
+        const deployments = live.map(deploymentOf);
+        const used = [record, ...deployments.map((d) => d.settings)].flatMap((settings) => settings.datasets.map((use) => use.dataset_id));
         return {
-          project: projectOf(project),
+          project: record,
+          datasets: await datasetFacts(tx, used),
           // Sorted here: asked for in this order, SQLite walks all the project ever deployed.
-          live: live.map(deploymentOf).sort((a, b) => a.generation - b.generation),
+          live: deployments.sort((a, b) => a.generation - b.generation),
           tasks: tasks.map(taskOf),
           route: route ?? null,
           nodes: await nodeFacts(tx, memory),
+          endedWork: [record, ...deployments.map((d) => d.settings)].some((settings) => settings.replace === 'recreate')
+            ? await endedWork(tx, projectId)
+            : [],
           lastBuilderId: await lastBuilder(tx, projectId),
         };
       });

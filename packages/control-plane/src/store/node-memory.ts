@@ -49,6 +49,8 @@ const WRITTEN = [
   'schedulable',
   'deleting_at',
   'cached',
+  'copy_rate',
+  'drain',
   'containers',
 ] as const satisfies readonly (keyof NodeRow)[];
 export const printOf = (db: Database) => db.capabilities.digest(WRITTEN.map((column) => `nodes.${column}`)).as('print');

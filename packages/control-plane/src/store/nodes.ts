@@ -2,7 +2,7 @@ import { failPoint } from '@berth/kit/fail-point';
 import type { NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
-import type { NodeRecord } from '../domain/records.ts';
+import type { DrainRecord, NodeRecord } from '../domain/records.ts';
 import type { NodeStore } from '../domain/stores.ts';
 import type { Database, Db, Tx } from './database.ts';
 import { newId } from './ids.ts';
@@ -127,6 +127,27 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       return role === undefined ? nodes : nodes.filter((node) => node.role === role);
     },
 
+    async listDraining() {
+      const rows = await db.kysely.selectFrom('nodes').selectAll().where('drain', 'is not', null).orderBy('id').execute();
+      return rows.map(present);
+    },
+
+    async setDrain(id, drain, expected) {
+      const text = (d: DrainRecord | null): string | null => (d === null ? null : JSON.stringify(d));
+      const changed = await db.writeOne((kysely) =>
+        kysely
+          .updateTable('nodes')
+          .set({ drain: text(drain) })
+          .where('id', '=', id)
+          .where('drain', 'is not distinct from', text(expected))
+          .returningAll()
+          .executeTakeFirst(),
+      );
+      if (changed !== undefined) return kept(changed);
+      await nodeRow(db.kysely, id);
+      return null;
+    },
+
     async setSchedulable(id, schedulable) {
       const changed = await db.write(async (tx) => {
         const node = await nodeRow(tx, id);
@@ -177,8 +198,8 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         if (node === undefined) return true;
         // Only one that was marked: a node is never forgotten because it happened to be idle.
         if (node.deleting_at === null) return false;
-        if (force) await loseTasks(tx, id, now());
-        else if (node.containers !== '[]' || (await hasOpenTask(tx, id))) return false;
+        if (!force && (node.containers !== '[]' || (await hasOpenTask(tx, id)))) return false;
+        await loseTasks(tx, id, now());
         await tx.deleteFrom('nodes').where('id', '=', id).execute();
         await failPoint('node.remove.before');
         return true;
@@ -199,6 +220,7 @@ const reportedColumns = (input: NodeRegister, at: number) =>
     boot_id: input.boot_id ?? null,
     last_seen_at: at,
     ...(input.free_storage === undefined ? {} : { free_storage: input.free_storage }),
+    ...(input.copy_rate === undefined ? {} : { copy_rate: input.copy_rate }),
     ...(input.cached === undefined ? {} : { cached: JSON.stringify(input.cached) }),
     ...(input.containers === undefined
       ? {}
@@ -239,8 +261,18 @@ async function nodeRow(db: Db, id: string): Promise<Row<'nodes'>> {
   return row;
 }
 
-const hasOpenTask = async (tx: Tx, nodeId: string): Promise<boolean> =>
-  (await tx.selectFrom('tasks').select('id').where('node_id', '=', nodeId).where('finished_at', 'is', null).limit(1).execute()).length > 0;
+/** One that belongs to the node alone keeps it no longer: nobody waits for a copy on a node that is to go. */
+async function hasOpenTask(tx: Tx, nodeId: string): Promise<boolean> {
+  const open = await tx
+    .selectFrom('tasks')
+    .select('id')
+    .where('node_id', '=', nodeId)
+    .where('finished_at', 'is', null)
+    .where('project_id', 'is not', null)
+    .limit(1)
+    .execute();
+  return open.length > 0;
+}
 
 async function loseTasks(tx: Tx, nodeId: string, at: number): Promise<void> {
   const lost = await tx
@@ -250,11 +282,12 @@ async function loseTasks(tx: Tx, nodeId: string, at: number): Promise<void> {
     .where('finished_at', 'is', null)
     .returning('project_id')
     .execute();
-  if (lost.length === 0) return;
+  const projects = new Set(lost.flatMap((task) => task.project_id ?? []));
+  if (projects.size === 0) return;
   // Decisions under way still count on them.
   await tx
     .updateTable('projects')
     .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))
-    .where('id', 'in', [...new Set(lost.map((task) => task.project_id))])
+    .where('id', 'in', [...projects])
     .execute();
 }

@@ -4,6 +4,7 @@ import { createApiSessionStore } from './api-sessions.ts';
 import { createApiTokenStore } from './api-tokens.ts';
 import { createAuditStore } from './audit.ts';
 import { type Database, openDatabase, type StoreLog } from './database.ts';
+import { createDatasetStore } from './datasets.ts';
 import { createDeploymentStore } from './deployments.ts';
 import { createDeviceCodeStore } from './device-codes.ts';
 import { createDeviceTokenStore } from './device-tokens.ts';
@@ -44,6 +45,7 @@ export function storesOn(db: Database, now: () => number): Stores {
     tasks: createTaskStore(db, memory, calm),
     logs: createLogStore(db),
     nodes: createNodeStore(db, memory, now),
+    datasets: createDatasetStore(db),
     routes: createRouteStore(db),
     users: createUserStore(db),
     apiSessions: createApiSessionStore(db),

@@ -2,10 +2,11 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
-import { DomainError, invalid } from '../domain/errors.ts';
+import { DomainError } from '../domain/errors.ts';
 import type { ProjectSettings } from '../domain/records.ts';
 import type { ProjectStore } from '../domain/stores.ts';
 import type { Database, Tx } from './database.ts';
+import { refuseUnknownDatasets } from './dataset-rows.ts';
 import { newId } from './ids.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
@@ -28,9 +29,9 @@ export function createProjectStore(db: Database): ProjectStore {
   return {
     async create(input, now) {
       const { name, settings } = withDefaults(input);
-      checkDatasets(settings.datasets);
       return taken(() =>
         db.write(async (tx) => {
+          await refuseUnknownDatasets(db, tx, settings.datasets);
           await refuseUsedPrefix(db, tx, settings.domain_prefix, null);
           const row = {
             id: newId(),
@@ -84,7 +85,7 @@ export function createProjectStore(db: Database): ProjectStore {
               .executeTakeFirst(),
           );
           if (project.deleting_at !== null) throw new DomainError('being_deleted');
-          if (patch.datasets !== undefined) checkDatasets(patch.datasets);
+          if (patch.datasets !== undefined) await refuseUnknownDatasets(db, tx, patch.datasets);
           if (patch.domain_prefix !== undefined && patch.domain_prefix !== project.domain_prefix)
             await refuseUsedPrefix(db, tx, patch.domain_prefix, id);
           const row = await tx
@@ -157,11 +158,6 @@ function found(row: Row<'projects'> | undefined): Row<'projects'> {
 
 function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {
   return { name, settings: { ...PROJECT_DEFAULTS, env: {}, datasets: [], replace: 'rolling', ...given } };
-}
-
-/** Datasets have no table before they come to be (issue 6), so there is none that a project could name. */
-function checkDatasets(datasets: ProjectSettings['datasets']): void {
-  if (datasets.length > 0) throw invalid('datasets[0].dataset_id', 'exists', 'there is no such dataset');
 }
 
 /**

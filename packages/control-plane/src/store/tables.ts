@@ -1,5 +1,6 @@
 /** The tables as Kysely sees them: what the columns hold, before rows/ makes records of them. Made by migrations/. */
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
+import type { DatasetChange, DatasetState } from '@berth/wire/dataset';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Selectable } from 'kysely';
 import type { DeviceCodeStatus } from '../domain/identity-records.ts';
@@ -28,6 +29,7 @@ export type Tables = {
     drain_seconds: number;
     stop_grace_seconds: number;
     replace: string;
+    on_dataset_change: string;
     flow_version: number;
     last_generation: number;
     deleting_at: Ms | null;
@@ -61,6 +63,7 @@ export type Tables = {
     health_since: Ms | null;
     health_detail: string | null;
     losses: Json;
+    datasets: Json | null;
     waiting: string | null;
     created_at: Ms;
     state_since: Ms;
@@ -73,7 +76,8 @@ export type Tables = {
     id: string;
     kind: TaskKind;
     status: TaskState;
-    project_id: string;
+    /** Null exactly for `sync`. */
+    project_id: string | null;
     deployment_id: string | null;
     node_id: string;
     attempt: number;
@@ -84,6 +88,7 @@ export type Tables = {
     wall_deadline_at: Ms;
     cancel_requested_at: Ms | null;
     report: Json | null;
+    progress: Json | null;
     created_at: Ms;
     started_at: Ms | null;
     /** Null exactly while the task is open: what the partial indexes go by. */
@@ -102,6 +107,8 @@ export type Tables = {
     schedulable: Flag;
     deleting_at: Ms | null;
     cached: Json;
+    copy_rate: number | null;
+    drain: Json | null;
     containers: Json;
     observed_at: Ms | null;
     /** What was observed then was seen after this: by the control plane's clock, as the agent was told it. */
@@ -109,6 +116,44 @@ export type Tables = {
     last_seen_at: Ms;
     last_polled_at: Ms | null;
     created_at: Ms;
+  };
+  datasets: {
+    id: string;
+    name: string;
+    nfs_path: string;
+    status: DatasetState;
+    problem: string | null;
+    version: number | null;
+    manifest_digest: string | null;
+    files: number;
+    bytes: number;
+    skipped: Json;
+    share: Json | null;
+    scan_requested_at: Ms | null;
+    scan_full: Flag;
+    accept_loss: Flag;
+    /** Token of the claim under which it is scanned. */
+    scanning_by: string | null;
+    scanning_until: Ms | null;
+    last_scanned_at: Ms | null;
+    next_scan_at: Ms;
+    deleting_at: Ms | null;
+    created_at: Ms;
+    updated_at: Ms;
+  };
+  /** The row makes a version visible: history and tree objects are written before it. */
+  dataset_versions: { dataset_id: string; version: number; created_at: Ms; files: number; bytes: number; manifest_digest: string };
+  /** `body`: the object's text, deflated. */
+  dataset_trees: { dataset_id: string; digest: string; body: Buffer };
+  /** `path` is encoded (wire/tree.ts). When it happened is said by the version. */
+  dataset_history: {
+    dataset_id: string;
+    version: number;
+    path: string;
+    change: DatasetChange;
+    size: number | null;
+    checksum: string | null;
+    previous_checksum: string | null;
   };
   routes: {
     project_id: string;

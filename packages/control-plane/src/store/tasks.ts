@@ -1,20 +1,35 @@
 /** Work for nodes, and the leases on it. A task ends only through a plan (commit-plan.ts); here it is offered, claimed and kept. */
 import { failPoint } from '@berth/kit/fail-point';
+import { MAX_HOLD_SECONDS } from '@berth/wire/route';
+import { openTasksText } from '@berth/wire/task';
 import type { TaskKind } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
-import type { TaskStore } from '../domain/stores.ts';
+import type { Overdue, TaskStore } from '../domain/stores.ts';
 import type { Calm } from './calm.ts';
-import type { Database, Db, Tx } from './database.ts';
+import type { Database, Tx } from './database.ts';
 import type { NodeMemory } from './node-memory.ts';
 import { taskOf } from './rows/task.ts';
+import { syncMethods } from './syncs.ts';
+import { taskRow } from './task-row.ts';
 import type { Row } from './tables.ts';
 
 const CONTRACT_KINDS: readonly TaskKind[] = ['build', 'deploy'];
-const CLAIMED: Record<TaskKind, string> = { build: 'took the build', deploy: 'took the deployment', retire: 'began to clear up' };
+const CLAIMED: Record<TaskKind, string> = {
+  build: 'took the build',
+  deploy: 'took the deployment',
+  retire: 'began to clear up',
+  sync: 'began to copy',
+};
+
+/** From one request for tasks to the next, at most: it may be held all that time. */
+const LONGEST_POLL_MS = (MAX_HOLD_SECONDS + 30) * 1000;
 
 export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): TaskStore {
+  let open: Map<string, string> | null = null;
   return {
+    ...syncMethods(db, calm),
+
     async get(id) {
       return taskOf(await taskRow(db.kysely, id));
     },
@@ -39,14 +54,15 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
         .select(['node_id', 'id', 'attempt', 'cancel_requested_at'])
         .where('finished_at', 'is', null)
         .execute();
-      const said = new Map<string, string[]>();
-      for (const { node_id, id, attempt, cancel_requested_at } of rows) {
-        const lines = said.get(node_id) ?? [];
-        lines.push(`${id} ${attempt} ${cancel_requested_at}`);
-        said.set(node_id, lines);
-      }
-      return new Map([...said].map(([node, lines]) => [node, lines.sort().join('\n')]));
+      const byNode = Map.groupBy(
+        rows.map((row) => ({ ...row, cancel_requested: row.cancel_requested_at !== null })),
+        (task) => task.node_id,
+      );
+      open = new Map([...byNode].map(([node, tasks]) => [node, openTasksText(tasks)]));
+      return open;
     },
+
+    lastOpen: (nodeId) => (open === null ? null : (open.get(nodeId) ?? '')),
 
     claim(id, lease, now, maxAttempts) {
       return db.write(async (tx) => {
@@ -87,13 +103,46 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
       throw new DomainError(task.finished_at !== null ? 'task_over' : 'stale_lease');
     },
 
-    async overdue(now, pollSince, maxAttempts) {
+    async progress(id, token, progress) {
+      // Said again in a moment: not worth waiting for the disk.
+      const kept = await db.writeOne((kysely) =>
+        db.capabilities.unsynced(kysely, (one) =>
+          one
+            .updateTable('tasks')
+            .set({ progress: JSON.stringify(progress) })
+            .where('id', '=', id)
+            .where('lease_token', '=', token)
+            .where('finished_at', 'is', null)
+            .returningAll()
+            .executeTakeFirst(),
+        ),
+      );
+      if (kept !== undefined) return taskOf(kept);
+      const task = await taskRow(db.kysely, id);
+      throw new DomainError(task.finished_at !== null ? 'task_over' : 'stale_lease');
+    },
+
+    async progressOf(deploymentIds) {
+      if (deploymentIds.length === 0) return new Map();
+      const rows = await db.kysely
+        .selectFrom('tasks')
+        .selectAll()
+        .where('deployment_id', 'in', [...deploymentIds])
+        .where('kind', '=', 'deploy')
+        .where('finished_at', 'is', null)
+        .execute();
+      return new Map(
+        rows.map(taskOf).flatMap((t) => (t.deployment_id === null || t.progress === null ? [] : [[t.deployment_id, t.progress]])),
+      );
+    },
+
+    async overdue(now, silentSince, maxAttempts) {
       await memory.flush();
       const rows = await db.kysely
         .selectFrom('tasks')
         .leftJoin('nodes', 'nodes.id', 'tasks.node_id')
         .selectAll('tasks')
-        .select(['nodes.agent_version', 'nodes.last_polled_at'])
+        .select(['nodes.agent_version', 'nodes.last_polled_at', 'nodes.last_seen_at'])
         .where('tasks.finished_at', 'is', null)
         .where((eb) =>
           eb.or([
@@ -105,30 +154,24 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
         .execute();
       // Sorted here: asked for in this order, SQLite walks every task there ever was.
       rows.sort((a, b) => a.seq - b.seq);
-      return rows.flatMap(({ agent_version, last_polled_at, ...row }) => {
+      return rows.flatMap(({ agent_version, last_polled_at, last_seen_at, ...row }) => {
         const task = taskOf(row);
-        const why = whyOverdue(task, now, maxAttempts, agent_version !== null || last_polled_at === null || last_polled_at < pollSince);
+        const polledAt = last_polled_at ?? Number.NEGATIVE_INFINITY;
+        const polls = polledAt >= now - LONGEST_POLL_MS && Math.max(polledAt, last_seen_at ?? 0) >= silentSince;
+        const why = whyOverdue(task, now, maxAttempts, agent_version !== null || !polls);
         return why === null ? [] : [{ task, why }];
       });
     },
   };
 }
 
-type Why = 'queue' | 'lease' | 'wall' | 'attempts';
-
 /** `mute`: nothing but a claim could tell that the node is at work on it, or it does not even poll. */
-function whyOverdue(task: TaskRecord, now: number, maxAttempts: number, mute: boolean): Why | null {
+function whyOverdue(task: TaskRecord, now: number, maxAttempts: number, mute: boolean): Overdue | null {
   if (now > task.wall_deadline_at) return 'wall';
   if (task.status === 'running' && task.lease_expires_at !== null && task.lease_expires_at < now)
     return task.attempt >= maxAttempts ? 'attempts' : 'lease';
   if (task.status === 'pending' && task.attempt === 0 && now > task.queue_deadline_at && mute) return 'queue';
   return null;
-}
-
-async function taskRow(db: Db, id: string): Promise<Row<'tasks'>> {
-  const row = await db.selectFrom('tasks').selectAll().where('id', '=', id).executeTakeFirst();
-  if (row === undefined) throw new DomainError('not_found', 'There is no such task');
-  return row;
 }
 
 async function whyNotClaimed(tx: Tx, id: string, maxAttempts: number): Promise<DomainError> {

@@ -80,6 +80,9 @@ describe('agents’ routes', () => {
     ['a wrong secret', () => ({ 'x-agent-secret': 'wrong' })],
     ['an empty secret', () => ({ 'x-agent-secret': '' })],
     ['a beginning of the secret', () => ({ 'x-agent-secret': AGENT_SECRET.slice(0, -1) })],
+    ['the secret and more', () => ({ 'x-agent-secret': `${AGENT_SECRET}x` })],
+    ['as many other letters', () => ({ 'x-agent-secret': AGENT_SECRET.replace(/.$/, 'x') })],
+    ['100 KiB', () => ({ 'x-agent-secret': AGENT_SECRET.padEnd(100_000, 'x') })],
     ['an admin’s token', () => ({ authorization: `Bearer ${api.token('admin')}` })],
   ];
   test.each(agents.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)))(
@@ -99,6 +102,9 @@ describe('agents’ routes', () => {
     expect((await other.call('agentConfig')).status).toBe(200);
     expect((await other.call('agentConfig', { headers: { 'x-agent-secret': 'new-one' } })).status).toBe(200);
     expect((await other.call('agentConfig', { headers: { 'x-agent-secret': 'new-one, agent-secret' } })).status).toBe(401);
+    // What was asked before leaves nothing behind.
+    for (const wrong of ['new-one-secret', 'new-on', 'agent-secre'])
+      expect((await other.call('agentConfig', { headers: { 'x-agent-secret': wrong } })).status).toBe(401);
     await other.close();
   });
   test('without a secret set everybody is an agent, and /readyz says so', async () => {

@@ -14,9 +14,11 @@ test('an agent that says nothing new is answered even while the database is gone
   const id = await register(api, body);
   await register(api, body);
   expect((await api.call('agentTasks', { query: { node_id: id } })).text).toBe('[]');
+  await stores.tasks.openByNode();
   await stores.close();
   expect((await api.call('readyz')).status).toBe(503);
-  expect(await register(api, { ...body, free_storage: 1 })).toBe(id);
+  const again = await api.call('agentRegister', { body: { ...NODE, ...body, free_storage: 1 } });
+  expect(again.json).toMatchObject({ id, free_storage: 1, open_tasks: '' });
   expect((await api.call('agentTasks', { query: { node_id: id } })).text).toBe('[]');
   expect((await api.call('agentTasks', { query: { node_id: id, wait: 0.05 } })).text).toBe('[]');
   // What is new has to be written.

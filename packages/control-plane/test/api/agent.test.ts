@@ -1,4 +1,5 @@
 /** The agent API: the contract's four requests, and what Berth adds to them. */
+import { openTasksText, type Task } from '@berth/wire/task';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, createApi, createProject, deploy, NODE, register, rulesOf, sha, tick, withBuild } from './harness.ts';
 
@@ -89,7 +90,8 @@ describe('tasks', () => {
   test('an unknown node is 404, none at all 422', async () => {
     expect((await poll('nobody')).status).toBe(404);
     expect(rulesOf(await api.call('agentTasks', {}))).toEqual(['node_id:required']);
-    expect(rulesOf(await poll('x', { wait: 61 }))).toEqual(['wait:maximum']);
+    expect(rulesOf(await poll('x', { wait: 301 }))).toEqual(['wait:maximum']);
+    expect((await poll('nobody', { wait: 300 })).status).toBe(404);
     expect(rulesOf(await poll('x', { wait: -1 }))).toEqual(['wait:minimum']);
   });
   test('without `wait` the answer comes at once and is safe to repeat', async () => {
@@ -151,6 +153,27 @@ describe('tasks', () => {
     const moved = await waiting;
     expect([moved.status, moved.headers['etag'] === etag]).toEqual([200, false]);
     await held.close();
+  });
+  test('the answer to a register says what is open, as the list does, so that an agent sees what its held request missed', async () => {
+    const { builder, task } = await withBuild(await fresh());
+    const said = async () => {
+      await current.stores.tasks.openByNode();
+      return (await current.call('agentRegister', { body: NODE })).json['open_tasks'];
+    };
+    const listed = async () =>
+      openTasksText((await current.call('agentTasks', { query: { node_id: builder } })).json as unknown as readonly Task[]);
+    expect((await current.call('agentRegister', { body: NODE })).json).not.toHaveProperty('open_tasks');
+    const told = [await said()];
+    expect(told).toEqual([await listed()]);
+    const claim = await current.call('agentStart', { params: { id: task } });
+    told.push(await said());
+    expect(told[1]).toBe(await listed());
+    const report = { params: { id: task }, body: { status: 'failed', result: 'x' }, ...lease(String(claim.json['lease_token'])) };
+    expect((await current.call('agentComplete', report)).status).toBe(200);
+    told.push(await said());
+    expect(told[2]).toBe('');
+    expect(new Set(told).size).toBe(3);
+    await current.close();
   });
   test('closing answers what is held at once', async () => {
     const closing = await createApi();

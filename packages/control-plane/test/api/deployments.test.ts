@@ -143,7 +143,7 @@ test('placement says each node, its score or why not', async () => {
   const id = await createProject(api, { name: 'placed', domain_prefix: 'placed' });
   const good = await register(api, { hostname: 'd1', role: 'deploy' });
   const cordoned = await register(api, { hostname: 'd2', role: 'deploy' });
-  await register(api, { hostname: 'b1', role: 'builder' });
+  const builder = await register(api, { hostname: 'b1', role: 'builder' });
   await api.call('cordonNode', { params: { id: cordoned } });
   const reply = await api.call('placement', { query: { project_id: id }, as: 'viewer' });
   expect(reply.json).toMatchObject({ winner: good });
@@ -158,9 +158,11 @@ test('placement says each node, its score or why not', async () => {
     expect.arrayContaining([
       [good, true],
       [cordoned, false],
+      [builder, false],
     ]),
   );
-  expect(items).toHaveLength(2);
+  expect(items).toHaveLength(3);
+  expect(items.find((i) => i.node_id === builder)?.reason).toBe('is a builder');
   expect(items.find((i) => i.node_id === cordoned)?.reason).toBe('is cordoned');
   for (const i of items) expect(i.score).toBeCloseTo(i.free_storage_bytes * 0.0000001);
   expect((await api.call('placement', { query: { project_id: 'nobody' } })).status).toBe(404);

@@ -67,12 +67,18 @@ export type Api = App & {
 };
 
 export async function createApi(
-  given: { env?: Record<string, string | undefined>; overrides?: Partial<Overrides>; stores?: (real: Stores) => Stores } = {},
+  given: {
+    env?: Record<string, string | undefined>;
+    overrides?: Partial<Overrides>;
+    stores?: (real: Stores) => Stores;
+    /** Default: one in memory. */
+    databaseUrl?: string;
+  } = {},
 ): Promise<Api> {
   let passed = 0;
   const now = (): number => Date.now() + passed;
   const log = silentLogger();
-  const real = await openStores({ databaseUrl: 'sqlite::memory:', log, now });
+  const real = await openStores({ databaseUrl: given.databaseUrl ?? 'sqlite::memory:', log, now });
   const stores = given.stores?.(real) ?? real;
   const env = Object.fromEntries(Object.entries({ ...ENV, ...given.env }).filter(([, v]) => v !== undefined));
   const app = await createApp(readConfig(env), {

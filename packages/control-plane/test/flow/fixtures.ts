@@ -1,5 +1,5 @@
 /** Records and facts for tests of decisions: everything has a plain value, a test names only what it is about. */
-import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/facts.ts';
+import { type DatasetFact, DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord, ProjectRecord, ProjectSettings, RouteRecord, TaskRecord } from '../../src/domain/records.ts';
 import { UNTOUCHED } from '../untouched.ts';
@@ -23,6 +23,7 @@ export const SETTINGS: ProjectSettings = {
   drain_seconds: 5,
   stop_grace_seconds: 10,
   replace: 'rolling',
+  on_dataset_change: 'tell',
 };
 
 export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({
@@ -50,6 +51,8 @@ export const node = (over: Partial<NodeFact> = {}): NodeFact => ({
   schedulable: true,
   deleting_at: null,
   cached: [],
+  copy_rate: null,
+  drain: null,
   containers: [],
   observed_at: NOW,
   last_seen_at: NOW - 1000,
@@ -125,12 +128,26 @@ export function task(kind: TaskRecord['kind'], over: Partial<TaskRecord> = {}): 
     wall_deadline_at: NOW + 100_000,
     cancel_requested_at: null,
     report: null,
+    progress: null,
     created_at: NOW - 4000,
     started_at: NOW - 3000,
     finished_at: null,
     ...over,
   };
 }
+
+export const dataset = (over: Partial<DatasetFact> = {}): DatasetFact => ({
+  id: 's1',
+  name: 'maps',
+  nfs_path: 'maps',
+  status: 'ok',
+  problem: null,
+  version: 3,
+  manifest_digest: DIGEST,
+  bytes: 1000,
+  files: 2,
+  ...over,
+});
 
 export const routeTo = (d: DeploymentRecord): RouteRecord => ({
   project_id: 'p1',
@@ -150,6 +167,8 @@ export const facts = (over: Partial<Facts> = {}): Facts => ({
   tasks: [],
   route: null,
   nodes: [builder(), node()],
+  datasets: [],
+  endedWork: [],
   lastBuilderId: null,
   platform: { registryAddr: 'registry:5000', authServiceUrl: null },
   freshIds: ['x1', 'x2', 'x3', 'x4'],

@@ -1,52 +1,124 @@
 import { describe, expect, it } from 'vitest';
+import { chooseBuilder } from '../../src/domain/builder-choice.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
-import { chooseBuilder, place, recordOf, score, whyNone } from '../../src/domain/placement.ts';
-import { builder, deployment, NOW, node, SETTINGS } from './fixtures.ts';
+import { choose, dataRefusal, place, QUESTION, type Question, score, whyNone } from '../../src/domain/placement.ts';
+import { builder, deployment, NOW, node } from './fixtures.ts';
 
 const L = DEFAULT_LIMITS;
-const data = (dataset_id: string) => ({ dataset_id, version: 1, bytes: 10, last_used_at: '2026-11-21T00:00:00Z' });
+type Node = Parameters<typeof place>[1][number];
+const data = (dataset_id: string, version = 1, bytes = 10, pinned = false) => ({
+  dataset_id,
+  version,
+  bytes,
+  last_used_at: '2026-11-21T00:00:00Z',
+  pinned,
+});
+const wants = (id: string, bytes: number, over: object = {}) => ({ id, name: id, version: 1, bytes, status: 'ok' as const, ...over });
+const at = (nodes: readonly Node[], over: Partial<Question> = {}) => place({ ...QUESTION, ...over }, nodes, NOW, L);
 
 describe('where a deployment goes', () => {
   it('the contract’s score, term by term', () => {
-    expect(score({ cached_dataset_count: 2, missing_bytes: 3_000_000, free_storage_bytes: 50_000_000 })).toBeCloseTo(2 * 10 - 3 + 5);
-  });
-  it('the node that holds the data wins over the emptier one', () => {
-    const settings = { ...SETTINGS, datasets: [{ dataset_id: 's1', mode: 'dependency' as const }] };
-    const placement = place(
-      settings,
-      [
-        node({ id: 'n1', hostname: 'empty', free_storage: 9e7 }),
-        node({ id: 'n2', hostname: 'holds-data', free_storage: 1e6, cached: [data('s1')] }),
-      ],
-      NOW,
-      L,
+    expect(score({ cached_dataset_count: 2, missing_bytes: 3_000_000, free_storage_bytes: 50_000_000 }, L.weights)).toBeCloseTo(
+      2 * 10 - 3 + 5,
     );
-    expect(placement.winner).toBe('n2');
-    expect(placement.items.map((row) => [row.hostname, row.cached_dataset_count])).toEqual([
-      ['holds-data', 1],
-      ['empty', 0],
+  });
+  it('every term of every node, as computed by hand', () => {
+    const nodes = [
+      node({ id: 'a', hostname: 'a', free_storage: 200_000_000, copy_rate: 5_000_000, cached: [data('s1', 1, 30_000_000)] }),
+      node({ id: 'b', hostname: 'b', free_storage: 400_000_000, cached: [data('s1', 1, 30_000_000), data('s2', 1, 20_000_000)] }),
+      node({ id: 'c', hostname: 'c', free_storage: 900_000_000 }),
+    ];
+    const { items, winner } = at(nodes, { wanted: [wants('s1', 30_000_000), wants('s2', 20_000_000)] });
+    expect(winner).toBe('b');
+    expect(
+      items.map((r) => [
+        r.node_id,
+        r.cached_dataset_count,
+        r.missing_bytes,
+        r.free_storage_bytes,
+        Math.round(r.score * 1000),
+        r.estimated_seconds,
+      ]),
+    ).toEqual([
+      ['b', 2, 0, 400_000_000, 60_000, 0],
+      ['c', 0, 50_000_000, 900_000_000, 40_000, null],
+      ['a', 1, 20_000_000, 200_000_000, 10_000, 4],
     ]);
+  });
+  it('an older version that is cached is no copy of the present one', () => {
+    const { items } = at([node({ cached: [data('s1', 2)] })], { wanted: [wants('s1', 500, { version: 3 })] });
+    expect(items[0]).toMatchObject({ cached_dataset_count: 0, missing_bytes: 500 });
+  });
+  it('what a node names twice counts once', () => {
+    expect(at([node({ cached: [data('s1'), data('s1')] })], { wanted: [wants('s1', 10)] }).items[0]).toMatchObject({
+      cached_dataset_count: 1,
+      missing_bytes: 0,
+    });
+  });
+  it('the weights are settings', () => {
+    const nodes = [
+      node({ id: 'a', hostname: 'a', free_storage: 1e9, cached: [] }),
+      node({ id: 'b', hostname: 'b', free_storage: 1e6, cached: [data('s1')] }),
+    ];
+    const question = { ...QUESTION, wanted: [wants('s1', 1000)] };
+    expect(place(question, nodes, NOW, L).winner).toBe('a');
+    expect(place(question, nodes, NOW, { ...L, weights: { ...L.weights, cached: 1000 } }).winner).toBe('b');
   });
   it.each([
     ['is offline', { last_seen_at: NOW - L.offlineMs - 1 }],
     ['is cordoned', { schedulable: false }],
+    ['is being drained', { schedulable: false, drain: { started_at: NOW, finished_at: null, moved: 0, tries: {} } }],
     ['is being deleted', { deleting_at: NOW }],
+    ['is a builder', { role: 'builder' as const }],
   ])('a node that %s is refused, and the answer says so', (why, over) => {
-    const placement = place(SETTINGS, [node(over)], NOW, L);
+    const placement = at([node(over)]);
     expect(placement.winner).toBeNull();
     expect(placement.items[0]).toMatchObject({ eligible: false, reason: expect.stringContaining(why) });
   });
   it('is online until the contract’s two minutes are over, to the millisecond', () => {
-    expect(place(SETTINGS, [node({ last_seen_at: NOW - 120_000 })], NOW, L).winner).toBe('n1');
-    expect(place(SETTINGS, [node({ last_seen_at: NOW - 120_001 })], NOW, L).winner).toBeNull();
+    expect(at([node({ last_seen_at: NOW - 120_000 })]).winner).toBe('n1');
+    expect(at([node({ last_seen_at: NOW - 120_001 })]).winner).toBeNull();
   });
   it('with equal scores stays where it runs, else takes the first by name', () => {
     const nodes = [node({ id: 'n2', hostname: 'b' }), node({ id: 'n1', hostname: 'a' })];
-    expect(place(SETTINGS, nodes, NOW, L).winner).toBe('n1');
-    expect(place(SETTINGS, nodes, NOW, L, [], 'n2').winner).toBe('n2');
+    expect(at(nodes).winner).toBe('n1');
+    expect(at(nodes, { runsOn: 'n2' }).winner).toBe('n2');
   });
-  it('builders are no place to run on', () => {
-    expect(place(SETTINGS, [builder()], NOW, L)).toEqual({ items: [], winner: null });
+  it('replaced stop-first it stays where it runs although another node scores better, unless that is refused', () => {
+    const nodes = [node({ id: 'here', hostname: 'b', free_storage: 1 }), node({ id: 'better', hostname: 'a' })];
+    expect(at(nodes, { runsOn: 'here', stays: true }).winner).toBe('here');
+    expect(at([{ ...(nodes[0] as Node), schedulable: false }, nodes[1] as Node], { runsOn: 'here', stays: true }).winner).toBe('better');
+  });
+});
+
+describe('room for the data', () => {
+  const wanted = [wants('s1', 1000), wants('s2', 500)];
+  const refusedFor = (cached: ReturnType<typeof data>[], free: number) =>
+    at([node({ free_storage: free, cached })], { wanted }).items[0]?.reason;
+  it.each([
+    ['free', [], 1500, true],
+    ['free, less by a byte', [], 1499, false],
+    ['freed by evicting what nobody wants', [data('s9', 1, 1000)], 500, true],
+    ['not what is pinned', [data('s9', 1, 1000, true)], 500, false],
+    ['not what it wants itself', [data('s1', 1, 1000)], 499, false],
+    ['an older version of what it wants may go', [data('s1', 7, 1000)], 500, true],
+  ])('%s', (_, cached, free, fits) => {
+    expect(refusedFor(cached, free) === null).toBe(fits);
+  });
+  it('is refused with the figures, and the record of it names the failure', () => {
+    const nodes = [node({ free_storage: 200, cached: [data('s9', 1, 300)] })];
+    expect(at(nodes, { wanted }).items[0]?.reason).toBe(
+      'has no room for the data that it lacks: 1.5 kB are missing, 200 bytes are free and 300 bytes more could be evicted',
+    );
+    expect(dataRefusal(choose({ ...QUESTION, wanted }, nodes, NOW, L))).toBe('no_room');
+  });
+  it('what cannot be copied now runs only where it is whole', () => {
+    const nodes = [node({ id: 'a', hostname: 'a' }), node({ id: 'b', hostname: 'b', free_storage: 1, cached: [data('s1')] })];
+    const question = { wanted: [wants('s1', 10, { status: 'unreachable' })] };
+    expect(at(nodes, question).winner).toBe('b');
+    const none = choose({ ...QUESTION, ...question }, nodes.slice(0, 1), NOW, L);
+    expect(whyNone(none)).toBe('a has not the newest version of dataset s1, which is unreachable and cannot be copied now');
+    expect(dataRefusal(none)).toBe('dataset_unreachable');
   });
 });
 
@@ -59,28 +131,33 @@ describe('with ten thousand nodes', () => {
       free_storage: 1e9 - i,
       ...(i < 30 ? { schedulable: false } : i < 50 ? { last_seen_at: NOW - L.offlineMs - 1 - i } : {}),
     }));
-    const placement = place(SETTINGS, nodes, NOW, L);
-    const kept = recordOf(placement);
-    expect(placement.items).toHaveLength(10_000);
+    const kept = choose(QUESTION, [...nodes, builder()], NOW, L);
+    expect(at(nodes).items).toHaveLength(10_000);
     expect(kept.winner).toBe('n50');
     expect(kept.items.map((row) => row.node_id)).toEqual([...Array.from({ length: 20 }, (_, i) => `n${i}`), 'n50']);
     expect(kept.left_out).toEqual({ eligible: 9_949, refused: { 'is cordoned': 10, 'is offline': 20 } });
     expect(JSON.stringify(kept).length).toBeLessThan(6_000);
   });
-  it('few are kept as they are', () => {
-    const placement = place(SETTINGS, [node()], NOW, L);
-    expect(recordOf(placement)).toEqual(placement);
+  it('few are all named', () => {
+    expect(choose(QUESTION, [node()], NOW, L)).toEqual(at([node()]));
   });
   it('why none of them will do stays short enough to read', () => {
-    const { items } = place(
-      SETTINGS,
-      many((i) => (i % 2 === 0 ? { schedulable: false } : { deleting_at: NOW })),
-      NOW,
-      L,
+    const why = whyNone(
+      choose(
+        QUESTION,
+        many((i) => (i % 2 === 0 ? { schedulable: false } : { deleting_at: NOW })),
+        NOW,
+        L,
+      ),
     );
-    const why = whyNone(items);
     expect(why).toMatch(/^h00000 is cordoned; h00001 is being deleted; .*; 4990 more: is cordoned; 4990 more: is being deleted$/);
     expect(why.length).toBeLessThan(1_000);
+  });
+  it('the same refusal is the same text, whatever the figures are by then', () => {
+    const why = (free_storage: number) =>
+      whyNone(choose({ ...QUESTION, wanted: [wants('s1', 1e9)] }, [node({ free_storage })], NOW, L), true);
+    expect(why(5000)).toBe('node-1 has no room for the data that it lacks');
+    expect(why(6000)).toBe(why(5000));
   });
 });
 

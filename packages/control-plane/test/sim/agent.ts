@@ -5,6 +5,7 @@
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
+import type { CachedDataset } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
@@ -48,6 +49,8 @@ export function createAgent(deps: AgentDeps): Agent {
   const dead: Life = { name: deps.hostname, alive: false };
   let life = dead;
   let frozenUntil = 0;
+  /** On its disk: it outlives the process. */
+  let cached: CachedDataset[] = [];
 
   function start(): void {
     if (life.alive) return;
@@ -79,6 +82,11 @@ export function createAgent(deps: AgentDeps): Agent {
       }
     }
 
+    const has = (dataset_id: string, version: number | null, bytes: number): void => {
+      if (version === null || cached.some((c) => c.dataset_id === dataset_id && c.version === version)) return;
+      cached = [...cached, { dataset_id, version, bytes, last_used_at: new Date(world.now()).toISOString() }];
+    };
+
     let lastAnswerAt: string | null = null;
     const mineOnly = (): Container[] => engine.list().filter((c) => c.node === nodeId);
     async function register(): Promise<void> {
@@ -106,6 +114,8 @@ export function createAgent(deps: AgentDeps): Agent {
         max_builds: 2,
         last_answer_at: answeredAt,
         agent_version: 'sim',
+        cached,
+        free_storage: 1e9,
         ...(containers === null
           ? {}
           : {
@@ -244,7 +254,7 @@ export function createAgent(deps: AgentDeps): Agent {
       const { report } = product;
       const about = { task: task.id, kind: task.kind, deployment: task.deployment_id ?? '', lease, status: report.status };
       const address = typeof report.host_port === 'number' ? `${engine.address}:${report.host_port}` : null;
-      history.record({ type: 'reporting', ...about, project: task.project_id, address });
+      history.record({ type: 'reporting', ...about, project: task.project_id ?? '', address });
       try {
         const sent = world.now();
         await untilAnswered((api) => api.complete(task.id, lease, report));
@@ -262,6 +272,7 @@ export function createAgent(deps: AgentDeps): Agent {
         if (run.stop !== null) return failed('cancelled');
         if (task.kind === 'build') return await build(run);
         if (task.kind === 'deploy') return await deploy(run);
+        if (task.kind === 'sync') return await sync(run);
         return await retire(run);
       } catch (error) {
         return failed(error instanceof Error ? error.name : 'failed');
@@ -310,7 +321,7 @@ export function createAgent(deps: AgentDeps): Agent {
       const task = run.task as TaskRecord<'deploy'>;
       const { payload } = task;
       const holder = { task: task.id, attempt: run.attempt };
-      const has = (c: Container): boolean => c.holder.task === holder.task && c.holder.attempt === holder.attempt;
+      const holds = (c: Container): boolean => c.holder.task === holder.task && c.holder.attempt === holder.attempt;
       // One that a later attempt has is let be: we are about to hear that the task is not ours.
       const own = mineOnly().filter(
         (c) => c.deployment === task.deployment_id && (c.holder.task !== task.id || c.holder.attempt <= run.attempt),
@@ -319,6 +330,12 @@ export function createAgent(deps: AgentDeps): Agent {
       for (const c of own) if (c.id !== container?.id) engine.remove(c.id, 'task');
       if (container !== undefined) engine.takeOver(container.id, holder);
       if (container === undefined && !(await work(run, random.int(100, 2_000)))) return failed('cancelled');
+      // Stop-first: whatever else of the project is here stands still before this one starts.
+      const others =
+        payload.replace === 'recreate'
+          ? mineOnly().filter((c) => c.project === payload.project_id && c.deployment !== task.deployment_id)
+          : [];
+      for (const c of others) engine.stop(c.id, 'task');
       container ??= engine.run(
         {
           name: payload.container_name,
@@ -333,16 +350,28 @@ export function createAgent(deps: AgentDeps): Agent {
       const { id } = container;
       const undo = (): void => {
         // An engine that is silent now is asked again when what is left there is seen.
-        if (engine.up && engine.list().some((c) => c.id === id && has(c))) engine.remove(id, 'task');
+        if (engine.up && engine.list().some((c) => c.id === id && holds(c))) engine.remove(id, 'task');
       };
       const healthy = (await work(run, random.int(100, 3_000))) && !random.chance(0.1);
       const now = engine.list().find((c) => c.id === id);
       if (!healthy || now === undefined || !now.running) {
         undo();
+        const served = others.find((c) => c.deployment === payload.replaces);
+        if (served !== undefined && run.stop !== 'lost') engine.start(served.id);
         return failed(run.stop === null ? 'container_exited' : 'cancelled');
       }
       engine.keepUp(id);
-      return { report: { status: 'completed', result: null, host_port: now.port, container_id: id }, discard: undo };
+      for (const d of payload.datasets) if (d.mode === 'dependency') has(d.dataset_id, d.version, d.bytes);
+      const datasets = payload.datasets.map((d) => ({ dataset_id: d.dataset_id, version: d.version }));
+      return { report: { status: 'completed', result: null, host_port: now.port, container_id: id, datasets }, discard: undo };
+    }
+
+    /** A prewarm: it has the copy when it says so. */
+    async function sync(run: Run): Promise<Product> {
+      const { dataset } = (run.task as TaskRecord<'sync'>).payload;
+      if (!(await work(run, random.int(200, 4_000)))) return failed('cancelled');
+      has(dataset.dataset_id, dataset.version, dataset.bytes);
+      return { report: { status: 'completed', result: null }, discard() {} };
     }
 
     async function retire(run: Run): Promise<Product> {
@@ -353,8 +382,15 @@ export function createAgent(deps: AgentDeps): Agent {
       if (old.some((c) => c.running)) await work(run, payload.drain_seconds * 1_000);
       if (run.stop !== null) return failed('cancelled');
       for (const c of old) engine.stop(c.id, 'task');
+      for (const { deployment_id } of payload.stop ?? [])
+        for (const c of ours()) if (c.deployment === deployment_id) engine.stop(c.id, 'task');
       await sleep(random.int(10, 500));
       for (const c of old) engine.remove(c.id, 'task');
+      if (typeof payload.start === 'string') {
+        const again = ours().find((c) => c.deployment === payload.start);
+        if (again === undefined) return failed('container_start_failed');
+        engine.start(again.id);
+      }
       const keep = payload.keep === null ? undefined : ours().find((c) => c.deployment === payload.keep?.deployment_id);
       if (keep !== undefined && payload.keep !== null) engine.rename(keep.id, payload.keep.name);
       return { report: { status: 'completed', result: null }, discard() {} };

@@ -37,7 +37,7 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
     const report = await perform(mine, task);
     const about = { task: task.id, kind: task.kind, deployment: task.deployment_id ?? '', lease: null, status: report.status };
     const address = typeof report.host_port === 'number' ? `${engine.address}:${report.host_port}` : null;
-    history.record({ type: 'reporting', ...about, project: task.project_id, address });
+    history.record({ type: 'reporting', ...about, project: task.project_id ?? '', address });
     for (;;) {
       try {
         const sent = world.now();

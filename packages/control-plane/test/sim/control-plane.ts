@@ -11,7 +11,7 @@ import type { History } from '@berth/testbed/history';
 import { type Changes, createChanges, type Relay } from '../../src/domain/changes.ts';
 import type { BuiltConfig, ConfigSource } from '../../src/domain/configuration.ts';
 import { DomainError } from '../../src/domain/errors.ts';
-import type { Limits } from '../../src/domain/facts.ts';
+import { DEFAULT_LIMITS, type Limits } from '../../src/domain/facts.ts';
 import type { NodeRecord, TaskRecord } from '../../src/domain/records.ts';
 import type { Claim, Stores } from '../../src/domain/stores.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
@@ -39,6 +39,7 @@ export const LIMITS: Limits = {
   probeSeconds: 5,
   maxLosses: 3,
   maxAttempts: 5,
+  weights: DEFAULT_LIMITS.weights,
 };
 const PLATFORM = { registryAddr: 'registry:5000', authServiceUrl: null };
 const ROUTING = { baseDomain: 'sim.test', authServiceUrl: null, acmeResolver: 'letsencrypt' };
@@ -167,7 +168,16 @@ export function createControlPlane(deps: {
           return made.source.current();
         },
       };
-      const run = declaration.make({ ...made, source, limits: LIMITS, probe, settleMs: SETTLE_MS, now: world.now, log: silentLogger() });
+      const run = declaration.make({
+        ...made,
+        source,
+        limits: LIMITS,
+        probe,
+        settleMs: SETTLE_MS,
+        datasets: null,
+        now: world.now,
+        log: silentLogger(),
+      });
       let running = false;
       let woken = false;
       let timer: Life = { name: 'timer', alive: false };

@@ -16,6 +16,8 @@ export type Container = {
   running: boolean;
   /** Comes up again with the engine. */
   stays: boolean;
+  /** Stopped on purpose: it does not. */
+  halted: boolean;
 };
 type Cause = 'task' | 'contract' | 'outside';
 
@@ -28,8 +30,10 @@ export type Engine = {
   up: boolean;
   /** Throws while it does not answer: that is not "none". */
   list(): Container[];
-  run(spec: Omit<Container, 'id' | 'port' | 'running' | 'stays'>, cause: Cause): Container;
+  run(spec: Omit<Container, 'id' | 'port' | 'running' | 'stays' | 'halted'>, cause: Cause): Container;
   stop(id: string, cause: Cause): void;
+  /** Of one that stands still; with another port. */
+  start(id: string): void;
   remove(id: string, cause: Cause): void;
   keepUp(id: string): void;
   rename(id: string, name: string): void;
@@ -70,7 +74,7 @@ export function createEngine(world: World, history: History, name: string, addre
     },
     run(spec, cause) {
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
-      const container: Container = { ...spec, id: `${name}-c${++ids}`, port: freePort(), running: true, stays: false };
+      const container: Container = { ...spec, id: `${name}-c${++ids}`, port: freePort(), running: true, stays: false, halted: false };
       containers.set(container.id, container);
       tell(container, 'started', cause);
       return { ...container };
@@ -78,9 +82,18 @@ export function createEngine(world: World, history: History, name: string, addre
     stop(id, cause) {
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
       const container = containers.get(id);
+      // Also one that has ended already: it does not come up again.
+      if (container !== undefined) container.halted = true;
       if (container === undefined || !container.running) return;
       container.running = false;
       tell(container, 'stopped', cause);
+    },
+    start(id) {
+      if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
+      const container = containers.get(id);
+      if (container === undefined || container.running) return;
+      Object.assign(container, { running: true, halted: false, port: freePort() });
+      tell(container, 'started', 'task');
     },
     remove(id, cause) {
       engine.stop(id, cause);
@@ -102,7 +115,7 @@ export function createEngine(world: World, history: History, name: string, addre
       engine.up = true;
       for (const container of containers.values()) {
         const was = container.running;
-        container.running = container.stays;
+        container.running = container.stays && (was || !container.halted);
         if (container.running) {
           container.port = freePort();
           tell(container, 'moved', 'outside');

@@ -26,6 +26,7 @@ export function createPeople(world: World, history: History, controlPlane: Contr
   /** Also those whose deletion was asked for: it may not have arrived. */
   const everKnown = new Set<string>();
   let keys = 0;
+  let dataset: string | null = null;
   const ask = <T>(what: (api: Endpoints) => T | Promise<T>): Promise<T> => controlPlane.ask(life, what);
 
   /** A request whose answer was lost is sent again with its key, as a careful client does. */
@@ -53,6 +54,30 @@ export function createPeople(world: World, history: History, controlPlane: Contr
     history.record({ type: 'cancel_accepted', deployment, sent });
   }
 
+  /** What the monitor does when a scan has found something new; whoever asks may die in any step of it. */
+  async function scan(id: string): Promise<void> {
+    await ask(async ({ stores, driver, changes }) => {
+      await stores.datasets.requestScan(id, { full: false, acceptLoss: false }, world.now());
+      const claim = await stores.datasets.claimDue(`scan-${++keys}`, world.now(), world.now() + 5_000);
+      if (claim === null) return;
+      const version = (claim.dataset.version ?? 0) + 1;
+      const manifest_digest = `sha256:${String(version).padStart(64, '0')}`;
+      const set = { status: 'ok' as const, problem: null, last_scanned_at: world.now(), next_scan_at: world.now() + 600_000 };
+      await stores.datasets.finishScan(
+        claim,
+        { set, newVersion: { version, files: 1, bytes: 1e6 * version, manifest_digest } },
+        world.now(),
+      );
+      changes.notify('datasets', 'work');
+      await driver.datasetChanged(id);
+    });
+  }
+
+  async function prewarm(api: Endpoints, dataset: string): Promise<void> {
+    const node = random.maybe(await api.stores.nodes.all('deploy'));
+    if (node !== undefined) await api.driver.prewarm(node.id, dataset);
+  }
+
   async function deleteProject(id: string): Promise<void> {
     history.record({ type: 'deleting', what: 'project', id });
     projects.delete(id);
@@ -62,7 +87,14 @@ export function createPeople(world: World, history: History, controlPlane: Contr
   async function nodes(api: Endpoints): Promise<void> {
     const node = random.maybe(await api.stores.nodes.all());
     if (node === undefined) return;
-    if (random.chance(0.75)) {
+    const what = random.next();
+    if (what < 0.25 && node.role === 'deploy') {
+      await api.stores.nodes.setSchedulable(node.id, false);
+      await api.stores.nodes.setDrain(node.id, { started_at: world.now(), finished_at: null, moved: 0, tries: {} }, node.drain);
+      return api.changes.notify('work');
+    }
+    if (what < 0.8) {
+      if (!node.schedulable) await api.stores.nodes.setDrain(node.id, null, node.drain);
       await api.stores.nodes.setSchedulable(node.id, !node.schedulable);
       return api.changes.notify('work');
     }
@@ -76,7 +108,8 @@ export function createPeople(world: World, history: History, controlPlane: Contr
     const what = random.next();
     const doing = ((): Promise<unknown> | null => {
       if (project === undefined) return null;
-      if (what < 0.6) return deploy(project, null);
+      if (what < 0.55) return deploy(project, null);
+      if (what < 0.6) return dataset === null ? deploy(project, null) : scan(dataset);
       if (what < 0.72) {
         const release = random.maybe(known.filter((d) => d.project_id === project && d.image_tag !== null));
         return release === undefined ? null : deploy(project, release.id);
@@ -86,6 +119,7 @@ export function createPeople(world: World, history: History, controlPlane: Contr
         return open === undefined ? null : cancel(open.id);
       }
       if (what < 0.97) return ask(nodes);
+      if (dataset !== null && random.chance(0.7)) return random.chance(0.7) ? scan(dataset) : ask((api) => prewarm(api, dataset ?? ''));
       return projects.size > 1 ? deleteProject(project) : null;
     })();
     doing?.catch((error: unknown) => {
@@ -115,9 +149,22 @@ export function createPeople(world: World, history: History, controlPlane: Contr
       }
     },
     async createProjects(names, drain_seconds) {
+      if (random.chance(0.5)) {
+        dataset = (await ask((api) => api.stores.datasets.create({ name: 'maps', nfs_path: 'maps' }, world.now()))).id;
+        if (random.chance(0.8)) await scan(dataset);
+      }
       for (const name of names) {
         const input = { name, domain_prefix: name, git_url: `https://git.example/${name}.git`, drain_seconds, stop_grace_seconds: 1 };
-        const project = await ask((api) => api.stores.projects.create(input, world.now()));
+        // One that writes to shared data: never two versions of it at once.
+        const single = random.chance(0.35);
+        const datasets =
+          dataset === null || random.chance(0.3)
+            ? []
+            : [{ dataset_id: dataset, mode: single ? ('readwrite' as const) : ('dependency' as const) }];
+        const replace = single ? ('recreate' as const) : ('rolling' as const);
+        const on_dataset_change = random.pick(['tell', 'redeploy'] as const);
+        const project = await ask((api) => api.stores.projects.create({ ...input, replace, datasets, on_dataset_change }, world.now()));
+        if (single) history.record({ type: 'single_writer', project: project.id });
         projects.set(project.id, name);
         everKnown.add(project.id);
       }

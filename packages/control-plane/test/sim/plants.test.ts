@@ -10,6 +10,7 @@ const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]> = {
   'retire before route': ['running-is-routed', 'old-serves'],
   'lost compare-and-set': ['no-surprise', 'one-serving', 'running-is-routed', 'acknowledged-stays', 'report-once', 'settles'],
   'double claim': ['one-lease'],
+  'second writer': ['one-writer'],
   'terminal state overwritten': ['terminal-stays'],
 };
 

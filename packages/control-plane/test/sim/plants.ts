@@ -71,6 +71,21 @@ export const PLANTS = {
     }),
   },
 
+  /** Nobody asks what other nodes run before a version that must be alone is started. */
+  'second writer': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      flow: {
+        ...stores.flow,
+        async facts(projectId) {
+          const facts = await stores.flow.facts(projectId);
+          return { ...facts, endedWork: [], nodes: facts.nodes.map((node) => ({ ...node, containers: [] })) };
+        },
+      },
+    }),
+  },
+
   /** A report that comes after the end is written over it. */
   'terminal state overwritten': {
     ...NONE,

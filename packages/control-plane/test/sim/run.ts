@@ -5,6 +5,7 @@
 import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
 import { isSettled } from '@berth/wire/vocabulary';
+import { isStoppedFirst } from '../../src/flow/single-writer.ts';
 import { type Agent, createAgent } from './agent.ts';
 import { createContractAgent } from './contract-agent.ts';
 import { createControlPlane, LIMITS } from './control-plane.ts';
@@ -157,6 +158,8 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
         for (const e of story) kinds[e.kind] = (kinds[e.kind] ?? 0) + 1;
         history.record({ type: 'story', deployment: d.id, kinds });
         history.record({ type: 'gauge', name: `lines in the story of ${d.id}`, value: story.length, bound: 200 });
+        // What was stopped for a version that did not come serves again.
+        history.record({ type: 'gauge', name: `${d.id} is left stopped`, value: isStoppedFirst(d) ? 1 : 0, bound: 0 });
         if (!isSettled(d.status)) continue;
         history.record({ type: 'gauge', name: `losses of ${d.id}`, value: d.losses.length, bound: LIMITS.maxLosses });
       }

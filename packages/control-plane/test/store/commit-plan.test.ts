@@ -198,7 +198,16 @@ test('a route is replaced and removed', async () => {
 test('facts of an empty project, and of none', async () => {
   const stores = await open();
   const project = await projectIn(stores);
-  expect(await stores.flow.facts(project.id)).toEqual({ project, live: [], tasks: [], route: null, nodes: [], lastBuilderId: null });
+  expect(await stores.flow.facts(project.id)).toEqual({
+    project,
+    live: [],
+    tasks: [],
+    route: null,
+    nodes: [],
+    datasets: [],
+    endedWork: [],
+    lastBuilderId: null,
+  });
   expect(await codeOf(stores.flow.facts('nobody'))).toBe('not_found');
 });
 

@@ -27,6 +27,8 @@ export type Rows = Record<string, unknown>[];
 export type TestEngine = {
   /** The DATABASE_URL that stands for this path; the same one for the same path. */
   url(path: string): string | Promise<string>;
+  /** As `url`, of a database without a table yet. */
+  emptyUrl(path: string): string | Promise<string>;
   /** Everything in a table, read past the stores. */
   rows(path: string, table: string): Rows | Promise<Rows>;
   /** How many random runs out of `many` it is quick enough for. */
@@ -37,6 +39,7 @@ export type TestEngine = {
 
 const files: TestEngine = {
   url: (path) => `sqlite:${path}`,
+  emptyUrl: (path) => `sqlite:${path}`,
   rows(path, table) {
     const db = new Sqlite(path, { readonly: true });
     try {
@@ -63,6 +66,7 @@ export const setColumn = async (path: string, table: string, column: string, val
   void (await engine.run(path, `update ${table} set ${column} = ${value}`));
 export const runsOf = (many: number): number => engine.runs(many);
 export const urlOf = async (path: string): Promise<string> => engine.url(path);
+export const emptyUrlOf = async (path: string): Promise<string> => engine.emptyUrl(path);
 export const freshPath = (): string => join(tempDir(), 'berth.db');
 
 /** Closed when the test ends; the file stays until then. */
@@ -151,7 +155,7 @@ export function taskOf(
   project: ProjectRecord,
   id: string,
   nodeId: string,
-  more: { deployment_id?: string | null; kind?: TaskKind; queue?: number; wall?: number } = {},
+  more: { deployment_id?: string | null; kind?: Exclude<TaskKind, 'sync'>; queue?: number; wall?: number } = {},
 ): NewTask {
   const base = {
     id,

@@ -37,6 +37,8 @@ test('the same host and role keep their id and what people said', async () => {
       schedulable: true,
       deleting_at: null,
       cached: [],
+      copy_rate: null,
+      drain: null,
       containers: [],
       observed_at: null,
       last_seen_at: NOW,

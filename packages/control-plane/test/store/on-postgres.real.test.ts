@@ -18,6 +18,10 @@ async function databases(pg: NonNullable<typeof server>): Promise<TestEngine> {
   const names = new Map<string, string>();
   let made = 0;
   return {
+    emptyUrl(path) {
+      names.set(path, `t${made}`);
+      return pg.createDatabase(`t${made++}`);
+    },
     async url(path) {
       const known = names.get(path);
       if (known !== undefined) return pg.url(known);
@@ -39,12 +43,19 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   useEngine(await databases(server));
   await import('./api-access.test.ts');
   await import('./commit-plan.test.ts');
+  await import('./dataset-history.test.ts');
+  await import('./dataset-pruning.test.ts');
+  await import('./dataset-scans.test.ts');
+  await import('./datasets.test.ts');
   await import('./deployments.test.ts');
   await import('./device-flow.test.ts');
+  await import('./ended-work.test.ts');
   await import('./invariants.test.ts');
   await import('./logs.test.ts');
+  await import('./migration-data.test.ts');
   await import('./nodes.test.ts');
   await import('./projects.test.ts');
+  await import('./syncs.test.ts');
   await import('./tasks.test.ts');
   await import('./users.test.ts');
   await import('../flow/lifecycle.property.test.ts');

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { expect, onTestFinished, test, vi } from 'vitest';
 import type { Stores } from '../../src/domain/stores.ts';
+import { claimed, datasetIn, scanned } from './datasets-in.ts';
 import {
   commit,
   deploymentIn,
@@ -20,7 +21,18 @@ import {
 
 /** Those that people and devices fill. (The policy reads what is good of two of them whole: that is what it is for.) */
 const IDENTITY = ['used_codes', 'device_codes', 'api_sessions', 'api_tokens', 'audit_log'];
-const GROWS = ['deployments', 'deployment_events', 'tasks', 'log_lines', 'log_heads', 'log_marks', 'idempotency_keys', ...IDENTITY];
+const DATA = ['dataset_versions', 'dataset_trees', 'dataset_history'];
+const GROWS = [
+  'deployments',
+  'deployment_events',
+  'tasks',
+  'log_lines',
+  'log_heads',
+  'log_marks',
+  'idempotency_keys',
+  ...DATA,
+  ...IDENTITY,
+];
 
 /** Every statement of the stores of signing in. */
 async function useIdentity(stores: Stores): Promise<void> {
@@ -69,6 +81,45 @@ async function useIdentity(stores: Stores): Promise<void> {
   await stores.users.patch(user.id, { disabled: true });
   for (const table of ['deviceCodes', 'deviceTokens', 'usedCodes', 'revokedSessions', 'apiSessions', 'apiTokens'] as const)
     await stores[table].sweep(NOW);
+}
+
+/** Every statement of datasets, their scans and their copies. */
+async function useData(stores: Stores, nodeId: string): Promise<void> {
+  const { id } = await datasetIn(stores);
+  const page = { limit: 1, cursor: null };
+  await stores.datasets.patch(id, { name: 'other' }, NOW);
+  await stores.datasets.requestScan(id, { full: true, acceptLoss: false }, NOW);
+  const lost = await claimed(stores, NOW, 'lost');
+  await stores.datasets.renewClaim(lost, NOW);
+  await stores.datasets.giveBack(lost);
+  for (const [content, at] of [
+    ['1', NOW + 1],
+    ['2', NOW + 5000],
+  ] as const)
+    await scanned(stores, { 'a/b': content }, at);
+  const { next } = await stores.datasets.versions(id, page);
+  await stores.datasets.versions(id, { ...page, cursor: next });
+  for (const filter of [{}, { paths: ['a/b'] }, { folders: ['a/', 'b/'], since: NOW, until: NOW + 9999 }, { version: 2 }]) {
+    const { next: cursor } = await stores.datasets.history(id, filter, page);
+    await stores.datasets.history(id, filter, { ...page, cursor: cursor ?? Buffer.from(JSON.stringify([2, 'a'])).toString('base64url') });
+  }
+  await stores.datasets.prune(await claimed(stores, NOW + 50_000), 1);
+  await stores.datasets.facts();
+  await stores.datasets.ids();
+  await stores.datasets.overview();
+  await stores.datasets.list(page);
+  await stores.deployments.runningWith(id);
+  const dataset = { dataset_id: id, name: 'other', nfs_path: 'x', version: 2, manifest_digest: null, bytes: 1, files: 1 };
+  const sync = { id: 's', node_id: nodeId, payload: { dataset }, queue_deadline_at: NOW, wall_deadline_at: NOW };
+  const { task } = await stores.tasks.createSync(sync, NOW);
+  await stores.tasks.loseSync(task, 'lease', NOW);
+  await stores.tasks.loseSync(task, 'wall', NOW);
+  await stores.tasks.endSync('s', 't', { status: 'completed' }, NOW).catch(() => {});
+  await stores.tasks.progress('s', 't', { datasets: [] }).catch(() => {});
+  await stores.tasks.syncsOf([nodeId], NOW);
+  await stores.datasets.markDeleting(id, NOW);
+  await stores.datasets.listDeleting();
+  await stores.datasets.remove(id);
 }
 
 test('nothing walks a table that grows', async () => {
@@ -132,6 +183,8 @@ test('nothing walks a table that grows', async () => {
   await stores.logs.append('d1', { task_id: 't1', attempt: 1, first: 0 }, [{ stream: 'stdout', text: 'x' }], NOW);
   await stores.logs.read('d1', 0, 10);
   await nodeIn(stores, 'w1', { role: 'deploy', host_ip: '10.0.0.2' });
+  await useData(stores, node.id);
+  await stores.nodes.setDrain(node.id, null, null);
   await stores.nodes.markDeleting(node.id, NOW);
   await stores.nodes.removeIfGone(node.id, false);
   await stores.nodes.removeIfGone(node.id, true);

@@ -106,6 +106,13 @@ test('overdue: which deadline, and for whom', async () => {
   await stores.tasks.openFor(ours.id, at);
   await stores.tasks.openFor(polls.id, at);
   await stores.tasks.openFor(quiet.id, at - 20_000);
+  // One request for tasks may be held for five minutes: meanwhile its registers say that it lives, but never in place of polls.
+  const holds = await nodeIn(stores, 'holds');
+  const stopped = await nodeIn(stores, 'stopped-polling');
+  const never = await nodeIn(stores, 'never-polled');
+  await stores.tasks.openFor(holds.id, at - 300_000);
+  await stores.tasks.openFor(stopped.id, at - 331_000);
+  for (const name of ['holds', 'stopped-polling', 'never-polled']) await nodeIn(stores, name, {}, at - 9_000);
   const due = { queue: at - 1 };
   await tasksIn(
     stores,
@@ -115,6 +122,9 @@ test('overdue: which deadline, and for whom', async () => {
     taskOf(project, 'polls', polls.id, due),
     taskOf(project, 'mute', mute.id, due),
     taskOf(project, 'quiet', quiet.id, due),
+    taskOf(project, 'holds', holds.id, due),
+    taskOf(project, 'stopped-polling', stopped.id, due),
+    taskOf(project, 'never-polled', never.id, due),
     taskOf(project, 'no-node', 'gone', due),
     taskOf(project, 'claimed', ours.id, due),
     taskOf(project, 'expired', ours.id, due),
@@ -135,6 +145,8 @@ test('overdue: which deadline, and for whom', async () => {
     ['ours', 'queue'],
     ['mute', 'queue'],
     ['quiet', 'queue'],
+    ['stopped-polling', 'queue'],
+    ['never-polled', 'queue'],
     ['no-node', 'queue'],
     ['expired', 'lease'],
     ['last-attempt', 'attempts'],

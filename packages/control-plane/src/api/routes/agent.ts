@@ -11,13 +11,19 @@ import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
 import { type Holds, lookUntil } from '../holds.ts';
+import { createKnownDatasets } from '../known-datasets.ts';
+import { leaseToken, requiredToken } from '../lease-token.ts';
 import { nodeView, taskView, time } from '../views.ts';
 
 /** A register names every container and cached dataset of a node; logs come in batches of up to a thousand lines. */
 const LARGE = { bodyLimit: 8 * 1_048_576 };
 
+/** Of the list that nearly all agents have nearly all the time. */
+const NO_TASKS = etagOf('[]');
+
 export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
   const { stores, driver, changes, limits, settings, holds, now } = deps;
+  const datasets = createKnownDatasets(stores, changes);
 
   route(
     'agentRegister',
@@ -34,7 +40,13 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
         // The node is registered, which is what it asked for; what it saw is told again with its next register.
         request.log.error({ err: error, node: node.id }, 'what the agent observed could not be worked in');
       }
-      return nodeView(node, now(), limits);
+      const open = stores.tasks.lastOpen(node.id);
+      const forget = await datasets.gone(body.cached ?? []);
+      return {
+        ...nodeView(node, now(), limits),
+        ...(open === null ? {} : { open_tasks: open }),
+        ...(forget.length === 0 ? {} : { forget }),
+      };
     },
     LARGE,
   );
@@ -67,7 +79,7 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
   route('agentTasks', async ({ query, request, reply }) => {
     const look = async () => {
       const tasks = (await stores.tasks.openFor(query.node_id, now())).map(taskView);
-      return { tasks, etag: etagOf(JSON.stringify(tasks)) };
+      return { tasks, etag: tasks.length === 0 ? NO_TASKS : etagOf(JSON.stringify(tasks)) };
     };
     const known = request.headers['if-none-match'];
     const isNews = (seen: Awaited<ReturnType<typeof look>>): boolean =>
@@ -131,17 +143,6 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
   const tellStory = (task: TaskRecord): void => {
     if (task.deployment_id !== null) changes.notify(`logs:${task.deployment_id}`);
   };
-}
-
-function leaseToken(request: FastifyRequest): string | null {
-  const token = request.headers['x-lease-token'];
-  return typeof token === 'string' && token !== '' ? token : null;
-}
-
-function requiredToken(request: FastifyRequest): string {
-  const token = leaseToken(request);
-  if (token === null) throw invalid('X-Lease-Token', 'required', 'the header is missing; it quotes the lease that `start` gave');
-  return token;
 }
 
 /** The last lines of a task may come after its end; those of one that was taken away never count. */

@@ -5,7 +5,7 @@ import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { idempotencyOf } from '../idempotency.ts';
 import { pageOf } from '../page.ts';
-import { deploymentView } from '../views.ts';
+import { type DataNow, deploymentView } from '../views.ts';
 
 export function deploymentRoutes(route: Define, deps: ApiDeps): void {
   const { stores, driver, changes, settings } = deps;
@@ -16,9 +16,19 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
     const placed = new Set(records.flatMap((d) => (d.node_id === null ? [] : [d.node_id])));
     const nodes = new Map((await stores.nodes.getMany([...placed])).map((n) => [n.id, n]));
     const projects = await projectsOf(records.filter((d) => d.status === 'running'));
+    const data = await dataOf(records);
     return records.map((d) =>
-      deploymentView(d, nodes.get(d.node_id ?? '') ?? null, events.get(d.id) ?? [], settings, projects.get(d.project_id) ?? null),
+      deploymentView(d, nodes.get(d.node_id ?? '') ?? null, events.get(d.id) ?? [], settings, projects.get(d.project_id) ?? null, data),
     );
+  }
+  /** Nothing is asked where no dataset is mounted. */
+  async function dataOf(records: readonly DeploymentRecord[]): Promise<DataNow> {
+    const mounting = records.filter((d) => d.datasets !== null && d.datasets.length > 0);
+    const copying = mounting.filter((d) => d.status === 'deploying').map((d) => d.id);
+    return {
+      datasets: new Map((mounting.length === 0 ? [] : await stores.datasets.facts()).map((d) => [d.id, d])),
+      progress: copying.length === 0 ? new Map() : await stores.tasks.progressOf(copying),
+    };
   }
   /** A project has one running deployment at most. */
   async function projectsOf(running: readonly DeploymentRecord[]): Promise<Map<string, ProjectRecord>> {

@@ -1,29 +1,59 @@
 /** Nodes as people see and steer them. */
 import type { Node } from '@berth/wire/node';
+import { planEviction } from '@berth/wire/eviction';
 import { LABELS } from '@berth/wire/vocabulary';
+import { DomainError } from '../../domain/errors.ts';
+import { freeStorage } from '../../domain/placement.ts';
+import type { DrainRecord, NodeRecord } from '../../domain/records.ts';
+import { newDrain, retried } from '../../flow/drain.ts';
+import { leftOn } from '../../flow/left-on.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { pageOf } from '../page.ts';
-import { nodeView } from '../views.ts';
-import type { NodeRecord } from '../../domain/records.ts';
+import { copyView, drainView, nodeView } from '../views.ts';
 
 export function nodeRoutes(route: Define, deps: ApiDeps): void {
   const { stores, driver, changes, limits, now } = deps;
 
-  /** With the containers that no deployment here stands for. */
+  /** With the containers that no deployment here stands for, the copies that were asked for and how far a drain is. */
   async function views(nodes: readonly NodeRecord[]): Promise<Node[]> {
     const named = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])));
     const known = new Set((await stores.deployments.getMany([...named])).map((d) => d.id));
-    return nodes.map((node) => ({
-      ...nodeView(node, now(), limits),
-      quarantined: node.containers.filter((c) => !known.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
-    }));
+    const copies = await stores.tasks.syncsOf(
+      nodes.map((n) => n.id),
+      now(),
+    );
+    return Promise.all(
+      nodes.map(async (node) => ({
+        ...nodeView(node, now(), limits),
+        quarantined: node.containers.filter((c) => !known.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
+        copying: (copies.get(node.id) ?? []).map(copyView),
+        drain: node.drain === null ? null : await drainOf(node.id, node.drain),
+      })),
+    );
+  }
+  async function drainOf(nodeId: string, drain: DrainRecord): Promise<NonNullable<Node['drain']>> {
+    const left = await leftOn(stores, nodeId, drain);
+    const projects = await stores.projects.getMany(left.map((l) => l.running.project_id));
+    return drainView(drain, left, new Map(projects.map((p) => [p.id, p])));
   }
   const view = async (node: NodeRecord): Promise<Node> => {
     const [one] = await views([node]);
     if (one === undefined) throw new Error('one node has one view');
     return one;
   };
+
+  /** Whatever a drain that is under way writes at the same time. */
+  async function setDrain(id: string, next: (present: DrainRecord | null) => DrainRecord | null): Promise<NodeRecord> {
+    for (let tries = 0; tries < 10; tries++) {
+      const node = await stores.nodes.get(id);
+      const drain = next(node.drain);
+      if (drain === node.drain) return node;
+      const set = await stores.nodes.setDrain(id, drain, node.drain);
+      if (set !== null) return set;
+    }
+    throw new DomainError('busy');
+  }
 
   route('listNodes', async ({ query }) => {
     const { items, next } = await stores.nodes.list(pageOf(query));
@@ -35,10 +65,36 @@ export function nodeRoutes(route: Define, deps: ApiDeps): void {
   route('cordonNode', async ({ params }) => view(await stores.nodes.setSchedulable(params.id, false)));
 
   route('uncordonNode', async ({ params }) => {
+    // First no more is moved away, then it takes work again.
+    await setDrain(params.id, () => null);
     const node = await stores.nodes.setSchedulable(params.id, true);
     // Something may be waiting for it.
     changes.notify('work');
     return view(node);
+  });
+
+  route('drainNode', async ({ params }) => {
+    await stores.nodes.setSchedulable(params.id, false);
+    // Asked for again while it is under way: what was given up on is tried anew.
+    const node = await setDrain(params.id, (present) => {
+      if (present === null || present.finished_at !== null) return newDrain(now());
+      const again = retried(present);
+      return Object.keys(again.tries).length === Object.keys(present.tries).length ? present : again;
+    });
+    changes.notify('work');
+    return view(node);
+  });
+
+  route('prewarmNode', async ({ params, body }) => {
+    await driver.prewarm(params.id, body.dataset_id);
+    return view(await stores.nodes.get(params.id));
+  });
+
+  route('cacheRoom', async ({ params, query }) => {
+    const node = await stores.nodes.get(params.id);
+    const [free_bytes, wanted_bytes] = [freeStorage(node), query.bytes ?? 0];
+    const room = planEviction({ cached: node.cached, free: free_bytes, wanted: wanted_bytes, max: node.max_storage });
+    return { free_bytes, wanted_bytes, evict: room.evict, freed_bytes: room.freed, pinned_bytes: room.pinned, enough: room.enough };
   });
 
   route('deleteNode', async ({ params, query }) => view(await driver.deleteNode(params.id, query.force ?? false)));

@@ -1,4 +1,5 @@
 /** The scheduler's answer without doing it. */
+import { wantedOf } from '../../domain/mounts.ts';
 import { place } from '../../domain/placement.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
@@ -7,7 +8,9 @@ export function placementRoutes(route: Define, { stores, limits, now }: ApiDeps)
   route('placement', async ({ query }) => {
     const project = await stores.projects.get(query.project_id);
     const running = (await stores.projects.runningDeployments([project.id])).get(project.id);
-    const previous = running === undefined ? null : (await stores.deployments.get(running)).node_id;
-    return place(project, await stores.nodes.all('deploy'), now(), limits, [], previous);
+    const runsOn = running === undefined ? null : (await stores.deployments.get(running)).node_id;
+    const wanted = wantedOf(project.datasets, await stores.datasets.facts());
+    const question = { wanted, losses: [], runsOn, stays: project.replace === 'recreate' };
+    return place(question, await stores.nodes.all(), now(), limits);
   });
 }

@@ -1,5 +1,5 @@
 /** Projects: what people set, checked where it enters. */
-import type { Project } from '@berth/wire/project';
+import type { Project, ProjectPatch } from '@berth/wire/project';
 import type { Role } from '@berth/wire/vocabulary';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import { type ProjectRules, projectProblems, settingsOf } from '../../domain/project-rules.ts';
@@ -12,13 +12,16 @@ import { projectView } from '../views.ts';
 
 export function projectRoutes(route: Define, deps: ApiDeps): void {
   const { stores, driver, changes, settings, now } = deps;
-  const rules: ProjectRules = {
-    allowedHosts: settings.allowedGitHosts,
-    baseDomain: settings.baseDomain,
-    reservedPrefixes: settings.reservedPrefixes,
-    // Datasets come with a later change; until then none exists.
-    datasetExists: () => false,
-  };
+  /** Datasets are asked for only where some are named. */
+  async function rulesFor(body: Pick<ProjectPatch, 'datasets'>): Promise<ProjectRules> {
+    const names = new Map(body.datasets === undefined ? [] : (await stores.datasets.facts()).map((d) => [d.id, d.name]));
+    return {
+      allowedHosts: settings.allowedGitHosts,
+      baseDomain: settings.baseDomain,
+      reservedPrefixes: settings.reservedPrefixes,
+      datasetName: (id) => names.get(id) ?? null,
+    };
+  }
 
   async function view(project: ProjectRecord, role: Role): Promise<Project> {
     const running = await stores.projects.runningDeployments([project.id]);
@@ -33,7 +36,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
 
   route('createProject', async ({ body, user }) => {
     const filled = settingsOf(body);
-    refuse(projectProblems(body, filled, rules));
+    refuse(projectProblems(body, filled, await rulesFor(body)));
     const project = await stores.projects.create({ ...body, replace: filled.replace }, now());
     changes.notify('policy');
     return view(project, user.role);
@@ -43,7 +46,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
 
   route('patchProject', async ({ params, body, user }) => {
     const present = await stores.projects.get(params.id);
-    refuse(projectProblems(body, { ...present, ...body }, rules));
+    refuse(projectProblems(body, { ...present, ...body }, await rulesFor(body)));
     const project = await stores.projects.patch(params.id, body, now());
     changes.notify('policy');
     return view(project, user.role);

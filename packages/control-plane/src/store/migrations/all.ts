@@ -4,9 +4,11 @@ import type { Capabilities } from '../capabilities.ts';
 import { mainJob } from './0001_main_job.ts';
 import { identity } from './0002_identity.ts';
 import { observedSince } from './0003_observed_since.ts';
+import { data } from './0004_data.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
   '0002_identity': identity(capabilities),
   '0003_observed_since': observedSince(),
+  '0004_data': data(capabilities),
 });

@@ -1,5 +1,9 @@
+import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { DeploymentRecord, EventRecord, Failure } from '../../domain/records.ts';
 import type { NewRow, Row } from '../tables.ts';
+
+type Settings = DeploymentRecord['settings'];
+type OldSettings = Omit<Settings, 'on_dataset_change'> & Partial<Pick<Settings, 'on_dataset_change'>>;
 
 /** Only what is given: a change stays a change. */
 export function deploymentColumns<T extends Partial<DeploymentRecord>>(
@@ -11,6 +15,7 @@ export function deploymentColumns({
   placement,
   health,
   losses,
+  datasets,
   ...plain
 }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
@@ -22,6 +27,7 @@ export function deploymentColumns({
       ? {}
       : { health_status: health?.status ?? null, health_since: health?.since ?? null, health_detail: health?.detail ?? null }),
     ...(losses === undefined ? {} : { losses: JSON.stringify(losses) }),
+    ...(datasets === undefined ? {} : { datasets: datasets === null ? null : JSON.stringify(datasets) }),
   };
 }
 
@@ -36,15 +42,18 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     health_since,
     health_detail,
     losses,
+    datasets,
     ...plain
   } = row;
   return {
     ...plain,
-    settings: JSON.parse(settings) as DeploymentRecord['settings'],
+    // Those of a version before datasets say nothing of them.
+    settings: { on_dataset_change: PROJECT_DEFAULTS.on_dataset_change, ...(JSON.parse(settings) as OldSettings) },
     error: error_code === null ? null : { code: error_code as Failure['code'], message: error_message ?? '' },
     placement: placement === null ? null : (JSON.parse(placement) as DeploymentRecord['placement']),
     health: health_status === null ? null : { status: health_status, since: health_since ?? 0, detail: health_detail },
     losses: JSON.parse(losses) as DeploymentRecord['losses'],
+    datasets: datasets === null ? null : (JSON.parse(datasets) as DeploymentRecord['datasets']),
   };
 }
 

@@ -5,6 +5,7 @@ import type { Row } from '../tables.ts';
 export const nodeOf = ({ observed_since: _since, ...row }: Row<'nodes'>): NodeRecord => ({
   ...row,
   schedulable: row.schedulable !== 0,
+  drain: row.drain === null ? null : (JSON.parse(row.drain) as NodeRecord['drain']),
   cached: JSON.parse(row.cached) as NodeRecord['cached'],
   containers: JSON.parse(row.containers) as NodeRecord['containers'],
 });

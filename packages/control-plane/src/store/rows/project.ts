@@ -22,4 +22,5 @@ export const projectOf = (row: Row<'projects'>): ProjectRecord => ({
   env: JSON.parse(row.env) as ProjectRecord['env'],
   datasets: JSON.parse(row.datasets) as ProjectRecord['datasets'],
   replace: row.replace as ProjectRecord['replace'],
+  on_dataset_change: row.on_dataset_change as ProjectRecord['on_dataset_change'],
 });

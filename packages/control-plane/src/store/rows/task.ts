@@ -1,3 +1,4 @@
+import type { TaskProgress } from '@berth/wire/dataset';
 import type { TaskReport } from '@berth/wire/task';
 import type { NewTask } from '../../domain/plan.ts';
 import type { TaskRecord } from '../../domain/records.ts';
@@ -7,9 +8,11 @@ export const taskOf = ({ seq: _order, ...row }: Row<'tasks'>): TaskRecord => ({
   ...row,
   payload: JSON.parse(row.payload) as TaskRecord['payload'],
   report: row.report === null ? null : (JSON.parse(row.report) as TaskReport),
+  progress: row.progress === null ? null : (JSON.parse(row.progress) as TaskProgress),
 });
 
-export const newTaskColumns = (task: NewTask, projectId: string, now: number): NewRow<'tasks'> => ({
+/** `projectId` is null for `sync`. */
+export const newTaskColumns = (task: NewTask, projectId: string | null, now: number): NewRow<'tasks'> => ({
   id: task.id,
   kind: task.kind,
   status: 'pending',

@@ -1,0 +1,145 @@
+/**
+ * Datasets on a deploy node, put together (docs/data.md).
+ *
+ *   deploy, sync ──> cache ──> transfer (shared) ──> copy rounds ──> versions          layout.ts: which files are where
+ *      │                                  │
+ *      └─ prepare: symlinks, the share     └─ room ──> evict ──> what nothing pins
+ */
+import { mkdir } from 'node:fs/promises';
+import type { Logger } from '@berth/kit/log';
+import type { Client } from '@berth/wire/client';
+import type { Watermarks } from '@berth/wire/eviction';
+import { createLocks } from '../locks.ts';
+import type { ListOurs } from '../node-ids.ts';
+import { untilAnswered } from '../retry.ts';
+import type { StorageMeter } from '../storage.ts';
+import { createRsync, type RsyncSettings } from '../tools/rsync.ts';
+import { type Cache, createCache, createHolds, createSlots, createTransfers, type Transfers } from './cache.ts';
+import { createCopyRate } from './copy-rate.ts';
+import { createEvict } from './evict.ts';
+import { createInventory, type Inventory } from './inventory.ts';
+import { createSweepMounts, type SweepMounts } from './keep.ts';
+import { createLayout } from './layout.ts';
+import { createMounts } from './mounts.ts';
+import { createPrepare, type Prepare } from './prepare.ts';
+import { createRescan } from './rescan.ts';
+import { createMakeRoom } from './room.ts';
+import { createFindSource } from './source.ts';
+import { createTrees } from './trees.ts';
+import { createVersions } from './versions.ts';
+import { createWorkFolders } from './work-folders.ts';
+
+export type DataOptions = {
+  client: Client;
+  storage: StorageMeter;
+  ours: ListOurs;
+  log: Logger;
+  /** SVC_ROOT; made when it is not there. */
+  root: string;
+  /** DATASET_NFS_BASE_PATH. */
+  share: string | undefined;
+  /** Of this agent, over its restarts: whose mount folders are whose on a SVC_ROOT that several share. */
+  agent: string;
+  keepReleases: number;
+  copiesAtOnce: number;
+  watermarks: Watermarks;
+  rsync: RsyncSettings;
+  /** The cache is another than it was. */
+  onChange: () => void;
+};
+export type Data = {
+  cache: Cache;
+  prepare: Prepare;
+  inventory: Inventory;
+  sweepMounts: SweepMounts;
+  /** At start, once the engine can be asked: what earlier processes left. */
+  tidy(signal: AbortSignal): Promise<void>;
+  stop(): Promise<void>;
+};
+
+const TREES_MS = 60_000;
+
+export async function createData(options: DataOptions): Promise<Data> {
+  const { client, storage, log, rsync } = options;
+  const layout = createLayout(options.root);
+  await mkdir(layout.mounts, { recursive: true });
+  for (const folder of [layout.objects, layout.staging, layout.trash]) await mkdir(folder, { recursive: true, mode: 0o700 });
+  const work = await createWorkFolders(layout);
+  const versions = createVersions(layout);
+  const mounts = createMounts(layout, work);
+  const trees = createTrees(layout, async (id, digests, signal) => {
+    const body = { digests: [...digests] };
+    const call = () => client.call('agentTrees', { params: { id }, body, signal, timeoutMs: TREES_MS });
+    return (await untilAnswered(call, { signal })).objects;
+  });
+  const holds = createHolds();
+  const isHeld = holds.has;
+  // The two know each other: what is being copied keeps its tree objects when something else is evicted.
+  let transfers: Transfers | null = null;
+  const evict = createEvict({
+    layout,
+    work,
+    versions,
+    mounts,
+    trees,
+    log,
+    isHeld,
+    rootsUnderWay: (id) => transfers?.roots(id) ?? [],
+    onChange: options.onChange,
+  });
+  const atWork = createHolds();
+  const sweepMounts = createSweepMounts({
+    mounts,
+    work,
+    agent: options.agent,
+    ours: options.ours,
+    keepReleases: options.keepReleases,
+    atWork,
+  });
+  const makeRoom = createMakeRoom({
+    storage,
+    versions,
+    mounts,
+    evict,
+    sweepMounts,
+    locks: createLocks(),
+    isHeld,
+    watermarks: options.watermarks,
+    log,
+  });
+  const findSource = createFindSource(options.share, rsync.inherit);
+  const rate = await createCopyRate(layout.copyRate);
+  transfers = createTransfers(
+    {
+      layout,
+      versions,
+      trees,
+      makeRoom,
+      findSource,
+      rsync: createRsync(rsync),
+      inherit: rsync.inherit,
+      staging: work.staging,
+      storage,
+      rescan: createRescan(client),
+      copyRate: rate,
+      slot: createSlots(options.copiesAtOnce),
+    },
+    options.onChange,
+  );
+  const cache = createCache({ layout, versions, evict, holds, transfers });
+  const prepare = createPrepare({ cache, mounts, versions, work, findSource, atWork, agent: options.agent });
+  return {
+    cache,
+    prepare,
+    inventory: createInventory({ versions, mounts, evict, storage, rate, log }),
+    sweepMounts,
+    async tidy(signal) {
+      await evict.leftovers();
+      await sweepMounts(signal);
+    },
+    async stop() {
+      await cache.stop();
+      work.stop();
+    },
+  };
+}

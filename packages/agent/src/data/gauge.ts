@@ -1,0 +1,65 @@
+/** How far one copy is, for whoever watches: numbers for the deployment's page, lines for its log. */
+import type { CopyProgress } from '@berth/wire/dataset';
+import type { Wanted } from './copy.ts';
+
+export type Gauge = {
+  now(): CopyProgress;
+  step(step: CopyProgress['step'], bytesTotal?: number): void;
+  bytes(done: number): void;
+  /** The next round may be of a later version. */
+  restart(want: Wanted): void;
+};
+
+/** The rate is that of so long. */
+const WINDOW_MS = 10_000;
+
+export function createGauge(
+  want: Wanted,
+  onChange: (progress: CopyProgress) => void,
+  clock: () => number = () => performance.now(),
+): Gauge {
+  let progress: CopyProgress = start(want);
+  let samples: { at: number; bytes: number }[] = [];
+
+  function rate(): number | null {
+    const [first, last] = [samples[0], samples.at(-1)];
+    if (first === undefined || last === undefined || last.at - first.at < 500) return null;
+    return ((last.bytes - first.bytes) / (last.at - first.at)) * 1000;
+  }
+  const set = (change: Partial<CopyProgress>): void => {
+    progress = { ...progress, ...change };
+    onChange(progress);
+  };
+  return {
+    now: () => progress,
+    step(step, bytesTotal) {
+      samples = [];
+      set({ step, bytes_per_second: null, remaining_seconds: null, ...(bytesTotal === undefined ? {} : { bytes_total: bytesTotal }) });
+    },
+    bytes(done) {
+      const at = clock();
+      samples.push({ at, bytes: done });
+      while (samples.length > 2 && at - (samples[0]?.at ?? at) > WINDOW_MS) samples.shift();
+      const bytes_per_second = rate();
+      const left = Math.max(0, progress.bytes_total - done);
+      const remaining_seconds = bytes_per_second === null || bytes_per_second === 0 ? null : left / bytes_per_second;
+      set({ bytes_done: done, bytes_per_second, remaining_seconds });
+    },
+    restart(next) {
+      samples = [];
+      progress = start(next);
+      onChange(progress);
+    },
+  };
+}
+
+const start = (want: Wanted): CopyProgress => ({
+  dataset_id: want.dataset_id,
+  name: want.name,
+  version: want.version,
+  step: 'waiting',
+  bytes_done: 0,
+  bytes_total: 0,
+  bytes_per_second: null,
+  remaining_seconds: null,
+});

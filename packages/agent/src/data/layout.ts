@@ -1,0 +1,80 @@
+/**
+ * Where the agent keeps what under SVC_ROOT. The first two are the contract's ("Mount modes"); the rest is our own.
+ *
+ *   objects/{dataset_id}/v{version}          a version, whole: appears by one rename, and nothing is ever written below it
+ *   mounts/{deployment_id}/{dataset name}    symlink to one, relative; it also keeps the version from being evicted
+ *   objects/{dataset_id}/.v{version}.json    what is known of the version (versions.ts)
+ *   objects/{dataset_id}/.trees/{xx}/{hex}   tree objects of its versions, by digest (trees.ts)
+ *   mounts/{deployment_id}/.deployment.json  whose it is (mounts.ts)
+ *   .staging/{process}/                      copies under way (work-folders.ts)
+ *   .trash/{process}/                        what is about to be deleted
+ *   .copy-rate.json                          bytes a second of the copies of late (copy-rate.ts)
+ */
+import { join } from 'node:path';
+
+export type Layout = {
+  root: string;
+  objects: string;
+  mounts: string;
+  staging: string;
+  trash: string;
+  copyRate: string;
+  dataset(datasetId: string): string;
+  version(datasetId: string, version: number): string;
+  meta(datasetId: string, version: number): string;
+  trees(datasetId: string): string;
+  /** A deployment's folder. */
+  mount(deploymentId: string): string;
+  mountOwner(deploymentId: string): string;
+  link(deploymentId: string, name: string): string;
+};
+
+const ID = /^[A-Za-z0-9_-]{1,64}$/;
+const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
+
+/** Its functions throw on an id or a name that could lead elsewhere: they come over the network. */
+export function createLayout(root: string): Layout {
+  const [objects, mounts] = [join(root, 'objects'), join(root, 'mounts')];
+  const id = (text: string): string => checked(ID, text, 'an id');
+  const number = (version: number): number => {
+    if (!Number.isSafeInteger(version) || version < 1) throw new Error(`not a version of a dataset: ${version}`);
+    return version;
+  };
+  return {
+    root,
+    objects,
+    mounts,
+    staging: join(root, '.staging'),
+    trash: join(root, '.trash'),
+    copyRate: join(root, '.copy-rate.json'),
+    dataset: (datasetId) => join(objects, id(datasetId)),
+    version: (datasetId, version) => join(objects, id(datasetId), `v${number(version)}`),
+    meta: (datasetId, version) => join(objects, id(datasetId), `.v${number(version)}.json`),
+    trees: (datasetId) => join(objects, id(datasetId), '.trees'),
+    mount: (deploymentId) => join(mounts, id(deploymentId)),
+    mountOwner: (deploymentId) => join(mounts, id(deploymentId), '.deployment.json'),
+    link: (deploymentId, name) => join(mounts, id(deploymentId), checked(NAME, name, 'a name of a dataset')),
+  };
+}
+
+function checked(pattern: RegExp, text: string, what: string): string {
+  if (!pattern.test(text)) throw new Error(`not ${what}: ${JSON.stringify(text.slice(0, 100))}`);
+  return text;
+}
+
+/** One version of one dataset, as a key of a Map. */
+export const keyOf = (datasetId: string, version: number): string => `${datasetId}/v${version}`;
+
+/** The version that a symlink of mounts/ points to; null for anything else. */
+export function targetOf(text: string): { datasetId: string; version: number } | null {
+  const [, datasetId, version] = /^\.\.\/\.\.\/objects\/([A-Za-z0-9_-]{1,64})\/v([1-9]\d*)$/.exec(text) ?? [];
+  return datasetId === undefined ? null : { datasetId, version: Number(version) };
+}
+export const targetText = (datasetId: string, version: number): string => `../../objects/${datasetId}/v${version}`;
+
+/** `.trash/{process}/{dataset}.v{version}.{number}`, so that whoever finds it knows what it was. */
+export const trashName = (datasetId: string, version: number, count: number): string => `${datasetId}.v${version}.${count}`;
+export function trashedOf(name: string): { datasetId: string; version: number } | null {
+  const [, datasetId, version] = /^([A-Za-z0-9_-]{1,64})\.v([1-9]\d*)\.\d+$/.exec(name) ?? [];
+  return datasetId === undefined ? null : { datasetId, version: Number(version) };
+}

@@ -1,0 +1,157 @@
+/**
+ * A staging folder made from a manifest: all folders and symlinks, hard links for the files whose contents are on this node
+ * already, and two lists of the rest, one for rsync (raw paths) and one for the proof (checksums). Nothing of a manifest is
+ * held in memory but what links are looked up in: it may name a million files.
+ */
+import { link, lstat, mkdir, open, symlink, unlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import { decodeName, type FileEntry, type LoadTree, type NamedEntry, walkTree } from '@berth/wire/tree';
+import { errorCode, inParallel, isGone } from './disk.ts';
+
+/** Files on this node, by what is in them (`contentKey`); `paths` are encoded. */
+export type LinkSource = { folder: string; paths: ReadonlyMap<string, string> };
+export type Staging = {
+  folder: string;
+  /** What is to be copied; `room` is what it takes on the disk. */
+  copy: { files: number; bytes: number; room: number };
+  linked: { files: number; bytes: number };
+  list: string;
+  proof: string;
+};
+/** One line of the proof. */
+export type Expected = { path: string; size: number; checksum: string; executable: boolean };
+
+const AT_ONCE = 32;
+const BLOCK = 4096;
+
+export const contentKey = (file: Pick<FileEntry, 'checksum' | 'executable'>): string => `${file.executable ? 'x' : 'f'}${file.checksum}`;
+
+/** Absolute, as bytes. */
+export const pathIn = (folder: string, encoded: string): Buffer => Buffer.concat([Buffer.from(`${folder}/`), decodeName(encoded)]);
+
+/** Makes `place/files`, which must not exist, with the lists beside it. Rejects with what `load` rejects with, and with errors of the disk. */
+export async function makeStaging(
+  place: string,
+  { root, load, sources, signal }: { root: string; load: LoadTree; sources: readonly LinkSource[]; signal: AbortSignal },
+): Promise<Staging> {
+  const made: Staging = {
+    folder: join(place, 'files'),
+    copy: { files: 0, bytes: 0, room: 0 },
+    linked: { files: 0, bytes: 0 },
+    list: join(place, 'list'),
+    proof: join(place, 'proof'),
+  };
+  await mkdir(made.folder, { recursive: true, mode: 0o755 });
+  const [list, proof] = [await createAppender(made.list), await createAppender(made.proof)];
+  const folders = new Map<string, Promise<unknown>>();
+  const folderOf = (path: string): Promise<unknown> => {
+    const there = folders.get(path) ?? mkdir(pathIn(made.folder, path), { recursive: true, mode: 0o755 });
+    folders.set(path, there);
+    return there;
+  };
+  async function placeEntry(path: string, entry: NamedEntry): Promise<void> {
+    signal.throwIfAborted();
+    if (entry.kind === 'folder') return void (await folderOf(path));
+    const slash = path.lastIndexOf('/');
+    if (slash !== -1) await folderOf(path.slice(0, slash));
+    const to = pathIn(made.folder, path);
+    if (entry.kind === 'link') return symlink(decodeName(entry.target), to);
+    if (await linkFrom(sources, entry, to)) {
+      made.linked.files += 1;
+      made.linked.bytes += entry.size;
+      return;
+    }
+    made.copy.files += 1;
+    made.copy.bytes += entry.size;
+    made.copy.room += Math.ceil(entry.size / BLOCK) * BLOCK;
+    await list.add(Buffer.concat([DOT, decodeName(path), NUL]));
+    await proof.add(Buffer.from(`${entry.executable ? 'x' : 'f'} ${entry.size} ${entry.checksum} ${path}\n`));
+  }
+  try {
+    await inParallel(walkTree(root, load), AT_ONCE, ({ path, entry }) => placeEntry(path, entry));
+  } finally {
+    await list.close();
+    await proof.close();
+  }
+  return made;
+}
+/** rsync takes a line that begins with `#` or `;` for a comment, so none does. */
+const DOT = Buffer.from('./');
+const NUL = Buffer.from([0]);
+
+/** By size as well: a file on our own disk that somebody cut is no source. */
+async function linkFrom(sources: readonly LinkSource[], entry: FileEntry, to: Buffer): Promise<boolean> {
+  const key = contentKey(entry);
+  for (const { folder, paths } of sources) {
+    const from = paths.get(key);
+    if (from === undefined) continue;
+    try {
+      await link(pathIn(folder, from), to);
+    } catch (error) {
+      // Evicted in this moment, or the file system has no more names for it.
+      if (isGone(error) || ['EMLINK', 'EPERM', 'EXDEV'].includes(errorCode(error) ?? '')) continue;
+      throw error;
+    }
+    const stat = await lstat(to);
+    if (stat.isFile() && stat.size === entry.size) return true;
+    await unlink(to);
+  }
+  return false;
+}
+
+/** Of a version that is here. */
+export async function sourceOfTree(folder: string, root: string, load: LoadTree): Promise<LinkSource> {
+  const paths = new Map<string, string>();
+  for await (const { path, entry } of walkTree(root, load)) if (entry.kind === 'file') paths.set(contentKey(entry), path);
+  return { folder, paths };
+}
+
+/** Of what an earlier round copied and proved. */
+export async function sourceOfStaging({ folder, proof }: Staging, wrong: ReadonlySet<string>): Promise<LinkSource> {
+  const paths = new Map<string, string>();
+  for await (const file of readProof(proof)) if (!wrong.has(file.path)) paths.set(contentKey(file), file.path);
+  return { folder, paths };
+}
+
+export async function* readProof(path: string): AsyncGenerator<Expected> {
+  const file = await open(path, 'r');
+  try {
+    for await (const line of file.readLines({ encoding: 'latin1' })) {
+      const [kind, size, checksum = '', name = ''] = line.split(' ');
+      yield { path: name, size: Number(size), checksum, executable: kind === 'x' };
+    }
+  } finally {
+    await file.close().catch(() => undefined);
+  }
+}
+
+type Appender = { add(bytes: Buffer): Promise<void> | undefined; close(): Promise<void> };
+const BUFFER = 256 * 1024;
+
+async function createAppender(path: string): Promise<Appender> {
+  const file = await open(path, 'wx', 0o600);
+  let parts: Buffer[] = [];
+  let size = 0;
+  let tail = Promise.resolve();
+  const flush = (): Promise<void> => {
+    const bytes = Buffer.concat(parts);
+    parts = [];
+    size = 0;
+    tail = tail.then(() => file.appendFile(bytes));
+    return tail;
+  };
+  return {
+    add(bytes) {
+      parts.push(bytes);
+      size += bytes.length;
+      return size < BUFFER ? undefined : flush();
+    },
+    async close() {
+      try {
+        await flush();
+      } finally {
+        await file.close();
+      }
+    },
+  };
+}

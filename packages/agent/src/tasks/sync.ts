@@ -1,0 +1,25 @@
+/** sync: copy one dataset into this node's cache before anybody needs it (prewarm). */
+import type { Cache } from '../data/cache.ts';
+import { createReporters } from '../data/prepare.ts';
+import { TaskFailure } from '../tools/failures.ts';
+import { type Handler, NO_DATASETS, nothingToDiscard } from './task.ts';
+
+export function createSyncHandler({ cache }: { cache: Cache | null }): Handler<'sync'> {
+  return async (task, context) => {
+    if (cache === null) throw new TaskFailure('dataset_copy_failed', NO_DATASETS);
+    const { dataset } = task.payload;
+    const { want, copied, release } = await cache.ensure(dataset, createReporters(context).of(dataset.name), context.signal);
+    release();
+    if (copied === null) context.say('data', `${want.name} v${want.version} is here already`);
+    const result: Record<string, unknown> = {
+      dataset_id: want.dataset_id,
+      version: want.version,
+      bytes_copied: copied?.bytes ?? 0,
+      files_copied: copied?.files ?? 0,
+    };
+    return {
+      report: { status: 'completed', result, datasets: [{ dataset_id: want.dataset_id, version: want.version }] },
+      discard: nothingToDiscard,
+    };
+  };
+}

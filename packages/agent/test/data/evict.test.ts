@@ -1,0 +1,263 @@
+/** Room in the cache: who goes, who never does, and that nobody loses what he uses. */
+import { mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { LABELS } from '@berth/wire/vocabulary';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { keptDeployments } from '../../src/data/keep.ts';
+import { deployTask, type FakeDataset } from '../fake-control-plane.ts';
+import { container } from '../fake-engine.ts';
+import { bring, context, never, proveVersion, type Share, type Site, startShare, startSite } from './share.ts';
+
+let share: Share;
+const sites: Site[] = [];
+beforeEach(async () => void (share = await startShare()));
+afterEach(async () => {
+  for (const site of sites.splice(0)) await site.data.stop();
+  await share.stop();
+});
+async function siteWith(options: Parameters<typeof startSite>[1] = {}): Promise<Site> {
+  const site = await startSite(share, options);
+  sites.push(site);
+  return site;
+}
+const MB = 1_000_000;
+async function dataset(name: string, bytes: number): Promise<FakeDataset> {
+  await share.write(`${name}/file`, Buffer.alloc(bytes, name));
+  return share.dataset(name);
+}
+const cachedIn = async (site: Site): Promise<string[]> =>
+  ((await site.data.inventory.cached()) ?? []).map((c) => `${c.dataset_id} v${c.version}${c.pinned === true ? ' pinned' : ''}`).sort();
+const running = (deployment: string, over: { project?: string; generation?: number } = {}) =>
+  container({ id: deployment, labels: { [LABELS.deployment]: deployment, [LABELS.project]: over.project ?? 'p1' } });
+const row = ({ source }: FakeDataset, over: object = {}) => ({
+  ...source,
+  mode: 'dependency' as const,
+  mount_path: `/data/${source.name}`,
+  ...over,
+});
+const deploying = (deployment: string, generation: number, ...sets: FakeDataset[]) =>
+  deployTask(deployment, { project_id: 'p1', generation, datasets: sets.map((s) => row(s)) });
+/** As the deploy task does: prepare, then there is a container. */
+async function deploy(site: Site, deployment: string, generation: number, ...sets: FakeDataset[]): Promise<void> {
+  await site.data.prepare.mounts(deploying(deployment, generation, ...sets), deployment, context());
+  site.containers.push(running(deployment));
+}
+
+describe('room', () => {
+  it('is made by the least recently used first, until the low watermark; what is mounted stays', async () => {
+    const site = await siteWith({ maxStorage: 20.5 * MB });
+    const [a, b, c, d] = [await dataset('a', 4 * MB), await dataset('b', 4 * MB), await dataset('c', 4 * MB), await dataset('d', 4 * MB)];
+    await deploy(site, 'dep-a', 1, a);
+    for (const set of [b, c, d]) (await bring(site, set)).release();
+    // b was copied before c, but used again since.
+    (await bring(site, b)).release();
+    const e = await dataset('e', 4 * MB);
+    (await bring(site, e)).release();
+    // 20 MB would be used, 16.4 may be: c is the oldest that nobody mounts.
+    expect(await cachedIn(site)).toEqual(['a v1 pinned', 'b v1', 'd v1', 'e v1']);
+    expect(await readdir(join(site.root, 'objects'))).not.toContain('c');
+    const { max, free } = await site.storage.now(never);
+    expect(max - free).toBeGreaterThan(16 * MB);
+    expect(max - free).toBeLessThan(16.2 * MB);
+  });
+
+  it('that cannot be made is no_room, says why, and takes nothing away', async () => {
+    const site = await siteWith({ maxStorage: 10 * MB });
+    const [a, b] = [await dataset('a', 4 * MB), await dataset('b', 4 * MB)];
+    await deploy(site, 'dep-a', 1, a);
+    (await bring(site, b)).release();
+    const big = await dataset('big', 7 * MB);
+    await expect(bring(site, big)).rejects.toMatchObject({
+      code: 'no_room',
+      message: expect.stringMatching(/7\.0 MB to copy, [12]\.\d MB free of 10\.0 MB; 4\.0 MB could go, 4\.0 MB are in use/),
+    });
+    expect(await cachedIn(site)).toEqual(['a v1 pinned', 'b v1']);
+  });
+
+  it('is one budget for copies at once', async () => {
+    const site = await siteWith({ maxStorage: 10 * MB, rsync: { bandwidth: '4000' } });
+    const [a, b] = [await dataset('a', 6 * MB), await dataset('b', 6 * MB)];
+    const ends = await Promise.allSettled([bring(site, a), bring(site, b)]);
+    expect(ends.map((e) => (e.status === 'fulfilled' ? 'here' : (e.reason as { code: string }).code)).sort()).toEqual(['here', 'no_room']);
+  });
+
+  it('counts what two versions share once: the newer one fits, and the older one frees only what is its own', async () => {
+    const site = await siteWith({ maxStorage: 10 * MB });
+    await share.write('set/big', Buffer.alloc(6 * MB, 'x'));
+    await share.write('set/small', 'one');
+    const set = await share.dataset('set');
+    (await bring(site, set)).release();
+    await share.write('set/small', 'two');
+    await set.scan();
+    (await bring(site, set)).release();
+    expect(await cachedIn(site)).toEqual(['set v1', 'set v2']);
+    const before = (await site.storage.now(never)).free;
+    expect(before).toBeGreaterThan(3.8 * MB);
+    await site.data.inventory.forget(['other']);
+    // v2 goes with v1 for 8 MB more: v1 alone frees nearly nothing.
+    (await bring(site, await dataset('next', 8 * MB))).release();
+    expect(await cachedIn(site)).toEqual(['next v1']);
+  });
+});
+
+describe('what stays', () => {
+  it('is what the newest generations of a project with a container mount; the folders of the others go', async () => {
+    const site = await siteWith({ keepReleases: 2 });
+    const sets = [await dataset('a', 10), await dataset('b', 10), await dataset('c', 10), await dataset('d', 10)];
+    for (const [i, set] of sets.entries()) await site.data.prepare.mounts(deploying(`dep-${i + 1}`, i + 1, set), `dep-${i + 1}`, context());
+    // Stopped is there as well.
+    site.containers.push({ ...running('dep-1'), state: 'exited' });
+    await site.data.sweepMounts(never);
+    expect((await readdir(join(site.root, 'mounts'))).sort()).toEqual(['dep-1', 'dep-3', 'dep-4']);
+    expect(await cachedIn(site)).toEqual(['a v1 pinned', 'b v1', 'c v1 pinned', 'd v1 pinned']);
+    site.containers.splice(0);
+    await site.data.sweepMounts(never);
+    expect(await readdir(join(site.root, 'mounts'))).toEqual([]);
+  });
+
+  it('is what another agent on this SVC_ROOT mounts, and what a task is preparing', async () => {
+    const site = await siteWith();
+    const other = await siteWith({ root: site.root, agent: 'agent-2' });
+    await deploy(other, 'dep-other', 1, await dataset('a', 10));
+    const letGo = site.data.prepare.hold('dep-mine');
+    await site.data.prepare.mounts(deploying('dep-mine', 1, await dataset('b', 10)), 'dep-mine', context());
+    await site.data.sweepMounts(never);
+    expect((await readdir(join(site.root, 'mounts'))).sort()).toEqual(['dep-mine', 'dep-other']);
+    letGo();
+    await site.data.sweepMounts(never);
+    expect(await readdir(join(site.root, 'mounts'))).toEqual(['dep-other']);
+    expect(await cachedIn(site)).toEqual(['a v1 pinned', 'b v1']);
+  });
+
+  it('is everything while the engine does not answer', async () => {
+    const site = await siteWith({ ours: () => Promise.reject(new Error('no engine')), maxStorage: 10 * MB });
+    await deploy(site, 'dep-a', 1, await dataset('a', 6 * MB));
+    await expect(bring(site, await dataset('b', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    expect(await cachedIn(site)).toEqual(['a v1 pinned']);
+  });
+
+  it('keptDeployments: generations count within a project', () => {
+    const folder = (deploymentId: string, project_id: string, generation: number) => ({
+      deploymentId,
+      owner: { agent: 'x', process: 'x', project_id, generation, task_id: 't', attempt: 1 },
+      links: [],
+    });
+    const folders = [folder('a1', 'a', 1), folder('a2', 'a', 2), folder('b9', 'b', 9), folder('c1', 'c', 1)];
+    const containers = [container({ labels: { [LABELS.project]: 'a', [LABELS.deployment]: 'a0' } })];
+    expect([...keptDeployments(folders, containers, 1)].sort()).toEqual(['a0', 'a2']);
+  });
+});
+
+describe('what the control plane has forgotten', () => {
+  it('goes, all versions of it, but not what is mounted', async () => {
+    const site = await siteWith();
+    const [a, b] = [await dataset('a', 10), await dataset('b', 10)];
+    await deploy(site, 'dep-a', 1, a);
+    (await bring(site, b)).release();
+    await site.data.inventory.forget(['a', 'b']);
+    expect(await cachedIn(site)).toEqual(['a v1 pinned']);
+    expect(await readdir(join(site.root, 'objects'))).toEqual(['a']);
+  });
+});
+
+describe('between two agents on one SVC_ROOT', () => {
+  it('what one mounts the other does not evict', async () => {
+    const one = await siteWith({ maxStorage: 10 * MB });
+    const two = await siteWith({ root: one.root, agent: 'agent-2', maxStorage: 10 * MB });
+    await deploy(one, 'dep-a', 1, await dataset('a', 6 * MB));
+    await expect(bring(two, await dataset('b', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+  });
+
+  it('what an agent that died had renamed away when somebody linked it is put back', async () => {
+    const site = await siteWith();
+    const set = await dataset('a', 10);
+    (await bring(site, set)).release();
+    // As an agent leaves it that was killed between the rename and the second look.
+    const dead = join(site.root, '.trash', 'dead');
+    await mkdir(dead);
+    await rename(join(site.root, 'objects/a/v1'), join(dead, 'a.v1.1'));
+    await mkdir(join(site.root, 'mounts/dep-x'));
+    await symlink('../../objects/a/v1', join(site.root, 'mounts/dep-x/a'));
+    await site.data.tidy(never);
+    await proveVersion(site.root, 'a', 1, set.objects, set.source.manifest_digest);
+    expect(await readdir(join(site.root, '.trash'))).not.toContain('dead');
+    expect(await cachedIn(site)).toEqual(['a v1 pinned']);
+  });
+
+  it('what is gone in the moment it was linked is copied again', async () => {
+    const site = await siteWith();
+    const set = await dataset('a', 10);
+    (await bring(site, set)).release();
+    const told = context();
+    let taken = 0;
+    const task = deploying('dep-1', 1, set);
+    // The other agent takes it right after this one has seen it.
+    const say = (step: string, text: string): void => {
+      told.say(step, text);
+      if (/is here already/.test(text) && (taken += 1) === 1) void rm(join(site.root, 'objects/a/v1'), { recursive: true });
+    };
+    const { datasets } = await site.data.prepare.mounts(task, 'dep-1', { ...told, say });
+    expect(datasets).toEqual([{ dataset_id: 'a', version: 1 }]);
+    await proveVersion(site.root, 'a', 1, set.objects, set.source.manifest_digest);
+  });
+});
+
+describe('mounts', () => {
+  it('of a deployment: a relative symlink for what is only read, the share itself for what is written', async () => {
+    const site = await siteWith();
+    const [a, b] = [await dataset('a', 10), await dataset('b', 10)];
+    const task = deployTask('dep-1', {
+      generation: 3,
+      datasets: [row(a), row(b, { mode: 'readwrite', version: null, manifest_digest: null, mount_path: '/rw' })],
+    });
+    const { mounts, datasets } = await site.data.prepare.mounts(task, 'dep-1', context());
+    expect(mounts).toEqual([
+      { source: join(site.root, 'mounts/dep-1/a'), target: '/data/a', readonly: true },
+      { source: share.path('b'), target: '/rw', readonly: false },
+    ]);
+    expect(datasets).toEqual([
+      { dataset_id: 'a', version: 1 },
+      { dataset_id: 'b', version: null },
+    ]);
+    expect(await readFile(join(site.root, 'mounts/dep-1/a/file'), 'utf8')).toBe('a'.repeat(10));
+    expect(await cachedIn(site)).toEqual(['a v1 pinned']);
+    expect(await site.data.prepare.mounted(task, 'dep-1', 2)).toEqual(datasets);
+  });
+
+  it('of an attempt that failed go, unless a later one has them', async () => {
+    const site = await siteWith();
+    const set = await dataset('a', 10);
+    const task = deploying('dep-1', 1, set);
+    const there = async (): Promise<boolean> => (await stat(join(site.root, 'mounts/dep-1')).catch(() => null)) !== null;
+    await site.data.prepare.mounts(task, 'dep-1', context({ attempt: 1 }));
+    await site.data.prepare.mounts(task, 'dep-1', context({ attempt: 2 }));
+    await site.data.prepare.undo(task, 'dep-1', 1);
+    expect(await there()).toBe(true);
+    await site.data.prepare.undo(task, 'dep-1', 2);
+    expect(await there()).toBe(false);
+    expect(await cachedIn(site)).toEqual(['a v1']);
+  });
+
+  it('one that cannot be brought ends the others, and says which', async () => {
+    const site = await siteWith({ rsync: { bandwidth: '100' } });
+    const a = await dataset('a', 5 * MB);
+    const task = deployTask('dep-1', { datasets: [row(a), row(a, { name: 'b', dataset_id: 'b', nfs_path: 'b', version: null })] });
+    const told = context();
+    await expect(site.data.prepare.mounts(task, 'dep-1', told)).rejects.toMatchObject({ code: 'dataset_not_ready' });
+    expect(await cachedIn(site)).toEqual([]);
+  });
+
+  it('ids and names that would lead elsewhere are refused', async () => {
+    const site = await siteWith();
+    const set = await dataset('a', 10);
+    await writeFile(join(share.dir, 'precious'), 'x');
+    for (const [deployment, over] of [
+      ['../../x', {}],
+      ['dep', { name: '../x' }],
+      ['dep', { dataset_id: '../..' }],
+    ] as const) {
+      const task = deployTask(deployment, { datasets: [row(set, over)] });
+      await expect(site.data.prepare.mounts(task, deployment, context())).rejects.toThrow(/not an id|not a name|not known/);
+    }
+  });
+});

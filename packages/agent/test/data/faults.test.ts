@@ -1,0 +1,385 @@
+/** What goes wrong while a dataset is copied: the source moves, rsync dies or hangs, the disk is full, the share is away, nobody waits any more. */
+import { execFileSync } from 'node:child_process';
+import { chmod, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { waitFor } from '@berth/testbed/wait';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Stopped } from '../../src/stopped.ts';
+import type { FakeDataset } from '../fake-control-plane.ts';
+import { bring, PATH, proveVersion, type Share, type Site, startShare, startSite } from './share.ts';
+
+let share: Share;
+const sites: Site[] = [];
+beforeEach(async () => void (share = await startShare()));
+afterEach(async () => {
+  for (const site of sites.splice(0)) await site.data.stop();
+  await share.stop();
+});
+async function siteWith(options: Parameters<typeof startSite>[1] = {}): Promise<Site> {
+  const site = await startSite(share, options);
+  sites.push(site);
+  return site;
+}
+
+/** Process ids of the rsync that copies below a folder. */
+async function rsyncsOf(root: string): Promise<number[]> {
+  const found: number[] = [];
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    const line = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
+    if (/rsync\0/.test(line) && line.includes(root)) found.push(Number(pid));
+  }
+  return found;
+}
+const rsyncOf = (root: string): Promise<number[]> =>
+  waitFor(
+    'rsync is at work',
+    async () => {
+      const pids = await rsyncsOf(root);
+      return pids.length >= 2 && pids;
+    },
+    { deadlineMs: 10_000, intervalMs: 20 },
+  );
+/** Nothing of a copy is left but the process's own mark. */
+async function leftIn(root: string): Promise<string[]> {
+  const names = [
+    ...(await readdir(join(root, '.staging'), { recursive: true })),
+    ...(await readdir(join(root, '.trash'), { recursive: true })),
+  ];
+  return names.filter((name) => !/^[^/]+(\/\.process\.json)?$/.test(name));
+}
+const versionsIn = async (root: string): Promise<string[]> =>
+  (await readdir(join(root, 'objects', 'set')).catch(() => [])).filter((n) => n.startsWith('v'));
+
+/** rsync in front of which something is done each time: a script in front of it in PATH. */
+async function shim(...lines: string[]): Promise<{ inherit: NodeJS.ProcessEnv; runs(): Promise<number> }> {
+  const bin = join(share.dir, 'bin');
+  await mkdir(bin, { recursive: true });
+  const real = execFileSync('sh', ['-c', 'command -v rsync'], { encoding: 'utf8' }).trim();
+  await writeFile(join(bin, 'rsync'), ['#!/bin/sh', `echo run >> '${bin}/runs'`, ...lines, `exec '${real}' "$@"`, ''].join('\n'));
+  await chmod(join(bin, 'rsync'), 0o755);
+  const runs = async (): Promise<number> => (await readFile(join(bin, 'runs'), 'utf8').catch(() => '')).split('\n').length - 1;
+  return { inherit: { PATH: `${bin}:${PATH}` }, runs };
+}
+
+describe('a source that moves', () => {
+  it('on, before it is copied: what is there is scanned and copied, and linked what was right', async () => {
+    const site = await siteWith();
+    for (let i = 0; i < 20; i += 1) await share.write(`set/f${i}`, `${i}`.repeat(5000));
+    const set = await share.dataset('set');
+    const { source } = set;
+    await share.write('set/f3', 'rewritten');
+    await rm(share.path('set/f4'));
+    await share.write('set/new', 'new');
+    const said: string[] = [];
+    const held = await site.data.cache.ensure(
+      source,
+      { onProgress: () => undefined, say: (t) => void said.push(t) },
+      new AbortController().signal,
+    );
+    expect(held.want.version).toBe(2);
+    expect(said.join('\n')).toMatch(/moved on while it was copied: f[34], f[34]; having it scanned again\nit is v2 now/);
+    expect(said.at(-1)).toContain('18 of 20 files were there already');
+    expect(await versionsIn(site.root)).toEqual(['v2']);
+    await proveVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
+    expect(await leftIn(site.root)).toEqual([]);
+  });
+
+  it('all the time: the failure names files, and no version is left', async () => {
+    const site = await siteWith();
+    await share.write('set/steady', 'x');
+    await share.write('set/log', 'x');
+    const set = await share.dataset('set');
+    // Each scan sees a state that is over before it is copied.
+    const { scan } = set;
+    let n = 0;
+    set.scan = async () => {
+      await scan();
+      await share.write('set/log', `line ${(n += 1)}`);
+    };
+    await share.write('set/log', 'line 0');
+    await expect(bring(site, set)).rejects.toMatchObject({ code: 'dataset_moving', message: expect.stringContaining('set v3: log') });
+    expect(await versionsIn(site.root)).toEqual([]);
+    expect(await leftIn(site.root)).toEqual([]);
+  });
+
+  it('while rsync reads it: no folder is ever a version that is not its manifest', async () => {
+    const site = await siteWith();
+    const content = (i: number, n: number): string => `${i} ${n} `.repeat(20_000);
+    for (let i = 0; i < 12; i += 1) await share.write(`set/f${i}`, content(i, 0));
+    const set = await share.dataset('set');
+    const manifests = new Map([[1, set.source.manifest_digest]]);
+    const { scan } = set;
+    set.scan = async () => {
+      await scan();
+      manifests.set(set.source.version, set.source.manifest_digest);
+    };
+    let writing = true;
+    const writer = (async () => {
+      for (let n = 1; writing; n += 1) {
+        const i = n % 12;
+        // In place, and by rename.
+        if (n % 2 === 0) await share.write(`set/f${i}`, content(i, n));
+        else {
+          await share.write('.new', content(i, n));
+          await rename(share.path('.new'), share.path(`set/f${i}`));
+        }
+      }
+    })();
+    const ends: string[] = [];
+    for (let i = 0; i < 3; i += 1) {
+      const end = await bring(site, set).then(
+        ({ release, want }) => (release(), `v${want.version}`),
+        (error: { code?: string }) => error.code ?? 'no code',
+      );
+      ends.push(end);
+    }
+    writing = false;
+    await writer;
+    expect(ends.filter((e) => e !== 'dataset_moving' && !/^v\d+$/.test(e))).toEqual([]);
+    for (const name of await versionsIn(site.root)) {
+      const version = Number(name.slice(1));
+      await proveVersion(site.root, 'set', version, set.objects, manifests.get(version) ?? '');
+    }
+    // Once it rests, it comes.
+    await set.scan();
+    const { want } = await bring(site, set);
+    await proveVersion(site.root, 'set', want.version, set.objects, set.source.manifest_digest);
+    expect(await leftIn(site.root)).toEqual([]);
+  }, 40_000);
+
+  it('and whose scan finds nothing, or nothing to read', async () => {
+    const site = await siteWith();
+    await share.write('set/file', 'x');
+    const set = await share.dataset('set');
+    await share.write('set/file', 'y');
+    set.status = 'suspicious';
+    await expect(bring(site, set)).rejects.toMatchObject({
+      code: 'dataset_unreachable',
+      message: expect.stringContaining('it is suspicious'),
+    });
+  });
+});
+
+describe('the share', () => {
+  it.each([
+    ['is not set', async (): Promise<string | undefined> => undefined, 'no_share', 'DATASET_NFS_BASE_PATH'],
+    ['is not there', async () => join(share.dir, 'nowhere'), 'dataset_unreachable', 'No such file'],
+    [
+      'has the folder no more',
+      async () => (await rm(share.path('set'), { recursive: true }), share.base),
+      'dataset_unreachable',
+      'No such file',
+    ],
+    [
+      'has a file in its place',
+      async () => (await rm(share.path('set'), { recursive: true }), await writeFile(share.path('set'), 'x'), share.base),
+      'dataset_unreachable',
+      'Not a directory',
+    ],
+    [
+      'leads out of itself',
+      async () => (await rename(share.path('set'), join(share.dir, 'out')), await symlink('../out', share.path('set')), share.base),
+      'dataset_unreachable',
+      'leads out of the shared storage',
+    ],
+  ])('%s', async (_, change, code, words) => {
+    await share.write('set/file', 'x');
+    const set = await share.dataset('set');
+    const site = await siteWith({ share: await change() });
+    await expect(bring(site, set)).rejects.toMatchObject({ code, message: expect.stringContaining(words) });
+    expect(await leftIn(site.root)).toEqual([]);
+  });
+
+  it('does not answer: it is given up, and nobody waits for a process that cannot be ended', async () => {
+    await share.write('set/file', 'x');
+    const set = await share.dataset('set');
+    const { inherit } = await shim('sleep 300');
+    const site = await siteWith({ rsync: { inherit, stallMs: 1_000 } });
+    await expect(bring(site, set)).rejects.toMatchObject({
+      code: 'dataset_unreachable',
+      message: expect.stringContaining('nothing could be read for 1 s'),
+    });
+    expect(await leftIn(site.root)).toEqual([]);
+  });
+
+  it('stands still in the middle (rsync is stopped)', async () => {
+    await share.write('set/file', Buffer.alloc(4_000_000, 'x'));
+    const set = await share.dataset('set');
+    const site = await siteWith({ rsync: { stallMs: 2_000, bandwidth: '500' } });
+    const coming = bring(site, set);
+    const ended = expect(coming).rejects.toMatchObject({ code: 'dataset_unreachable' });
+    for (const pid of await rsyncOf(site.root)) process.kill(pid, 'SIGSTOP');
+    await ended;
+    expect(await rsyncsOf(site.root)).toEqual([]);
+    expect(await versionsIn(site.root)).toEqual([]);
+  });
+});
+
+describe('rsync', () => {
+  it('killed in the middle: what it brought is kept, the rest is copied', async () => {
+    for (let i = 0; i < 8; i += 1) await share.write(`set/f${i}`, Buffer.alloc(100_000, `${i}`));
+    const set = await share.dataset('set');
+    const site = await siteWith({ rsync: { bandwidth: '400' } });
+    const said: string[] = [];
+    const coming = bring(site, set, undefined, said);
+    for (const pid of await rsyncOf(site.root)) process.kill(pid, 'SIGKILL');
+    expect((await coming).want.version).toBe(1);
+    expect(said.join('\n')).toContain('copying the rest');
+    await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
+    expect(set.scans).toBe(1);
+  });
+
+  it('killed each time', async () => {
+    await share.write('set/file', 'x');
+    const set = await share.dataset('set');
+    const { inherit, runs } = await shim('kill -9 $$');
+    const site = await siteWith({ rsync: { inherit } });
+    await expect(bring(site, set)).rejects.toMatchObject({ code: 'dataset_copy_failed', message: expect.stringContaining('SIGKILL') });
+    expect(await runs()).toBe(3);
+  });
+
+  it('that is not there, or says no', async () => {
+    await share.write('set/file', 'x');
+    const set = await share.dataset('set');
+    const { inherit } = await shim('echo "rsync: unknown option" >&2; exit 1');
+    const site = await siteWith({ rsync: { inherit } });
+    await expect(bring(site, set)).rejects.toMatchObject({
+      code: 'dataset_copy_failed',
+      message: expect.stringContaining('unknown option'),
+    });
+  });
+});
+
+describe('those who wait', () => {
+  it('for one version share one copy, also when one of them goes', async () => {
+    await share.write('set/file', Buffer.alloc(1_000_000, 'x'));
+    const set = await share.dataset('set');
+    const { inherit, runs } = await shim();
+    const site = await siteWith({ rsync: { inherit, bandwidth: '1000' } });
+    const cancelled = new AbortController();
+    const first = bring(site, set, cancelled.signal);
+    const others = [bring(site, set), bring(site, set)];
+    const gone = expect(first).rejects.toMatchObject({ why: 'cancelled' });
+    await rsyncOf(site.root);
+    cancelled.abort(new Stopped('cancelled'));
+    await gone;
+    const held = await Promise.all(others);
+    expect(held.map((h) => h.want.version)).toEqual([1, 1]);
+    expect(await runs()).toBe(1);
+  });
+
+  it('end it when the last one goes, and nothing of it is left', async () => {
+    await share.write('set/file', Buffer.alloc(4_000_000, 'x'));
+    const set = await share.dataset('set');
+    const site = await siteWith({ rsync: { bandwidth: '100' } });
+    const cancelled = new AbortController();
+    const both = [bring(site, set, cancelled.signal), bring(site, set, cancelled.signal)].map((c) =>
+      expect(c).rejects.toMatchObject({ why: 'cancelled' }),
+    );
+    await rsyncOf(site.root);
+    cancelled.abort(new Stopped('cancelled'));
+    await Promise.all(both);
+    expect([await rsyncsOf(site.root), await leftIn(site.root), await versionsIn(site.root)]).toEqual([[], [], []]);
+    expect((await site.storage.now(new AbortController().signal)).free).toBeGreaterThan(0);
+  });
+
+  it('who comes while it ends begins anew, and hears nothing of who went', async () => {
+    await share.write('set/file', Buffer.alloc(2_000_000, 'x'));
+    const set = await share.dataset('set');
+    const site = await siteWith({ rsync: { bandwidth: '2000' } });
+    const cancelled = new AbortController();
+    const first = expect(bring(site, set, cancelled.signal)).rejects.toMatchObject({ why: 'cancelled' });
+    await rsyncOf(site.root);
+    cancelled.abort(new Stopped('cancelled'));
+    // The abort is worked in first.
+    await Promise.resolve();
+    const second = bring(site, set);
+    await first;
+    expect((await second).want.version).toBe(1);
+    expect(await leftIn(site.root)).toEqual([]);
+  });
+
+  it('with two agents on one SVC_ROOT: both get it, whole, and one folder stands', async () => {
+    for (let i = 0; i < 50; i += 1) await share.write(`set/f${i}`, `${i}`.repeat(1000));
+    const set = await share.dataset('set');
+    const one = await siteWith();
+    const two = await siteWith({ root: one.root, agent: 'agent-2' });
+    const [a, b] = await Promise.all([bring(one, set), bring(two, set)]);
+    expect([a.want.version, b.want.version]).toEqual([1, 1]);
+    await proveVersion(one.root, 'set', 1, set.objects, set.source.manifest_digest);
+    expect(await leftIn(one.root)).toEqual([]);
+  });
+});
+
+const isRoot = process.getuid?.() === 0;
+describe.skipIf(!isRoot)('disks', () => {
+  const mounted: string[] = [];
+  afterEach(() => mounted.splice(0).forEach((path) => execFileSync('/usr/bin/umount', ['--lazy', path])));
+  async function tmpfs(name: string, megabytes: number): Promise<string> {
+    const path = join(share.dir, name);
+    await mkdir(path, { recursive: true });
+    execFileSync('/usr/bin/mount', ['-t', 'tmpfs', '-o', `size=${megabytes}m`, 'tmpfs', path]);
+    mounted.push(path);
+    return path;
+  }
+
+  it('that others fill while we copy: disk_full, and nothing is left', async () => {
+    await share.write('set/file', Buffer.alloc(4_000_000, 'x'));
+    const set = await share.dataset('set');
+    const root = await tmpfs('small', 10);
+    const site = await siteWith({ root, rsync: { bandwidth: '1000' } });
+    const ended = expect(bring(site, set)).rejects.toMatchObject({ code: 'disk_full' });
+    await rsyncOf(root);
+    await writeFile(join(root, 'filler'), Buffer.alloc(9_000_000)).catch(() => undefined);
+    await ended;
+    expect([await versionsIn(root), await leftIn(root)]).toEqual([[], []]);
+  });
+
+  it('the share is not mounted any more', async () => {
+    const base = await tmpfs('share', 10);
+    await share.write('set/file', 'x');
+    const set = await share.dataset('set');
+    const site = await siteWith();
+    execFileSync('/usr/bin/umount', [base]);
+    mounted.splice(0);
+    await expect(bring(site, set)).rejects.toMatchObject({ code: 'dataset_unreachable' });
+  });
+});
+
+it('a version of the same number with other contents is replaced where nobody uses it, else refused', async () => {
+  const site = await siteWith();
+  await share.write('set/file', 'one');
+  const set = await share.dataset('set');
+  (await bring(site, set)).release();
+  const before: FakeDataset['source'] = set.source;
+  await share.write('set/file', 'two');
+  await set.scan();
+  // The control plane's database was restored: it counts anew.
+  set.source = { ...set.source, version: 1 };
+  const held = await bring(site, set);
+  expect(await readFile(join(site.root, 'objects/set/v1/file'), 'utf8')).toBe('two');
+  set.source = before;
+  await expect(bring(site, set)).rejects.toMatchObject({
+    code: 'dataset_copy_failed',
+    message: expect.stringContaining('holds something else'),
+  });
+  held.release();
+});
+
+it('what an agent that is no more left is removed, what a living one has is not', async () => {
+  await share.write('set/file', Buffer.alloc(2_000_000, 'x'));
+  const set = await share.dataset('set');
+  const one = await siteWith({ rsync: { bandwidth: '500' } });
+  const coming = bring(one, set);
+  await rsyncOf(one.root);
+  const [living] = await readdir(join(one.root, '.staging'));
+  const dead = join(one.root, '.staging', 'dead');
+  await mkdir(join(dead, 'copy-1'), { recursive: true });
+  // This process id, but of a process that began at another time.
+  const mark = JSON.parse(await readFile(join(one.root, '.staging', living ?? '', '.process.json'), 'utf8')) as object;
+  await writeFile(join(dead, '.process.json'), JSON.stringify({ ...mark, started: '1' }));
+  const two = await siteWith({ root: one.root, agent: 'agent-2' });
+  await two.data.tidy(new AbortController().signal);
+  expect((await readdir(join(one.root, '.staging'))).includes('dead')).toBe(false);
+  expect((await coming).want.version).toBe(1);
+});

@@ -1,0 +1,162 @@
+/** A share in a temporary folder, its datasets with their manifests, and an agent's data parts with a control plane of a few lines. */
+import { createHash, randomUUID } from 'node:crypto';
+import { lstat, mkdir, mkdtemp, readdir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { silentLogger } from '@berth/kit/log';
+import { createClient } from '@berth/wire/client';
+import type { CopyProgress } from '@berth/wire/dataset';
+import { compareNames, encodeName, encodeTree, type NamedEntry, type TreeTotals, walkTree } from '@berth/wire/tree';
+import { createData, type Data, type DataOptions } from '../../src/data/data.ts';
+import type { Held } from '../../src/data/cache.ts';
+import { createStorage, type StorageMeter } from '../../src/storage.ts';
+import type { TaskContext } from '../../src/tasks/task.ts';
+import { type FakeControlPlane, type FakeDataset, startFakeControlPlane } from '../fake-control-plane.ts';
+import type { Container } from '../../src/tools/docker.ts';
+
+export const sha256 = (data: Uint8Array | string): string => createHash('sha256').update(data).digest('hex');
+
+/** The manifest of what is in a folder, read plainly. */
+export async function manifestOf(folder: Buffer, objects: Map<string, string>): Promise<TreeTotals> {
+  const entries: NamedEntry[] = [];
+  for (const raw of await readdir(folder, { encoding: 'buffer' })) {
+    const path = Buffer.concat([folder, Buffer.from('/'), raw]);
+    const [name, stat] = [encodeName(raw), await lstat(path)];
+    if (stat.isDirectory()) entries.push({ kind: 'folder', name, ...(await manifestOf(path, objects)) });
+    else if (stat.isSymbolicLink()) {
+      const target = await readlink(path, { encoding: 'buffer' });
+      entries.push({ kind: 'link', name, size: target.length, checksum: sha256(target), target: encodeName(target) });
+    } else if (stat.isFile()) {
+      const content = await readFile(path);
+      entries.push({ kind: 'file', name, size: content.length, checksum: sha256(content), executable: (stat.mode & 0o100) !== 0 });
+    }
+  }
+  return encodeTree(
+    entries.sort((a, b) => compareNames(a.name, b.name)),
+    { sha256, write: (digest, text) => void objects.set(digest, text) },
+  );
+}
+
+export type Share = {
+  dir: string;
+  base: string;
+  plane: FakeControlPlane;
+  /** Makes `base/{name}` a dataset of that id, with what is in it now as version 1. */
+  dataset(name: string): Promise<FakeDataset>;
+  path(...parts: string[]): string;
+  /** Writes a file, making its folders. */
+  write(path: string, content: string | Uint8Array, mode?: number): Promise<void>;
+  stop(): Promise<void>;
+};
+
+/** `given`: the control plane of an agent that runs already, which is not this share's to stop. */
+export async function startShare(given?: FakeControlPlane): Promise<Share> {
+  const dir = await mkdtemp(join(tmpdir(), 'agent-data-'));
+  const base = join(dir, 'share');
+  await mkdir(base);
+  const plane = given ?? (await startFakeControlPlane());
+  const path = (...parts: string[]): string => join(base, ...parts);
+  return {
+    dir,
+    base,
+    plane,
+    path,
+    async write(to, content, mode = 0o644) {
+      await mkdir(join(base, to, '..'), { recursive: true });
+      await writeFile(join(base, to), content, { mode });
+    },
+    async dataset(name) {
+      const objects = new Map<string, string>();
+      const made: FakeDataset = {
+        source: { dataset_id: name, name, nfs_path: name, version: 0, manifest_digest: '', bytes: 0, files: 0 },
+        objects,
+        scans: 0,
+        status: 'ok',
+        async scan() {
+          const { digest, bytes, files } = await manifestOf(Buffer.from(path(name)), objects);
+          made.scans += 1;
+          if (digest === made.source.manifest_digest) return;
+          made.source = { ...made.source, version: made.source.version + 1, manifest_digest: digest, bytes, files };
+        },
+      };
+      await made.scan();
+      plane.datasets.set(name, made);
+      return made;
+    },
+    async stop() {
+      if (given === undefined) await plane.stop();
+      await rm(dir, { recursive: true, force: true, maxRetries: 3 });
+    },
+  };
+}
+
+export type Site = { data: Data; root: string; storage: StorageMeter; containers: Container[]; changes: () => number };
+export type SiteOptions = Partial<Omit<DataOptions, 'rsync'>> & { maxStorage?: number; rsync?: Partial<DataOptions['rsync']> };
+export const PATH = process.env['PATH'] ?? '/usr/bin:/bin';
+
+/** One agent's data parts. `root` given: on the SVC_ROOT of another. */
+export async function startSite(share: Share, { maxStorage, rsync, ...over }: SiteOptions = {}): Promise<Site> {
+  const root = over.root ?? join(share.dir, `svc-${randomUUID().slice(0, 8)}`);
+  const inherit = rsync?.inherit ?? { PATH };
+  const storage = createStorage({ root, maxStorage, inherit, log: silentLogger() });
+  const containers: Container[] = [];
+  let changes = 0;
+  const data = await createData({
+    client: createClient({ baseUrl: share.plane.url }),
+    storage,
+    ours: async (labels) => containers.filter((c) => Object.entries(labels).every(([k, v]) => c.labels[k] === v)),
+    log: silentLogger(),
+    root,
+    share: share.base,
+    agent: 'agent-1',
+    keepReleases: 1,
+    copiesAtOnce: 2,
+    watermarks: { high: 0.9, low: 0.8 },
+    onChange: () => void (changes += 1),
+    ...over,
+    rsync: { stallMs: 20_000, timeoutMs: 60_000, bandwidth: undefined, ...rsync, inherit },
+  });
+  return { data, root, storage, containers, changes: () => changes };
+}
+
+export const never = new AbortController().signal;
+
+/** A task's context that remembers. */
+export function context(over: Partial<TaskContext> = {}) {
+  const said: string[] = [];
+  const progress: CopyProgress[] = [];
+  const made: TaskContext = {
+    attempt: 1,
+    signal: never,
+    log: () => undefined,
+    say: (_, text) => void said.push(text),
+    progress: (rows) => void progress.push(...rows),
+    ...over,
+  };
+  return { ...made, said, lines: progress };
+}
+
+export async function bring(site: Site, dataset: FakeDataset, signal: AbortSignal = never, said: string[] = []): Promise<Held> {
+  return site.data.cache.ensure(dataset.source, { onProgress: () => undefined, say: (text) => void said.push(text) }, signal);
+}
+
+/** A version's folder against its manifest, byte by byte; throws what differs. */
+export async function proveVersion(
+  root: string,
+  datasetId: string,
+  version: number,
+  objects: ReadonlyMap<string, string>,
+  digest: string,
+): Promise<void> {
+  const found = new Map<string, string>();
+  const totals = await manifestOf(Buffer.from(join(root, 'objects', datasetId, `v${version}`)), found);
+  if (totals.digest === digest) return;
+  const paths = async (root_: string, all: ReadonlyMap<string, string>): Promise<string[]> => {
+    const list: string[] = [];
+    for await (const { path, entry } of walkTree(root_, async (d) => all.get(d) ?? '')) list.push(`${path} ${JSON.stringify(entry)}`);
+    return list;
+  };
+  throw new Error(
+    `v${version} is not its manifest:\n${(await paths(totals.digest, found)).join('\n')}\n---\n${(await paths(digest, objects)).join('\n')}`,
+  );
+}

@@ -1,0 +1,34 @@
+/** Who builds. Pure. */
+import type { Limits, NodeFact } from './facts.ts';
+import { refusal, whyNone } from './placement.ts';
+import type { DeploymentRecord } from './records.ts';
+
+export type BuilderChoice = { node: NodeFact } | { node: null; why: string };
+
+/** The builder whose cache is warm, if it has room; else the least busy one. */
+export function chooseBuilder(
+  deployment: Pick<DeploymentRecord, 'losses'>,
+  nodes: readonly NodeFact[],
+  lastBuilderId: string | null,
+  now: number,
+  limits: Limits,
+): BuilderChoice {
+  const builders = nodes
+    .filter((n) => n.role === 'builder')
+    .map((node) => ({ node, why: refusal(node, deployment.losses, now, limits) ?? fullness(node) }));
+  const free = builders
+    .filter((b) => b.why === null)
+    .map((b) => b.node)
+    .sort(
+      (a, b) =>
+        Number(b.id === lastBuilderId) - Number(a.id === lastBuilderId) ||
+        a.open_builds - b.open_builds ||
+        (a.hostname < b.hostname ? -1 : 1),
+    );
+  if (free[0] !== undefined) return { node: free[0] };
+  if (builders.length === 0) return { node: null, why: 'no builder node has ever registered' };
+  return { node: null, why: whyNone({ items: builders.map((b) => ({ hostname: b.node.hostname, reason: b.why })) }) };
+}
+
+const fullness = (node: NodeFact): string | null =>
+  node.open_builds >= node.max_builds ? `has ${node.open_builds} of ${node.max_builds} builds under way` : null;

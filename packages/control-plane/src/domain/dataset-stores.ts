@@ -1,0 +1,76 @@
+/**
+ * Datasets in the database: the rows themselves, who scans one now, and what scans recorded. Implemented in store/datasets.ts
+ * and store/dataset-versions.ts, on the same terms as stores.ts.
+ */
+import type { DatasetCreate, DatasetHistoryRow, DatasetPatch, DatasetState } from '@berth/wire/dataset';
+import type { DatasetFact } from './facts.ts';
+import type { DatasetRecord, DatasetVersionRecord } from './records.ts';
+import type { Page, Paged } from './stores.ts';
+
+/** A tree object of wire/tree.ts: `digest` is `sha256:` of `text`. */
+export type TreeObject = { digest: string; text: string };
+/** `path` is encoded as in wire/tree.ts. */
+export type HistoryEntry = Omit<DatasetHistoryRow, 'at' | 'version'>;
+export type HistoryRecord = HistoryEntry & { version: number; at: number };
+/** `paths` are encoded; so are `folders`, with `/` at the end: everything below them. `since` and `until` are times (ms); `until` itself is outside. */
+export type HistoryFilter = { paths?: readonly string[]; folders?: readonly string[]; version?: number; since?: number; until?: number };
+
+/** What the scan of a dataset changes (flow/dataset.ts). */
+export type ScanPlan = {
+  set: Pick<DatasetRecord, 'status' | 'problem' | 'last_scanned_at' | 'next_scan_at'> & Partial<Pick<DatasetRecord, 'skipped' | 'share'>>;
+  /** Null: the newest version stays the newest. */
+  newVersion: Pick<DatasetVersionRecord, 'version' | 'files' | 'bytes' | 'manifest_digest'> | null;
+};
+
+/** The right to scan one dataset: whoever has it is the only one that records. It ends at `until` unless renewed. */
+export type ScanClaim = { token: string; dataset: DatasetRecord };
+
+export type DatasetStore = {
+  /** Its first scan is due at once. Throws dataset_name_taken. */
+  create(input: DatasetCreate, now: number): Promise<DatasetRecord>;
+  /** Throws not_found. */
+  get(id: string): Promise<DatasetRecord>;
+  /** By name. */
+  list(page: Page): Promise<Paged<DatasetRecord>>;
+  /** All that are not being deleted. */
+  facts(): Promise<DatasetFact[]>;
+  /** Ids of all that there are, also of those that are being deleted. */
+  ids(): Promise<string[]>;
+  /** How many are in each state, and when each was last scanned. */
+  overview(): Promise<{ id: string; name: string; status: DatasetState; last_scanned_at: number | null }[]>;
+  /** Only what is given changes; a scan of another folder is due at once. Throws not_found, being_deleted, dataset_name_taken. */
+  patch(id: string, patch: DatasetPatch, now: number): Promise<DatasetRecord>;
+  /** A scan is due at once; during one, another follows it. Throws not_found, being_deleted. */
+  requestScan(id: string, asked: { full: boolean; acceptLoss: boolean }, now: number): Promise<DatasetRecord>;
+  /** Marks it; repeated: no change. Throws not_found, dataset_in_use (a project or a deployment that is not over names it). */
+  markDeleting(id: string, now: number): Promise<DatasetRecord>;
+  listDeleting(): Promise<DatasetRecord[]>;
+  /** With versions, history and tree objects, if it was marked. In short steps. */
+  remove(id: string): Promise<void>;
+
+  /** The one that is due longest; null: none. Of several control planes that ask at once one gets it. */
+  claimDue(token: string, now: number, until: number): Promise<ScanClaim | null>;
+  /** False: the claim is lost, or the dataset is being deleted. */
+  renewClaim(claim: ScanClaim, until: number): Promise<boolean>;
+  /** Ends the claim with nothing recorded; the dataset is due as before. */
+  giveBack(claim: ScanClaim): Promise<void>;
+  /** Removes what an attempt that did not end has left. */
+  clearUnfinished(claim: ScanClaim): Promise<void>;
+  /** Those that there are. At most 1,000 at once. */
+  trees(datasetId: string, digests: readonly string[]): Promise<Map<string, string>>;
+  /** Writes a batch (some hundreds) under the claim; nothing of it shows before `finishScan`. False: the claim is lost. */
+  putTrees(claim: ScanClaim, objects: readonly TreeObject[]): Promise<boolean>;
+  putHistory(claim: ScanClaim, version: number, rows: readonly HistoryEntry[]): Promise<boolean>;
+  /** Makes a new version visible, sets what the scan found and ends the claim, all at once. False: the claim is lost, nothing was done. */
+  finishScan(claim: ScanClaim, plan: ScanPlan, now: number): Promise<boolean>;
+  /**
+   * Forgets versions older than the newest `keep` with their history and tree objects, but for those that a deployment which is
+   * not over has or a node says it keeps (`pinned`). Under the claim, in short steps. Gives how many versions went.
+   */
+  prune(claim: ScanClaim, keep: number): Promise<number>;
+
+  /** Newest first. Throws not_found (dataset). */
+  versions(id: string, page: Page): Promise<Paged<DatasetVersionRecord>>;
+  /** Newest version first, in it by path. Throws not_found (dataset). */
+  history(id: string, filter: HistoryFilter, page: Page): Promise<Paged<HistoryRecord>>;
+};

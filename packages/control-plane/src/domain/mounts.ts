@@ -1,0 +1,69 @@
+/** Which datasets a deployment mounts, at which version and where. Pure. */
+import type { DatasetMount } from '@berth/wire/dataset';
+import type { DatasetFact } from './facts.ts';
+import type { Wanted } from './placement.ts';
+import type { PinnedDataset, ProjectSettings } from './records.ts';
+
+type Uses = ProjectSettings['datasets'];
+type MountProblem = { code: 'dataset_not_ready' | 'mount_conflict'; message: string };
+
+/** INTERFACES: where nothing else is said. */
+export const mountPathOf = (use: Uses[number], name: string): string => use.mount_path ?? `/data/${name}`;
+
+/** Whether one would be mounted over the other, or inside it. */
+export const overlap = (a: string, b: string): boolean => a === b || a.startsWith(`${b}/`) || b.startsWith(`${a}/`);
+
+/** The `dependency` datasets that have a version: what placement counts. */
+export function wantedOf(uses: Uses, datasets: readonly DatasetFact[]): Wanted[] {
+  return uses.flatMap((use) => {
+    const dataset = datasets.find((d) => d.id === use.dataset_id);
+    if (use.mode !== 'dependency' || dataset === undefined || dataset.version === null) return [];
+    return [{ id: dataset.id, name: dataset.name, bytes: dataset.bytes, status: dataset.status, version: dataset.version }];
+  });
+}
+
+/** Rows of a deploy task, or why there cannot be any. Datasets may be renamed after a project was checked: so it is decided here. */
+export function mountsOf(uses: Uses, datasets: readonly DatasetFact[]): { mounts: DatasetMount[] } | MountProblem {
+  const mounts: DatasetMount[] = [];
+  for (const use of uses) {
+    const dataset = datasets.find((d) => d.id === use.dataset_id);
+    if (dataset === undefined) return { code: 'dataset_not_ready', message: `dataset ${use.dataset_id} is no more` };
+    const { id, name, nfs_path, bytes, files } = dataset;
+    const shared = use.mode === 'readwrite';
+    if (!shared && dataset.version === null)
+      return {
+        code: 'dataset_not_ready',
+        message: `dataset ${name} has no version yet${dataset.problem === null ? '' : `: ${dataset.problem}`}`,
+      };
+    const mount_path = mountPathOf(use, name);
+    const other = mounts.find((m) => overlap(m.mount_path, mount_path));
+    if (other !== undefined)
+      return { code: 'mount_conflict', message: `${other.name} at ${other.mount_path} and ${name} at ${mount_path}` };
+    mounts.push({
+      dataset_id: id,
+      name,
+      nfs_path,
+      version: shared ? null : dataset.version,
+      manifest_digest: shared ? null : dataset.manifest_digest,
+      bytes,
+      files,
+      mode: use.mode,
+      mount_path,
+    });
+  }
+  return { mounts };
+}
+
+export const pinsOf = (mounts: readonly DatasetMount[]): PinnedDataset[] =>
+  mounts.map(({ dataset_id, name, mode, version }) => ({ dataset_id, name, mode, version }));
+
+/** What a release was made with and has a newer version now. */
+export function movedOn(
+  pins: readonly PinnedDataset[] | null,
+  datasets: readonly DatasetFact[],
+): { pin: PinnedDataset; version: number }[] {
+  return (pins ?? []).flatMap((pin) => {
+    const version = datasets.find((d) => d.id === pin.dataset_id)?.version ?? null;
+    return pin.version !== null && version !== null && version > pin.version ? [{ pin, version }] : [];
+  });
+}

@@ -1,0 +1,13 @@
+/** Bytes as people read them. */
+const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB', 'PB'] as const;
+
+/** Powers of 1,000, as disks are sold and as the score counts. */
+export function bytesText(bytes: number): string {
+  let unit = 0;
+  let value = bytes;
+  while (Math.abs(value) >= 999.95 && unit < UNITS.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 ? Math.round(value) : value.toFixed(1)} ${UNITS[unit]}`;
+}

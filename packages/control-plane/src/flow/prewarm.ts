@@ -1,0 +1,33 @@
+/** A dataset is copied to a node before anything needs it there: a task of the node alone, of no project. */
+import { DomainError, invalid } from '../domain/errors.ts';
+import type { Limits } from '../domain/facts.ts';
+import { isOnline } from '../domain/placement.ts';
+import type { Stores } from '../domain/stores.ts';
+import { copyMs } from './data.ts';
+
+type Stored = Pick<Stores, 'nodes' | 'datasets' | 'tasks'>;
+type Asked = { id: string; nodeId: string; datasetId: string };
+
+export async function prewarm(stores: Stored, { id, nodeId, datasetId }: Asked, now: number, limits: Limits): Promise<void> {
+  const node = await stores.nodes.get(nodeId);
+  const refuse = (why: string): DomainError => new DomainError('wrong_state', `${node.hostname} ${why}`);
+  if (node.deleting_at !== null) throw new DomainError('being_deleted', `${node.hostname} is being deleted`);
+  if (node.role !== 'deploy') throw refuse('is a builder: datasets are on deploy nodes');
+  if (node.agent_version === null) throw refuse('has an agent that knows nothing of copies ahead of time');
+  if (!isOnline(node, now, limits)) throw refuse(`is offline since ${new Date(node.last_seen_at).toISOString()}`);
+  const dataset = (await stores.datasets.facts()).find((d) => d.id === datasetId);
+  if (dataset === undefined) throw invalid('dataset_id', 'exists', 'there is no dataset with this id');
+  const { name, nfs_path, version, manifest_digest, bytes, files, status, problem } = dataset;
+  if (version === null) throw invalid('dataset_id', 'has_version', `${name} has no version yet: it is scanned first`);
+  if (status !== 'ok') throw invalid('dataset_id', 'readable', `${name} is ${status}${problem === null ? '' : `: ${problem}`}`);
+  await stores.tasks.createSync(
+    {
+      id,
+      node_id: node.id,
+      payload: { dataset: { dataset_id: datasetId, name, nfs_path, version, manifest_digest, bytes, files } },
+      queue_deadline_at: now + limits.claimMs,
+      wall_deadline_at: now + limits.deployMs + copyMs(bytes, node.copy_rate),
+    },
+    now,
+  );
+}

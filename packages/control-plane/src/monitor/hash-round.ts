@@ -1,0 +1,108 @@
+/** One pass over a listing: sums that are known are taken over, all other files are hashed. */
+import { createSha256Pool, type HashResult } from '@berth/kit/sha256-files';
+import { encodeName } from '@berth/wire/tree';
+import { eachRecord, FILE, type Listing, parseFile, pathStart } from './listing.ts';
+import { createLookup } from './known-sums.ts';
+import { unreachable } from './share.ts';
+
+const NAMED = 5;
+const ZEROS = Buffer.alloc(32);
+
+export type Round = {
+  /** 32 bytes for each record, zeros where it is no file or its sum is not known. */
+  sums: Buffer;
+  /** Records that the old listing has not (or that were hashed because nothing was known), the first few by their encoded path. */
+  fresh: { count: number; first: string[] };
+  /** Files that changed while they were hashed. */
+  unknown: number;
+};
+export type KnownSums = { listing: Listing; sums: Buffer };
+
+export type RoundOptions = {
+  root: string;
+  old: KnownSums | null;
+  /** False: hash all files; `old` says only which records are new. */
+  trustSums: boolean;
+  workers: number;
+  onHashed: (files: number, bytes: () => number) => void;
+  /** Called with the sums as far as they are known, again and again. */
+  keep: { everyMs: number; sums: (sums: Buffer) => Promise<void> };
+};
+
+/** `records` is how many the listing has. Throws UnreachableError naming the first file that cannot be read. */
+export async function hashRound(
+  listing: Listing,
+  records: number,
+  { root, old, trustSums, workers, onHashed, keep }: RoundOptions,
+): Promise<Round> {
+  const round: Round = { sums: Buffer.alloc(32 * records), fresh: { count: 0, first: [] }, unknown: 0 };
+  const lookup = old === null ? null : createLookup(old.listing);
+  const rootBytes = Buffer.from(`${root}/`);
+  let failed: Error | null = null;
+  let files = 0;
+  const take = (file: { path: Buffer; index: number }, result: HashResult): void => {
+    if (result.kind === 'ok') round.sums.set(result.sha256, 32 * file.index);
+    else if (result.kind === 'changed') round.unknown++;
+    else failed ??= unreachable(`The file ${encodeName(file.path)}`, result.code);
+    onHashed(++files, pool.bytesRead);
+  };
+  const pool = createSha256Pool<{ path: Buffer; size: number; index: number }>({ workers }, take);
+  onHashed(0, pool.bytesRead);
+
+  const takeOver = (buffer: Buffer, from: number, to: number, index: number): void => {
+    const was = lookup?.(buffer, from, to) ?? -1;
+    if (was === -1) {
+      round.fresh.count++;
+      const start = pathStart(buffer, from);
+      if (round.fresh.first.length < NAMED) round.fresh.first.push(encodeName(buffer.subarray(start, buffer.indexOf(0, start))));
+    } else if (old !== null && trustSums && buffer[from] === FILE) old.sums.copy(round.sums, 32 * index, 32 * was, 32 * was + 32);
+  };
+  let full: Promise<void>[] = [];
+  const hashUnknown = (buffer: Buffer, from: number, to: number, index: number): void => {
+    if (buffer[from] !== FILE || round.sums.compare(ZEROS, 0, 32, 32 * index, 32 * index + 32) !== 0) return;
+    const { size, path } = parseFile(buffer, from);
+    const waiting = pool.add({ path: Buffer.concat([rootBytes, buffer.subarray(path, to - 1)]), size, index });
+    if (waiting !== null) full.push(waiting);
+  };
+  // Known sums first: what is kept of a scan that is ended while it hashes must not be less than what it began with.
+  await eachRecord(listing, takeOver);
+  const keeper = startKeeper(keep.everyMs, () => keep.sums(round.sums));
+  try {
+    await eachRecord(listing, hashUnknown, async () => {
+      if (failed !== null) throw failed;
+      await Promise.all(full);
+      full = [];
+    });
+    await pool.drain();
+    if (failed !== null) throw failed as Error;
+    return round;
+  } finally {
+    pool.close();
+    await keeper.stop();
+  }
+}
+
+/** Never twice at once; `stop` waits for the one under way and rejects with the first that failed. */
+function startKeeper(everyMs: number, keep: () => Promise<void>): { stop(): Promise<void> } {
+  let last: Promise<void> = Promise.resolve();
+  let busy = false;
+  let failed: { error: unknown } | null = null;
+  const timer = setInterval(() => {
+    if (busy || failed !== null) return;
+    busy = true;
+    last = keep()
+      .catch((error: unknown) => {
+        failed = { error };
+      })
+      .finally(() => {
+        busy = false;
+      });
+  }, everyMs);
+  return {
+    async stop() {
+      clearInterval(timer);
+      await last;
+      if (failed !== null) throw failed.error;
+    },
+  };
+}

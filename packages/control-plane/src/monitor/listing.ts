@@ -1,0 +1,184 @@
+/**
+ * The listing of a dataset's folder as `find` writes it: straight into a file, one record for each name, and in it all that
+ * decides whether a file must be read again. So two listings that are equal byte by byte need no look inside.
+ *
+ *   f<mode> <size> <mtime> <ctime> <inode> <path> NUL     regular file
+ *   d<path> NUL                                           folder (its times would differ when a lock file came and went)
+ *   l<path> NUL <target> NUL                              symlink
+ *   s<path> NUL   n<path> NUL   o<type><path> NUL         left out: a NAS box's snapshots, a file that NFS keeps for
+ *                                                         whoever has it open, FIFOs, sockets and devices
+ * Paths are raw bytes, relative to the folder. `find` lists a folder's content directly behind it.
+ */
+import { spawn } from 'node:child_process';
+import { closeSync, existsSync, fstatSync, openSync, readSync } from 'node:fs';
+import { UnreachableError } from './share.ts';
+
+export const FILE = 0x66;
+export const FOLDER = 0x64;
+export const LINK = 0x6c;
+export const SNAPSHOTS = 0x73;
+export const SILLY = 0x6e;
+export const OTHER = 0x6f;
+const SPACE = 0x20;
+
+const HEX = '[0-9a-fA-F]';
+/** NFS clients name a file that was removed while it is open so; it goes when it is closed. */
+const SILLY_NAME = `.nfs${HEX.repeat(8)}*`;
+const EXPRESSION = [
+  ...['-type', 'f', '-not', '-name', SILLY_NAME, '-printf', 'f%m %s %T@ %C@ %i %P\\0'],
+  ...['-o', '-type', 'd', '-not', '-name', '.snapshot', '-printf', 'd%P\\0'],
+  ...['-o', '-type', 'd', '-prune', '-printf', 's%P\\0'],
+  ...['-o', '-type', 'l', '-printf', 'l%P\\0%l\\0'],
+  ...['-o', '-type', 'f', '-printf', 'n%P\\0'],
+  ...['-o', '-printf', 'o%y%P\\0'],
+];
+/** `root` is absolute, so it cannot be read as an option. */
+export const findArgv = (root: string): string[] => ['find', '-P', root, '-ignore_readdir_race', '-mindepth', '1', ...EXPRESSION];
+
+const SETPRIV = ['/usr/bin/setpriv', '/bin/setpriv'].find((path) => existsSync(path));
+const MOST_ERRORS = 16_384;
+/** How often what `find` has written is counted; a short listing is through before. */
+const LOOK_MS = 500;
+
+/** A listing in a file, open. */
+export type Listing = { fd: number; length: number };
+
+/**
+ * Throws UnreachableError with the first thing that `find` could not read: a listing that lacks a folder would read as if
+ * its files were removed. Any other failure (no `find`, no room for the listing) is an Error.
+ */
+export async function writeListing(
+  root: string,
+  path: string,
+  { env, onWritten }: { env: NodeJS.ProcessEnv; onWritten: (records: number) => void },
+): Promise<Listing> {
+  const fd = openSync(path, 'w+');
+  const countRecords = createRecordCounter(fd);
+  const look = setInterval(() => onWritten(countRecords()), LOOK_MS);
+  try {
+    const { code, signal, errors } = await runFind(root, fd, env);
+    if (code === 0) return { fd, length: fstatSync(fd).size };
+    const said = errors.split('\n')[0]?.replace(/^find: /, '') ?? '';
+    if (code !== 1 || said === '' || /standard output|write error/i.test(said))
+      throw new Error(`find ${code === null ? `was ended by ${signal}` : `exited with ${code}`}: ${said}`);
+    throw new UnreachableError(`Not all of the folder can be read: ${said}.`);
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  } finally {
+    clearInterval(look);
+  }
+}
+
+function runFind(
+  root: string,
+  fd: number,
+  env: NodeJS.ProcessEnv,
+): Promise<{ code: number | null; signal: NodeJS.Signals | null; errors: string }> {
+  const argv = findArgv(root);
+  const [program = '', ...args] = SETPRIV === undefined ? argv : [SETPRIV, '--pdeathsig', 'KILL', '--', ...argv];
+  const child = spawn(program, args, { stdio: ['ignore', fd, 'pipe'], env: { ...env, LC_ALL: 'C' } });
+  let errors = '';
+  child.stderr?.setEncoding('latin1').on('data', (text: string) => {
+    if (errors.length < MOST_ERRORS) errors += text;
+  });
+  return new Promise((resolve, reject) => {
+    child.once('error', (error) => reject(new Error(`cannot start ${program}: ${error.message}`, { cause: error })));
+    child.once('close', (code, signal) => resolve({ code, signal, errors }));
+  });
+}
+
+/** Counts the records' ends in what was written since the last call: how far `find` is. */
+function createRecordCounter(fd: number): () => number {
+  const buffer = Buffer.allocUnsafe(256 * 1024);
+  let position = 0;
+  let count = 0;
+  return () => {
+    for (let read = readSync(fd, buffer, 0, buffer.length, position); read > 0; read = readSync(fd, buffer, 0, buffer.length, position)) {
+      for (let at = buffer.indexOf(0); at !== -1 && at < read; at = buffer.indexOf(0, at + 1)) count++;
+      position += read;
+    }
+    return count;
+  };
+}
+
+/** Are the first `length` bytes of both the same? */
+export function sameBytes(a: Listing, b: Listing): boolean {
+  if (a.length !== b.length) return false;
+  const [left, right] = [Buffer.allocUnsafe(256 * 1024), Buffer.allocUnsafe(256 * 1024)];
+  for (let at = 0; at < a.length; at += left.length) {
+    const size = Math.min(left.length, a.length - at);
+    readFully(a.fd, left, size, at);
+    readFully(b.fd, right, size, at);
+    if (left.compare(right, 0, size, 0, size) !== 0) return false;
+  }
+  return true;
+}
+
+export function readFully(fd: number, into: Buffer, size: number, position: number): void {
+  for (let done = 0; done < size; ) {
+    const read = readSync(fd, into, done, size - done, position + done);
+    if (read === 0) throw new Error('a file of the state folder is shorter than it should be');
+    done += read;
+  }
+}
+
+/** Where the record that begins at `from` ends (behind its NUL); -1: not before `limit`. */
+export function recordEnd(buffer: Buffer, from: number, limit: number): number {
+  let end = buffer.indexOf(0, from) + 1;
+  if (end > 0 && buffer[from] === LINK) end = buffer.indexOf(0, end) + 1;
+  return end === 0 || end > limit ? -1 : end;
+}
+
+/** Calls `onRecord` for each; the buffer is used again. Gives the event loop a turn, and waits for `onChunk`, now and then. */
+export async function eachRecord(
+  { fd, length }: Listing,
+  onRecord: (buffer: Buffer, from: number, to: number, index: number) => void,
+  onChunk?: () => Promise<void>,
+): Promise<void> {
+  let buffer = Buffer.allocUnsafe(256 * 1024);
+  let kept = 0;
+  let index = 0;
+  for (let position = 0; position < length; ) {
+    if (kept === buffer.length) buffer = Buffer.concat([buffer, Buffer.allocUnsafe(buffer.length)]);
+    const size = Math.min(buffer.length - kept, length - position);
+    readFully(fd, buffer.subarray(kept), size, position);
+    position += size;
+    const limit = kept + size;
+    let from = 0;
+    for (let to = recordEnd(buffer, from, limit); to !== -1; to = recordEnd(buffer, from, limit)) {
+      onRecord(buffer, from, to, index++);
+      from = to;
+    }
+    buffer.copyWithin(0, from, limit);
+    kept = limit - from;
+    await new Promise<void>((resolve) => void setImmediate(resolve));
+    await onChunk?.();
+  }
+  if (kept > 0) throw new Error('the listing ends within a record');
+}
+
+/** Of a record of type FILE. Times are seconds since the epoch; `path` is where the path begins. */
+export type FileRecord = { executable: boolean; size: number; mtime: number; ctime: number; path: number };
+
+export function parseFile(buffer: Buffer, from: number): FileRecord {
+  const mode = buffer.indexOf(SPACE, from);
+  const size = buffer.indexOf(SPACE, mode + 1);
+  const mtime = buffer.indexOf(SPACE, size + 1);
+  const ctime = buffer.indexOf(SPACE, mtime + 1);
+  const inode = buffer.indexOf(SPACE, ctime + 1);
+  return {
+    // The owner's digit is the third from the right; its lowest bit is x.
+    executable: mode - from > 3 && ((buffer[mode - 3] ?? 0) & 1) === 1,
+    size: Number(buffer.toString('latin1', mode + 1, size)),
+    mtime: Number(buffer.toString('latin1', size + 1, mtime)),
+    ctime: Number(buffer.toString('latin1', mtime + 1, ctime)),
+    path: inode + 1,
+  };
+}
+
+/** Where the path of a record begins. */
+export function pathStart(buffer: Buffer, from: number): number {
+  const type = buffer[from];
+  return type === FILE ? parseFile(buffer, from).path : type === OTHER ? from + 2 : from + 1;
+}

@@ -1,0 +1,93 @@
+/**
+ * One scan, in the child process: is the share what it was, and does the folder list as it did? All that fails on the share
+ * is an UnreachableError. What an unchanged folder does not need is loaded only when it is needed: most scans end here.
+ */
+import { join } from 'node:path';
+import type { ShareIdentity } from '../domain/records.ts';
+import type { ScanOutcome, ScanProgress, ScanRequest } from '../domain/scan.ts';
+import { openCache } from './cache.ts';
+import { type Listing, sameBytes, writeListing } from './listing.ts';
+import { realFolder, seeShare, UnreachableError } from './share.ts';
+
+export type ScanJob = ScanRequest & {
+  /** The dataset's cache file; its folder exists and is on one file system with `scratchDir`. */
+  cachePath: string;
+  scratchDir: string;
+  /** Hashing threads. */
+  workers: number;
+  /** PATH, to find `find`. */
+  searchPath: string;
+  /** How often a scan that hashes keeps what it has, milliseconds. */
+  keepMs: number;
+};
+/** `bytes` may be asked at any time: a large file makes no other progress. */
+export type OnStep = (step: ScanProgress['step'], files: number, bytes?: () => number) => void;
+
+/** A listing and the file that it is in. */
+export type Listed = { listing: Listing; path: string };
+/** A folder that was found to be the right one. */
+export type ScanFolder = {
+  job: ScanJob;
+  /** Its real path. */
+  root: string;
+  /** Each listing is in a file of its own, in the scratch folder. */
+  list: () => Promise<Listed>;
+  /** Looks whether the share is still the same. Throws UnreachableError. */
+  checkShare: () => ShareIdentity;
+  onStep: OnStep;
+};
+
+/** Resolves with what is known; rejects when the scanner itself failed. */
+export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome> {
+  try {
+    const checkShare = (): ShareIdentity => shareOf(job);
+    checkShare();
+    const root = folderOf(job);
+    return await scan({ job, root, list: createLister(root, job, onStep), checkShare, onStep });
+  } catch (error) {
+    if (error instanceof UnreachableError) return { kind: 'unreachable', problem: error.message };
+    throw error;
+  }
+}
+
+async function scan(folder: ScanFolder): Promise<ScanOutcome> {
+  const { job, root } = folder;
+  const startedAt = Date.now() / 1000;
+  const first = await folder.list();
+  const cache = openCache(job.cachePath, root);
+  const found = cache?.header.found ?? null;
+  if (
+    cache !== null &&
+    found !== null &&
+    !job.full &&
+    cache.header.unknown === 0 &&
+    found.manifestDigest === job.previous?.manifestDigest &&
+    sameBytes(first.listing, cache.listing)
+  ) {
+    const { files, bytes, skipped } = found;
+    return { kind: 'unchanged', files, bytes, skipped, share: folder.checkShare() };
+  }
+  const { scanState } = await import('./scan-state.ts');
+  return scanState(folder, first, cache, startedAt);
+}
+
+function shareOf({ basePath, share, acceptLoss }: ScanJob): ShareIdentity {
+  return seeShare(realFolder(basePath, `The base path ${basePath}`), share, acceptLoss);
+}
+
+function folderOf({ basePath, nfsPath }: ScanJob): string {
+  const what = `The folder ${join(basePath, nfsPath)}`;
+  const root = realFolder(join(basePath, nfsPath), what);
+  const base = realFolder(basePath, `The base path ${basePath}`);
+  if (!root.startsWith(base === '/' ? base : `${base}/`)) throw new UnreachableError(`${what} leads out of the base path, to ${root}.`);
+  return root;
+}
+
+function createLister(root: string, { scratchDir, searchPath }: ScanJob, onStep: OnStep): () => Promise<Listed> {
+  let number = 0;
+  return async () => {
+    const path = join(scratchDir, `listing-${number++}`);
+    const onWritten = (files: number): void => onStep('listing', files);
+    return { listing: await writeListing(root, path, { env: { PATH: searchPath }, onWritten }), path };
+  };
+}

@@ -1,0 +1,196 @@
+/**
+ * Who scans a dataset now, and what it records. A claim is a token in the dataset's row; every write of a scan asks for it in the
+ * same transaction, so that one who was stopped, and whose claim ran out meanwhile, adds nothing to what its successor writes.
+ *
+ * due -> claimed (claimDue) -> recorded (finishScan) | given back (giveBack) | run out (somebody else's claimDue)
+ *
+ * Tree objects and history are written in batches before their version shows: dataset_versions gets its row in finishScan.
+ */
+import { sql } from 'kysely';
+import type { DatasetStore, ScanClaim } from '../domain/dataset-stores.ts';
+import type { Database, Db, Tx } from './database.ts';
+import { deleteHistory, historyVersions } from './dataset-cleaning.ts';
+import { pruneVersions } from './dataset-pruning.ts';
+import { readTrees, treeRow } from './dataset-trees.ts';
+import { datasetOf } from './rows/dataset.ts';
+import type { Row } from './tables.ts';
+
+type ScanMethods = Pick<
+  DatasetStore,
+  'claimDue' | 'renewClaim' | 'giveBack' | 'clearUnfinished' | 'trees' | 'putTrees' | 'putHistory' | 'finishScan' | 'prune'
+>;
+
+/** Others that claim at the same moment take one each. */
+const CLAIM_TRIES = 10;
+/** Rows of one statement: far below the parameters that either engine takes. */
+const ROWS = 200;
+
+export function scanMethods(db: Database): ScanMethods {
+  /** For what may be lost with the machine until `finishScan`, which is waited for, brings it to the disk too. False: the claim is lost. */
+  const underClaim = (claim: ScanClaim, run: (tx: Tx) => Promise<void>): Promise<boolean> =>
+    db.writeOne((kysely) =>
+      db.capabilities.unsynced(kysely, (one) =>
+        one.transaction().execute(async (tx) => {
+          if (!(await isClaimed(db, tx, claim))) return false;
+          await run(tx);
+          return true;
+        }),
+      ),
+    );
+
+  return {
+    async claimDue(token, now, until) {
+      for (let tries = 0; tries < CLAIM_TRIES; tries++) {
+        const due = await dueAt(db.kysely, now);
+        if (due === undefined) return null;
+        const claimed = await db.writeOne((kysely) =>
+          kysely
+            .updateTable('datasets')
+            .set({ scanning_by: token, scanning_until: until })
+            .where('id', '=', due.id)
+            .where('deleting_at', 'is', null)
+            .where((eb) => eb.or([eb('scanning_by', 'is', null), eb('scanning_until', '<=', now)]))
+            .where((eb) => eb.or([eb('scan_requested_at', 'is not', null), eb('next_scan_at', '<=', now)]))
+            .returningAll()
+            .executeTakeFirst(),
+        );
+        if (claimed !== undefined) return { token, dataset: datasetOf(claimed) };
+      }
+      return null;
+    },
+
+    async renewClaim({ token, dataset }, until) {
+      const renewed = await db.writeOne((kysely) =>
+        kysely
+          .updateTable('datasets')
+          .set({ scanning_until: until })
+          .where('id', '=', dataset.id)
+          .where('scanning_by', '=', token)
+          .where('deleting_at', 'is', null)
+          .returning('id')
+          .executeTakeFirst(),
+      );
+      return renewed !== undefined;
+    },
+
+    async giveBack({ token, dataset }) {
+      await db.writeOne((kysely) =>
+        kysely
+          .updateTable('datasets')
+          .set({ scanning_by: null, scanning_until: null })
+          .where('id', '=', dataset.id)
+          .where('scanning_by', '=', token)
+          .execute(),
+      );
+    },
+
+    async clearUnfinished(claim) {
+      const { dataset } = claim;
+      const rows = await db.kysely.selectFrom('dataset_versions').select('version').where('dataset_id', '=', dataset.id).execute();
+      const shown = new Set(rows.map((row) => row.version));
+      for (const version of await historyVersions(db, dataset.id))
+        if (!shown.has(version)) await deleteHistory(db, dataset.id, version, (tx) => isClaimed(db, tx, claim));
+    },
+
+    trees: (datasetId, digests) => readTrees(db.kysely, datasetId, digests),
+
+    async putTrees(claim, objects) {
+      const rows = await Promise.all(objects.map((object) => treeRow(claim.dataset.id, object)));
+      return underClaim(claim, async (tx) => {
+        for (let i = 0; i < rows.length; i += ROWS)
+          await tx
+            .insertInto('dataset_trees')
+            .values(rows.slice(i, i + ROWS))
+            .onConflict((oc) => oc.columns(['dataset_id', 'digest']).doNothing())
+            .execute();
+      });
+    },
+
+    putHistory: (claim, version, entries) =>
+      underClaim(claim, async (tx) => {
+        const rows = entries.map((entry) => ({ ...entry, dataset_id: claim.dataset.id, version }));
+        for (let i = 0; i < rows.length; i += ROWS)
+          await tx
+            .insertInto('dataset_history')
+            .values(rows.slice(i, i + ROWS))
+            .execute();
+      }),
+
+    finishScan: (claim, plan, now) =>
+      db.write(async (tx) => {
+        const row = await claimedRow(db, tx, claim);
+        if (row === undefined) return false;
+        const { id } = row;
+        const free = { scanning_by: null, scanning_until: null };
+        // It was told of another folder meanwhile, of which this says nothing. That scan was asked for with it.
+        if (row.nfs_path !== claim.dataset.nfs_path) {
+          await tx.updateTable('datasets').set(free).where('id', '=', id).execute();
+          return false;
+        }
+        const { newVersion } = plan;
+        if (newVersion !== null) await showVersion(tx, row, newVersion, now);
+        const { skipped, share, ...plain } = plan.set;
+        const moved = newVersion !== null || row.status !== plan.set.status;
+        // What was asked for while it scanned is for the next one.
+        const answered = row.scan_requested_at === claim.dataset.scan_requested_at;
+        await tx
+          .updateTable('datasets')
+          .set({
+            ...free,
+            ...plain,
+            ...newVersion,
+            ...(skipped === undefined ? {} : { skipped: JSON.stringify(skipped) }),
+            ...(share === undefined ? {} : { share: share === null ? null : JSON.stringify(share) }),
+            ...(answered ? { scan_requested_at: null, scan_full: 0, accept_loss: 0 } : {}),
+            ...(moved ? { updated_at: now } : {}),
+          })
+          .where('id', '=', id)
+          .execute();
+        return true;
+      }),
+
+    prune: (claim, keep) => pruneVersions(db, claim, keep, (tx) => isClaimed(db, tx, claim)),
+  };
+}
+
+const dueAt = (db: Db, now: number): Promise<{ id: string } | undefined> =>
+  db
+    .selectFrom('datasets')
+    .select('id')
+    .where('deleting_at', 'is', null)
+    .where((eb) => eb.or([eb('scanning_by', 'is', null), eb('scanning_until', '<=', now)]))
+    .where((eb) => eb.or([eb('scan_requested_at', 'is not', null), eb('next_scan_at', '<=', now)]))
+    .orderBy(sql`coalesce(scan_requested_at, next_scan_at)`)
+    .limit(1)
+    .executeTakeFirst();
+
+/** Undefined: the claim is lost. Else nobody takes it until the transaction ends. */
+const claimedRow = ({ capabilities }: Database, tx: Tx, { token, dataset }: ScanClaim): Promise<Row<'datasets'> | undefined> =>
+  tx
+    .selectFrom('datasets')
+    .selectAll()
+    .where('id', '=', dataset.id)
+    .where('scanning_by', '=', token)
+    .where('deleting_at', 'is', null)
+    .$if(capabilities.rowLocks, (q) => q.forUpdate())
+    .executeTakeFirst();
+
+const isClaimed = async (db: Database, tx: Tx, claim: ScanClaim): Promise<boolean> => (await claimedRow(db, tx, claim)) !== undefined;
+
+type Shown = { version: number; files: number; bytes: number; manifest_digest: string };
+async function showVersion(tx: Tx, row: Row<'datasets'>, shown: Shown, now: number): Promise<void> {
+  if (shown.version !== (row.version ?? 0) + 1) throw new Error(`version ${shown.version} of ${row.id} does not follow ${row.version}`);
+  const last = await tx
+    .selectFrom('dataset_versions')
+    .select('created_at')
+    .where('dataset_id', '=', row.id)
+    .orderBy('version', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+  // Versions are in the order of their times, also when the clock was set back.
+  const created_at = Math.max(now, last?.created_at ?? 0);
+  await tx
+    .insertInto('dataset_versions')
+    .values({ dataset_id: row.id, created_at, ...shown })
+    .execute();
+}

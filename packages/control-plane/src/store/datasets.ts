@@ -1,0 +1,148 @@
+/** Datasets as people register them. Who scans one, and what scans record: dataset-scans.ts; what is read of that: dataset-versions.ts. */
+import type { DatasetStore } from '../domain/dataset-stores.ts';
+import { DomainError } from '../domain/errors.ts';
+import { datasetFacts } from './dataset-facts.ts';
+import { scanMethods } from './dataset-scans.ts';
+import { versionMethods } from './dataset-versions.ts';
+import { deleteHistory, deleteTrees, historyVersions } from './dataset-cleaning.ts';
+import { datasetRow, holdDatasets, usersOf } from './dataset-rows.ts';
+import type { Database, Tx } from './database.ts';
+import { newId } from './ids.ts';
+import { keyAfter, paged } from './pages.ts';
+import { datasetOf } from './rows/dataset.ts';
+import type { Row } from './tables.ts';
+
+/** Differs from what a scan under way has taken up, so that its end does not answer this one too. */
+const later = (row: Row<'datasets'>, now: number): number => Math.max(now, (row.scan_requested_at ?? 0) + 1);
+
+const NOTHING_SKIPPED = JSON.stringify({ count: 0, first: [] });
+
+export function createDatasetStore(db: Database): DatasetStore {
+  /** The unique constraint decides, since two requests may come at once. */
+  const taken = async <T>(run: () => Promise<T>): Promise<T> => {
+    try {
+      return await run();
+    } catch (error) {
+      if (db.capabilities.violatesUnique(error, 'datasets', 'name')) throw new DomainError('dataset_name_taken');
+      throw error;
+    }
+  };
+
+  /** To change one that is not being deleted. */
+  async function forChange(tx: Tx, id: string): Promise<Row<'datasets'>> {
+    const row = await datasetRow(tx, id, db.capabilities.rowLocks);
+    if (row.deleting_at !== null) throw new DomainError('being_deleted');
+    return row;
+  }
+
+  return {
+    ...scanMethods(db),
+    ...versionMethods(db),
+
+    create: ({ name, nfs_path }, now) =>
+      taken(async () => {
+        const row = {
+          id: newId(),
+          name,
+          nfs_path,
+          status: 'new' as const,
+          files: 0,
+          bytes: 0,
+          skipped: NOTHING_SKIPPED,
+          scan_requested_at: now,
+          scan_full: 0,
+          accept_loss: 0,
+          next_scan_at: now,
+          created_at: now,
+          updated_at: now,
+        };
+        return datasetOf(await db.writeOne((kysely) => kysely.insertInto('datasets').values(row).returningAll().executeTakeFirstOrThrow()));
+      }),
+
+    async get(id) {
+      return datasetOf(await datasetRow(db.kysely, id, false));
+    },
+
+    async list(page) {
+      const after = keyAfter(page.cursor, ['string']);
+      let query = db.kysely.selectFrom('datasets').selectAll();
+      if (after !== null) query = query.where('name', '>', after[0]);
+      const rows = await query
+        .orderBy('name')
+        .limit(page.limit + 1)
+        .execute();
+      return paged(rows, page, (row) => [row.name], datasetOf);
+    },
+
+    facts: () => datasetFacts(db.kysely, null),
+
+    async ids() {
+      return (await db.kysely.selectFrom('datasets').select('id').execute()).map((row) => row.id);
+    },
+
+    overview: () => db.kysely.selectFrom('datasets').select(['id', 'name', 'status', 'last_scanned_at']).orderBy('name').execute(),
+
+    patch: (id, patch, now) =>
+      taken(() =>
+        db.write(async (tx) => {
+          const before = await forChange(tx, id);
+          const moved = patch.nfs_path !== undefined && patch.nfs_path !== before.nfs_path;
+          const row = await tx
+            .updateTable('datasets')
+            .set({ ...patch, updated_at: now, ...(moved ? { scan_requested_at: later(before, now) } : {}) })
+            .where('id', '=', id)
+            .returningAll()
+            .executeTakeFirstOrThrow();
+          return datasetOf(row);
+        }),
+      ),
+
+    requestScan: (id, { full, acceptLoss }, now) =>
+      db.write(async (tx) => {
+        const before = await forChange(tx, id);
+        // What was asked for before a scan began is that scan's; this is for the next one.
+        const waiting = before.scanning_by === null ? before : { scan_full: 0, accept_loss: 0 };
+        const row = await tx
+          .updateTable('datasets')
+          .set({
+            scan_requested_at: later(before, now),
+            scan_full: Math.max(waiting.scan_full, Number(full)),
+            accept_loss: Math.max(waiting.accept_loss, Number(acceptLoss)),
+          })
+          .where('id', '=', id)
+          .returningAll()
+          .executeTakeFirstOrThrow();
+        return datasetOf(row);
+      }),
+
+    markDeleting: (id, now) =>
+      db.write(async (tx) => {
+        await holdDatasets(db, tx, [id]);
+        const row = await datasetRow(tx, id, db.capabilities.rowLocks);
+        if (row.deleting_at !== null) return datasetOf(row);
+        const users = await usersOf(tx, id);
+        if (users.length > 0) throw new DomainError('dataset_in_use', `${row.name} is in use: ${users.join(', ')}`);
+        const marked = await tx
+          .updateTable('datasets')
+          .set({ deleting_at: now, updated_at: now })
+          .where('id', '=', id)
+          .returningAll()
+          .executeTakeFirstOrThrow();
+        return datasetOf(marked);
+      }),
+
+    async listDeleting() {
+      const rows = await db.kysely.selectFrom('datasets').selectAll().where('deleting_at', 'is not', null).orderBy('deleting_at').execute();
+      return rows.map(datasetOf);
+    },
+
+    async remove(id) {
+      const isMarked = async (tx: Tx): Promise<boolean> =>
+        (await tx.selectFrom('datasets').select('id').where('id', '=', id).where('deleting_at', 'is not', null).execute()).length > 0;
+      for (const version of await historyVersions(db, id)) await deleteHistory(db, id, version, isMarked);
+      await deleteTrees(db, id, () => true, isMarked);
+      // The versions, a hundred or so, go with it.
+      await db.writeOne((kysely) => kysely.deleteFrom('datasets').where('id', '=', id).where('deleting_at', 'is not', null).execute());
+    },
+  };
+}

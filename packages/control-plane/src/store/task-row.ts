@@ -1,0 +1,10 @@
+import { DomainError } from '../domain/errors.ts';
+import type { Db } from './database.ts';
+import type { Row } from './tables.ts';
+
+/** Throws not_found. */
+export async function taskRow(db: Db, id: string): Promise<Row<'tasks'>> {
+  const row = await db.selectFrom('tasks').selectAll().where('id', '=', id).executeTakeFirst();
+  if (row === undefined) throw new DomainError('not_found', 'There is no such task');
+  return row;
+}

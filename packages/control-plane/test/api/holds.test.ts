@@ -1,0 +1,45 @@
+/** How long a request is held, and when it looks. */
+import { EventEmitter } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { createHolds, type Hold, lookUntil } from '../../src/api/holds.ts';
+import { createChanges } from '../../src/domain/changes.ts';
+
+beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] }));
+afterEach(() => void vi.useRealTimers());
+
+const MINUTE = 60_000;
+function held(waitMs: number) {
+  const holds = createHolds();
+  const changes = createChanges();
+  const client = new EventEmitter() as unknown as ServerResponse;
+  const hold = holds.begin('tasks', client) as Hold;
+  const looks: number[] = [];
+  const began = performance.now();
+  const since = (): number => performance.now() - began;
+  const look = async (): Promise<boolean> => (looks.push(since()), false);
+  const answered: number[] = [];
+  void lookUntil(look, (seen) => seen, { changes, topic: 'node:n', waitMs, hold }).then(() => answered.push(since()));
+  return { holds, changes, client, looks, answered };
+}
+
+test('for minutes, if so asked: it looks when something moves, and neither meanwhile nor at the end', async () => {
+  const { looks, answered, changes } = held(4.5 * MINUTE);
+  await vi.advanceTimersByTimeAsync(3 * MINUTE);
+  changes.notify('node:n');
+  await vi.advanceTimersByTimeAsync(1.4 * MINUTE);
+  expect([looks, answered]).toEqual([[0, 3 * MINUTE], []]);
+  await vi.advanceTimersByTimeAsync(0.1 * MINUTE);
+  expect([looks, answered]).toEqual([[0, 3 * MINUTE], [4.5 * MINUTE]]);
+});
+
+test.each([
+  ['its client goes away', (h: ReturnType<typeof held>) => void h.client.emit('close')],
+  ['the server closes', (h: ReturnType<typeof held>) => h.holds.closeAll()],
+])('ends at once when %s, without another look', async (_what, end) => {
+  const one = held(5 * MINUTE);
+  await vi.advanceTimersByTimeAsync(1_000);
+  end(one);
+  await vi.advanceTimersByTimeAsync(0);
+  expect([one.answered, one.looks]).toEqual([[1_000], [0]]);
+});

@@ -1,0 +1,156 @@
+/** What a deployment mounts, what its story says about versions, and what a new version does to what runs. */
+import { describe, expect, it } from 'vitest';
+import { DEFAULT_LIMITS, type Facts } from '../../src/domain/facts.ts';
+import type { DeploymentRecord, PinnedDataset } from '../../src/domain/records.ts';
+import { onDatasetChange } from '../../src/flow/again.ts';
+import { copyMs } from '../../src/flow/data.ts';
+import { advance, request } from '../../src/flow/deployment.ts';
+import { changeOf, dataset, facts, NOW, node, old, on, project, SETTINGS, stateOf, task } from './fixtures.ts';
+
+const maps = { dataset_id: 's1', mode: 'dependency' as const };
+const shared = { dataset_id: 's2', mode: 'readwrite' as const, mount_path: '/srv/shared' };
+const settings = { ...SETTINGS, datasets: [maps, shared], replace: 'recreate' as const };
+const both = [dataset(), dataset({ id: 's2', name: 'shared', version: 9 })];
+const pin = (version: number | null, over: Partial<PinnedDataset> = {}): PinnedDataset => ({
+  dataset_id: 's1',
+  name: 'maps',
+  mode: 'dependency',
+  version,
+  ...over,
+});
+const says = (plan: { events: readonly { kind: string; message: string }[] }, kind: string): string[] =>
+  plan.events.filter((e) => e.kind === kind).map((e) => e.message);
+const tick = (d: DeploymentRecord, over: Partial<Facts>) => advance(d, { type: 'tick' }, facts({ live: [d], ...over }));
+
+describe('what it goes out with', () => {
+  it('the rows that its node needs, and the pins of the release', () => {
+    const d = on.built({ settings });
+    const plan = tick(d, { datasets: both });
+    expect(stateOf(plan, d.id)).toBe('deploying');
+    expect(plan.createTasks[0]?.payload).toMatchObject({
+      datasets: [
+        {
+          dataset_id: 's1',
+          name: 'maps',
+          mode: 'dependency',
+          version: 3,
+          mount_path: '/data/maps',
+          bytes: 1000,
+          manifest_digest: expect.any(String),
+        },
+        { dataset_id: 's2', name: 'shared', mode: 'readwrite', version: null, mount_path: '/srv/shared', manifest_digest: null },
+      ],
+    });
+    expect(changeOf(plan, d.id).datasets).toEqual([pin(3), pin(null, { dataset_id: 's2', name: 'shared', mode: 'readwrite' })]);
+  });
+  it('a large copy has time beyond that of the deployment, by the slower of what was measured and 10 MB/s', () => {
+    const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
+    const deadline = (copy_rate: number | null) =>
+      tick(d, { datasets: [dataset({ bytes: 5e8 })], nodes: [node({ copy_rate })] }).createTasks[0]?.wall_deadline_at;
+    const base = NOW + DEFAULT_LIMITS.deployMs;
+    expect([deadline(null), deadline(1e9), deadline(1e6)]).toEqual([base + 50_000, base + 50_000, base + 500_000]);
+    expect(copyMs(0, null)).toBe(0);
+  });
+  it.each([
+    [
+      'has no version yet',
+      [dataset({ version: null, problem: 'the share hangs' })],
+      'dataset_not_ready',
+      'maps has no version yet: the share hangs',
+    ],
+    ['is no more', [], 'dataset_not_ready', 'dataset s1 is no more'],
+    ['can be copied nowhere', [dataset({ status: 'unreachable' })], 'dataset_unreachable', 'maps, which is unreachable'],
+    ['has no room', [dataset({ bytes: 2e9 })], 'no_room', '2.0 GB are missing, 1.0 GB are free'],
+  ] as const)('waits while a dataset %s, and fails for that in the end', (_, datasets, code, why) => {
+    const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
+    const plan = tick(d, { datasets: [...datasets] });
+    expect(stateOf(plan, d.id)).toBeNull();
+    expect(says(plan, 'waiting')).toEqual([expect.stringContaining(why)]);
+    const late = { ...d, state_since: NOW - DEFAULT_LIMITS.queueMs - 1 };
+    expect(changeOf(tick(late, { datasets: [...datasets] }), d.id)).toMatchObject({ status: 'failed', error: { code } });
+  });
+  it('waits in silence while only the figures change', () => {
+    const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
+    const over = (free_storage: number) => ({ datasets: [dataset({ bytes: 2e9 })], nodes: [node({ free_storage })] });
+    const waiting = changeOf(tick(d, over(1e9)), d.id).waiting ?? null;
+    expect(tick({ ...d, waiting }, over(9e8)).events).toEqual([]);
+  });
+  it.each([
+    ['one path', '/data/maps'],
+    ['one inside the other', '/data/maps/more'],
+    ['one around the other', '/data'],
+  ])('two datasets at %s end it at once: a name may have changed since the project was checked', (_, mount_path) => {
+    const d = on.built({ settings: { ...SETTINGS, datasets: [maps, { ...shared, mode: 'dependency', mount_path }] } });
+    expect(changeOf(tick(d, { datasets: both }), d.id)).toMatchObject({ status: 'failed', error: { code: 'mount_conflict' } });
+  });
+  it('the node says what it really mounted: the source may have moved on while it was copied', () => {
+    const d = on.deploying({ settings: { ...SETTINGS, datasets: [maps] }, datasets: [pin(3)] });
+    const report = {
+      status: 'completed' as const,
+      host_port: 1,
+      datasets: [
+        { dataset_id: 's1', version: 4 },
+        { dataset_id: 'other', version: 1 },
+      ],
+    };
+    const plan = advance(d, { type: 'task_reported', task: task('deploy'), report }, facts({ live: [d], tasks: [task('deploy')] }));
+    expect(changeOf(plan, d.id).datasets).toEqual([pin(4)]);
+    expect(says(plan, 'dataset')).toEqual([expect.stringContaining('dataset maps: version 4')]);
+  });
+});
+
+describe('the story says when the data is not that of before', () => {
+  it('redeployed, beside what serves', () => {
+    const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
+    const serves = old({ datasets: [pin(1)] });
+    const plan = tick(d, { live: [serves, d], datasets: [dataset()] });
+    expect(says(plan, 'dataset')).toEqual(['dataset maps: version 3 (deployment 1, that serves, had 1)']);
+    expect(says(tick(d, { live: [old({ datasets: [pin(3)] }), d], datasets: [dataset()] }), 'dataset')).toEqual([]);
+  });
+  it('a release that is brought back', () => {
+    const release = on.ended('retired', { id: 'd0', generation: 1, image_tag: 'r/shop:1', datasets: [pin(2)] });
+    const plan = request({ id: 'd9', commit: null, note: null, release }, facts({ datasets: [dataset()] }));
+    expect(says(plan, 'dataset')).toEqual(['dataset maps: version 3 (the release had 2)']);
+  });
+});
+
+describe('a new version of a dataset of what runs', () => {
+  const running = old({ datasets: [pin(2)], settings: { ...SETTINGS, datasets: [maps] } });
+  const given = (on_dataset_change: 'ignore' | 'tell' | 'redeploy', over: Partial<Facts> = {}) =>
+    onDatasetChange('d9', running, facts({ project: project({ on_dataset_change }), live: [running], datasets: [dataset()], ...over }));
+  const told = [pin(2, { told: 3 })];
+
+  it.each([
+    ['ignore', [], null],
+    ['tell', ['dataset maps has moved on: version 3, this deployment runs on 2'], null],
+    ['redeploy', ['dataset maps has moved on: version 3, this deployment runs on 2', 'dataset maps: version 3 (the release had 2)'], 'd9'],
+  ] as const)('%s', (how, lines, created) => {
+    const plan = given(how);
+    expect(says(plan ?? { events: [] }, 'dataset')).toEqual(lines);
+    expect(plan?.createDeployment?.id ?? null).toBe(created);
+    expect(changeOf(plan as never, running.id).datasets).toEqual(told);
+  });
+  it.each(['ignore', 'tell', 'redeploy'] as const)('%s: once for each version, also when what was made of it has failed', (how) => {
+    const again = { ...running, datasets: told };
+    expect(given(how, { live: [again] })).toBeNull();
+    expect(given(how, { live: [again], datasets: [dataset({ version: 4 })] })).not.toBeNull();
+  });
+  it('redeploys what runs as it is: the same image, nothing built', () => {
+    const plan = given('redeploy');
+    expect(plan?.createDeployment).toMatchObject({
+      rollback_of: 'd1',
+      image_digest: running.image_digest,
+      note: 'dataset maps is now at version 3',
+    });
+  });
+  it.each([on.pending(), on.building(), on.built(), on.deploying()])(
+    'waits while a deployment is $status, which takes the new version itself',
+    (d) => {
+      expect(given('redeploy', { live: [running, d] })).toBeNull();
+    },
+  );
+  it('has nothing to say to what no longer runs, or runs on the newest', () => {
+    expect(given('tell', { live: [] })).toBeNull();
+    expect(given('tell', { datasets: [dataset({ version: 2 })] })).toBeNull();
+  });
+});

@@ -1,0 +1,62 @@
+/** Emptying a node, step by step. */
+import { expect, it } from 'vitest';
+import { AT_ONCE, drainStep, type Left, newDrain, retried, TRIES } from '../../src/flow/drain.ts';
+import { again } from '../../src/flow/again.ts';
+import { facts, NOW, old, on } from './fixtures.ts';
+
+const left = (project: string, over: Partial<Left> = {}): Left => ({
+  running: old({ id: `d-${project}`, project_id: project }),
+  underWay: null,
+  tried: null,
+  ...over,
+});
+const moving = (project: string): Left => left(project, { underWay: on.building({ id: `m-${project}`, project_id: project }) });
+const failed = (project: string): Left =>
+  left(project, { tried: on.ended('failed', { id: `f-${project}`, error: { code: 'no_room', message: 'no room anywhere' } }) });
+const tried = (count: number, deployment_id: string | null = null) => ({ count, deployment_id, problem: null, at: NOW });
+
+it('begins with one, under an id that the record knows before it is asked for', () => {
+  const { drain, move } = drainStep(newDrain(NOW), [left('a'), left('b')], false, NOW, 'x1');
+  expect(move).toMatchObject({ id: 'x1', running: { id: 'd-a' } });
+  expect(drain).toMatchObject({ finished_at: null, moved: 0, tries: { a: { count: 1, deployment_id: 'x1' } } });
+});
+it(`moves no more than ${AT_ONCE} at once, whoever asked for them`, () => {
+  expect(drainStep(newDrain(NOW), [moving('a'), left('b'), left('c')], false, NOW, 'x').move).not.toBeNull();
+  expect(drainStep(newDrain(NOW), [moving('a'), moving('b'), left('c')], false, NOW, 'x').move).toBeNull();
+});
+it('what failed is tried again after those that were not tried, with its reason kept', () => {
+  const before = { ...newDrain(NOW), tries: { a: tried(1, 'f-a') } };
+  const { drain, move } = drainStep(before, [failed('a'), left('b')], false, NOW, 'x');
+  expect(move?.running.project_id).toBe('b');
+  expect(drain.tries['a']).toMatchObject({ count: 1, problem: 'no room anywhere' });
+  expect(drainStep(drain, [failed('a')], false, NOW, 'y')).toMatchObject({
+    move: { id: 'y' },
+    drain: { moved: 1, tries: { a: { count: 2 } } },
+  });
+});
+it(`after ${TRIES} tries it stays where it is, and the drain does not end`, () => {
+  const before = { ...newDrain(NOW), tries: { a: tried(TRIES, 'f-a') } };
+  const step = drainStep(before, [failed('a')], false, NOW, 'x');
+  expect(step).toMatchObject({ move: null, drain: { finished_at: null, tries: { a: { count: TRIES, problem: 'no room anywhere' } } } });
+  expect(drainStep(step.drain, [failed('a')], false, NOW + 1, 'x').drain).toEqual(step.drain);
+  expect(drainStep(retried(step.drain), [failed('a')], false, NOW, 'x').move).not.toBeNull();
+});
+it('ends when nothing runs there and nothing arrives', () => {
+  const before = { ...newDrain(NOW), moved: 1, tries: { a: tried(1) } };
+  expect(drainStep(before, [], true, NOW, 'x').drain).toMatchObject({ finished_at: null, moved: 2, tries: {} });
+  expect(drainStep(before, [], false, NOW, 'x').drain).toMatchObject({ finished_at: NOW, moved: 2 });
+});
+
+it('what runs is deployed once more: the same image, nothing built, unless something else is under way', () => {
+  const running = old();
+  const given = (live: ReturnType<typeof old>[]) => again({ id: 'd9', note: 'node x is drained' }, running, facts({ live }));
+  expect(given([running])?.createDeployment).toMatchObject({
+    id: 'd9',
+    rollback_of: 'd1',
+    image_tag: running.image_tag,
+    note: 'node x is drained',
+  });
+  expect(given([running])?.events[0]?.message).toBe('requested: deployment 1 once more; node x is drained');
+  expect(given([running, on.pending()])).toBeNull();
+  expect(given([on.running()])).toBeNull();
+});

@@ -1,0 +1,204 @@
+/** A project that is replaced stop-first: on whatever nodes, never two of its versions at once. */
+import { describe, expect, it, test } from 'vitest';
+import type { ObservedContainer } from '@berth/wire/node';
+import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/facts.ts';
+import type { Plan } from '../../src/domain/plan.ts';
+import type { DeploymentRecord } from '../../src/domain/records.ts';
+import { advance } from '../../src/flow/deployment.ts';
+import { IS_STOPPED } from '../../src/flow/single-writer.ts';
+import { builder, changeOf, facts, NOW, node, old, on, SETTINGS, stateOf, task } from './fixtures.ts';
+
+const settings = { ...SETTINGS, replace: 'recreate' as const };
+const next = on.built({ settings });
+const serves = old({ settings });
+const running: ObservedContainer = {
+  name: 'svc-shop',
+  labels: { 'berth.project': 'p1', 'berth.deployment': 'd1' },
+  host_port: 32_001,
+  state: 'running',
+};
+const home = (over: Partial<NodeFact> = {}) => node({ id: 'n1', hostname: 'home', containers: [running], ...over });
+const away = (over: Partial<NodeFact> = {}) => node({ id: 'n2', hostname: 'away', host_ip: '10.0.0.2', ...over });
+const cordoned = { schedulable: false };
+const worked = (node_id: string, over: object = {}) => ({ node_id, ended_at: NOW - 60_000, unreported_at: null, ...over });
+
+const tick = (nodes: NodeFact[], over: Partial<Facts> = {}, d: DeploymentRecord = next) =>
+  advance(d, { type: 'tick' }, facts({ live: [serves, d], nodes: [builder(), ...nodes], endedWork: [worked('n1')], ...over }));
+const why = (plan: Plan): string => plan.events.find((e) => e.kind === 'waiting')?.message ?? '';
+
+describe('where the new version goes', () => {
+  it('stays where the old one runs, although another node scores better: its agent stops the old one first', () => {
+    const plan = tick([home({ free_storage: 1 }), away()]);
+    expect(plan.createTasks).toMatchObject([{ kind: 'deploy', node_id: 'n1', payload: { replace: 'recreate' } }]);
+  });
+  it('must it go elsewhere, the old one is stopped and kept, and it waits for that', () => {
+    const plan = tick([home(cordoned), away()]);
+    expect(stateOf(plan, next.id)).toBeNull();
+    expect(plan.createTasks).toMatchObject([
+      {
+        kind: 'retire',
+        node_id: 'n1',
+        deployment_id: 'd2',
+        payload: { remove: [], stop: [{ deployment_id: 'd1' }], stop_grace_seconds: 10 },
+      },
+    ]);
+    expect(why(plan)).toContain('what runs of it on home is stopped first');
+    expect(changeOf(plan, 'd1').waiting).toMatch(/^stopped first/);
+  });
+  it('waits while it is being stopped', () => {
+    const plan = tick([home(cordoned), away()], { tasks: [task('retire', { node_id: 'n1', payload: { remove: [], stop: [] } as never })] });
+    expect([stateOf(plan, next.id), plan.createTasks]).toEqual([null, []]);
+    expect(why(plan)).toContain('home is still at work on it');
+  });
+  it('is started when the old one was told to stop and seen to stand still', () => {
+    const stopped = home({ ...cordoned, containers: [{ ...running, state: 'exited', host_port: null }] });
+    const told = old({ settings, waiting: IS_STOPPED });
+    expect(tick([stopped, away()], { live: [told, next] }).createTasks).toMatchObject([{ kind: 'deploy', node_id: 'n2' }]);
+    expect(tick([home({ ...cordoned, containers: [] }), away()]).createTasks).toMatchObject([{ kind: 'deploy', node_id: 'n2' }]);
+  });
+  it('one that merely ended is told to stop too: its engine would bring it back', () => {
+    const ended = home({ ...cordoned, containers: [{ ...running, state: 'exited', host_port: null }] });
+    expect(tick([ended, away()]).createTasks).toMatchObject([
+      { kind: 'retire', node_id: 'n1', payload: { stop: [{ deployment_id: 'd1' }] } },
+    ]);
+  });
+  it('what its node says of the stop is remembered with what was stopped', () => {
+    const asked = old({ settings, waiting: 'stopped first: deployment 2 asked for it' });
+    const stop = task('retire', {
+      node_id: 'n1',
+      deployment_id: 'd2',
+      payload: { remove: [], keep: null, stop: [{ deployment_id: 'd1', reason: '' }] } as never,
+    });
+    const given = facts({ live: [asked, next], nodes: [home(cordoned), away()], tasks: [stop], endedWork: [worked('n1')] });
+    const done = advance(next, { type: 'task_reported', task: stop, report: { status: 'completed' } }, given);
+    expect(changeOf(done, 'd1').waiting).toBe(IS_STOPPED);
+    const lost = advance(next, { type: 'task_lost', task: stop, why: 'lease' }, given);
+    expect(changeOf(lost, 'd1').waiting).toBeUndefined();
+  });
+  it('a strange container of the project elsewhere is stopped too', () => {
+    const stranger = { ...running, labels: { 'berth.project': 'p1', 'berth.deployment': 'unknown' } };
+    const plan = tick([away(), node({ id: 'n3', hostname: 'third', containers: [stranger], ...cordoned })], {
+      live: [next],
+      endedWork: [],
+    });
+    expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n3', payload: { stop: [{ deployment_id: 'unknown' }] } }]);
+  });
+});
+
+describe('a node that may still be writing is waited for, and nothing is stopped meanwhile', () => {
+  const silent = { last_seen_at: NOW - DEFAULT_LIMITS.offlineMs - 1 };
+  it.each<[string, NodeFact[], Partial<Facts>]>([
+    ['what serves is on a silent node', [home(silent), away()], {}],
+    ['its list is older than the work there', [home({ ...cordoned, observed_at: NOW - 61_000 }), away()], {}],
+    [
+      'another node went silent over a deployment of it',
+      [home(cordoned), away(), node({ id: 'n3', hostname: 'lost', observed_at: NOW - 100_000, ...silent })],
+      { endedWork: [worked('n1'), worked('n3', { unreported_at: NOW - 60_000 })] },
+    ],
+    [
+      'one that is back has not cleared up yet',
+      [home(cordoned), away(), node({ id: 'n3', hostname: 'lost', observed_at: NOW })],
+      { endedWork: [worked('n1'), worked('n3', { ended_at: NOW - 1000, unreported_at: NOW - 1000 })] },
+    ],
+  ])('%s', (_, nodes, over) => {
+    const plan = tick(nodes, over);
+    expect([stateOf(plan, next.id), plan.createTasks]).toEqual([null, []]);
+    expect(why(plan)).toContain('it may still be writing there');
+  });
+  it('one that is back and had the time to clear up is trusted', () => {
+    const back = node({ id: 'n3', hostname: 'lost', observed_at: NOW, last_polled_at: NOW });
+    const plan = tick([away(), back], { live: [next], endedWork: [worked('n3', { unreported_at: NOW - 60_000 })] });
+    expect(stateOf(plan, next.id)).toBe('deploying');
+  });
+  it('what an agent of the contract alone was given stays there', () => {
+    const contract = home({ ...cordoned, agent_version: null, containers: [] });
+    expect(why(tick([contract, away()]))).toContain('can neither say nor stop what runs there');
+  });
+  it('a node that was deleted by force is waited for no longer', () => {
+    expect(stateOf(tick([away()], { live: [next] }), next.id)).toBe('deploying');
+  });
+  it('fails in the end, and says why', () => {
+    const late = { ...next, state_since: NOW - DEFAULT_LIMITS.queueMs - 1 };
+    const plan = tick([home(silent), away()], { live: [serves, late] }, late);
+    expect(changeOf(plan, next.id)).toMatchObject({ status: 'failed', error: { code: 'still_writing' } });
+  });
+});
+
+describe('what was stopped for a version that did not come', () => {
+  const stopped = old({ settings, waiting: IS_STOPPED });
+  const atHome = home({ ...cordoned, containers: [{ ...running, state: 'exited', host_port: null }] });
+  const trying = on.deploying({ settings, node_id: 'n2' });
+  const failed = { status: 'failed' as const, result: { error: { code: 'container_exited', message: 'exit 1' } } };
+  const deployTask = task('deploy', { node_id: 'n2' });
+  const over = (f: Partial<Facts> = {}): Facts =>
+    facts({ live: [stopped, trying], nodes: [atHome, away()], tasks: [deployTask], endedWork: [worked('n1')], ...f });
+
+  it('is started again when the new one failed', () => {
+    const plan = advance(trying, { type: 'task_reported', task: deployTask, report: failed }, over());
+    expect(stateOf(plan, trying.id)).toBe('failed');
+    expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n1', deployment_id: 'd1', payload: { remove: [], start: 'd1' } }]);
+  });
+  it('is started again when the new one was cancelled before it went out', () => {
+    const waiting = { ...next };
+    const plan = advance(waiting, { type: 'cancel' }, over({ live: [stopped, waiting], tasks: [] }));
+    expect(plan.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
+  });
+  it('not before the container of the new one is removed', () => {
+    const published = on.published({ settings, node_id: 'n2', route_published_at: NOW - DEFAULT_LIMITS.routeMs - 1 });
+    const plan = advance(published, { type: 'tick' }, over({ live: [stopped, published], tasks: [] }));
+    expect(plan.createTasks.map((t) => [t.node_id, t.payload])).toEqual([
+      ['n2', expect.objectContaining({ remove: [expect.objectContaining({ deployment_id: 'd2' })] })],
+    ]);
+    const gone = on.ended('failed', { settings });
+    const retire = task('retire', { node_id: 'n2', payload: { remove: [{ deployment_id: 'd2', reason: '' }], keep: null } as never });
+    const after = advance(
+      gone,
+      { type: 'task_reported', task: retire, report: { status: 'completed' } },
+      over({ live: [stopped], tasks: [retire] }),
+    );
+    expect(after.createTasks).toMatchObject([{ node_id: 'n1', payload: { start: 'd1' } }]);
+  });
+  it('not while a node went silent over it: the story says so, and it is tried at the next report', () => {
+    const wall = advance(trying, { type: 'task_lost', task: deployTask, why: 'wall' }, over());
+    expect(wall.createTasks).toEqual([]);
+    const unsure = { live: [stopped], tasks: [], endedWork: [worked('n1'), worked('n2', { unreported_at: NOW - 1000 })] };
+    const seen = { type: 'observed' as const, node_id: 'n1', container: atHome.containers[0] ?? null };
+    const plan = advance(stopped, seen, over(unsure));
+    expect(plan.createTasks).toEqual([]);
+    expect(plan.events.map((e) => e.message).join()).toContain('it stays stopped on home for now: away has not said yet');
+    const later = advance(stopped, seen, over({ ...unsure, endedWork: [worked('n1')] }));
+    expect(later.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
+  });
+  it('not while another deployment is about to take over', () => {
+    const plan = advance(
+      stopped,
+      { type: 'observed', node_id: 'n1', container: atHome.containers[0] ?? null },
+      over({ live: [stopped, next], tasks: [] }),
+    );
+    expect(plan.createTasks).toEqual([]);
+  });
+  it('nothing else begins on its node while it is being started', () => {
+    const start = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null, start: 'd1' } as never });
+    const plan = tick([home()], { live: [stopped, next], tasks: [start] });
+    expect([stateOf(plan, next.id), plan.createTasks]).toEqual([null, []]);
+  });
+  it('started: it waits for nothing any more', () => {
+    const start = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null, start: 'd1' } as never });
+    const plan = advance(
+      stopped,
+      { type: 'task_reported', task: start, report: { status: 'completed' } },
+      over({ live: [stopped], tasks: [start] }),
+    );
+    expect(changeOf(plan, 'd1').waiting).toBeNull();
+    expect(plan.events).toMatchObject([{ kind: 'started_again' }]);
+  });
+  it('one that never stopped is left alone', () => {
+    const plan = advance(next, { type: 'cancel' }, over({ live: [stopped, next], nodes: [home(), away()], tasks: [] }));
+    expect([plan.createTasks, changeOf(plan, 'd1').waiting]).toEqual([[], null]);
+  });
+});
+
+test('a project that is rolled over knows nothing of all this', () => {
+  const plan = tick([home(cordoned), away()], { live: [old(), on.built()] }, on.built());
+  expect(plan.createTasks).toMatchObject([{ kind: 'deploy', node_id: 'n2' }]);
+});

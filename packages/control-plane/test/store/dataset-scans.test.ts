@@ -1,0 +1,128 @@
+import { expect, test } from 'vitest';
+import type { ScanClaim } from '../../src/domain/dataset-stores.ts';
+import { fakeTree } from '../fake-tree.ts';
+import { claimed, datasetIn, found, record, scanned, versionOf } from './datasets-in.ts';
+import { freshPath, NOW, open, rowsOf } from './fixtures.ts';
+
+const page = { limit: 100, cursor: null };
+const asked = (full = false, acceptLoss = false) => ({ full, acceptLoss });
+
+test('what is due longest is claimed first, each by one, and again when its time has come', async () => {
+  const stores = await open();
+  const [a, b] = [await datasetIn(stores, 'a', NOW + 1), await datasetIn(stores, 'b')];
+  const claims = await Promise.all(Array.from({ length: 5 }, (_, i) => stores.datasets.claimDue(`t${i}`, NOW + 1, NOW + 9)));
+  expect(claims.flatMap((c) => c?.dataset.id ?? []).sort()).toEqual([a.id, b.id].sort());
+  const claim = claims.find((c) => c?.dataset.id === b.id) as ScanClaim;
+  expect(claim.dataset).toMatchObject({ scanning_by: claim.token, scanning_until: NOW + 9 });
+  expect(await stores.datasets.claimDue('late', NOW + 8, NOW + 9)).toBeNull();
+
+  expect(await stores.datasets.finishScan(claim, { set: found(NOW + 2), newVersion: null }, NOW + 2)).toBe(true);
+  expect(await stores.datasets.get(b.id)).toMatchObject({
+    status: 'ok',
+    scan_requested_at: null,
+    scanning_by: null,
+    last_scanned_at: NOW + 2,
+  });
+  expect(await stores.datasets.claimDue('late', NOW + 8, NOW + 9)).toBeNull();
+  expect((await stores.datasets.claimDue('later', NOW + 1002, NOW + 2000))?.dataset.id).toBe(a.id);
+  expect((await stores.datasets.claimDue('later', NOW + 1002, NOW + 2000))?.dataset.id).toBe(b.id);
+});
+
+test('a claim holds as long as it is renewed, and its loser writes nothing any more', async () => {
+  const path = freshPath();
+  const stores = await open(path);
+  await datasetIn(stores);
+  const first = await claimed(stores, NOW, 'first');
+  expect(await stores.datasets.renewClaim(first, NOW + 60_000)).toBe(true);
+  expect(await stores.datasets.claimDue('second', NOW + 59_999, NOW + 99_999)).toBeNull();
+  const second = await claimed(stores, NOW + 60_000, 'second');
+  expect(await stores.datasets.renewClaim(first, NOW + 99_999)).toBe(false);
+  const tree = fakeTree({ a: '1' });
+  expect(await record(stores, first, tree)).toBe(false);
+  expect(await stores.datasets.putHistory(first, 1, [{ path: 'x', change: 'added', size: 1, checksum: '', previous_checksum: null }])).toBe(
+    false,
+  );
+  expect(await stores.datasets.finishScan(first, { set: found(NOW), newVersion: versionOf(first, tree) }, NOW)).toBe(false);
+  await stores.datasets.giveBack(first);
+  expect((await stores.datasets.get(first.dataset.id)).scanning_by).toBe('second');
+  for (const table of ['dataset_versions', 'dataset_trees', 'dataset_history']) expect(await rowsOf(path, table)).toEqual([]);
+  await stores.datasets.giveBack(second);
+  expect((await claimed(stores, NOW + 60_001, 'third')).dataset.id).toBe(first.dataset.id);
+});
+
+test('an attempt that was killed in the middle shows nothing, and the next one records once', async () => {
+  const path = freshPath();
+  const stores = await open(path);
+  const { id } = await datasetIn(stores);
+  const files = Object.fromEntries(Array.from({ length: 700 }, (_, i) => [`f${i}`, `${i}`]));
+  const first = await claimed(stores);
+  // All was written, and it never came to say so.
+  expect(await record(stores, first, fakeTree({ ...files, extra: 'x' }))).toBe(true);
+  expect((await rowsOf(path, 'dataset_history')).length).toBe(701);
+  expect((await stores.datasets.history(id, {}, page)).items).toEqual([]);
+  expect((await stores.datasets.versions(id, page)).items).toEqual([]);
+  expect((await stores.datasets.get(id)).version).toBeNull();
+
+  await scanned(stores, files, NOW + 60_000);
+  expect((await rowsOf(path, 'dataset_history')).length).toBe(700);
+  expect((await stores.datasets.versions(id, page)).items).toMatchObject([{ version: 1, files: 700, created_at: NOW + 60_000 }]);
+});
+
+test('what is asked for during a scan is for the next one', async () => {
+  const stores = await open();
+  const { id } = await datasetIn(stores);
+  const first = await claimed(stores);
+  expect(first.dataset).toMatchObject({ scan_full: false, accept_loss: false });
+  expect(await stores.datasets.requestScan(id, asked(true, true), NOW)).toMatchObject({ scan_full: true, accept_loss: true });
+  await stores.datasets.finishScan(first, { set: found(NOW), newVersion: null }, NOW);
+  const second = await claimed(stores, NOW + 1);
+  expect(second.dataset).toMatchObject({ scan_full: true, accept_loss: true });
+  // Asked for with nothing special while the one that accepts a loss runs: the next one accepts none.
+  await stores.datasets.requestScan(id, asked(), NOW + 1);
+  await stores.datasets.finishScan(second, { set: found(NOW + 1), newVersion: null }, NOW + 1);
+  const third = await claimed(stores, NOW + 2);
+  expect(third.dataset).toMatchObject({ scan_full: false, accept_loss: false });
+  await stores.datasets.finishScan(third, { set: found(NOW + 2), newVersion: null }, NOW + 2);
+  expect(await stores.datasets.claimDue('t', NOW + 3, NOW + 4)).toBeNull();
+  // Asked for twice before it begins: both.
+  await stores.datasets.requestScan(id, asked(true), NOW + 3);
+  expect(await stores.datasets.requestScan(id, asked(), NOW + 3)).toMatchObject({ scan_full: true });
+});
+
+test('a scan of a folder that is another one by now says nothing', async () => {
+  const stores = await open();
+  const { id } = await datasetIn(stores);
+  const claim = await claimed(stores);
+  await stores.datasets.patch(id, { nfs_path: 'data/moved' }, NOW);
+  const tree = fakeTree({ a: '1' });
+  await record(stores, claim, tree);
+  expect(await stores.datasets.finishScan(claim, { set: found(NOW), newVersion: versionOf(claim, tree) }, NOW)).toBe(false);
+  expect(await stores.datasets.get(id)).toMatchObject({ status: 'new', version: null, scanning_by: null });
+  expect((await claimed(stores, NOW + 1)).dataset.nfs_path).toBe('data/moved');
+});
+
+test('a dataset that is being deleted is neither claimed nor written to', async () => {
+  const stores = await open();
+  const { id } = await datasetIn(stores);
+  const claim = await claimed(stores);
+  await stores.datasets.markDeleting(id, NOW);
+  expect(await stores.datasets.renewClaim(claim, NOW + 9)).toBe(false);
+  expect(await record(stores, claim, fakeTree({ a: '1' }))).toBe(false);
+  expect(await stores.datasets.claimDue('t', NOW + 99_999, NOW + 100_000)).toBeNull();
+});
+
+test('versions follow each other and the clock, also one that was set back', async () => {
+  const stores = await open();
+  const { id } = await datasetIn(stores);
+  await scanned(stores, { a: '1' }, NOW + 5000);
+  await stores.datasets.requestScan(id, asked(), NOW);
+  await scanned(stores, { a: '2' }, NOW + 1000);
+  expect((await stores.datasets.versions(id, page)).items.map((v) => [v.version, v.created_at])).toEqual([
+    [2, NOW + 5000],
+    [1, NOW + 5000],
+  ]);
+  await stores.datasets.requestScan(id, asked(), NOW);
+  const claim = await claimed(stores, NOW + 6000);
+  const late = { ...versionOf(claim, fakeTree({})), version: 2 };
+  await expect(stores.datasets.finishScan(claim, { set: found(NOW), newVersion: late }, NOW)).rejects.toThrow('does not follow');
+});

@@ -1,0 +1,62 @@
+/** Of work on deploy nodes that ended, when it did, and of which nobody said how. */
+import { expect, test } from 'vitest';
+import type { NewTask } from '../../src/domain/plan.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import { commit, deploymentIn, NOW, open, projectIn } from './fixtures.ts';
+
+type End = { end: 'completed' | 'failed' | 'lost' | 'cancelled'; reported: boolean; claimed: boolean };
+let ids = 0;
+
+async function ended(
+  stores: Stores,
+  project: string,
+  node_id: string,
+  kind: 'deploy' | 'retire',
+  at: number,
+  { end, reported, claimed }: End,
+): Promise<void> {
+  const id = `t${++ids}`;
+  const task = {
+    id,
+    kind,
+    deployment_id: 'd1',
+    node_id,
+    queue_deadline_at: NOW,
+    wall_deadline_at: NOW,
+    payload: { datasets: [], remove: [] },
+  };
+  await commit(stores, project, { createTasks: [task as unknown as NewTask] });
+  if (claimed) await stores.tasks.claim(id, { token: id, expires_at: NOW }, NOW, 5);
+  const report = reported ? { report: { status: end as 'completed' } } : {};
+  await commit(stores, project, { now: at, tasks: [{ id, attempt: claimed ? 1 : 0, end, ...report }] });
+}
+
+async function given(replace: 'rolling' | 'recreate') {
+  const stores = await open();
+  const project = await projectIn(stores, 'shop', { replace });
+  await deploymentIn(stores, project, 'd1', {});
+  return { stores, id: project.id };
+}
+const work = async (stores: Stores, id: string) =>
+  (await stores.flow.facts(id)).endedWork.toSorted((a, b) => (a.node_id < b.node_id ? -1 : 1));
+
+test('a report says how it ended; what was lost or taken away, and removals that failed, leave it open', async () => {
+  const { stores, id } = await given('recreate');
+  await ended(stores, id, 'a', 'deploy', NOW + 1, { end: 'failed', reported: true, claimed: true });
+  await ended(stores, id, 'b', 'deploy', NOW + 2, { end: 'lost', reported: false, claimed: true });
+  await ended(stores, id, 'b', 'retire', NOW + 3, { end: 'completed', reported: true, claimed: true });
+  await ended(stores, id, 'c', 'deploy', NOW + 4, { end: 'cancelled', reported: false, claimed: false });
+  await ended(stores, id, 'd', 'retire', NOW + 5, { end: 'failed', reported: true, claimed: true });
+  expect(await work(stores, id)).toEqual([
+    { node_id: 'a', ended_at: NOW + 1, unreported_at: null },
+    { node_id: 'b', ended_at: NOW + 3, unreported_at: NOW + 2 },
+    { node_id: 'c', ended_at: NOW + 4, unreported_at: null },
+    { node_id: 'd', ended_at: NOW + 5, unreported_at: NOW + 5 },
+  ]);
+});
+
+test('is not asked for where versions may run side by side', async () => {
+  const { stores, id } = await given('rolling');
+  await ended(stores, id, 'a', 'deploy', NOW + 1, { end: 'lost', reported: false, claimed: true });
+  expect(await work(stores, id)).toEqual([]);
+});

@@ -1,0 +1,144 @@
+/** A database that was filled by the version before datasets: everything is there after the upgrade, and works on. */
+import { Kysely, sql } from 'kysely';
+import { expect, test } from 'vitest';
+import { type Capabilities, POSTGRES, SQLITE } from '../../src/store/capabilities.ts';
+import { migrate } from '../../src/store/migrate.ts';
+import { allMigrations } from '../../src/store/migrations/all.ts';
+import { openPostgres } from '../../src/store/postgres.ts';
+import { openSqlite } from '../../src/store/sqlite.ts';
+import { emptyUrlOf, freshPath, NOW, open, rowsOf, taskOf, tasksIn, urlOf } from './fixtures.ts';
+
+type Raw = Kysely<Record<string, Record<string, unknown>>>;
+
+/** Past the stores. */
+async function raw(url: string, run: (db: Raw, capabilities: Capabilities) => Promise<void>): Promise<void> {
+  const isFile = url.startsWith('sqlite:');
+  const engine = isFile ? openSqlite(url.slice('sqlite:'.length), NOW) : { dialect: openPostgres(url).migrating, release: () => {} };
+  const db: Raw = new Kysely({ dialect: engine.dialect });
+  try {
+    await run(db, isFile ? SQLITE : POSTGRES);
+  } finally {
+    await db.destroy();
+    engine.release();
+  }
+}
+
+async function indexesOf(db: Raw, { engine }: Capabilities): Promise<string[]> {
+  const text =
+    engine === 'sqlite'
+      ? `select name from sqlite_master where type = 'index' and tbl_name = 'tasks' and sql is not null`
+      : `select indexname as name from pg_indexes where tablename = 'tasks'`;
+  return (await sql.raw<{ name: string }>(text).execute(db)).rows.map((row) => row.name).sort();
+}
+
+const project = {
+  id: 'p1',
+  name: 'shop',
+  git_url: 'https://git.example/shop.git',
+  branch: 'main',
+  dockerfile_path: 'Dockerfile',
+  domain_prefix: 'shop',
+  container_port: 8080,
+  auth_required: 0,
+  env: '{}',
+  datasets: '[]',
+  drain_seconds: 5,
+  stop_grace_seconds: 10,
+  replace: 'rolling',
+  flow_version: 7,
+  last_generation: 1,
+  created_at: NOW,
+  updated_at: NOW,
+};
+const deployment = {
+  id: 'd1',
+  project_id: 'p1',
+  generation: 1,
+  status: 'running',
+  settings: '{"domain_prefix":"shop","datasets":[]}',
+  domain_prefix: 'shop',
+  losses: '[]',
+  created_at: NOW,
+  state_since: NOW,
+};
+const node = {
+  id: 'n1',
+  hostname: 'h',
+  role: 'deploy',
+  host_ip: '10.0.0.1',
+  max_storage: 1.5,
+  max_builds: 1,
+  schedulable: 0,
+  cached: '[]',
+  containers: '[]',
+  last_seen_at: NOW,
+  created_at: NOW,
+};
+const task = (id: string, more: object = {}) => ({
+  id,
+  kind: 'deploy',
+  status: 'pending',
+  project_id: 'p1',
+  deployment_id: 'd1',
+  node_id: 'n1',
+  attempt: 0,
+  payload: '{"domain_prefix":"shop"}',
+  queue_deadline_at: NOW + 1,
+  wall_deadline_at: NOW + 2,
+  created_at: NOW,
+  ...more,
+});
+
+test('nothing is lost, and what was said of rows that are gone is not said of new ones', async () => {
+  const path = freshPath();
+  let before: Record<string, unknown>[] = [];
+  let indexes: string[] = [];
+  await raw(await emptyUrlOf(path), async (db, capabilities) => {
+    const old = Object.fromEntries(Object.entries(allMigrations(capabilities)).filter(([name]) => name < '0004'));
+    await migrate(db as Kysely<unknown>, old);
+    await db.insertInto('projects').values(project).execute();
+    await db.insertInto('deployments').values(deployment).execute();
+    await db.insertInto('nodes').values(node).execute();
+    const ended = {
+      status: 'completed',
+      finished_at: NOW,
+      attempt: 2,
+      lease_token: 't',
+      report: '{"status":"completed"}',
+      started_at: NOW,
+    };
+    await db.insertInto('tasks').values(task('t1', ended)).execute();
+    await db
+      .insertInto('tasks')
+      .values(task('t2', { status: 'running', lease_token: 'u', lease_expires_at: NOW + 9, attempt: 1 }))
+      .execute();
+    await db.insertInto('tasks').values(task('t3')).execute();
+    await db.deleteFrom('tasks').where('id', '=', 't3').execute();
+    before = await db.selectFrom('tasks').selectAll().orderBy('seq').execute();
+    indexes = await indexesOf(db, capabilities);
+  });
+  expect(before.map((row) => row['id'])).toEqual(['t1', 't2']);
+
+  const stores = await open(path);
+  const after = await rowsOf(path, 'tasks');
+  expect(after).toEqual(before.map((row) => ({ ...row, progress: null })));
+  const { project: shop, live, tasks } = await stores.flow.facts('p1');
+  expect(shop).toMatchObject({ name: 'shop', flow_version: 7, on_dataset_change: 'tell' });
+  expect(live).toMatchObject([{ id: 'd1', status: 'running', datasets: null, settings: { on_dataset_change: 'tell' } }]);
+  expect(tasks).toMatchObject([{ id: 't2', status: 'running', lease_token: 'u' }]);
+  expect(await stores.nodes.get('n1')).toMatchObject({ schedulable: false, copy_rate: null, drain: null });
+
+  // The number of the task that is gone is not given out again.
+  await tasksIn(stores, shop, taskOf(shop, 't4', 'n1', { deployment_id: 'd1' }));
+  expect((await rowsOf(path, 'tasks')).map((row) => row['seq'])).toEqual([1, 2, 4]);
+  await stores.close();
+
+  await raw(await urlOf(path), async (db, capabilities) => {
+    expect(await indexesOf(db, capabilities)).toEqual([...indexes, 'tasks_sync'].sort());
+    // The rules of the table stand as before: an open task has no end, and a project's tasks go with it.
+    const ended = db.updateTable('tasks').set({ status: 'completed' }).where('id', '=', 't2').execute();
+    await expect(ended).rejects.toThrow(/tasks_open_unfinished/);
+    await db.deleteFrom('projects').where('id', '=', 'p1').execute();
+    expect(await db.selectFrom('tasks').select('id').execute()).toEqual([]);
+  });
+});

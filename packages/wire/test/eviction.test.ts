@@ -1,0 +1,98 @@
+/** Which cached datasets leave a node: against a model that takes one after the other. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { evictionOrder, planEviction, WATERMARKS } from '../src/eviction.ts';
+import type { CachedDataset } from '../src/node.ts';
+
+const day = (n: number): string => new Date(Date.UTC(2026, 10, n)).toISOString();
+const copy = (dataset_id: string, bytes: number, used: number, over: Partial<CachedDataset> = {}): CachedDataset => ({
+  dataset_id,
+  version: 1,
+  bytes,
+  last_used_at: day(used),
+  ...over,
+});
+const ids = (copies: readonly CachedDataset[]) => copies.map((c) => c.dataset_id);
+
+describe('in which order', () => {
+  it('least recently used first, pinned ones never', () => {
+    expect(ids(evictionOrder([copy('b', 1, 3), copy('a', 1, 5), copy('c', 1, 1, { pinned: true }), copy('d', 1, 2)]))).toEqual([
+      'd',
+      'b',
+      'a',
+    ]);
+  });
+  it('by the moment, whatever zone its text is in', () => {
+    expect(
+      ids(
+        evictionOrder([
+          copy('late', 1, 1, { last_used_at: '2026-11-01T10:00:00Z' }),
+          copy('soon', 1, 1, { last_used_at: '2026-11-01T11:00:00+02:00' }),
+        ]),
+      ),
+    ).toEqual(['soon', 'late']);
+  });
+  it('equally old ones always in the same order, the older version of one first', () => {
+    const copies = [copy('b', 1, 1), copy('a', 1, 1, { version: 10 }), copy('a', 1, 1, { version: 9 })];
+    const order = evictionOrder(copies).map((c) => `${c.dataset_id} ${c.version}`);
+    expect(order).toEqual(['a 9', 'a 10', 'b 1']);
+    expect(evictionOrder(copies.toReversed()).map((c) => `${c.dataset_id} ${c.version}`)).toEqual(order);
+  });
+});
+
+describe('how much', () => {
+  const cached = [copy('a', 100, 1), copy('b', 100, 2), copy('c', 100, 3)];
+  it.each([
+    ['nothing up to the high watermark', { free: 700, wanted: 600, max: 1000 }, [], true],
+    ['beyond it, down to the low one', { free: 700, wanted: 601, max: 1000 }, ['a', 'b'], true],
+    ['what others fill of the disk counts for nothing: 50 are free of 350', { free: 50, wanted: 0, max: 1e9 }, [], true],
+    ['and what is wanted must fit', { free: 50, wanted: 70, max: 1e9 }, ['a'], true],
+    ['all of it is not enough', { free: 50, wanted: 351, max: 1000 }, ['a', 'b', 'c'], false],
+    ['nothing is wanted, but the cache is too full', { free: 20, wanted: 0, max: 1e9 }, ['a'], true],
+  ])('%s', (_, question, evict, enough) => {
+    const plan = planEviction({ cached, ...question });
+    expect([ids(plan.evict), plan.enough, plan.freed]).toEqual([evict, enough, 100 * evict.length]);
+  });
+});
+
+it('never a pinned one, never more than needed, and enough whenever that is possible', () => {
+  const copies = fc.array(
+    fc.record({
+      id: fc.nat(5),
+      bytes: fc.nat(100),
+      used: fc.integer({ min: 1, max: 20 }),
+      pinned: fc.boolean(),
+      version: fc.integer({ min: 1, max: 3 }),
+    }),
+    { maxLength: 12 },
+  );
+  fc.assert(
+    fc.property(copies, fc.nat(300), fc.nat(300), fc.integer({ min: 300, max: 1500 }), (given, free, wanted, max) => {
+      const cached = given.map((g) => copy(`s${g.id}`, g.bytes, g.used, { pinned: g.pinned, version: g.version }));
+      const plan = planEviction({ cached, free, wanted, max });
+      // The model: throw out the oldest one again and again.
+      const there = [...cached];
+      let has = free;
+      const share = Math.min(max, free + cached.reduce((sum, c) => sum + c.bytes, 0));
+      const [tooFull, goal] = [share - free + wanted > WATERMARKS.high * share || free < wanted, WATERMARKS.low * share];
+      while (tooFull && (share - has + wanted > goal || has < wanted)) {
+        const oldest = there
+          .filter((c) => c.pinned !== true)
+          .reduce<CachedDataset | null>((min, c) => (min === null || c.last_used_at < min.last_used_at ? c : min), null);
+        if (oldest === null) break;
+        there.splice(there.indexOf(oldest), 1);
+        has += oldest.bytes;
+      }
+      expect(plan.evict.some((c) => c.pinned === true)).toBe(false);
+      expect(plan.evict.map((c) => c.last_used_at)).toEqual(plan.evict.map((c) => c.last_used_at).toSorted());
+      expect(plan.freed).toBe(plan.evict.reduce((sum, c) => sum + c.bytes, 0));
+      expect(plan.enough).toBe(free + plan.freed >= wanted);
+      const possible = free + cached.filter((c) => c.pinned !== true).reduce((sum, c) => sum + c.bytes, 0);
+      expect(plan.enough).toBe(possible >= wanted);
+      // Among equally old ones the model takes another one, so only where there are none it is the same set.
+      const ages = cached.map((c) => c.last_used_at);
+      if (new Set(ages).size === ages.length) expect(plan.freed).toBe(has - free);
+    }),
+    { numRuns: 500 },
+  );
+});
