@@ -1,5 +1,6 @@
 // What an engine looks like to its users, whoever started it.
 import { existsSync } from 'node:fs';
+import type { Switch } from './cable.ts';
 import { findProgram } from './config.ts';
 import { type Finished, type RunOptions, run } from './process.ts';
 
@@ -16,6 +17,10 @@ export interface EngineFaults {
    * restart policy, leaves them stopped.
    */
   restartDaemon(how?: 'power-cut' | 'SIGTERM' | 'SIGKILL'): Promise<void>;
+  /** The power goes: everything in there dies at once, programs started by nsenterArgv() too. Idempotent. */
+  powerOff(): Promise<void>;
+  /** After powerOff(): starts the daemon, and with it containers with a restart policy. Returns when it answers. */
+  powerOn(): Promise<void>;
   /** Cuts the engine off the network (false) and back on (true). Its unix socket goes on answering. */
   connect(on: boolean): Promise<void>;
 }
@@ -53,6 +58,10 @@ export interface EngineOptions {
   readonly private?: boolean;
   /** Several engines in one `dir` need different names (default `main`). */
   readonly name?: string;
+  /** true: without images, and nothing is kept of it. */
+  readonly fresh?: boolean;
+  /** Where an engine of our own is plugged in; left out: a cable of its own to this machine. */
+  readonly network?: Switch;
 }
 
 /** Whether an engine answers at `host` within 3 s. */

@@ -1,15 +1,17 @@
 // A small machine of our own: network, mount and pid namespaces whose first process dies with us.
 //
-//   main namespace                       engine's namespaces
-//   10.99.x.1  bt<x> ──── veth ──── eth1 10.99.x.2      published ports answer here
-//   (registry, git, control plane)       tap0 10.0.2.100 ── slirp4netns ── user-space NAT to the outside
+//   main namespace                           engine's namespaces
+//   10.99.x.1 ── cable or switch (cable.ts) ── eth1 10.99.x.2    published ports answer here
+//   (registry, git, control plane)           tap0 10.0.2.100 ── slirp4netns ── user-space NAT to the outside
 //
 // Everything is made inside the namespaces, so the kernel takes it all back when the first process dies:
 // containers, mounts, interfaces, iptables rules, ip_forward. Nothing of the machine's own is changed.
-import { readFileSync, realpathSync } from 'node:fs';
-import { mkdir, readdir, readFile, readlink, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { realpathSync } from 'node:fs';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { cableNetwork, layCable, type NetworkOptions, runs, type Switch } from './cable.ts';
 import { findProgram } from './config.ts';
+import { membersOf, onlyChild } from './process-tree.ts';
 import { type Argv, type RunningProcess, run, signalProcess, startProcess } from './process.ts';
 import { messageOf, waitFor } from './wait.ts';
 
@@ -20,8 +22,6 @@ export interface Namespace {
   readonly gatewayIp: string;
   /** The address inside. */
   readonly hostIp: string;
-  /** Name of our end of the cable; `ip link set <name> down` cuts the engine off. */
-  readonly linkName: string;
   /** Whether connections to the outside work from in there. */
   readonly outward: boolean;
   /** Prefix that runs a program inside. */
@@ -35,17 +35,14 @@ export interface Namespace {
   stop(): Promise<void>;
 }
 
-/** All of the cables' addresses; each namespace takes one /24 of it. */
-export const cableNetwork = '10.99.0.0/16';
-
 /** slirp4netns' name server inside the namespace. */
 export const slirpNameServer = '10.0.2.3';
 
-export interface NamespaceOptions {
+export interface NamespaceOptions extends NetworkOptions {
   readonly log: (line: string) => void;
   readonly logFile: string;
-  /** 0 to 249: the network to try first. The same one each run lets docker know a registry again by its address. */
-  readonly preferredNetwork: number;
+  /** Where it is plugged in; left out: a cable of its own to this machine. */
+  readonly network?: Switch | undefined;
 }
 
 /** @throws when a tool is missing or the kernel does not let us. */
@@ -84,10 +81,8 @@ async function furnish(holder: RunningProcess, options: NamespaceOptions): Promi
   const inside = (path: string) => `/proc/${pid}/root${path}`;
   const within = (...args: string[]) => run([...enter(), ...args] as unknown as Argv);
 
-  const cable = await layCable(pid, options.preferredNetwork);
-  const { linkName, gatewayIp, hostIp } = cable;
-  await run(['ip', 'address', 'add', `${gatewayIp}/24`, 'dev', linkName]);
-  await run(['ip', 'link', 'set', linkName, 'up']);
+  const cable = await (options.network?.plug(pid) ?? layCable(pid, options));
+  const { gatewayIp, hostIp } = cable;
   await within('ip', 'link', 'set', 'lo', 'up');
   await within('ip', 'address', 'add', `${hostIp}/24`, 'dev', 'eth1');
   await within('ip', 'link', 'set', 'eth1', 'up');
@@ -113,18 +108,15 @@ async function furnish(holder: RunningProcess, options: NamespaceOptions): Promi
     pid,
     gatewayIp,
     hostIp,
-    linkName,
     enter,
     inside,
     outward: slirp !== undefined,
-    processes: () => processesBeside(pid),
-    async connect(on) {
-      await run(['ip', 'link', 'set', linkName, on ? 'up' : 'down']);
-    },
+    processes: () => membersOf(pid),
+    connect: cable.connect,
     async stop() {
       await slirp?.stop(1_000);
       // The kernel takes the cable back some time after the namespace; a next run should find the name free now.
-      await run(['ip', 'link', 'delete', linkName], { mayFail: true });
+      await cable.remove();
       signalProcess(pid, 'SIGKILL');
       await holder.stop(0);
     },
@@ -159,48 +151,9 @@ async function startSlirp(pid: number, options: NamespaceOptions): Promise<Runni
   }
 }
 
-/** A free /24 of the cables' network: making the link is the lock, its name holds the number. */
-async function layCable(pid: number, preferred: number): Promise<{ linkName: string; gatewayIp: string; hostIp: string }> {
-  const addresses = (await run(['ip', '-4', '-oneline', 'address', 'show'])).stdout;
-  for (let i = 0; i < 250; i++) {
-    const x = 1 + ((preferred + i) % 250);
-    if (addresses.includes(` 10.99.${x}.`)) continue;
-    const linkName = `bt${x}`;
-    const made = await run(['ip', 'link', 'add', linkName, 'type', 'veth', 'peer', 'name', 'eth1', 'netns', String(pid)], {
-      mayFail: true,
-    });
-    if (made.code === 0) return { linkName, gatewayIp: `10.99.${x}.1`, hostIp: `10.99.${x}.2` };
-    if (!made.stderr.includes('File exists')) throw new Error(`cannot make a veth pair: ${made.stderr.trim()}`);
-  }
-  throw new Error('no free network among 10.99.1.0 to 10.99.250.0');
-}
-
 /** The only child of `unshare --fork`, once it has become `sleep`: before that its mounts are not ready. */
 function firstProcess(unsharePid: number): number | undefined {
   const pid = onlyChild(unsharePid);
   if (pid === undefined) return undefined;
-  return readFileSync(join('/proc', String(pid), 'comm'), 'utf8').trim() === 'sleep' ? pid : undefined;
-}
-
-/** Process id of a process' only child, undefined when it has none (yet). */
-export function onlyChild(pid: number): number | undefined {
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
-  return children === '' ? undefined : Number(children.split(' ')[0]);
-}
-
-/** Every other process of a process' pid namespace. */
-async function processesBeside(pid: number): Promise<number[]> {
-  const namespaceOf = (id: string) => readlink(`/proc/${id}/ns/pid`);
-  const wanted = await namespaceOf(String(pid));
-  const found: number[] = [];
-  for (const id of await readdir('/proc')) {
-    if (!/^\d+$/.test(id) || id === String(pid)) continue;
-    try {
-      if ((await namespaceOf(id)) === wanted) found.push(Number(id));
-    } catch (error) {
-      // It ended while we looked, or is one we may not look into: then it is not one of ours.
-      if (!['ENOENT', 'ESRCH', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
-    }
-  }
-  return found;
+  return runs(pid, 'sleep') ? pid : undefined;
 }

@@ -17,6 +17,7 @@ import type { Engine } from './engine-handle.ts';
 import { writeFileConfig } from './file-provider.ts';
 import type { History } from './history.ts';
 import { freePort } from './ports.ts';
+import { startInside } from './process-tree.ts';
 import { type RunningProcess, startProcess, untilReady } from './process.ts';
 import type { Registry } from './registry.ts';
 import { startTraefik, type Traefik } from './traefik.ts';
@@ -32,8 +33,10 @@ export type PlatformOptions = {
   proxy: ProxyKind;
   /** With Traefik: the relay stands between it and the control plane. */
   relay?: boolean;
-  /** Agents to start, each with the engine it drives. */
-  agents: { name: string; role: 'builder' | 'deploy'; engine: Engine; env?: Record<string, string> }[];
+  /** Where the control plane listens: an address of this machine that all agents reach (default 127.0.0.1). */
+  address?: string;
+  /** Agents to start, each with the engine it drives; `enter` runs it on another host (hosts.ts), which is to be the engine's. */
+  agents: { name: string; role: 'builder' | 'deploy'; engine: Engine; env?: Record<string, string>; enter?: readonly string[] }[];
   /**
    * Logins. What the gateway needs to know of its identity providers; `publicUrl` is where those send browsers back to:
    * `${publicUrl}/_oauth/callback/{provider}`.
@@ -115,8 +118,9 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
   const adminEmails = [admin.email, ...(options.adminEmails ?? [])].join(',');
   await mkdir(join(dir, 'logs'), { recursive: true, mode: 0o700 });
 
-  const port = await freePort();
-  const url = `http://127.0.0.1:${port}`;
+  const address = options.address ?? '127.0.0.1';
+  const port = await freePort(address);
+  const url = `http://${address}:${port}`;
   const configUrl = `${url}/api/traefik/config`;
   const stops: (() => Promise<unknown>)[] = [];
   const stop = async (): Promise<void> => {
@@ -138,7 +142,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
     const files = { BASE_DOMAIN: baseDomain, AUTH_SERVICE_URL: gatewayUrl, CONTROL_PLANE_URL: url };
 
     const controlPlane = service('control-plane', dir, `${url}/readyz`, ['control-plane'], {
-      LISTEN: `127.0.0.1:${port}`,
+      LISTEN: `${address}:${port}`,
       DATABASE_URL: `sqlite:${join(dir, 'berth.db')}`,
       BASE_DOMAIN: baseDomain,
       PUBLIC_URL: publicUrl,
@@ -218,13 +222,14 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       stops.push(() => traefik?.stop() ?? Promise.resolve());
     }
 
-    const tap = options.history === undefined ? undefined : await startAgentTap(url, options.history);
+    const tap = options.history === undefined ? undefined : await startAgentTap(url, options.history, address);
     if (tap !== undefined) stops.push(() => tap.stop());
     const agents: Record<string, Service> = {};
     for (const agent of options.agents) {
-      const health = await freePort();
+      // On another host no port can be looked for from here.
+      const health = agent.enter === undefined ? `127.0.0.1:${await freePort()}` : `${agent.engine.hostIp}:7070`;
       const state = join(dir, 'agents', agent.name);
-      const started = service(agent.name, dir, `http://127.0.0.1:${health}/readyz`, ['agent'], {
+      const settings = {
         NODE_ROLE: agent.role,
         NODE_NAME: agent.name,
         AGENT_SECRET: secrets.agent,
@@ -235,9 +240,10 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
         STATE_DIR: state,
         SVC_ROOT: join(state, 'svc'),
-        LISTEN: `127.0.0.1:${health}`,
+        LISTEN: health,
         ...agent.env,
-      });
+      };
+      const started = service(agent.name, dir, `http://${health}/readyz`, ['agent'], settings, agent.enter);
       await started.start();
       stops.push(() => started.stop());
       agents[agent.name] = started;
@@ -294,7 +300,15 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
   }
 }
 
-export function service(name: string, dir: string, readyUrl: string, argv: string[], env: Record<string, string>): Service {
+/** `enter`: a prefix that runs it in other namespaces, a pid namespace among them. */
+export function service(
+  name: string,
+  dir: string,
+  readyUrl: string,
+  argv: string[],
+  env: Record<string, string>,
+  enter?: readonly string[],
+): Service {
   const logFile = join(dir, 'logs', `${name}.log`);
   let running: RunningProcess | undefined;
   const present = (): RunningProcess => {
@@ -315,11 +329,9 @@ export function service(name: string, dir: string, readyUrl: string, argv: strin
       return present().exit()?.code ?? null;
     },
     async start(extraEnv = {}) {
-      running = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), ...argv], {
-        name,
-        logFile,
-        env: { LOG_FORMAT: 'json', ...env, ...extraEnv },
-      });
+      const program = [process.execPath, join(repositoryRoot, 'bin', 'berth'), ...argv] as const;
+      const how = { name, logFile, env: { LOG_FORMAT: 'json', ...env, ...extraEnv } };
+      running = enter === undefined ? await startProcess(program, how) : await startInside(enter, program, how);
       await untilReady(running, async () => (await fetch(readyUrl, { signal: AbortSignal.timeout(2_000) })).ok, 30_000);
     },
   };
