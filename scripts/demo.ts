@@ -19,6 +19,7 @@ import { isFree } from '@berth/testbed/ports';
 import { startProber } from '@berth/testbed/prober';
 import { registryProgram, startRegistry } from '@berth/testbed/registry';
 import { waitFor } from '@berth/testbed/wait';
+import { COPY_BANDWIDTH, DATA_PROJECTS, demonstrateData, writeShare } from './demo-data.ts';
 
 const PREFERRED_PORT = 8000;
 /** What this run put on an engine that is not ours; where the run is killed, the next one removes it. */
@@ -36,7 +37,7 @@ const PEOPLE = [
   { email: 'ada@example.org', password: 'ada', name: 'Ada Lovelace', picture: null, emailVerified: true },
   { email: 'grace@example.org', password: 'grace', name: 'Grace Hopper', picture: null, emailVerified: true },
 ] as const;
-type Example = (typeof EXAMPLES)[number];
+type Example = (typeof EXAMPLES)[number] | (typeof DATA_PROJECTS)[number];
 
 const started = performance.now();
 const elapsed = (): string => `${((performance.now() - started) / 1000).toFixed(1).padStart(5)} s`;
@@ -106,6 +107,10 @@ async function main(exitAfter: boolean): Promise<void> {
   undo.push({ what: 'the identity provider', run: () => people.stop() });
   say(`OpenID provider with two accounts at ${people.issuer}`);
 
+  const share = join(dir, 'share');
+  await writeShare(share);
+  const onShare = { DATASET_NFS_BASE_PATH: share, COPY_BANDWIDTH };
+
   const berth = await startPlatform({
     dir,
     gateway: {
@@ -114,30 +119,33 @@ async function main(exitAfter: boolean): Promise<void> {
         return { OIDC_ISSUER: people.issuer, OIDC_CLIENT_ID: people.clientId, OIDC_CLIENT_SECRET: people.clientSecret };
       },
     },
-    env: { DEFAULT_ROLE: 'developer' },
+    env: { DEFAULT_ROLE: 'developer', DATASET_NFS_BASE_PATH: share },
     registry,
     proxy: 'built-in',
     ...((await isFree(PREFERRED_PORT)) ? { proxyPort: PREFERRED_PORT } : {}),
     agents: [
       { name: 'builder-1', role: 'builder', engine },
-      { name: 'node-1', role: 'deploy', engine },
+      { name: 'node-1', role: 'deploy', engine, env: onShare },
+      { name: 'node-2', role: 'deploy', engine, env: onShare },
     ],
   });
   const nodes = (await berth.api.call('listNodes', { query: {} })).items.map((node) => node.id);
   writeFileSync(LEFT, JSON.stringify({ nodes, registry: registry.address } satisfies Left));
   undo.push({ what: 'containers', run: () => removeLeft(engine) });
   undo.push({ what: 'Berth’s processes', run: () => berth.stop() });
-  say('control plane, gateway, builder, deploy node and proxy are ready');
+  say('control plane, gateway, builder, two deploy nodes and proxy are ready');
 
   const live = await deployExamples(berth, git);
-  const checks = await Promise.all(EXAMPLES.map((example) => check(berth, example, people)));
+  const placed = await demonstrateData({ berth, git, share, say, follow: (name, asked, also) => follow(berth, name, asked, also) });
+  const addresses = [...EXAMPLES, ...DATA_PROJECTS];
+  const checks = await Promise.all(addresses.map((example) => check(berth, example, people)));
   const switched = await redeploy(berth, git, live[0]);
-  const ok = checks.every((c) => c) && switched;
+  const ok = checks.every((c) => c) && switched && placed;
 
   printAddresses(berth, people);
   if (exitAfter) {
     console.log(
-      `\n${ok ? 'The main job works' : 'The main job FAILED'}: ${checks.filter(Boolean).length} of ${EXAMPLES.length} addresses answered from outside, redeploy ${switched ? 'unnoticed' : 'NOTICED'}, ${elapsed().trim()} in all.`,
+      `\n${ok ? 'The main job works' : 'The main job FAILED'}: ${checks.filter(Boolean).length} of ${addresses.length} addresses answered from outside, redeploy ${switched ? 'unnoticed' : 'NOTICED'}, second copy of the data ${placed ? 'not needed' : 'MADE'}, ${elapsed().trim()} in all.`,
     );
     if (!ok) process.exitCode = 1;
     return;
@@ -173,7 +181,7 @@ async function deployExamples(berth: Platform, git: GitServer): Promise<Project[
 }
 
 /** Tells each new line of the deployment's story; of a failed one also the end of its log. */
-async function follow(berth: Platform, name: string, asked: Deployment): Promise<Deployment> {
+async function follow(berth: Platform, name: string, asked: Deployment, also?: (now: Deployment) => void): Promise<Deployment> {
   let told = 1;
   const done = await waitFor(
     `${name} is settled`,
@@ -181,6 +189,7 @@ async function follow(berth: Platform, name: string, asked: Deployment): Promise
       const now = await berth.api.call('getDeployment', { params: { id: asked.id } });
       for (const event of now.events.slice(told)) say(`${name}: ${event.message}`);
       told = Math.max(told, now.events.length);
+      also?.(now);
       return now.finished_at !== null && now;
     },
     { deadlineMs: 300_000, intervalMs: 100 },
@@ -250,7 +259,7 @@ async function redeploy(berth: Platform, git: GitServer, project: Project | unde
 
 function printAddresses(berth: Platform, people: IdentityProvider): void {
   console.log('');
-  for (const example of EXAMPLES) console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
+  for (const example of [...EXAMPLES, ...DATA_PROJECTS]) console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
   console.log('\n  sign in at the protected one as');
   for (const account of people.accounts) console.log(`    ${account.email.padEnd(44)} password ${account.password}`);
   console.log(
