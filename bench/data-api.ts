@@ -1,0 +1,120 @@
+/**
+ * What people feel of a scan: GET /api/projects of the real control plane process, at rest and while it scans, in turns in one
+ * run. Two scans: one that hashes every file again and finds nothing new, and one whose new version is recorded meanwhile.
+ */
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
+import { type Client, createClient } from '@berth/wire/client';
+import { repositoryRoot } from '@berth/testbed/config';
+import { freePort } from '@berth/testbed/ports';
+import { startProcess, untilReady } from '@berth/testbed/process';
+import { waitFor } from '@berth/testbed/wait';
+import { summary } from './stats.ts';
+
+const [FOLDERS, FILES_EACH] = [100, 300];
+const FILE = Buffer.alloc(32 * 1024, 'a reading of a station\n');
+/** Of each folder, so that each has new objects. */
+const CHANGED_EACH = 60;
+const [ROUNDS, EVERY_MS] = [5, 5];
+const REST_MS = 4_000;
+const GOAL = 1.5;
+const ADMIN = { email: 'admin@berth.localhost', password: 'only for the benchmark' };
+
+type Round = { rest: number[]; full: number[]; recorded: number[] };
+
+export async function benchDataApi(): Promise<string[]> {
+  const dir = await mkdtemp(join(tmpdir(), 'berth-bench-api-'));
+  const share = join(dir, 'share');
+  await write(join(share, 'readings'), FILES_EACH, 'first');
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const server = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'control-plane'], {
+    name: 'control-plane',
+    env: {
+      LISTEN: `127.0.0.1:${port}`,
+      DATABASE_URL: `sqlite:${join(dir, 'berth.db')}`,
+      BASE_DOMAIN: 'berth.localhost',
+      ADMIN_EMAILS: ADMIN.email,
+      ADMIN_PASSWORD: ADMIN.password,
+      DATASET_NFS_BASE_PATH: share,
+      LOG_FORMAT: 'json',
+      LOG_LEVEL: 'warn',
+    },
+  });
+  try {
+    const anonymous = createClient({ baseUrl: url });
+    await untilReady(server, async () => (await anonymous.exchange('readyz', {})).status === 200, 30_000);
+    const { token } = await anonymous.call('login', { body: ADMIN });
+    const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
+    const { id } = await api.call('createDataset', { body: { name: 'readings', nfs_path: 'readings' } });
+    await untilScanned(api, id);
+    // Until the compiler is done with the way that is measured.
+    await during(api, setTimeout(REST_MS));
+
+    const rounds: Round[] = [];
+    for (let i = 0; i < ROUNDS; i++) {
+      const rest = await during(api, setTimeout(REST_MS));
+      const full = await during(api, scan(api, id, true));
+      await write(join(share, 'readings'), CHANGED_EACH, `change ${i}`);
+      const recorded = await during(api, scan(api, id, false));
+      rounds.push({ rest, full, recorded });
+    }
+    const { version } = await api.call('getDataset', { params: { id } });
+    if (version !== ROUNDS + 1) throw new Error(`after ${ROUNDS} changes the dataset is at version ${version}`);
+    return [
+      line(`while all of ${FOLDERS * FILES_EACH} files are hashed again`, rounds, (r) => r.full),
+      line(`while a version with ${FOLDERS * CHANGED_EACH} changed files is found and recorded`, rounds, (r) => r.recorded),
+    ];
+  } finally {
+    await server.stop();
+    await rm(dir, { recursive: true, force: true });
+  }
+}
+
+async function write(dir: string, filesEach: number, text: string): Promise<void> {
+  for (let d = 0; d < FOLDERS; d++) {
+    const folder = join(dir, `day-${d}`);
+    await mkdir(folder, { recursive: true });
+    const files = Array.from({ length: filesEach }, (_, i) => join(folder, `${i}.csv`));
+    await Promise.all(files.map((file) => writeFile(file, Buffer.concat([Buffer.from(`${file} ${text}\n`), FILE]))));
+  }
+}
+
+async function scan(api: Client, id: string, full: boolean): Promise<void> {
+  await api.call('scanDataset', { params: { id }, body: { full } });
+  await untilScanned(api, id);
+}
+
+const untilScanned = (api: Client, id: string): Promise<unknown> =>
+  waitFor(
+    'the scan is through',
+    async () => {
+      const dataset = await api.call('getDataset', { params: { id } });
+      return dataset.status === 'ok' && !dataset.scanning && dataset.version !== null;
+    },
+    { deadlineMs: 300_000, intervalMs: 50 },
+  );
+
+/** Asks at a steady pace, whatever the answers before took, until `work` is through. Milliseconds of each. */
+async function during(api: Client, work: Promise<unknown>): Promise<number[]> {
+  const took: number[] = [];
+  const asked: Promise<void>[] = [];
+  let through = false;
+  const ended = work.finally(() => (through = true));
+  const began = performance.now();
+  for (let i = 1; !through; i++) {
+    const at = performance.now();
+    asked.push(api.call('listProjects', { query: {} }).then(() => void took.push(performance.now() - at)));
+    await setTimeout(Math.max(0, began + i * EVERY_MS - performance.now()));
+  }
+  await Promise.all([ended, ...asked]);
+  return took;
+}
+
+function line(when: string, rounds: readonly Round[], of: (round: Round) => number[]): string {
+  const [rest, busy] = [summary(rounds.flatMap((r) => r.rest)), summary(rounds.flatMap(of))];
+  const ratio = summary(rounds.map((r) => summary(of(r)).p99 / summary(r.rest).p99)).p50;
+  return `data: API ${when}: p99 ${busy.p99.toFixed(1)} ms (p50 ${busy.p50.toFixed(1)}, ${rounds.flatMap(of).length} requests), at rest p99 ${rest.p99.toFixed(1)} ms (p50 ${rest.p50.toFixed(1)}): ratio ${ratio.toFixed(2)} in the middle of ${rounds.length} rounds; goal <= ${GOAL}: ${ratio <= GOAL ? 'met' : 'MISSED'}`;
+}
