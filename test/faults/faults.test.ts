@@ -5,7 +5,7 @@
 import { ROWS } from './lib/rows.ts';
 import { playRows } from './lib/play.ts';
 
-for (const stage of ['main', 'disk', 'relay'] as const)
+for (const stage of ['main', 'disk', 'data', 'relay'] as const)
   playRows(
     stage,
     ROWS.filter((row) => row.stage === stage),

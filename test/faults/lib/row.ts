@@ -2,8 +2,8 @@
 import type { InvariantId } from '@berth/testbed/invariants';
 import type { Stage } from './stage.ts';
 
-/** `main`: a builder and two deploy nodes with engines of their own, the second cordoned; `disk`: on small file systems; `relay`: Traefik behind the relay. */
-export type StageName = 'main' | 'disk' | 'relay';
+/** `main`: a builder and two deploy nodes with engines of their own, the second cordoned; `disk`: on small file systems; `data`: one deploy node with a share; `relay`: Traefik behind the relay. */
+export type StageName = 'main' | 'disk' | 'data' | 'relay';
 
 export type Row = {
   fault: string;

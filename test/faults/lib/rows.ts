@@ -2,6 +2,7 @@
 import type { Row } from './row.ts';
 import { BUILDER_ROWS } from './rows/builder.ts';
 import { CONTROL_PLANE_ROWS } from './rows/control-plane.ts';
+import { DATA_ROWS } from './rows/data.ts';
 import { DISK_ROWS } from './rows/disk.ts';
 import { ENGINE_ROWS } from './rows/engine.ts';
 import { NODE_ROWS } from './rows/node.ts';
@@ -16,4 +17,5 @@ export const ROWS: readonly Row[] = [
   ...DISK_ROWS,
   ...CONTROL_PLANE_ROWS,
   ...PROXY_ROWS,
+  ...DATA_ROWS,
 ];

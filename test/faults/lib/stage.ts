@@ -40,8 +40,12 @@ export type Stage = {
   shims: { builder: Shim; node: Shim };
   project: Project;
   dir: string;
-  /** Small file systems of stage `disk`. */
-  small: { builder: string; controlPlane: string; engine: string };
+  /** Small file systems of stage `disk`, and `svc` of stage `data`. */
+  small: { builder: string; controlPlane: string; engine: string; svc: string };
+  /** Folder of datasets, in stage `data`. */
+  share: string;
+  /** Where node-1 keeps its copies of them. */
+  svc: { svcRoot: string };
   /** The version that is to be served now. */
   version(): number;
   agent(name: string): Service;
@@ -88,18 +92,22 @@ export async function startStage(name: StageName): Promise<Stage> {
       builder: join(dir, 'small-builder'),
       controlPlane: join(dir, 'small-control-plane'),
       engine: join(dir, 'small-engine'),
+      svc: join(dir, 'small-svc'),
     };
+    const share = join(dir, 'share');
+    await mkdir(share);
     // Before the engines: what is mounted later they may not see.
-    if (name === 'disk')
-      for (const [path, size] of [
-        [small.builder, '8m'],
-        [small.controlPlane, '12m'],
-        [small.engine, '64m'],
-      ] as const) {
-        await mkdir(path);
-        await run(['mount', '-t', 'tmpfs', '-o', `size=${size}`, 'tmpfs', path]);
-        stops.push(() => run(['umount', '-l', path], { mayFail: true }));
-      }
+    for (const [stage, path, size] of [
+      ['disk', small.builder, '8m'],
+      ['disk', small.controlPlane, '12m'],
+      ['disk', small.engine, '64m'],
+      ['data', small.svc, '64m'],
+    ] as const) {
+      if (stage !== name) continue;
+      await mkdir(path);
+      await run(['mount', '-t', 'tmpfs', '-o', `size=${size}`, 'tmpfs', path]);
+      stops.push(() => run(['umount', '-l', path], { mayFail: true }));
+    }
     const testbed = join(toolsDir, 'testbed');
     const build = await startEngine({ dir: testbed, name: 'faults-build', private: true });
     stops.push(() => build.stop());
@@ -117,6 +125,7 @@ export async function startStage(name: StageName): Promise<Stage> {
     const shims = { builder: await createShim(join(dir, 'shim-builder')), node: await createShim(join(dir, 'shim-node')) };
     // The same everywhere, so that placement does not depend on how full this machine's disk is just now.
     const same = { MAX_STORAGE: '1000000', PULL_TIMEOUT: '30s' };
+    const svc = { svcRoot: join(small.svc, 'svc') };
     const history = memoryHistory();
     const database = join(name === 'disk' ? small.controlPlane : dir, 'berth.db');
     const berth = await startPlatform({
@@ -137,13 +146,32 @@ export async function startStage(name: StageName): Promise<Stage> {
             ...(name === 'disk' ? { STATE_DIR: small.builder } : {}),
           },
         },
-        { name: 'node-1', role: 'deploy', engine: node, env: { ...same, ...shims.node.env } },
+        {
+          name: 'node-1',
+          role: 'deploy',
+          engine: node,
+          env: {
+            ...same,
+            ...shims.node.env,
+            // Two seconds for four megabytes, so that something can befall a copy.
+            ...(name === 'data'
+              ? {
+                  DATASET_NFS_BASE_PATH: share,
+                  SVC_ROOT: svc.svcRoot,
+                  MAX_STORAGE: '1000000000',
+                  COPY_BANDWIDTH: '2m',
+                  COPY_STALL: '4s',
+                }
+              : {}),
+          },
+        },
         ...(name === 'main' ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: same }] : []),
       ],
       env: {
         ...SHORT,
         ...(name === 'relay' ? { PROXY_PROBE_URLS: front.probeUrls } : {}),
         ...(name === 'disk' ? { DATABASE_URL: `sqlite:${database}` } : {}),
+        ...(name === 'data' ? { DATASET_NFS_BASE_PATH: share } : {}),
       },
     });
     stops.push(() => berth.stop());
@@ -154,7 +182,23 @@ export async function startStage(name: StageName): Promise<Stage> {
     const entry = name === 'relay' ? front.entry : berth.entry;
     const get = (): Promise<Answer> => ask(entry, `app.${berth.baseDomain}`);
     // Awaited here: what goes wrong in it takes everything down again.
-    return await withProject({ berth, git, gate, engines: { build, node }, shims, dir, small, front, entry, get, history, database, stop });
+    return await withProject({
+      berth,
+      git,
+      gate,
+      engines: { build, node },
+      shims,
+      dir,
+      small,
+      share,
+      svc,
+      front,
+      entry,
+      get,
+      history,
+      database,
+      stop,
+    });
   } catch (error) {
     await stop();
     throw error;
@@ -177,7 +221,10 @@ function ask({ host, port, secure }: Platform['entry'], name: string): Promise<A
   return promise;
 }
 
-type Parts = Pick<Stage, 'berth' | 'git' | 'gate' | 'engines' | 'shims' | 'dir' | 'small' | 'get' | 'entry' | 'front' | 'stop'> & {
+type Parts = Pick<
+  Stage,
+  'berth' | 'git' | 'gate' | 'engines' | 'shims' | 'dir' | 'small' | 'share' | 'svc' | 'get' | 'entry' | 'front' | 'stop'
+> & {
   history: MemoryHistory;
   /** The control plane's. */
   database: string;

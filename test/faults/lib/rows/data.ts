@@ -1,0 +1,184 @@
+/** What befalls a copy of a dataset while it is under way. Each row has a dataset of its own. */
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import type { Dataset } from '@berth/wire/dataset';
+import type { Deployment } from '@berth/wire/deployment';
+import { waitFor } from '@berth/testbed/wait';
+import { bytes, halfCopies, manifestOf, sumsOf, versionFolder, versionsOn } from '../../../e2e/data-world.ts';
+import { fill } from '../fill.ts';
+import type { Row } from '../row.ts';
+import type { Stage } from '../stage.ts';
+
+/** Five seconds of the stage's bandwidth. */
+const SIZE = 10_000_000;
+
+/** A release that needs a new dataset, and whose node copies it just now. */
+async function copying(stage: Stage, name: string): Promise<{ asked: Deployment; dataset: Dataset }> {
+  const { api } = stage.berth;
+  const folder = join(stage.share, name);
+  await mkdir(folder);
+  for (let i = 0; i < 5; i++) await writeFile(join(folder, `${i}.bin`), bytes(`${name} ${i}`, SIZE / 5));
+  const { id } = await api.call('createDataset', { body: { name, nfs_path: name } });
+  const dataset = await waitFor(`${name} has a version`, async () => {
+    const now = await api.call('getDataset', { params: { id } });
+    return now.version !== null && now;
+  });
+  const datasets = [{ dataset_id: id, mode: 'dependency' as const }];
+  await api.call('patchProject', { params: { id: stage.project.id }, body: { datasets } });
+  const asked = await stage.release();
+  await waitFor(
+    'the node copies it',
+    async () => (await stage.see(asked)).progress?.datasets.some((p) => p.step === 'copying' && p.bytes_done > SIZE / 10),
+    { deadlineMs: 60_000 },
+  );
+  return { asked, dataset };
+}
+
+/** What the node has of it is the version, and nothing half is left. */
+async function isWhole({ berth, svc }: Stage, { id }: Dataset): Promise<void> {
+  expect(await sumsOf(versionFolder(svc, id, 1))).toEqual(await manifestOf(berth, id, 1));
+  expect(await halfCopies(svc)).toEqual([]);
+}
+
+/** It did not go live: nothing of the dataset is left, and the next release does without. */
+async function isNotThere(stage: Stage, { id }: Dataset): Promise<void> {
+  stage.fellBack();
+  expect(await versionsOn(stage.svc, id)).toEqual([]);
+  expect(await halfCopies(stage.svc)).toEqual([]);
+  await stage.serves(stage.version());
+}
+
+async function processesOf(isOne: (argv: string[]) => boolean): Promise<number[]> {
+  const found: number[] = [];
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    // It may have ended meanwhile.
+    const argv = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).split('\0');
+    if (isOne(argv)) found.push(Number(pid));
+  }
+  return found;
+}
+/** Process ids of the rsync that copies to the node. */
+const rsyncs = ({ svc }: Stage): Promise<number[]> =>
+  processesOf((argv) => argv[0]?.endsWith('rsync') === true && argv.some((word) => word.startsWith(svc.svcRoot)));
+/** Of the process that scans for the control plane. */
+const scans = ({ share }: Stage): Promise<number[]> =>
+  processesOf((argv) => argv.some((word) => word.endsWith('scan-child.ts')) && argv.some((word) => word.includes(share)));
+async function signalRsync(stage: Stage, signal: 'SIGKILL' | 'SIGSTOP'): Promise<void> {
+  const pids = await rsyncs(stage);
+  expect(pids.length).toBeGreaterThan(0);
+  for (const pid of pids) process.kill(pid, signal);
+}
+
+export const DATA_ROWS: readonly Row[] = [
+  {
+    fault: 'rsync killed while a node copies a dataset',
+    answer: 'what had arrived is kept and proven, the rest is copied again; the deployment ends `running` on the whole version',
+    invariants: ['settles', 'old-serves', 'one-serving'],
+    stage: 'data',
+    async run(stage) {
+      const { asked, dataset } = await copying(stage, 'killed');
+      await signalRsync(stage, 'SIGKILL');
+      await stage.says(asked, /copying the rest/);
+      await stage.ends(asked, 'running');
+      await isWhole(stage, dataset);
+    },
+  },
+  {
+    fault: 'agent killed while it copies a dataset',
+    answer:
+      'started again it throws the half copy away and claims the task anew (attempt 2); the deployment ends `running` on the whole version',
+    invariants: ['settles', 'old-serves', 'one-serving', 'one-lease'],
+    stage: 'data',
+    async run(stage) {
+      const { asked, dataset } = await copying(stage, 'begun-anew');
+      await stage.agent('node-1').crash();
+      await waitFor('rsync died with it', async () => (await rsyncs(stage)).length === 0);
+      expect(await versionsOn(stage.svc, dataset.id)).toEqual([]);
+      await stage.agent('node-1').start();
+      await stage.ends(asked, 'running');
+      await isWhole(stage, dataset);
+    },
+  },
+  {
+    fault: 'the share hangs while a node copies a dataset (rsync stopped)',
+    answer: 'after COPY_STALL `failed` (`dataset_unreachable`); nothing half is left, the old version serves; the next deployment works',
+    invariants: ['settles', 'old-serves', 'bounded'],
+    stage: 'data',
+    async run(stage) {
+      const { asked, dataset } = await copying(stage, 'hung');
+      await signalRsync(stage, 'SIGSTOP');
+      await stage.ends(asked, 'failed', 'dataset_unreachable');
+      expect(await rsyncs(stage)).toEqual([]);
+      await isNotThere(stage, dataset);
+      await stage.ends(await stage.release(), 'running');
+      await isWhole(stage, dataset);
+    },
+  },
+  {
+    fault: 'disk full while a node copies a dataset',
+    answer: '`failed` (`disk_full`); nothing half is left, the old version serves; with room again the next deployment works',
+    invariants: ['settles', 'old-serves', 'bounded'],
+    stage: 'data',
+    async run(stage) {
+      const { asked, dataset } = await copying(stage, 'full');
+      const empty = await fill(stage.small.svc);
+      try {
+        await stage.ends(asked, 'failed', 'disk_full');
+        await isNotThere(stage, dataset);
+      } finally {
+        await empty();
+      }
+      await stage.ends(await stage.release(), 'running');
+      await isWhole(stage, dataset);
+    },
+  },
+  {
+    fault: 'engine and containers gone at once (power cut), with a dataset mounted',
+    answer: 'its container comes back with the same version of the dataset, read-only',
+    invariants: ['route-observed', 'nothing-destroyed', 'one-serving'],
+    stage: 'data',
+    outage: true,
+    async run(stage) {
+      const { asked, dataset } = await copying(stage, 'mounted');
+      await stage.ends(asked, 'running');
+      const { docker } = stage.engines.node;
+      // The old version is gone, and the new one has the name.
+      const alone = async (): Promise<boolean> => (await stage.containers(stage.engines.node)).join() === 'svc-app running';
+      await waitFor('it is alone', alone, { deadlineMs: 30_000 });
+      await stage.recorder.fromOutside(async () => stage.engines.node.faults?.restartDaemon('power-cut'));
+      await stage.serves(stage.version());
+      const { stdout } = await docker(['exec', 'svc-app', 'sha256sum', '/data/mounted/0.bin']);
+      expect(stdout.split(' ')[0]).toBe((await manifestOf(stage.berth, dataset.id, 1))['0.bin']);
+      const wrote = await docker(['exec', 'svc-app', 'touch', '/data/mounted/0.bin'], { mayFail: true });
+      expect(wrote.stderr).toMatch(/read-only file system/i);
+    },
+  },
+  {
+    fault: 'control plane killed while it scans a dataset',
+    answer:
+      'when the claim of the one that died has run out (30 s) the scan begins anew; it ends in version 1, whole and once, and nothing of the scan that was killed shows',
+    invariants: ['settles', 'acknowledged-stays'],
+    stage: 'data',
+    async run(stage) {
+      const { api, controlPlane } = stage.berth;
+      const folder = join(stage.share, 'many');
+      for (let i = 0; i < 40; i++) {
+        await mkdir(join(folder, String(i)), { recursive: true });
+        for (let j = 0; j < 100; j++) await writeFile(join(folder, String(i), `${j}.txt`), `${i} ${j}`);
+      }
+      const { id } = await api.call('createDataset', { body: { name: 'many', nfs_path: 'many' } });
+      await waitFor('the scan is under way', async () => (await scans(stage)).length > 0, { intervalMs: 10 });
+      await controlPlane.crash();
+      await waitFor('the scan died with it', async () => (await scans(stage)).length === 0);
+      await controlPlane.start();
+      expect((await api.call('getDataset', { params: { id } })).version).toBeNull();
+      await waitFor('it is scanned', async () => (await api.call('getDataset', { params: { id } })).version !== null, {
+        deadlineMs: 60_000,
+      });
+      expect(await api.call('getDataset', { params: { id } })).toMatchObject({ version: 1, files: 4_000, status: 'ok' });
+      expect((await api.call('datasetVersions', { params: { id }, query: {} })).items).toHaveLength(1);
+      expect(await manifestOf(stage.berth, id, 1)).toEqual(await sumsOf(folder));
+    },
+  },
+];
