@@ -60,14 +60,15 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   const runs = new Map<string, TaskRun>();
   /** Tasks that ended here: not begun again by a list that is older than their end. */
   const ended = new Map<string, { at: number; notBefore: number }>();
-  let listed: { tasks: readonly Task[]; askedAt: number } = { tasks: [], askedAt: 0 };
+  let listed: { tasks: readonly Task[]; askedAt: number } = { tasks: [], askedAt: -Infinity };
   let etag: string | null = null;
   let lastPollOkAt: number | null = null;
+  /** Like all times here but `lastPollOkAt` by the clock that nobody sets. */
   let askedAt = 0;
   let saysOpen = false;
   /** Requests in a row that ended without an answer after longer than a short hold. */
   let cuts = 0;
-  let shortUntil = 0;
+  let shortUntil = -Infinity;
   let first = true;
   let draining = false;
   let again: NodeJS.Timeout | undefined;
@@ -83,7 +84,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
       if (draining) return;
       if (runs.has(task.id)) continue;
       const end = ended.get(task.id);
-      if (end !== undefined && Date.now() < end.notBefore) continue;
+      if (end !== undefined && performance.now() < end.notBefore) continue;
       if (end !== undefined && listed.askedAt <= end.at) {
         // Asked for before the task ended here: it may be over or offered anew. The next list says, and is not held.
         etag = null;
@@ -97,7 +98,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   }
   function onEnd(task: Task, outcome: TaskOutcome): void {
     runs.delete(task.id);
-    const now = Date.now();
+    const now = performance.now();
     ended.set(task.id, { at: now, notBefore: outcome === 'reported' ? now : now + HOLD_OFF_MS });
     if (outcome === 'lost') deps.onLost();
     if (outcome !== 'reported') again ??= setTimeout(askAgain, HOLD_OFF_MS + 50);
@@ -122,20 +123,20 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   /** Only a request that says what we have is held: the first answer is what readiness and reconciliation wait for. */
   function holdSeconds(): number {
     if (etag === null) return 0;
-    if (!saysOpen || Date.now() < shortUntil) return holds.short;
+    if (!saysOpen || performance.now() < shortUntil) return holds.short;
     return Math.round(holds.from + Math.random() * (holds.to - holds.from));
   }
 
-  const wasLong = (): boolean => Date.now() - askedAt > holds.short * 1000;
+  const wasLong = (): boolean => performance.now() - askedAt > holds.short * 1000;
   /** Once, the control plane may have ended; twice in a row, something between us and it takes silence for an end. */
   function noteCut(error: unknown): void {
     if (!wasLong() || (error instanceof ApiError && error.status < 500)) return;
     cuts += 1;
-    if (cuts > 1) shortUntil = Date.now() + SHORT_FOR_MS;
+    if (cuts > 1) shortUntil = performance.now() + SHORT_FOR_MS;
   }
 
   async function pollOnce(nodeId: string, signal: AbortSignal): Promise<void> {
-    askedAt = Date.now();
+    askedAt = performance.now();
     held = new AbortController();
     const headers: Record<string, string> = etag === null ? {} : { 'if-none-match': etag };
     const either = AbortSignal.any([signal, held.signal]);
@@ -158,7 +159,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
       compare();
     }
     // Neither held nor with an ETag to hold by: poll as the contract says.
-    if (result.etag === null && Date.now() - askedAt < 1_000) await pause(pollMs, signal);
+    if (result.etag === null && performance.now() - askedAt < 1_000) await pause(pollMs, signal);
   }
 
   return {

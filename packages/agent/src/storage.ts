@@ -9,6 +9,7 @@ import { statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { exec } from '@berth/kit/exec';
 import type { Logger } from '@berth/kit/log';
+import { orAbandon } from './abandon.ts';
 
 export type Storage = { max: number /** Null: not known yet. */; free: number | null };
 export type StorageOptions = { root: string; maxStorage: number | undefined; inherit: NodeJS.ProcessEnv; log: Logger };
@@ -26,6 +27,8 @@ export type StorageMeter = {
 };
 
 const DU_MS = 10 * 60_000;
+/** How long an ended `du` may take to be gone. */
+const END_MS = 30_000;
 const FRESH_MS = 5 * 60_000;
 
 export function createStorage({ root, maxStorage, inherit, log }: StorageOptions): StorageMeter {
@@ -52,6 +55,13 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
     (counting ??= count(signal)
       .catch((err: unknown) => void (signal.aborted || log.warn({ err }, 'du could not be run')))
       .finally(() => (counting = null)));
+  async function firstCount(signal: AbortSignal): Promise<void> {
+    for (let ours = false; used === null && !ours; ) {
+      // One that somebody else began ends with his task: then it is for us to count.
+      ours = counting === null;
+      await orAbandon(counted(signal), signal, DU_MS + END_MS, 0);
+    }
+  }
   async function look(): Promise<{ max: number; free: number | null }> {
     const disk = await statfsUpwards(root);
     const max = maxStorage ?? disk.size;
@@ -69,7 +79,7 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
       return { max, free: free === null ? null : Math.max(0, free) };
     },
     async now(signal) {
-      if (used === null) await counted(signal);
+      await firstCount(signal);
       signal.throwIfAborted();
       const { max, free } = await look();
       if (free === null) throw new Error(`what ${root} holds could not be counted`);

@@ -163,6 +163,22 @@ it('does not begin again what it reported, even when an older list still has it;
   await until('begun again', () => ids().filter((id) => id === state.task.id).length === 2);
 });
 
+it('begins again what is offered anew although the clock was set back meanwhile', async () => {
+  plane.give(deployTask('d', {}));
+  await until('begun', () => begun.length === 1);
+  const real = Date.now;
+  begun[0]?.end('reported');
+  await until('its end is noted', () => loop.running() === 0);
+  Date.now = () => real() - 3_600_000;
+  try {
+    // It is still in the list: given to us again. What else is new lets the request for the list end.
+    plane.give(buildTask({}));
+    await until('begun again', () => new Set(ids()).size === 2 && begun.length === 3);
+  } finally {
+    Date.now = real;
+  }
+});
+
 it('holds off from a task that it lost', async () => {
   plane.give(buildTask({}));
   await until('begun', () => begun.length === 1);

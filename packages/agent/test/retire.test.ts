@@ -23,13 +23,13 @@ const context: TaskContext = {
   progress: () => undefined,
 };
 
-const handler = (docker: FakeEngine['docker']) =>
+const handler = (docker: FakeEngine['docker'], data: Parameters<typeof createRetireHandler>[0]['data'] = null) =>
   createRetireHandler({
     docker,
     ours: (wanted) => docker.list(wanted),
     images: { cleanLater: () => undefined } as unknown as Images,
     locks: createLocks(),
-    data: null,
+    data,
     repositoryOf: () => null,
   });
 const task = (remove: string, keep: string, drain_seconds: number): TaskOf<'retire'> =>
@@ -73,6 +73,18 @@ it('a task that is lost while it waits for its turn ends with that, and takes no
   expect(escaped).toEqual([]);
   await expect(second).rejects.toThrow(Stopped);
   await first;
+});
+
+it('a cache that cannot be looked at keeps no container from going', async () => {
+  engine.put({ id: 'd1', name: 'svc-app', labels: labels('d1') });
+  engine.put({ id: 'd2', name: 'svc-app-g2', labels: labels('d2') });
+  const broken = (): Promise<never> => Promise.reject(new Error('EIO'));
+  const said: string[] = [];
+  const inventory = { released: broken, cached: broken, forget: broken, copyRate: () => null };
+  const retire = handler(engine.docker, { inventory, sweepMounts: broken });
+  await retire(task('d1', 'd2', 0), { ...context, say: (_, text) => void said.push(text) });
+  expect(engine.all()).toEqual(['svc-app running']);
+  expect(said.filter((text) => text.includes('EIO'))).toHaveLength(2);
 });
 
 it('a long drain of one old version keeps no younger one from going; the name passes on in order', async () => {

@@ -80,10 +80,12 @@ export const DATASET_ROUTES = {
     params: ById,
     query: Type.Object({
       ...PageQuery,
+      // It names the path at which a page ended.
+      cursor: Type.Optional(Type.String({ maxLength: 4096 })),
       path: Type.Optional(
         Type.String({ minLength: 1, maxLength: 8192, description: 'a file as `path` shows it, or a folder with “/” at its end' }),
       ),
-      version: Type.Optional(Type.Integer({ minimum: 1 })),
+      version: Type.Optional(Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })),
       since: Type.Optional(Time),
       until: Type.Optional(Time),
     }),

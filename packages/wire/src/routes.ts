@@ -176,7 +176,7 @@ export const ROUTES = {
   prewarmNode: {
     method: 'POST',
     path: '/api/nodes/:id/prewarm',
-    who: 'developer',
+    who: 'admin',
     summary: 'Copy the newest version of a dataset to it now',
     params: ById,
     body: Prewarm,

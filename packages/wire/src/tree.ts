@@ -308,17 +308,26 @@ const next = async (entries: AsyncGenerator<NamedEntry>): Promise<NamedEntry | n
 /** A folder's entries in order, chunk after chunk, but for the chunks in `skip`. */
 async function* entriesOf(root: string | null, skip: ReadonlySet<string>, load: LoadTree): AsyncGenerator<NamedEntry> {
   if (root === null) return;
+  let last: string | undefined;
   for (const entry of decodeTree(await load(root))) {
     if (entry.kind !== 'chunk') yield entry;
-    else if (!skip.has(entry.digest)) yield* entriesOfChunk(entry.digest, load);
+    else if (!skip.has(entry.digest)) {
+      const entries = await entriesOfChunk(entry.digest, load);
+      const [first] = entries;
+      // Else one name could be a symlink here and a folder there, which would be made where the symlink leads.
+      if (last !== undefined && first !== undefined && compareNames(last, first.name) >= 0)
+        throw new TreeFormatError(`names are not in order from chunk to chunk of ${root}`);
+      last = entries.at(-1)?.name ?? last;
+      yield* entries;
+    }
   }
 }
 
-async function* entriesOfChunk(digest: string, load: LoadTree): AsyncGenerator<NamedEntry> {
-  for (const entry of decodeTree(await load(digest))) {
+async function entriesOfChunk(digest: string, load: LoadTree): Promise<NamedEntry[]> {
+  return decodeTree(await load(digest)).map((entry) => {
     if (entry.kind === 'chunk') throw new TreeFormatError(`${digest} is a chunk and has chunks`);
-    yield entry;
-  }
+    return entry;
+  });
 }
 
 /** A chunk holds its names, so one that stands in both folders holds nothing that differs. */

@@ -256,6 +256,24 @@ describe('a large folder', () => {
   const folder = (names: Iterable<string>): Model => new Map([['big', new Map([...names].map((name) => [name, 'x'] as const))]]);
   const names = Array.from({ length: 10_000 }, (_, i) => `reading-${String(i).padStart(6, '0')}.csv`);
 
+  it('is refused when a name stands in two of its chunks: one could be a symlink out of the folder that the other is', async () => {
+    const hex = '0'.repeat(64);
+    const objects = new Map<string, string>();
+    const put = (body: string): string => {
+      const text = `berth-tree 1\n${body}`;
+      objects.set(`sha256:${sha256(text)}`, text);
+      return sha256(text);
+    };
+    const folder = put(`f 1 ${hex} passwd\n`);
+    const link = put(`l 4 ${hex} a /etc\n`);
+    const other = put(`d 1 1 ${folder} a\n`);
+    const root = put(`c 1 4 ${link}\nc 1 1 ${other}\n`);
+    const walk = async (): Promise<void> => {
+      for await (const _ of walkTree(`sha256:${root}`, async (digest) => objects.get(digest) ?? '')) void _;
+    };
+    await expect(walk()).rejects.toThrow(/not in order/);
+  });
+
   it('is cut into chunks of a bounded size', () => {
     const store = treeStore();
     build(folder(names), store);

@@ -21,7 +21,8 @@ export async function createCopyRate(path: string): Promise<CopyRate> {
       if (bytes === 0 || (bytes < SMALL && rate !== null)) return;
       const one = (bytes / Math.max(1, ms)) * 1000;
       rate = rate === null ? one : rate + WEIGHT * (one - rate);
-      await writeWhole(path, JSON.stringify({ bytes_per_second: rate }));
+      // It is an estimate: no copy fails because it cannot be kept.
+      await writeWhole(path, JSON.stringify({ bytes_per_second: rate })).catch(() => undefined);
     },
   };
 }

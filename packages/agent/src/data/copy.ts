@@ -114,5 +114,12 @@ async function newestHere({ layout, versions, trees }: CopyDeps, datasetId: stri
   const here = (await versions.list()).filter((v) => v.datasetId === datasetId && v.manifest_digest !== '');
   const newest = here.sort((a, b) => b.version - a.version)[0];
   if (newest === undefined) return [];
-  return [await sourceOfTree(layout.version(datasetId, newest.version), newest.manifest_digest, (digest) => trees.load(datasetId, digest))];
+  const folder = layout.version(datasetId, newest.version);
+  try {
+    return [await sourceOfTree(folder, newest.manifest_digest, (digest) => trees.load(datasetId, digest))];
+  } catch (error) {
+    // Nobody has its manifest any more. It would have saved copying, no more than that.
+    if (error instanceof TaskFailure || error instanceof TreeFormatError) return [];
+    throw error;
+  }
 }

@@ -15,11 +15,22 @@ export const orNull = <T>(work: Promise<T>): Promise<T | null> =>
 
 /** Temporary file, flushed, renamed: a reader sees the old one or the new one, whole. */
 export async function writeWhole(path: string, text: string): Promise<void> {
-  const temporary = `${path}.${process.pid}.${(count += 1)}.new`;
-  await mkdir(dirname(path), { recursive: true });
-  await writeFile(temporary, text, { flush: true });
-  await rename(temporary, path);
+  for (let tries = 1; ; tries += 1) {
+    const temporary = `${path}.${process.pid}.${(count += 1)}${UNNAMED}`;
+    try {
+      await mkdir(dirname(path), { recursive: true });
+      await writeFile(temporary, text, { flush: true });
+      return await rename(temporary, path);
+    } catch (error) {
+      await unlink(temporary).catch(() => undefined);
+      // Somebody who tidied up took the folder, or the file before it had its name.
+      if (!isGone(error) || tries === WRITE_TRIES) throw error;
+    }
+  }
 }
+/** How the name of a file ends that is being written. */
+export const UNNAMED = '.new';
+const WRITE_TRIES = 10;
 let count = 0;
 
 /** The value of a JSON file; null when it is not there or not readable as JSON. */
@@ -93,6 +104,8 @@ export async function inParallel<T>(items: Iterable<T> | AsyncIterable<T>, most:
     }),
   );
   const results = await Promise.allSettled(workers);
+  // What was not read to its end has a file open.
+  await source.return?.();
   const rejected = results.find((r) => r.status === 'rejected');
   if (rejected !== undefined) throw rejected.reason;
 }

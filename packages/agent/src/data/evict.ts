@@ -2,7 +2,7 @@
  * Taking a version away without taking it from anybody: renamed out of sight in one step, looked at once more whether somebody
  * has mounted it in this moment (then it is put back), and only then deleted.
  */
-import { readdir, rename, rmdir, unlink } from 'node:fs/promises';
+import { mkdir, readdir, rename, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
@@ -10,7 +10,7 @@ import { errorCode, orNull, removeTree } from './disk.ts';
 import { keyOf, type Layout, trashedOf, trashName } from './layout.ts';
 import type { Mounts } from './mounts.ts';
 import type { Trees } from './trees.ts';
-import { removeStrayMeta, type Versions } from './versions.ts';
+import { datasetsIn, removeMeta, removeStrayMeta, type Versions } from './versions.ts';
 import type { WorkFolders } from './work-folders.ts';
 
 export type EvictDeps = {
@@ -51,12 +51,19 @@ export function createEvict({ layout, work, versions, mounts, trees, log, isHeld
   /** Back to where it was, unless somebody has put another copy there. */
   async function putBack(aside: string, datasetId: string, version: number): Promise<boolean> {
     try {
+      await mkdir(layout.dataset(datasetId), { recursive: true });
       await rename(aside, layout.version(datasetId, version));
       return true;
     } catch (error) {
       if (errorCode(error) === 'ENOTEMPTY' || errorCode(error) === 'EEXIST') return false;
       throw error;
     }
+  }
+  /** Gives it a name by which nobody puts it back, or goes on with it, when only a part of it is left. */
+  async function seal(path: string): Promise<string> {
+    const sealed = join(work.trash, `going.${(count += 1)}`);
+    await orNull(rename(path, sealed));
+    return sealed;
   }
   async function removeDead(process: string): Promise<void> {
     const [staging, trash] = [join(layout.staging, process), join(layout.trash, process)];
@@ -65,10 +72,11 @@ export function createEvict({ layout, work, versions, mounts, trees, log, isHeld
       const was = trashedOf(name);
       if (was !== null && (await isUsed(was.datasetId, was.version)) && (await putBack(join(trash, name), was.datasetId, was.version)))
         continue;
-      await removeTree(join(trash, name));
+      await removeTree(await seal(join(trash, name)));
     }
     await removeTree(trash);
-    await removeTree(staging);
+    // Whole: who was only taken for dead (it slept for long) must not find a part of its copy and make that a version.
+    await removeTree(await seal(staging));
   }
   return {
     async version(datasetId, version) {
@@ -78,16 +86,17 @@ export function createEvict({ layout, work, versions, mounts, trees, log, isHeld
       if ((await orNull(rename(layout.version(datasetId, version), aside).then(() => true))) === null) return null;
       if ((await isUsed(datasetId, version)) && (await putBack(aside, datasetId, version))) return null;
       await failPoint('evict.after');
-      await orNull(unlink(layout.meta(datasetId, version)));
+      const sealed = await seal(aside);
+      await removeMeta(layout, datasetId, version);
       onChange();
-      const freed = await removeTree(aside);
+      const freed = await removeTree(sealed);
       await tidy(datasetId);
       log.info({ dataset: datasetId, version, freed }, 'a cached version of a dataset was evicted');
       return freed;
     },
     async leftovers() {
       for (const process of await work.dead()) await removeDead(process);
-      for (const datasetId of (await orNull(readdir(layout.objects))) ?? []) {
+      for (const datasetId of await datasetsIn(layout)) {
         if (!(await versions.list()).some((v) => v.datasetId === datasetId)) await tidy(datasetId);
         else await removeStrayMeta(layout, datasetId);
       }

@@ -30,6 +30,8 @@ export type Layout = {
 };
 
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
+/** Whether it can be the id of a dataset or a deployment. */
+export const isId = (text: string): boolean => ID.test(text);
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
 /** Its functions throw on an id or a name that could lead elsewhere: they come over the network. */

@@ -5,8 +5,8 @@
 import { mkdir, readdir, readlink, rename, symlink, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
-import { orNull, readJson, removeTree, syncFolder, writeWhole } from './disk.ts';
-import { keyOf, type Layout, targetOf, targetText } from './layout.ts';
+import { errorCode, orNull, readJson, removeTree, syncFolder, writeWhole } from './disk.ts';
+import { isId, keyOf, type Layout, targetOf, targetText } from './layout.ts';
 import type { WorkFolders } from './work-folders.ts';
 
 /** Whose folder it is. `agent` outlives the process; `attempt` is the last one that prepared it. */
@@ -42,14 +42,13 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
     const links: Link[] = [];
     for (const name of (await orNull(readdir(layout.mount(deploymentId)))) ?? []) {
       if (name.startsWith('.')) continue;
-      // Whatever else somebody put there is none of ours.
-      const target = targetOf((await readlink(layout.link(deploymentId, name)).catch(() => null)) ?? '');
+      const target = targetOf((await linkText(join(layout.mount(deploymentId), name))) ?? '');
       if (target !== null) links.push({ name, ...target });
     }
     return { deploymentId, owner, links };
   }
   async function list(): Promise<MountFolder[]> {
-    const ids = ((await orNull(readdir(layout.mounts))) ?? []).filter((id) => /^[A-Za-z0-9_-]{1,64}$/.test(id));
+    const ids = ((await orNull(readdir(layout.mounts))) ?? []).filter(isId);
     return Promise.all(ids.map(get));
   }
   return {
@@ -85,6 +84,13 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
     },
   };
 }
+
+/** Null: no symlink, and so none of ours. A disk that cannot be read is an error: what is mounted would count as not in use. */
+const linkText = (path: string): Promise<string | null> =>
+  orNull(readlink(path)).catch((error: unknown) => {
+    if (errorCode(error) === 'EINVAL') return null;
+    throw error;
+  });
 
 const isOf = (owner: MountOwner | null, { task_id, attempt }: Pick<MountOwner, 'task_id' | 'attempt'>): boolean =>
   owner?.task_id === task_id && owner.attempt === attempt;

@@ -3,7 +3,7 @@
  * already, and two lists of the rest, one for rsync (raw paths) and one for the proof (checksums). Nothing of a manifest is
  * held in memory but what links are looked up in: it may name a million files.
  */
-import { link, lstat, mkdir, open, symlink, unlink } from 'node:fs/promises';
+import { chmod, link, lstat, mkdir, open, symlink, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { decodeName, type FileEntry, type LoadTree, type NamedEntry, walkTree } from '@berth/wire/tree';
 import { errorCode, inParallel, isGone } from './disk.ts';
@@ -41,14 +41,20 @@ export async function makeStaging(
     list: join(place, 'list'),
     proof: join(place, 'proof'),
   };
-  await mkdir(made.folder, { recursive: true, mode: 0o755 });
+  await mkdir(place, { recursive: true });
+  await makeFolder(made.folder);
   const [list, proof] = [await createAppender(made.list), await createAppender(made.proof)];
   const folders = new Map<string, Promise<unknown>>();
   const folderOf = (path: string): Promise<unknown> => {
-    const there = folders.get(path) ?? mkdir(pathIn(made.folder, path), { recursive: true, mode: 0o755 });
+    const there = folders.get(path) ?? makeBelow(path);
     folders.set(path, there);
     return there;
   };
+  async function makeBelow(path: string): Promise<void> {
+    const slash = path.lastIndexOf('/');
+    if (slash !== -1) await folderOf(path.slice(0, slash));
+    await makeFolder(pathIn(made.folder, path));
+  }
   async function placeEntry(path: string, entry: NamedEntry): Promise<void> {
     signal.throwIfAborted();
     if (entry.kind === 'folder') return void (await folderOf(path));
@@ -75,6 +81,12 @@ export async function makeStaging(
   }
   return made;
 }
+/** Every user of a container may look into it, whatever our umask is. */
+async function makeFolder(path: Buffer | string): Promise<void> {
+  await mkdir(path);
+  await chmod(path, 0o755);
+}
+
 /** rsync takes a line that begins with `#` or `;` for a comment, so none does. */
 const DOT = Buffer.from('./');
 const NUL = Buffer.from([0]);

@@ -23,7 +23,7 @@ export type RoomDeps = {
   watermarks: Watermarks;
   log: Logger;
 };
-/** Reserves `bytes` on the disk. TaskFailure no_room; nothing is evicted then. */
+/** Reserves `bytes` on the disk. TaskFailure no_room; nothing is evicted then, but where what versions share made less room than their sizes say. */
 export type MakeRoom = (bytes: number, signal: AbortSignal) => Promise<Reservation>;
 
 export function createMakeRoom(deps: RoomDeps): MakeRoom {

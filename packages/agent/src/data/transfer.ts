@@ -86,7 +86,8 @@ export function startTransfer(deps: TransferDeps, first: Wanted, onMoved: (next:
     });
     const { copy, linked } = result.staging;
     const [ms, copyingMs] = [performance.now() - begun, performance.now() - copyingSince];
-    await deps.copyRate.add(copy.bytes, copyingMs);
+    // One that was ended in the middle has not copied all of it.
+    if (result.kind === 'done') await deps.copyRate.add(copy.bytes, copyingMs);
     room += copy.room;
     const all = copy.files + linked.files;
     const rate = `${sizeText((copy.bytes / Math.max(1, copyingMs)) * 1000)}/s`;

@@ -1,10 +1,10 @@
 /** Tree objects of datasets (wire/tree.ts): fetched once, kept by digest beside the versions, checked whenever they are read. */
 import { createHash } from 'node:crypto';
-import { readdir, readFile, rmdir, unlink } from 'node:fs/promises';
+import { readdir, readFile, rmdir, stat, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { decodeTree, TreeFormatError } from '@berth/wire/tree';
 import { TaskFailure } from '../tools/failures.ts';
-import { inParallel, orNull, writeWhole } from './disk.ts';
+import { inParallel, orNull, UNNAMED, writeWhole } from './disk.ts';
 import type { Layout } from './layout.ts';
 
 export type Trees = {
@@ -88,11 +88,20 @@ export function createTrees(layout: Layout, fetch: FetchTrees): Trees {
       const folder = layout.trees(datasetId);
       for (const part of (await orNull(readdir(folder))) ?? []) {
         const names = (await orNull(readdir(join(folder, part)))) ?? [];
-        await inParallel(names, 16, async (name) => void (keep.has(name) || (await orNull(unlink(join(folder, part, name))))));
+        await inParallel(names, 16, async (name) => {
+          const path = join(folder, part, name);
+          if (!keep.has(name) && !(await isBeingWritten(path))) await orNull(unlink(path));
+        });
         if (!names.some((name) => keep.has(name))) await rmdir(join(folder, part)).catch(() => undefined);
       }
     },
   };
+}
+
+const WRITE_MS = 60_000;
+/** It has not got its name yet: of a copy that fetches it in this moment. */
+async function isBeingWritten(path: string): Promise<boolean> {
+  return path.endsWith(UNNAMED) && Date.now() - ((await orNull(stat(path)))?.mtimeMs ?? 0) < WRITE_MS;
 }
 
 const digestOf = (text: string): string => `sha256:${createHash('sha256').update(text, 'latin1').digest('hex')}`;

@@ -42,7 +42,9 @@ export function createRetireHandler({ docker, ours, images, locks, data, reposit
         context.say('retire', `letting requests in flight finish for ${payload.drain_seconds} s`);
         await pause(payload.drain_seconds * 1000, context.signal);
       }
-      await data?.inventory.released(old);
+      await data?.inventory.released(old).catch((error: unknown) => {
+        context.say('retire', `what they mount could not be looked at: ${String(error)}`);
+      });
       await failPoint('retire.before');
       await Promise.all(
         old.map((container) => retire(docker, container, wanted.get(container.labels[LABELS.deployment] ?? '') ?? '', payload, context)),

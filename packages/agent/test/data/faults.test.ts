@@ -3,10 +3,12 @@ import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { waitFor } from '@berth/testbed/wait';
+import { LABELS } from '@berth/wire/vocabulary';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Stopped } from '../../src/stopped.ts';
-import type { FakeDataset } from '../fake-control-plane.ts';
-import { bring, PATH, proveVersion, type Share, type Site, startShare, startSite } from './share.ts';
+import { deployTask, type FakeDataset } from '../fake-control-plane.ts';
+import { container } from '../fake-engine.ts';
+import { bring, context, PATH, proveVersion, type Share, type Site, startShare, startSite } from './share.ts';
 
 let share: Share;
 const sites: Site[] = [];
@@ -333,6 +335,18 @@ describe.skipIf(!isRoot)('disks', () => {
     await writeFile(join(root, 'filler'), Buffer.alloc(9_000_000)).catch(() => undefined);
     await ended;
     expect([await versionsIn(root), await leftIn(root)]).toEqual([[], []]);
+  });
+
+  it('that are full to the last byte: what is here is used all the same, and containers that go can be told', async () => {
+    await share.write('set/file', 'x');
+    const set = await share.dataset('set');
+    const root = await tmpfs('full', 10);
+    const site = await siteWith({ root });
+    const task = deployTask('dep-1', { datasets: [{ ...set.source, mode: 'dependency', mount_path: '/data/set' }] });
+    await site.data.prepare.mounts(task, 'dep-1', context());
+    await expect(writeFile(join(root, 'filler'), Buffer.alloc(11_000_000))).rejects.toMatchObject({ code: 'ENOSPC' });
+    expect((await bring(site, set)).copied).toBeNull();
+    await site.data.inventory.released([container({ labels: { [LABELS.deployment]: 'dep-1' } })]);
   });
 
   it('the share is not mounted any more', async () => {

@@ -6,10 +6,14 @@ import type { Changes } from '../domain/changes.ts';
 import type { Stores } from '../domain/stores.ts';
 
 const OLDEST_MS = 60_000;
+/** Kept in memory; a node names what it likes. */
+const MOST_GONE = 10_000;
 
 export function createKnownDatasets(stores: Pick<Stores, 'datasets'>, changes: Changes) {
   let known: Promise<ReadonlySet<string>> | null = null;
   let readAt = Number.NEGATIVE_INFINITY;
+  /** No id is given twice: what was not there once it was looked for will never be. */
+  const goneForGood = new Set<string>();
   changes.on('datasets', () => void (known = null));
 
   function ids(): Promise<ReadonlySet<string>> {
@@ -27,8 +31,16 @@ export function createKnownDatasets(stores: Pick<Stores, 'datasets'>, changes: C
     /** Of those that a node has, the ones that are no more. */
     async gone(cached: readonly { dataset_id: string }[]): Promise<string[]> {
       if (cached.length === 0) return [];
-      const there = await ids();
-      return [...new Set(cached.map((c) => c.dataset_id))].filter((id) => !there.has(id));
+      const lacking = (there: ReadonlySet<string>): string[] =>
+        [...new Set(cached.map((c) => c.dataset_id))].filter((id) => !there.has(id));
+      const missing = lacking(await ids());
+      if (missing.every((id) => goneForGood.has(id))) return missing;
+      // It may be newer than what was read: what a node throws away on our word must be gone now.
+      known = null;
+      const gone = lacking(await ids());
+      if (goneForGood.size > MOST_GONE) goneForGood.clear();
+      for (const id of gone) goneForGood.add(id);
+      return gone;
     },
   };
 }

@@ -96,7 +96,8 @@ function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRu
   });
 }
 
-const replaceProblem = (settings: ProjectSettings): FieldProblem | null =>
+/** Asked by the store too: of two changes at once each may be right without the other. */
+export const replaceProblem = (settings: Pick<ProjectSettings, 'replace' | 'datasets'>): FieldProblem | null =>
   settings.replace === 'rolling' && settings.datasets.some((d) => d.mode === 'readwrite')
     ? {
         field: 'replace',

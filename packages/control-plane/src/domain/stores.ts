@@ -28,6 +28,7 @@ import type {
   EventRecord,
   LogLineRecord,
   NodeRecord,
+  PinnedDataset,
   ProjectRecord,
   RouteRecord,
   TaskRecord,
@@ -85,6 +86,8 @@ export type DeploymentStore = {
   getMany(ids: readonly string[]): Promise<DeploymentRecord[]>;
   /** Running ones that were given this dataset (`datasets` names it, in any mode), oldest first. */
   runningWith(datasetId: string): Promise<DeploymentRecord[]>;
+  /** What everything that runs has mounted. */
+  mountedNow(): Promise<PinnedDataset[][]>;
 };
 
 /** The doors of the flow: read everything a decision needs, write its plan. */
@@ -178,9 +181,9 @@ export type NodeStore = {
   flush(): Promise<void>;
   /** Those of which `drain` is set, finished or not. */
   listDraining(): Promise<NodeRecord[]>;
-  /** Sets `drain` if it still is what the caller read (`expected`); null: it is not, look again. Throws not_found. */
+  /** Sets `drain` if it still is what the caller read (`expected`); null: it is not, look again. A node that is drained takes no work. Throws not_found. */
   setDrain(id: string, drain: DrainRecord | null, expected: DrainRecord | null): Promise<NodeRecord | null>;
-  /** Throws not_found, being_deleted. */
+  /** One that takes work is not drained. Throws not_found, being_deleted. */
   setSchedulable(id: string, schedulable: boolean): Promise<NodeRecord>;
   /** Marks it; repeated: no change. Throws not_found. */
   markDeleting(id: string, now: number): Promise<NodeRecord>;

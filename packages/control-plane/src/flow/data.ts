@@ -52,7 +52,11 @@ export function datasetsChanged(draft: Draft, d: DeploymentRecord): void {
 
 /** Newer versions that its story does not speak of yet. */
 export const untold = (d: DeploymentRecord, datasets: readonly DatasetFact[]): { pin: PinnedDataset; version: number }[] =>
-  movedOn(d.datasets, datasets).filter(({ pin, version }) => version > (pin.told ?? 0));
+  movedOn(d.datasets, datasets).filter(({ pin, version }) => isBehind(pin, version));
+
+/** `version`: the newest of its dataset. */
+export const isBehind = (pin: PinnedDataset, version: number | null): boolean =>
+  pin.version !== null && version !== null && version > Math.max(pin.version, pin.told ?? 0);
 
 /** All of them at once: one deployment takes them all. */
 function markTold(draft: Draft, d: DeploymentRecord): void {

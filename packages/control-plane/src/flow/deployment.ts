@@ -23,7 +23,7 @@ import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
 import { choose, dataRefusal, whyNone } from '../domain/placement.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/records.ts';
-import { datasetsChanged, mounted, tellMovedOn, tellVersions } from './data.ts';
+import { mounted, tellMovedOn, tellVersions } from './data.ts';
 import { createDraft, type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
@@ -81,7 +81,6 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
     on: {
       observed: observedRunning,
       node_silent: nodeSilent,
-      datasets_changed: datasetsChanged,
       node_deleted: nodeDeleted,
       project_deleted: projectDeleted,
     },

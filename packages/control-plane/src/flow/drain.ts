@@ -35,6 +35,12 @@ export const retried = (drain: DrainRecord): DrainRecord => ({
   tries: Object.fromEntries(Object.entries(drain.tries).filter(([, t]) => t.count < TRIES)),
 });
 
+/** The try that was counted could not be made. */
+export const notAsked = (drain: DrainRecord, projectId: string, problem: string): DrainRecord => {
+  const made = drain.tries[projectId];
+  return made === undefined ? drain : { ...drain, tries: { ...drain.tries, [projectId]: { ...made, problem } } };
+};
+
 /** `arriving`: something is still being deployed to the node. */
 export function drainStep(before: DrainRecord, left: readonly Left[], arriving: boolean, now: number, freshId: string): DrainStep {
   const there = new Set(left.map((l) => l.running.project_id));

@@ -12,6 +12,7 @@ import { isEmptyPlan, type Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
 import type { Stores } from '../domain/stores.ts';
 import { again, onDatasetChange } from './again.ts';
+import { isBehind } from './data.ts';
 import { advance, request } from './deployment.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { holderOfName, judge } from './observe.ts';
@@ -49,7 +50,7 @@ export type Driver = {
    * its project is under way. Throws not_found, being_deleted, domain_prefix_taken, busy.
    */
   again(deploymentId: string, input: { id: string; note: string }): Promise<DeploymentRecord | null>;
-  /** Tells, or deploys again, what runs on an older version of it, as each project has it; repeated calls have one effect. */
+  /** Tells, or deploys again, what runs on an older version of it, as each project has it; repeated calls have one effect. Throws, when all have been asked, what kept it from one of them. */
   datasetChanged(datasetId: string): Promise<void>;
   /** Has a node copy the newest version of a dataset now. Throws not_found, being_deleted, wrong_state, validation. */
   prewarm(nodeId: string, datasetId: string): Promise<void>;
@@ -193,13 +194,17 @@ export function createDriver(deps: DriverDeps): Driver {
 
   async function datasetChanged(datasetId: string): Promise<void> {
     const version = (await stores.datasets.facts()).find((d) => d.id === datasetId)?.version ?? null;
+    const failed: unknown[] = [];
     for (const d of await stores.deployments.runningWith(datasetId)) {
       // Most have been told.
       const pin = d.datasets?.find((p) => p.dataset_id === datasetId);
-      if (version === null || pin === undefined || pin.version === null || Math.max(pin.version, pin.told ?? 0) >= version) continue;
+      if (pin === undefined || !isBehind(pin, version)) continue;
       const id = newId();
-      await commit(d.project_id, async (facts) => onDatasetChange(id, d, facts));
+      // One project that cannot be decided about must not hold up the others.
+      await commit(d.project_id, async (facts) => onDatasetChange(id, d, facts)).catch((error: unknown) => failed.push(error));
     }
+    if (failed.length > 0)
+      throw failed.length === 1 ? failed[0] : new AggregateError(failed, `${failed.length} projects could not be told`);
   }
 
   async function observed(node: NodeRecord): Promise<readonly string[]> {

@@ -16,8 +16,6 @@ export type FlowEvent =
   /** `reachable`: its agent can still be told to remove containers. */
   | { type: 'node_deleted'; node_id: string; reachable: boolean }
   | { type: 'project_deleted' }
-  /** Datasets that it runs on have newer versions. */
-  | { type: 'datasets_changed' }
   /** What a node's agent saw of this deployment; null: the node runs no such container. */
   | { type: 'observed'; node_id: string; container: ObservedContainer | null }
   /** Its node has not been seen for longer than the offline limit. */

@@ -6,9 +6,15 @@ export const datasetRemovals =
   async (signal: AbortSignal): Promise<void> => {
     for (const dataset of await stores.datasets.listDeleting()) {
       if (signal.aborted) return;
-      await datasets?.scanner.forget(dataset.id);
-      await stores.datasets.remove(dataset.id);
-      changes.notify('datasets');
-      log.info({ dataset_id: dataset.id, dataset: dataset.name }, 'dataset deleted');
+      const fields = { dataset_id: dataset.id, dataset: dataset.name };
+      try {
+        await datasets?.scanner.forget(dataset.id);
+        await stores.datasets.remove(dataset.id);
+        changes.notify('datasets');
+        log.info(fields, 'dataset deleted');
+      } catch (error) {
+        // One that cannot be removed must not hold up the others; the next run sees it again.
+        log.error({ err: error, ...fields }, 'a dataset could not be removed yet');
+      }
     }
   };

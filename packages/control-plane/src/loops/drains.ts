@@ -1,6 +1,7 @@
 /** Empties nodes that are being drained (flow/drain.ts). Two control planes may do it at once: a step counts only where the record stands as it was read. */
+import { DomainError } from '../domain/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
-import { drainStep } from '../flow/drain.ts';
+import { drainStep, notAsked } from '../flow/drain.ts';
 import { leftOn } from '../flow/left-on.ts';
 import type { LoopDeps } from './deps.ts';
 
@@ -32,5 +33,9 @@ async function drainOne(
     await driver.again(step.move.running.id, { id: step.move.id, note: `node ${hostname} is drained` });
   } catch (error) {
     log.warn({ err: error, node: hostname, deployment_id: step.move.running.id }, 'a deployment could not be moved');
+    const why = error instanceof DomainError ? error.message : 'the control plane failed; its log says how';
+    const problem = `it could not be deployed once more: ${why}`;
+    // Where the record has moved on meanwhile, people have said something newer.
+    await stores.nodes.setDrain(id, notAsked(step.drain, step.move.running.project_id, problem), step.drain);
   }
 }

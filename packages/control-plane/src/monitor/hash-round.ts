@@ -40,9 +40,10 @@ export async function hashRound(
   const rootBytes = Buffer.from(`${root}/`);
   let failed: Error | null = null;
   let files = 0;
-  const take = (file: { path: Buffer; index: number }, result: HashResult): void => {
-    if (result.kind === 'ok') round.sums.set(result.sha256, 32 * file.index);
-    else if (result.kind === 'changed') round.unknown++;
+  const take = (file: { path: Buffer; size: number; index: number }, result: HashResult): void => {
+    // Of another size: something else stood under its name while it was read, and may be gone again by the next listing.
+    if (result.kind === 'ok' && result.size === file.size) round.sums.set(result.sha256, 32 * file.index);
+    else if (result.kind !== 'error') round.unknown++;
     else failed ??= unreachable(`The file ${encodeName(file.path)}`, result.code);
     onHashed(++files, pool.bytesRead);
   };

@@ -4,6 +4,9 @@
  *
  * due -> claimed (claimDue) -> recorded (finishScan) | given back (giveBack) | run out (somebody else's claimDue)
  *
+ * `scan_full` and `accept_loss` say for which scan they were asked (scan-flags.ts): what a person said once holds for one scan that
+ * ends, whoever asks for another one meanwhile.
+ *
  * Tree objects and history are written in batches before their version shows: dataset_versions gets its row in finishScan.
  */
 import { sql } from 'kysely';
@@ -12,7 +15,9 @@ import type { Database, Db, Tx } from './database.ts';
 import { deleteHistory, historyVersions } from './dataset-cleaning.ts';
 import { pruneVersions } from './dataset-pruning.ts';
 import { readTrees, treeRow } from './dataset-trees.ts';
+import { pathColumns } from './history-path.ts';
 import { datasetOf } from './rows/dataset.ts';
+import { leftFor, takenUp } from './scan-flags.ts';
 import type { Row } from './tables.ts';
 
 type ScanMethods = Pick<
@@ -46,7 +51,7 @@ export function scanMethods(db: Database): ScanMethods {
         const claimed = await db.writeOne((kysely) =>
           kysely
             .updateTable('datasets')
-            .set({ scanning_by: token, scanning_until: until })
+            .set({ scanning_by: token, scanning_until: until, scan_full: takenUp('scan_full'), accept_loss: takenUp('accept_loss') })
             .where('id', '=', due.id)
             .where('deleting_at', 'is', null)
             .where((eb) => eb.or([eb('scanning_by', 'is', null), eb('scanning_until', '<=', now)]))
@@ -108,7 +113,7 @@ export function scanMethods(db: Database): ScanMethods {
 
     putHistory: (claim, version, entries) =>
       underClaim(claim, async (tx) => {
-        const rows = entries.map((entry) => ({ ...entry, dataset_id: claim.dataset.id, version }));
+        const rows = entries.map((entry) => ({ ...entry, ...pathColumns(entry.path), dataset_id: claim.dataset.id, version }));
         for (let i = 0; i < rows.length; i += ROWS)
           await tx
             .insertInto('dataset_history')
@@ -141,7 +146,9 @@ export function scanMethods(db: Database): ScanMethods {
             ...newVersion,
             ...(skipped === undefined ? {} : { skipped: JSON.stringify(skipped) }),
             ...(share === undefined ? {} : { share: share === null ? null : JSON.stringify(share) }),
-            ...(answered ? { scan_requested_at: null, scan_full: 0, accept_loss: 0 } : {}),
+            scan_full: leftFor(row.scan_full),
+            accept_loss: leftFor(row.accept_loss),
+            ...(answered ? { scan_requested_at: null } : {}),
             ...(moved ? { updated_at: now } : {}),
           })
           .where('id', '=', id)

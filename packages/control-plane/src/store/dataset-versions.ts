@@ -3,6 +3,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { DatasetStore, HistoryFilter, HistoryRecord } from '../domain/dataset-stores.ts';
 import type { Database, Db } from './database.ts';
 import { datasetRow } from './dataset-rows.ts';
+import { below, pathKey, type Span } from './history-path.ts';
 import { keyAfter, paged } from './pages.ts';
 
 type VersionMethods = Pick<DatasetStore, 'versions' | 'history'>;
@@ -31,7 +32,7 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
   async history(id, filter, page) {
     await datasetRow(kysely, id, false);
     const after = keyAfter(page.cursor, ['number', 'string']);
-    const found: HistoryRecord[] = [];
+    const found: (HistoryRecord & { long_path: string | null })[] = [];
     // Version by version: each is a few steps in the index, whatever the path and however long the history.
     for (const [i, { version, created_at }] of (await versionsFor(kysely, id, filter, after?.[0] ?? null)).entries()) {
       if (i % VERSIONS_A_TURN === VERSIONS_A_TURN - 1) await nextTurn();
@@ -44,7 +45,7 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
       found,
       page,
       (row) => [row.version, row.path],
-      (row) => row,
+      ({ long_path, ...row }) => ({ ...row, path: long_path ?? row.path }),
     );
   },
 });
@@ -62,15 +63,23 @@ function versionsFor(db: Db, id: string, { version, since, until }: HistoryFilte
 function changesOf(db: Db, id: string, version: number, { paths, folders }: HistoryFilter, after: string | null, limit: number) {
   let query = db
     .selectFrom('dataset_history')
-    .select(['version', 'path', 'change', 'size', 'checksum', 'previous_checksum'])
+    .select(['version', 'path', 'long_path', 'change', 'size', 'checksum', 'previous_checksum'])
     .where('dataset_id', '=', id)
     .where('version', '=', version);
-  if (paths !== undefined) query = query.where('path', 'in', [...paths]);
+  if (paths !== undefined) query = query.where('path', 'in', paths.map(pathKey));
   if (folders !== undefined)
-    query = query.where((eb) =>
-      // `0` is the character after `/`.
-      eb.or(folders.map((folder) => eb.and([eb('path', '>=', folder), eb('path', '<', folder.replace(/\/$/, '0'))]))),
-    );
+    query = query.where((eb) => {
+      const within = (column: 'path' | 'long_path', { from, to }: Span) => eb.and([eb(column, '>=', from), eb(column, '<', to)]);
+      return eb.or(
+        folders
+          .map(below)
+          .map(({ whole, key }) =>
+            key === null
+              ? within('path', whole)
+              : eb.or([within('path', whole), eb.and([within('path', key), within('long_path', whole)])]),
+          ),
+      );
+    });
   if (after !== null) query = query.where('path', '>', after);
   return query.orderBy('path').limit(limit).execute();
 }

@@ -10,6 +10,7 @@ import type { Database, Tx } from './database.ts';
 import { newId } from './ids.ts';
 import { keyAfter, paged } from './pages.ts';
 import { datasetOf } from './rows/dataset.ts';
+import { askedFor } from './scan-flags.ts';
 import type { Row } from './tables.ts';
 
 /** Differs from what a scan under way has taken up, so that its end does not answer this one too. */
@@ -89,7 +90,7 @@ export function createDatasetStore(db: Database): DatasetStore {
           const moved = patch.nfs_path !== undefined && patch.nfs_path !== before.nfs_path;
           const row = await tx
             .updateTable('datasets')
-            .set({ ...patch, updated_at: now, ...(moved ? { scan_requested_at: later(before, now) } : {}) })
+            .set({ ...patch, updated_at: now, ...(moved ? { scan_requested_at: later(before, now), accept_loss: 0 } : {}) })
             .where('id', '=', id)
             .returningAll()
             .executeTakeFirstOrThrow();
@@ -100,14 +101,13 @@ export function createDatasetStore(db: Database): DatasetStore {
     requestScan: (id, { full, acceptLoss }, now) =>
       db.write(async (tx) => {
         const before = await forChange(tx, id);
-        // What was asked for before a scan began is that scan's; this is for the next one.
-        const waiting = before.scanning_by === null ? before : { scan_full: 0, accept_loss: 0 };
+        const during = before.scanning_by !== null;
         const row = await tx
           .updateTable('datasets')
           .set({
             scan_requested_at: later(before, now),
-            scan_full: Math.max(waiting.scan_full, Number(full)),
-            accept_loss: Math.max(waiting.accept_loss, Number(acceptLoss)),
+            scan_full: askedFor(before.scan_full, full, during),
+            accept_loss: askedFor(before.accept_loss, acceptLoss, during),
           })
           .where('id', '=', id)
           .returningAll()

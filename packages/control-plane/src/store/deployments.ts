@@ -1,5 +1,5 @@
 import { DomainError } from '../domain/errors.ts';
-import type { EventRecord } from '../domain/records.ts';
+import type { EventRecord, PinnedDataset } from '../domain/records.ts';
 import type { DeploymentStore } from '../domain/stores.ts';
 import type { Calm } from './calm.ts';
 import type { Database } from './database.ts';
@@ -122,6 +122,16 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .execute();
       // The text is a first look only: it could be in a name.
       return rows.map(deploymentOf).filter((d) => d.datasets?.some((pinned) => pinned.dataset_id === datasetId));
+    },
+
+    async mountedNow() {
+      const rows = await kysely
+        .selectFrom('deployments')
+        .select('datasets')
+        .where('status', '=', 'running')
+        .where('datasets', 'is not', null)
+        .execute();
+      return rows.map(({ datasets }) => JSON.parse(datasets ?? '[]') as PinnedDataset[]);
     },
 
     async getMany(ids) {

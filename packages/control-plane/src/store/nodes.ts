@@ -9,6 +9,7 @@ import { newId } from './ids.ts';
 import { type NodeMemory, printOf } from './node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { LIVE_STATES } from './states.ts';
+import { ofKindSync } from './task-row.ts';
 import type { NewRow, Row } from './tables.ts';
 
 export function createNodeStore(db: Database, memory: NodeMemory, now: () => number): NodeStore {
@@ -137,7 +138,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       const changed = await db.writeOne((kysely) =>
         kysely
           .updateTable('nodes')
-          .set({ drain: text(drain) })
+          .set({ drain: text(drain), ...(drain === null ? {} : { schedulable: 0 }) })
           .where('id', '=', id)
           .where('drain', 'is not distinct from', text(expected))
           .returningAll()
@@ -154,7 +155,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         if (node.deleting_at !== null) throw new DomainError('being_deleted');
         const row = await tx
           .updateTable('nodes')
-          .set({ schedulable: Number(schedulable) })
+          .set({ schedulable: Number(schedulable), ...(schedulable ? { drain: null } : {}) })
           .where('id', '=', id)
           .returningAll()
           .executeTakeFirstOrThrow();
@@ -199,6 +200,8 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         // Only one that was marked: a node is never forgotten because it happened to be idle.
         if (node.deleting_at === null) return false;
         if (!force && (node.containers !== '[]' || (await hasOpenTask(tx, id)))) return false;
+        // What belongs to the node alone goes with it.
+        await tx.deleteFrom('tasks').where(ofKindSync).where('node_id', '=', id).execute();
         await loseTasks(tx, id, now());
         await tx.deleteFrom('nodes').where('id', '=', id).execute();
         await failPoint('node.remove.before');

@@ -2,7 +2,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
-import { DomainError } from '../domain/errors.ts';
+import { DomainError, invalid } from '../domain/errors.ts';
+import { replaceProblem } from '../domain/project-rules.ts';
 import type { ProjectSettings } from '../domain/records.ts';
 import type { ProjectStore } from '../domain/stores.ts';
 import type { Database, Tx } from './database.ts';
@@ -96,6 +97,9 @@ export function createProjectStore(db: Database): ProjectStore {
             .where('id', '=', id)
             .returningAll()
             .executeTakeFirstOrThrow();
+          // Whoever asked may have looked at settings that are others by now.
+          const problem = replaceProblem(projectOf(row));
+          if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
           return projectOf(row);
         }),
       );

@@ -7,7 +7,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { TaskReport } from '@berth/wire/task';
 import { isOpenTask, type TaskState } from '@berth/wire/vocabulary';
-import { sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import type { NewSync, TaskStore } from '../domain/stores.ts';
@@ -15,7 +14,7 @@ import type { Calm } from './calm.ts';
 import type { Database, Tx } from './database.ts';
 import { newTaskColumns, taskOf } from './rows/task.ts';
 import type { Row } from './tables.ts';
-import { taskRow } from './task-row.ts';
+import { ofKindSync, taskRow } from './task-row.ts';
 
 type SyncMethods = Pick<TaskStore, 'createSync' | 'endSync' | 'loseSync' | 'syncsOf'>;
 type Sync = TaskRecord<'sync'>;
@@ -25,8 +24,6 @@ const SHOWN_MS = 3_600_000;
 const KEPT_MS = 7 * 86_400_000;
 const SHOWN_A_NODE = 20;
 
-/** Written out: with a parameter SQLite does not see that the partial index `tasks_sync` will do. */
-const ofKind = sql<boolean>`kind = 'sync'`;
 const syncOf = (row: Row<'tasks'>): Sync => taskOf(row) as Sync;
 
 export function syncMethods(db: Database, calm: Calm): SyncMethods {
@@ -42,7 +39,7 @@ export function syncMethods(db: Database, calm: Calm): SyncMethods {
           // The only place where these tasks grow is the one that cuts them.
           await tx
             .deleteFrom('tasks')
-            .where(ofKind)
+            .where(ofKindSync)
             .where('node_id', '=', input.node_id)
             .where('finished_at', '<=', now - KEPT_MS)
             .execute();
@@ -62,7 +59,7 @@ export function syncMethods(db: Database, calm: Calm): SyncMethods {
           .updateTable('tasks')
           .set({ status: report.status, finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
           .where('id', '=', id)
-          .where(ofKind)
+          .where(ofKindSync)
           .where('finished_at', 'is', null)
           // Its agents know leases: none ends without a claim.
           .where('lease_token', '=', leaseToken ?? '')
@@ -82,7 +79,7 @@ export function syncMethods(db: Database, calm: Calm): SyncMethods {
               : { status: 'lost', finished_at: now, lease_expires_at: null },
           )
           .where('id', '=', task.id)
-          .where(ofKind)
+          .where(ofKindSync)
           .where('finished_at', 'is', null)
           .where('attempt', '=', task.attempt)
           // One that was renewed since stands, but for its last deadline.
@@ -99,7 +96,7 @@ export function syncMethods(db: Database, calm: Calm): SyncMethods {
       const rows = await db.kysely
         .selectFrom('tasks')
         .selectAll()
-        .where(ofKind)
+        .where(ofKindSync)
         .where('node_id', 'in', [...nodeIds])
         .where((eb) => eb.or([eb('finished_at', 'is', null), eb('finished_at', '>', now - SHOWN_MS)]))
         .orderBy('seq', 'desc')

@@ -130,8 +130,9 @@ export type Tables = {
     skipped: Json;
     share: Json | null;
     scan_requested_at: Ms | null;
-    scan_full: Flag;
-    accept_loss: Flag;
+    /** These two by store/scan-flags.ts. */
+    scan_full: number;
+    accept_loss: number;
     /** Token of the claim under which it is scanned. */
     scanning_by: string | null;
     scanning_until: Ms | null;
@@ -145,11 +146,12 @@ export type Tables = {
   dataset_versions: { dataset_id: string; version: number; created_at: Ms; files: number; bytes: number; manifest_digest: string };
   /** `body`: the object's text, deflated. */
   dataset_trees: { dataset_id: string; digest: string; body: Buffer };
-  /** `path` is encoded (wire/tree.ts). When it happened is said by the version. */
+  /** `path` is encoded (wire/tree.ts), and shortened where `long_path` has the whole (history-path.ts). When it happened is said by the version. */
   dataset_history: {
     dataset_id: string;
     version: number;
     path: string;
+    long_path: string | null;
     change: DatasetChange;
     size: number | null;
     checksum: string | null;

@@ -1,10 +1,11 @@
 /** Placement, prewarm, drain and the cache of a node, as people ask for them; the figures are computed by hand. */
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { datasetChanges } from '../../src/loops/dataset-changes.ts';
 import { drains } from '../../src/loops/drains.ts';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { silentLogger } from '@berth/kit/log';
+import { DomainError } from '../../src/domain/errors.ts';
 import { type Api, createApi, createProject, deploy, register, rulesOf, tick } from './harness.ts';
 import { withVersions } from './with-versions.ts';
 
@@ -121,6 +122,38 @@ describe('a project that mounts datasets', () => {
     expect(await create([maps('nowhere')])).toEqual(['datasets[0].dataset_id:exists']);
     expect(await create([maps(one), maps(two)])).toEqual([]);
   });
+  it.each(['dependency', 'readwrite'])('a %s is deployed by an agent of the contract alone, again and again', async (mode) => {
+    await register(api);
+    const plain = await worker('plain', { agent_version: undefined });
+    const one = await withVersions(api, 'one', [100]);
+    const project = await createProject(api, { datasets: [{ dataset_id: one, mode }] });
+    for (const port of [32_000, 32_001]) {
+      const id = await deploy(api, project);
+      await tick(api, id);
+      const [build] = (await api.stores.flow.facts(project)).tasks;
+      await finish(build?.id ?? '', { status: 'completed', image_tag: `registry.test:5000/shop:${'a'.repeat(40)}` });
+      await tick(api, id);
+      const [task] = (await api.call('agentTasks', { query: { node_id: plain } })).json as never as { id: string; payload: object }[];
+      const row = {
+        dataset_id: one,
+        name: 'one',
+        nfs_path: 'one',
+        mode,
+        mount_path: '/data/one',
+        version: mode === 'readwrite' ? null : 1,
+      };
+      expect(task).toMatchObject({ kind: 'deploy', payload: { datasets: [row] } });
+      // No claim, no lease, nothing said of datasets.
+      const done = await api.call('agentComplete', { params: { id: task?.id ?? '' }, body: { status: 'completed', host_port: port } });
+      expect(done.status, done.text).toBe(200);
+      const route = (await api.stores.routes.all()).find((r) => r.deployment_id === id);
+      await api.driver.advance(id, { type: 'route_confirmed', host_ip: route?.host_ip ?? '', host_port: port });
+      expect((await api.call('getDeployment', { params: { id } })).json).toMatchObject({
+        status: 'running',
+        datasets: [{ name: 'one', version: row.version }],
+      });
+    }
+  });
   it('its deployment shows what it runs on, and that the data has moved on', async () => {
     await register(api);
     const here = await worker('here');
@@ -151,6 +184,38 @@ describe('a project that mounts datasets', () => {
       ['running', null],
     ]);
   });
+});
+
+it('of many datasets only those are asked about that something runs on an older version of', async () => {
+  await register(api);
+  const here = await worker('here');
+  const [one, two] = [await withVersions(api, 'one', [100]), await withVersions(api, 'two', [100])];
+  await withVersions(api, 'three', [100, 200]);
+  const project = await createProject(api, { datasets: [one, two].map((dataset_id) => ({ dataset_id, mode: 'dependency' })) });
+  const id = await running(project, here);
+  await withVersions(api, 'two', [200], two);
+  const asked = vi.spyOn(api.driver, 'datasetChanged');
+  for (let i = 0; i < 2; i++) await datasetChanges(loopDeps())(new AbortController().signal);
+  expect(asked.mock.calls).toEqual([[two]]);
+  expect((await api.stores.deployments.get(id)).datasets).toMatchObject([{ name: 'one' }, { name: 'two', told: 2 }]);
+});
+
+it('a project that cannot be decided about holds up no other one', async () => {
+  await register(api);
+  const here = await worker('here');
+  const one = await withVersions(api, 'one', [100]);
+  const datasets = [{ dataset_id: one, mode: 'dependency' }];
+  const bad = await createProject(api, { datasets });
+  await running(bad, here);
+  const good = await createProject(api, { datasets, name: 'good', domain_prefix: 'good' });
+  const id = await running(good, here, 32_001);
+  await withVersions(api, 'one', [200], one);
+  const facts = api.stores.flow.facts.bind(api.stores.flow);
+  vi.spyOn(api.stores.flow, 'facts').mockImplementation((project) =>
+    project === bad ? Promise.reject(new DomainError('busy')) : facts(project),
+  );
+  await expect(api.driver.datasetChanged(one)).rejects.toThrow();
+  expect((await api.stores.deployments.get(id)).datasets).toMatchObject([{ version: 1, told: 2 }]);
 });
 
 // Of which another deployment had to end first.
@@ -242,6 +307,24 @@ it('GET /api/nodes/:id/cache: what would go for so many bytes, least recently us
   expect(await room(800)).toMatchObject({ freed_bytes: 600, enough: false });
 });
 
+// Another control plane made it, and word of it never came here: the copy must not be thrown away.
+it('a node is told to forget what is gone, never what this process has not heard of yet', async () => {
+  const old = await withVersions(api, 'old', [1]);
+  const registered = async (...ids: string[]) =>
+    (
+      await api.call('agentRegister', {
+        body: { hostname: 'here', role: 'deploy', host_ip: '10.0.1.4', max_storage: 1e9, cached: ids.map((id) => cached(id, 1, 1)) },
+      })
+    ).json['forget'];
+  expect(await registered(old)).toBeUndefined();
+  const fresh = await withVersions(api, 'fresh', [1]);
+  expect(await registered(old, fresh)).toBeUndefined();
+  const read = vi.spyOn(api.stores.datasets, 'ids');
+  for (let i = 0; i < 3; i++) expect(await registered(old, fresh, 'gone')).toEqual(['gone']);
+  // What is gone does not come back: it is looked for once.
+  expect(read).toHaveBeenCalledTimes(1);
+});
+
 describe('drain', () => {
   const drain = (id: string) => api.call('drainNode', { params: { id } });
   it('moves what runs there, shows how far it is, and ends', async () => {
@@ -290,6 +373,15 @@ describe('drain', () => {
     expect(stopped.json).toMatchObject({ schedulable: true, drain: null });
     await drainRound();
     expect((await api.stores.deployments.list({ project_id: project }, { limit: 10, cursor: null })).items).toHaveLength(4);
+  });
+  it('what could not even be asked for has its reason too', async () => {
+    await register(api);
+    const here = await worker('here');
+    await running(await createProject(api), here);
+    await drain(here);
+    vi.spyOn(api.driver, 'again').mockRejectedValue(new DomainError('busy'));
+    for (let i = 0; i < 5; i++) await drainRound();
+    expect((await node(here)).drain).toMatchObject({ left: [{ moving_to: null, problem: expect.stringMatching(/\S/) }] });
   });
   it('two control planes that drain at once make one move', async () => {
     await register(api);

@@ -139,6 +139,10 @@ describe.each(ENGINES)('on %s', (_, url) => {
       expect(await s.history(id, { path })).toEqual([`2 ${path} modified`, `1 ${path} added`]);
     expect(await s.history(id, { path: 'a/' })).toEqual(['2 a/one.txt modified', '1 a/one.txt added', '1 a/two.txt added']);
     expect(await s.history(id, { path: 'a' })).toEqual([]);
+    // More than a database's integers: one of the two engines would fail over it.
+    expect(rulesOf(await s.api.call('datasetHistory', { params: { id }, query: { version: '99999999999999999999' } }))).toEqual([
+      'version:maximum',
+    ]);
     const [, old] = (await s.api.call('datasetVersions', { params: { id } })).json['items'] as Row[];
     const at = Date.parse(String(old?.['created_at']));
     expect(await s.history(id, { path: 'a/one.txt', until: new Date(at + 1).toISOString() })).toEqual(['1 a/one.txt added']);
@@ -151,6 +155,26 @@ describe.each(ENGINES)('on %s', (_, url) => {
     }
     expect(paged).toEqual(await s.history(id));
     expect(paged).toHaveLength(9);
+  });
+
+  // 120 letters of two bytes are nearly the longest name that file systems take; encoded they are 720 letters.
+  test.each([1, 3, 6])('history with paths of %i long names, by path, by folder and by pages', async (depth) => {
+    const s = await scene(await url());
+    const folder = Array.from({ length: depth }, (_, i) => String(i).repeat(5) + 'ü'.repeat(120)).join('/');
+    s.put({ [`${folder}/a`]: '1', [`${folder}/b`]: '2', z: '3' });
+    const id = await s.create();
+    await s.scan();
+    const all = [`1 ${folder}/a added`, `1 ${folder}/b added`, '1 z added'];
+    expect((await s.history(id)).toSorted()).toEqual(all);
+    expect(await s.history(id, { path: `${folder}/b` })).toEqual([all[1]]);
+    expect((await s.history(id, { path: `${folder}/` })).toSorted()).toEqual(all.slice(0, 2));
+    const paged: string[] = [];
+    for (let cursor: string | null = ''; cursor !== null; ) {
+      const query = { limit: 1, ...(cursor === '' ? {} : { cursor }) };
+      paged.push(...(await s.history(id, query)));
+      cursor = (await s.api.call('datasetHistory', { params: { id }, query })).json['next_cursor'] as string | null;
+    }
+    expect(paged.toSorted()).toEqual(all);
   });
 
   test('what turned empty records nothing until it is back or somebody accepts the loss', async () => {

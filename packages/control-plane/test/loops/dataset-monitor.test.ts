@@ -1,5 +1,5 @@
 import { silentLogger } from '@berth/kit/log';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { createChanges } from '../../src/domain/changes.ts';
 import type { ScanRequest, Scanner, ScanResult } from '../../src/domain/scan.ts';
 import { datasetMonitor } from '../../src/loops/dataset-monitor.ts';
@@ -235,4 +235,20 @@ test('keeps no more versions than is said', async () => {
   }
   // One more until the next scan comes by.
   expect((await s.stores.datasets.versions(id, page)).items.map((v) => v.version)).toEqual([5, 4, 3]);
+});
+
+test('a deletion that cannot be finished holds up no other one, and is tried again', async () => {
+  const s = await scene({ scan: async () => changed(fakeTree({})) });
+  const [bad, good] = [await datasetIn(s.stores, 'bad'), await datasetIn(s.stores, 'good')];
+  await s.stores.datasets.markDeleting(bad.id, NOW);
+  await s.stores.datasets.markDeleting(good.id, NOW + 1);
+  if (s.datasets === null) throw new Error('fixture: there is a share');
+  const forget = vi
+    .spyOn(s.datasets.scanner, 'forget')
+    .mockImplementation((id) => (id === bad.id ? Promise.reject(new Error('EIO')) : Promise.resolve()));
+  await datasetRemovals(s.deps)(s.stop.signal);
+  expect((await s.stores.datasets.listDeleting()).map((d) => d.id)).toEqual([bad.id]);
+  forget.mockRestore();
+  await datasetRemovals(s.deps)(s.stop.signal);
+  expect(await s.stores.datasets.listDeleting()).toEqual([]);
 });

@@ -1,9 +1,11 @@
 /** Parts of a scan against naive models, and the mount table as the kernel writes it. */
+import { hash } from 'node:crypto';
 import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { hashRound } from '../../src/monitor/hash-round.ts';
 import { createLookup } from '../../src/monitor/known-sums.ts';
 import { eachRecord, type Listing, parseFile, sameBytes } from '../../src/monitor/listing.ts';
 import { mountOf } from '../../src/monitor/share.ts';
@@ -103,6 +105,30 @@ describe('listings', () => {
       ),
       { numRuns: 200 },
     );
+  });
+});
+
+describe('a round of hashing', () => {
+  test('takes nothing for the file that was listed which has another size', async () => {
+    const dir = mkdtempSync(join(tmpdir(), 'berth-round-'));
+    for (const file of ['same', 'other']) writeFileSync(join(dir, file), 'four');
+    const records = ['f644 4 1.5 2.5 1 same\0', 'f644 9 1.5 2.5 2 other\0'];
+    try {
+      const round = await withListing(records, (listed) =>
+        hashRound(listed, 2, {
+          root: dir,
+          old: null,
+          trustSums: true,
+          workers: 1,
+          onHashed: () => undefined,
+          keep: { everyMs: 60_000, sums: async () => undefined },
+        }),
+      );
+      expect([round.unknown, round.sums.subarray(32).every((byte) => byte === 0)]).toEqual([1, true]);
+      expect(round.sums.toString('hex', 0, 32)).toBe(hash('sha256', 'four', 'hex'));
+    } finally {
+      rmSync(dir, { recursive: true });
+    }
   });
 });
 

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
 import type { HistoryFilter } from '../../src/domain/dataset-stores.ts';
 import type { Stores } from '../../src/domain/stores.ts';
@@ -108,4 +109,22 @@ test('an empty dataset has a version, too', async () => {
   expect(await scanned(stores, {}, NOW)).toMatchObject({ version: 1, files: 0, bytes: 0, manifest_digest: digest });
   expect((await stores.datasets.trees(id, [digest])).size).toBe(1);
   expect((await stores.datasets.history(id, {}, page)).items).toEqual([]);
+});
+
+// What the system takes, encoded: three letters a byte. It is the key of an index, and no engine may have less room there.
+test('the longest path that there can be is recorded, found and paged over', async () => {
+  const stores = await open();
+  const { id } = await datasetIn(stores);
+  const random = (n: number): string =>
+    Array.from({ length: n }, (_, i) => createHash('sha256').update(`${n} ${i}`).digest('base64url')[i % 40]).join('');
+  const long = Array.from({ length: 15 }, (_, i) => random(240 + i)).join('/');
+  await scanned(stores, { [long]: '1', zzz: '2' }, NOW);
+  expect((await stores.datasets.history(id, { paths: [long] }, page)).items.map((r) => r.path)).toEqual([long]);
+  for (const depth of [1, 5, 8, 14]) {
+    const folder = `${long.split('/').slice(0, depth).join('/')}/`;
+    expect((await stores.datasets.history(id, { folders: [folder] }, page)).items.map((r) => r.path)).toEqual([long]);
+    expect((await stores.datasets.history(id, { folders: [folder.replace(/.\/$/, '-/')] }, page)).items).toEqual([]);
+  }
+  const first = await stores.datasets.history(id, {}, { limit: 1, cursor: null });
+  expect((await stores.datasets.history(id, {}, { limit: 1, cursor: first.next })).items.map((r) => r.path)).toEqual(['zzz']);
 });

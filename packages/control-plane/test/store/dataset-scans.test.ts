@@ -89,6 +89,30 @@ test('what is asked for during a scan is for the next one', async () => {
   expect(await stores.datasets.requestScan(id, asked(), NOW + 3)).toMatchObject({ scan_full: true });
 });
 
+// An agent asks for a scan whenever a source moved on while it copied: that takes nothing away from what a person has said.
+test('what is asked for during a scan stays asked for, whoever asks after that and however the scan ends', async () => {
+  const stores = await open();
+  const { id } = await datasetIn(stores);
+  const first = await claimed(stores);
+  await stores.datasets.requestScan(id, asked(true, true), NOW);
+  await stores.datasets.requestScan(id, asked(), NOW);
+  await stores.datasets.finishScan(first, { set: found(NOW), newVersion: null }, NOW);
+  const second = await claimed(stores, NOW + 1);
+  expect(second.dataset).toMatchObject({ scan_full: true, accept_loss: true });
+  // Given back, or taken over when its process died: what it was to do is still to be done.
+  await stores.datasets.requestScan(id, asked(), NOW + 1);
+  await stores.datasets.giveBack(second);
+  const third = await claimed(stores, NOW + 2);
+  expect(third.dataset).toMatchObject({ scan_full: true, accept_loss: true });
+  await stores.datasets.requestScan(id, asked(), NOW + 2);
+  const fourth = await claimed(stores, NOW + 60_000);
+  expect(fourth.dataset).toMatchObject({ scan_full: true, accept_loss: true });
+  // And once it was done, it is not done again.
+  await stores.datasets.requestScan(id, asked(), NOW + 60_000);
+  await stores.datasets.finishScan(fourth, { set: found(NOW + 60_000), newVersion: null }, NOW + 60_000);
+  expect((await claimed(stores, NOW + 60_001)).dataset).toMatchObject({ scan_full: false, accept_loss: false });
+});
+
 test('a scan of a folder that is another one by now says nothing', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);

@@ -51,6 +51,15 @@ test('a new name calls for no scan, a new folder does', async () => {
   expect((await stores.datasets.claimDue('t', NOW + 3, NOW + 4))?.dataset.id).toBe(id);
 });
 
+test('a loss that was accepted of one folder is not accepted of another', async () => {
+  const stores = await open();
+  const { id } = await datasetIn(stores);
+  await scanned(stores, { a: '1' }, NOW);
+  await stores.datasets.requestScan(id, { full: true, acceptLoss: true }, NOW + 1);
+  await stores.datasets.patch(id, { nfs_path: 'data/moved' }, NOW + 2);
+  expect((await stores.datasets.claimDue('t', NOW + 3, NOW + 4))?.dataset).toMatchObject({ scan_full: true, accept_loss: false });
+});
+
 test('is not taken away while a project names it or something live mounts it, and says who', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
@@ -115,6 +124,22 @@ test('a project names datasets that there are, and no others', async () => {
   expect(await codeOf(stores.projects.patch(project.id, uses(id), NOW))).toBe('validation');
 });
 
+// Each was right by the project as it stood before the other: together two versions would write at once.
+test('of two changes that come at once, and together make a writer of a rolling project, one is refused', async () => {
+  const stores = await open();
+  const { id } = await datasetIn(stores);
+  const project = await projectIn(stores, 'a');
+  const writes = { datasets: [{ dataset_id: id, mode: 'readwrite' as const }], replace: 'recreate' as const };
+  const outcomes = await Promise.allSettled([
+    stores.projects.patch(project.id, writes, NOW),
+    stores.projects.patch(project.id, { replace: 'rolling' }, NOW),
+  ]);
+  const { datasets, replace } = await stores.projects.get(project.id);
+  expect([datasets.length, replace]).not.toEqual([1, 'rolling']);
+  expect(await codeOf(stores.projects.patch(project.id, { ...writes, replace: 'rolling' }, NOW))).toBe('validation');
+  expect(outcomes.filter((o) => o.status === 'fulfilled').length).toBeGreaterThan(0);
+});
+
 test('of a deletion and a project that come at once, one is refused', async () => {
   const stores = await open();
   for (let i = 0; i < 10; i++) {
@@ -160,6 +185,9 @@ test('what runs with a dataset is found by what it was given', async () => {
   await deploymentIn(stores, till, 'd3', { status: 'running', datasets: [pin(b.id, a.id)] });
   expect((await stores.deployments.runningWith(a.id)).map((d) => [d.id, d.datasets])).toEqual([['d1', [pin(a.id, 'a')]]]);
   expect((await stores.deployments.runningWith(b.id)).map((d) => d.id)).toEqual(['d3']);
+  const mounted = await stores.deployments.mountedNow();
+  expect(mounted).toHaveLength(2);
+  expect(mounted.flat()).toEqual(expect.arrayContaining([pin(a.id, 'a'), pin(b.id, a.id)]));
 });
 
 test('a drain is set by whoever knows how it stands', async () => {

@@ -125,6 +125,18 @@ test('lists by host name in stable pages, all by role, and unknown ones are said
   expect(await codeOf(stores.nodes.markDeleting('nobody', NOW))).toBe('not_found');
 });
 
+test('a node that is drained takes no work, one that takes work is not drained, whoever says so last', async () => {
+  const stores = await open();
+  const { id } = await nodeIn(stores, 'h');
+  const drain = { started_at: NOW, finished_at: null, moved: 0, tries: {} };
+  expect(await stores.nodes.setDrain(id, drain, null)).toMatchObject({ schedulable: false, drain });
+  expect(await stores.nodes.setSchedulable(id, true)).toMatchObject({ schedulable: true, drain: null });
+  // What a drain that was under way has to say comes too late.
+  expect(await stores.nodes.setDrain(id, { ...drain, moved: 1 }, drain)).toBeNull();
+  await stores.nodes.setDrain(id, drain, null);
+  expect(await stores.nodes.setSchedulable(id, false)).toMatchObject({ schedulable: false, drain });
+});
+
 test('deletion: marked once, gone when nothing is left', async () => {
   const stores = await open();
   const project = await projectIn(stores);

@@ -99,7 +99,8 @@ async function useData(stores: Stores, nodeId: string): Promise<void> {
     await scanned(stores, { 'a/b': content }, at);
   const { next } = await stores.datasets.versions(id, page);
   await stores.datasets.versions(id, { ...page, cursor: next });
-  for (const filter of [{}, { paths: ['a/b'] }, { folders: ['a/', 'b/'], since: NOW, until: NOW + 9999 }, { version: 2 }]) {
+  const deep = { folders: [`${'x'.repeat(1950)}/`] };
+  for (const filter of [{}, deep, { paths: ['a/b'] }, { folders: ['a/', 'b/'], since: NOW, until: NOW + 9999 }, { version: 2 }]) {
     const { next: cursor } = await stores.datasets.history(id, filter, page);
     await stores.datasets.history(id, filter, { ...page, cursor: cursor ?? Buffer.from(JSON.stringify([2, 'a'])).toString('base64url') });
   }
@@ -109,6 +110,7 @@ async function useData(stores: Stores, nodeId: string): Promise<void> {
   await stores.datasets.overview();
   await stores.datasets.list(page);
   await stores.deployments.runningWith(id);
+  await stores.deployments.mountedNow();
   const dataset = { dataset_id: id, name: 'other', nfs_path: 'x', version: 2, manifest_digest: null, bytes: 1, files: 1 };
   const sync = { id: 's', node_id: nodeId, payload: { dataset }, queue_deadline_at: NOW, wall_deadline_at: NOW };
   const { task } = await stores.tasks.createSync(sync, NOW);

@@ -112,11 +112,25 @@ test('a node shows its copies, newest first: open ones, and those of the last ho
   expect(shown.get('nobody')).toEqual([]);
 });
 
-test('a copy keeps no node from being deleted, and none begins on one that is', async () => {
+test('those that ended a week ago are forgotten', async () => {
+  const { stores, node } = await scene();
+  await stores.tasks.createSync(sync('s', node), NOW);
+  await stores.tasks.claim('s', lease('s'), NOW, 5);
+  await stores.tasks.endSync('s', 's', done, NOW);
+  const week = 7 * 24 * 60 * MINUTE;
+  await stores.tasks.createSync(sync('t', node, 2), NOW + week - 1);
+  expect(await stores.tasks.get('s')).toMatchObject({ status: 'completed' });
+  await stores.tasks.createSync(sync('u', node, 3), NOW + week);
+  expect(await codeOf(stores.tasks.get('s'))).toBe('not_found');
+  expect((await stores.tasks.openFor(node, NOW)).map((t) => t.id)).toEqual(['t', 'u']);
+});
+
+test('a copy keeps no node from being deleted and goes with it, and none begins on one that is', async () => {
   const { stores, node } = await scene();
   await stores.tasks.createSync(sync('s', node), NOW);
   await stores.nodes.markDeleting(node, NOW);
   expect(await codeOf(stores.tasks.createSync(sync('t', node, 2), NOW))).toBe('being_deleted');
   expect(await stores.nodes.removeIfGone(node, false)).toBe(true);
-  expect(await stores.tasks.get('s')).toMatchObject({ status: 'lost' });
+  // Nobody would ever forget it: there is no other place that does.
+  expect(await codeOf(stores.tasks.get('s'))).toBe('not_found');
 });

@@ -44,7 +44,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps): void {
   };
 
   /** Whatever a drain that is under way writes at the same time. */
-  async function setDrain(id: string, next: (present: DrainRecord | null) => DrainRecord | null): Promise<NodeRecord> {
+  async function setDrain(id: string, next: (present: DrainRecord | null) => DrainRecord): Promise<NodeRecord> {
     for (let tries = 0; tries < 10; tries++) {
       const node = await stores.nodes.get(id);
       const drain = next(node.drain);
@@ -65,8 +65,6 @@ export function nodeRoutes(route: Define, deps: ApiDeps): void {
   route('cordonNode', async ({ params }) => view(await stores.nodes.setSchedulable(params.id, false)));
 
   route('uncordonNode', async ({ params }) => {
-    // First no more is moved away, then it takes work again.
-    await setDrain(params.id, () => null);
     const node = await stores.nodes.setSchedulable(params.id, true);
     // Something may be waiting for it.
     changes.notify('work');
@@ -74,7 +72,6 @@ export function nodeRoutes(route: Define, deps: ApiDeps): void {
   });
 
   route('drainNode', async ({ params }) => {
-    await stores.nodes.setSchedulable(params.id, false);
     // Asked for again while it is under way: what was given up on is tried anew.
     const node = await setDrain(params.id, (present) => {
       if (present === null || present.finished_at !== null) return newDrain(now());

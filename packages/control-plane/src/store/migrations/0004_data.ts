@@ -54,7 +54,9 @@ export const data = (capabilities: Capabilities): Migration => ({
       .createTable('dataset_history')
       .addColumn('dataset_id', text, (c) => c.notNull().references('datasets.id').onDelete('cascade'))
       .addColumn('version', 'bigint', (c) => c.notNull())
+      // What an index takes (store/history-path.ts); where the path is longer, it stands beside it.
       .addColumn('path', text, (c) => c.notNull())
+      .addColumn('long_path', text)
       .addColumn('change', text, (c) => c.notNull())
       .addColumn('size', 'bigint')
       .addColumn('checksum', text)

@@ -1,0 +1,218 @@
+/** What the cache does in the moments that are seldom seen: other hands in its folders, another numbering, an agent that ends while it deletes. */
+import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdir, readdir, readFile, rename, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { silentLogger } from '@berth/kit/log';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { inParallel } from '../../src/data/disk.ts';
+import { createEvict } from '../../src/data/evict.ts';
+import { createLayout } from '../../src/data/layout.ts';
+import { createMounts } from '../../src/data/mounts.ts';
+import { createTrees } from '../../src/data/trees.ts';
+import { createVersions } from '../../src/data/versions.ts';
+import { createWorkFolders } from '../../src/data/work-folders.ts';
+import { deployTask } from '../fake-control-plane.ts';
+import { bring, context, never, proveVersion, type Share, type Site, startShare, startSite } from './share.ts';
+
+let share: Share;
+const sites: Site[] = [];
+beforeEach(async () => void (share = await startShare()));
+afterEach(async () => {
+  for (const site of sites.splice(0)) await site.data.stop();
+  await share.stop();
+});
+async function siteWith(options: Parameters<typeof startSite>[1] = {}): Promise<Site> {
+  const site = await startSite(share, options);
+  sites.push(site);
+  return site;
+}
+const meta = (site: Site, path: string): Promise<string> => readFile(join(site.root, 'objects', path), 'utf8');
+
+it('what others put beside the versions and the mounts stops nothing', async () => {
+  const site = await siteWith();
+  await share.write('set/file', 'content');
+  const set = await share.dataset('set');
+  await mkdir(join(site.root, 'objects/lost+found'));
+  await writeFile(join(site.root, 'objects/a note.txt'), 'mine');
+  await mkdir(join(site.root, 'mounts/dep-x'));
+  await writeFile(join(site.root, 'mounts/dep-x/a note.txt'), 'mine');
+  await site.data.tidy(never);
+  (await bring(site, set)).release();
+  expect(await site.data.inventory.cached()).toMatchObject([{ dataset_id: 'set', version: 1, pinned: false }]);
+  await site.data.inventory.forget(['set']);
+  expect((await readdir(join(site.root, 'objects'))).sort()).toEqual(['a note.txt', 'lost+found']);
+});
+
+it('a version of an earlier numbering is not taken for the one that the source moved on to', async () => {
+  const site = await siteWith();
+  await share.write('set/file', 'a');
+  const set = await share.dataset('set');
+  await share.write('set/file', 'b');
+  await set.scan();
+  (await bring(site, set)).release();
+  // The control plane's database was restored: it counts from the start again.
+  set.source = { ...set.source, version: 0, manifest_digest: '' };
+  await share.write('set/file', 'c');
+  await set.scan();
+  await share.write('set/file', 'd');
+  const { want, release } = await bring(site, set);
+  release();
+  expect(want.version).toBe(2);
+  await proveVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
+});
+
+it('a version that stands keeps what is known of it when another is to be put in its place', async () => {
+  const site = await siteWith();
+  await share.write('set/file', 'a');
+  const set = await share.dataset('set');
+  (await bring(site, set)).release();
+  const known = await meta(site, 'set/.v1.json');
+  const folder = join(site.root, '.staging/other');
+  await mkdir(folder);
+  const versions = createVersions(createLayout(site.root));
+  const other = { manifest_digest: `sha256:${'0'.repeat(64)}`, name: 'set', bytes: 0, files: 0, last_used_at: new Date().toISOString() };
+  expect(await versions.publish('set', 1, folder, other)).toBe(false);
+  expect(await meta(site, 'set/.v1.json')).toBe(known);
+});
+
+it('tree objects are fetched while others of the dataset are thrown away', async () => {
+  for (let i = 0; i < 40; i += 1) await share.write(`set/folder-${i}/file`, String(i));
+  const set = await share.dataset('set');
+  const site = await siteWith();
+  const trees = createTrees(createLayout(site.root), async (_, digests) =>
+    Object.fromEntries(digests.map((digest) => [digest, set.objects.get(digest) ?? ''])),
+  );
+  let over = false;
+  const pruning = (async () => {
+    while (!over) await trees.prune('set', []);
+  })();
+  try {
+    for (let i = 0; i < 20; i += 1) await trees.complete('set', set.source.manifest_digest, never);
+  } finally {
+    over = true;
+    await pruning;
+  }
+});
+
+it('a copy does without the version that it would link from when nobody has its manifest any more', async () => {
+  const site = await siteWith();
+  await share.write('set/file', 'one');
+  const set = await share.dataset('set');
+  (await bring(site, set)).release();
+  await rm(join(site.root, 'objects/set/.trees'), { recursive: true });
+  const first = set.source.manifest_digest;
+  await share.write('set/file', 'two');
+  await set.scan();
+  // As a control plane that has forgotten the version.
+  share.plane.datasets.set('set', { ...set, objects: new Map([...set.objects].filter(([digest]) => digest !== first)) });
+  (await bring(site, set)).release();
+  await proveVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
+});
+
+it('a copy is not lost to a rate that cannot be kept', async () => {
+  const site = await siteWith();
+  await share.write('set/file', 'one');
+  const set = await share.dataset('set');
+  await mkdir(join(site.root, '.copy-rate.json'));
+  (await bring(site, set)).release();
+  await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
+});
+
+it('what began is ended when work on several things at once fails: nothing stays open', async () => {
+  let ended = false;
+  async function* source() {
+    try {
+      for (let i = 0; ; i += 1) yield i;
+    } finally {
+      ended = true;
+    }
+  }
+  const failing = inParallel(source(), 4, async (i) => {
+    if (i === 10) throw new Error('the tenth');
+  });
+  await expect(failing).rejects.toThrow('the tenth');
+  expect(ended).toBe(true);
+});
+
+/** `onLook`: called at each look whether somebody uses it. */
+async function evictOf(site: Site, onLook: (look: number) => boolean, onChange: () => void = () => undefined) {
+  const layout = createLayout(site.root);
+  const [work, versions] = [await createWorkFolders(layout), createVersions(layout)];
+  let looks = 0;
+  const evict = createEvict({
+    layout,
+    work,
+    versions,
+    mounts: createMounts(layout, work),
+    trees: createTrees(layout, async () => ({})),
+    log: silentLogger(),
+    isHeld: () => onLook((looks += 1)),
+    rootsUnderWay: () => [],
+    onChange,
+  });
+  return { evict, work };
+}
+
+it('an eviction takes nothing from a version that another agent has made in its place meanwhile', async () => {
+  const site = await siteWith();
+  await share.write('set/file', 'content');
+  const set = await share.dataset('set');
+  (await bring(site, set)).release();
+  const known = await meta(site, 'set/.v1.json');
+  const { evict, work } = await evictOf(site, (look) => {
+    if (look !== 2) return false;
+    mkdirSync(join(site.root, 'objects/set/v1'));
+    writeFileSync(join(site.root, 'objects/set/v1/file'), 'content');
+    return true;
+  });
+  await evict.version('set', 1);
+  work.stop();
+  await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
+  expect(await meta(site, 'set/.v1.json')).toBe(known);
+});
+
+it('a version of which a dead agent has deleted a part is never put back', async () => {
+  const site = await siteWith();
+  for (const name of ['one', 'two']) await share.write(`set/${name}`, name);
+  const set = await share.dataset('set');
+  (await bring(site, set)).release();
+  const dead = join(site.root, '.trash/dead');
+  // As it is left when it dies while it deletes.
+  const { evict, work } = await evictOf(
+    site,
+    () => false,
+    () => {
+      cpSync(work.trash, dead, { recursive: true });
+      for (const name of ['one', 'two']) rmSync(join(dead, 'set.v1.1', name), { force: true });
+    },
+  );
+  await evict.version('set', 1);
+  work.stop();
+  await mkdir(join(site.root, 'mounts/dep-x'));
+  await symlink('../../objects/set/v1', join(site.root, 'mounts/dep-x/set'));
+  await site.data.tidy(never);
+  expect(await stat(join(site.root, 'objects/set/v1')).catch(() => null)).toBeNull();
+  const task = deployTask('dep-1', { datasets: [{ ...set.source, mode: 'dependency', mount_path: '/data/set' }] });
+  await site.data.prepare.mounts(task, 'dep-1', context());
+  await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
+});
+
+it('what is taken for dead and wakes up finds nothing of its copy, or all of it', async () => {
+  const site = await siteWith();
+  const files = join(site.root, '.staging/asleep/copy-1/files');
+  await mkdir(files, { recursive: true });
+  const names = Array.from({ length: 3_000 }, (_, i) => `file-${i}`);
+  for (const name of names) await writeFile(join(files, name), '');
+  await writeFile(join(site.root, '.staging/asleep/.process.json'), JSON.stringify({ pid: 1, started: 'x', boot: 'another', space: '' }));
+  await utimes(join(site.root, '.staging/asleep/.process.json'), 0, 0);
+  const tidy = site.data.tidy(never);
+  // It goes on in the moment when the first of its files is gone.
+  const isWhole = async (): Promise<boolean> => (await stat(join(files, 'file-0')).catch(() => null)) !== null;
+  while (await isWhole());
+  const woke = await rename(files, join(site.root, 'woke')).then(
+    () => true,
+    () => false,
+  );
+  await tidy;
+  expect(woke ? (await readdir(join(site.root, 'woke'))).length : names.length).toBe(names.length);
+});

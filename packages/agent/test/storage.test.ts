@@ -1,0 +1,47 @@
+/** Who waits for the first count of SVC_ROOT is not ended by what ends somebody else. */
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { waitFor } from '@berth/testbed/wait';
+import { existsSync } from 'node:fs';
+import { silentLogger } from '@berth/kit/log';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { createStorage } from '../src/storage.ts';
+
+let dir: string;
+beforeEach(async () => void (dir = await mkdtemp(join(tmpdir(), 'agent-storage-'))));
+afterEach(() => rm(dir, { recursive: true, force: true, maxRetries: 3 }));
+
+/** A `du` that says that it has begun, and answers when the file `go` is there. */
+async function slowStorage() {
+  const script = `#!/bin/sh\n: > ${dir}/begun\nwhile [ ! -e ${dir}/go ]; do sleep 0.05; done\nprintf '1000\\t/\\n'\n`;
+  await writeFile(join(dir, 'du'), script);
+  await chmod(join(dir, 'du'), 0o755);
+  return createStorage({ root: dir, maxStorage: 5_000, inherit: { PATH: `${dir}:${process.env['PATH']}` }, log: silentLogger() });
+}
+const begun = (): Promise<unknown> =>
+  waitFor('du has begun', async () => existsSync(join(dir, 'begun')), { deadlineMs: 5_000, intervalMs: 10 });
+
+it('the task that began the count is cancelled: the other one gets its answer', async () => {
+  const storage = await slowStorage();
+  const first = new AbortController();
+  const cancelled = expect(storage.now(first.signal)).rejects.toThrow('cancelled');
+  await begun();
+  const second = storage.now(new AbortController().signal);
+  first.abort(new Error('cancelled'));
+  await cancelled;
+  await writeFile(join(dir, 'go'), '');
+  expect(await second).toEqual({ max: 5_000, free: 4_000 });
+});
+
+it('a task that waits for the count of another is cancelled at once', async () => {
+  const storage = await slowStorage();
+  const first = storage.now(new AbortController().signal);
+  await begun();
+  const second = new AbortController();
+  const cancelled = expect(storage.now(second.signal)).rejects.toThrow('cancelled');
+  second.abort(new Error('cancelled'));
+  await cancelled;
+  await writeFile(join(dir, 'go'), '');
+  expect((await first).free).toBe(4_000);
+});
