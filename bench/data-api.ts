@@ -2,7 +2,7 @@
  * What people feel of a scan: GET /api/projects of the real control plane process, at rest and while it scans, in turns in one
  * run. Two scans: one that hashes every file again and finds nothing new, and one whose new version is recorded meanwhile.
  */
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { link, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
@@ -14,7 +14,9 @@ import { waitFor } from '@berth/testbed/wait';
 import { summary } from './stats.ts';
 
 const [FOLDERS, FILES_EACH] = [100, 300];
-const FILE = Buffer.alloc(32 * 1024, 'a reading of a station\n');
+const FILE = Buffer.alloc(16 * 1024, 'a reading of a station\n');
+/** Under so many names: enough to hash for some seconds, small enough for the page cache. */
+const [ARCHIVE_BYTES, ARCHIVE_NAMES] = [256 * 1024 * 1024, 24];
 /** Of each folder, so that each has new objects. */
 const CHANGED_EACH = 60;
 const [ROUNDS, EVERY_MS] = [5, 5];
@@ -28,6 +30,7 @@ export async function benchDataApi(): Promise<string[]> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-bench-api-'));
   const share = join(dir, 'share');
   await write(join(share, 'readings'), FILES_EACH, 'first');
+  await writeArchive(join(share, 'readings', 'archive'));
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
   const server = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'control-plane'], {
@@ -64,7 +67,7 @@ export async function benchDataApi(): Promise<string[]> {
     const { version } = await api.call('getDataset', { params: { id } });
     if (version !== ROUNDS + 1) throw new Error(`after ${ROUNDS} changes the dataset is at version ${version}`);
     return [
-      line(`while all of ${FOLDERS * FILES_EACH} files are hashed again`, rounds, (r) => r.full),
+      line(`while all of ${FOLDERS * FILES_EACH + ARCHIVE_NAMES} files are hashed again`, rounds, (r) => r.full),
       line(`while a version with ${FOLDERS * CHANGED_EACH} changed files is found and recorded`, rounds, (r) => r.recorded),
     ];
   } finally {
@@ -80,6 +83,12 @@ async function write(dir: string, filesEach: number, text: string): Promise<void
     const files = Array.from({ length: filesEach }, (_, i) => join(folder, `${i}.csv`));
     await Promise.all(files.map((file) => writeFile(file, Buffer.concat([Buffer.from(`${file} ${text}\n`), FILE]))));
   }
+}
+
+async function writeArchive(dir: string): Promise<void> {
+  await mkdir(dir);
+  await writeFile(join(dir, '0.bin'), Buffer.alloc(ARCHIVE_BYTES, 'an archive '));
+  for (let i = 1; i < ARCHIVE_NAMES; i++) await link(join(dir, '0.bin'), join(dir, `${i}.bin`));
 }
 
 async function scan(api: Client, id: string, full: boolean): Promise<void> {

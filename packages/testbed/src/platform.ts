@@ -240,6 +240,8 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
         STATE_DIR: state,
         SVC_ROOT: join(state, 'svc'),
+        // Nodes that are alike have the same score then, whatever else is written to this disk.
+        MAX_STORAGE: '10000000000',
         LISTEN: health,
         ...agent.env,
       };
