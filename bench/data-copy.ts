@@ -93,6 +93,7 @@ function agentIn(dir: string, objects: ReadonlyMap<string, string>, fetched: { b
     share: join(dir, 'share'),
     agent: 'bench',
     keepReleases: 1,
+    keepVersions: 3,
     copiesAtOnce: 1,
     watermarks: { high: 1, low: 1 },
     rsync: { inherit: INHERIT, stallMs: 60_000, timeoutMs: 600_000, bandwidth: undefined },

@@ -21,7 +21,13 @@ async function summarize(file) {
     min = Math.min(min, degrees);
     max = Math.max(max, degrees);
   }
-  return { name, count, mean: count === 0 ? null : Number((sum / count).toFixed(2)), min: count === 0 ? null : min, max: count === 0 ? null : max };
+  return {
+    name,
+    count,
+    mean: count === 0 ? null : Number((sum / count).toFixed(2)),
+    min: count === 0 ? null : min,
+    max: count === 0 ? null : max,
+  };
 }
 
 /** The data cannot change while we run, so once is enough. */

@@ -103,6 +103,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
           share: config.DATASET_NFS_BASE_PATH,
           agent: await readAgentId(join(stateDir, 'agent-id')),
           keepReleases: config.KEEP_RELEASES,
+          keepVersions: config.KEEP_VERSIONS,
           copiesAtOnce: config.COPIES_AT_ONCE,
           watermarks: { high: config.CACHE_HIGH / 100, low: config.CACHE_LOW / 100 },
           rsync: {

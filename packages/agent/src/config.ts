@@ -73,6 +73,11 @@ export const AGENT_SETTINGS = {
     parse: integer(1, 100),
   },
   CACHE_LOW: { doc: 'Percent of MAX_STORAGE down to which they are evicted then', default: '80', parse: integer(1, 100) },
+  KEEP_VERSIONS: {
+    doc: 'Newest versions of each dataset that are kept although nothing mounts them; older ones are evicted after a copy',
+    default: '3',
+    parse: integer(1, 1000),
+  },
   COPY_TIMEOUT: { doc: 'Longest time for one copy of a dataset', default: '6h', parse: atLeast(1_000) },
   COPY_STALL: { doc: 'How long a copy may stand still until it is given up', default: '60s', parse: atLeast(1_000) },
   COPIES_AT_ONCE: { doc: 'Copies of datasets at once', default: '2', parse: integer(1, 100) },

@@ -50,6 +50,7 @@ describe('readConfig', () => {
       COPY_TIMEOUT: 21_600_000,
       COPY_STALL: 60_000,
       COPIES_AT_ONCE: 2,
+      KEEP_VERSIONS: 3,
     });
     expect(() => readConfig({ ...good, CACHE_HIGH: '70' })).toThrow(/CACHE_LOW: must not be more than CACHE_HIGH, which is 70/);
     expect(() => readConfig({ ...good, COPY_BANDWIDTH: '10 m' })).toThrow(/COPY_BANDWIDTH/);

@@ -100,7 +100,7 @@ export type Transfers = {
   roots(datasetId: string): string[];
   stop(): Promise<void>;
 };
-export function createTransfers(deps: TransferDeps, onDone: () => void): Transfers {
+export function createTransfers(deps: TransferDeps, onDone: (ended: Wanted) => void): Transfers {
   const running = new Map<string, Transfer>();
   const keyFor = (w: Wanted): string => `${keyOf(w.dataset_id, w.version)} ${w.manifest_digest}`;
 
@@ -118,7 +118,7 @@ export function createTransfers(deps: TransferDeps, onDone: () => void): Transfe
     running.set(keyFor(want), transfer);
     void transfer.done.then(() => {
       for (const key of keys) if (running.get(key) === transfer) running.delete(key);
-      onDone();
+      onDone(transfer.want());
     });
     return transfer;
   }

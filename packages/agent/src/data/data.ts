@@ -26,6 +26,7 @@ import { createRescan } from './rescan.ts';
 import { createMakeRoom } from './room.ts';
 import { createFindSource } from './source.ts';
 import { createTrees } from './trees.ts';
+import { createTrim } from './trim.ts';
 import { createVersions } from './versions.ts';
 import { createWorkFolders } from './work-folders.ts';
 
@@ -41,6 +42,7 @@ export type DataOptions = {
   /** Of this agent, over its restarts: whose mount folders are whose on a SVC_ROOT that several share. */
   agent: string;
   keepReleases: number;
+  keepVersions: number;
   copiesAtOnce: number;
   watermarks: Watermarks;
   rsync: RsyncSettings;
@@ -108,6 +110,9 @@ export async function createData(options: DataOptions): Promise<Data> {
     log,
   });
   const findSource = createFindSource(options.share, rsync.inherit);
+  const trim = createTrim({ versions, mounts, evict, storage, keep: options.keepVersions, log });
+  // Nobody who waits for a copy waits for this too.
+  let trimming = Promise.resolve();
   const rate = await createCopyRate(layout.copyRate);
   transfers = createTransfers(
     {
@@ -124,7 +129,10 @@ export async function createData(options: DataOptions): Promise<Data> {
       copyRate: rate,
       slot: createSlots(options.copiesAtOnce),
     },
-    options.onChange,
+    (ended) => {
+      trimming = trimming.then(() => trim(ended.dataset_id, ended.version));
+      options.onChange();
+    },
   );
   const cache = createCache({ layout, versions, evict, holds, transfers });
   const prepare = createPrepare({ cache, mounts, versions, work, findSource, atWork, agent: options.agent });
@@ -139,6 +147,7 @@ export async function createData(options: DataOptions): Promise<Data> {
     },
     async stop() {
       await cache.stop();
+      await trimming;
       work.stop();
     },
   };

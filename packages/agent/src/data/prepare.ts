@@ -20,6 +20,11 @@ export type Prepared = { mounts: Mount[]; datasets: NonNullable<TaskReport['data
 export type Prepare = {
   /** Brings what is missing and links it. TaskFailure as Cache.ensure, dataset_unreachable, no_share. */
   mounts(task: TaskOf<'deploy'>, deploymentId: string, context: TaskContext): Promise<Prepared>;
+  /**
+   * Right before the container starts: the engine follows symlinks, and a program that writes on the share may have put one there since.
+   * TaskFailure dataset_unreachable.
+   */
+  checkWritten(task: TaskOf<'deploy'>, mounts: readonly Mount[], signal: AbortSignal): Promise<void>;
   /** What an earlier attempt mounted, for a container that this one goes on with; its folder is this one's now. */
   mounted(task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<Prepared['datasets']>;
   /** The attempt failed: nobody else's folder is touched. */
@@ -67,7 +72,7 @@ export function createPrepare({ cache, mounts, versions, work, findSource, atWor
     throw new TaskFailure('dataset_copy_failed', `${row.name} was evicted each time before it could be mounted`);
   }
   async function readwrite(row: DatasetMount, { signal, say }: TaskContext): Promise<Mount> {
-    const source = await findSource(row.nfs_path, signal);
+    const source = await findSource(row.nfs_path, signal, true);
     say('data', `${row.name}: ${source} of the shared storage is mounted itself, to be read and written`);
     return { source, target: row.mount_path, readonly: false };
   }
@@ -96,6 +101,13 @@ export function createPrepare({ cache, mounts, versions, work, findSource, atWor
       failed.signal.throwIfAborted();
       const done = results.flatMap((r) => (r.status === 'fulfilled' ? [r.value] : []));
       return { mounts: done.map((d) => d.mount), datasets: done.map(({ row, version }) => ({ dataset_id: row.dataset_id, version })) };
+    },
+    async checkWritten(task, mounts, signal) {
+      for (const row of task.payload.datasets.filter((d) => d.mode === 'readwrite')) {
+        const source = await findSource(row.nfs_path, signal, true);
+        const before = mounts.find((m) => m.target === row.mount_path)?.source;
+        if (source !== before) throw new TaskFailure('dataset_unreachable', `${row.name} lies at ${source} by now, not at ${before}`);
+      }
     },
     async mounted(task, deploymentId, attempt) {
       if (task.payload.datasets.length === 0) return [];

@@ -200,17 +200,21 @@ async function start(
     logMaxSize: deps.logMaxSize,
     logMaxFiles: deps.logMaxFiles,
   };
+  const run = async (what: RunSpec): Promise<string> => {
+    await deps.prepare?.checkWritten(task, mounts, signal);
+    return deps.docker.run(what, signal);
+  };
   say('deploy', `starting ${spec.name} from ${spec.image}`);
   own.willStart(spec.name);
   try {
-    return await deps.docker.run(spec, signal);
+    return await run(spec);
   } catch (error) {
     if (!(error instanceof TaskFailure && /name .* is already in use/i.test(error.message))) throw error;
     // Somebody else's, which is not ours to remove. The name is for people; everything goes by label.
     const name = `${spec.name}-${task.id.slice(-8)}`;
     own.willStart(name);
     say('deploy', `the name ${spec.name} is taken by a container of somebody else; using ${name}`);
-    return deps.docker.run({ ...spec, name }, signal);
+    return run({ ...spec, name });
   }
 }
 

@@ -2,7 +2,7 @@
 import { mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LABELS } from '@berth/wire/vocabulary';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { keptDeployments } from '../../src/data/keep.ts';
 import { deployTask, type FakeDataset } from '../fake-control-plane.ts';
 import { container } from '../fake-engine.ts';
@@ -97,6 +97,50 @@ describe('room', () => {
     // v2 goes with v1 for 8 MB more: v1 alone frees nearly nothing.
     (await bring(site, await dataset('next', 8 * MB))).release();
     expect(await cachedIn(site)).toEqual(['next v1']);
+  });
+});
+
+describe('versions that nothing mounts', () => {
+  /** As new as `last`, each brought when it was the newest. */
+  async function bringUpTo(site: Site, set: FakeDataset, last: number): Promise<void> {
+    while (set.source.version < last) {
+      await share.write(`${set.source.name}/file`, `v${set.source.version + 1}`);
+      await set.scan();
+      (await bring(site, set)).release();
+    }
+  }
+
+  it('go when newer ones come, but the newest few of each dataset; what is mounted does not count, and what is held stays', async () => {
+    const site = await siteWith({ keepVersions: 2 });
+    const [a, b] = [await dataset('a', 10), await dataset('b', 10)];
+    await deploy(site, 'dep-1', 1, a);
+    (await bring(site, b)).release();
+    await bringUpTo(site, a, 2);
+    const held = await bring(site, a);
+    await bringUpTo(site, a, 6);
+    await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v1 pinned', 'a v2', 'a v5', 'a v6', 'b v1']), 5_000);
+    expect((await readdir(join(site.root, 'objects/a'))).sort()).toEqual(
+      ['.trees', '.v1.json', '.v2.json', '.v5.json', '.v6.json', 'v1', 'v2', 'v5', 'v6'].sort(),
+    );
+    await proveVersion(site.root, 'a', 6, a.objects, a.source.manifest_digest);
+    held.release();
+    await bringUpTo(site, a, 7);
+    await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v1 pinned', 'a v6', 'a v7', 'b v1']), 5_000);
+  });
+
+  it('but never the one that has just come, however old it is', async () => {
+    const site = await siteWith({ keepVersions: 1 });
+    const set = await dataset('a', 10);
+    const first = set.source;
+    await bringUpTo(site, set, 3);
+    await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v3']), 5_000);
+    await share.write('a/file', Buffer.alloc(10, 'a'));
+    await set.scan();
+    // The control plane's database was restored, say.
+    set.source = first;
+    (await bring(site, set)).release();
+    await site.data.stop();
+    expect(await cachedIn(site)).toEqual(['a v1', 'a v3']);
   });
 });
 

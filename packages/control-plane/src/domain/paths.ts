@@ -64,6 +64,9 @@ const ON_THE_SHARE: readonly Rule[] = [
 /** A folder of the shared storage; that it is there, and no symlink leads out, is seen on the disk (monitor/look.ts). */
 export const nfsPathProblem = (path: string, field: string): FieldProblem | null => check(ON_THE_SHARE, path, field);
 
+/** By whole parts; not where both are one. */
+export const liesInside = (path: string, folder: string): boolean => path.startsWith(`${folder}/`);
+
 /** One way to write each: `./a//b/` is `a/b`. */
 export const sharePath = (path: string): string =>
   path

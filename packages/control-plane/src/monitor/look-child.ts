@@ -20,12 +20,19 @@ function look(base: string, path: string): LookAnswer {
     return { rule: 'unreachable', message: `“${path}” cannot be read (${folder.code})` };
   }
   if (!folder.startsWith(root === '/' ? '/' : `${root}/`)) return { rule: 'outside', message: `“${path}” leads out of the shared storage` };
-  return statSync(folder).isDirectory() ? null : { rule: 'not_a_folder', message: `“${path}” is not a folder` };
+  // Found a moment ago; a share may be stale all the same.
+  const isFolder = tried(() => statSync(folder).isDirectory());
+  if (typeof isFolder !== 'boolean') return { rule: 'unreachable', message: `“${path}” cannot be read (${isFolder.code})` };
+  return isFolder ? null : { rule: 'not_a_folder', message: `“${path}” is not a folder` };
 }
 
 function real(path: string): string | { code: string } {
+  return tried(() => realpathSync.native(path));
+}
+
+function tried<T>(ask: () => T): T | { code: string } {
   try {
-    return realpathSync.native(path);
+    return ask();
   } catch (error) {
     return { code: (error as NodeJS.ErrnoException).code ?? 'unknown' };
   }

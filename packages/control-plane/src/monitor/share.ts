@@ -49,13 +49,15 @@ export function realFolder(path: string, what: string): string {
 
 /**
  * Looks at the share that holds `base` (a real path) and compares it with what it was. One that has no marker yet gets one,
- * but never a folder that may be another one. Throws UnreachableError; with `accept` any share is taken for the right one.
+ * but never a folder that may be another one. Throws UnreachableError; with `accept` any share is taken for the right one. Where
+ * only its marker is gone it gets the same one again: what is said of one dataset heals all others on the share.
  */
 export function seeShare(base: string, was: ShareIdentity | null, accept: boolean): ShareIdentity {
   const is: ShareIdentity = { marker: readMarker(base), mount: mountOf(base, readFileSync('/proc/self/mountinfo', 'latin1')) };
   const problem = accept ? null : shareProblem(base, was, is);
   if (problem !== null) throw new UnreachableError(problem);
-  return { ...is, marker: is.marker ?? leaveMarker(base) };
+  const known = was !== null && sameMount(was.mount, is.mount) ? was.marker : null;
+  return { ...is, marker: is.marker ?? leaveMarker(base, known ?? randomUUID()) };
 }
 
 /** Null: the same share. Else a sentence that says why it is not. */
@@ -67,9 +69,11 @@ function shareProblem(base: string, was: ShareIdentity | null, is: ShareIdentity
   if (was.marker !== null && was.marker !== is.marker)
     return `${base} does not hold the share that it held: ${is.marker === null ? `its file ${MARKER} is missing` : `its file ${MARKER} has the id of another share`}.`;
   // The id is random: where it is the same the share is, from wherever it is mounted by now.
-  if (was.marker !== null || JSON.stringify(was.mount) === JSON.stringify(is.mount)) return null;
+  if (was.marker !== null || sameMount(was.mount, is.mount)) return null;
   return `${base} is another mount than before: it was ${named(was.mount)}, now it is ${named(is.mount)}.`;
 }
+
+const sameMount = (a: Mount, b: Mount): boolean => JSON.stringify(a) === JSON.stringify(b);
 
 function readMarker(base: string): string | null {
   const path = join(base, MARKER);
@@ -84,9 +88,8 @@ function readMarker(base: string): string | null {
 }
 
 /** Two scans may do this at once: the first one's stays, and the other finds it next time. Null: the base is not writable. */
-function leaveMarker(base: string): string | null {
+function leaveMarker(base: string, id: string): string | null {
   const path = join(base, MARKER);
-  const id = randomUUID();
   try {
     writeFileSync(path, '', { flag: 'wx', mode: 0o644 });
   } catch {

@@ -8,6 +8,7 @@ import { deleteHistory, deleteTrees, historyVersions } from './dataset-cleaning.
 import { datasetRow, holdDatasets, usersOf } from './dataset-rows.ts';
 import type { Database, Tx } from './database.ts';
 import { newId } from './ids.ts';
+import { refuseNestedPath } from './nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { datasetOf } from './rows/dataset.ts';
 import { askedFor } from './scan-flags.ts';
@@ -88,6 +89,7 @@ export function createDatasetStore(db: Database): DatasetStore {
         db.write(async (tx) => {
           const before = await forChange(tx, id);
           const moved = patch.nfs_path !== undefined && patch.nfs_path !== before.nfs_path;
+          if (patch.nfs_path !== undefined && moved) await refuseNestedPath(db, tx, before, patch.nfs_path);
           const row = await tx
             .updateTable('datasets')
             .set({ ...patch, updated_at: now, ...(moved ? { scan_requested_at: later(before, now), accept_loss: 0 } : {}) })

@@ -9,6 +9,7 @@ import type { ProjectStore } from '../domain/stores.ts';
 import type { Database, Tx } from './database.ts';
 import { refuseUnknownDatasets } from './dataset-rows.ts';
 import { newId } from './ids.ts';
+import { refuseNestedWriters } from './nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
 import { projectOf, settingColumns } from './rows/project.ts';
@@ -33,6 +34,7 @@ export function createProjectStore(db: Database): ProjectStore {
       return taken(() =>
         db.write(async (tx) => {
           await refuseUnknownDatasets(db, tx, settings.datasets);
+          await refuseNestedWriters(db, tx, { id: null, name }, settings.datasets);
           await refuseUsedPrefix(db, tx, settings.domain_prefix, null);
           const row = {
             id: newId(),
@@ -86,7 +88,10 @@ export function createProjectStore(db: Database): ProjectStore {
               .executeTakeFirst(),
           );
           if (project.deleting_at !== null) throw new DomainError('being_deleted');
-          if (patch.datasets !== undefined) await refuseUnknownDatasets(db, tx, patch.datasets);
+          if (patch.datasets !== undefined) {
+            await refuseUnknownDatasets(db, tx, patch.datasets);
+            await refuseNestedWriters(db, tx, project, patch.datasets);
+          }
           if (patch.domain_prefix !== undefined && patch.domain_prefix !== project.domain_prefix)
             await refuseUsedPrefix(db, tx, patch.domain_prefix, id);
           const row = await tx

@@ -402,6 +402,13 @@ describe('what is refused', () => {
     ).toEqual(['datasets[1].mount_path:unique']);
     expect(rulesOf(await project([{ dataset_id: a, mode: 'readwrite' }], { replace: 'rolling' }))).toEqual(['replace:single_writer']);
     expect((await project([{ dataset_id: a, mode: 'readwrite' }])).json).toMatchObject({ replace: 'recreate', on_dataset_change: 'tell' });
+    s.put({ c: '1' }, 'a/deep');
+    const deep = String((await s.api.call('createDataset', { body: { name: 'deep', nfs_path: 'a/deep' } })).json['id']);
+    const inner = await project([{ dataset_id: deep, mode: 'readwrite' }], { name: 'q', domain_prefix: 'q' });
+    expect([inner.status, ...rulesOf(inner)]).toEqual([422, 'datasets[0].dataset_id:nested_writer']);
+    expect((await project([{ dataset_id: b, mode: 'readwrite' }], { name: 'q', domain_prefix: 'q' })).status).toBe(201);
+    const moved = await s.api.call('patchDataset', { params: { id: b }, body: { nfs_path: 'a/deep' } });
+    expect([moved.status, ...rulesOf(moved)]).toEqual([422, 'nfs_path:nested_writer']);
   });
 
   test('progress without the lease, or of another task', async () => {

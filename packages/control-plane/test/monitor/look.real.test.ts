@@ -1,7 +1,11 @@
 /** Which folders of a share can be a dataset: each rule that the API answers with, from a real child that looks. */
+import { type ChildProcess, execFileSync } from 'node:child_process';
+import { EventEmitter } from 'node:events';
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { PassThrough } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, test } from 'vitest';
 import { createLook } from '../../src/monitor/look.ts';
 import { scratchFolder } from './support.ts';
 
@@ -38,4 +42,72 @@ test('a share that is not there, none at all, and one that does not answer in ti
   expect(await createLook(join(base, 'gone'))('lab')).toMatchObject({ rule: 'unreachable' });
   expect(await createLook(null)('lab')).toMatchObject({ rule: 'no_share' });
   expect(await createLook(base, 1)('lab')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('did not answer') });
+});
+
+test.each(['ESTALE', 'EIO'])('a folder that is found and then cannot be read (%s) is unreachable', (code) => {
+  const base = dir();
+  const breaks = `import fs from 'node:fs'; import { syncBuiltinESMExports } from 'node:module';
+fs.statSync = () => { throw Object.assign(new Error('gone'), { code: '${code}' }); }; syncBuiltinESMExports();`;
+  const child = fileURLToPath(new URL('../../src/monitor/look-child.ts', import.meta.url));
+  const preload = `data:text/javascript,${encodeURIComponent(breaks)}`;
+  const answer = execFileSync(process.execPath, ['--import', preload, child, base, 'lab'], { encoding: 'utf8' });
+  expect(JSON.parse(answer)).toEqual({ rule: 'unreachable', message: `“lab” cannot be read (${code})` });
+});
+
+describe('many looks at once', () => {
+  /** Processes that answer and end only when they are told to: no signal ends what hangs in the kernel. */
+  function heldChildren() {
+    const started: { end(): void }[] = [];
+    const start = (): ChildProcess => {
+      const stdout = new PassThrough();
+      const child = Object.assign(new EventEmitter(), { pid: 1, stdout, kill: () => true, unref: () => undefined });
+      started.push({
+        end() {
+          stdout.write('null');
+          // After what it wrote.
+          setImmediate(() => {
+            child.emit('exit', 0, null);
+            child.emit('close', 0, null);
+          });
+        },
+      });
+      return child as unknown as ChildProcess;
+    };
+    return { started, start };
+  }
+  const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+  test('four run at a time, the others in their turn', async () => {
+    const { started, start } = heldChildren();
+    const look = createLook('/base', 30_000, start);
+    const answers = Promise.all(Array.from({ length: 6 }, () => look('lab')));
+    await turn();
+    expect(started).toHaveLength(4);
+    for (let i = 0; i < 6; i += 1) {
+      started[i]?.end();
+      await turn();
+      await turn();
+      expect(started).toHaveLength(Math.min(6, 5 + i));
+    }
+    expect(await answers).toEqual(Array.from({ length: 6 }, () => null));
+  });
+
+  test('while four hang no more are begun, and that is said at once; when one is gone it goes on', async () => {
+    const { started, start } = heldChildren();
+    const look = createLook('/base', 100, start);
+    const hung = await Promise.all(Array.from({ length: 4 }, () => look('lab')));
+    expect(hung.map((answer) => answer?.message)).toEqual(
+      Array.from({ length: 4 }, () => 'the shared storage did not answer within 0.1 s'),
+    );
+    expect(await look('lab')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('no more are begun') });
+    expect(started).toHaveLength(4);
+    started[0]?.end();
+    await turn();
+    await turn();
+    const again = look('lab');
+    await turn();
+    expect(started).toHaveLength(5);
+    started[4]?.end();
+    expect(await again).toBeNull();
+  });
 });

@@ -442,6 +442,30 @@ describe('unreachable', () => {
     expect(await ds.scan()).toMatchObject({ kind: 'unchanged' });
   });
 
+  test('is one whose marker is gone, for all its datasets, until somebody says of one of them that it is right', async () => {
+    const ds = monitored();
+    const marker = join(ds.base, '.berth-share');
+    ds.file('f');
+    mkdirSync(join(ds.base, 'other'));
+    const other = { datasetId: 'ds-2', nfsPath: 'other', previous: null };
+    await ds.scan();
+    const before = changed(await ds.look(other));
+    const again = { ...other, share: before.share, previous: { manifestDigest: before.manifestDigest, files: 0, bytes: 0 } };
+    const text = readFileSync(marker, 'latin1');
+    rmSync(marker);
+    expect(await ds.look(again)).toMatchObject({ kind: 'unreachable' });
+    expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'unchanged' });
+    expect(readFileSync(marker, 'latin1')).toBe(text);
+    expect(await ds.look(again)).toMatchObject({ kind: 'unchanged' });
+    // Of another mount nobody knows that it is the same share.
+    rmSync(marker);
+    const mount = { type: 'nfs4', source: 'nas:/x', root: '/' };
+    expect(await ds.look({ acceptLoss: true, share: { marker: ds.request.share?.marker ?? null, mount } })).toMatchObject({
+      share: { mount: null },
+    });
+    expect(readFileSync(marker, 'latin1')).not.toBe(text);
+  });
+
   test.skipIf(!canMount)('is a share that is not mounted any more, and another one mounted there', async () => {
     const ds = monitored();
     const mount = async (): Promise<void> => {

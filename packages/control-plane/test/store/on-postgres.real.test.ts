@@ -53,6 +53,7 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./invariants.test.ts');
   await import('./logs.test.ts');
   await import('./migration-data.test.ts');
+  await import('./nested-writers.test.ts');
   await import('./nodes.test.ts');
   await import('./projects.test.ts');
   await import('./syncs.test.ts');

@@ -163,6 +163,24 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     expect(ended).toEqual({ won: 15, lost: 15 });
   });
 
+  test('of two control planes that are asked at once to mount one folder inside another readwrite, one refuses', async () => {
+    const url = await database();
+    const [one, two] = [await stores(url), await stores(url)];
+    for (let round = 0; round < 15; round++) {
+      const outer = await one.datasets.create({ name: `outer${round}`, nfs_path: `r${round}` }, NOW);
+      const inner = await one.datasets.create({ name: `inner${round}`, nfs_path: `r${round}/inner` }, NOW);
+      const written = (id: string) => ({ replace: 'recreate' as const, datasets: [{ dataset_id: id, mode: 'readwrite' as const }] });
+      const outcomes = await Promise.allSettled([
+        projectIn(one, `a${round}`, written(outer.id)),
+        projectIn(two, `b${round}`, written(inner.id)),
+      ]);
+      expect(outcomes.filter((o) => o.status === 'fulfilled')).toHaveLength(1);
+      expect(outcomes.flatMap((o) => (o.status === 'rejected' ? [o.reason as unknown] : []))).toMatchObject([
+        { code: 'validation', fields: [{ rule: 'nested_writer' }] },
+      ]);
+    }
+  });
+
   test('a node that moves while its route is being written: the route follows', async () => {
     const url = await database();
     const [one, db] = [await stores(url), await raw(url)];

@@ -122,6 +122,11 @@ async function useData(stores: Stores, nodeId: string): Promise<void> {
   await stores.datasets.markDeleting(id, NOW);
   await stores.datasets.listDeleting();
   await stores.datasets.remove(id);
+  const written = await datasetIn(stores, 'written');
+  const uses = { replace: 'recreate' as const, datasets: [{ dataset_id: written.id, mode: 'readwrite' as const }] };
+  const writer = await projectIn(stores, 'writer', uses);
+  await deploymentIn(stores, writer, 'w1', { status: 'running' });
+  await projectIn(stores, 'second-writer', uses);
 }
 
 test('nothing walks a table that grows', async () => {

@@ -1,0 +1,35 @@
+/** How many versions of one dataset stay although nothing needs them: a share that changes often must not fill the disk with folders of hard links. */
+import type { Logger } from '@berth/kit/log';
+import type { StorageMeter } from '../storage.ts';
+import type { Evict } from './evict.ts';
+import { keyOf } from './layout.ts';
+import type { Mounts } from './mounts.ts';
+import type { Versions } from './versions.ts';
+
+export type TrimDeps = {
+  versions: Versions;
+  mounts: Mounts;
+  evict: Evict;
+  storage: StorageMeter;
+  /** KEEP_VERSIONS. */
+  keep: number;
+  log: Logger;
+};
+/** Evicts what is older than the newest `keep` versions that nothing has mounted, but not `arrived`, which is about to be. Never rejects. */
+export type Trim = (datasetId: string, arrived: number) => Promise<void>;
+
+export function createTrim({ versions, mounts, evict, storage, keep, log }: TrimDeps): Trim {
+  async function trim(datasetId: string, arrived: number): Promise<void> {
+    const pinned = await mounts.pinned();
+    const unused = (await versions.list())
+      .filter((v) => v.datasetId === datasetId && !pinned.has(keyOf(datasetId, v.version)))
+      .sort((a, b) => b.version - a.version);
+    for (const { version } of unused.slice(keep)) {
+      // What a task holds stays as well, until the next copy.
+      const freed = version === arrived ? null : await evict.version(datasetId, version);
+      if (freed !== null) storage.add(-freed);
+    }
+  }
+  return (datasetId, arrived) =>
+    trim(datasetId, arrived).catch((err: unknown) => log.warn({ err, dataset: datasetId }, 'older cached versions could not be evicted'));
+}

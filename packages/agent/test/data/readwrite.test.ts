@@ -1,0 +1,117 @@
+/** Folders of the share that a container writes: the engine follows symlinks out of it, so there may be none on the way. */
+import { mkdir, rename, symlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Images } from '../../src/images.ts';
+import { createLocks } from '../../src/locks.ts';
+import { createDeployHandler } from '../../src/tasks/deploy.ts';
+import { deployTask } from '../fake-control-plane.ts';
+import { type FakeEngine, startFakeEngine } from '../fake-engine.ts';
+import { context, never, type Share, type Site, startShare, startSite } from './share.ts';
+
+let share: Share;
+let site: Site;
+beforeEach(async () => {
+  share = await startShare();
+  await mkdir(share.path('lab/genomes'), { recursive: true });
+  site = await startSite(share);
+});
+afterEach(async () => {
+  await site.data.stop();
+  await share.stop();
+});
+
+const IMAGE = 'r/app@sha256:1';
+const writing = (nfs_path: string) =>
+  deployTask('d2', {
+    image: IMAGE,
+    image_digest: 'sha256:1',
+    container_name: 'svc-app-g2',
+    generation: 2,
+    replace: 'recreate',
+    replaces: 'd1',
+    probe_seconds: 5,
+    datasets: [
+      {
+        dataset_id: 'rw',
+        name: 'rw',
+        nfs_path,
+        mode: 'readwrite',
+        mount_path: '/data/rw',
+        version: null,
+        manifest_digest: null,
+        bytes: 0,
+        files: 0,
+      },
+    ],
+  });
+
+describe('a path', () => {
+  it('without a symlink below the share is mounted, also where the share itself is reached over one', async () => {
+    await symlink('share', join(share.dir, 'by-link'));
+    const other = await startSite(share, { share: join(share.dir, 'by-link') });
+    try {
+      const { mounts } = await other.data.prepare.mounts(writing('lab/genomes'), 'd2', context());
+      expect(mounts).toEqual([{ source: share.path('lab/genomes'), target: '/data/rw', readonly: false }]);
+      await other.data.prepare.checkWritten(writing('lab/genomes'), mounts, never);
+    } finally {
+      await other.data.stop();
+    }
+  });
+
+  it.each([
+    ['at its end', 'alias', 'lab/genomes', 'alias'],
+    ['on its way', 'way', 'lab', 'way/genomes'],
+  ])('with one %s is refused, although it stays inside the share', async (_, name, target, nfsPath) => {
+    await symlink(target, share.path(name));
+    await expect(site.data.prepare.mounts(writing(nfsPath), 'd2', context())).rejects.toMatchObject({
+      code: 'dataset_unreachable',
+      message: expect.stringContaining(`${share.path(nfsPath)} leads over a symlink, to ${share.path('lab/genomes')}`),
+    });
+  });
+});
+
+describe('a folder that becomes a symlink after it was looked at', () => {
+  let engine: FakeEngine;
+  beforeEach(async () => void (engine = await startFakeEngine()));
+  afterEach(() => engine.stop());
+
+  it.each([
+    ['inside the share', 'other', 'leads over a symlink'],
+    ['out of it', '/', 'leads out of the shared storage'],
+  ])('%s is not mounted: no container is started, and what served is put back', async (_, target, words) => {
+    await mkdir(share.path('other'));
+    engine.put({
+      id: 'old',
+      name: 'svc-app-g1',
+      labels: { 'berth.project': 'prj-1', 'berth.node': 'node-1', 'berth.deployment': 'd1', 'berth.generation': '1' },
+    });
+    const docker: FakeEngine['docker'] = {
+      ...engine.docker,
+      // The last thing that the old version does.
+      async stop(...args) {
+        await rename(share.path('lab/genomes'), share.path('lab/moved'));
+        await symlink(target === '/' ? '/' : share.path(target), share.path('lab/genomes'));
+        return engine.docker.stop(...args);
+      },
+    };
+    const handler = createDeployHandler({
+      docker,
+      ours: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
+      images: { hold: () => () => undefined, cleanLater: () => undefined } as unknown as Images,
+      locks: createLocks(),
+      prepare: site.data.prepare,
+      hostIp: async () => '127.0.0.1',
+      publishIp: undefined,
+      pullTimeoutMs: 1_000,
+      pidsLimit: 1,
+      logMaxSize: '1m',
+      logMaxFiles: 1,
+    });
+    await expect(handler(writing('lab/genomes'), context())).rejects.toMatchObject({
+      code: 'dataset_unreachable',
+      message: expect.stringContaining(words),
+    });
+    expect(engine.all()).toEqual(['svc-app-g1 running']);
+  });
+});
