@@ -15,8 +15,8 @@ const STATIONS = ['Adelboden', 'Bergen', 'Cuxhaven', 'Davos', 'Einsiedeln', 'Fou
 const READINGS = 2_000;
 const MB = 1_000_000;
 const ARCHIVE_BYTES = 150 * MB;
-/** So that a copy within one machine can be watched: as fast as a network of 400 Mbit/s. */
-export const COPY_BANDWIDTH = '50m';
+/** So that a copy within one machine can be watched: as fast as a network of 250 Mbit/s. */
+export const COPY_BANDWIDTH = '30m';
 
 export const DATA_PROJECTS = [
   { name: 'stations', title: 'reads a dataset, copied to its node when it was deployed', path: '/stations.json' },
