@@ -166,9 +166,7 @@ export async function startStage(name: StageName): Promise<Stage> {
           },
         },
         // With less room than node-1, so that it gets work when node-1 cannot have it and not otherwise.
-        ...(name === 'main'
-          ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, MAX_STORAGE: '500000' } }]
-          : []),
+        ...(name === 'main' ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, MAX_STORAGE: '500000' } }] : []),
       ],
       env: {
         ...SHORT,
