@@ -56,6 +56,9 @@ export const redactor = (secrets: readonly string[] = []): ((text: string) => st
 };
 
 const SETPRIV = ['/usr/bin/setpriv', '/bin/setpriv'].find((p) => existsSync(p));
+/** Linux: what `argv` starts is killed when the thread that starts it ends, even by SIGKILL. As it is where there is no setpriv. */
+export const dyingWithParent = (argv: readonly string[]): readonly string[] =>
+  SETPRIV === undefined ? argv : [SETPRIV, '--pdeathsig', 'KILL', '--', ...argv];
 const MAX_LINE = 16_384;
 /** How long pipes may be silent after the program's own end before they are no longer listened to. */
 const SILENCE_MS = 1_000;
@@ -108,8 +111,7 @@ function readLines(
 export async function exec(argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
   const hide = redactor(options.redact);
   const shown = argv.map(hide);
-  const prefix = options.dieWithParent === true && SETPRIV !== undefined ? [SETPRIV, '--pdeathsig', 'KILL', '--'] : [];
-  const [program, ...args] = [...prefix, ...argv];
+  const [program, ...args] = options.dieWithParent === true && argv.length > 0 ? dyingWithParent(argv) : argv;
   if (program === undefined) throw new ExecError('no program given', null);
   options.signal?.throwIfAborted();
 

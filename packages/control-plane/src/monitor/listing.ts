@@ -10,7 +10,8 @@
  * Paths are raw bytes, relative to the folder. `find` lists a folder's content directly behind it.
  */
 import { spawn } from 'node:child_process';
-import { closeSync, existsSync, fstatSync, openSync, readSync } from 'node:fs';
+import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { dyingWithParent } from '@berth/kit/exec';
 import { UnreachableError } from './share.ts';
 
 export const FILE = 0x66;
@@ -35,7 +36,6 @@ const EXPRESSION = [
 /** `root` is absolute, so it cannot be read as an option. */
 export const findArgv = (root: string): string[] => ['find', '-P', root, '-ignore_readdir_race', '-mindepth', '1', ...EXPRESSION];
 
-const SETPRIV = ['/usr/bin/setpriv', '/bin/setpriv'].find((path) => existsSync(path));
 const MOST_ERRORS = 16_384;
 /** How often what `find` has written is counted; a short listing is through before. */
 const LOOK_MS = 500;
@@ -75,8 +75,7 @@ function runFind(
   fd: number,
   env: NodeJS.ProcessEnv,
 ): Promise<{ code: number | null; signal: NodeJS.Signals | null; errors: string }> {
-  const argv = findArgv(root);
-  const [program = '', ...args] = SETPRIV === undefined ? argv : [SETPRIV, '--pdeathsig', 'KILL', '--', ...argv];
+  const [program = '', ...args] = dyingWithParent(findArgv(root));
   const child = spawn(program, args, { stdio: ['ignore', fd, 'pipe'], env: { ...env, LC_ALL: 'C' } });
   let errors = '';
   child.stderr?.setEncoding('latin1').on('data', (text: string) => {

@@ -9,6 +9,7 @@ import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { dyingWithParent } from '@berth/kit/exec';
 import type { ScanOptions, ScanOutcome, Scanner, ScanRequest, ScanResult } from '../domain/scan.ts';
 import type { ScanJob } from './run-scan.ts';
 import type { ChildMessage } from './scan-child.ts';
@@ -35,7 +36,6 @@ export class ScanError extends Error {
 }
 
 const CHILD = fileURLToPath(new URL('./scan-child.ts', import.meta.url));
-const SETPRIV = ['/usr/bin/setpriv', '/bin/setpriv'].find((path) => existsSync(path));
 const LOOK_MS = 250;
 /** A process that is not gone this long after SIGKILL hangs in the kernel. */
 const EXIT_MS = 1_000;
@@ -118,8 +118,7 @@ type RunChild = { compileCache: string; stop: AbortSignal; stallMs: number; dead
 type Ended = { outcome: ScanOutcome; left: ChildProcess | null };
 
 async function runChild(job: ScanJob, { compileCache, stop, stallMs, deadlineMs, onProgress }: RunChild): Promise<Ended> {
-  const argv = [process.execPath, CHILD, JSON.stringify(job)] as const;
-  const [program, ...args] = SETPRIV === undefined ? argv : ([SETPRIV, '--pdeathsig', 'KILL', '--', ...argv] as const);
+  const [program = '', ...args] = dyingWithParent([process.execPath, CHILD, JSON.stringify(job)]);
   const child = spawn(program, args, {
     detached: true,
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
