@@ -27,6 +27,12 @@ const COMMANDS = [
   'see',
   'wait',
   'cordon',
+  'register',
+] as const;
+const NODES = [
+  ['b1', 'builder'],
+  ['w1', 'deploy'],
+  ['w2', 'deploy'],
 ] as const;
 const command = fc.record({ what: fc.constantFrom(...COMMANDS), pick: fc.nat(1000) });
 
@@ -42,21 +48,17 @@ async function create(): Promise<World> {
     now: () => world.now,
     newId: () => `id-${++ids}`,
   });
-  for (const [hostname, role] of [
-    ['b1', 'builder'],
-    ['w1', 'deploy'],
-    ['w2', 'deploy'],
-  ] as const) {
-    const { node } = await stores.nodes.register(
-      { hostname, role, host_ip: `10.0.0.${world.nodes.length}`, max_storage: 1, agent_version: '1' },
-      world.now,
-    );
-    world.nodes.push(node.id);
-  }
+  for (const index of NODES.keys()) world.nodes.push(await register(world, index));
   world.project = (
     await stores.projects.create({ name: 'shop', git_url: 'https://git.example/x.git', domain_prefix: 'shop' }, world.now)
   ).id;
   return world;
+}
+
+async function register({ stores, now }: World, index: number): Promise<string> {
+  const [hostname, role] = NODES[index % NODES.length] ?? NODES[0];
+  const facts = { hostname, role, host_ip: `10.0.0.${index % NODES.length}`, max_storage: 1, agent_version: '1' };
+  return (await stores.nodes.register(facts, now)).node.id;
 }
 
 async function apply(world: World, what: (typeof COMMANDS)[number], pick: number): Promise<void> {
@@ -105,6 +107,9 @@ async function apply(world: World, what: (typeof COMMANDS)[number], pick: number
       return;
     case 'cordon':
       await stores.nodes.setSchedulable(world.nodes[1 + (pick % 2)] ?? '', pick % 3 !== 0);
+      return;
+    case 'register':
+      await register(world, pick);
   }
 }
 
@@ -145,7 +150,11 @@ it('holds after every command, and everything ends when agents do their work', {
           });
           await mustHold(world);
         }
-        for (const id of world.nodes) await world.stores.nodes.setSchedulable(id, true);
+        // Agents that work are also there: without this, what was requested after a long silence rightly waits for a node.
+        for (const [index, id] of world.nodes.entries()) {
+          await register(world, index);
+          await world.stores.nodes.setSchedulable(id, true);
+        }
         for (let round = 0; round < 30 && (await world.stores.deployments.unsettled()).length > 0; round++) {
           for (const what of ['tick', 'claim', 'complete'] as const) await apply(world, what, 0).catch(ignoreRefusal);
           for (const id of world.made) await confirm(world, id);
