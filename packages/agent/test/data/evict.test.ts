@@ -2,24 +2,17 @@
 import { mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LABELS } from '@berth/wire/vocabulary';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { keptDeployments } from '../../src/data/keep.ts';
 import { deployTask, type FakeDataset } from '../fake-control-plane.ts';
 import { container } from '../fake-engine.ts';
-import { bring, context, never, proveVersion, type Share, type Site, startShare, startSite } from './share.ts';
+import { bring, context, never, proveVersion, type Share, type Site } from './share.ts';
+import { sharePerTest } from './share-per-test.ts';
 
 let share: Share;
-const sites: Site[] = [];
-beforeEach(async () => void (share = await startShare()));
-afterEach(async () => {
-  for (const site of sites.splice(0)) await site.data.stop();
-  await share.stop();
-});
-async function siteWith(options: Parameters<typeof startSite>[1] = {}): Promise<Site> {
-  const site = await startSite(share, options);
-  sites.push(site);
-  return site;
-}
+const perTest = sharePerTest();
+const { siteWith } = perTest;
+beforeEach(() => void (share = perTest.share()));
 const MB = 1_000_000;
 async function dataset(name: string, bytes: number): Promise<FakeDataset> {
   await share.write(`${name}/file`, Buffer.alloc(bytes, name));

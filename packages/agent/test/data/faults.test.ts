@@ -8,20 +8,13 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Stopped } from '../../src/stopped.ts';
 import { deployTask, type FakeDataset } from '../fake-control-plane.ts';
 import { container } from '../fake-engine.ts';
-import { bring, context, PATH, proveVersion, type Share, type Site, startShare, startSite } from './share.ts';
+import { bring, context, PATH, proveVersion, type Share } from './share.ts';
+import { sharePerTest } from './share-per-test.ts';
 
 let share: Share;
-const sites: Site[] = [];
-beforeEach(async () => void (share = await startShare()));
-afterEach(async () => {
-  for (const site of sites.splice(0)) await site.data.stop();
-  await share.stop();
-});
-async function siteWith(options: Parameters<typeof startSite>[1] = {}): Promise<Site> {
-  const site = await startSite(share, options);
-  sites.push(site);
-  return site;
-}
+const perTest = sharePerTest();
+const { siteWith } = perTest;
+beforeEach(() => void (share = perTest.share()));
 
 /** Process ids of the rsync that copies below a folder. */
 async function rsyncsOf(root: string): Promise<number[]> {

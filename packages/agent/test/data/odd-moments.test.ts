@@ -3,7 +3,7 @@ import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import { inParallel } from '../../src/data/disk.ts';
 import { createEvict } from '../../src/data/evict.ts';
 import { createLayout } from '../../src/data/layout.ts';
@@ -12,20 +12,13 @@ import { createTrees } from '../../src/data/trees.ts';
 import { createVersions } from '../../src/data/versions.ts';
 import { createWorkFolders } from '../../src/data/work-folders.ts';
 import { deployTask } from '../fake-control-plane.ts';
-import { bring, context, never, proveVersion, type Share, type Site, startShare, startSite } from './share.ts';
+import { bring, context, never, proveVersion, type Share, type Site } from './share.ts';
+import { sharePerTest } from './share-per-test.ts';
 
 let share: Share;
-const sites: Site[] = [];
-beforeEach(async () => void (share = await startShare()));
-afterEach(async () => {
-  for (const site of sites.splice(0)) await site.data.stop();
-  await share.stop();
-});
-async function siteWith(options: Parameters<typeof startSite>[1] = {}): Promise<Site> {
-  const site = await startSite(share, options);
-  sites.push(site);
-  return site;
-}
+const perTest = sharePerTest();
+const { siteWith } = perTest;
+beforeEach(() => void (share = perTest.share()));
 const meta = (site: Site, path: string): Promise<string> => readFile(join(site.root, 'objects', path), 'utf8');
 
 it('what others put beside the versions and the mounts stops nothing', async () => {

@@ -36,7 +36,7 @@ export type DatasetStore = {
   facts(): Promise<DatasetFact[]>;
   /** Ids of all that there are, also of those that are being deleted. */
   ids(): Promise<string[]>;
-  /** How many are in each state, and when each was last scanned. */
+  /** The state of each, and when it was last scanned: what is counted for people who watch. */
   overview(): Promise<{ id: string; name: string; status: DatasetState; last_scanned_at: number | null }[]>;
   /** Only what is given changes; a scan of another folder is due at once. Throws not_found, being_deleted, dataset_name_taken. */
   patch(id: string, patch: DatasetPatch, now: number): Promise<DatasetRecord>;

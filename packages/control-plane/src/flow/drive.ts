@@ -54,8 +54,10 @@ export type Driver = {
   datasetChanged(datasetId: string): Promise<void>;
   /** Has a node copy the newest version of a dataset now. Throws not_found, being_deleted, wrong_state, validation. */
   prewarm(nodeId: string, datasetId: string): Promise<void>;
-  /** After a register: what the node's agent saw decides ports, health and what is left over. */
-  /** Gives the names of containers of ours that no deployment here knows: left alone, since a restored database knows too little. */
+  /**
+   * After a register: what the node's agent saw decides ports, health and what is left over. Gives the names of containers of
+   * ours that no deployment here knows: left alone, since a restored database knows too little.
+   */
   observed(node: NodeRecord): Promise<readonly string[]>;
   /** Ends every deployment of it; the row goes when its containers are gone (loops/removals.ts). */
   deleteProject(projectId: string): Promise<ProjectRecord>;

@@ -20,10 +20,7 @@ async function drainOne(
   { id, hostname }: NodeRecord,
   signal: AbortSignal,
 ): Promise<void> {
-  const left = await leftOn(stores, id, drain);
-  const arriving = (await stores.deployments.getMany((await stores.deployments.unsettled()).map((d) => d.id))).some(
-    (d) => d.node_id === id,
-  );
+  const { left, arriving } = await leftOn(stores, id, drain);
   const step = drainStep(drain, left, arriving, now(), driver.newId());
   if (JSON.stringify(step.drain) === JSON.stringify(drain) || signal.aborted) return;
   if ((await stores.nodes.setDrain(id, step.drain, drain)) === null) return;

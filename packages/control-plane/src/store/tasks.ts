@@ -7,7 +7,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import type { Overdue, TaskStore } from '../domain/stores.ts';
 import type { Calm } from './calm.ts';
-import type { Database, Tx } from './database.ts';
+import type { Database, Db, Tx } from './database.ts';
 import type { NodeMemory } from './node-memory.ts';
 import { taskOf } from './rows/task.ts';
 import { syncMethods } from './syncs.ts';
@@ -99,8 +99,7 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
           .executeTakeFirst(),
       );
       if (renewed !== undefined) return { cancel_requested: renewed.cancel_requested_at !== null };
-      const task = await taskRow(db.kysely, id);
-      throw new DomainError(task.finished_at !== null ? 'task_over' : 'stale_lease');
+      throw await whyNotHeld(db.kysely, id);
     },
 
     async progress(id, token, progress) {
@@ -118,8 +117,7 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
         ),
       );
       if (kept !== undefined) return taskOf(kept);
-      const task = await taskRow(db.kysely, id);
-      throw new DomainError(task.finished_at !== null ? 'task_over' : 'stale_lease');
+      throw await whyNotHeld(db.kysely, id);
     },
 
     async progressOf(deploymentIds) {
@@ -172,6 +170,11 @@ function whyOverdue(task: TaskRecord, now: number, maxAttempts: number, mute: bo
     return task.attempt >= maxAttempts ? 'attempts' : 'lease';
   if (task.status === 'pending' && task.attempt === 0 && now > task.queue_deadline_at && mute) return 'queue';
   return null;
+}
+
+async function whyNotHeld(db: Db, id: string): Promise<DomainError> {
+  const task = await taskRow(db, id);
+  return new DomainError(task.finished_at !== null ? 'task_over' : 'stale_lease');
 }
 
 async function whyNotClaimed(tx: Tx, id: string, maxAttempts: number): Promise<DomainError> {

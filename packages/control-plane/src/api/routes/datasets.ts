@@ -66,9 +66,10 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
   });
 
   route('scanDataset', async ({ params, body }) => {
-    const { name } = await stores.datasets.get(params.id);
-    if (!settings.hasShare)
+    if (!settings.hasShare) {
+      const { name } = await stores.datasets.get(params.id);
       throw new DomainError('wrong_state', `${name} cannot be scanned: DATASET_NFS_BASE_PATH of the control plane is not set`);
+    }
     const asked = { full: body.full ?? false, acceptLoss: body.accept_loss ?? false };
     const dataset = await stores.datasets.requestScan(params.id, asked, now());
     changes.notify('datasets');

@@ -33,7 +33,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps): void {
     );
   }
   async function drainOf(nodeId: string, drain: DrainRecord): Promise<NonNullable<Node['drain']>> {
-    const left = await leftOn(stores, nodeId, drain);
+    const { left } = await leftOn(stores, nodeId, drain);
     const projects = await stores.projects.getMany(left.map((l) => l.running.project_id));
     return drainView(drain, left, new Map(projects.map((p) => [p.id, p])));
   }
