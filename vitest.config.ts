@@ -2,6 +2,7 @@
  * Three projects. `unit` has no process and no engine of its own, so its files share threads; `real` drives real parts
  * (docker, git, Traefik, our own programs), each file in a process of its own; `faults` breaks them.
  */
+import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 
 const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
@@ -19,6 +20,8 @@ export default defineConfig({
           sequence: { groupOrder: 0 },
           pool: 'threads',
           isolate: false,
+          // Left to itself vitest takes one thread of two cores.
+          maxWorkers: Math.max(2, availableParallelism() - 1),
           testTimeout: 10_000,
         },
       },

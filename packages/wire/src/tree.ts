@@ -244,7 +244,12 @@ export type TreeLeaf = { path: string; entry: NamedEntry };
  * order, folder by folder. Holds one object for each level. Rejects with TreeFormatError, or with what `load` rejects with.
  */
 export async function* walkTree(root: string, load: LoadTree, under = ''): AsyncGenerator<TreeLeaf> {
-  for await (const entry of entriesOf(root, new Set(), load)) {
+  for await (const part of entriesOf(await folderOf(root, load), NONE, load)) yield* leavesOf(part, load, under);
+}
+const NONE: ReadonlySet<string> = new Set();
+
+async function* leavesOf(entries: readonly NamedEntry[], load: LoadTree, under: string): AsyncGenerator<TreeLeaf> {
+  for (const entry of entries) {
     const path = under + entry.name;
     if (entry.kind !== 'folder') {
       yield { path, entry };
@@ -274,52 +279,79 @@ export type TreeChange = {
  */
 export async function* diffTrees(oldRoot: string | null, newRoot: string | null, load: LoadTree, under = ''): AsyncGenerator<TreeChange> {
   if (oldRoot === newRoot) return;
-  const shared = await sharedChunks(oldRoot, newRoot, load);
-  const olds = entriesOf(oldRoot, shared, load);
-  const news = entriesOf(newRoot, shared, load);
-  let [was, is] = [await next(olds), await next(news)];
-  while (was !== null || is !== null) {
+  const [oldFolder, newFolder] = [await folderOf(oldRoot, load), await folderOf(newRoot, load)];
+  const shared = sharedChunks(oldFolder, newFolder);
+  const [olds, news] = [await cursorOf(oldFolder, shared, load), await cursorOf(newFolder, shared, load)];
+  for (;;) {
+    const [was, is] = [olds.entry(), news.entry()];
+    if (was === null && is === null) return;
     const order = was === null ? 1 : is === null ? -1 : compareNames(was.name, is.name);
     const [gone, come] = [order <= 0 ? was : null, order >= 0 ? is : null];
-    yield* diffEntries(gone, come, load, under);
-    if (gone !== null) was = await next(olds);
-    if (come !== null) is = await next(news);
+    const path = under + (come ?? gone)?.name;
+    const [oldLeaf, newLeaf] = [leafOf(gone), leafOf(come)];
+    const previous_checksum = oldLeaf?.checksum ?? null;
+    if (oldLeaf !== null && newLeaf === null) yield { path, change: 'removed', size: null, checksum: null, previous_checksum };
+    const [from, to] = [digestOf(gone), digestOf(come)];
+    if (from !== to) yield* diffTrees(from, to, load, `${path}/`);
+    if (newLeaf !== null && (oldLeaf === null || !sameLeaf(oldLeaf, newLeaf))) {
+      const { size, checksum } = newLeaf;
+      yield { path, change: oldLeaf === null ? 'added' : 'modified', size, checksum, previous_checksum };
+    }
+    // Awaited only where there is something to wait for: most of a walk is here.
+    if (gone !== null && olds.next()) await olds.more();
+    if (come !== null && news.next()) await news.more();
   }
 }
 
-/** Of one name: what stood there, and what stands there. */
-async function* diffEntries(was: NamedEntry | null, is: NamedEntry | null, load: LoadTree, under: string): AsyncGenerator<TreeChange> {
-  const path = under + (is ?? was)?.name;
-  const [oldFolder, newFolder] = [was?.kind === 'folder' ? was.digest : null, is?.kind === 'folder' ? is.digest : null];
-  const [oldLeaf, newLeaf] = [was?.kind === 'folder' ? null : was, is?.kind === 'folder' ? null : is];
-  const previous_checksum = oldLeaf?.checksum ?? null;
-  if (oldLeaf !== null && newLeaf === null) yield { path, change: 'removed', size: null, checksum: null, previous_checksum };
-  yield* diffTrees(oldFolder, newFolder, load, `${path}/`);
-  if (newLeaf === null || (oldLeaf !== null && encodeLine(oldLeaf) === encodeLine(newLeaf))) return;
-  const { size, checksum } = newLeaf;
-  yield { path, change: oldLeaf === null ? 'added' : 'modified', size, checksum, previous_checksum };
+type Leaf = Exclude<NamedEntry, { kind: 'folder' }>;
+const leafOf = (entry: NamedEntry | null): Leaf | null => (entry === null || entry.kind === 'folder' ? null : entry);
+const digestOf = (entry: NamedEntry | null): string | null => (entry?.kind === 'folder' ? entry.digest : null);
+
+/** Of two of one name. */
+function sameLeaf(a: Leaf, b: Leaf): boolean {
+  if (a.size !== b.size || a.checksum !== b.checksum) return false;
+  return a.kind === 'link' ? b.kind === 'link' && a.target === b.target : b.kind === 'file' && a.executable === b.executable;
 }
 
-const next = async (entries: AsyncGenerator<NamedEntry>): Promise<NamedEntry | null> => {
-  const result = await entries.next();
-  return result.done === true ? null : result.value;
+type Folder = { root: string; entries: TreeEntry[] };
+const folderOf = async (root: string | null, load: LoadTree): Promise<Folder | null> =>
+  root === null ? null : { root, entries: decodeTree(await load(root)) };
+
+type Cursor = {
+  /** null: there are no more. */
+  entry(): NamedEntry | null;
+  /** True: what follows is not loaded yet, and `more` loads it. */
+  next(): boolean;
+  more(): Promise<void>;
 };
 
-/** A folder's entries in order, chunk after chunk, but for the chunks in `skip`. */
-async function* entriesOf(root: string | null, skip: ReadonlySet<string>, load: LoadTree): AsyncGenerator<NamedEntry> {
-  if (root === null) return;
+async function cursorOf(folder: Folder | null, skip: ReadonlySet<string>, load: LoadTree): Promise<Cursor> {
+  const parts = entriesOf(folder, skip, load);
+  let part: NamedEntry[] = [];
+  let at = 0;
+  const more = async (): Promise<void> => {
+    const result = await parts.next();
+    [part, at] = [result.done === true ? [] : result.value, 0];
+  };
+  await more();
+  return { entry: () => part[at] ?? null, next: () => ++at >= part.length, more };
+}
+
+/** A folder's entries in order, all at once or a chunk at a time, but for the chunks in `skip`; no part is empty. */
+async function* entriesOf(folder: Folder | null, skip: ReadonlySet<string>, load: LoadTree): AsyncGenerator<NamedEntry[]> {
+  if (folder === null) return;
+  const plain = folder.entries.filter((entry) => entry.kind !== 'chunk');
+  if (plain.length > 0) yield plain;
   let last: string | undefined;
-  for (const entry of decodeTree(await load(root))) {
-    if (entry.kind !== 'chunk') yield entry;
-    else if (!skip.has(entry.digest)) {
-      const entries = await entriesOfChunk(entry.digest, load);
-      const [first] = entries;
-      // Else one name could be a symlink here and a folder there, which would be made where the symlink leads.
-      if (last !== undefined && first !== undefined && compareNames(last, first.name) >= 0)
-        throw new TreeFormatError(`names are not in order from chunk to chunk of ${root}`);
-      last = entries.at(-1)?.name ?? last;
-      yield* entries;
-    }
+  for (const entry of folder.entries) {
+    if (entry.kind !== 'chunk' || skip.has(entry.digest)) continue;
+    const entries = await entriesOfChunk(entry.digest, load);
+    const [first] = entries;
+    // Else one name could be a symlink here and a folder there, which would be made where the symlink leads.
+    if (last !== undefined && first !== undefined && compareNames(last, first.name) >= 0)
+      throw new TreeFormatError(`names are not in order from chunk to chunk of ${folder.root}`);
+    last = entries.at(-1)?.name ?? last;
+    if (entries.length > 0) yield entries;
   }
 }
 
@@ -331,12 +363,9 @@ async function entriesOfChunk(digest: string, load: LoadTree): Promise<NamedEntr
 }
 
 /** A chunk holds its names, so one that stands in both folders holds nothing that differs. */
-async function sharedChunks(oldRoot: string | null, newRoot: string | null, load: LoadTree): Promise<Set<string>> {
-  if (oldRoot === null || newRoot === null) return new Set();
-  const [olds, news] = [await chunksOf(oldRoot, load), await chunksOf(newRoot, load)];
-  return new Set([...olds].filter((digest) => news.has(digest)));
+function sharedChunks(a: Folder | null, b: Folder | null): Set<string> {
+  const there = new Set(chunksOf(b));
+  return new Set(chunksOf(a).filter((digest) => there.has(digest)));
 }
-
-async function chunksOf(root: string, load: LoadTree): Promise<Set<string>> {
-  return new Set(decodeTree(await load(root)).flatMap((entry) => (entry.kind === 'chunk' ? [entry.digest] : [])));
-}
+const chunksOf = (folder: Folder | null): string[] =>
+  folder === null ? [] : folder.entries.flatMap((entry) => (entry.kind === 'chunk' ? [entry.digest] : []));

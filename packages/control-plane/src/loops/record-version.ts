@@ -4,18 +4,30 @@
  * a turn for others between, since the embedded database has one writer and no turn to spare.
  */
 import { createHash } from 'node:crypto';
-import { setImmediate as nextTurn, setTimeout as pause } from 'node:timers/promises';
+import { performance } from 'node:perf_hooks';
+import { setTimeout as pause } from 'node:timers/promises';
 import { diffTrees } from '@berth/wire/tree';
 import type { DatasetStore, HistoryEntry, ScanClaim, TreeObject } from '../domain/dataset-stores.ts';
 
 /** A millisecond or so each: whoever asks the API meanwhile waits for one of them at most. */
-const ROWS = 100;
+const ROWS = 60;
 const OBJECTS = 32;
-const OBJECT_BYTES = 128 * 1024;
-/** After each batch others have as long to themselves as it took, but for no longer than this. */
-const MOST_PAUSE_MS = 20;
+const OBJECT_BYTES = 32 * 1024;
 /** Longest work between two turns of others. */
-const TURN_MS = 4;
+const TURN_MS = 2;
+/** Others get as long to themselves as the work before took, and so many times as long where they had something to do. */
+const GIVEN_WAY = 4;
+const MOST_PAUSE_MS = 60;
+/** Of the time that others had: they were there. */
+const OTHERS = 0.05;
+
+/** `began`: the work since then is over, and others' turn comes. */
+async function giveWay(began: number): Promise<void> {
+  const worked = Math.min(performance.now() - began, MOST_PAUSE_MS / GIVEN_WAY);
+  const before = performance.eventLoopUtilization();
+  await pause(worked);
+  if (performance.eventLoopUtilization(before).utilization > OTHERS) await pause((GIVEN_WAY - 1) * worked);
+}
 
 /** `objects` reads what the scan made. False: the claim is lost. Rejects when aborted. */
 export async function recordVersion(
@@ -44,16 +56,13 @@ export async function recordVersion(
   }
   async function flush(all: boolean): Promise<boolean> {
     signal.throwIfAborted();
-    const began = performance.now();
     if (trees.length > 0 && (all || trees.length >= OBJECTS || bytes >= OBJECT_BYTES)) {
       if (!(await store.putTrees(claim, trees))) return false;
       [trees, bytes] = [[], 0];
-      await pause(Math.min(performance.now() - began, MOST_PAUSE_MS));
     }
     if (rows.length > 0 && (all || rows.length >= ROWS)) {
       if (!(await store.putHistory(claim, version, rows))) return false;
       rows = [];
-      await pause(Math.min(performance.now() - began, MOST_PAUSE_MS));
     }
     return true;
   }
@@ -65,7 +74,7 @@ export async function recordVersion(
     rows.push(change);
     if (!(await flush(false))) return false;
     if (performance.now() - turn < TURN_MS) continue;
-    await nextTurn();
+    await giveWay(turn);
     turn = performance.now();
   }
   return flush(true);

@@ -2,7 +2,6 @@
  * The child process of a scan: all that touches the share happens here, since a process that hangs in the kernel can be left
  * behind and the control plane cannot. Its job is its argument, JSON; it reports by messages, which never make it wait.
  */
-import { setPriority } from 'node:os';
 import type { ScanOutcome, ScanProgress } from '../domain/scan.ts';
 import { runScan, type ScanJob } from './run-scan.ts';
 
@@ -13,10 +12,7 @@ export type ChildMessage =
   | { kind: 'failed'; message: string };
 
 const REPORT_MS = 500;
-/** Below the control plane, and its hashing threads with it. */
-const NICE = 10;
 
-setPriority(NICE);
 process.on('disconnect', () => process.exit(1));
 
 let progress: () => ScanProgress = () => ({ step: 'listing', files: 0, bytes: 0 });

@@ -14,6 +14,7 @@ import type { ScanOptions, ScanOutcome, Scanner, ScanRequest, ScanResult } from 
 import type { ScanJob } from './run-scan.ts';
 import type { ChildMessage } from './scan-child.ts';
 import { openTreeFiles } from './scratch.ts';
+import { stepBack } from './step-back.ts';
 
 export type ScannerOptions = {
   /** Of the control plane; `datasets/`, `scans/` and `compile-cache/` in it are ours. */
@@ -125,6 +126,8 @@ async function runChild(job: ScanJob, { compileCache, stop, stallMs, deadlineMs,
     // Most of a short scan would be Node reading our TypeScript.
     env: { PATH: job.searchPath, NODE_COMPILE_CACHE: compileCache },
   });
+  // From outside: by its own hand only once Node has begun in it, which would be a good part of a short scan.
+  if (child.pid !== undefined) stepBack(child.pid);
   let errors = '';
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
     errors = (errors + text).slice(-MOST_ERRORS);

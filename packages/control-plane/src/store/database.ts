@@ -113,7 +113,8 @@ function engineOf(url: string, log: StoreLog, now: () => number): Engine {
   const colon = url.indexOf(':');
   const [scheme, rest] = [url.slice(0, Math.max(colon, 0)), url.slice(colon + 1)];
   if (scheme === 'sqlite' && rest !== '') {
-    const { dialect, path, release } = openSqlite(rest, now());
+    const onTrouble = (problem: string): void => log.warn({ problem }, 'the write-ahead log could not be worked in: it is tried again');
+    const { dialect, path, release } = openSqlite(rest, now(), { onTrouble });
     return { dialect, capabilities: SQLITE, release, name: path };
   }
   if (scheme === 'postgres' || scheme === 'postgresql') {

@@ -10,10 +10,12 @@ import {
   type SqliteDatabase,
   SqliteAdapter,
   SqliteDialect,
+  type SqliteDialectConfig,
   SqliteDriver,
   type SqliteStatement,
   type TransactionSettings,
 } from 'kysely';
+import { type Checkpoints, createCheckpoints, NO_CHECKPOINTS } from './checkpoints.ts';
 import { StoreError } from './errors.ts';
 import { holdLock } from './lock.ts';
 import { createTurns } from './turns.ts';
@@ -47,13 +49,15 @@ export function assertSqliteVersion(version: string): void {
 
 export type OpenSqlite = { dialect: Dialect; path: string; release: () => void };
 
-/** `target` is a path or `:memory:`. Throws StoreError held, engine_too_old, cannot_open. */
-export function openSqlite(target: string, now: number, versionOf = sqliteVersion): OpenSqlite {
+type OpenOptions = { onTrouble?: (problem: string) => void; versionOf?: (database: Sqlite.Database) => string };
+
+/** `target` is a path or `:memory:`. Throws StoreError held, engine_too_old, cannot_open. `onTrouble`: of a checkpoint. */
+export function openSqlite(target: string, now: number, { onTrouble = () => {}, versionOf = sqliteVersion }: OpenOptions = {}): OpenSqlite {
   if (target === ':memory:') {
     const memory = new Sqlite(target);
     assertSqliteVersion(versionOf(memory));
     memory.pragma('foreign_keys = ON');
-    return { dialect: dialectOf(memory), path: target, release: () => {} };
+    return { dialect: dialectOf(memory, NO_CHECKPOINTS), path: target, release: () => {} };
   }
   const path = locate(target);
   let release = (): void => {};
@@ -77,7 +81,7 @@ export function openSqlite(target: string, now: number, versionOf = sqliteVersio
     database.pragma(`busy_timeout = ${BUSY_TIMEOUT_MS}`);
     // A WAL that grew during a long backup shrinks again.
     database.pragma('journal_size_limit = 67108864');
-    return { dialect: dialectOf(database), path, release };
+    return { dialect: dialectOf(database, createCheckpoints(database, path, onTrouble)), path, release };
   } catch (error) {
     database?.close();
     release();
@@ -104,11 +108,11 @@ const cannotOpen = (path: string, cause: unknown): StoreError =>
 
 const sqliteVersion = (database: Sqlite.Database): string => String(database.prepare('select sqlite_version()').pluck().get());
 
-function dialectOf(database: Sqlite.Database): Dialect {
+function dialectOf(database: Sqlite.Database, checkpoints: Checkpoints): Dialect {
   const config = { database: withStatementCache(database) };
   const dialect = new SqliteDialect(config);
   return {
-    createDriver: (): Driver => new ImmediateDriver(config),
+    createDriver: (): Driver => new ImmediateDriver(config, checkpoints),
     createAdapter: () => new TransactionalDdlAdapter(),
     createQueryCompiler: () => dialect.createQueryCompiler(),
     createIntrospector: (db) => dialect.createIntrospector(db),
@@ -117,13 +121,24 @@ function dialectOf(database: Sqlite.Database): Dialect {
 
 class ImmediateDriver extends SqliteDriver {
   readonly #turns = createTurns();
+  readonly #checkpoints: Checkpoints;
+
+  constructor(config: SqliteDialectConfig, checkpoints: Checkpoints) {
+    super(config);
+    this.#checkpoints = checkpoints;
+  }
 
   override async acquireConnection(): Promise<DatabaseConnection> {
     await this.#turns.take();
     return super.acquireConnection();
   }
   override async releaseConnection(): Promise<void> {
+    this.#checkpoints.look();
     this.#turns.end();
+  }
+  override async destroy(): Promise<void> {
+    await this.#checkpoints.close();
+    await super.destroy();
   }
   /** A deferred transaction that reads and then writes can fail in the middle; one that begins as a writer cannot. */
   override async beginTransaction(connection: DatabaseConnection, settings?: TransactionSettings): Promise<void> {

@@ -598,6 +598,19 @@ describe('the scanner', () => {
     expect(readdirSync(scans)).toEqual([]);
   });
 
+  test('steps back from the processor, with all that it starts', async () => {
+    const told = join(scratchFolder(), 'priority');
+    const ds = monitored({
+      searchPath: standInForFind(`
+const { existsSync } = require('node:fs');
+const group = '/proc/self/autogroup';
+writeFileSync(${JSON.stringify(told)}, [require('node:os').getPriority(), existsSync(group) ? readFileSync(group, 'utf8') : 'nice 10'].join(' '));
+writeSync(1, run().stdout);`),
+    });
+    await ds.scan();
+    expect(readFileSync(told, 'utf8').trim()).toMatch(/^10 .*nice 10$/);
+  });
+
   test('forgets a dataset', async () => {
     const ds = monitored();
     await ds.scan();

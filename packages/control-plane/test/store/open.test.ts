@@ -76,7 +76,7 @@ test('an SQLite that can corrupt a WAL is refused before the file is touched as 
   for (const version of ['3.51.2', '3.50.99', '3.9.9', '2.99.99', '3.51', 'x'])
     expect(() => assertSqliteVersion(version)).toThrow(StoreError);
   const path = join(tempDir(), 'berth.db');
-  const error = await refusal(() => openSqlite(path, NOW, () => '3.45.1'));
+  const error = await refusal(() => openSqlite(path, NOW, { versionOf: () => '3.45.1' }));
   expect(error).toMatchObject({ code: 'engine_too_old', message: expect.stringContaining('SQLite 3.45.1') });
   expect(statSync(path).size).toBe(0);
   // And the lock was let go.
