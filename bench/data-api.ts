@@ -21,7 +21,7 @@ const FILE = Buffer.alloc(16 * 1024, 'a reading of a station\n');
 const [ARCHIVE_BYTES, ARCHIVE_NAMES] = [256 * 1024 * 1024, 24];
 /** Of each folder, so that each has new objects. */
 const CHANGED_EACH = 60;
-const [ROUNDS, EVERY_MS] = [5, 5];
+const [ROUNDS, EVERY_MS] = [6, 5];
 const REST_MS = 4_000;
 const GOAL = 1.5;
 const ADMIN = { email: 'admin@berth.localhost', password: 'only for the benchmark' };
@@ -55,20 +55,18 @@ export async function benchDataApi(): Promise<string[]> {
     const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
     const { id } = await api.call('createDataset', { body: { name: 'readings', nfs_path: 'readings' } });
     await untilScanned(api, id);
-    // Until the compiler is done with the way that is measured.
-    await during(api, setTimeout(REST_MS));
-
     const rounds: Round[] = [];
-    for (let i = 0; i < ROUNDS; i++) {
+    // The first is not counted: the compiler is not done with the ways that are measured.
+    for (let i = 0; i <= ROUNDS; i++) {
       const rest = await during(api, setTimeout(REST_MS));
       const tool = await during(api, sha256sum(join(share, 'readings', 'archive')));
       const full = await during(api, scan(api, id, true));
       await write(join(share, 'readings'), CHANGED_EACH, `change ${i}`);
       const recorded = await during(api, scan(api, id, false));
-      rounds.push({ rest, tool, full, recorded });
+      if (i > 0) rounds.push({ rest, tool, full, recorded });
     }
     const { version } = await api.call('getDataset', { params: { id } });
-    if (version !== ROUNDS + 1) throw new Error(`after ${ROUNDS} changes the dataset is at version ${version}`);
+    if (version !== ROUNDS + 2) throw new Error(`after ${ROUNDS + 1} changes the dataset is at version ${version}`);
     return [
       line('while sha256sum reads the archive, for comparison', rounds, (r) => r.tool, false),
       line(`while all of ${FOLDERS * FILES_EACH + ARCHIVE_NAMES} files are hashed again`, rounds, (r) => r.full),
@@ -138,6 +136,7 @@ async function during(api: Client, work: Promise<unknown>): Promise<number[]> {
 
 function line(when: string, rounds: readonly Round[], of: (round: Round) => number[], judged = true): string {
   const [rest, busy] = [summary(rounds.flatMap((r) => r.rest)), summary(rounds.flatMap(of))];
-  const ratio = summary(rounds.map((r) => summary(of(r)).p99 / summary(r.rest).p99)).p50;
-  return `data: API ${when}: p99 ${busy.p99.toFixed(1)} ms (p50 ${busy.p50.toFixed(1)}, ${rounds.flatMap(of).length} requests), at rest p99 ${rest.p99.toFixed(1)} ms (p50 ${rest.p50.toFixed(1)}): ratio ${ratio.toFixed(2)} in the middle of ${rounds.length} rounds${judged ? `; goal <= ${GOAL}: ${ratio <= GOAL ? 'met' : 'MISSED'}` : ''}`;
+  // Of all rounds together: the slowest hundredth of one round are a dozen requests, and what the machine did to them.
+  const ratio = busy.p99 / rest.p99;
+  return `data: API ${when}: p99 ${busy.p99.toFixed(1)} ms (p50 ${busy.p50.toFixed(1)}, ${rounds.flatMap(of).length} requests), at rest p99 ${rest.p99.toFixed(1)} ms (p50 ${rest.p50.toFixed(1)}): ratio ${ratio.toFixed(2)}${judged ? `; goal <= ${GOAL}: ${ratio <= GOAL ? 'met' : 'MISSED'}` : ''}`;
 }
