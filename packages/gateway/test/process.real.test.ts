@@ -140,7 +140,7 @@ describe('several workers', () => {
 
   it('share the port; one that dies is replaced, and nobody notices for long', async () => {
     await start({ GATEWAY_WORKERS: '2' });
-    await waitFor('there are two', async () => (await workers()).length === 2);
+    await listening(2);
     const [victim = 0, other] = await workers();
     signalProcess(victim, 'SIGKILL');
     await waitFor('there are two again', async () => {
