@@ -1,11 +1,9 @@
 /** What one attempt at a deploy task may remove, stop and start while others work on the same engine. */
 import type { TaskOf } from '@berth/wire/task';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createLocks } from '../src/locks.ts';
 import { Stopped } from '../src/stopped.ts';
-import { createDeployHandler } from '../src/tasks/deploy.ts';
-import type { Images } from '../src/images.ts';
 import type { Product, TaskContext } from '../src/tasks/task.ts';
+import { deployHandlerOn } from './deploy-handler.ts';
 import { deployTask } from './fake-control-plane.ts';
 import { type FakeEngine, startFakeEngine } from './fake-engine.ts';
 
@@ -13,23 +11,9 @@ let engine: FakeEngine;
 beforeEach(async () => void (engine = await startFakeEngine()));
 afterEach(() => engine.stop());
 
-const images = { hold: () => () => undefined, cleanLater: () => undefined } as unknown as Images;
 /** Each call is another agent, with another memory, on the one engine. */
 function agent(over: Partial<FakeEngine['docker']> = {}) {
-  const docker = { ...engine.docker, ...over };
-  const handler = createDeployHandler({
-    docker,
-    ours: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
-    images,
-    locks: createLocks(),
-    prepare: null,
-    hostIp: async () => '127.0.0.1',
-    publishIp: undefined,
-    pullTimeoutMs: 1_000,
-    pidsLimit: 1,
-    logMaxSize: '1m',
-    logMaxFiles: 1,
-  });
+  const handler = deployHandlerOn({ docker: { ...engine.docker, ...over }, prepare: null });
   const said: string[] = [];
   const ending = new AbortController();
   const begin = (task: TaskOf<'deploy'>, attempt: number): Promise<Product> => {

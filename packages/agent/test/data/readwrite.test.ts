@@ -2,23 +2,19 @@
 import { mkdir, rename, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Images } from '../../src/images.ts';
-import { createLocks } from '../../src/locks.ts';
-import { createDeployHandler } from '../../src/tasks/deploy.ts';
+import { deployHandlerOn } from '../deploy-handler.ts';
 import { deployTask } from '../fake-control-plane.ts';
 import { type FakeEngine, startFakeEngine } from '../fake-engine.ts';
-import { context, never, type Share, type Site, startShare, startSite } from './share.ts';
+import { context, never, type Share, type Site, startSite } from './share.ts';
+import { sharePerTest } from './share-per-test.ts';
 
 let share: Share;
 let site: Site;
+const perTest = sharePerTest();
 beforeEach(async () => {
-  share = await startShare();
+  share = perTest.share();
   await mkdir(share.path('lab/genomes'), { recursive: true });
-  site = await startSite(share);
-});
-afterEach(async () => {
-  await site.data.stop();
-  await share.stop();
+  site = await perTest.siteWith();
 });
 
 const IMAGE = 'r/app@sha256:1';
@@ -95,19 +91,7 @@ describe('a folder that becomes a symlink after it was looked at', () => {
         return engine.docker.stop(...args);
       },
     };
-    const handler = createDeployHandler({
-      docker,
-      ours: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
-      images: { hold: () => () => undefined, cleanLater: () => undefined } as unknown as Images,
-      locks: createLocks(),
-      prepare: site.data.prepare,
-      hostIp: async () => '127.0.0.1',
-      publishIp: undefined,
-      pullTimeoutMs: 1_000,
-      pidsLimit: 1,
-      logMaxSize: '1m',
-      logMaxFiles: 1,
-    });
+    const handler = deployHandlerOn({ docker, prepare: site.data.prepare });
     await expect(handler(writing('lab/genomes'), context())).rejects.toMatchObject({
       code: 'dataset_unreachable',
       message: expect.stringContaining(words),

@@ -4,7 +4,6 @@
  * a turn for others between, since the embedded database has one writer and no turn to spare.
  */
 import { createHash } from 'node:crypto';
-import { performance } from 'node:perf_hooks';
 import { setTimeout as pause } from 'node:timers/promises';
 import { diffTrees } from '@berth/wire/tree';
 import type { DatasetStore, HistoryEntry, ScanClaim, TreeObject } from '../domain/dataset-stores.ts';

@@ -1,0 +1,21 @@
+import type { Images } from '../src/images.ts';
+import { createLocks } from '../src/locks.ts';
+import { createDeployHandler, type DeployDeps } from '../src/tasks/deploy.ts';
+
+const images = { hold: () => () => undefined, cleanLater: () => undefined } as unknown as Images;
+
+/** The deploy handler of an agent of its own, with no one to share its memory with, on a given engine. */
+export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' | 'prepare'>): ReturnType<typeof createDeployHandler> =>
+  createDeployHandler({
+    docker,
+    ours: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
+    images,
+    locks: createLocks(),
+    prepare,
+    hostIp: async () => '127.0.0.1',
+    publishIp: undefined,
+    pullTimeoutMs: 1_000,
+    pidsLimit: 1,
+    logMaxSize: '1m',
+    logMaxFiles: 1,
+  });
