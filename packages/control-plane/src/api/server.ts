@@ -1,6 +1,8 @@
 /** The HTTP server with everything on it; it does not listen. Order: guards, then routes by the table, then the check that none is missing. */
+import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
+import { ROUTES } from '@berth/wire/routes';
 import Fastify, { type FastifyBaseLogger, LogController } from 'fastify';
 import { DomainError } from '../domain/errors.ts';
 import { createAssertions } from './assertions.ts';
@@ -32,6 +34,7 @@ import { apiTokenRoutes } from './routes/tokens.ts';
 import { traefikRoutes } from './routes/traefik.ts';
 import { userRoutes } from './routes/users.ts';
 import { createSignIns } from './sign-ins.ts';
+import { createTogether } from './together.ts';
 import { createTokens } from './tokens.ts';
 import { createValidatorCompiler } from './validation.ts';
 
@@ -47,19 +50,33 @@ const SIGN_INS_A_MINUTE = 60;
 
 const guards = (now: () => number) => ({ attempts: createAttempts(now), strangers: createAttempts(now, SIGN_INS_A_MINUTE) });
 
+/** Fastify's own server, but that registers are worked in together. */
+function createHttpServer(handle: (request: IncomingMessage, response: ServerResponse) => void): HttpServer {
+  const together = createTogether();
+  const options = {
+    maxHeaderSize: MAX_HEADER_BYTES,
+    // Probed while it is silent: a connection whose agent is gone does not hold a request until its end.
+    keepAlive: true,
+    keepAliveInitialDelay: PROBE_AFTER_MS,
+    keepAliveTimeout: 95_000,
+    // How long a request may take to arrive. The answer may be held much longer.
+    requestTimeout: 60_000,
+  };
+  const server = createServer(options, (request, response) => {
+    if (request.url === ROUTES.agentRegister.path) together(() => handle(request, response));
+    else handle(request, response);
+  });
+  // Silence on a connection, both ways: longer than any hold and than Traefik's idle connections are kept (90 s).
+  return server.setTimeout((MAX_HOLD_SECONDS + 30) * 1000);
+}
+
 export async function buildServer(deps: ApiDeps): Promise<Server> {
   const log: FastifyBaseLogger = deps.log;
   const server: Server = Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
-    // Probed while it is silent: a connection whose agent is gone does not hold a request until its end.
-    http: { maxHeaderSize: MAX_HEADER_BYTES, keepAlive: true, keepAliveInitialDelay: PROBE_AFTER_MS },
+    serverFactory: createHttpServer,
     bodyLimit: MIB,
-    // How long a request may take to arrive. The answer may be held much longer.
-    requestTimeout: 60_000,
-    // Silence on a connection, both ways: longer than any hold and than Traefik's idle connections are kept (90 s).
-    connectionTimeout: (MAX_HOLD_SECONDS + 30) * 1000,
-    keepAliveTimeout: 95_000,
     trustProxy: [...deps.settings.trustedProxies],
     genReqId: requestId,
     childLoggerFactory: (logger, bindings, options) => new RequestLog(log.level, () => logger.child(bindings, options)),

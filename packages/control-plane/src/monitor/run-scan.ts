@@ -2,6 +2,7 @@
  * One scan, in the child process: is the share what it was, and does the folder list as it did? All that fails on the share
  * is an UnreachableError. What an unchanged folder does not need is loaded only when it is needed: most scans end here.
  */
+import { closeSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ShareIdentity } from '../domain/records.ts';
 import type { ScanOutcome, ScanProgress, ScanRequest } from '../domain/scan.ts';
@@ -39,22 +40,27 @@ export type ScanFolder = {
 
 /** Resolves with what is known; rejects when the scanner itself failed. */
 export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome> {
+  const ends: (() => void)[] = [];
   try {
     const checkShare = (): ShareIdentity => shareOf(job);
     checkShare();
     const root = folderOf(job);
-    return await scan({ job, root, list: createLister(root, job, onStep), checkShare, onStep });
+    return await scan({ job, root, list: createLister(root, job, onStep, ends), checkShare, onStep }, ends);
   } catch (error) {
     if (error instanceof UnreachableError) return { kind: 'unreachable', problem: error.message };
     throw error;
+  } finally {
+    for (const end of ends) end();
   }
 }
 
-async function scan(folder: ScanFolder): Promise<ScanOutcome> {
+/** `ends`: what is opened for as long as the scan takes. */
+async function scan(folder: ScanFolder, ends: (() => void)[]): Promise<ScanOutcome> {
   const { job, root } = folder;
   const startedAt = Date.now() / 1000;
   const first = await folder.list();
   const cache = openCache(job.cachePath, root);
+  if (cache !== null) ends.push(cache.close);
   const found = cache?.header.found ?? null;
   if (
     cache !== null &&
@@ -83,11 +89,13 @@ function folderOf({ basePath, nfsPath }: ScanJob): string {
   return root;
 }
 
-function createLister(root: string, { scratchDir, searchPath }: ScanJob, onStep: OnStep): () => Promise<Listed> {
+function createLister(root: string, { scratchDir, searchPath }: ScanJob, onStep: OnStep, ends: (() => void)[]): () => Promise<Listed> {
   let number = 0;
   return async () => {
     const path = join(scratchDir, `listing-${number++}`);
     const onWritten = (files: number): void => onStep('listing', files);
-    return { listing: await writeListing(root, path, { env: { PATH: searchPath }, onWritten }), path };
+    const listing = await writeListing(root, path, { env: { PATH: searchPath }, onWritten });
+    ends.push(() => closeSync(listing.fd));
+    return { listing, path };
   };
 }

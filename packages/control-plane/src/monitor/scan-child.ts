@@ -1,34 +1,41 @@
 /**
- * The child process of a scan: all that touches the share happens here, since a process that hangs in the kernel can be left
- * behind and the control plane cannot. Its job is its argument, JSON; it reports by messages, which never make it wait.
+ * A process that scans: all that touches the share happens here, since a process that hangs in the kernel can be left behind and the
+ * control plane cannot. Each message to it is a job; it reports by messages, which never make it wait.
  */
+import { flushCompileCache } from 'node:module';
 import type { ScanOutcome, ScanProgress } from '../domain/scan.ts';
 import { runScan, type ScanJob } from './run-scan.ts';
 
-/** What it sends: progress now and then, then how it ended. */
+/** What it sends: progress now and then, then how the scan ended, and whether it takes another one (or ends itself). */
 export type ChildMessage =
   | { kind: 'progress'; progress: ScanProgress }
-  | { kind: 'outcome'; outcome: ScanOutcome }
-  | { kind: 'failed'; message: string };
+  | { kind: 'outcome'; outcome: ScanOutcome; again: boolean }
+  | { kind: 'failed'; message: string; again: false };
 
 const REPORT_MS = 500;
+/** After a scan of millions of files it gives its memory back by ending. */
+const MOST_RSS = 192 * 1024 * 1024;
 
 process.on('disconnect', () => process.exit(1));
 
-let progress: () => ScanProgress = () => ({ step: 'listing', files: 0, bytes: 0 });
 const tell = (message: ChildMessage, done?: () => void): void => void process.send?.(message, undefined, undefined, done);
-const reporting = setInterval(() => tell({ kind: 'progress', progress: progress() }), REPORT_MS);
 
-const job = JSON.parse(process.argv[2] ?? '') as ScanJob;
-void runScan(job, (step, files, bytes = () => 0) => {
-  progress = () => ({ step, files, bytes: bytes() });
-})
-  .then(
-    (outcome): ChildMessage => ({ kind: 'outcome', outcome }),
-    (error: unknown): ChildMessage => ({ kind: 'failed', message: error instanceof Error ? error.message : String(error) }),
-  )
-  .then((message) => {
-    clearInterval(reporting);
-    // What it says last has arrived before it goes.
-    tell(message, () => process.exit(0));
-  });
+async function scan(job: ScanJob): Promise<void> {
+  let progress: () => ScanProgress = () => ({ step: 'listing', files: 0, bytes: 0 });
+  const reporting = setInterval(() => tell({ kind: 'progress', progress: progress() }), REPORT_MS);
+  const ended = await runScan(job, (step, files, bytes = () => 0) => {
+    progress = () => ({ step, files, bytes: bytes() });
+  }).then(
+    // What went wrong may be our own doing, and what it has open with it.
+    (outcome): ChildMessage => ({ kind: 'outcome', outcome, again: isGood(outcome) && process.memoryUsage.rss() <= MOST_RSS }),
+    (error: unknown): ChildMessage => ({ kind: 'failed', message: error instanceof Error ? error.message : String(error), again: false }),
+  );
+  clearInterval(reporting);
+  const again = ended.kind === 'outcome' && ended.again;
+  // What it says last has arrived before it goes.
+  tell(ended, () => (again ? flushCompileCache() : process.exit(0)));
+}
+
+const isGood = ({ kind }: ScanOutcome): boolean => kind === 'unchanged' || kind === 'changed';
+
+process.on('message', (job: ScanJob) => void scan(job));

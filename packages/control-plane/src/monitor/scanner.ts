@@ -1,20 +1,16 @@
 /**
- * Scans of datasets, each in a child process of its own (scan-child.ts). What may happen to one:
+ * Scans of datasets, each in a child process (scan-process.ts). What may happen to one:
  * running -> ended (it said its outcome) | failed (it died without one) | killed (no progress, too long, aborted, closed);
  * killed -> gone within a second | left behind: it hangs in the kernel, and until it is gone its dataset is not scanned again.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { dyingWithParent } from '@berth/kit/exec';
 import type { ScanOptions, ScanOutcome, Scanner, ScanRequest, ScanResult } from '../domain/scan.ts';
 import type { ScanJob } from './run-scan.ts';
-import type { ChildMessage } from './scan-child.ts';
+import { createScanProcesses, EXIT_MS, ScanError, type ScanProcess, ScanProcessGone, type ScanProcesses } from './scan-process.ts';
 import { openTreeFiles } from './scratch.ts';
-import { stepBack } from './step-back.ts';
 
 export type ScannerOptions = {
   /** Of the control plane; `datasets/`, `scans/` and `compile-cache/` in it are ours. */
@@ -29,18 +25,13 @@ export type ScannerOptions = {
   deadlineMs?: number;
   /** How often a scan that hashes keeps what it has, for the next one should it be ended. Default a minute. */
   keepMs?: number;
+  /** How long a process that scanned is kept for the next scan. Default 15 min: longer than the default DATASET_SCAN_INTERVAL. */
+  keepProcessMs?: number;
 };
 
-/** The scanner itself failed: nothing can be said about the dataset. */
-export class ScanError extends Error {
-  override name = 'ScanError';
-}
+export { ScanError };
 
-const CHILD = fileURLToPath(new URL('./scan-child.ts', import.meta.url));
 const LOOK_MS = 250;
-/** A process that is not gone this long after SIGKILL hangs in the kernel. */
-const EXIT_MS = 1_000;
-const MOST_ERRORS = 8_192;
 
 export function createScanner({
   stateDir,
@@ -49,17 +40,18 @@ export function createScanner({
   stallMs = 30_000,
   deadlineMs = 86_400_000,
   keepMs = 60_000,
+  keepProcessMs = 900_000,
 }: ScannerOptions): Scanner {
   const scans = join(stateDir, 'scans');
-  const compileCache = join(stateDir, 'compile-cache');
+  const processes = createScanProcesses({ compileCache: join(stateDir, 'compile-cache'), searchPath, stateDir, keepMs: keepProcessMs });
   removeLeftovers(scans);
   const running = new Set<AbortController>();
-  const leftBehind = new Map<string, ChildProcess>();
+  const leftBehind = new Map<string, ScanProcess>();
 
   async function scan(request: ScanRequest, { signal, onProgress }: ScanOptions): Promise<ScanResult> {
     const cacheDir = cacheDirOf(stateDir, request.datasetId);
     const stuck = leftBehind.get(request.datasetId);
-    if (stuck !== undefined && isAlive(stuck)) return { kind: 'unreachable', problem: STUCK };
+    if (stuck?.isAlive() === true) return { kind: 'unreachable', problem: STUCK };
     leftBehind.delete(request.datasetId);
     const abort = new AbortController();
     const stop = AbortSignal.any([signal, abort.signal]);
@@ -72,7 +64,7 @@ export function createScanner({
     try {
       await mkdir(cacheDir, { recursive: true });
       await mkdir(scratchDir, { recursive: true });
-      const ended = await runChild(job, { compileCache, stop, stallMs, deadlineMs, onProgress });
+      const ended = await runChild(job, { processes, stop, stallMs, deadlineMs, onProgress });
       if (ended.left !== null) leftBehind.set(request.datasetId, ended.left);
       stop.throwIfAborted();
       if (ended.outcome.kind !== 'changed') return ended.outcome;
@@ -90,6 +82,7 @@ export function createScanner({
     async close() {
       const closed = new ScanError('the scanner was closed');
       for (const abort of running) abort.abort(closed);
+      await processes.close();
       const until = performance.now() + 2 * EXIT_MS;
       while (running.size > 0 && performance.now() < until) await new Promise((resolve) => setTimeout(resolve, 20));
     },
@@ -112,47 +105,24 @@ function removeLeftovers(scans: string): void {
   }
 }
 
-const isAlive = (child: ChildProcess): boolean => child.exitCode === null && child.signalCode === null;
-
-type RunChild = { compileCache: string; stop: AbortSignal; stallMs: number; deadlineMs: number; onProgress: ScanOptions['onProgress'] };
+type RunChild = {
+  processes: ScanProcesses;
+  stop: AbortSignal;
+  stallMs: number;
+  deadlineMs: number;
+  onProgress: ScanOptions['onProgress'];
+};
 /** `left`: the process, if it could not be ended. */
-type Ended = { outcome: ScanOutcome; left: ChildProcess | null };
+type Ended = { outcome: ScanOutcome; left: ScanProcess | null };
 
-async function runChild(job: ScanJob, { compileCache, stop, stallMs, deadlineMs, onProgress }: RunChild): Promise<Ended> {
-  const [program = '', ...args] = dyingWithParent([process.execPath, CHILD, JSON.stringify(job)]);
-  const child = spawn(program, args, {
-    detached: true,
-    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-    // Most of a short scan would be Node reading our TypeScript.
-    env: { PATH: job.searchPath, NODE_COMPILE_CACHE: compileCache },
-  });
-  // From outside: by its own hand only once Node has begun in it, which would be a good part of a short scan.
-  if (child.pid !== undefined) stepBack(child.pid);
-  let errors = '';
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-    errors = (errors + text).slice(-MOST_ERRORS);
-  });
-
+async function runChild(job: ScanJob, options: RunChild): Promise<Ended> {
+  const { processes, stop, stallMs, deadlineMs, onProgress } = options;
   const startedAt = performance.now();
   let movedAt = startedAt;
-  let last = '';
-  const ended = new Promise<ScanOutcome>((resolve, reject) => {
-    child.once('error', (error) => reject(new ScanError(`cannot start the scan: ${error.message}`, { cause: error })));
-    // Behind the last message: the channel ends when the process does.
-    child.once('disconnect', () =>
-      child.once('close', (code, signal) =>
-        reject(new ScanError(`the scan ended without an outcome (${code ?? signal}): ${errors.trim()}`)),
-      ),
-    );
-    child.on('message', (message: ChildMessage) => {
-      if (message.kind === 'outcome') resolve(message.outcome);
-      else if (message.kind === 'failed') reject(new ScanError(`the scan failed: ${message.message}`));
-      else if (JSON.stringify(message.progress) !== last) {
-        last = JSON.stringify(message.progress);
-        movedAt = performance.now();
-        onProgress?.(message.progress);
-      }
-    });
+  const child = processes.take();
+  const ended = child.run(job, (progress) => {
+    movedAt = performance.now();
+    onProgress?.(progress);
   });
   let timer: NodeJS.Timeout | undefined;
   const overdue = new Promise<'stalled' | 'deadline' | 'stopped'>((resolve) => {
@@ -170,47 +140,19 @@ async function runChild(job: ScanJob, { compileCache, stop, stallMs, deadlineMs,
   try {
     const how = await Promise.race([ended, overdue]);
     if (typeof how !== 'string') {
-      letGo(child);
+      processes.giveBack(child);
       return { outcome: how, left: null };
     }
     const why = how === 'stalled' ? `made no progress for ${stallMs / 1000} s` : `took longer than ${deadlineMs / 1000} s`;
     const problem = `The scan of ${job.nfsPath} ${why} and was ended; the share may hang.`;
-    return { outcome: { kind: 'unreachable', problem }, left: (await kill(child)) ? null : child };
+    return { outcome: { kind: 'unreachable', problem }, left: (await child.kill()) ? null : child };
   } catch (error) {
-    await kill(child);
+    await child.kill();
+    // One that waited for work may have been ended while it waited, which says nothing of this scan.
+    if (child.begun === 'before' && error instanceof ScanProcessGone) return runChild(job, options);
     throw error;
   } finally {
     ended.catch(() => undefined);
     clearInterval(timer);
   }
-}
-
-/** It has said all and ends by itself; nobody waits for it. */
-function letGo(child: ChildProcess): void {
-  child.unref();
-  child.channel?.unref();
-  const late = setTimeout(() => void kill(child), EXIT_MS);
-  late.unref();
-  child.once('exit', () => clearTimeout(late));
-}
-
-/** With all that it started. False: it is still there after a second, and nobody waits for it any more. */
-async function kill(child: ChildProcess): Promise<boolean> {
-  if (child.pid !== undefined) {
-    try {
-      process.kill(-child.pid, 'SIGKILL');
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
-    }
-  }
-  const exited = new Promise<boolean>((resolve) => {
-    if (!isAlive(child)) resolve(true);
-    child.once('exit', () => resolve(true));
-    setTimeout(() => resolve(false), EXIT_MS).unref();
-  });
-  const gone = await exited;
-  child.stderr?.destroy();
-  if (child.connected) child.disconnect();
-  child.unref();
-  return gone;
 }

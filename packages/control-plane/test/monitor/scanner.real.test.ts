@@ -8,6 +8,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   renameSync,
   rmSync,
   statSync,
@@ -609,6 +610,60 @@ writeSync(1, run().stdout);`),
     });
     await ds.scan();
     expect(readFileSync(told, 'utf8').trim()).toMatch(/^10 .*nice 10$/);
+  });
+
+  describe('keeps the process that scanned', () => {
+    /** The scanning processes of the scans so far, which the stand-in for `find` was started by. */
+    function given(keepProcessMs?: number) {
+      const told = join(scratchFolder(), 'parents');
+      const searchPath = standInForFind(`
+writeFileSync(${JSON.stringify(told)}, process.ppid + '\\n', { flag: 'a' });
+writeSync(1, run().stdout);`);
+      const ds = monitored({ searchPath, ...(keepProcessMs === undefined ? {} : { keepProcessMs }) });
+      const parents = (): string[] => [...new Set(readFileSync(told, 'utf8').trim().split('\n'))];
+      return { ds, parents };
+    }
+    const isGone = (pid = ''): boolean => !existsSync(`/proc/${pid}/exe`) || isZombie(pid);
+
+    test('for the next scan, with nothing left open of the last one', async () => {
+      const { ds, parents } = given();
+      await ds.scan();
+      const fds = `/proc/${parents()[0]}/fd`;
+      const open = (): string[] => readdirSync(fds).map((fd) => readlinkSync(join(fds, fd)));
+      for (let i = 0; i < 3; i++) {
+        ds.file(`f${i}`);
+        expect((await ds.scan()).kind).toBe('changed');
+        expect((await ds.scan()).kind).toBe('unchanged');
+      }
+      expect(parents()).toHaveLength(1);
+      expect(open().filter((path) => path.startsWith(ds.stateDir) || path.startsWith(ds.base))).toEqual([]);
+    });
+
+    test('but not for ever', async () => {
+      const { ds, parents } = given(50);
+      await ds.scan();
+      await waitFor('it is gone', () => isGone(parents()[0]));
+      expect((await ds.scan()).kind).toBe('unchanged');
+      expect(parents()).toHaveLength(2);
+    });
+
+    test('and does without it when it died meanwhile', async () => {
+      const { ds, parents } = given();
+      await ds.scan();
+      process.kill(Number(parents()[0]), 'SIGKILL');
+      expect((await ds.scan()).kind).toBe('unchanged');
+      expect(parents()).toHaveLength(2);
+    });
+
+    test('not after a scan of a share that cannot be read, and not when it is closed', async () => {
+      const { ds, parents } = given();
+      await ds.scan();
+      expect((await ds.scan({ nfsPath: 'elsewhere' })).kind).toBe('unreachable');
+      await waitFor('it is gone', () => isGone(parents()[0]));
+      await ds.scan();
+      await ds.scanner.close();
+      expect(isGone(parents()[1])).toBe(true);
+    });
   });
 
   test('forgets a dataset', async () => {

@@ -61,9 +61,9 @@ async function processesOf(isOne: (argv: string[]) => boolean): Promise<number[]
 /** Process ids of the rsync that copies to the node. */
 const rsyncs = ({ svc }: Stage): Promise<number[]> =>
   processesOf((argv) => argv[0]?.endsWith('rsync') === true && argv.some((word) => word.startsWith(svc.svcRoot)));
-/** Of the process that scans for the control plane. */
-const scans = ({ share }: Stage): Promise<number[]> =>
-  processesOf((argv) => argv.some((word) => word.endsWith('scan-child.ts')) && argv.some((word) => word.includes(share)));
+/** Of the process that scans for the control plane, or waits for its next scan. */
+const scanners = ({ dir }: Stage): Promise<number[]> =>
+  processesOf((argv) => argv.some((word) => word.endsWith('scan-child.ts')) && argv.some((word) => word.startsWith(dir)));
 async function signalRsync(stage: Stage, signal: 'SIGKILL' | 'SIGSTOP'): Promise<void> {
   const pids = await rsyncs(stage);
   expect(pids.length).toBeGreaterThan(0);
@@ -168,9 +168,11 @@ export const DATA_ROWS: readonly Row[] = [
         for (let j = 0; j < 100; j++) await writeFile(join(folder, String(i), `${j}.txt`), `${i} ${j}`);
       }
       const { id } = await api.call('createDataset', { body: { name: 'many', nfs_path: 'many' } });
-      await waitFor('the scan is under way', async () => (await scans(stage)).length > 0, { intervalMs: 10 });
+      const isUnderWay = async (): Promise<boolean> => (await api.call('getDataset', { params: { id } })).scanning;
+      await waitFor('the scan is under way', isUnderWay, { intervalMs: 10 });
+      expect(await scanners(stage)).toHaveLength(1);
       await controlPlane.crash();
-      await waitFor('the scan died with it', async () => (await scans(stage)).length === 0);
+      await waitFor('the scan died with it', async () => (await scanners(stage)).length === 0);
       await controlPlane.start();
       expect((await api.call('getDataset', { params: { id } })).version).toBeNull();
       await waitFor('it is scanned', async () => (await api.call('getDataset', { params: { id } })).version !== null, {

@@ -1,0 +1,178 @@
+/**
+ * A process that scans (scan-child.ts), one dataset after the other: idle -> scanning (`run`) -> idle | ended (it says so with its
+ * outcome, or it was killed). To begin one costs the control plane, whose whole memory is marked for copying, some 10 ms in which
+ * it answers nobody, and a short scan most of its time: so one that is through is kept for the next scan for a while.
+ */
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { dyingWithParent } from '@berth/kit/exec';
+import type { ScanOutcome, ScanProgress } from '../domain/scan.ts';
+import type { ScanJob } from './run-scan.ts';
+import type { ChildMessage } from './scan-child.ts';
+import { stepBack } from './step-back.ts';
+
+/** The scanner itself failed: nothing can be said about the dataset. */
+export class ScanError extends Error {
+  override name = 'ScanError';
+}
+
+/** The process ended without an outcome, or did not begin. */
+export class ScanProcessGone extends ScanError {
+  override name = 'ScanProcessGone';
+}
+
+export type ScanProcess = {
+  /** Resolves when it has said how the scan ended; rejects with ScanError. `onMoved` at each progress. */
+  run(job: ScanJob, onMoved: (progress: ScanProgress) => void): Promise<ScanOutcome>;
+  isAlive(): boolean;
+  /** Another scan may be given to it. */
+  isReady(): boolean;
+  /** With all that it started. False: it is still there after a second, and nobody waits for it any more. */
+  kill(): Promise<boolean>;
+};
+
+export type ScanProcesses = {
+  /** One that waits for work, or a new one. */
+  take(): ScanProcess & { begun: 'before' | 'now' };
+  /** It is through with what it was taken for. */
+  giveBack(process: ScanProcess): void;
+  close(): Promise<void>;
+};
+
+const CHILD = fileURLToPath(new URL('./scan-child.ts', import.meta.url));
+/** A process that is not gone this long after SIGKILL hangs in the kernel. */
+export const EXIT_MS = 1_000;
+const MOST_ERRORS = 8_192;
+
+type Options = {
+  /** Where Node keeps what it made of our TypeScript: else that is most of a first scan. */
+  compileCache: string;
+  searchPath: string;
+  /** Shown to whoever lists processes: whose it is. */
+  stateDir: string;
+  /** How long one is kept that has nothing to do. */
+  keepMs: number;
+};
+
+/** At most one is kept: scans at once are rare. */
+export function createScanProcesses(options: Options): ScanProcesses {
+  let idle: ScanProcess | null = null;
+  let late: NodeJS.Timeout | undefined;
+  let closed = false;
+  const end = async (): Promise<void> => {
+    clearTimeout(late);
+    const ending = idle;
+    idle = null;
+    await ending?.kill();
+  };
+  return {
+    take() {
+      clearTimeout(late);
+      const waiting = idle;
+      idle = null;
+      if (waiting?.isReady() === true) return { ...waiting, begun: 'before' };
+      return { ...startScanProcess(options), begun: 'now' };
+    },
+    giveBack(process) {
+      if (!process.isReady()) {
+        // It ends by itself, and soon.
+        setTimeout(() => process.isAlive() && void process.kill(), EXIT_MS).unref();
+      } else if (closed || idle !== null) {
+        void process.kill();
+      } else {
+        idle = process;
+        late = setTimeout(() => void end(), options.keepMs).unref();
+      }
+    },
+    async close() {
+      closed = true;
+      await end();
+    },
+  };
+}
+
+function startScanProcess({ compileCache, searchPath, stateDir }: Options): ScanProcess {
+  const [program = '', ...args] = dyingWithParent([process.execPath, CHILD, stateDir]);
+  const child = spawn(program, args, {
+    detached: true,
+    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+    env: { PATH: searchPath, NODE_COMPILE_CACHE: compileCache },
+  });
+  // From outside: by its own hand only once Node has begun in it, which would be a good part of a short scan.
+  if (child.pid !== undefined) stepBack(child.pid);
+  const errors = child.stderr;
+  let said = '';
+  let leaving = false;
+  errors?.setEncoding('utf8').on('data', (text: string) => {
+    said = (said + text).slice(-MOST_ERRORS);
+  });
+  let onMessage: (message: ChildMessage) => void = () => {};
+  let onEnd: (error: ScanError) => void = () => {};
+  child.on('message', (message: ChildMessage) => onMessage(message));
+  // Only while it scans is it a reason for this process to stay.
+  const hold = (held: boolean): void => {
+    for (const handle of [child, child.channel, errors as (typeof errors & { ref(): void; unref(): void }) | null]) {
+      if (held) handle?.ref();
+      else handle?.unref();
+    }
+  };
+  let why = 'it is gone';
+  child.once('error', (error) => {
+    why = `cannot start the scan: ${error.message}`;
+    onEnd(new ScanProcessGone(why, { cause: error }));
+  });
+  child.once('close', (code, signal) => {
+    why = `the scan ended without an outcome (${code ?? signal}): ${said.trim()}`;
+    onEnd(new ScanProcessGone(why));
+  });
+  const isAlive = (): boolean => child.pid !== undefined && child.exitCode === null && child.signalCode === null;
+
+  return {
+    isAlive,
+    isReady: () => isAlive() && !leaving,
+    async run(job, onMoved) {
+      const { promise: ended, resolve, reject } = Promise.withResolvers<ScanOutcome>();
+      said = '';
+      let last = '';
+      onEnd = reject;
+      onMessage = (message) => {
+        leaving = message.kind !== 'progress' && !message.again;
+        if (message.kind === 'outcome') return resolve(message.outcome);
+        if (message.kind === 'failed') return reject(new ScanError(`the scan failed: ${message.message}`));
+        const text = JSON.stringify(message.progress);
+        if (text === last) return;
+        last = text;
+        onMoved(message.progress);
+      };
+      hold(true);
+      try {
+        // That it could not be told is told by its end.
+        if (child.connected) child.send(job, () => {});
+        else if (!isAlive()) throw new ScanProcessGone(why);
+        return await ended;
+      } finally {
+        [onMessage, onEnd] = [() => {}, () => {}];
+        hold(false);
+      }
+    },
+    async kill() {
+      if (child.pid !== undefined) {
+        try {
+          process.kill(-child.pid, 'SIGKILL');
+        } catch (error) {
+          if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+        }
+      }
+      child.ref();
+      const gone = await new Promise<boolean>((resolve) => {
+        if (!isAlive()) resolve(true);
+        child.once('exit', () => resolve(true));
+        setTimeout(() => resolve(false), EXIT_MS).unref();
+      });
+      errors?.destroy();
+      if (child.connected) child.disconnect();
+      child.unref();
+      return gone;
+    },
+  };
+}
