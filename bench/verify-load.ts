@@ -1,6 +1,6 @@
 /**
  * Load for bench/verify.ts, from a process of its own so that it costs the server nothing: `wrk` where it is installed, else
- * plain sockets of this file run by itself. No pipelining: each connection waits for its answer.
+ * plain sockets of this file run by itself. Each connection waits for the answers to what it sent, one request or several at once.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
@@ -17,6 +17,8 @@ export type LoadOptions = {
   port: number;
   connections: number;
   seconds: number;
+  /** Requests that a connection sends at once (RFC 9112 section 9.3.2). More cost the load generator less each, and the server as much. */
+  pipelined: number;
   cpuSeconds: () => number;
 };
 type Counted = { requests: number; seconds: number; p99Ms: number; failed: number };
@@ -48,13 +50,20 @@ export async function runLoad(options: LoadOptions): Promise<LoadResult> {
 }
 
 const LUA = `
-local requests, n = {}, 0
+local requests, n, pipelined = {}, 0, 1
 function init(args)
+  pipelined = tonumber(args[2])
   local file = io.open(args[1], "rb")
   for request in string.gmatch(file:read("*a"), "[^%z]+") do table.insert(requests, request) end
   file:close()
 end
 function request()
+  if pipelined == 1 then return take() end
+  local some = {}
+  for i = 1, pipelined do some[i] = take() end
+  return table.concat(some)
+end
+function take()
   n = n % #requests + 1
   return requests[n]
 end
@@ -64,7 +73,7 @@ function done(summary, latency)
 end
 `;
 
-async function byWrk(wrk: string, { dir, requestsFile, port, connections, seconds }: LoadOptions): Promise<Counted> {
+async function byWrk(wrk: string, { dir, requestsFile, port, connections, seconds, pipelined }: LoadOptions): Promise<Counted> {
   const script = join(dir, 'load.lua');
   await writeFile(script, LUA);
   const { stdout } = await run([
@@ -77,16 +86,18 @@ async function byWrk(wrk: string, { dir, requestsFile, port, connections, second
     `http://127.0.0.1:${port}`,
     '--',
     requestsFile,
+    String(pipelined),
   ]);
   return JSON.parse(stdout.trimEnd().split('\n').at(-1) ?? '') as Counted;
 }
 
-async function bySockets({ requestsFile, port, connections, seconds }: LoadOptions): Promise<Counted> {
-  const { stdout } = await run([process.execPath, import.meta.filename, requestsFile, String(port), String(connections), String(seconds)]);
+async function bySockets({ requestsFile, port, connections, seconds, pipelined }: LoadOptions): Promise<Counted> {
+  const numbers = [port, connections, seconds, pipelined].map(String);
+  const { stdout } = await run([process.execPath, import.meta.filename, requestsFile, ...numbers]);
   return JSON.parse(stdout) as Counted;
 }
 
-async function generate(requestsFile: string, port: number, connections: number, seconds: number): Promise<Counted> {
+async function generate(requestsFile: string, port: number, connections: number, seconds: number, pipelined: number): Promise<Counted> {
   const requests = (await readFile(requestsFile, 'latin1')).split('\0').map((text) => Buffer.from(text, 'latin1'));
   const took: number[] = [];
   let next = 0;
@@ -100,18 +111,19 @@ async function generate(requestsFile: string, port: number, connections: number,
       const socket = connect({ port, host: '127.0.0.1', noDelay: true }, () => send());
       const send = (): void => {
         at = performance.now();
-        socket.write(requests[next++ % requests.length] ?? '');
+        socket.write(Buffer.concat(Array.from({ length: pipelined }, () => requests[next++ % requests.length] ?? Buffer.alloc(0))));
       };
       socket.setEncoding('latin1');
       socket.on('error', reject);
       socket.on('data', (chunk: string) => {
         rest += chunk;
         // Every answer has an empty body.
-        if (!rest.endsWith('\r\n\r\n')) return;
-        if (!rest.startsWith('HTTP/1.1 200')) failed++;
+        const answers = rest.split('\r\n\r\n');
+        if (answers.length <= pipelined) return;
+        failed += answers.slice(0, pipelined).filter((answer) => !answer.startsWith('HTTP/1.1 200')).length;
         rest = '';
         const now = performance.now();
-        took.push(now - at);
+        for (let i = 0; i < pipelined; i++) took.push(now - at);
         if (now < end) return send();
         socket.destroy();
         resolve();
@@ -122,6 +134,7 @@ async function generate(requestsFile: string, port: number, connections: number,
 }
 
 if (import.meta.main) {
-  const [file = '', port, connections, seconds] = process.argv.slice(2);
-  process.stdout.write(JSON.stringify(await generate(file, Number(port), Number(connections), Number(seconds))));
+  const [file = '', ...numbers] = process.argv.slice(2);
+  const [port = 0, connections = 0, seconds = 0, pipelined = 1] = numbers.map(Number);
+  process.stdout.write(JSON.stringify(await generate(file, port, connections, seconds, pipelined)));
 }

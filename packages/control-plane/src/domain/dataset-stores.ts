@@ -15,11 +15,14 @@ export type HistoryRecord = HistoryEntry & { version: number; at: number };
 /** `paths` are encoded; so are `folders`, with `/` at the end: everything below them. `since` and `until` are times (ms); `until` itself is outside. */
 export type HistoryFilter = { paths?: readonly string[]; folders?: readonly string[]; version?: number; since?: number; until?: number };
 
+/** A version, but for when it was made. */
+export type VersionContent = Pick<DatasetVersionRecord, 'version' | 'files' | 'bytes' | 'manifest_digest'>;
+
 /** What the scan of a dataset changes (flow/dataset.ts). */
 export type ScanPlan = {
   set: Pick<DatasetRecord, 'status' | 'problem' | 'last_scanned_at' | 'next_scan_at'> & Partial<Pick<DatasetRecord, 'skipped' | 'share'>>;
   /** Null: the newest version stays the newest. */
-  newVersion: Pick<DatasetVersionRecord, 'version' | 'files' | 'bytes' | 'manifest_digest'> | null;
+  newVersion: VersionContent | null;
 };
 
 /** The right to scan one dataset: whoever has it is the only one that records. It ends at `until` unless renewed. */
@@ -54,13 +57,14 @@ export type DatasetStore = {
   renewClaim(claim: ScanClaim, until: number): Promise<boolean>;
   /** Ends the claim with nothing recorded; the dataset is due as before. */
   giveBack(claim: ScanClaim): Promise<void>;
-  /** Removes what an attempt that did not end has left. */
-  clearUnfinished(claim: ScanClaim): Promise<void>;
+  /**
+   * Writes what makes a new version, none of which shows before `finishScan`: tree objects that are new (`objects` reads what the
+   * scan made), and the history. What an attempt that did not end has left goes first. False: the claim is lost. Rejects with the
+   * signal's reason when that is aborted; `objects` is not called any more after the end.
+   */
+  record(claim: ScanClaim, content: VersionContent, objects: (digest: string) => Promise<string>, signal: AbortSignal): Promise<boolean>;
   /** Those that there are. At most 1,000 at once. */
   trees(datasetId: string, digests: readonly string[]): Promise<Map<string, string>>;
-  /** Writes a batch (some hundreds) under the claim; nothing of it shows before `finishScan`. False: the claim is lost. */
-  putTrees(claim: ScanClaim, objects: readonly TreeObject[]): Promise<boolean>;
-  putHistory(claim: ScanClaim, version: number, rows: readonly HistoryEntry[]): Promise<boolean>;
   /** Makes a new version visible, sets what the scan found and ends the claim, all at once. False: the claim is lost, nothing was done. */
   finishScan(claim: ScanClaim, plan: ScanPlan, now: number): Promise<boolean>;
   /**

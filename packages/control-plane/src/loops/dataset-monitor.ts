@@ -7,7 +7,6 @@ import type { ScanClaim } from '../domain/dataset-stores.ts';
 import type { Scanner, ScanOutcome, ScanRequest, ScanResult } from '../domain/scan.ts';
 import { afterScan } from '../flow/dataset.ts';
 import type { LoopDeps } from './deps.ts';
-import { recordVersion } from './record-version.ts';
 
 /** How long a control plane that died keeps others from its datasets. */
 const CLAIM_MS = 30_000;
@@ -101,8 +100,7 @@ async function recorded(
 ): Promise<Recorded> {
   const plan = afterScan(claim.dataset, found, { now: now(), intervalMs });
   if (plan.newVersion !== null && found.kind === 'changed') {
-    const written = await recordVersion(stores.datasets, claim, plan.newVersion, found.objects, signal);
-    if (!written) return 'claim lost';
+    if (!(await stores.datasets.record(claim, plan.newVersion, found.objects, signal))) return 'claim lost';
   }
   signal.throwIfAborted();
   if (!(await stores.datasets.finishScan(claim, plan, now()))) return 'claim lost';

@@ -149,7 +149,7 @@ async function runChild(job: ScanJob, options: RunChild): Promise<Ended> {
   } catch (error) {
     await child.kill();
     // One that waited for work may have been ended while it waited, which says nothing of this scan.
-    if (child.begun === 'before' && error instanceof ScanProcessGone) return runChild(job, options);
+    if (child.begun === 'before' && error instanceof ScanProcessGone) return await runChild(job, options);
     throw error;
   } finally {
     ended.catch(() => undefined);

@@ -1,9 +1,10 @@
 /**
  * Removes history and tree objects, of which there may be millions, bit by bit: one transaction for all would stop the platform.
- * What nobody can see goes here, so nothing is lost with a step that was not taken; it is found again.
+ * What nobody can see goes here, so nothing is lost with a step that was not taken, or not brought to the disk; it is found again.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { Database, Tx } from './database.ts';
+import type { Tx } from './database.ts';
+import type { Doors } from './doors.ts';
 
 const BATCH = 200;
 
@@ -11,7 +12,7 @@ const BATCH = 200;
 export type Guard = (tx: Tx) => Promise<boolean>;
 
 /** The versions of which there are rows, also those that do not show (yet, or any more). */
-export async function historyVersions(db: Database, datasetId: string): Promise<number[]> {
+export async function historyVersions(db: Doors, datasetId: string): Promise<number[]> {
   const versions: number[] = [];
   for (;;) {
     // One step in the index each: a `distinct` would read every row.
@@ -28,8 +29,16 @@ export async function historyVersions(db: Database, datasetId: string): Promise<
   }
 }
 
-export async function deleteHistory(db: Database, datasetId: string, version: number, guard: Guard): Promise<void> {
+/** `rest` gives others their turn, after so much work (ms). */
+export async function deleteHistory(
+  db: Doors,
+  datasetId: string,
+  version: number,
+  guard: Guard,
+  rest: (workedMs: number) => Promise<void> = () => nextTurn(),
+): Promise<void> {
   for (;;) {
+    const began = performance.now();
     const beyond = await db.kysely
       .selectFrom('dataset_history')
       .select('path')
@@ -39,7 +48,7 @@ export async function deleteHistory(db: Database, datasetId: string, version: nu
       .offset(BATCH)
       .limit(1)
       .executeTakeFirst();
-    const done = await db.write(async (tx) => {
+    const done = await db.writeUnsynced(async (tx) => {
       if (!(await guard(tx))) return false;
       await tx
         .deleteFrom('dataset_history')
@@ -50,12 +59,12 @@ export async function deleteHistory(db: Database, datasetId: string, version: nu
       return true;
     });
     if (!done || beyond === undefined) return;
-    await nextTurn();
+    await rest(performance.now() - began);
   }
 }
 
 /** Those for which `isGarbage` says so. */
-export async function deleteTrees(db: Database, datasetId: string, isGarbage: (digest: string) => boolean, guard: Guard): Promise<void> {
+export async function deleteTrees(db: Doors, datasetId: string, isGarbage: (digest: string) => boolean, guard: Guard): Promise<void> {
   for (let after = ''; ; ) {
     const page = await db.kysely
       .selectFrom('dataset_trees')
@@ -67,7 +76,7 @@ export async function deleteTrees(db: Database, datasetId: string, isGarbage: (d
       .execute();
     after = page.at(-1)?.digest ?? '';
     const garbage = page.map((row) => row.digest).filter(isGarbage);
-    const done = await db.write(async (tx) => {
+    const done = await db.writeUnsynced(async (tx) => {
       if (!(await guard(tx))) return false;
       if (garbage.length > 0)
         await tx.deleteFrom('dataset_trees').where('dataset_id', '=', datasetId).where('digest', 'in', garbage).execute();

@@ -7,42 +7,25 @@
  * `scan_full` and `accept_loss` say for which scan they were asked (scan-flags.ts): what a person said once holds for one scan that
  * ends, whoever asks for another one meanwhile.
  *
- * Tree objects and history are written in batches before their version shows: dataset_versions gets its row in finishScan.
+ * Tree objects and history are written before their version shows (record-version.ts): dataset_versions gets its row in finishScan.
  */
 import { sql } from 'kysely';
-import type { DatasetStore, ScanClaim } from '../domain/dataset-stores.ts';
+import type { DatasetStore, VersionContent } from '../domain/dataset-stores.ts';
 import type { Database, Db, Tx } from './database.ts';
-import { deleteHistory, historyVersions } from './dataset-cleaning.ts';
+import { claimedRow, isClaimed } from './dataset-claims.ts';
 import { pruneVersions } from './dataset-pruning.ts';
-import { readTrees, treeRow } from './dataset-trees.ts';
-import { pathColumns } from './history-path.ts';
+import { readTrees } from './dataset-trees.ts';
+import { AMONG_OTHERS, recordVersion } from './record-version.ts';
 import { datasetOf } from './rows/dataset.ts';
 import { leftFor, takenUp } from './scan-flags.ts';
 import type { Row } from './tables.ts';
 
-type ScanMethods = Pick<
-  DatasetStore,
-  'claimDue' | 'renewClaim' | 'giveBack' | 'clearUnfinished' | 'trees' | 'putTrees' | 'putHistory' | 'finishScan' | 'prune'
->;
+type ScanMethods = Pick<DatasetStore, 'claimDue' | 'renewClaim' | 'giveBack' | 'record' | 'trees' | 'finishScan' | 'prune'>;
 
 /** Others that claim at the same moment take one each. */
 const CLAIM_TRIES = 10;
-/** Rows of one statement: far below the parameters that either engine takes. */
-const ROWS = 200;
 
 export function scanMethods(db: Database): ScanMethods {
-  /** For what may be lost with the machine until `finishScan`, which is waited for, brings it to the disk too. False: the claim is lost. */
-  const underClaim = (claim: ScanClaim, run: (tx: Tx) => Promise<void>): Promise<boolean> =>
-    db.writeOne((kysely) =>
-      db.capabilities.unsynced(kysely, (one) =>
-        one.transaction().execute(async (tx) => {
-          if (!(await isClaimed(db, tx, claim))) return false;
-          await run(tx);
-          return true;
-        }),
-      ),
-    );
-
   return {
     async claimDue(token, now, until) {
       for (let tries = 0; tries < CLAIM_TRIES; tries++) {
@@ -89,40 +72,12 @@ export function scanMethods(db: Database): ScanMethods {
       );
     },
 
-    async clearUnfinished(claim) {
-      const { dataset } = claim;
-      const rows = await db.kysely.selectFrom('dataset_versions').select('version').where('dataset_id', '=', dataset.id).execute();
-      const shown = new Set(rows.map((row) => row.version));
-      for (const version of await historyVersions(db, dataset.id))
-        if (!shown.has(version)) await deleteHistory(db, dataset.id, version, (tx) => isClaimed(db, tx, claim));
-    },
+    record: (claim, content, objects, signal) =>
+      db.recorder === null
+        ? recordVersion(db, { claim, content }, objects, signal, AMONG_OTHERS)
+        : db.recorder.record(claim, content, objects, signal),
 
     trees: (datasetId, digests) => readTrees(db.kysely, datasetId, digests),
-
-    async putTrees(claim, objects) {
-      const rows = await Promise.all(objects.map((object) => treeRow(claim.dataset.id, object)));
-      return underClaim(claim, async (tx) => {
-        for (let i = 0; i < rows.length; i += ROWS)
-          await tx
-            .insertInto('dataset_trees')
-            .values(rows.slice(i, i + ROWS))
-            .onConflict((oc) => oc.columns(['dataset_id', 'digest']).doNothing())
-            .execute();
-      });
-    },
-
-    putHistory: (claim, version, entries) =>
-      underClaim(claim, async (tx) => {
-        const rows = entries.map(({ path, change, size, checksum, previous_checksum }) => {
-          const columns = pathColumns(path);
-          return [columns.path, columns.long_path, change, size, checksum, previous_checksum];
-        });
-        // One parameter and one text: to put together a statement for so many rows takes longer than to run it.
-        await sql`
-          insert into dataset_history (dataset_id, version, path, long_path, change, size, checksum, previous_checksum)
-          select ${claim.dataset.id}, ${version}, value ->> 0, value ->> 1, value ->> 2, cast(value ->> 3 as bigint), value ->> 4, value ->> 5
-          from ${db.capabilities.elements(JSON.stringify(rows))}`.execute(tx);
-      }),
 
     finishScan: (claim, plan, now) =>
       db.write(async (tx) => {
@@ -174,21 +129,7 @@ const dueAt = (db: Db, now: number): Promise<{ id: string } | undefined> =>
     .limit(1)
     .executeTakeFirst();
 
-/** Undefined: the claim is lost. Else nobody takes it until the transaction ends. */
-const claimedRow = ({ capabilities }: Database, tx: Tx, { token, dataset }: ScanClaim): Promise<Row<'datasets'> | undefined> =>
-  tx
-    .selectFrom('datasets')
-    .selectAll()
-    .where('id', '=', dataset.id)
-    .where('scanning_by', '=', token)
-    .where('deleting_at', 'is', null)
-    .$if(capabilities.rowLocks, (q) => q.forUpdate())
-    .executeTakeFirst();
-
-const isClaimed = async (db: Database, tx: Tx, claim: ScanClaim): Promise<boolean> => (await claimedRow(db, tx, claim)) !== undefined;
-
-type Shown = { version: number; files: number; bytes: number; manifest_digest: string };
-async function showVersion(tx: Tx, row: Row<'datasets'>, shown: Shown, now: number): Promise<void> {
+async function showVersion(tx: Tx, row: Row<'datasets'>, shown: VersionContent, now: number): Promise<void> {
   if (shown.version !== (row.version ?? 0) + 1) throw new Error(`version ${shown.version} of ${row.id} does not follow ${row.version}`);
   const last = await tx
     .selectFrom('dataset_versions')

@@ -1,14 +1,18 @@
 /** Tree objects as they are kept: deflated, once for each dataset that has them. */
 import { promisify } from 'node:util';
-import { deflate, inflate } from 'node:zlib';
+import { inflate } from 'node:zlib';
 import type { TreeObject } from '../domain/dataset-stores.ts';
 import type { Db } from './database.ts';
 import type { NewRow } from './tables.ts';
 
 // In the thread pool: a folder of a thousand files is 100 KB of text.
-const [deflated, inflated] = [promisify(deflate), promisify(inflate)];
+const inflated = promisify<Buffer, Buffer>(inflate);
 
-export const treeRow = async (dataset_id: string, { digest, text }: TreeObject): Promise<NewRow<'dataset_trees'>> => ({
+export const treeRow = async (
+  dataset_id: string,
+  { digest, text }: TreeObject,
+  deflated: (text: string) => Promise<Buffer>,
+): Promise<NewRow<'dataset_trees'>> => ({
   dataset_id,
   digest,
   body: await deflated(text),

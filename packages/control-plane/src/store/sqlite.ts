@@ -74,13 +74,8 @@ export function openSqlite(target: string, now: number, { onTrouble = () => {}, 
         'cannot_open',
         `the file system of ${path} does not support WAL (SQLite answered ${String(mode)}): use a local disk`,
       );
-    // FULL: a commit is on the disk before it is acknowledged, also through a power cut.
-    database.pragma('synchronous = FULL');
-    database.pragma('foreign_keys = ON');
-    database.pragma('trusted_schema = OFF');
     database.pragma(`busy_timeout = ${BUSY_TIMEOUT_MS}`);
-    // A WAL that grew during a long backup shrinks again.
-    database.pragma('journal_size_limit = 67108864');
+    setUp(database);
     return { dialect: dialectOf(database, createCheckpoints(database, path, onTrouble)), path, release };
   } catch (error) {
     database?.close();
@@ -88,6 +83,26 @@ export function openSqlite(target: string, now: number, { onTrouble = () => {}, 
     if (error instanceof StoreError) throw error;
     throw cannotOpen(path, error);
   }
+}
+
+/**
+ * A further connection to a file that this process has opened and holds, for a thread of its own: there SQLite may bring the
+ * write-ahead log into the database behind one of its commits, as it does if left to itself.
+ */
+export function openBeside(path: string): Dialect {
+  const database = new Sqlite(path, { fileMustExist: true, timeout: BUSY_TIMEOUT_MS });
+  setUp(database);
+  return dialectOf(database, NO_CHECKPOINTS);
+}
+
+/** What holds for one connection, and is not kept in the file. */
+function setUp(database: Sqlite.Database): void {
+  // FULL: a commit is on the disk before it is acknowledged, also through a power cut.
+  database.pragma('synchronous = FULL');
+  database.pragma('foreign_keys = ON');
+  database.pragma('trusted_schema = OFF');
+  // A WAL that grew during a long backup shrinks again.
+  database.pragma('journal_size_limit = 67108864');
 }
 
 /** One name for one file, whichever way it was given: the lock goes by it. */

@@ -39,9 +39,6 @@ test('a claim holds as long as it is renewed, and its loser writes nothing any m
   expect(await stores.datasets.renewClaim(first, NOW + 99_999)).toBe(false);
   const tree = fakeTree({ a: '1' });
   expect(await record(stores, first, tree)).toBe(false);
-  expect(await stores.datasets.putHistory(first, 1, [{ path: 'x', change: 'added', size: 1, checksum: '', previous_checksum: null }])).toBe(
-    false,
-  );
   expect(await stores.datasets.finishScan(first, { set: found(NOW), newVersion: versionOf(first, tree) }, NOW)).toBe(false);
   await stores.datasets.giveBack(first);
   expect((await stores.datasets.get(first.dataset.id)).scanning_by).toBe('second');

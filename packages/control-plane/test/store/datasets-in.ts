@@ -3,7 +3,6 @@ import { expect } from 'vitest';
 import type { ScanClaim, ScanPlan } from '../../src/domain/dataset-stores.ts';
 import type { DatasetRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { recordVersion } from '../../src/loops/record-version.ts';
 import { type FakeTree, fakeTree } from '../fake-tree.ts';
 import { NOW } from './fixtures.ts';
 
@@ -27,8 +26,7 @@ export const versionOf = (claim: ScanClaim, tree: FakeTree): NonNullable<ScanPla
 });
 
 export const record = (stores: Stores, claim: ScanClaim, tree: FakeTree): Promise<boolean> =>
-  recordVersion(
-    stores.datasets,
+  stores.datasets.record(
     claim,
     versionOf(claim, tree),
     async (digest) => tree.objects.get(digest) ?? Promise.reject(new Error(`no object ${digest}`)),
