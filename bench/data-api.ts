@@ -11,7 +11,7 @@ import { setTimeout } from 'node:timers/promises';
 import { type Client, createClient } from '@berth/wire/client';
 import { repositoryRoot } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
-import { startProcess, untilReady } from '@berth/testbed/process';
+import { run, startProcess, untilReady } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { summary } from './stats.ts';
 
@@ -19,7 +19,7 @@ const [FOLDERS, FILES_EACH] = [100, 300];
 const FILE = Buffer.alloc(16 * 1024, 'a reading of a station\n');
 /** Under so many names: enough to hash for some seconds, small enough for the page cache. */
 const [ARCHIVE_BYTES, ARCHIVE_NAMES] = [256 * 1024 * 1024, 24];
-/** Of each folder, so that each has new objects. */
+/** Of each folder, so that each has new objects. They are on the disk before the scan: a share's disk is not that of the database. */
 const CHANGED_EACH = 60;
 const [ROUNDS, EVERY_MS] = [6, 5];
 const REST_MS = 4_000;
@@ -62,6 +62,7 @@ export async function benchDataApi(): Promise<string[]> {
       const tool = await during(api, sha256sum(join(share, 'readings', 'archive')));
       const full = await during(api, scan(api, id, true));
       await write(join(share, 'readings'), CHANGED_EACH, `change ${i}`);
+      await run(['sync']);
       const recorded = await during(api, scan(api, id, false));
       if (i > 0) rounds.push({ rest, tool, full, recorded });
     }

@@ -48,6 +48,14 @@ export const systemParts = [
     why: 'the fault suite sets an agent’s clock an hour off with it',
   },
   {
+    part: 'bindfs',
+    program: 'bindfs',
+    package: 'bindfs',
+    optional: true,
+    tests: true,
+    why: 'tests hang, kill and unmount a share that is mounted with it',
+  },
+  {
     part: 'Chromium',
     program: 'chromium',
     package: 'chromium',

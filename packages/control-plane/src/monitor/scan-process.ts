@@ -4,9 +4,11 @@
  * it answers nobody, and a short scan most of its time: so one that is through is kept for the next scan for a while.
  */
 import { spawn } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { dyingWithParent } from '@berth/kit/exec';
 import type { ScanOutcome, ScanProgress } from '../domain/scan.ts';
+import { groupRuns } from './process-group.ts';
 import type { ScanJob } from './run-scan.ts';
 import type { ChildMessage } from './scan-child.ts';
 import { stepBack } from './step-back.ts';
@@ -24,6 +26,7 @@ export class ScanProcessGone extends ScanError {
 export type ScanProcess = {
   /** Resolves when it has said how the scan ended; rejects with ScanError. `onMoved` at each progress. */
   run(job: ScanJob, onMoved: (progress: ScanProgress) => void): Promise<ScanOutcome>;
+  /** Also when only something that it started is left of it. */
   isAlive(): boolean;
   /** Another scan may be given to it. */
   isReady(): boolean;
@@ -42,6 +45,8 @@ export type ScanProcesses = {
 const CHILD = fileURLToPath(new URL('./scan-child.ts', import.meta.url));
 /** A process that is not gone this long after SIGKILL hangs in the kernel. */
 export const EXIT_MS = 1_000;
+/** How often it is looked whether it is gone: where only what it started is left, that reads all of /proc. */
+const LOOK_MS = 50;
 const MOST_ERRORS = 8_192;
 
 type Options = {
@@ -125,11 +130,14 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
     why = `the scan ended without an outcome (${code ?? signal}): ${said.trim()}`;
     onEnd(new ScanProcessGone(why));
   });
-  const isAlive = (): boolean => child.pid !== undefined && child.exitCode === null && child.signalCode === null;
+  let killed = false;
+  const isItself = (): boolean => child.pid !== undefined && child.exitCode === null && child.signalCode === null;
+  // It is gone at once while its `find` hangs in the kernel: each scan would leave another one there.
+  const isAlive = (): boolean => isItself() || (killed && child.pid !== undefined && groupRuns(child.pid));
 
   return {
     isAlive,
-    isReady: () => isAlive() && !leaving,
+    isReady: () => isItself() && !killed && !leaving,
     async run(job, onMoved) {
       const { promise: ended, resolve, reject } = Promise.withResolvers<ScanOutcome>();
       said = '';
@@ -148,7 +156,7 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
       try {
         // That it could not be told is told by its end.
         if (child.connected) child.send(job, () => {});
-        else if (!isAlive()) throw new ScanProcessGone(why);
+        else if (!isItself()) throw new ScanProcessGone(why);
         return await ended;
       } finally {
         [onMessage, onEnd] = [() => {}, () => {}];
@@ -156,6 +164,7 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
       }
     },
     async kill() {
+      killed = true;
       if (child.pid !== undefined) {
         try {
           process.kill(-child.pid, 'SIGKILL');
@@ -163,12 +172,9 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
           if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
         }
       }
-      child.ref();
-      const gone = await new Promise<boolean>((resolve) => {
-        if (!isAlive()) resolve(true);
-        child.once('exit', () => resolve(true));
-        setTimeout(() => resolve(false), EXIT_MS).unref();
-      });
+      const until = performance.now() + EXIT_MS;
+      while (isAlive() && performance.now() < until) await sleep(LOOK_MS);
+      const gone = !isAlive();
       errors?.destroy();
       if (child.connected) child.disconnect();
       child.unref();

@@ -30,10 +30,10 @@ import {
   clockBehind,
   coarseTimes,
   leavesOf,
-  type Monitored,
   monitored,
   noTimes,
   SYSTEM_PATH,
+  scanOnce,
   scratchFolder,
   standInForFind,
 } from './support.ts';
@@ -47,19 +47,6 @@ function isZombie(pid: string): boolean {
 }
 
 const run = (...argv: string[]) => execOk(argv, { env: { PATH: `${SYSTEM_PATH}:/usr/sbin:/sbin` } });
-
-/** The scan as a program of its own, which prints the outcome. */
-function scanOnce({ stateDir, request }: Monitored): string[] {
-  const scanner = join(import.meta.dirname, '../../src/monitor/scanner.ts');
-  const script = `
-const { createScanner } = await import(${JSON.stringify(scanner)});
-const scanner = createScanner({ stateDir: ${JSON.stringify(stateDir)}, searchPath: ${JSON.stringify(SYSTEM_PATH)}, workers: 1 });
-const result = await scanner.scan(${JSON.stringify(request)}, { signal: new AbortController().signal });
-await result.dispose?.();
-process.stdout.write(JSON.stringify(result));
-await scanner.close();`;
-  return [process.execPath, '--input-type=module', '--eval', script];
-}
 
 /** Needs root and the right to make mounts, which a plain container has not. */
 const canMount = await works(async (dir) => {

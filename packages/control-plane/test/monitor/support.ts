@@ -64,6 +64,20 @@ export function monitored(options: Partial<ScannerOptions> = {}) {
 }
 export type Monitored = ReturnType<typeof monitored>;
 
+/** The scan as a program of its own, which prints the outcome. */
+export function scanOnce({ stateDir, request }: Monitored, options: Partial<ScannerOptions> = {}): string[] {
+  const scanner = join(import.meta.dirname, '../../src/monitor/scanner.ts');
+  const all: ScannerOptions = { stateDir, searchPath: SYSTEM_PATH, workers: 1, ...options };
+  const script = `
+const { createScanner } = await import(${JSON.stringify(scanner)});
+const scanner = createScanner(${JSON.stringify(all)});
+const result = await scanner.scan(${JSON.stringify(request)}, { signal: new AbortController().signal });
+await result.dispose?.();
+process.stdout.write(JSON.stringify(result));
+await scanner.close();`;
+  return [process.execPath, '--input-type=module', '--eval', script];
+}
+
 export function changed(result: ScanResult): Changed {
   if (result.kind !== 'changed') throw new Error(`expected a change, got ${JSON.stringify(result)}`);
   return result;

@@ -1,0 +1,124 @@
+/** Copies from a real mount that hangs or dies (@berth/testbed/fuse-share). */
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type FuseShare, type Hang, missingForFuse, startFuseShare } from '@berth/testbed/fuse-share';
+import { isRunning } from '@berth/testbed/process';
+import { waitFor } from '@berth/testbed/wait';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Held } from '../../src/data/cache.ts';
+import { createFindSource } from '../../src/data/source.ts';
+import { Stopped } from '../../src/stopped.ts';
+import type { FakeDataset } from '../fake-control-plane.ts';
+import { bring, PATH, proveVersion, type Share, type Site } from './share.ts';
+import { sharePerTest } from './share-per-test.ts';
+
+const missing = await missingForFuse();
+const STALL_MS = 1_500;
+/** A process that cannot be killed is waited for as long (tools/rsync.ts), and then left behind. */
+const ABANDON_MS = 10_000;
+/** Of whatever is to be over at once, on a machine that has other things to do. */
+const SOON_MS = 4_000;
+
+describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing === undefined ? '' : ` (skipped: ${missing})`}`, () => {
+  let share: Share;
+  let mount: FuseShare;
+  const perTest = sharePerTest();
+  beforeEach(async () => {
+    share = perTest.share();
+    mount = await startFuseShare({ server: join(share.dir, 'server'), behind: join(share.dir, 'behind'), at: share.base });
+  });
+  // Before the folders are removed: nobody must look into a mount that hangs.
+  afterEach(() => mount.end());
+
+  /** Some three seconds of copying, file by file. */
+  async function slowSet(): Promise<{ set: FakeDataset; site: Site }> {
+    for (let i = 0; i < 60; i += 1) await share.write(`set/f${i}`, Buffer.alloc(50_000, `${i}`));
+    return { set: await share.dataset('set'), site: await perTest.siteWith({ rsync: { stallMs: STALL_MS, bandwidth: '1000' } }) };
+  }
+  /** Begins a copy, and gives it when some of it is there. */
+  async function copying(
+    { set, site }: { set: FakeDataset; site: Site },
+    signal = new AbortController().signal,
+  ): Promise<{ copy: Promise<Held> }> {
+    let bytes = 0;
+    const copy = site.data.cache.ensure(set.source, { onProgress: (p) => void (bytes = p.bytes_done), say: () => undefined }, signal);
+    // Said by whoever waits for it.
+    copy.catch(() => undefined);
+    await waitFor('some of it is copied', () => bytes > 0, { intervalMs: 10 });
+    return { copy };
+  }
+  async function rsyncsOf(root: string): Promise<number[]> {
+    const found: number[] = [];
+    for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+      const line = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
+      if (/rsync\0/.test(line) && line.includes(root) && isRunning(Number(pid))) found.push(Number(pid));
+    }
+    return found;
+  }
+  /** Below objects/ and .staging, but the process's own mark. */
+  async function leftIn(root: string): Promise<string[]> {
+    const names = await readdir(join(root, '.staging'), { recursive: true });
+    const versions = await readdir(join(root, 'objects', 'set')).catch(() => []);
+    return [...names.filter((name) => !/^[^/]+(\/\.process\.json)?$/.test(name)), ...versions.filter((name) => name.startsWith('v'))];
+  }
+
+  it.each<Hang>(['killable', 'unkillable'])(
+    'hangs while it is copied: given up in time, and copied when it answers again (%s)',
+    async (how) => {
+      const { set, site } = await slowSet();
+      const { copy } = await copying({ set, site });
+      mount.hang(how);
+      const begun = performance.now();
+      await expect(copy).rejects.toMatchObject({ code: 'dataset_unreachable' });
+      expect(performance.now() - begun).toBeLessThan(STALL_MS + SOON_MS + (how === 'killable' ? 0 : ABANDON_MS));
+      expect(await rsyncsOf(site.root)).toHaveLength(how === 'killable' ? 0 : 1);
+      expect(await leftIn(site.root)).toEqual([]);
+      mount.resume();
+      await waitFor('rsync is gone', async () => (await rsyncsOf(site.root)).length === 0);
+      expect((await bring(site, set)).want.version).toBe(1);
+      await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
+    },
+  );
+
+  it('hangs when its folder is looked for', async () => {
+    await share.write('set/file', 'x');
+    mount.hang('unkillable');
+    const begun = performance.now();
+    await expect(createFindSource(share.base, { PATH }, 1_000)('set', new AbortController().signal)).rejects.toMatchObject({
+      code: 'dataset_unreachable',
+      message: expect.stringContaining('does not answer within 1 s'),
+    });
+    expect(performance.now() - begun).toBeLessThan(1_000 + SOON_MS);
+  });
+
+  it('hangs while the agent ends, which waits only so long', async () => {
+    const { set, site } = await slowSet();
+    const shutdown = new AbortController();
+    const { copy } = await copying({ set, site }, shutdown.signal);
+    mount.hang('unkillable');
+    const calls = async (pid: number): Promise<string> => readFile(`/proc/${pid}/wchan`, 'utf8').catch(() => '');
+    await waitFor('it hangs', async () => (await Promise.all((await rsyncsOf(site.root)).map(calls))).includes('request_wait_answer'), {
+      intervalMs: 10,
+    });
+    const begun = performance.now();
+    shutdown.abort(new Stopped('shutdown'));
+    await expect(copy).rejects.toMatchObject({ why: 'shutdown' });
+    await site.data.stop();
+    expect(performance.now() - begun).toBeLessThan(ABANDON_MS + SOON_MS);
+    expect(await rsyncsOf(site.root)).toHaveLength(1);
+    expect(await leftIn(site.root)).toEqual([]);
+  });
+
+  it('dies while it is copied', async () => {
+    const { set, site } = await slowSet();
+    const { copy } = await copying({ set, site });
+    await mount.kill();
+    await expect(copy).rejects.toMatchObject({
+      code: 'dataset_unreachable',
+      message: expect.stringContaining('Transport endpoint is not connected'),
+    });
+    expect(await leftIn(site.root)).toEqual([]);
+    await mount.mountAgain();
+    expect((await bring(site, set)).want.version).toBe(1);
+  });
+});

@@ -1,0 +1,237 @@
+/** Scans of a real mount that hangs, dies and comes back (@berth/testbed/fuse-share): what a stand-in for `find` cannot show. */
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { execOk } from '@berth/kit/exec';
+import { type FuseShare, type FuseShareOptions, type Hang, missingForFuse, startFuseShare } from '@berth/testbed/fuse-share';
+import { isRunning } from '@berth/testbed/process';
+import { waitFor } from '@berth/testbed/wait';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { createLook } from '../../src/monitor/look.ts';
+import type { ScanResult } from '../../src/domain/scan.ts';
+import type { ScannerOptions } from '../../src/monitor/scanner.ts';
+import { leavesOf, type Monitored, monitored, scanOnce, scratchFolder, SYSTEM_PATH, standInForFind } from './support.ts';
+
+const missing = await missingForFuse();
+/** Longer than a scan takes to begin on a busy machine, which is no progress either. */
+const STALL_MS = 2_500;
+/** Of whatever is to be over at once, on a machine that has other things to do. */
+const SOON_MS = 4_000;
+const STALLED = { kind: 'unreachable', problem: expect.stringContaining('made no progress for 2.5 s') };
+const STUCK = { kind: 'unreachable', problem: expect.stringContaining('The last scan still hangs') };
+
+type Shared = Monitored & { share: FuseShare };
+
+/** Its base is the mount. In the dataset is one file. */
+async function shared(options: Partial<ScannerOptions> = {}, how: Partial<FuseShareOptions> = {}): Promise<Shared> {
+  const ds = monitored({ stallMs: STALL_MS, workers: 1, ...options });
+  const [server, behind] = [scratchFolder(), scratchFolder()];
+  // A file system is mounted over nothing that would be hidden by it.
+  rmdirSync(ds.folder);
+  mkdirSync(join(server, 'ds'));
+  writeFileSync(join(server, 'ds/f'), 'content');
+  const share = await startFuseShare({ server, behind, at: ds.base, ...how });
+  // Before all else that is put away: nobody must look into a mount that hangs.
+  onTestFinished(() => share.end());
+  return { ...ds, share };
+}
+
+/** What runs of a scan: the process that scans names the state folder in its arguments, `find` the folder. */
+function processesOf({ stateDir, base }: Monitored): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => {
+      const [program = '', ...args] = isRunning(pid) ? fileOf(pid, 'cmdline').split('\0') : [];
+      return program !== 'bindfs' && args.some((arg) => arg === stateDir || arg.startsWith(base));
+    });
+}
+function fileOf(pid: number, name: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/${name}`, 'latin1');
+  } catch {
+    // It ended meanwhile.
+    return '';
+  }
+}
+const nothingLeft = (ds: Monitored): Promise<boolean> => waitFor('no process of the scan is left', () => processesOf(ds).length === 0);
+
+/** The scanner hears a moment later that a process which hung is gone. */
+const scannedAgain = (ds: Monitored): Promise<ScanResult> =>
+  waitFor('it is scanned again', async () => {
+    const result = await ds.scan();
+    return 'problem' in result && /still hangs/.test(result.problem) ? null : result;
+  });
+
+/** A file that takes longer to read than a scan may stand still: slow is not hung. */
+const BIG = Buffer.alloc(56_000_000, 'x');
+const SLOW = { readRate: 20_000_000 };
+const sha256 = (data: Buffer): string => createHash('sha256').update(data).digest('hex');
+const isHashing = ({ seen }: Monitored): Promise<unknown> =>
+  waitFor('it is hashing', () => seen.some(({ step, bytes }) => step === 'hashing' && bytes > 0), { intervalMs: 10 });
+
+async function timed<T>(work: Promise<T>): Promise<{ result: T; ms: number }> {
+  const begun = performance.now();
+  return { result: await work, ms: performance.now() - begun };
+}
+
+describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing === undefined ? '' : ` (skipped: ${missing})`}`, () => {
+  test('is scanned, and known by its mount', async () => {
+    const ds = await shared();
+    expect(await ds.scan()).toMatchObject({
+      kind: 'changed',
+      files: 1,
+      share: { mount: { type: expect.stringMatching(/^fuse/), source: ds.share.source } },
+    });
+    expect(ds.request.share?.marker).toMatch(/^[0-9a-f-]{36}$/);
+    expect(await ds.scan()).toMatchObject({ kind: 'unchanged', files: 1 });
+  });
+
+  test('that cannot be written is scanned, without a marker', async () => {
+    const ds = await shared({}, { readOnly: true });
+    expect(await ds.scan()).toMatchObject({
+      kind: 'changed',
+      share: { marker: null, mount: { type: expect.stringMatching(/^fuse/), source: ds.share.source } },
+    });
+    expect(await ds.scan()).toMatchObject({ kind: 'unchanged' });
+    expect(readdirSync(ds.base)).toEqual(['ds']);
+  });
+
+  test.each<Hang>(['killable', 'unkillable'])('hangs before a scan, which ends in time while we live on (%s)', async (how) => {
+    const ds = await shared();
+    await ds.scan();
+    ds.share.hang(how);
+    let beats = 0;
+    const beating = setInterval(() => beats++, 20);
+    const { result, ms } = await timed(ds.scan()).finally(() => clearInterval(beating));
+    expect(result).toEqual(STALLED);
+    expect(ms).toBeLessThan(STALL_MS + SOON_MS);
+    expect(beats).toBeGreaterThan(20);
+    if (how === 'killable') await nothingLeft(ds);
+    else {
+      expect(processesOf(ds)).toHaveLength(1);
+      const again = await timed(ds.scan());
+      expect(again.result).toEqual(STUCK);
+      expect(again.ms).toBeLessThan(STALL_MS / 2);
+      expect(processesOf(ds)).toHaveLength(1);
+    }
+    ds.share.resume();
+    expect(await scannedAgain(ds)).toMatchObject({ kind: 'unchanged', files: 1 });
+    await ds.scanner.close();
+    await nothingLeft(ds);
+  });
+
+  test('hangs while `find` lists it: until that is gone the dataset is not scanned again', async () => {
+    const [ready, go] = [join(scratchFolder(), 'ready'), join(scratchFolder(), 'go')];
+    const searchPath = standInForFind(`const { existsSync } = require('node:fs');
+writeFileSync(${JSON.stringify(ready)}, '');
+while (!existsSync(${JSON.stringify(go)})) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5);
+writeSync(1, run().stdout);`);
+    const ds = await shared({ searchPath });
+    const scan = ds.scan();
+    await waitFor('`find` is started', () => existsSync(ready));
+    ds.share.hang('unkillable');
+    writeFileSync(go, '');
+    expect(await scan).toEqual(STALLED);
+    expect(processesOf(ds)).toHaveLength(1);
+    expect(await ds.scan()).toEqual(STUCK);
+    ds.share.resume();
+    await nothingLeft(ds);
+    expect(await scannedAgain(ds)).toMatchObject({ kind: 'changed', files: 1 });
+  });
+
+  test('hangs while a large file is hashed: the next scan has it right', async () => {
+    const ds = await shared({}, SLOW);
+    ds.file('big', BIG);
+    const scan = ds.scan();
+    await isHashing(ds);
+    ds.share.hang('unkillable');
+    expect(await scan).toEqual(STALLED);
+    ds.share.resume();
+    await nothingLeft(ds);
+    const found = await leavesOf(await scannedAgain(ds));
+    expect(found.get('big')).toMatchObject({ size: BIG.length, checksum: sha256(BIG) });
+    expect(found.size).toBe(2);
+  });
+
+  test('dies: that is said by its name, and nothing is lost when it is mounted again', async () => {
+    const ds = await shared();
+    await ds.scan();
+    await ds.share.kill();
+    const problem = `The base path ${ds.base} cannot be read (the share is not connected).`;
+    for (const acceptLoss of [false, true]) expect(await ds.scan({ acceptLoss })).toEqual({ kind: 'unreachable', problem });
+    await ds.share.mountAgain();
+    expect(await ds.scan()).toMatchObject({ kind: 'unchanged', files: 1 });
+  });
+
+  test('dies while a large file is hashed', async () => {
+    const ds = await shared({}, SLOW);
+    await ds.scan();
+    ds.file('big', BIG);
+    const scan = ds.scan();
+    await isHashing(ds);
+    await ds.share.kill();
+    expect(await scan).toEqual({
+      kind: 'unreachable',
+      problem: expect.stringMatching(/\/ds\/big cannot be read \(the share is not connected\)/),
+    });
+    await ds.share.mountAgain();
+    expect((await leavesOf(await ds.scan())).get('big')).toMatchObject({ checksum: sha256(BIG) });
+  });
+
+  test('is unmounted: the empty folder under it is not the dataset', async () => {
+    const ds = await shared();
+    await ds.scan();
+    await ds.share.unmount();
+    const problem = `The share is not mounted: ${ds.base} was ${ds.request.share?.mount?.type} from ${ds.share.source} and is now an ordinary folder on the system’s own disk.`;
+    expect(await ds.scan()).toEqual({ kind: 'unreachable', problem });
+    expect(readdirSync(ds.base)).toEqual([]);
+    await ds.share.mountAgain();
+    expect(await ds.scan()).toMatchObject({ kind: 'unchanged', files: 1 });
+  });
+
+  test('hangs while the scanner is closed, which waits for nobody', async () => {
+    const ds = await shared({ stallMs: 60_000 });
+    await ds.scan();
+    const scans = join(ds.stateDir, 'scans');
+    const before = readdirSync(scans);
+    ds.share.hang('unkillable');
+    const ended = expect(ds.scan()).rejects.toThrow('the scanner was closed');
+    await waitFor('it hangs', () => processesOf(ds).some((pid) => fileOf(pid, 'wchan') === 'request_wait_answer'));
+    expect((await timed(ds.scanner.close())).ms).toBeLessThan(SOON_MS);
+    await ended;
+    expect(readdirSync(scans)).toEqual(before);
+    ds.share.resume();
+    await nothingLeft(ds);
+  });
+
+  test('hangs while a whole program ends, which does', async () => {
+    const ds = await shared();
+    await ds.scan();
+    await ds.scanner.close();
+    ds.share.hang('unkillable');
+    const { stdout } = await execOk(scanOnce(ds, { stallMs: STALL_MS }), { env: { PATH: SYSTEM_PATH }, timeoutMs: STALL_MS + 4 * SOON_MS });
+    expect(JSON.parse(stdout)).toMatchObject({ kind: 'unreachable', problem: expect.stringContaining('made no progress') });
+    expect(processesOf(ds)).toHaveLength(1);
+    ds.share.resume();
+    await nothingLeft(ds);
+  });
+
+  test.each<Hang>(['killable', 'unkillable'])('hangs when a folder of it is looked at, which says so in time (%s)', async (how) => {
+    const ds = await shared();
+    const look = createLook(ds.base, STALL_MS);
+    expect(await look('ds')).toBeNull();
+    ds.share.hang(how);
+    const late = { rule: 'unreachable', message: 'the shared storage did not answer within 2.5 s' };
+    const looks = await timed(Promise.all(Array.from({ length: 4 }, () => look('ds'))));
+    expect(looks.result).toEqual([late, late, late, late]);
+    expect(looks.ms).toBeLessThan(STALL_MS + SOON_MS);
+    if (how === 'killable') await nothingLeft(ds);
+    else expect(await look('ds')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('no more are begun') });
+    ds.share.resume();
+    await nothingLeft(ds);
+    expect(await look('ds')).toBeNull();
+    await ds.share.kill();
+    expect(await look('ds')).toEqual({ rule: 'unreachable', message: expect.stringContaining('cannot be read (ENOTCONN)') });
+  });
+});

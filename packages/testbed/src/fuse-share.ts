@@ -1,0 +1,124 @@
+/**
+ * A share that can be hung, lost, and mounted again: bindfs shows a folder by FUSE, so that the kernel waits for a program of ours as it
+ * waits for a file server. Two of them in a row:
+ *
+ *   server ──bindfs──> behind ──bindfs──> at
+ *
+ * With the second one stopped a call waits in the kernel, and a kill ends it. With the first one stopped the second one has taken the call
+ * and never answers: who made it cannot be killed (state D), as with the worst of servers.
+ */
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { findProgram } from './config.ts';
+import { type Argv, type RunningProcess, run, signalProcess, startProcess, untilReady } from './process.ts';
+import { messageOf } from './wait.ts';
+
+export interface FuseShareOptions {
+  /** The folder that is shown, as it is on the server. */
+  readonly server: string;
+  /** Where it is mounted. */
+  readonly at: string;
+  /** A folder of ours to mount it in between. */
+  readonly behind: string;
+  readonly readOnly?: boolean;
+  /** Bytes a second that can be read. */
+  readonly readRate?: number;
+}
+
+/** How it hangs: whether those who call it can be killed. */
+export type Hang = 'killable' | 'unkillable';
+
+export interface FuseShare {
+  /** As mountinfo(5) names what is mounted at `at`. */
+  readonly source: string;
+  /** From now on no call is answered. */
+  hang(how: Hang): void;
+  resume(): void;
+  /** The file system's process dies: ENOTCONN. */
+  kill(): Promise<void>;
+  unmount(): Promise<void>;
+  /** After `kill` or `unmount`. */
+  mountAgain(): Promise<void>;
+  /** Whoever hangs in it is let go. */
+  end(): Promise<void>;
+}
+
+/** Why there can be none on this machine. */
+export async function missingForFuse(): Promise<string | undefined> {
+  if (process.getuid?.() !== 0) return 'only root mounts file systems';
+  if (!existsSync('/dev/fuse')) return 'this system has no /dev/fuse';
+  if (findProgram('bindfs') === undefined) return 'bindfs is not installed';
+  const dir = mkdtempSync(join(tmpdir(), 'berth-can-'));
+  try {
+    const probe = await mounted([join(dir, 'server'), join(dir, 'at')]);
+    await unmount(probe, join(dir, 'at'));
+    return undefined;
+  } catch (error) {
+    // A container may have the device and not the right to mount.
+    return messageOf(error).replaceAll('\n', ' ');
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
+}
+
+export async function startFuseShare({ server, at, behind, readOnly, readRate }: FuseShareOptions): Promise<FuseShare> {
+  const options = [...(readOnly === true ? ['-r'] : []), ...(readRate === undefined ? [] : [`--read-rate=${readRate}`])];
+  const inner = await mounted([server, behind]);
+  // One thread for each call: else those behind the first one would not be taken, and could be killed.
+  const front = (): Promise<RunningProcess> => mounted([behind, at], ['--multithreaded', ...options]);
+  let outer = await front().catch(async (error: unknown) => {
+    await unmount(inner, behind);
+    throw error;
+  });
+  const resume = (): void => {
+    for (const { pid, exit } of [inner, outer]) if (exit() === undefined) signalProcess(pid, 'SIGCONT');
+  };
+  return {
+    source: behind,
+    hang: (how) => signalProcess(how === 'killable' ? outer.pid : inner.pid, 'SIGSTOP'),
+    resume,
+    async kill() {
+      outer.kill('SIGKILL');
+      await outer.exited;
+    },
+    unmount: () => unmount(outer, at),
+    async mountAgain() {
+      await unmount(outer, at);
+      outer = await front();
+    },
+    async end() {
+      resume();
+      await unmount(outer, at);
+      await unmount(inner, behind);
+    },
+  };
+}
+
+/** What the kernel still knows it would answer while the share hangs. */
+const NOTHING_CACHED = 'attr_timeout=0,entry_timeout=0,negative_timeout=0';
+
+async function mounted([folder, at]: readonly [string, string], options: readonly string[] = []): Promise<RunningProcess> {
+  for (const path of [folder, at]) mkdirSync(path, { recursive: true });
+  const argv: Argv = ['bindfs', '-f', '-o', NOTHING_CACHED, ...options, folder, at];
+  const daemon = await startProcess(argv, { name: 'bindfs' });
+  try {
+    await untilReady(daemon, async () => isMounted(at), 5_000);
+  } catch (error) {
+    await unmount(daemon, at);
+    throw error;
+  }
+  return daemon;
+}
+
+const isMounted = (at: string): boolean =>
+  readFileSync('/proc/self/mountinfo', 'utf8')
+    .split('\n')
+    .some((line) => line.split(' ')[4] === at);
+
+/** The process first: with it goes what hangs in the file system, and what is left is only a name. */
+async function unmount(daemon: RunningProcess, at: string): Promise<void> {
+  if (daemon.exit() === undefined) daemon.kill('SIGKILL');
+  await daemon.exited;
+  if (isMounted(at)) await run(['umount', '--lazy', at]);
+}
