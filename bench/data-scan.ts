@@ -5,7 +5,7 @@
  */
 import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
-import { link, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { link, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
@@ -86,10 +86,12 @@ async function firstScan(dir: string): Promise<string[]> {
   const rounds: { tool: Cost; one: Cost; all: Cost }[] = [];
   for (let i = 0; i < FIRST_SCANS; i++) {
     const tool = await costOf(() => run(sha256sum));
-    const scan = (workers: number): Promise<Cost> => {
+    const scan = async (workers: number): Promise<Cost> => {
       const request = { ...requestOf(dir, 'large'), datasetId: `first-${i}-${workers}` };
       const scanner = scannerIn(dir, 'first', workers);
-      return costOf(async () => changed(await scanner.scan(request, alone)).dispose());
+      const cost = await costOf(async () => changed(await scanner.scan(request, alone)).dispose());
+      await scanner.close();
+      return cost;
     };
     rounds.push({ tool, one: await scan(1), all: await scan(cores) });
   }
@@ -133,21 +135,28 @@ function run([program = '', ...args]: readonly string[]): Promise<void> {
 
 type Cost = { wallMs: number; cpuMs: number };
 
-/** CPU time of ours and of all children that ended meanwhile; the wall clock stops when `work` is through, not when they are gone. */
+/** CPU time of ours and of all children; the wall clock stops when `work` is through, not when they are gone. */
 async function costOf(work: () => Promise<void>): Promise<Cost> {
-  const [own, children, at] = [process.cpuUsage(), await childrenMs(), performance.now()];
+  const [own, children, at] = [process.cpuUsage(), childrenMs(), performance.now()];
   await work();
   const wallMs = performance.now() - at;
   const { user, system } = process.cpuUsage(own);
-  return { wallMs, cpuMs: (user + system) / 1e3 + (await childrenMs()) - children };
+  return { wallMs, cpuMs: (user + system) / 1e3 + childrenMs() - children };
 }
 
-/** Of children that ended, with what they waited for themselves; proc_pid_stat(5), in ticks of 10 ms. */
-async function childrenMs(): Promise<number> {
-  for (let i = 0; readFileSync(`/proc/self/task/${process.pid}/children`, 'utf8').trim() !== ''; i++) {
-    if (i === 1000) throw new Error('a program that was started has not ended');
-    await setTimeout(5);
-  }
-  const fields = (await readFile('/proc/self/stat', 'utf8')).split(') ')[1]?.split(' ') ?? [];
-  return (Number(fields[13]) + Number(fields[14])) * 10;
+/** Of children that ended and of those that are there, with what they waited for themselves; proc_pid_stat(5), in ticks of 10 ms. */
+function childrenMs(): number {
+  const present = readFileSync(`/proc/self/task/${process.pid}/children`, 'utf8').trim().split(' ').filter(Boolean);
+  const [, , ...ended] = ticksOf('self');
+  return [...ended, ...present.flatMap(ticksOf)].reduce((sum, ticks) => sum + ticks, 0) * 10;
+}
+
+/** In the program, in the kernel for it, and both of its children that ended. */
+function ticksOf(pid: string): number[] {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  return stat
+    .slice(stat.lastIndexOf(')') + 2)
+    .split(' ')
+    .slice(11, 15)
+    .map(Number);
 }

@@ -21,7 +21,8 @@ export type LoadOptions = {
   pipelined: number;
   cpuSeconds: () => number;
 };
-type Counted = { requests: number; seconds: number; p99Ms: number; failed: number };
+/** `failed`: empty, or how many and how. */
+type Counted = { requests: number; seconds: number; p99Ms: number; failed: string };
 
 /** Of a process and of those it started: what the scheduler gave to their threads, in nanoseconds (Linux). */
 export function cpuSecondsOfTree(pid: number): number {
@@ -40,7 +41,7 @@ export async function runLoad(options: LoadOptions): Promise<LoadResult> {
   const before = options.cpuSeconds();
   const counted = wrk === undefined ? await bySockets(options) : await byWrk(wrk, options);
   const cpu = options.cpuSeconds() - before;
-  if (counted.failed > 0) throw new Error(`${counted.failed} of ${counted.requests} requests were not answered with 200`);
+  if (counted.failed !== '') throw new Error(`of ${counted.requests} requests not all were answered with 200:${counted.failed}`);
   return {
     by: wrk === undefined ? 'plain sockets' : 'wrk',
     perSecond: counted.requests / counted.seconds,
@@ -69,7 +70,11 @@ function take()
 end
 function done(summary, latency)
   local e = summary.errors
-  io.write(string.format('\\n{"requests":%d,"seconds":%f,"p99Ms":%f,"failed":%d}\\n', summary.requests, summary.duration / 1e6, latency:percentile(99) / 1e3, e.connect + e.read + e.write + e.status + e.timeout))
+  local failed = ""
+  for _, kind in ipairs({ "connect", "read", "write", "status", "timeout" }) do
+    if e[kind] > 0 then failed = string.format("%s %d %s", failed, e[kind], kind) end
+  end
+  io.write(string.format('\\n{"requests":%d,"seconds":%f,"p99Ms":%f,"failed":"%s"}\\n', summary.requests, summary.duration / 1e6, latency:percentile(99) / 1e3, failed))
 end
 `;
 
@@ -130,7 +135,12 @@ async function generate(requestsFile: string, port: number, connections: number,
       });
     });
   await Promise.all(Array.from({ length: connections }, one));
-  return { requests: took.length, seconds: (performance.now() - started) / 1000, p99Ms: summary(took).p99, failed };
+  return {
+    requests: took.length,
+    seconds: (performance.now() - started) / 1000,
+    p99Ms: summary(took).p99,
+    failed: failed === 0 ? '' : ` ${failed} status`,
+  };
 }
 
 if (import.meta.main) {

@@ -52,7 +52,7 @@ const OTHER_TASKS_AT_ONCE = 8;
 const RETIREMENTS_AT_ONCE = 200;
 /** They wait for their turn here (COPIES_AT_ONCE), not at the control plane, which would take them for lost. */
 const SYNCS_AT_ONCE = 200;
-/** Of the 15 s that closing may take (kit/closers). */
+/** Of the 20 s that closing may take (kit/closers). */
 const DRAIN_MS = 8_000;
 
 /** Makes its folders, clears what an earlier process left in them, and starts. */

@@ -31,10 +31,11 @@ const REASONS: Record<string, string> = {
   ELOOP: 'leads in a circle',
 };
 
+/** What is said of the path with which a call to the system failed. */
+export const reasonOf = (code: string | undefined): string => REASONS[code ?? ''] ?? `cannot be read (${code ?? 'unknown error'})`;
+
 /** `what` is a subject: `The base path /mnt/nas`. */
-export function unreachable(what: string, code: string | undefined): UnreachableError {
-  return new UnreachableError(`${what} ${REASONS[code ?? ''] ?? `cannot be read (${code ?? 'unknown error'})`}.`);
-}
+export const unreachable = (what: string, code: string | undefined): UnreachableError => new UnreachableError(`${what} ${reasonOf(code)}.`);
 
 /** The real path of a folder. Throws UnreachableError. */
 export function realFolder(path: string, what: string): string {

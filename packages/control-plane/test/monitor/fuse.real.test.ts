@@ -232,6 +232,9 @@ writeSync(1, run().stdout);`);
     await nothingLeft(ds);
     expect(await look('ds')).toBeNull();
     await ds.share.kill();
-    expect(await look('ds')).toEqual({ rule: 'unreachable', message: expect.stringContaining('cannot be read (ENOTCONN)') });
+    expect(await look('ds')).toEqual({
+      rule: 'unreachable',
+      message: expect.stringContaining('cannot be read (the share is not connected)'),
+    });
   });
 });

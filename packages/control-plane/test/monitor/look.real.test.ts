@@ -44,14 +44,17 @@ test('a share that is not there, none at all, and one that does not answer in ti
   expect(await createLook(base, 1)('lab')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('did not answer') });
 });
 
-test.each(['ESTALE', 'EIO'])('a folder that is found and then cannot be read (%s) is unreachable', (code) => {
+test.each([
+  ['ESTALE', 'is gone on the server (stale file handle); mount the share again'],
+  ['EIO', 'cannot be read (input/output error)'],
+])('a folder that is found and then cannot be read (%s) is unreachable', (code, reason) => {
   const base = dir();
   const breaks = `import fs from 'node:fs'; import { syncBuiltinESMExports } from 'node:module';
 fs.statSync = () => { throw Object.assign(new Error('gone'), { code: '${code}' }); }; syncBuiltinESMExports();`;
   const child = fileURLToPath(new URL('../../src/monitor/look-child.ts', import.meta.url));
   const preload = `data:text/javascript,${encodeURIComponent(breaks)}`;
   const answer = execFileSync(process.execPath, ['--import', preload, child, base, 'lab'], { encoding: 'utf8' });
-  expect(JSON.parse(answer)).toEqual({ rule: 'unreachable', message: `“lab” cannot be read (${code})` });
+  expect(JSON.parse(answer)).toEqual({ rule: 'unreachable', message: `“lab” ${reason}` });
 });
 
 describe('many looks at once', () => {
