@@ -79,7 +79,8 @@ end
 `;
 
 async function byWrk(wrk: string, { dir, requestsFile, port, connections, seconds, pipelined }: LoadOptions): Promise<Counted> {
-  const script = join(dir, 'load.lua');
+  // Two may be under way at once.
+  const script = join(dir, `load-${port}.lua`);
   await writeFile(script, LUA);
   const { stdout } = await run([
     wrk,

@@ -31,6 +31,7 @@ const GOAL_RATIO = 0.85;
 const GOAL_WORKERS = 1.4;
 const SECRET = 'a secret for the benchmark that is long enough';
 const BASE = 'berth.localhost';
+const READY = 'GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n';
 
 export async function benchVerify(): Promise<string[]> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-bench-'));
@@ -141,6 +142,9 @@ async function startGateway(dir: string, controlPlane: PolicyServer, count: numb
   });
   const health = createClient({ baseUrl: `http://127.0.0.1:${port}` });
   await untilReady(server, async () => (await health.exchange('readyz', {})).status === 200, 30_000);
+  // Each connection goes to the next worker, and each worker asks for the policy itself.
+  const isReady = async (): Promise<boolean> => (await rawAnswer(port, READY)).startsWith('HTTP/1.1 200');
+  await untilReady(server, async () => (await Promise.all(Array.from({ length: count * 2 }, isReady))).every(Boolean), 30_000);
   return { process: server, port };
 }
 
