@@ -4,8 +4,8 @@
  *
  *   server ──bindfs──> behind ──bindfs──> at
  *
- * With the second one stopped a call waits in the kernel, and a kill ends it. With the first one stopped the second one has taken the call
- * and never answers: who made it cannot be killed (state D), as with the worst of servers.
+ * With the second one stopped a call waits in the kernel, and a kill ends it, but for one that it had taken already. With the first
+ * one stopped the second one has taken the call and never answers: who made it cannot be killed (state D), as with the worst of servers.
  */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
