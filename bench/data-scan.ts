@@ -15,9 +15,9 @@ import { summary } from './stats.ts';
 
 const [FOLDERS, FILES_EACH, SMALL] = [100, 1000, 1000];
 const LARGE = 32 * 1024 * 1024;
-/** Each under several names, so that a page cache of an ordinary machine holds them all. */
-const [LARGE_FILES, NAMES_EACH] = [32, 4];
-const [RESCANS, FIRST_SCANS] = [15, 5];
+/** Each under several names, so that a page cache of an ordinary machine holds them all, and enough that the start of a process is little of it. */
+const [LARGE_FILES, NAMES_EACH] = [32, 8];
+const [RESCANS, FIRST_SCANS] = [15, 3];
 const GOAL_RESCAN = 1.5;
 const GOAL_CORE = 3.5;
 /** The scanner's own; what it is compared with runs alike. */
