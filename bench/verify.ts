@@ -9,7 +9,6 @@ import { createServer, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createClient } from '@berth/wire/client';
 import { repositoryRoot } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
 import { type RunningProcess, startProcess, untilReady } from '@berth/testbed/process';
@@ -150,8 +149,6 @@ async function startGateway(dir: string, controlPlane: PolicyServer, count: numb
       LOG_FORMAT: 'json',
     },
   });
-  const health = createClient({ baseUrl: `http://127.0.0.1:${port}` });
-  await untilReady(server, async () => (await health.exchange('readyz', {})).status === 200, 30_000);
   // Each connection goes to the next worker, and each worker asks for the policy itself.
   const isReady = async (): Promise<boolean> => (await rawAnswer(port, READY)).startsWith('HTTP/1.1 200');
   await untilReady(server, async () => (await Promise.all(Array.from({ length: count * 2 }, isReady))).every(Boolean), 30_000);

@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createWriteStream, readFileSync } from 'node:fs';
+import { readdir, readFile } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { childEnvironment, type Environment, findProgram } from './config.ts';
 import { GiveUp, waitFor } from './wait.ts';
@@ -185,6 +186,17 @@ export function isRunning(pid: number): boolean {
     if (['ENOENT', 'ESRCH'].includes((error as NodeJS.ErrnoException).code ?? '')) return false;
     throw error;
   }
+}
+
+/** Ids of the processes with such a command line; what has ended and was not asked for its exit code has none. */
+export async function processesOf(isOne: (argv: readonly string[]) => boolean): Promise<number[]> {
+  const found: number[] = [];
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    // It may have ended meanwhile.
+    const argv = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).split('\0');
+    if (isOne(argv)) found.push(Number(pid));
+  }
+  return found;
 }
 
 /** Sends a signal; a process that is gone already is no error. */

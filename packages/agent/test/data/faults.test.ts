@@ -8,7 +8,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Stopped } from '../../src/stopped.ts';
 import { deployTask, type FakeDataset } from '../fake-control-plane.ts';
 import { container } from '../fake-engine.ts';
-import { bring, context, PATH, proveVersion, type Share } from './share.ts';
+import { bring, context, PATH, proveVersion, rsyncsOf, type Share } from './share.ts';
 import { sharePerTest } from './share-per-test.ts';
 
 let share: Share;
@@ -16,15 +16,6 @@ const perTest = sharePerTest();
 const { siteWith } = perTest;
 beforeEach(() => void (share = perTest.share()));
 
-/** Process ids of the rsync that copies below a folder. */
-async function rsyncsOf(root: string): Promise<number[]> {
-  const found: number[] = [];
-  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-    const line = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
-    if (/rsync\0/.test(line) && line.includes(root)) found.push(Number(pid));
-  }
-  return found;
-}
 const rsyncOf = (root: string): Promise<number[]> =>
   waitFor(
     'rsync is at work',

@@ -9,7 +9,7 @@ import type { Held } from '../../src/data/cache.ts';
 import { createFindSource } from '../../src/data/source.ts';
 import { Stopped } from '../../src/stopped.ts';
 import type { FakeDataset } from '../fake-control-plane.ts';
-import { bring, PATH, proveVersion, type Share, type Site } from './share.ts';
+import { bring, PATH, proveVersion, rsyncsOf, type Share, type Site } from './share.ts';
 import { sharePerTest } from './share-per-test.ts';
 
 const missing = await missingForFuse();
@@ -47,14 +47,7 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
     await waitFor('some of it is copied', () => bytes > 0, { intervalMs: 10 });
     return { copy };
   }
-  async function rsyncsOf(root: string): Promise<number[]> {
-    const found: number[] = [];
-    for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-      const line = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
-      if (/rsync\0/.test(line) && line.includes(root) && isRunning(Number(pid))) found.push(Number(pid));
-    }
-    return found;
-  }
+  const runningIn = async (root: string): Promise<number[]> => (await rsyncsOf(root)).filter(isRunning);
   /** Below objects/ and .staging, but the process's own mark. */
   async function leftIn(root: string): Promise<string[]> {
     const names = await readdir(join(root, '.staging'), { recursive: true });
@@ -72,12 +65,12 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
       await expect(copy).rejects.toMatchObject({ code: 'dataset_unreachable' });
       expect(performance.now() - begun).toBeLessThan(STALL_MS + SOON_MS + ABANDON_MS);
       // The call that it was just answering cannot be killed either: of that there is one.
-      const left = (await rsyncsOf(site.root)).length;
+      const left = (await runningIn(site.root)).length;
       expect(left).toBeLessThanOrEqual(1);
       if (how === 'unkillable') expect(left).toBe(1);
       expect(await leftIn(site.root)).toEqual([]);
       mount.resume();
-      await waitFor('rsync is gone', async () => (await rsyncsOf(site.root)).length === 0);
+      await waitFor('rsync is gone', async () => (await runningIn(site.root)).length === 0);
       expect((await bring(site, set)).want.version).toBe(1);
       await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
     },
@@ -100,7 +93,7 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
     const { copy } = await copying({ set, site }, shutdown.signal);
     mount.hang('unkillable');
     const calls = async (pid: number): Promise<string> => readFile(`/proc/${pid}/wchan`, 'utf8').catch(() => '');
-    await waitFor('it hangs', async () => (await Promise.all((await rsyncsOf(site.root)).map(calls))).includes('request_wait_answer'), {
+    await waitFor('it hangs', async () => (await Promise.all((await runningIn(site.root)).map(calls))).includes('request_wait_answer'), {
       intervalMs: 10,
     });
     const begun = performance.now();
@@ -108,7 +101,7 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
     await expect(copy).rejects.toMatchObject({ why: 'shutdown' });
     await site.data.stop();
     expect(performance.now() - begun).toBeLessThan(ABANDON_MS + SOON_MS);
-    expect(await rsyncsOf(site.root)).toHaveLength(1);
+    expect(await runningIn(site.root)).toHaveLength(1);
     expect(await leftIn(site.root)).toEqual([]);
   });
 

@@ -4,6 +4,7 @@ import { lstat, mkdir, mkdtemp, readdir, readFile, readlink, rm, writeFile } fro
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
+import { processesOf } from '@berth/testbed/process';
 import { createClient } from '@berth/wire/client';
 import type { CopyProgress } from '@berth/wire/dataset';
 import { compareNames, encodeName, encodeTree, type NamedEntry, type TreeTotals, walkTree } from '@berth/wire/tree';
@@ -15,6 +16,10 @@ import { type FakeControlPlane, type FakeDataset, startFakeControlPlane } from '
 import type { Container } from '../../src/tools/docker.ts';
 
 export const sha256 = (data: Uint8Array | string): string => createHash('sha256').update(data).digest('hex');
+
+/** Process ids of the rsync that copies below a folder. */
+export const rsyncsOf = (root: string): Promise<number[]> =>
+  processesOf((argv) => argv.slice(0, -1).some((word) => word.endsWith('rsync')) && argv.some((word) => word.includes(root)));
 
 /** The manifest of what is in a folder, read plainly. */
 export async function manifestOf(folder: Buffer, objects: Map<string, string>): Promise<TreeTotals> {

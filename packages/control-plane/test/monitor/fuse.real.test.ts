@@ -1,10 +1,11 @@
 /** Scans of a real mount that hangs, dies and comes back (@berth/testbed/fuse-share): what a stand-in for `find` cannot show. */
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmdirSync, writeFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { execOk } from '@berth/kit/exec';
 import { type FuseShare, type FuseShareOptions, type Hang, missingForFuse, startFuseShare } from '@berth/testbed/fuse-share';
-import { isRunning } from '@berth/testbed/process';
+import { isRunning, processesOf } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { createLook } from '../../src/monitor/look.ts';
@@ -37,24 +38,12 @@ async function shared(options: Partial<ScannerOptions> = {}, how: Partial<FuseSh
 }
 
 /** What runs of a scan: the process that scans names the state folder in its arguments, `find` the folder. */
-function processesOf({ stateDir, base }: Monitored): number[] {
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => {
-      const [program = '', ...args] = isRunning(pid) ? fileOf(pid, 'cmdline').split('\0') : [];
-      return program !== 'bindfs' && args.some((arg) => arg === stateDir || arg.startsWith(base));
-    });
-}
-function fileOf(pid: number, name: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/${name}`, 'latin1');
-  } catch {
-    // It ended meanwhile.
-    return '';
-  }
-}
-const nothingLeft = (ds: Monitored): Promise<boolean> => waitFor('no process of the scan is left', () => processesOf(ds).length === 0);
+const scanningFor = async ({ stateDir, base }: Monitored): Promise<number[]> =>
+  (await processesOf(([program, ...args]) => program !== 'bindfs' && args.some((arg) => arg === stateDir || arg.startsWith(base)))).filter(
+    isRunning,
+  );
+const nothingLeft = (ds: Monitored): Promise<boolean> =>
+  waitFor('no process of the scan is left', async () => (await scanningFor(ds)).length === 0);
 
 /** The scanner hears a moment later that a process which hung is gone. */
 const scannedAgain = (ds: Monitored): Promise<ScanResult> =>
@@ -109,11 +98,11 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
     expect(beats).toBeGreaterThan(20);
     if (how === 'killable') await nothingLeft(ds);
     else {
-      expect(processesOf(ds)).toHaveLength(1);
+      expect(await scanningFor(ds)).toHaveLength(1);
       const again = await timed(ds.scan());
       expect(again.result).toEqual(STUCK);
       expect(again.ms).toBeLessThan(STALL_MS / 2);
-      expect(processesOf(ds)).toHaveLength(1);
+      expect(await scanningFor(ds)).toHaveLength(1);
     }
     ds.share.resume();
     expect(await scannedAgain(ds)).toMatchObject({ kind: 'unchanged', files: 1 });
@@ -133,7 +122,7 @@ writeSync(1, run().stdout);`);
     ds.share.hang('unkillable');
     writeFileSync(go, '');
     expect(await scan).toEqual(STALLED);
-    expect(processesOf(ds)).toHaveLength(1);
+    expect(await scanningFor(ds)).toHaveLength(1);
     expect(await ds.scan()).toEqual(STUCK);
     ds.share.resume();
     await nothingLeft(ds);
@@ -197,7 +186,8 @@ writeSync(1, run().stdout);`);
     const before = readdirSync(scans);
     ds.share.hang('unkillable');
     const ended = expect(ds.scan()).rejects.toThrow('the scanner was closed');
-    await waitFor('it hangs', () => processesOf(ds).some((pid) => fileOf(pid, 'wchan') === 'request_wait_answer'));
+    const calls = (pid: number): Promise<string> => readFile(`/proc/${pid}/wchan`, 'utf8').catch(() => '');
+    await waitFor('it hangs', async () => (await Promise.all((await scanningFor(ds)).map(calls))).includes('request_wait_answer'));
     expect((await timed(ds.scanner.close())).ms).toBeLessThan(SOON_MS);
     await ended;
     expect(readdirSync(scans)).toEqual(before);
@@ -212,7 +202,7 @@ writeSync(1, run().stdout);`);
     ds.share.hang('unkillable');
     const { stdout } = await execOk(scanOnce(ds, { stallMs: STALL_MS }), { env: { PATH: SYSTEM_PATH }, timeoutMs: STALL_MS + 4 * SOON_MS });
     expect(JSON.parse(stdout)).toMatchObject({ kind: 'unreachable', problem: expect.stringContaining('made no progress') });
-    expect(processesOf(ds)).toHaveLength(1);
+    expect(await scanningFor(ds)).toHaveLength(1);
     ds.share.resume();
     await nothingLeft(ds);
   });

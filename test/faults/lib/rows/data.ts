@@ -1,9 +1,10 @@
 /** What befalls a copy of a dataset while it is under way. Each row has a dataset of its own. */
-import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { Dataset } from '@berth/wire/dataset';
 import type { Deployment } from '@berth/wire/deployment';
+import { processesOf } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { bytes, halfCopies, manifestOf, sumsOf, versionFolder, versionsOn } from '../../../e2e/data-world.ts';
 import { fill } from '../fill.ts';
@@ -49,15 +50,6 @@ async function isNotThere(stage: Stage, { id }: Dataset): Promise<void> {
   await stage.serves(stage.version());
 }
 
-async function processesOf(isOne: (argv: string[]) => boolean): Promise<number[]> {
-  const found: number[] = [];
-  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-    // It may have ended meanwhile.
-    const argv = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).split('\0');
-    if (isOne(argv)) found.push(Number(pid));
-  }
-  return found;
-}
 /** Process ids of the rsync that copies to the node. */
 const rsyncs = ({ svc }: Stage): Promise<number[]> =>
   processesOf((argv) => argv[0]?.endsWith('rsync') === true && argv.some((word) => word.startsWith(svc.svcRoot)));
