@@ -13,7 +13,7 @@ import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { HOLDS } from '@berth/agent/loop';
 import { freePort } from '@berth/testbed/ports';
-import { type RunningProcess, startProcess, untilReady } from '@berth/testbed/process';
+import { type RunningProcess, startProcess, statOf, untilReady } from '@berth/testbed/process';
 import { GiveUp, waitFor } from '@berth/testbed/wait';
 import { createClient } from '@berth/wire/client';
 import type { FleetSettings } from './agent-fleet.ts';
@@ -33,9 +33,8 @@ const SPARE_FILES = 300;
 
 /** Linux counts in hundredths of a second: in the program, and in the kernel for it. */
 const cpuOf = (pid: number): { user: number; kernel: number } => {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return { user: Number(fields[11]) / 100, kernel: Number(fields[12]) / 100 };
+  const [user, kernel] = statOf(pid).slice(11, 13);
+  return { user: Number(user) / 100, kernel: Number(kernel) / 100 };
 };
 const cpuSeconds = (pid: number): number => cpuOf(pid).user + cpuOf(pid).kernel;
 const memoryMiB = (pid: number): number => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;

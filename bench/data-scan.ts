@@ -4,19 +4,21 @@
  * does is done to both; by the wall clock and by the CPU time of all processes, since a busy machine moves only the first.
  */
 import { spawn } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { link, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { createScanner } from '@berth/control-plane/monitor/scanner';
 import type { ScanRequest, ScanResult } from '@berth/control-plane/domain/scan';
+import { statOf } from '@berth/testbed/process';
+import { childrenOf } from '@berth/testbed/process-tree';
 import { summary } from './stats.ts';
 
 const [FOLDERS, FILES_EACH, SMALL] = [100, 1000, 1000];
 const LARGE = 32 * 1024 * 1024;
 /** Each under several names, so that a page cache of an ordinary machine holds them all, and enough that the start of a process is little of it. */
-const [LARGE_FILES, NAMES_EACH] = [32, 8];
+const [LARGE_FILES, NAMES_EACH] = [32, 16];
 const [RESCANS, FIRST_SCANS] = [15, 3];
 const GOAL_RESCAN = 1.5;
 const GOAL_CORE = 3.5;
@@ -146,17 +148,9 @@ async function costOf(work: () => Promise<void>): Promise<Cost> {
 
 /** Of children that ended and of those that are there, with what they waited for themselves; proc_pid_stat(5), in ticks of 10 ms. */
 function childrenMs(): number {
-  const present = readFileSync(`/proc/self/task/${process.pid}/children`, 'utf8').trim().split(' ').filter(Boolean);
-  const [, , ...ended] = ticksOf('self');
-  return [...ended, ...present.flatMap(ticksOf)].reduce((sum, ticks) => sum + ticks, 0) * 10;
+  const [, , ...ended] = ticksOf(process.pid);
+  return [...ended, ...childrenOf(process.pid).flatMap(ticksOf)].reduce((sum, ticks) => sum + ticks, 0) * 10;
 }
 
 /** In the program, in the kernel for it, and both of its children that ended. */
-function ticksOf(pid: string): number[] {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  return stat
-    .slice(stat.lastIndexOf(')') + 2)
-    .split(' ')
-    .slice(11, 15)
-    .map(Number);
-}
+const ticksOf = (pid: number): number[] => statOf(pid).slice(11, 15).map(Number);

@@ -8,6 +8,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { findProgram } from '@berth/testbed/config';
 import { run } from '@berth/testbed/process';
+import { childrenOf } from '@berth/testbed/process-tree';
 import { summary } from './stats.ts';
 
 export type LoadResult = { by: string; perSecond: number; perCpuSecond: number; p99Ms: number };
@@ -31,10 +32,6 @@ export function cpuSecondsOfTree(pid: number): number {
   );
   return nanoseconds.reduce((sum, n) => sum + n, 0) / 1e9;
 }
-const childrenOf = (pid: number): string[] =>
-  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
-    .split(' ')
-    .filter((p) => p !== '');
 
 export async function runLoad(options: LoadOptions): Promise<LoadResult> {
   const wrk = findProgram('wrk');

@@ -1,7 +1,8 @@
 /** Every way a build ends badly, with real git, buildx and registry: its own code, a sentence, and the workspace gone. */
 import { execOk } from '@berth/kit/exec';
-import { mkdir, readdir, readFile } from 'node:fs/promises';
+import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { processesOf } from '@berth/testbed/process';
 import type { TaskReport } from '@berth/wire/task';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildTask, startFakeControlPlane, until } from './fake-control-plane.ts';
@@ -150,20 +151,9 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect((await site.plane.reported(task.id)).result).toMatchObject({ error: { code: 'cancelled' } });
     expect(Date.now() - asked).toBeLessThan(5_000);
     expect(await readdir(join(site.stateDir, 'work'))).toEqual([]);
-    expect(await runningWith(`metadata-file\0${site.stateDir}`)).toEqual([]);
+    expect(await processesOf((argv) => argv.join('\0').includes(`metadata-file\0${site.stateDir}`))).toEqual([]);
   });
   it('leaves no workspace behind', async () => {
     expect(await readdir(join(site.stateDir, 'work'))).toEqual([]);
   });
 });
-
-/** Command lines (arguments separated by NUL) of processes that hold this text. */
-async function runningWith(text: string): Promise<string[]> {
-  const found: string[] = [];
-  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-    // A process may end while we look.
-    const line = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
-    if (line.includes(text)) found.push(line);
-  }
-  return found;
-}

@@ -117,7 +117,7 @@ describe('the pool', () => {
     const pool = createSha256Pool<FileToHash>({ workers: 1 }, () => done++);
     onTestFinished(() => pool.close());
     for (let i = 0; i < 12; i++) {
-      await pool.add({ path: Buffer.from(file), size: 50_000_000 });
+      await pool.add({ path: Buffer.from(file), size: 100_000_000 });
       // The one that is read and the one that waits for it.
       expect(i + 1 - done).toBeLessThanOrEqual(2);
     }

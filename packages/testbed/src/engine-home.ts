@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, readFile, realpath, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type FolderLock, lockFolder } from './lock.ts';
-import { isRunning, signalProcess } from './process.ts';
+import { isRunning, signalProcess, statOf } from './process.ts';
 import { waitFor } from './wait.ts';
 
 /** A folder for one engine, ours alone while `lock` is held. */
@@ -65,7 +65,7 @@ async function lockIfThere(home: string): Promise<FolderLock | undefined> {
 
 /** For the run after us, should we be killed: which first process to wait for, and which folder to remove. */
 export async function noteHolder(home: string, pid: number, runDir: string): Promise<void> {
-  await writeFile(join(home, 'holder'), `${pid} ${await startTime(pid)} ${runDir}\n`);
+  await writeFile(join(home, 'holder'), `${pid} ${startTime(pid)} ${runDir}\n`);
 }
 
 /**
@@ -80,10 +80,10 @@ export async function endPredecessor(home: string): Promise<void> {
   });
   const [pid, since, runDir] = text.trim().split(' ');
   if (pid === undefined || since === undefined) return;
-  const alive = async () => isRunning(Number(pid)) && (await startTime(Number(pid))) === since;
-  if (await alive()) {
+  const alive = (): boolean => isRunning(Number(pid)) && startTime(Number(pid)) === since;
+  if (alive()) {
     signalProcess(Number(pid), 'SIGKILL');
-    await waitFor(`the previous run's engine (process ${pid}) is gone`, async () => !(await alive()), { deadlineMs: 10_000 });
+    await waitFor(`the previous run's engine (process ${pid}) is gone`, () => !alive(), { deadlineMs: 10_000 });
   }
   if (runDir !== undefined) await rm(runDir, { recursive: true, force: true });
   await rm(holder);
@@ -95,11 +95,10 @@ export function preferredNetwork(folder: string): number {
 }
 
 /** Start time of a process in clock ticks since boot; with its id it names a process for good. '' when it is gone. */
-async function startTime(pid: number): Promise<string> {
+function startTime(pid: number): string {
   try {
-    const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-    // The name in parentheses may hold spaces; field 22 is the 20th behind it.
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? '';
+    // Field 22.
+    return statOf(pid)[19] ?? '';
   } catch (error) {
     if (['ENOENT', 'ESRCH'].includes((error as NodeJS.ErrnoException).code ?? '')) return '';
     throw error;

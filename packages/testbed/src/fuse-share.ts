@@ -29,6 +29,16 @@ export interface FuseShareOptions {
 /** How it hangs: whether those who call it can be killed. */
 export type Hang = 'killable' | 'unkillable';
 
+/** Whether this process waits, so that it cannot be killed, for an answer that a share hung 'unkillable' has begun and does not end. */
+export const waitsForAnswer = (pid: number): boolean => {
+  try {
+    return readFileSync(`/proc/${pid}/wchan`, 'utf8') === 'request_wait_answer';
+  } catch {
+    // It ended meanwhile.
+    return false;
+  }
+};
+
 export interface FuseShare {
   /** As mountinfo(5) names what is mounted at `at`. */
   readonly source: string;

@@ -212,7 +212,11 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         // Thrown away because its report came too late, and then begun anew: that is no loss.
         const again = starts.get(e.deployment)?.find((s) => s.at > e.at)?.at ?? Infinity;
         const alive = reads.get(e.deployment)?.find((r) => r.sent > e.at && r.at < again && r.state === 'running' && r.node === e.node);
-        if (alive !== undefined)
+        // Two agents with one identity may each start one: whose attempt lost throws its own away, and the other one's serves.
+        const other = [...containers.values()].some(
+          (c) => c.deployment === e.deployment && c.node === e.node && c.container !== e.container,
+        );
+        if (alive !== undefined && !other)
           broken('nothing-destroyed', e.at, `deployment ${e.deployment} is running, and its container was ${e.change} by a task`);
       }
       if (down) containers.delete(e.container);

@@ -1,15 +1,16 @@
 // Which processes belong to a pid namespace, and a program in one that can be treated like any other process of ours.
 import { readFileSync } from 'node:fs';
-import { readdir, readFile, readlink } from 'node:fs/promises';
+import { readdir, readlink } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Argv, type RunningProcess, signalProcess, startProcess, type StartOptions } from './process.ts';
+import { type Argv, type RunningProcess, signalProcess, startProcess, type StartOptions, statOf } from './process.ts';
 import { GiveUp, waitFor } from './wait.ts';
 
+/** Process ids of those that a process' first thread has started. */
+export const childrenOf = (pid: number): number[] =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+
 /** Process id of a process' only child, undefined when it has none (yet). */
-export function onlyChild(pid: number): number | undefined {
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
-  return children === '' ? undefined : Number(children.split(' ')[0]);
-}
+export const onlyChild = (pid: number): number | undefined => childrenOf(pid)[0];
 
 /**
  * Starts a program that stays, through `enter`, a prefix that ends in a pid namespace (`nsenter --pid …`). What is returned is the program
@@ -50,9 +51,7 @@ export async function membersOf(pid: number): Promise<number[]> {
   const members = new Set<number>();
   for (const id of (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number)) {
     try {
-      const stat = await readFile(`/proc/${id}/stat`, 'utf8');
-      // The name in parentheses may hold spaces; the parent is the second field behind it.
-      const parent = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
+      const parent = Number(statOf(id)[1]);
       children.set(parent, [...(children.get(parent) ?? []), id]);
       if ((await readlink(`/proc/${id}/ns/pid`)) === wanted) members.add(id);
     } catch (error) {

@@ -168,6 +168,12 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
   };
 }
 
+/** proc_pid_stat(5), from the third field on (the name before it may hold spaces and parentheses): state, parent, ... */
+export function statOf(pid: number): string[] {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+}
+
 /** include/linux/sched.h: it is past its end; only its entry is left. */
 const PF_EXITING = 0x4;
 
@@ -178,10 +184,8 @@ const PF_EXITING = 0x4;
  */
 export function isRunning(pid: number): boolean {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // proc(5): the name in parentheses may hold spaces and parentheses; state is the first field behind it, flags the seventh.
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return !/^[ZX]/.test(fields[0] ?? '') && (Number(fields[6]) & PF_EXITING) === 0;
+    const [state = '', , , , , , flags] = statOf(pid);
+    return !/^[ZX]/.test(state) && (Number(flags) & PF_EXITING) === 0;
   } catch (error) {
     if (['ENOENT', 'ESRCH'].includes((error as NodeJS.ErrnoException).code ?? '')) return false;
     throw error;

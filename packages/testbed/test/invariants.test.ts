@@ -60,6 +60,14 @@ it('a deployment that goes live, is replaced and ends breaks none', () => {
   expect(check(at(history))).toEqual([]);
 });
 
+it('of two attempts at one deployment the one that lost may throw its container away, never both', () => {
+  const lost = { ...container('started', 'd', 'c2'), address: 'h:2' };
+  const thrown = { ...container('stopped', 'd', 'c2'), address: 'h:2' };
+  expect(check(at([accepted, lost, ...live.slice(1), thrown, read('running', 8)]))).toEqual([]);
+  const both: Happening[] = [accepted, lost, ...live.slice(1), thrown, routed({}), container('stopped'), read('running', 10)];
+  expect(check(at(both)).map((v) => v.invariant)).toEqual(['nothing-destroyed']);
+});
+
 it('what was asked for before the other answer came is not later than it', () => {
   expect(check(at([accepted, read('failed', 2), read('building', 1)])).map((v) => v.invariant)).toEqual([]);
   expect(check(at([claim(1, 'a', 0), claim(2, 'b', 1), report('a', 'x', 1)]))).toEqual([]);

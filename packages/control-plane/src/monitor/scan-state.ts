@@ -17,6 +17,8 @@ const ROUNDS = 5;
 const PAUSE_MS = 100;
 /** How far a file's times may be behind the clock of whoever stamps them: a file written that late is hashed again next time. */
 const GRAIN_SECONDS = 5;
+/** How far that clock may be ahead of ours. A modification time beyond that was set by hand, and a later write would not bear it. */
+const AHEAD_SECONDS = 86_400;
 
 type Settled = Listed & { sums: Buffer };
 
@@ -135,12 +137,13 @@ function unsettledBy({ fresh }: Round): string {
 
 /** Zeroes the sums of files written so late that a later write could bear the same time. Gives how many have no sum now. */
 async function forgetRacy(listing: Listing, sums: Buffer, startedAt: number): Promise<number> {
+  const [late, ahead] = [startedAt - GRAIN_SECONDS, startedAt + AHEAD_SECONDS];
   let unknown = 0;
   await eachRecord(listing, (buffer, from, _to, index) => {
     if (buffer[from] !== FILE) return;
     const { mtime, ctime } = parseFile(buffer, from);
     const sum = sums.subarray(32 * index, 32 * index + 32);
-    if (Math.max(mtime, ctime) >= startedAt - GRAIN_SECONDS) sum.fill(0);
+    if (ctime >= late || (mtime >= late && mtime <= ahead)) sum.fill(0);
     if (sum.equals(ZEROS)) unknown++;
   });
   return unknown;

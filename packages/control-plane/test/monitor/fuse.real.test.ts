@@ -1,10 +1,16 @@
 /** Scans of a real mount that hangs, dies and comes back (@berth/testbed/fuse-share): what a stand-in for `find` cannot show. */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, rmdirSync, writeFileSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { execOk } from '@berth/kit/exec';
-import { type FuseShare, type FuseShareOptions, type Hang, missingForFuse, startFuseShare } from '@berth/testbed/fuse-share';
+import {
+  type FuseShare,
+  type FuseShareOptions,
+  type Hang,
+  missingForFuse,
+  startFuseShare,
+  waitsForAnswer,
+} from '@berth/testbed/fuse-share';
 import { isRunning, processesOf } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -186,8 +192,7 @@ writeSync(1, run().stdout);`);
     const before = readdirSync(scans);
     ds.share.hang('unkillable');
     const ended = expect(ds.scan()).rejects.toThrow('the scanner was closed');
-    const calls = (pid: number): Promise<string> => readFile(`/proc/${pid}/wchan`, 'utf8').catch(() => '');
-    await waitFor('it hangs', async () => (await Promise.all((await scanningFor(ds)).map(calls))).includes('request_wait_answer'));
+    await waitFor('it hangs', async () => (await scanningFor(ds)).some(waitsForAnswer));
     expect((await timed(ds.scanner.close())).ms).toBeLessThan(SOON_MS);
     await ended;
     expect(readdirSync(scans)).toEqual(before);

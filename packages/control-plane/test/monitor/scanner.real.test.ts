@@ -29,6 +29,7 @@ import {
   changed,
   clockBehind,
   coarseTimes,
+  datedAhead,
   leavesOf,
   monitored,
   noTimes,
@@ -242,6 +243,14 @@ describe('the next scan', () => {
     await ds.scan();
     ds.file('f', 'bbbb');
     expect((await leavesOf(await ds.scan())).get('f')).toMatchObject({ checksum: sha256('bbbb') });
+  });
+
+  test('does not read a file again and again that is dated ahead, when it was not changed lately', async () => {
+    const ds = monitored({ searchPath: datedAhead() });
+    ds.file('f', 'aaaa');
+    await ds.scan();
+    ds.file('f', 'bbbb');
+    expect(await ds.scan()).toMatchObject({ kind: 'unchanged' });
   });
 
   test('with `full` reads everything, also what shows no sign of a change', async () => {

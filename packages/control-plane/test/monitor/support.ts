@@ -113,11 +113,16 @@ export const clockBehind = (): string =>
   standInForFind(`const behind = (time) => String(Number(time.split('.')[0]) - 3600) + '.' + time.split('.')[1];
 writeSync(1, eachFile(run().stdout, ([mode, size, mtime, ctime, ...rest]) => [mode, size, behind(mtime), behind(ctime), ...rest]));`);
 
-/** The share has no times at all: only sizes and names tell. */
-export const noTimes = (): string =>
+const sameTimes = (mtime: number, ctime: number): string =>
   standInForFind(
-    `writeSync(1, eachFile(run().stdout, ([mode, size, , , ...rest]) => [mode, size, '1000.0000000000', '1000.0000000000', ...rest]));`,
+    `writeSync(1, eachFile(run().stdout, ([mode, size, , , ...rest]) => [mode, size, '${mtime}.0000000000', '${ctime}.0000000000', ...rest]));`,
   );
+
+/** The share has no times at all: only sizes and names tell. */
+export const noTimes = (): string => sameTimes(1000, 1000);
+
+/** Whoever wrote the files has dated them ahead, long ago: as with noTimes() nothing tells that one was written since. */
+export const datedAhead = (): string => sameTimes(4_102_444_800, 1000);
 
 /** Time stamps of a whole day, as of now and the future: everything was written just now. */
 export const coarseTimes = (): string =>
