@@ -35,7 +35,7 @@ export type RsyncSettings = {
 const ABANDON_MS = 10_000;
 /** What the share says of itself, as against what a file says. */
 const SHARE_IS_ILL =
-  /stale file handle|input\/output error|transport endpoint is not connected|connection timed out|host is down|permission denied|operation not permitted|no such device/i;
+  /stale file handle|input\/output error|transport endpoint is not connected|software caused connection abort|connection timed out|host is down|permission denied|operation not permitted|no such device/i;
 
 export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSettings): Rsync {
   return async ({ source, target, list }, { signal, onBytes }) => {
@@ -79,9 +79,9 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
 }
 
 /** One of its processes was ended by a signal, or found its peer gone. */
-const KILLED = new Set([12, 19, 20, 21, 22]);
+const KILLED = new Set([10, 12, 19, 20, 21, 22]);
 
-/** Its exit codes: 11 file I/O, 23 partial, 24 vanished, 30 time-out. */
+/** Its exit codes: 10 socket I/O (its peer is gone, which may come before the 23 of a share that died), 11 file I/O, 23 partial, 24 vanished, 30 time-out. */
 export function read(result: ExecResult, timeoutMs: number): RsyncResult {
   if (result.code === 0) return { kind: 'done' };
   const said = lastWords(
@@ -92,7 +92,8 @@ export function read(result: ExecResult, timeoutMs: number): RsyncResult {
   );
   if (result.ended === 'timeout') throw new TaskFailure('dataset_copy_failed', `not done after ${Math.round(timeoutMs / 1000)} s`);
   if (/no space left on device|disk quota exceeded/i.test(result.stderr)) throw new TaskFailure('disk_full', said);
-  if (result.code === 30 || SHARE_IS_ILL.test(result.stderr)) throw new TaskFailure('dataset_unreachable', said);
+  const ill = result.stderr.split('\n').findLast((line) => SHARE_IS_ILL.test(line));
+  if (result.code === 30 || ill !== undefined) throw new TaskFailure('dataset_unreachable', ill?.trim() ?? said);
   const killed = result.code === null || KILLED.has(result.code);
   if (killed || result.code === 23 || result.code === 24)
     return { kind: 'incomplete', said: said === '' ? `rsync was ended by ${result.signal ?? 'a signal'}` : said, killed };

@@ -141,6 +141,11 @@ describe('an end of rsync', () => {
     ],
     ['SIGKILL', ended(null, '', { signal: 'SIGKILL' }), { kind: 'incomplete', killed: true, said: 'rsync was ended by SIGKILL' }],
     ['a receiver that was killed', ended(12, 'rsync: connection unexpectedly closed'), { kind: 'incomplete', killed: true }],
+    [
+      'a sender whose peer is gone',
+      ended(10, 'rsync: [sender] write error: Broken pipe (32)\nrsync error: error in socket IO (code 10) at io.c(949) [sender=3.5.0]'),
+      { kind: 'incomplete', killed: true },
+    ],
   ])('%s', (_, result, expected) => expect(read(result, 1_000)).toMatchObject(expected));
   it.each([
     ['a full disk', ended(11, 'rsync: [receiver] write failed on "/svc/x": No space left on device (28)'), 'disk_full'],
@@ -152,10 +157,36 @@ describe('an end of rsync', () => {
       ended(23, 'rsync: [sender] send_files failed to open "/mnt/set/a": Permission denied (13)'),
       'dataset_unreachable',
     ],
+    [
+      'a share whose program ended',
+      ended(
+        3,
+        'rsync: [sender] change_dir "/mnt/set/" failed: Software caused connection abort (103)\nrsync error: errors selecting input/output files, dirs (code 3) at flist.c(2791) [sender=3.5.0]\nrsync error: received SIGUSR1 (code 19) at main.c(1660) [Receiver=3.5.0]',
+      ),
+      'dataset_unreachable',
+    ],
     ['its own time-out', ended(30, 'rsync error: timeout in data send/receive (code 30)'), 'dataset_unreachable'],
     ['our time-out', ended(null, '', { ended: 'timeout' }), 'dataset_copy_failed'],
     ['a wrong option', ended(1, 'rsync: --fsync: unknown option'), 'dataset_copy_failed'],
   ])('%s', (_, result, code) => expect(() => read(result, 1_000)).toThrow(expect.objectContaining({ code }) as Error));
+  it('says what the share said, not what came of it', () => {
+    const failed = (file: string): string =>
+      `rsync: [sender] send_files failed to open "/mnt/set/${file}": Transport endpoint is not connected (107)`;
+    const result = ended(
+      10,
+      [
+        failed('a'),
+        failed('b'),
+        '',
+        'rsync: [sender] write error: Broken pipe (32)',
+        'rsync error: error in socket IO (code 10) at io.c(949) [sender=3.5.0]',
+        'rsync error: received SIGUSR1 (code 19) at main.c(1660) [generator=3.5.0]',
+      ].join('\n'),
+    );
+    expect(() => read(result, 1_000)).toThrow(
+      expect.objectContaining({ message: expect.stringMatching(/could not be read: .*"\/mnt\/set\/b".*107\)$/) }) as Error,
+    );
+  });
 });
 
 it.each([

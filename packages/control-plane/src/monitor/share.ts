@@ -26,6 +26,7 @@ const REASONS: Record<string, string> = {
   ESTALE: 'is gone on the server (stale file handle); mount the share again',
   EIO: 'cannot be read (input/output error)',
   ENOTCONN: 'cannot be read (the share is not connected)',
+  ECONNABORTED: 'cannot be read (the share’s connection was aborted)',
   ETIMEDOUT: 'cannot be read (the share timed out)',
   EHOSTDOWN: 'cannot be read (the server is down)',
   ELOOP: 'leads in a circle',
