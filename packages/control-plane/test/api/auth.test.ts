@@ -106,6 +106,25 @@ describe('tokens', () => {
     await old.close();
     await both.close();
   });
+  test('one that was read often is over at its end, and a changed one never counts', async () => {
+    const api = await createApi();
+    const token = String((await login(api, 'admin@example.com', PASSWORD)).json['token']);
+    const me = async (given: string) => (await api.call('me', { as: null, headers: { authorization: `Bearer ${given}` } })).status;
+    const [header = '', claims = '', signature = ''] = token.split('.');
+    const forged = [
+      header,
+      Buffer.from(JSON.stringify({ ...claimsOf(token), role: 'admin', exp: 9_999_999_999 })).toString('base64url'),
+      signature,
+    ];
+    for (const at of [1_000, 3_598_000]) {
+      expect([await me(token), await me(forged.join('.')), await me(`${header}.${claims}.`)]).toEqual([200, 401, 401]);
+      api.pass(at);
+    }
+    expect([await me(token), await me(token)]).toEqual([200, 200]);
+    api.pass(1_000);
+    expect([await me(token), await me(token)]).toEqual([401, 401]);
+    await api.close();
+  });
   test('a disabled user is out within 5 s, and so is one who is gone', async () => {
     let disabled = false;
     const api = await createApi({
