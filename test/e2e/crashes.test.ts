@@ -23,11 +23,12 @@ const slowApp = (version: number) => ({
   'www/index.html': `version ${version}\n`,
 });
 
-/** Agents that are killed have rows of the fault suite (test/faults), and packages/agent/test/process.real.test.ts. */
-type Row = { who: 'control-plane' | 'proxy'; stage: DeploymentState };
+type Row = { who: string; stage: DeploymentState };
 const ROWS: Row[] = [
   { who: 'control-plane', stage: 'building' },
   { who: 'control-plane', stage: 'deploying' },
+  { who: 'the builder', stage: 'building' },
+  { who: 'node-1', stage: 'deploying' },
   { who: 'proxy', stage: 'deploying' },
 ];
 
@@ -85,7 +86,7 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
       async () => (await berth.api.call('getDeployment', { params: { id: asked.id } })).status === row.stage,
       { deadlineMs: 60_000, intervalMs: 10 },
     );
-    const victim = service(row.who);
+    const victim = service(row.who === 'the builder' ? await builderOf(asked) : row.who);
     await victim.crash();
     // Containers, and with them what serves, do not depend on any process of ours but the proxy.
     if (row.who !== 'proxy') expect(versionOf((await berth.get('app')).body)).toBe(version - 1);

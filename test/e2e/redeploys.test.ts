@@ -4,8 +4,7 @@ import { startProber } from '@berth/testbed/prober';
 import { waitFor } from '@berth/testbed/wait';
 import { pageApp, startWorld, versionOf, whyNot, type World } from './world.ts';
 
-/** `npm run soak -- --redeploys 100` makes more of them. */
-const REDEPLOYS = 10;
+const REDEPLOYS = 20;
 const reason = await whyNot('traefik');
 
 describe.skipIf(reason !== undefined)(`redeploys through the real Traefik${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
