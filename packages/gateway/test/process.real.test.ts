@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { repositoryRoot } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
 import { run, type RunningProcess, signalProcess, startProcess, untilReady } from '@berth/testbed/process';
+import { childrenOf } from '@berth/testbed/process-tree';
 import { waitFor } from '@berth/testbed/wait';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Session } from '../src/deps.ts';
@@ -124,13 +125,7 @@ it('after a rotation of SESSION_SECRET earlier sessions pass until the old secre
 });
 
 describe('several workers', () => {
-  const workers = async (): Promise<number[]> => {
-    const text = await readFile(`/proc/${gateway?.pid}/task/${gateway?.pid}/children`, 'utf8');
-    return text
-      .split(' ')
-      .filter((p) => p !== '')
-      .map(Number);
-  };
+  const workers = (): number[] => childrenOf(gateway?.pid ?? Number.NaN);
 
   const listening = (count: number): Promise<true> =>
     waitFor(
@@ -141,10 +136,10 @@ describe('several workers', () => {
   it('share the port; one that dies is replaced, and nobody notices for long', async () => {
     await start({ GATEWAY_WORKERS: '2' });
     await listening(2);
-    const [victim = 0, other] = await workers();
+    const [victim = 0, other] = workers();
     signalProcess(victim, 'SIGKILL');
-    await waitFor('there are two again', async () => {
-      const now = await workers();
+    await waitFor('there are two again', () => {
+      const now = workers();
       return now.length === 2 && !now.includes(victim) && now.includes(other ?? 0);
     });
     const session = sessionOf();
@@ -181,7 +176,7 @@ describe('several workers', () => {
   it('SIGTERM drains them all and exits 0', async () => {
     const started = await start({ GATEWAY_WORKERS: '2' });
     await listening(2);
-    const pids = await workers();
+    const pids = workers();
     // As a proxy keeps them: open, and nothing under way.
     const kept = new Agent({ keepAlive: true });
     for (let i = 0; i < 4; i++) expect((await ask('/healthz', {}, kept)).status).toBe(200);

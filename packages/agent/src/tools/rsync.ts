@@ -93,7 +93,7 @@ export function read(result: ExecResult, timeoutMs: number): RsyncResult {
   if (result.ended === 'timeout') throw new TaskFailure('dataset_copy_failed', `not done after ${Math.round(timeoutMs / 1000)} s`);
   if (/no space left on device|disk quota exceeded/i.test(result.stderr)) throw new TaskFailure('disk_full', said);
   const ill = result.stderr.split('\n').findLast((line) => SHARE_IS_ILL.test(line));
-  if (result.code === 30 || ill !== undefined) throw new TaskFailure('dataset_unreachable', ill?.trim() ?? said);
+  if (result.code === 30 || ill !== undefined) throw new TaskFailure('dataset_unreachable', ill === undefined ? said : lastWords(ill));
   const killed = result.code === null || KILLED.has(result.code);
   if (killed || result.code === 23 || result.code === 24)
     return { kind: 'incomplete', said: said === '' ? `rsync was ended by ${result.signal ?? 'a signal'}` : said, killed };
