@@ -7,12 +7,12 @@
  * With the second one stopped a call waits in the kernel, and a kill ends it, but for one that it had taken already. With the first
  * one stopped the second one has taken the call and never answers: who made it cannot be killed (state D), as with the worst of servers.
  */
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findProgram } from './config.ts';
-import { type Argv, type RunningProcess, run, signalProcess, startProcess, untilReady } from './process.ts';
-import { messageOf } from './wait.ts';
+import { type Argv, type RunningProcess, run, signalProcess, startProcess, statOf, untilReady } from './process.ts';
+import { messageOf, waitFor } from './wait.ts';
 
 export interface FuseShareOptions {
   /** The folder that is shown, as it is on the server. */
@@ -42,8 +42,8 @@ export const waitsForAnswer = (pid: number): boolean => {
 export interface FuseShare {
   /** As mountinfo(5) names what is mounted at `at`. */
   readonly source: string;
-  /** From now on no call is answered. */
-  hang(how: Hang): void;
+  /** When it resolves no call is taken (`killable`) or answered any more. */
+  hang(how: Hang): Promise<void>;
   resume(): void;
   /** The file system's process dies: ENOTCONN. */
   kill(): Promise<void>;
@@ -86,7 +86,7 @@ export async function startFuseShare({ server, at, behind, readOnly, readRate }:
   };
   return {
     source: behind,
-    hang: (how) => signalProcess(how === 'killable' ? outer.pid : inner.pid, 'SIGSTOP'),
+    hang: (how) => pause(how === 'killable' ? outer.pid : inner.pid),
     resume,
     async kill() {
       outer.kill('SIGKILL');
@@ -103,6 +103,13 @@ export async function startFuseShare({ server, at, behind, readOnly, readRate }:
       await unmount(inner, behind);
     },
   };
+}
+
+/** A signal stops the thread that takes it, and that one the others: until then they go on taking calls. */
+async function pause(pid: number): Promise<void> {
+  signalProcess(pid, 'SIGSTOP');
+  const threads = (): number[] => readdirSync(`/proc/${pid}/task`).map(Number);
+  await waitFor('every thread of bindfs is stopped', () => threads().every((id) => statOf(id)[0] === 'T'), { intervalMs: 1 });
 }
 
 /** What the kernel still knows it would answer while the share hangs. */

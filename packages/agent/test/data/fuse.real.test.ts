@@ -52,7 +52,7 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
   async function hangUnkillably({ root }: Site): Promise<void> {
     const hung = async (): Promise<boolean> => (await runningIn(root)).some(waitsForAnswer);
     await waitFor('rsync hangs in a call that cannot be killed', async () => {
-      mount.hang('unkillable');
+      await mount.hang('unkillable');
       // As long as rsync pauses for its bandwidth, and some.
       if (await waitFor('it hangs', hung, { deadlineMs: 400, intervalMs: 10 }).catch(() => false)) return true;
       mount.resume();
@@ -72,7 +72,7 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
       const { set, site } = await slowSet();
       const { copy } = await copying({ set, site });
       if (how === 'unkillable') await hangUnkillably(site);
-      else mount.hang(how);
+      else await mount.hang(how);
       const begun = performance.now();
       await expect(copy).rejects.toMatchObject({ code: 'dataset_unreachable' });
       expect(performance.now() - begun).toBeLessThan(STALL_MS + SOON_MS + ABANDON_MS);
@@ -90,7 +90,7 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
 
   it('hangs when its folder is looked for', async () => {
     await share.write('set/file', 'x');
-    mount.hang('unkillable');
+    await mount.hang('unkillable');
     const begun = performance.now();
     await expect(createFindSource(share.base, { PATH }, 1_000)('set', new AbortController().signal)).rejects.toMatchObject({
       code: 'dataset_unreachable',
