@@ -33,8 +33,8 @@ export default defineConfig({
           sequence: { groupOrder: 1 },
           pool: 'forks',
           isolate: true,
-          // Each file starts engines, registries and proxies: two at once fill two cores.
-          maxWorkers: 2,
+          // Each file starts engines, registries and proxies, and waits for them half of its time: three at once fill two cores.
+          maxWorkers: 3,
           testTimeout: 120_000,
           hookTimeout: 180_000,
         },
