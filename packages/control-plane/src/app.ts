@@ -14,6 +14,7 @@ import { type Changes, createChanges } from './domain/changes.ts';
 import type { ConfigSource } from './domain/configuration.ts';
 import { DEFAULT_LIMITS, type Limits } from './domain/facts.ts';
 import type { PolicySource } from './domain/policy.ts';
+import { createPresence, type Presence } from './domain/presence.ts';
 import type { Stores } from './domain/stores.ts';
 import type { Scanner } from './domain/scan.ts';
 import { createDriver, type Driver } from './flow/drive.ts';
@@ -45,6 +46,7 @@ export type App = {
   driver: Driver;
   source: ConfigSource;
   policy: PolicySource;
+  presence: Presence;
   limits: Limits;
   /** Listens and starts the loops; returns the address. */
   listen(): Promise<string>;
@@ -85,7 +87,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     await ensureFirstAdmin(stores.users, passwords, firstAdminOf(config), now(), log);
     await stores.users.makeAdmins(settings.adminEmails);
 
-    const datasets = datasetsOf(config, overrides);
+    const presence = createPresence();
+    const datasets = datasetsOf(config, overrides, presence);
     closers.add('scanner', () => datasets?.scanner.close());
 
     const probeUrls = config.PROXY_PROBE_URLS ?? [];
@@ -112,6 +115,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       limits,
       settings,
       lookAtFolder: createLook(config.DATASET_NFS_BASE_PATH ?? null),
+      presence,
       now,
       log,
       loops: () => loops?.status() ?? [],
@@ -127,6 +131,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       driver,
       source,
       policy,
+      presence,
       limits,
       async listen() {
         const address = await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });
@@ -164,7 +169,7 @@ const limitsOf = (config: Config): Limits => ({
   weights: { cached: config.PLACEMENT_WEIGHT_CACHED, missing: config.PLACEMENT_WEIGHT_MISSING, free: config.PLACEMENT_WEIGHT_FREE },
 });
 
-function datasetsOf(config: Config, { scanner }: Overrides): DatasetSettings | null {
+function datasetsOf(config: Config, { scanner }: Overrides, presence: Presence): DatasetSettings | null {
   if (config.DATASET_NFS_BASE_PATH === undefined) return null;
   return {
     scanner:
@@ -173,6 +178,7 @@ function datasetsOf(config: Config, { scanner }: Overrides): DatasetSettings | n
         stateDir: resolve(config.DATASET_STATE_DIR ?? join(dataFolder(config), 'datasets')),
         searchPath: config.searchPath,
         workers: config.DATASET_SCAN_WORKERS ?? Math.max(1, availableParallelism() - 1),
+        peopleWait: presence.arePeopleHere,
         stallMs: config.DATASET_SCAN_STALL,
         deadlineMs: config.DATASET_SCAN_TIMEOUT,
       }),

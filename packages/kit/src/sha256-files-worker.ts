@@ -2,14 +2,18 @@
 import { createHash, hash } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from 'node:fs';
 import { parentPort, workerData } from 'node:worker_threads';
+import { createBreather, type Pace } from './pace.ts';
 
 /** What a worker gets: paths, each ended by NUL. */
 export type HashBatch = { paths: Uint8Array; count: number };
 /** What it gives: for file i sum 32*i, the size, and a text in `problems` where it is not ok ('' for changed). */
 export type HashedBatch = { sums: Uint8Array; sizes: Float64Array; problems: Map<number, string> };
 
-/** Of all workers; read while a large file is under way. */
-const counter = workerData as BigInt64Array;
+/** Both of all workers; the counter is read while a large file is under way. */
+export type HashThreadData = { counter: BigInt64Array; pace: Pace };
+
+const { counter, pace } = workerData as HashThreadData;
+const breathe = createBreather(pace);
 const buffer = Buffer.allocUnsafeSlow(1024 * 1024);
 /** A name may by now be a FIFO, which must not make us wait, or a symlink, which would lead elsewhere. */
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
@@ -47,6 +51,7 @@ function read(fd: number, expected: number): { sum: Buffer; size: number } {
     filled += count;
     size += count;
     Atomics.add(counter, 0, BigInt(count));
+    breathe();
   }
   const rest = buffer.subarray(0, filled);
   return { sum: streaming === null ? hash('sha256', rest, 'buffer') : streaming.update(rest).digest(), size };

@@ -4,7 +4,8 @@
  * read is `changed`, never a sum of a state that did not exist.
  */
 import { Worker } from 'node:worker_threads';
-import type { HashBatch, HashedBatch } from './sha256-files-worker.ts';
+import { createPace, type Pace } from './pace.ts';
+import type { HashBatch, HashedBatch, HashThreadData } from './sha256-files-worker.ts';
 
 /** `size` is a hint (bytes): it decides how many files make a batch. */
 export type FileToHash = { path: Buffer; size: number };
@@ -36,9 +37,9 @@ const MOST_BATCHES = 3;
 type Batch<T> = { files: T[]; bytes: number };
 type Member<T> = { worker: Worker; batches: Batch<T>[]; bytes: number };
 
-/** `onResult` is called once for each file, batch by batch, in no particular order. */
+/** `onResult` is called once for each file, batch by batch, in no particular order. `pace`: when its threads leave time to others; never. */
 export function createSha256Pool<T extends FileToHash>(
-  { workers: count }: { workers: number },
+  { workers: count, pace = createPace() }: { workers: number; pace?: Pace },
   onResult: (file: T, result: HashResult) => void,
 ): Sha256Pool<T> {
   const counter = new BigInt64Array(new SharedArrayBuffer(8));
@@ -66,7 +67,8 @@ export function createSha256Pool<T extends FileToHash>(
   };
 
   function start(): Member<T> {
-    const worker = new Worker(new URL('./sha256-files-worker.ts', import.meta.url), { workerData: counter });
+    const workerData: HashThreadData = { counter, pace };
+    const worker = new Worker(new URL('./sha256-files-worker.ts', import.meta.url), { workerData });
     const member: Member<T> = { worker, batches: [], bytes: 0 };
     worker.on('message', (hashed: HashedBatch) => {
       const { files, bytes } = member.batches.shift() ?? { files: [], bytes: 0 };

@@ -5,6 +5,7 @@ import type { Changes } from '../domain/changes.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
 import type { LookAtFolder } from '../domain/folder-look.ts';
+import type { Presence } from '../domain/presence.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Driver } from '../flow/drive.ts';
 import type { ConfigSource } from '../domain/configuration.ts';
@@ -51,6 +52,7 @@ export type ApiDeps = {
   limits: Limits;
   settings: ApiSettings;
   lookAtFolder: LookAtFolder;
+  presence: Presence;
   now: () => number;
   log: Logger;
 };

@@ -108,7 +108,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   installErrors(server);
   installRequestLog(server);
   server.addHook('onRequest', (_request, _reply, done) => done(holds.closed() ? new DomainError('shutting_down') : undefined));
-  installAccess(server, callers);
+  installAccess(server, callers, deps.presence);
   server.addHook('onSend', (_request, reply, _payload, done) => {
     void reply.header('x-content-type-options', 'nosniff').header('x-frame-options', 'DENY').header('referrer-policy', 'no-referrer');
     if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');

@@ -3,6 +3,7 @@ import { createSha256Pool, type HashResult } from '@berth/kit/sha256-files';
 import { encodeName } from '@berth/wire/tree';
 import { eachRecord, FILE, type Listing, parseFile, pathStart } from './listing.ts';
 import { createLookup } from './known-sums.ts';
+import { pace } from './scan-pace.ts';
 import { unreachable } from './share.ts';
 
 const NAMED = 5;
@@ -47,7 +48,7 @@ export async function hashRound(
     else failed ??= unreachable(`The file ${encodeName(file.path)}`, result.code);
     onHashed(++files, pool.bytesRead);
   };
-  const pool = createSha256Pool<{ path: Buffer; size: number; index: number }>({ workers }, take);
+  const pool = createSha256Pool<{ path: Buffer; size: number; index: number }>({ workers, pace }, take);
   onHashed(0, pool.bytesRead);
 
   const takeOver = (buffer: Buffer, from: number, to: number, index: number): void => {

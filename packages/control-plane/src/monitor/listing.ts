@@ -12,6 +12,7 @@
 import { spawn } from 'node:child_process';
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { dyingWithParent } from '@berth/kit/exec';
+import { breathe, easeProgram } from './scan-pace.ts';
 import { UnreachableError } from './share.ts';
 
 export const FILE = 0x66;
@@ -77,6 +78,7 @@ function runFind(
 ): Promise<{ code: number | null; signal: NodeJS.Signals | null; errors: string }> {
   const [program = '', ...args] = dyingWithParent(findArgv(root));
   const child = spawn(program, args, { stdio: ['ignore', fd, 'pipe'], env: { ...env, LC_ALL: 'C' } });
+  easeProgram(child);
   let errors = '';
   child.stderr?.setEncoding('latin1').on('data', (text: string) => {
     if (errors.length < MOST_ERRORS) errors += text;
@@ -135,7 +137,7 @@ export async function eachRecord(
   onRecord: (buffer: Buffer, from: number, to: number, index: number) => void,
   onChunk?: () => Promise<void>,
 ): Promise<void> {
-  let buffer = Buffer.allocUnsafe(256 * 1024);
+  let buffer = Buffer.allocUnsafe(64 * 1024);
   let kept = 0;
   let index = 0;
   for (let position = 0; position < length; ) {
@@ -151,6 +153,7 @@ export async function eachRecord(
     }
     buffer.copyWithin(0, from, limit);
     kept = limit - from;
+    breathe();
     await new Promise<void>((resolve) => void setImmediate(resolve));
     await onChunk?.();
   }

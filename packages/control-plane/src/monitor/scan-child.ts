@@ -1,10 +1,15 @@
 /**
  * A process that scans: all that touches the share happens here, since a process that hangs in the kernel can be left behind and the
- * control plane cannot. Each message to it is a job; it reports by messages, which never make it wait.
+ * control plane cannot. It is told by messages, and reports by messages, which never make it wait.
  */
 import { flushCompileCache } from 'node:module';
+import { setGentle } from '@berth/kit/pace';
 import type { ScanOutcome, ScanProgress } from '../domain/scan.ts';
 import { runScan, type ScanJob } from './run-scan.ts';
+import { pace } from './scan-pace.ts';
+
+/** What it is sent: one scan after the other, and from when on it is to leave time to others or may take all. */
+export type ToChild = { kind: 'scan'; job: ScanJob } | { kind: 'pace'; gentle: boolean };
 
 /** What it sends: progress now and then, then how the scan ended, and whether it takes another one (or ends itself). */
 export type ChildMessage =
@@ -38,4 +43,7 @@ async function scan(job: ScanJob): Promise<void> {
 
 const isGood = ({ kind }: ScanOutcome): boolean => kind === 'unchanged' || kind === 'changed';
 
-process.on('message', (job: ScanJob) => void scan(job));
+process.on('message', (message: ToChild) => {
+  if (message.kind === 'scan') void scan(message.job);
+  else setGentle(pace, message.gentle);
+});

@@ -10,7 +10,7 @@ import { dyingWithParent } from '@berth/kit/exec';
 import type { ScanOutcome, ScanProgress } from '../domain/scan.ts';
 import { groupRuns } from './process-group.ts';
 import type { ScanJob } from './run-scan.ts';
-import type { ChildMessage } from './scan-child.ts';
+import type { ChildMessage, ToChild } from './scan-child.ts';
 import { stepBack } from './step-back.ts';
 
 /** The scanner itself failed: nothing can be said about the dataset. */
@@ -26,6 +26,8 @@ export class ScanProcessGone extends ScanError {
 export type ScanProcess = {
   /** Resolves when it has said how the scan ended; rejects with ScanError. `onMoved` at each progress. */
   run(job: ScanJob, onMoved: (progress: ScanProgress) => void): Promise<ScanOutcome>;
+  /** Gentle: it leaves half of the time that it could have to others. */
+  pace(gentle: boolean): void;
   /** Also when only something that it started is left of it. */
   isAlive(): boolean;
   /** Another scan may be given to it. */
@@ -135,6 +137,12 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
   // It is gone at once while its `find` hangs in the kernel: each scan would leave another one there.
   const isAlive = (): boolean => isItself() || (killed && child.pid !== undefined && groupRuns(child.pid));
 
+  const send = (message: ToChild): void => {
+    // That it could not be told is told by its end.
+    if (child.connected) child.send(message, () => {});
+  };
+  let gentle = false;
+
   return {
     isAlive,
     isReady: () => isItself() && !killed && !leaving,
@@ -154,14 +162,18 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
       };
       hold(true);
       try {
-        // That it could not be told is told by its end.
-        if (child.connected) child.send(job, () => {});
-        else if (!isItself()) throw new ScanProcessGone(why);
+        if (!child.connected && !isItself()) throw new ScanProcessGone(why);
+        send({ kind: 'scan', job });
         return await ended;
       } finally {
         [onMessage, onEnd] = [() => {}, () => {}];
         hold(false);
       }
+    },
+    pace(asked) {
+      if (asked === gentle) return;
+      gentle = asked;
+      send({ kind: 'pace', gentle });
     },
     async kill() {
       killed = true;

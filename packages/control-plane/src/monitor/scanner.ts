@@ -19,6 +19,8 @@ export type ScannerOptions = {
   searchPath: string;
   /** Hashing threads of one scan. */
   workers: number;
+  /** Whether people wait for the control plane: a scan leaves them half of the time that it could have. Default: they never do. */
+  peopleWait?: () => boolean;
   /** How long a scan may make no progress at all. Default 30 s. */
   stallMs?: number;
   /** How long a scan may take. Default a day. */
@@ -37,6 +39,7 @@ export function createScanner({
   stateDir,
   searchPath,
   workers,
+  peopleWait = () => false,
   stallMs = 30_000,
   deadlineMs = 86_400_000,
   keepMs = 60_000,
@@ -64,7 +67,7 @@ export function createScanner({
     try {
       await mkdir(cacheDir, { recursive: true });
       await mkdir(scratchDir, { recursive: true });
-      const ended = await runChild(job, { processes, stop, stallMs, deadlineMs, onProgress });
+      const ended = await runChild(job, { processes, peopleWait, stop, stallMs, deadlineMs, onProgress });
       if (ended.left !== null) leftBehind.set(request.datasetId, ended.left);
       stop.throwIfAborted();
       if (ended.outcome.kind !== 'changed') return ended.outcome;
@@ -107,6 +110,7 @@ function removeLeftovers(scans: string): void {
 
 type RunChild = {
   processes: ScanProcesses;
+  peopleWait: () => boolean;
   stop: AbortSignal;
   stallMs: number;
   deadlineMs: number;
@@ -116,10 +120,11 @@ type RunChild = {
 type Ended = { outcome: ScanOutcome; left: ScanProcess | null };
 
 async function runChild(job: ScanJob, options: RunChild): Promise<Ended> {
-  const { processes, stop, stallMs, deadlineMs, onProgress } = options;
+  const { processes, peopleWait, stop, stallMs, deadlineMs, onProgress } = options;
   const startedAt = performance.now();
   let movedAt = startedAt;
   const child = processes.take();
+  child.pace(peopleWait());
   const ended = child.run(job, (progress) => {
     movedAt = performance.now();
     onProgress?.(progress);
@@ -128,6 +133,7 @@ async function runChild(job: ScanJob, options: RunChild): Promise<Ended> {
   const overdue = new Promise<'stalled' | 'deadline' | 'stopped'>((resolve) => {
     timer = setInterval(
       () => {
+        child.pace(peopleWait());
         if (performance.now() - movedAt > stallMs) resolve('stalled');
         if (performance.now() - startedAt > deadlineMs) resolve('deadline');
       },

@@ -1,7 +1,8 @@
 /** Every row of the route table x everybody who could call it. A new row is in the matrix by standing in the table. */
 import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { createPresence } from '../../src/domain/presence.ts';
 import { AGENT_SECRET, type Api, claimsOf, createApi, GATEWAY_SECRET, type Input, jwt } from './harness.ts';
 
 let api: Api;
@@ -187,5 +188,31 @@ describe('beside the table', () => {
     // `ready` was called by the injection of others; a fresh server still takes routes.
     expect(() => other.server.get('/smuggled', () => 'hello')).toThrow(/no row in wire\/routes.ts/);
     await other.close();
+  });
+});
+
+describe('presence', () => {
+  test('is a person’s who is let in, not an agent’s, a gateway’s or a stranger’s', async () => {
+    const quiet = await createApi();
+    onTestFinished(() => quiet.close());
+    await quiet.call('agentTasks', { as: 'agent', query: { node: 'nobody', wait: 0 } });
+    await quiet.call('listProjects', { as: null });
+    await quiet.call('healthz', { as: null });
+    expect(quiet.presence.arePeopleHere()).toBe(false);
+    await quiet.call('listProjects', { as: 'viewer' });
+    expect(quiet.presence.arePeopleHere()).toBe(true);
+  });
+
+  test('ends soon after the last request', () => {
+    let now = 1_000_000;
+    const presence = createPresence(() => now);
+    expect(presence.arePeopleHere()).toBe(false);
+    presence.seen();
+    now += 1_000;
+    presence.seen();
+    now += 1_500;
+    expect(presence.arePeopleHere()).toBe(true);
+    now += 1_000;
+    expect(presence.arePeopleHere()).toBe(false);
   });
 });

@@ -21,6 +21,7 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { execOk } from '@berth/kit/exec';
+import { processesOf } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { decodeName, diffTrees } from '@berth/wire/tree';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -606,6 +607,57 @@ writeSync(1, run().stdout);`),
     });
     await ds.scan();
     expect(readFileSync(told, 'utf8').trim()).toMatch(/^10 .*nice 10$/);
+  });
+
+  test('leaves time to people who wait, and takes it back when they are gone', async () => {
+    let waiting = true;
+    const ds = monitored({ workers: 1, stallMs: 1_000, peopleWait: () => waiting });
+    // Not on the disk: nothing but the processor is waited for.
+    ds.file('big', '');
+    truncateSync(join(ds.folder, 'big'), 16 * 1024 ** 3);
+    const enough = new AbortController();
+    const scan = expect(ds.look({}, enough.signal)).rejects.toThrow('enough');
+    const [pid = 0] = await waitFor('it is hashing', async () => {
+      const found = ds.seen.some(({ step, bytes }) => step === 'hashing' && bytes > 0);
+      return found && processesOf((argv) => argv.includes(ds.stateDir));
+    });
+    /** How often its threads gave up the processor by themselves while so much was hashed. */
+    const restsDuring = async (bytes: number): Promise<number> => {
+      const restsNow = (): number =>
+        readdirSync(`/proc/${pid}/task`).reduce((sum, id) => {
+          const status = readFileSync(`/proc/${pid}/task/${id}/status`, 'utf8');
+          return sum + Number(/^voluntary_ctxt_switches:\s+(\d+)/m.exec(status)?.[1]);
+        }, 0);
+      const hashed = (): number => ds.seen.at(-1)?.bytes ?? 0;
+      const [rests, from] = [restsNow(), hashed()];
+      await waitFor('it has hashed more', () => hashed() - from >= bytes, { intervalMs: 10 });
+      return restsNow() - rests;
+    };
+    const some = 256 * 1024 ** 2;
+    const gentle = await restsDuring(some);
+    waiting = false;
+    // It is told at the next look.
+    await restsDuring(some);
+    const quick = await restsDuring(some);
+    expect(gentle).toBeGreaterThan(100);
+    expect(quick).toBeLessThan(gentle / 3);
+    enough.abort(new Error('enough'));
+    await scan;
+  });
+
+  test('leaves time to people who wait also while `find` lists, which does not know of it', async () => {
+    const told = join(scratchFolder(), 'took');
+    const ds = monitored({
+      peopleWait: () => true,
+      searchPath: standInForFind(`
+const used = () => { const { user, system } = process.cpuUsage(); return (user + system) / 1000; };
+const [began, before] = [performance.now(), used()];
+while (used() - before < 300);
+writeFileSync(${JSON.stringify(told)}, String((performance.now() - began) / (used() - before)));
+writeSync(1, run().stdout);`),
+    });
+    expect((await ds.scan()).kind).toBe('changed');
+    expect(Number(readFileSync(told, 'utf8'))).toBeGreaterThan(1.5);
   });
 
   describe('keeps the process that scanned', () => {

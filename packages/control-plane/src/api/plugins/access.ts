@@ -4,10 +4,11 @@ import type { Role } from '@berth/wire/vocabulary';
 import type { FastifyRequest } from 'fastify';
 import { atLeast } from '../../domain/access.ts';
 import { DomainError } from '../../domain/errors.ts';
+import type { Presence } from '../../domain/presence.ts';
 import type { Callers } from '../callers.ts';
 import type { Server } from '../define.ts';
 
-export function installAccess(server: Server, callers: Callers): void {
+export function installAccess(server: Server, callers: Callers, presence: Presence): void {
   server.decorateRequest('caller', null);
   server.decorateRequest('audited', null);
   server.decorateRequest('problemCode', null);
@@ -24,6 +25,7 @@ export function installAccess(server: Server, callers: Callers): void {
 
   async function person(request: FastifyRequest, who: Role): Promise<void> {
     const user = await callers.user(request.headers.authorization);
+    presence.seen();
     request.caller = user;
     if (!atLeast(user.role, who)) throw new DomainError('forbidden', `this needs the role ${who}; yours is ${user.role}`);
   }

@@ -1,0 +1,51 @@
+/**
+ * Work that nobody waits for, which leaves half of its core to others while it is told to be gentle. A low priority alone does not: what
+ * wakes beside work that never pauses may stand in the other core's queue until the kernel's next tick (4 ms at 250 Hz).
+ */
+
+/** Shared by all threads that do the work: 1 while it is to be gentle. */
+export type Pace = Int32Array<SharedArrayBuffer>;
+
+const GENTLE = 1;
+/** Not for less: each rest is two switches of the thread. */
+const SHORTEST_MS = 1;
+/** Some steps take longer; who waited through one is not helped by a long rest behind it. */
+const LONGEST_MS = 10;
+
+export const createPace = (): Pace => new Int32Array(new SharedArrayBuffer(4));
+
+export function setGentle(pace: Pace, gentle: boolean): void {
+  Atomics.store(pace, 0, gentle ? GENTLE : 0);
+  // Whoever rests goes on.
+  if (!gentle) Atomics.notify(pace, 0);
+}
+
+export const isGentle = (pace: Pace): boolean => Atomics.load(pace, 0) === GENTLE;
+
+/**
+ * For one thread. Called between two steps it blocks that thread for as long as it used the processor since its last rest (waits for a
+ * disk count as rest), or returns at once where nobody asked for that or there is nothing yet to rest from.
+ */
+export function createBreather(pace: Pace): () => void {
+  let resting = false;
+  let from = 0;
+  return () => {
+    if (!isGentle(pace)) {
+      resting = false;
+      return;
+    }
+    const now = processorMs();
+    // What was done before anybody asked is nothing to rest from.
+    if (!resting) [resting, from] = [true, now];
+    const worked = now - from;
+    if (worked < SHORTEST_MS) return;
+    Atomics.wait(pace, 0, GENTLE, Math.min(worked, LONGEST_MS));
+    from = processorMs();
+  };
+}
+
+/** Of this thread. */
+function processorMs(): number {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1000;
+}
