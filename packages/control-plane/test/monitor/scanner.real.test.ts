@@ -537,12 +537,12 @@ process.exitCode = 1;`);
     const searchPath = standInForFind(`
 writeFileSync(dir + '/pid', String(process.pid));
 setInterval(() => undefined, 1000);`);
-    const ds = monitored({ searchPath, stallMs: 2_000 });
+    const ds = monitored({ searchPath, stallMs: 5_000 });
     ds.file('f');
     let beats = 0;
     const beating = setInterval(() => beats++, 20);
     const result = await ds.scan().finally(() => clearInterval(beating));
-    expect(result).toEqual({ kind: 'unreachable', problem: expect.stringContaining('made no progress for 2 s') });
+    expect(result).toEqual({ kind: 'unreachable', problem: expect.stringContaining('made no progress for 5 s') });
     expect(beats).toBeGreaterThan(20);
     const pid = readFileSync(join(searchPath.split(':')[0] ?? '', 'pid'), 'utf8');
     expect(existsSync(`/proc/${pid}/exe`) && !isZombie(pid)).toBe(false);
@@ -552,8 +552,8 @@ setInterval(() => undefined, 1000);`);
   test('is one that takes longer than a scan may', async () => {
     // It goes on and on, so it does not stall.
     const searchPath = standInForFind(`setInterval(() => writeSync(1, 'dfolder' + Math.random() + '\\0'), 50);`);
-    const ds = monitored({ searchPath, deadlineMs: 3_000, stallMs: 2_000 });
-    expect(await ds.scan()).toEqual({ kind: 'unreachable', problem: expect.stringContaining('took longer than 3 s') });
+    const ds = monitored({ searchPath, deadlineMs: 6_000, stallMs: 5_000 });
+    expect(await ds.scan()).toEqual({ kind: 'unreachable', problem: expect.stringContaining('took longer than 6 s') });
   });
 });
 
@@ -611,16 +611,15 @@ writeSync(1, run().stdout);`),
 
   test('leaves time to people who wait, and takes it back when they are gone', async () => {
     let waiting = true;
-    const ds = monitored({ workers: 1, stallMs: 1_000, peopleWait: () => waiting });
+    const ds = monitored({ workers: 1, peopleWait: () => waiting });
     // Not on the disk: nothing but the processor is waited for.
     ds.file('big', '');
     truncateSync(join(ds.folder, 'big'), 16 * 1024 ** 3);
     const enough = new AbortController();
     const scan = expect(ds.look({}, enough.signal)).rejects.toThrow('enough');
-    const [pid = 0] = await waitFor('it is hashing', async () => {
-      const found = ds.seen.some(({ step, bytes }) => step === 'hashing' && bytes > 0);
-      return found && processesOf((argv) => argv.includes(ds.stateDir));
-    });
+    const busy = { deadlineMs: 45_000, intervalMs: 10 };
+    await waitFor('it is hashing', () => ds.seen.some(({ step, bytes }) => step === 'hashing' && bytes > 0), busy);
+    const [pid = 0] = await processesOf((argv) => argv.includes(ds.stateDir));
     /** How often its threads gave up the processor by themselves while so much was hashed. */
     const restsDuring = async (bytes: number): Promise<number> => {
       const restsNow = (): number =>
@@ -630,7 +629,7 @@ writeSync(1, run().stdout);`),
         }, 0);
       const hashed = (): number => ds.seen.at(-1)?.bytes ?? 0;
       const [rests, from] = [restsNow(), hashed()];
-      await waitFor('it has hashed more', () => hashed() - from >= bytes, { intervalMs: 10 });
+      await waitFor('it has hashed more', () => hashed() - from >= bytes, busy);
       return restsNow() - rests;
     };
     const some = 256 * 1024 ** 2;
