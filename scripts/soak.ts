@@ -1,7 +1,7 @@
 /**
  * npm run soak: a project is redeployed again and again behind the real Traefik while 50 requests a second and streams that
  * never stop coming ask for it. `--minutes N`: meanwhile every process of ours is killed with -9 at random: control plane, relay,
- * builders and nodes (Traefik, the engine, registry and git server are not ours). `--redeploys N`: so many redeploys, nothing is killed.
+ * gateway, builders and nodes (Traefik, the engine, registry and git server are not ours). `--redeploys N`: so many redeploys, nothing is killed.
  * What was seen is judged by the invariants (docs/invariants.md).
  * Ends with 0 when no request failed and nothing that must hold was broken; prints what was seen, and the seed of the kills.
  */
@@ -205,6 +205,8 @@ async function main(): Promise<void> {
     relay: true,
     history,
     images: ['busybox:stable', 'node:24-slim'],
+    // Nobody signs in here; what is asked is that its end and its return disturb nobody.
+    gateway: { env: () => ({ GITHUB_CLIENT_ID: 'nobody', GITHUB_CLIENT_SECRET: 'nobody' }) },
     env: { LEASE_TTL: `${LEASE_MS / 1000}s`, CLAIM_TIMEOUT: '20s', ROUTE_TIMEOUT: '60s' },
     agents: (engine) => [
       { name: 'builder-1', role: 'builder', engine },
@@ -244,10 +246,8 @@ async function main(): Promise<void> {
     if (first.status !== 'running') throw new Error(`the first version is ${first.status}: ${first.error?.message}`);
     const prober = startProber({ entry: berth.entry, host: `soak.${berth.baseDomain}`, perSecond: 50, versionOf });
     const streams = startStreams(world, 'soak');
-    const killer =
-      redeploys === null
-        ? startKiller([berth.controlPlane, ...(berth.relay === undefined ? [] : [berth.relay]), ...Object.values(berth.agents)])
-        : null;
+    const victims = [berth.controlPlane, berth.relay, berth.gateway, ...Object.values(berth.agents)].filter((s) => s !== undefined);
+    const killer = redeploys === null ? startKiller(victims) : null;
 
     const statuses = new Map<string, number>();
     const until = Date.now() + minutes * 60_000;

@@ -22,6 +22,8 @@ export async function whyNot(proxy: ProxyKind = 'built-in'): Promise<string | un
 }
 
 export type WorldOptions = {
+  /** Default: none. */
+  gateway?: Parameters<typeof startPlatform>[0]['gateway'];
   proxy: ProxyKind;
   env?: Record<string, string>;
   agentEnv?: Record<string, string>;
@@ -66,6 +68,7 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       agents: agents.map((agent) => ({ ...agent, env: { ...options.agentEnv, ...agent.env } })),
       env: { PROBE_TIMEOUT: '20s', ...options.env },
       ...(options.history === undefined ? {} : { history: options.history }),
+      ...(options.gateway === undefined ? {} : { gateway: options.gateway }),
     });
     stops.push(() => berth.stop());
     const nodes = (await berth.api.call('listNodes', { query: {} })).items.map((node) => node.id);
