@@ -27,16 +27,15 @@ export const isGentle = (pace: Pace): boolean => Atomics.load(pace, 0) === GENTL
  * disk count as rest), or returns at once where nobody asked for that or there is nothing yet to rest from.
  */
 export function createBreather(pace: Pace): () => void {
-  let resting = false;
-  let from = 0;
+  /** Since when there is something to rest from: what was done before anybody asked is not. */
+  let from: number | null = null;
   return () => {
     if (!isGentle(pace)) {
-      resting = false;
+      from = null;
       return;
     }
     const now = processorMs();
-    // What was done before anybody asked is nothing to rest from.
-    if (!resting) [resting, from] = [true, now];
+    from ??= now;
     const worked = now - from;
     if (worked < SHORTEST_MS) return;
     Atomics.wait(pace, 0, GENTLE, Math.min(worked, LONGEST_MS));
