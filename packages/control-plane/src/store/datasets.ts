@@ -7,7 +7,7 @@ import { versionMethods } from './dataset-versions.ts';
 import { deleteHistory, deleteTrees, historyVersions } from './dataset-cleaning.ts';
 import { datasetRow, holdDatasets, usersOf } from './dataset-rows.ts';
 import type { Database, Tx } from './database.ts';
-import { newId } from './ids.ts';
+import type { NewId } from './ids.ts';
 import { refuseNestedPath } from './nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { datasetOf } from './rows/dataset.ts';
@@ -19,7 +19,7 @@ const later = (row: Row<'datasets'>, now: number): number => Math.max(now, (row.
 
 const NOTHING_SKIPPED = JSON.stringify({ count: 0, first: [] });
 
-export function createDatasetStore(db: Database): DatasetStore {
+export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
   /** The unique constraint decides, since two requests may come at once. */
   const taken = async <T>(run: () => Promise<T>): Promise<T> => {
     try {

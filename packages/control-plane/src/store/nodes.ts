@@ -5,14 +5,14 @@ import { DomainError } from '../domain/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
 import type { NodeStore } from '../domain/stores.ts';
 import type { Database, Db, Tx } from './database.ts';
-import { newId } from './ids.ts';
+import type { NewId } from './ids.ts';
 import { type NodeMemory, printOf } from './node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { LIVE_STATES } from './states.ts';
 import { ofKindSync } from './task-row.ts';
 import type { NewRow, Row } from './tables.ts';
 
-export function createNodeStore(db: Database, memory: NodeMemory, now: () => number): NodeStore {
+export function createNodeStore(db: Database, memory: NodeMemory, now: () => number, newId: NewId): NodeStore {
   const present = (row: Row<'nodes'>): NodeRecord => memory.present(row);
   /** Of a row that was just written by hand. */
   const kept = (row: Row<'nodes'>): NodeRecord => {

@@ -9,6 +9,7 @@ import { createDeploymentStore } from './deployments.ts';
 import { createDeviceCodeStore } from './device-codes.ts';
 import { createDeviceTokenStore } from './device-tokens.ts';
 import { createFlowStore } from './flow.ts';
+import { type NewId, randomId } from './ids.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
 import { createCalm } from './calm.ts';
@@ -34,20 +35,20 @@ export async function openStores({ databaseUrl, log, now = Date.now }: OpenStore
   return storesOn(await openDatabase(databaseUrl, log, now), now);
 }
 
-/** With a memory of their own, as each process has. */
-export function storesOn(db: Database, now: () => number): Stores {
+/** With a memory of their own, as each process has. `newId`: what decides who comes first where all else is equal. */
+export function storesOn(db: Database, now: () => number, newId: NewId = randomId): Stores {
   const calm = createCalm(db);
   const memory = createNodeMemory(db, calm);
   return {
-    projects: createProjectStore(db),
+    projects: createProjectStore(db, newId),
     deployments: createDeploymentStore(db, memory, calm),
     flow: createFlowStore(db, memory, calm),
     tasks: createTaskStore(db, memory, calm),
     logs: createLogStore(db),
-    nodes: createNodeStore(db, memory, now),
-    datasets: createDatasetStore(db),
+    nodes: createNodeStore(db, memory, now, newId),
+    datasets: createDatasetStore(db, newId),
     routes: createRouteStore(db),
-    users: createUserStore(db),
+    users: createUserStore(db, newId),
     apiSessions: createApiSessionStore(db),
     apiTokens: createApiTokenStore(db),
     revokedSessions: createRevokedSessionStore(db),

@@ -8,7 +8,7 @@ import type { ProjectSettings } from '../domain/records.ts';
 import type { ProjectStore } from '../domain/stores.ts';
 import type { Database, Tx } from './database.ts';
 import { refuseUnknownDatasets } from './dataset-rows.ts';
-import { newId } from './ids.ts';
+import type { NewId } from './ids.ts';
 import { refuseNestedWriters } from './nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
@@ -16,7 +16,7 @@ import { projectOf, settingColumns } from './rows/project.ts';
 import { LIVE_STATES } from './states.ts';
 import type { Row } from './tables.ts';
 
-export function createProjectStore(db: Database): ProjectStore {
+export function createProjectStore(db: Database, newId: NewId): ProjectStore {
   /** The unique constraints decide, since two requests may come at once; here they get the domain's words. */
   const taken = async <T>(run: () => Promise<T>): Promise<T> => {
     try {

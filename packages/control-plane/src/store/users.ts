@@ -2,13 +2,13 @@ import { DomainError, invalid } from '../domain/errors.ts';
 import type { UserRecord } from '../domain/records.ts';
 import type { UserStore } from '../domain/stores.ts';
 import type { Database, Tx } from './database.ts';
-import { newId } from './ids.ts';
+import type { NewId } from './ids.ts';
 import { keyAfter, paged } from './pages.ts';
 import type { Row } from './tables.ts';
 
 export const userOf = (row: Row<'users'>): UserRecord => ({ ...row, disabled: row.disabled !== 0 });
 
-export function createUserStore(db: Database): UserStore {
+export function createUserStore(db: Database, newId: NewId): UserStore {
   return {
     async findByEmail(email) {
       const row = await db.kysely.selectFrom('users').selectAll().where('email', '=', email.toLowerCase()).executeTakeFirst();

@@ -41,6 +41,7 @@ export const LIMITS: Limits = {
   maxAttempts: 5,
   weights: DEFAULT_LIMITS.weights,
 };
+const LOG = silentLogger();
 const PLATFORM = { registryAddr: 'registry:5000', authServiceUrl: null };
 const ROUTING = { baseDomain: 'sim.test', authServiceUrl: null, acmeResolver: 'letsencrypt' };
 /** Loops run this much less often than in production: an empty run of one finds nothing and costs as much as a full one. */
@@ -146,11 +147,11 @@ export function createControlPlane(deps: {
     const { now } = world;
     const newId = (): string => `${name}-${++ids}`;
     const driver = plant.driver(createDriver({ stores, changes, limits: LIMITS, platform: PLATFORM, now, newId }), stores, world);
-    const source = createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: silentLogger() });
+    const source = createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG });
     api = endpoints(stores, driver, changes, source);
     for (const { topic, listener } of kept) changes.on(topic, listener);
     await source.refresh();
-    const policy = createPolicySource({ store: stores.policy, changes, baseDomain: ROUTING.baseDomain, now, log: silentLogger() });
+    const policy = createPolicySource({ store: stores.policy, changes, baseDomain: ROUTING.baseDomain, now, log: LOG });
     runLoops(mine, { stores, driver, changes, source, policy });
   }
 
@@ -176,7 +177,7 @@ export function createControlPlane(deps: {
         settleMs: SETTLE_MS,
         datasets: null,
         now: world.now,
-        log: silentLogger(),
+        log: LOG,
       });
       let running = false;
       let woken = false;

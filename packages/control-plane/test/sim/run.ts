@@ -17,7 +17,7 @@ import { createNetwork } from './network.ts';
 import { createPeople } from './people.ts';
 import { type PlantName, PLANTS } from './plants.ts';
 import { createProxy, type Proxy } from './proxy.ts';
-import { createRandom } from './random.ts';
+import { createRandom, type Random } from './random.ts';
 import { createWorld, type Life } from './world.ts';
 
 export type RunOptions = {
@@ -25,7 +25,7 @@ export type RunOptions = {
   plant?: PlantName;
   chaosMs?: number;
   /** Where it keeps its data, and how many control planes there are. */
-  database?: (now: () => number) => Promise<SimDatabase>;
+  database?: (now: () => number, random: Random) => Promise<SimDatabase>;
   trace?: (event: HistoryEvent) => void;
 };
 export type RunResult = {
@@ -57,7 +57,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       trace?.(event);
     },
   };
-  const database = await make(world.now);
+  const database = await make(world.now, createRandom(random.int(1, 1e9)));
   world.atOnce(database.callsAtOnce);
   try {
     history.record({ type: 'began', lease_ms: LIMITS.leaseMs });

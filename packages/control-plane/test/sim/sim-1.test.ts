@@ -5,9 +5,10 @@ import { runSeeds } from './thousand.ts';
 
 runSeeds(1, 500);
 
-it('the same seed is the same run', async () => {
-  const [first, second] = [await run({ seed: 13 }), await run({ seed: 13 })];
+// The last two have rows that are equal in all but their ids, which were not the seed's once.
+it.each([13, 48, 55])('the same seed is the same run (%i)', async (seed) => {
+  const [first, second] = [await run({ seed }), await run({ seed })];
   expect(first.history.length).toBeGreaterThan(50);
-  expect(second.history.map((e) => [e.at, e.type])).toEqual(first.history.map((e) => [e.at, e.type]));
+  expect(second.history).toEqual(first.history);
   expect(second.steps).toBe(first.steps);
 });
