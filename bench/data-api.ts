@@ -3,7 +3,7 @@
  * run. Two scans: one that hashes every file again and finds nothing new, and one whose new version is recorded meanwhile. And
  * while `sha256sum` reads the same as low in priority as a scan: what the machine does to the API when a core is busy, whoever it is.
  */
-import { spawn } from 'node:child_process';
+import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { link, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,6 +13,7 @@ import { repositoryRoot } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
 import { run, startProcess, untilReady } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
+import type { Asked } from './asker.ts';
 import { summary } from './stats.ts';
 
 const [FOLDERS, FILES_EACH] = [100, 300];
@@ -22,7 +23,7 @@ const [ARCHIVE_BYTES, ARCHIVE_NAMES] = [256 * 1024 * 1024, 24];
 /** Of each folder, so that each has new objects. They are on the disk before the scan: a share's disk is not that of the database. */
 const CHANGED_EACH = 60;
 const [ROUNDS, EVERY_MS] = [6, 5];
-const REST_MS = 4_000;
+const [REST_MS, LOOK_MS] = [4_000, 50];
 const GOAL = 1.5;
 const ADMIN = { email: 'admin@berth.localhost', password: 'only for the benchmark' };
 
@@ -55,17 +56,21 @@ export async function benchDataApi(): Promise<string[]> {
     const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
     const { id } = await api.call('createDataset', { body: { name: 'readings', nfs_path: 'readings' } });
     await untilScanned(api, id);
+    const asked: Asked = { url: `${url}/api/projects`, token, everyMs: EVERY_MS };
+    const asker = fork(join(import.meta.dirname, 'asker.ts'), [JSON.stringify(asked)]);
+    asker.once('exit', (code) => asker.emit('message', `it ended with ${code}`));
     const rounds: Round[] = [];
     // The first is not counted: the compiler is not done with the ways that are measured.
     for (let i = 0; i <= ROUNDS; i++) {
-      const rest = await during(api, setTimeout(REST_MS));
-      const tool = await during(api, sha256sum(join(share, 'readings', 'archive')));
-      const full = await during(api, scan(api, id, true));
+      const atRest = await during(asker, () => rest(api, id));
+      const tool = await during(asker, () => sha256sum(join(share, 'readings', 'archive')));
+      const full = await during(asker, () => scan(api, id, true));
       await write(join(share, 'readings'), CHANGED_EACH, `change ${i}`);
       await run(['sync']);
-      const recorded = await during(api, scan(api, id, false));
-      if (i > 0) rounds.push({ rest, tool, full, recorded });
+      const recorded = await during(asker, () => scan(api, id, false));
+      if (i > 0) rounds.push({ rest: atRest, tool, full, recorded });
     }
+    asker.disconnect();
     const { version } = await api.call('getDataset', { params: { id } });
     if (version !== ROUNDS + 2) throw new Error(`after ${ROUNDS + 1} changes the dataset is at version ${version}`);
     return [
@@ -109,6 +114,12 @@ async function scan(api: Client, id: string, full: boolean): Promise<void> {
   await untilScanned(api, id);
 }
 
+/** With the same looks as during a scan, which count among what the server does. */
+async function rest(api: Client, id: string): Promise<void> {
+  for (const end = performance.now() + REST_MS; performance.now() < end; await setTimeout(LOOK_MS))
+    await api.call('getDataset', { params: { id } });
+}
+
 const untilScanned = (api: Client, id: string): Promise<unknown> =>
   waitFor(
     'the scan is through',
@@ -116,22 +127,18 @@ const untilScanned = (api: Client, id: string): Promise<unknown> =>
       const dataset = await api.call('getDataset', { params: { id } });
       return dataset.status === 'ok' && !dataset.scanning && dataset.version !== null;
     },
-    { deadlineMs: 300_000, intervalMs: 50 },
+    { deadlineMs: 300_000, intervalMs: LOOK_MS },
   );
 
-/** Asks at a steady pace, whatever the answers before took, until `work` is through. Milliseconds of each. */
-async function during(api: Client, work: Promise<unknown>): Promise<number[]> {
-  const took: number[] = [];
-  const asked: Promise<void>[] = [];
-  let through = false;
-  const ended = work.finally(() => (through = true));
-  const began = performance.now();
-  for (let i = 1; !through; i++) {
-    const at = performance.now();
-    asked.push(api.call('listProjects', { query: {} }).then(() => void took.push(performance.now() - at)));
-    await setTimeout(Math.max(0, began + i * EVERY_MS - performance.now()));
-  }
-  await Promise.all([ended, ...asked]);
+/** Asks at a steady pace until `work` is through. Milliseconds of each. */
+async function during(asker: ChildProcess, work: () => Promise<unknown>): Promise<number[]> {
+  const answered = Promise.withResolvers<number[] | string>();
+  asker.once('message', answered.resolve);
+  asker.send('begin');
+  await work();
+  asker.send('end');
+  const took = await answered.promise;
+  if (typeof took === 'string') throw new Error(`the one who asks: ${took}`);
   return took;
 }
 

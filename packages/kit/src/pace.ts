@@ -7,8 +7,8 @@
 export type Pace = Int32Array<SharedArrayBuffer>;
 
 const GENTLE = 1;
-/** Not for less: each rest is two switches of the thread. */
-const SHORTEST_MS = 1;
+/** As long as somebody waits who woke beside it: short to him, long beside two switches of the thread. */
+const SHORTEST_MS = 0.25;
 /** Some steps take longer; who waited through one is not helped by a long rest behind it. */
 const LONGEST_MS = 10;
 

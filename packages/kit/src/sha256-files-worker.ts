@@ -14,7 +14,8 @@ export type HashThreadData = { counter: BigInt64Array; pace: Pace };
 
 const { counter, pace } = workerData as HashThreadData;
 const breathe = createBreather(pace);
-const buffer = Buffer.allocUnsafeSlow(1024 * 1024);
+/** Less than half a millisecond to hash: between two pieces it can rest. */
+const buffer = Buffer.allocUnsafeSlow(128 * 1024);
 /** A name may by now be a FIFO, which must not make us wait, or a symlink, which would lead elsewhere. */
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 /** What opening gives for a name that is gone or is something else by now. */

@@ -137,7 +137,8 @@ export async function eachRecord(
   onRecord: (buffer: Buffer, from: number, to: number, index: number) => void,
   onChunk?: () => Promise<void>,
 ): Promise<void> {
-  let buffer = Buffer.allocUnsafe(64 * 1024);
+  // Small: between two of them it can rest.
+  let buffer = Buffer.allocUnsafe(16 * 1024);
   let kept = 0;
   let index = 0;
   for (let position = 0; position < length; ) {

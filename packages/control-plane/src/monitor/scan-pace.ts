@@ -7,7 +7,7 @@ export const pace = createPace();
 export const breathe = createBreather(pace);
 
 /** Short to somebody who waits for an answer, long beside what a signal costs. */
-const STEP_MS = 2;
+const STEP_MS = 1;
 /** How often it is looked whether that is asked, where it is not: a scan alone is not to be held up by looks. */
 const LOOK_MS = 50;
 
