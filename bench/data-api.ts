@@ -49,6 +49,7 @@ export async function benchDataApi(): Promise<string[]> {
       LOG_LEVEL: 'warn',
     },
   });
+  let asker: ChildProcess | undefined;
   try {
     const anonymous = createClient({ baseUrl: url });
     await untilReady(server, async () => (await anonymous.exchange('readyz', {})).status === 200, 30_000);
@@ -57,8 +58,7 @@ export async function benchDataApi(): Promise<string[]> {
     const { id } = await api.call('createDataset', { body: { name: 'readings', nfs_path: 'readings' } });
     await untilScanned(api, id);
     const asked: Asked = { url: `${url}/api/projects`, token, everyMs: EVERY_MS };
-    const asker = fork(join(import.meta.dirname, 'asker.ts'), [JSON.stringify(asked)]);
-    asker.once('exit', (code) => asker.emit('message', `it ended with ${code}`));
+    asker = fork(join(import.meta.dirname, 'asker.ts'), [JSON.stringify(asked)]);
     const rounds: Round[] = [];
     // The first is not counted: the compiler is not done with the ways that are measured.
     for (let i = 0; i <= ROUNDS; i++) {
@@ -70,7 +70,6 @@ export async function benchDataApi(): Promise<string[]> {
       const recorded = await during(asker, () => scan(api, id, false));
       if (i > 0) rounds.push({ rest: atRest, tool, full, recorded });
     }
-    asker.disconnect();
     const { version } = await api.call('getDataset', { params: { id } });
     if (version !== ROUNDS + 2) throw new Error(`after ${ROUNDS + 1} changes the dataset is at version ${version}`);
     return [
@@ -79,6 +78,7 @@ export async function benchDataApi(): Promise<string[]> {
       line(`while a version with ${FOLDERS * CHANGED_EACH} changed files is found and recorded`, rounds, (r) => r.recorded),
     ];
   } finally {
+    asker?.kill();
     await server.stop();
     await rm(dir, { recursive: true, force: true });
   }
@@ -134,10 +134,13 @@ const untilScanned = (api: Client, id: string): Promise<unknown> =>
 async function during(asker: ChildProcess, work: () => Promise<unknown>): Promise<number[]> {
   const answered = Promise.withResolvers<number[] | string>();
   asker.once('message', answered.resolve);
+  const ended = (code: number | null): void => answered.resolve(`it ended with ${code}`);
+  asker.once('exit', ended);
   asker.send('begin');
   await work();
   asker.send('end');
   const took = await answered.promise;
+  asker.removeListener('exit', ended);
   if (typeof took === 'string') throw new Error(`the one who asks: ${took}`);
   return took;
 }

@@ -58,11 +58,11 @@ export async function inMemory(now: () => number, random: Random): Promise<SimDa
   };
 }
 
-/** As a migration leaves it, which writes no rows of its own but those that say that it was run. */
+/** As the migrations leave it: they write no rows but those that say that they were run. */
 async function clear({ kysely }: Database): Promise<void> {
   await sql`pragma foreign_keys = off`.execute(kysely);
   const tables = await sql<{ name: string }>`
-    select name from sqlite_master where type = 'table' and (name not like 'sqlite_%' or name = 'sqlite_sequence') and name not like 'kysely_%'
+    select name from sqlite_master where type = 'table' and (name not like 'sqlite_%' or name = 'sqlite_sequence') and name not like 'berth_migrations%'
   `.execute(kysely);
   for (const { name } of tables.rows) await sql`delete from ${sql.table(name)}`.execute(kysely);
   await sql`pragma foreign_keys = on`.execute(kysely);
