@@ -1,10 +1,12 @@
 /**
- * Three projects. `unit` has no process and no engine of its own, so its files share threads; `real` drives real parts
- * (docker, git, Traefik, our own programs), each file in a process of its own; `faults` breaks them.
+ * `unit` has no process and no engine of its own, so its files share threads; `real` drives real parts (docker, git, Traefik, our
+ * own programs), each file in a process of its own; `browser` is alone with its own; `faults` breaks them.
  */
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 
+/** Chromium ends all that it has under way when the machine's addresses change, which engines beside it do (net::ERR_NETWORK_CHANGED). */
+const BROWSER = ['test/e2e/sign-in.test.ts'];
 const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
 
 export default defineConfig({
@@ -29,7 +31,7 @@ export default defineConfig({
         test: {
           name: 'real',
           include: REAL,
-          exclude: ['**/node_modules/**'],
+          exclude: [...BROWSER, '**/node_modules/**'],
           sequence: { groupOrder: 1 },
           pool: 'forks',
           isolate: true,
@@ -40,12 +42,25 @@ export default defineConfig({
         },
       },
       {
+        test: {
+          name: 'browser',
+          include: BROWSER,
+          exclude: ['**/node_modules/**'],
+          sequence: { groupOrder: 2 },
+          pool: 'forks',
+          isolate: true,
+          maxWorkers: 1,
+          testTimeout: 120_000,
+          hookTimeout: 180_000,
+        },
+      },
+      {
         // `npm run test:faults`: each file has the machine to itself.
         test: {
           name: 'faults',
           include: ['test/faults/**/*.test.ts'],
           exclude: ['**/node_modules/**'],
-          sequence: { groupOrder: 2 },
+          sequence: { groupOrder: 3 },
           pool: 'forks',
           isolate: true,
           maxWorkers: 1,

@@ -54,7 +54,7 @@ type Report = {
   }[];
 };
 
-async function suite(project: 'unit' | 'real', filters: string[]): Promise<void> {
+async function suite(project: 'unit' | 'real' | 'browser', filters: string[]): Promise<void> {
   const file = join(results, `${project}.json`);
   rmSync(file, { force: true });
   const { code } = await run(
@@ -93,6 +93,7 @@ if (filters.length === 0) {
 }
 await suite('unit', filters);
 await suite('real', filters);
+await suite('browser', filters);
 
 for (const reason of new Set(skipped)) console.log(`skipped: ${reason}`);
 for (const name of required) {

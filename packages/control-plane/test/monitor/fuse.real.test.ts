@@ -66,8 +66,12 @@ const scannedAgain = (ds: Monitored): Promise<ScanResult> =>
 const BIG = Buffer.alloc(56_000_000, 'x');
 const SLOW = { readRate: 10_000_000 };
 const sha256 = (data: Buffer): string => createHash('sha256').update(data).digest('hex');
-const isHashing = ({ seen }: Monitored): Promise<unknown> =>
-  waitFor('it is hashing', () => seen.some(({ step, bytes }) => step === 'hashing' && bytes > 0), { intervalMs: 10 });
+/** The scan that was just begun: one before it may have said so too. */
+function isHashing({ seen }: Monitored): Promise<unknown> {
+  const before = seen.length;
+  const hashes = (): boolean => seen.slice(before).some(({ step, bytes }) => step === 'hashing' && bytes > 0);
+  return waitFor('it is hashing', hashes, { intervalMs: 10 });
+}
 
 async function timed<T>(work: Promise<T>): Promise<{ result: T; ms: number }> {
   const begun = performance.now();
