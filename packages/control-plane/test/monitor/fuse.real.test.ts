@@ -233,7 +233,8 @@ writeSync(1, run().stdout);`);
     else expect(await look('ds')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('no more are begun') });
     ds.share.resume();
     await nothingLeft(ds);
-    expect(await look('ds')).toBeNull();
+    // It hears a moment later that they are gone.
+    await waitFor('it looks again', async () => (await look('ds')) === null);
     await ds.share.kill();
     expect(await look('ds')).toEqual({
       rule: 'unreachable',
