@@ -9,6 +9,10 @@ import { defineConfig } from 'vitest/config';
 const BROWSER = ['test/e2e/sign-in.test.ts'];
 const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
 
+const INSTALLED = ['**/node_modules/**'];
+/** Each file in a process of its own. */
+const PROCESSES = { exclude: INSTALLED, pool: 'forks', isolate: true, hookTimeout: 180_000 } as const;
+
 export default defineConfig({
   test: {
     teardownTimeout: 60_000,
@@ -17,7 +21,7 @@ export default defineConfig({
         test: {
           name: 'unit',
           include: ['packages/*/test/**/*.test.ts', 'test/*.test.ts'],
-          exclude: [...REAL, '**/node_modules/**'],
+          exclude: [...REAL, ...INSTALLED],
           // First all of these, then the slow ones.
           sequence: { groupOrder: 0 },
           pool: 'threads',
@@ -29,43 +33,35 @@ export default defineConfig({
       },
       {
         test: {
+          ...PROCESSES,
           name: 'real',
           include: REAL,
-          exclude: [...BROWSER, '**/node_modules/**'],
+          exclude: [...BROWSER, ...INSTALLED],
           sequence: { groupOrder: 1 },
-          pool: 'forks',
-          isolate: true,
           // Each file starts engines, registries and proxies, and waits for them half of its time: three at once fill two cores.
           maxWorkers: 3,
           testTimeout: 120_000,
-          hookTimeout: 180_000,
         },
       },
       {
         test: {
+          ...PROCESSES,
           name: 'browser',
           include: BROWSER,
-          exclude: ['**/node_modules/**'],
           sequence: { groupOrder: 2 },
-          pool: 'forks',
-          isolate: true,
           maxWorkers: 1,
           testTimeout: 120_000,
-          hookTimeout: 180_000,
         },
       },
       {
         // `npm run test:faults`: each file has the machine to itself.
         test: {
+          ...PROCESSES,
           name: 'faults',
           include: ['test/faults/**/*.test.ts'],
-          exclude: ['**/node_modules/**'],
           sequence: { groupOrder: 3 },
-          pool: 'forks',
-          isolate: true,
           maxWorkers: 1,
           testTimeout: 180_000,
-          hookTimeout: 180_000,
         },
       },
     ],
