@@ -164,8 +164,8 @@ class ImmediateDriver extends SqliteDriver {
 
 /**
  * SQLite looks at the value of a bare parameter while it plans `= ?` beside an ORDER BY or GROUP BY, and `LIMIT ?`, and prepares such
- * a statement anew each time that another is bound: ten times what running it takes. An expression about the parameter it takes as it
- * comes (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG, which the binding has no way to set).
+ * a statement anew each time that another is bound, which takes five to ten times as long as running it. An expression about the
+ * parameter it takes as it comes (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG, which the binding cannot set).
  */
 class OncePreparedCompiler extends SqliteQueryCompiler {
   protected override getCurrentParameterPlaceholder(): string {
