@@ -4,7 +4,12 @@ import { createBreather, createPace, setGentle } from '../src/pace.ts';
 
 /** Milliseconds of the processor, whatever else the machine does. */
 function work(ms: number): void {
-  const used = (): number => process.threadCpuUsage().user + process.threadCpuUsage().system;
+  const used = (): number => {
+    // Else the thread's stands still from tick to tick.
+    process.cpuUsage();
+    const { user, system } = process.threadCpuUsage();
+    return user + system;
+  };
   const until = used() + ms * 1000;
   while (used() < until);
 }
@@ -39,6 +44,22 @@ test('steps of less than a millisecond are put together to one rest', () => {
   setGentle(pace, true);
   breathe();
   expect(breaths(breathe, 40, 0.25)).toBeGreaterThan(7);
+});
+
+test('it is never long at work, however short its steps are', () => {
+  const pace = createPace();
+  const breathe = createBreather(pace);
+  const wait = vi.spyOn(Atomics, 'wait');
+  onTestFinished(() => wait.mockRestore());
+  setGentle(pace, true);
+  // Not `work`, which itself brings the thread's time up to date.
+  while (wait.mock.calls.length < 50) {
+    for (const until = performance.now() + 0.05; performance.now() < until; );
+    breathe();
+  }
+  // It rests as long as it had worked.
+  const long = wait.mock.calls.filter(([, , , workedMs = Number.POSITIVE_INFINITY]) => workedMs > 1);
+  expect(long.length).toBeLessThan(5);
 });
 
 test('work that nobody told to be gentle, or that may be quick again, never rests', () => {

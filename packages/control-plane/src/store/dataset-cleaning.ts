@@ -29,16 +29,15 @@ export async function historyVersions(db: Doors, datasetId: string): Promise<num
   }
 }
 
-/** `rest` gives others their turn, after so much work (ms). */
+/** `rest` gives others their turn. */
 export async function deleteHistory(
   db: Doors,
   datasetId: string,
   version: number,
   guard: Guard,
-  rest: (workedMs: number) => Promise<void> = () => nextTurn(),
+  rest: () => Promise<void> = () => nextTurn(),
 ): Promise<void> {
   for (;;) {
-    const began = performance.now();
     const beyond = await db.kysely
       .selectFrom('dataset_history')
       .select('path')
@@ -59,7 +58,7 @@ export async function deleteHistory(
       return true;
     });
     if (!done || beyond === undefined) return;
-    await rest(performance.now() - began);
+    await rest();
   }
 }
 

@@ -16,21 +16,22 @@ import { deleteHistory, historyVersions } from './dataset-cleaning.ts';
 import { readTrees, treeRow } from './dataset-trees.ts';
 import type { Doors } from './doors.ts';
 import { pathColumns } from './history-path.ts';
+import type { NewRow } from './tables.ts';
 
-/** A millisecond or so each. */
-const ROWS = 60;
+/** Half a millisecond or so each. */
+const ROWS = 30;
 const OBJECTS = 32;
 const OBJECT_BYTES = 32 * 1024;
-/** Longest work between two turns of others. */
-const TURN_MS = 2;
+/** Work between two turns of others, but for a step that takes longer. */
+const TURN_MS = 0.25;
 
 export type Recording = { claim: ScanClaim; content: VersionContent };
 
 /** What depends on where it runs. */
 export type Manner = {
   deflated: (text: string) => Promise<Buffer>;
-  /** Gives others their turn, after so much work. */
-  rest: (workedMs: number) => Promise<void>;
+  /** Gives others their turn; called where no lock is held. */
+  rest: () => Promise<void>;
 };
 
 /** Among everything else that the process does. */
@@ -48,9 +49,16 @@ export async function recordVersion(
   let rows: HistoryEntry[] = [];
   let trees: TreeObject[] = [];
   let bytes = 0;
+  let turn = performance.now();
 
+  async function breathe(): Promise<void> {
+    if (performance.now() - turn < TURN_MS) return;
+    await rest();
+    turn = performance.now();
+  }
   async function load(digest: string): Promise<string> {
     const known = (await readTrees(db.kysely, dataset.id, [digest])).get(digest);
+    await breathe();
     if (known !== undefined) return known;
     const text = await objects(digest);
     // It is what versions are proven by: nothing gets in under another name.
@@ -58,32 +66,30 @@ export async function recordVersion(
     if (found !== digest) throw new Error(`the tree object ${digest} reads as ${found}`);
     trees.push({ digest, text });
     bytes += text.length;
+    await breathe();
     return text;
   }
   async function flush(all: boolean): Promise<boolean> {
     signal.throwIfAborted();
     if (trees.length > 0 && (all || trees.length >= OBJECTS || bytes >= OBJECT_BYTES)) {
-      if (!(await putTrees(db, claim, trees, deflated))) return false;
+      if (!(await putTrees(db, claim, trees, deflated, breathe))) return false;
       [trees, bytes] = [[], 0];
+      await breathe();
     }
     if (rows.length > 0 && (all || rows.length >= ROWS)) {
       if (!(await putHistory(db, claim, content.version, rows))) return false;
       rows = [];
     }
+    await breathe();
     return true;
   }
 
   await clearUnfinished(db, claim, signal, rest);
   // An empty dataset has nothing to walk, but its own object.
   await load(content.manifest_digest);
-  let turn = performance.now();
   for await (const change of diffTrees(dataset.manifest_digest, content.manifest_digest, load)) {
     rows.push(change);
     if (!(await flush(false))) return false;
-    const worked = performance.now() - turn;
-    if (worked < TURN_MS) continue;
-    await rest(worked);
-    turn = performance.now();
   }
   return flush(true);
 }
@@ -108,8 +114,18 @@ const underClaim = (db: Doors, claim: ScanClaim, run: (tx: Tx) => Promise<unknow
     return true;
   });
 
-async function putTrees(db: Doors, claim: ScanClaim, objects: readonly TreeObject[], deflated: Manner['deflated']): Promise<boolean> {
-  const rows = await Promise.all(objects.map((object) => treeRow(claim.dataset.id, object, deflated)));
+async function putTrees(
+  db: Doors,
+  claim: ScanClaim,
+  objects: readonly TreeObject[],
+  deflated: Manner['deflated'],
+  breathe: () => Promise<void>,
+): Promise<boolean> {
+  const rows: NewRow<'dataset_trees'>[] = [];
+  for (const object of objects) {
+    rows.push(await treeRow(claim.dataset.id, object, deflated));
+    await breathe();
+  }
   return underClaim(db, claim, (tx) =>
     tx
       .insertInto('dataset_trees')

@@ -1,9 +1,10 @@
 /** The thread of recording.ts, with a connection of its own. */
 import { access, open } from 'node:fs/promises';
 import { setPriority } from 'node:os';
-import { setTimeout as pause } from 'node:timers/promises';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { deflateSync } from 'node:zlib';
+import { createBreather, createPace, setGentle } from '@berth/kit/pace';
 import { Kysely } from 'kysely';
 import { SQLITE } from './capabilities.ts';
 import { createDoors, createPatience } from './doors.ts';
@@ -18,12 +19,17 @@ export type ToThread = (Recording & { port: MessagePort }) | 'close';
 export type ToRecording = { kind: 'object'; text: string } | { kind: 'no object'; problem: string } | { kind: 'stop' };
 export type FromRecording = { kind: 'wanted'; digest: string } | { kind: 'ended'; held: boolean } | { kind: 'failed'; problem: string };
 
-/** What counts as work may have been a wait for the lock. */
-const LONGEST_REST_MS = 10;
+const pace = createPace();
+setGentle(pace, true);
+const breathe = createBreather(pace);
 /** Deflates here, not in the threads that everybody shares; as long to others as the work took, for whom the database was locked. */
 const ASIDE: Manner = {
   deflated: async (text) => deflateSync(text),
-  rest: (workedMs) => pause(Math.min(workedMs, LONGEST_REST_MS)),
+  async rest() {
+    breathe();
+    // It blocks the thread, which is to hear when it shall stop.
+    await nextTurn();
+  },
 };
 const NICE = 5;
 /** Where the process writes without a pause, whoever asks seldom for the lock would not get it. */
