@@ -28,18 +28,20 @@ export const isGentle = (pace: Pace): boolean => Atomics.load(pace, 0) === GENTL
  */
 export function createBreather(pace: Pace): () => void {
   /** Since when there is something to rest from: what was done before anybody asked is not. */
-  let from: number | null = null;
+  let from: { at: number; processorMs: number } | null = null;
+  const begin = (): { at: number; processorMs: number } => ({ at: performance.now(), processorMs: processorMs() });
   return () => {
     if (!isGentle(pace)) {
       from = null;
       return;
     }
-    const now = processorMs();
-    from ??= now;
-    const worked = now - from;
+    from ??= begin();
+    // A thread is not longer at work than time passes, which costs much less to ask: this may stand in a loop.
+    if (performance.now() - from.at < SHORTEST_MS) return;
+    const worked = processorMs() - from.processorMs;
     if (worked < SHORTEST_MS) return;
     Atomics.wait(pace, 0, GENTLE, Math.min(worked, LONGEST_MS));
-    from = processorMs();
+    from = begin();
   };
 }
 

@@ -4,6 +4,7 @@ import { realpathSync } from 'node:fs';
 import type { Skipped } from '@berth/wire/dataset';
 import { compareNames, encodeName, encodeTree, type NamedEntry, type TreeTotals, type TreeWriter } from '@berth/wire/tree';
 import { eachRecord, FILE, FOLDER, LINK, type Listing, parseFile, pathStart, SILLY, SNAPSHOTS } from './listing.ts';
+import { breathe } from './scan-pace.ts';
 
 const SLASH = 0x2f;
 const MOST_SKIPPED = 100;
@@ -84,6 +85,7 @@ function* entriesOf(frame: Frame, sums: Buffer): Generator<NamedEntry> {
   for (const [i, entry] of others.entries()) add(frame, entry.name, 0, -1 - i);
   const order = Uint32Array.from(names, (_, i) => i).sort((a, b) => compareNames(names[a] ?? '', names[b] ?? ''));
   for (const i of order) {
+    breathe();
     const [name = '', size = 0, number = 0] = [names[i], sizes[i], numbers[i]];
     if (number < 0) yield others[-1 - number] as NamedEntry;
     else {

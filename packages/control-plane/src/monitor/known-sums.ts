@@ -1,5 +1,6 @@
 /** Finds the records of one listing in another: a file whose record is there byte by byte is the file whose sum is known. */
 import { type Listing, readFully, recordEnd } from './listing.ts';
+import { breathe } from './scan-pace.ts';
 
 /** Gives the number of the same record in the old listing, -1 for none. */
 export type Lookup = (buffer: Buffer, from: number, to: number) => number;
@@ -45,6 +46,7 @@ function createTable(listing: Buffer): Table {
     while (taken[slot] !== 0) slot = (slot + 1) & (slots - 1);
     taken[slot] = index + 1;
     at = to;
+    breathe();
   }
   return {
     find(hash, isIt) {

@@ -137,7 +137,6 @@ export async function eachRecord(
   onRecord: (buffer: Buffer, from: number, to: number, index: number) => void,
   onChunk?: () => Promise<void>,
 ): Promise<void> {
-  // Small: between two of them it can rest.
   let buffer = Buffer.allocUnsafe(16 * 1024);
   let kept = 0;
   let index = 0;
@@ -151,10 +150,10 @@ export async function eachRecord(
     for (let to = recordEnd(buffer, from, limit); to !== -1; to = recordEnd(buffer, from, limit)) {
       onRecord(buffer, from, to, index++);
       from = to;
+      breathe();
     }
     buffer.copyWithin(0, from, limit);
     kept = limit - from;
-    breathe();
     await new Promise<void>((resolve) => void setImmediate(resolve));
     await onChunk?.();
   }

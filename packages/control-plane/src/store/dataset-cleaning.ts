@@ -29,15 +29,16 @@ export async function historyVersions(db: Doors, datasetId: string): Promise<num
   }
 }
 
-/** `rest` gives others their turn. */
+/** `rest` gives others their turn, after so much work (ms). */
 export async function deleteHistory(
   db: Doors,
   datasetId: string,
   version: number,
   guard: Guard,
-  rest: () => Promise<void> = () => nextTurn(),
+  rest: (workedMs: number) => Promise<void> = () => nextTurn(),
 ): Promise<void> {
   for (;;) {
+    const began = performance.now();
     const beyond = await db.kysely
       .selectFrom('dataset_history')
       .select('path')
@@ -58,7 +59,7 @@ export async function deleteHistory(
       return true;
     });
     if (!done || beyond === undefined) return;
-    await rest();
+    await rest(performance.now() - began);
   }
 }
 

@@ -30,8 +30,8 @@ export type Recording = { claim: ScanClaim; content: VersionContent };
 /** What depends on where it runs. */
 export type Manner = {
   deflated: (text: string) => Promise<Buffer>;
-  /** Gives others their turn; called where no lock is held. */
-  rest: () => Promise<void>;
+  /** Gives others their turn, after so much work; called where no lock is held. */
+  rest: (workedMs: number) => Promise<void>;
 };
 
 /** Among everything else that the process does. */
@@ -52,8 +52,9 @@ export async function recordVersion(
   let turn = performance.now();
 
   async function breathe(): Promise<void> {
-    if (performance.now() - turn < TURN_MS) return;
-    await rest();
+    const worked = performance.now() - turn;
+    if (worked < TURN_MS) return;
+    await rest(worked);
     turn = performance.now();
   }
   async function load(digest: string): Promise<string> {

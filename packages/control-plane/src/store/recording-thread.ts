@@ -4,7 +4,6 @@ import { setPriority } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { deflateSync } from 'node:zlib';
-import { createBreather, createPace, setGentle } from '@berth/kit/pace';
 import { Kysely } from 'kysely';
 import { SQLITE } from './capabilities.ts';
 import { createDoors, createPatience } from './doors.ts';
@@ -19,15 +18,17 @@ export type ToThread = (Recording & { port: MessagePort }) | 'close';
 export type ToRecording = { kind: 'object'; text: string } | { kind: 'no object'; problem: string } | { kind: 'stop' };
 export type FromRecording = { kind: 'wanted'; digest: string } | { kind: 'ended'; held: boolean } | { kind: 'failed'; problem: string };
 
-const pace = createPace();
-setGentle(pace, true);
-const breathe = createBreather(pace);
+/** What counts as work may have been a wait for the lock. */
+const LONGEST_REST_MS = 10;
+/** Never told. */
+const resting = new Int32Array(new SharedArrayBuffer(4));
 /** Deflates here, not in the threads that everybody shares; as long to others as the work took, for whom the database was locked. */
 const ASIDE: Manner = {
   deflated: async (text) => deflateSync(text),
-  async rest() {
-    breathe();
-    // It blocks the thread, which is to hear when it shall stop.
+  async rest(workedMs) {
+    // Of the whole thread: a timer's shortest rest is a millisecond, of a quarter's work.
+    Atomics.wait(resting, 0, 0, Math.min(workedMs, LONGEST_REST_MS));
+    // So that it hears when it is to stop.
     await nextTurn();
   },
 };
