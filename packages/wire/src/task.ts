@@ -119,9 +119,14 @@ export type TaskLogs = Static<typeof TaskLogs>;
 export const TaskError = Type.Object({ code: Type.String({ maxLength: 60 }), message: Type.String({ maxLength: 4000 }) });
 export type TaskError = Static<typeof TaskError>;
 
+/** In characters; an agent cuts before it reports. */
+export const MAX_COMMIT_MESSAGE = 2_000;
+export const MAX_COMMIT_AUTHOR = 200;
+
 /**
  * Body of `POST /api/agent/tasks/{id}/complete`. Contract: build `{status, result, image_tag?}`, deploy `{status, host_port}`.
- * `result` is an object or text for people. Fields beyond the contract: `image_digest`, `commit` (build), `container_id` and `datasets` (deploy).
+ * `result` is an object or text for people. Fields beyond the contract: `image_digest`, `commit`, `commit_message`,
+ * `commit_author` and `arch` (build), `container_id` and `datasets` (deploy).
  */
 export const TaskReport = Type.Object({
   status: literals(['completed', 'failed']),
@@ -135,6 +140,11 @@ export const TaskReport = Type.Object({
   image_tag: Type.Optional(orNull(Type.String({ maxLength: 600 }))),
   image_digest: Type.Optional(orNull(ImageDigest)),
   commit: Type.Optional(orNull(CommitId)),
+  commit_message: Type.Optional(
+    orNull(Type.String({ maxLength: MAX_COMMIT_MESSAGE, description: 'without control characters but line feeds' })),
+  ),
+  commit_author: Type.Optional(orNull(Type.String({ maxLength: MAX_COMMIT_AUTHOR, description: 'the author’s name' }))),
+  arch: Type.Optional(orNull(Type.String({ maxLength: 40, description: 'the image’s architecture, as Go names it (amd64, arm64)' }))),
   host_port: Type.Optional(orNull(Type.Integer({ minimum: 1, maximum: 65_535 }))),
   container_id: Type.Optional(orNull(Type.String({ maxLength: 128 }))),
   datasets: Type.Optional(
