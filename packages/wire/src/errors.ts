@@ -33,7 +33,7 @@ export const ERRORS = {
   being_deleted: { status: 409, title: 'It is being deleted' },
   no_release: { status: 409, title: 'That deployment has no image to go back to' },
   busy: { status: 409, title: 'It was changed by others at the same moment; try again' },
-  body_too_large: { status: 413, title: 'The body is larger than 1 MiB' },
+  body_too_large: { status: 413, title: 'The body is too large' },
   unsupported_media_type: { status: 415, title: 'Send the body as application/json' },
   validation: { status: 422, title: 'Some fields are not valid' },
   idempotency_mismatch: { status: 422, title: 'This Idempotency-Key was used with another body' },

@@ -48,6 +48,9 @@ export const SENT = Symbol('sent');
 export type Handler<N extends RouteName> = (call: Call<N>) => Promise<Answer<N> | typeof SENT>;
 export type Define = <N extends RouteName>(name: N, handler: Handler<N>, options?: { bodyLimit?: number }) => void;
 
+/** Bytes of a body that anybody may send: an address, a password or a token fit many times over. */
+const PUBLIC_BODY_LIMIT = 8_192;
+
 export function createDefine(server: Server, audit: Audit): { route: Define; assertComplete(): void } {
   const defined = new Set<RouteName>();
   const route: Define = (name, handler, options = {}) => {
@@ -59,7 +62,7 @@ export function createDefine(server: Server, audit: Audit): { route: Define; ass
       url: row.path,
       config: { routeName: name },
       schema: schemaOf(name, row),
-      ...(options.bodyLimit === undefined ? {} : { bodyLimit: options.bodyLimit }),
+      ...bodyLimitOf(row, options.bodyLimit),
       ...(whenAudited(name) === 'never' ? {} : { onSend: (request, reply) => audit(name, request, reply) }),
       preValidation: (request, _reply, done) => done(bodyProblem(row, request)),
       handler: async (request, reply) => {
@@ -93,6 +96,11 @@ export function createDefine(server: Server, audit: Audit): { route: Define; ass
       if (missing.length > 0) throw new Error(`routes without a handler: ${missing.join(', ')}`);
     },
   };
+}
+
+function bodyLimitOf(row: Route, given: number | undefined): { bodyLimit?: number } {
+  const bodyLimit = given ?? (row.who === 'public' ? PUBLIC_BODY_LIMIT : undefined);
+  return bodyLimit === undefined ? {} : { bodyLimit };
 }
 
 const hasId = (answer: unknown): answer is { id: string } =>

@@ -65,7 +65,7 @@ function translate(error: FastifyError, request: FastifyRequest): Known {
   if (error.validation !== undefined) return ofSchema(error, request);
   switch (error.code) {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return { code: 'body_too_large', detail: `the body is larger than ${request.routeOptions.bodyLimit / 1_048_576} MiB` };
+      return { code: 'body_too_large', detail: `the body is larger than ${bytes(request.routeOptions.bodyLimit)}` };
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       return { code: 'unsupported_media_type', detail: `the body was sent as ${request.headers['content-type'] ?? 'nothing'}` };
     case 'FST_ERR_CTP_INVALID_JSON_BODY':
@@ -90,6 +90,9 @@ function ofSchema(error: FastifyError, request: FastifyRequest): Known {
   const fields = fieldProblems(error.validation ?? [], part);
   return { code: 'validation', detail: sentence(fields), fields };
 }
+
+/** A limit in the unit in which it was chosen: `8 KiB`, `1 MiB`. */
+const bytes = (count: number): string => (count < 1_048_576 ? `${count / 1_024} KiB` : `${count / 1_048_576} MiB`);
 
 const pathOf = (url: string): string => url.split('?', 1)[0] ?? url;
 
