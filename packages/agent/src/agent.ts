@@ -9,6 +9,8 @@ import type { AgentConfig as RegistryConfig } from '@berth/wire/task';
 import type { AgentConfig } from './config.ts';
 import { createData, type Data, type DataOptions } from './data/data.ts';
 import { readAgentId } from './data/agent-id.ts';
+import { createDiskUse } from './disk-use.ts';
+import { createEngineStatus } from './engine-status.ts';
 import { type HealthServer, type Readiness, startHealthServer } from './health.ts';
 import { createHostIp } from './host-ip.ts';
 import { createImages } from './images.ts';
@@ -31,6 +33,7 @@ import type { Handlers } from './tasks/task.ts';
 import { createBuild } from './tools/buildx.ts';
 import { createDockerCli } from './tools/docker-cli.ts';
 import { createDocker } from './tools/docker.ts';
+import { engineUse } from './tools/engine-use.ts';
 import { createClone } from './tools/git.ts';
 import { createPushAccess } from './tools/push-access.ts';
 import { createWorkspaces } from './workspace.ts';
@@ -156,6 +159,13 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     sync: createSyncHandler({ cache: data?.cache ?? null }),
   };
 
+  const diskUse = createDiskUse({
+    folders: [config.SVC_ROOT, stateDir],
+    datasets: () => (data === null ? 0 : storage.used()),
+    engineUse: (stopping) => engineUse(cli, stopping),
+    onFirst: () => wakeRegistration(),
+    log,
+  });
   const registration = createRegistration({
     client,
     list: ours,
@@ -168,6 +178,8 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     maxBuilds: config.MAX_BUILDS,
     bootId: randomUUID(),
     storage: storage.read,
+    engine: createEngineStatus(docker),
+    disk: diskUse.now,
     inventory: data?.inventory ?? null,
   });
   const tasks = createTaskLoop({
@@ -259,6 +271,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       ending.abort();
       await registering.stop();
       await Promise.all(ended);
+      await diskUse.stop();
       await images.stop();
       await data?.stop();
       await health?.close();

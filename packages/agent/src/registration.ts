@@ -2,8 +2,9 @@
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
-import type { Node, NodeRegister, ObservedContainer } from '@berth/wire/node';
+import type { Node, NodeDisk, NodeRegister, ObservedContainer } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
+import type { EngineStatus } from './engine-status.ts';
 import { type ListOurs, type NodeIds } from './node-ids.ts';
 import { observe, toObserved } from './observe.ts';
 import type { Inventory } from './data/inventory.ts';
@@ -20,6 +21,9 @@ export type RegistrationDeps = {
   ids: NodeIds;
   /** Sets right what an engine that was restarted left undone. */
   look: Revival['look'];
+  engine: EngineStatus;
+  /** Null: not counted yet. */
+  disk: () => NodeDisk | null;
   log: Logger;
   nodeName: string;
   role: NodeRole;
@@ -41,22 +45,24 @@ export type Registration = {
 
 export function createRegistration(deps: RegistrationDeps): Registration {
   let nodeId: string | null = null;
-  let engineOk: boolean | null = null;
   let lastOkAt: number | null = null;
   let lastAnswerAt: string | null = null;
 
   /** Undefined: not looked at, which is something else than none. */
   async function containers(signal: AbortSignal): Promise<ObservedContainer[] | undefined> {
-    if (nodeId === null) return undefined;
+    if (nodeId === null) {
+      await deps.engine.ask(signal);
+      return undefined;
+    }
     try {
       // An engine that hangs must not keep us from being seen.
       const seen = await observe(deps.list, AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]), deps.look);
-      engineOk = true;
+      await deps.engine.answered(signal);
       await deps.ids.seen(seen, nodeId);
       return seen.map(toObserved);
     } catch (error) {
       signal.throwIfAborted();
-      engineOk = false;
+      deps.engine.failed(error);
       deps.log.warn({ err: error }, 'the container engine does not answer; registering without what runs');
       return undefined;
     }
@@ -81,6 +87,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       containers(signal),
       deps.inventory?.cached(),
     ]);
+    const [engine, disk] = [deps.engine.now(), deps.disk()];
     const body: NodeRegister = {
       hostname: deps.nodeName,
       role: deps.role,
@@ -94,6 +101,9 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       agent_version: AGENT_VERSION,
       last_answer_at: answeredAt,
       boot_id: deps.bootId,
+      arch: deps.engine.arch(),
+      ...(engine === null ? {} : { engine }),
+      ...(disk === null ? {} : { disk }),
     };
     await failPoint('agent.register.before');
     const node = await deps.client.call('agentRegister', { body, signal });
@@ -106,7 +116,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
 
   return {
     nodeId: () => nodeId,
-    engineOk: () => engineOk,
+    engineOk: () => deps.engine.now()?.ok ?? null,
     lastOkAt: () => lastOkAt,
     async register(signal) {
       const before = nodeId;

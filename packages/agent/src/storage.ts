@@ -17,6 +17,8 @@ export type Reservation = { wrote(bytes: number): void; release(): void };
 export type StorageMeter = {
   /** Answers at once, as far as is known. */
   read(signal: AbortSignal): Promise<Storage>;
+  /** Bytes that SVC_ROOT holds; null before the first count. */
+  used(): number | null;
   /** Waits until it was counted; rejects when it cannot be. `free` may be negative. */
   now(signal: AbortSignal): Promise<{ max: number; free: number }>;
   reserve(bytes: number): Reservation;
@@ -78,6 +80,7 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
       const { max, free } = await look();
       return { max, free: free === null ? null : Math.max(0, free) };
     },
+    used: () => used,
     async now(signal) {
       await firstCount(signal);
       signal.throwIfAborted();

@@ -41,6 +41,17 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     await parts.engine.docker(['rm', 'user']);
   });
 
+  it('a register carries the engine’s version and architecture, and what takes room on its disk', { timeout: 60_000 }, async () => {
+    const site = await startSite(parts);
+    const first = await until('a register', () => site.plane.registers[0]);
+    expect(first.engine).toEqual({ ok: true, version: expect.stringMatching(/^\d+\.\d+/), error: null });
+    expect(first.arch).toBe(process.arch === 'arm64' ? 'arm64' : 'amd64');
+    const disk = await until('a counted disk', () => site.plane.registers.findLast((r) => r.disk !== undefined)?.disk);
+    expect(disk.images).toBeGreaterThan(0);
+    expect(disk.total).toBeGreaterThan(disk.free);
+    await site.stop();
+  });
+
   it('an engine that restarts: no empty list meanwhile, the new port soon after', { timeout: 90_000 }, async () => {
     const site = await startSite(parts);
     const tag = `${parts.registry.address}/app:1`;

@@ -76,6 +76,7 @@ export async function startFakeEngine(): Promise<FakeEngine> {
       change(id, { name });
       return there;
     },
+    version: async () => ({ version: '28.2.2', arch: 'amd64' }),
     lastLines: async () => [],
     readInside: async () => null,
   };

@@ -6,6 +6,7 @@ import { silentLogger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { NodeRegister } from '@berth/wire/node';
 import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
+import { createEngineStatus } from '../src/engine-status.ts';
 import { createImages } from '../src/images.ts';
 import { createLocks } from '../src/locks.ts';
 import { createNodeIds, listOurs } from '../src/node-ids.ts';
@@ -50,6 +51,8 @@ async function agent(given: { id: string }) {
     bootId: 'boot',
     hostIp: async () => '127.0.0.1',
     storage: async () => ({ max: 1, free: 1 }),
+    engine: createEngineStatus(engine.docker),
+    disk: () => null,
   });
   const register = async (): Promise<string[]> => {
     await registration.register(never);

@@ -28,6 +28,25 @@ export const CachedDataset = Type.Object({
 });
 export type CachedDataset = Static<typeof CachedDataset>;
 
+/** Bytes on the disks that the engine and the datasets use. A part is null while it is not known. */
+export const NodeDisk = Type.Object({
+  datasets: orNull(Type.Number({ minimum: 0, description: 'copies of datasets' })),
+  images: orNull(Type.Number({ minimum: 0 })),
+  build_cache: orNull(Type.Number({ minimum: 0 })),
+  other: orNull(Type.Number({ minimum: 0, description: 'everything else on these disks' })),
+  free: Type.Number({ minimum: 0 }),
+  total: Type.Number({ minimum: 0 }),
+});
+export type NodeDisk = Static<typeof NodeDisk>;
+
+/** The node's container engine, as it answered its agent last. `error` is null while it answers. */
+export const NodeEngine = Type.Object({
+  ok: Type.Boolean(),
+  version: orNull(Type.String({ maxLength: 100 })),
+  error: orNull(Type.String({ maxLength: 500 })),
+});
+export type NodeEngine = Static<typeof NodeEngine>;
+
 /**
  * Body of `POST /api/agent/register`. The first four are the contract's; the rest is what our agent adds.
  * Unknown fields are ignored, so that a newer agent can talk to an older control plane.
@@ -50,6 +69,12 @@ export const NodeRegister = Type.Object({
     orNull({ ...Time, description: 'last_seen_at of the last answer that this process got: `containers` was looked at after it' }),
   ),
   boot_id: Type.Optional(Type.String({ maxLength: 100, description: 'new for each start of the agent process' })),
+  arch: Type.Optional(Type.String({ maxLength: 40, description: 'Go’s name of the engine’s architecture: amd64, arm64' })),
+  engine: Type.Optional(NodeEngine),
+  capabilities: Type.Optional(
+    Type.Array(Type.String({ maxLength: 40 }), { maxItems: 32, description: 'what the agent can do beyond the contract' }),
+  ),
+  disk: Type.Optional(NodeDisk),
 });
 export type NodeRegister = Static<typeof NodeRegister>;
 
@@ -109,6 +134,10 @@ export const Node = Type.Object({
   deleting: Type.Boolean(),
   agent_version: orNull(Type.String()),
   max_builds: Type.Integer(),
+  arch: orNull(Type.String()),
+  engine: orNull(NodeEngine),
+  capabilities: orNull(Type.Array(Type.String(), { description: 'null: its agent sends none' })),
+  disk: orNull(NodeDisk),
   cached: Type.Array(CachedDataset),
   copy_rate: orNull(Type.Number()),
   copying: Type.Optional(

@@ -92,8 +92,8 @@ export type Docker = {
   removeImageRef(ref: string): Promise<boolean>;
   /** One line a container event; resolves or rejects when the stream ends. */
   events(labels: LabelFilter, onEvent: (action: string) => void, signal: AbortSignal): Promise<void>;
-  /** Server version; throws TaskFailure engine_unavailable. */
-  ping(): Promise<string>;
+  /** Of the engine, not of the docker command. Throws TaskFailure engine_unavailable. */
+  version(signal: AbortSignal): Promise<{ version: string; arch: string }>;
 };
 
 const GONE = /no such (container|object)|is not running|removal of container .* is already in progress/i;
@@ -224,8 +224,10 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
         onLine: (line, stream) => stream === 'stdout' && onEvent(line),
       });
     },
-    async ping() {
-      return (await cli.ok(['version', '--format', '{{.Server.Version}}'], { timeoutMs: 15_000 })).stdout.trim();
+    async version(signal) {
+      const { stdout } = await cli.ok(['version', '--format', '{{.Server.Version}} {{.Server.Arch}}'], { signal });
+      const [version = '', arch = ''] = stdout.trim().split(' ');
+      return { version, arch };
     },
   };
 }

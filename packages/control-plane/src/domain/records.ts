@@ -5,7 +5,7 @@
 import type { DatasetState, MountMode, Skipped, TaskProgress } from '@berth/wire/dataset';
 import type { DeploymentEvent, Health } from '@berth/wire/deployment';
 import type { FailureCode } from '@berth/wire/errors';
-import type { CachedDataset, ObservedContainer, Placement } from '@berth/wire/node';
+import type { CachedDataset, NodeDisk, NodeEngine, ObservedContainer, Placement } from '@berth/wire/node';
 import type { ProjectPatch } from '@berth/wire/project';
 import type { Payload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
@@ -104,6 +104,11 @@ export type NodeRecord = {
   /** null: an agent that knows the contract alone. */
   agent_version: string | null;
   boot_id: string | null;
+  /** These four are null where the agent does not send them. */
+  arch: string | null;
+  engine: NodeEngine | null;
+  capabilities: string[] | null;
+  disk: NodeDisk | null;
   schedulable: boolean;
   deleting_at: number | null;
   cached: CachedDataset[];

@@ -1,13 +1,14 @@
 /**
  * What this process keeps of nodes in memory, so that ten thousand agents that say the same as before cost no write each.
  *
- * Marks: when a node was last seen and polled, and its free storage, which changes with every look. Written by one statement
+ * Marks: when a node was last seen and polled, and its free storage and disk, which change with every look. Written by one statement
  * for all (`flush`, a loop calls it every second); a crash loses that much and no more. Whoever reads a node here gets the
  * newest of both (`newest`).
  * Rows: as last written; an agent's report is compared with its row. Where no other control plane can write them they are all
  * here, and a decision does not read ten thousand of them anew. Where others can, each is kept with its `print`, which every write
  * of the node's marks compares: a row that somebody else wrote is dropped within a second, and the next report meets the new one.
  */
+import type { NodeDisk } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
 import type { NodeRecord } from '../domain/records.ts';
@@ -17,7 +18,9 @@ import type { Calm } from './calm.ts';
 import type { Row } from './tables.ts';
 
 type NodeRow = Row<'nodes'>;
-type Mark = Partial<Pick<NodeRow, 'last_seen_at' | 'observed_at' | 'observed_since' | 'last_polled_at' | 'free_storage'>>;
+type Mark = Partial<Pick<NodeRow, 'last_seen_at' | 'observed_at' | 'observed_since' | 'last_polled_at' | 'free_storage'>> & {
+  disk?: NodeDisk;
+};
 
 export type NodeMemory = {
   /** For a report that may be the same as before; where there are other control planes it is as of the node's last mark. */
@@ -46,6 +49,9 @@ const WRITTEN = [
   'max_builds',
   'agent_version',
   'boot_id',
+  'arch',
+  'engine',
+  'capabilities',
   'schedulable',
   'deleting_at',
   'cached',
@@ -104,6 +110,7 @@ export function createNodeMemory(db: Database, calm: Calm): NodeMemory {
       observed_at: later(row.observed_at, mark.observed_at),
       last_polled_at: later(row.last_polled_at, mark.last_polled_at),
       free_storage: here && mark.free_storage !== undefined ? mark.free_storage : (row.free_storage ?? null),
+      disk: here && mark.disk !== undefined ? mark.disk : row.disk,
     };
   }
 
@@ -184,17 +191,26 @@ const later = (there: string, heard: string) =>
 
 /** The casts tell PostgreSQL the type of a column that may be all null. */
 function statement(db: Database, part: readonly (readonly [string, Mark])[]) {
-  const marks = part.map(([id, m]) => [id, m.last_seen_at, m.observed_at, m.last_polled_at, m.free_storage, m.observed_since]);
+  const marks = part.map(([id, m]) => [
+    id,
+    m.last_seen_at,
+    m.observed_at,
+    m.last_polled_at,
+    m.free_storage,
+    m.observed_since,
+    m.disk && JSON.stringify(m.disk),
+  ]);
   return sql<{ id: string; print: string }>`
-    with marks(id, seen, observed, polled, free, since) as (
-      select value ->> 0, cast(value ->> 1 as bigint), cast(value ->> 2 as bigint), cast(value ->> 3 as bigint), cast(value ->> 4 as double precision), cast(value ->> 5 as bigint)
+    with marks(id, seen, observed, polled, free, since, disk) as (
+      select value ->> 0, cast(value ->> 1 as bigint), cast(value ->> 2 as bigint), cast(value ->> 3 as bigint), cast(value ->> 4 as double precision), cast(value ->> 5 as bigint), value ->> 6
       from ${db.capabilities.elements(JSON.stringify(marks))})
     update nodes set
       last_seen_at = ${later('nodes.last_seen_at', 'marks.seen')},
       observed_at = ${later('nodes.observed_at', 'marks.observed')},
       observed_since = ${later('nodes.observed_since', 'marks.since')},
       last_polled_at = ${later('nodes.last_polled_at', 'marks.polled')},
-      free_storage = case when marks.seen >= nodes.last_seen_at and marks.free is not null then marks.free else nodes.free_storage end
+      free_storage = case when marks.seen >= nodes.last_seen_at and marks.free is not null then marks.free else nodes.free_storage end,
+      disk = case when marks.seen >= nodes.last_seen_at and marks.disk is not null then marks.disk else nodes.disk end
     from marks where nodes.id = marks.id
     returning nodes.id, ${printOf(db)}`;
 }

@@ -1,5 +1,5 @@
 import { failPoint } from '@berth/kit/fail-point';
-import type { NodeRegister } from '@berth/wire/node';
+import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
@@ -42,7 +42,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   async function repeated(input: NodeRegister, at: number): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
     const row = await rowOf(input);
     if (row === undefined) return null;
-    const { last_seen_at, observed_at, observed_since, free_storage, ...said } = reportedColumns(input, at);
+    const { last_seen_at, observed_at, observed_since, free_storage, disk, ...said } = reportedColumns(input, at);
     for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
     const before = present(row);
     // A clock that was set back is news: a mark never takes a time back.
@@ -52,6 +52,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       ...(observed_at === undefined ? {} : { observed_at }),
       ...(observed_since === undefined ? {} : { observed_since }),
       ...(free_storage === undefined ? {} : { free_storage }),
+      ...(input.disk === undefined || sameDisk(input.disk, before.disk) ? {} : { disk: diskOf(input.disk) }),
     });
     return { node: present(row), before };
   }
@@ -221,7 +222,11 @@ const reportedColumns = (input: NodeRegister, at: number) =>
     max_builds: input.max_builds ?? 1,
     agent_version: input.agent_version ?? null,
     boot_id: input.boot_id ?? null,
+    arch: input.arch ?? null,
+    engine: input.engine === undefined ? null : JSON.stringify(engineOf(input.engine)),
+    capabilities: input.capabilities === undefined ? null : JSON.stringify(input.capabilities),
     last_seen_at: at,
+    ...diskColumn(input),
     ...(input.free_storage === undefined ? {} : { free_storage: input.free_storage }),
     ...(input.copy_rate === undefined ? {} : { copy_rate: input.copy_rate }),
     ...(input.cached === undefined ? {} : { cached: JSON.stringify(input.cached) }),
@@ -229,6 +234,24 @@ const reportedColumns = (input: NodeRegister, at: number) =>
       ? {}
       : { containers: JSON.stringify(input.containers), observed_at: at, observed_since: observedSince(input, at) }),
   }) satisfies Partial<NewRow<'nodes'>>;
+
+/** A Berth agent that leaves it out has not looked yet; a contract-only agent never will. */
+function diskColumn({ disk, agent_version }: NodeRegister): { disk?: string | null } {
+  if (disk !== undefined) return { disk: JSON.stringify(diskOf(disk)) };
+  return agent_version === undefined ? { disk: null } : {};
+}
+const DISK_PARTS = ['datasets', 'images', 'build_cache', 'other', 'free', 'total'] as const;
+// Without fields that a newer agent may add.
+const diskOf = ({ datasets, images, build_cache, other, free, total }: NodeDisk): NodeDisk => ({
+  datasets,
+  images,
+  build_cache,
+  other,
+  free,
+  total,
+});
+const engineOf = ({ ok, version, error }: NodeEngine): NodeEngine => ({ ok, version, error });
+const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean => b !== null && DISK_PARTS.every((part) => a[part] === b[part]);
 
 /** An agent that does not say is taken to have looked as it sent. */
 const observedSince = ({ last_answer_at }: NodeRegister, at: number): number =>

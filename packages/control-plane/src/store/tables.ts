@@ -104,6 +104,10 @@ export type Tables = {
     max_builds: number;
     agent_version: string | null;
     boot_id: string | null;
+    arch: string | null;
+    engine: Json | null;
+    capabilities: Json | null;
+    disk: Json | null;
     schedulable: Flag;
     deleting_at: Ms | null;
     cached: Json;

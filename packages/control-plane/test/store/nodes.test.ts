@@ -34,6 +34,10 @@ test('the same host and role keep their id and what people said', async () => {
       max_builds: 1,
       agent_version: null,
       boot_id: null,
+      arch: null,
+      engine: null,
+      capabilities: null,
+      disk: null,
       schedulable: true,
       deleting_at: null,
       cached: [],
@@ -80,6 +84,32 @@ test('the same host and role keep their id and what people said', async () => {
     deleting_at: NOW + 3,
   });
   expect((await stores.nodes.register({ ...contract, role: 'builder' }, NOW)).node.id).not.toBe(first.node.id);
+});
+
+test('keeps what an agent says of its machine; its disk is a mark, and an agent that sends none of it has none', async () => {
+  const path = freshPath();
+  const stores = await open(path);
+  const contract = { hostname: 'h', role: 'deploy', host_ip: '10.0.0.1', max_storage: 1.5 } as const;
+  const engine = { ok: true, version: '26.1.5', error: null };
+  const disk = { datasets: 5, images: null, build_cache: 3, other: 2, free: 90, total: 100 };
+  const full = { ...contract, agent_version: '2', arch: 'arm64', engine, capabilities: ['node_secret'], disk };
+  expect((await stores.nodes.register(contract, NOW)).node).toMatchObject({ arch: null, engine: null, capabilities: null, disk: null });
+  const said = { arch: 'arm64', engine, capabilities: ['node_secret'], disk };
+  expect((await stores.nodes.register(full, NOW + 1)).node).toMatchObject(said);
+  const moved = { ...disk, free: 80, other: 12 };
+  const { node } = await stores.nodes.register({ ...full, disk: moved }, NOW + 2);
+  expect(node.disk).toEqual(moved);
+  expect(JSON.parse(String((await rowsOf(path, 'nodes'))[0]?.['disk']))).toEqual(disk);
+  await stores.nodes.flush();
+  expect(JSON.parse(String((await rowsOf(path, 'nodes'))[0]?.['disk']))).toEqual(moved);
+  const broken = { ok: false, version: '26.1.5', error: 'does not answer' };
+  const { disk: _looked, ...unlooked } = full;
+  expect((await stores.nodes.register({ ...unlooked, engine: broken }, NOW + 3)).node).toMatchObject({
+    ...said,
+    engine: broken,
+    disk: moved,
+  });
+  expect((await stores.nodes.register(contract, NOW + 4)).node).toMatchObject({ arch: null, engine: null, capabilities: null, disk: null });
 });
 
 test('routes follow a host to its new address, and plans made with the old one are stale', async () => {

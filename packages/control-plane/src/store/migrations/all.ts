@@ -5,10 +5,12 @@ import { mainJob } from './0001_main_job.ts';
 import { identity } from './0002_identity.ts';
 import { observedSince } from './0003_observed_since.ts';
 import { data } from './0004_data.ts';
+import { nodeIdentity } from './0005_node_identity.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
   '0002_identity': identity(capabilities),
   '0003_observed_since': observedSince(),
   '0004_data': data(capabilities),
+  '0005_node_identity': nodeIdentity(capabilities),
 });

@@ -4,6 +4,9 @@ import type { Row } from '../tables.ts';
 /** `observed_since` is for the database's own questions. */
 export const nodeOf = ({ observed_since: _since, ...row }: Row<'nodes'>): NodeRecord => ({
   ...row,
+  engine: row.engine === null ? null : (JSON.parse(row.engine) as NodeRecord['engine']),
+  capabilities: row.capabilities === null ? null : (JSON.parse(row.capabilities) as NodeRecord['capabilities']),
+  disk: row.disk === null ? null : (JSON.parse(row.disk) as NodeRecord['disk']),
   schedulable: row.schedulable !== 0,
   drain: row.drain === null ? null : (JSON.parse(row.drain) as NodeRecord['drain']),
   cached: JSON.parse(row.cached) as NodeRecord['cached'],
