@@ -5,6 +5,7 @@ import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { challengeOf } from './codes.ts';
 import { NONCE_MAX_AGE_SECONDS, nonceCookieName, noncesIn, SESSION_COOKIE, setCookie } from './cookies.ts';
 import { type Ask, type Decision, isNavigation, pathOf } from './forward-auth.ts';
+import { REFUSALS } from './login/refusal.ts';
 import { PAGE_HEADERS } from './pages/layout.ts';
 import { cookiesBlockedPage, problemPage } from './pages/problem.ts';
 import { PROBLEM_TYPE, problemOf } from './problem.ts';
@@ -52,6 +53,8 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
     switch (decision.kind) {
       case 'login':
         return login(decision.host, decision.uri, ask);
+      case 'too_many_cookies':
+        return tooManyCookies(urlOf(decision.host, comeBackTo(decision.uri)));
       case 'unauthenticated':
         return problem('unauthenticated', 'open login_url in a browser, or send a device token', {
           // RFC 6750 section 3.1: no error where nothing was tried.
@@ -81,6 +84,11 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
     if (why === 'no_nonce') return page(400, cookiesBlockedPage(reference(), again));
     return expiredLink(again);
   }
+
+  const tooManyCookies = (again: string): Answer => {
+    const { status, title, what, todo, action } = REFUSALS.too_many_cookies;
+    return page(status, problemPage({ title, what, todo, reference: reference(), action: { href: again, label: action } }));
+  };
 
   const expiredLink = (again: string): Answer =>
     page(

@@ -1,4 +1,5 @@
 /** The Cookie and Set-Cookie headers (RFC 6265bis): finding our cookies, taking exactly them out, making ours. */
+import { trimOws } from '@berth/kit/ows';
 
 export const SESSION_COOKIE = 'svc_fwd_session';
 /**
@@ -7,7 +8,7 @@ export const SESSION_COOKIE = 'svc_fwd_session';
  */
 const NONCE_COOKIE = 'berth_nonce';
 /** Logins under way, one each; at the auth host alone. */
-export const ATTEMPT_COOKIE_PREFIX = 'berth_login_';
+const ATTEMPT_COOKIE = 'berth_login_';
 /**
  * RFC 6265bis section 4.1.3.2: browsers take it from a host itself only, over https, so that no application under the same
  * domain can plant one of its own for another.
@@ -15,8 +16,15 @@ export const ATTEMPT_COOKIE_PREFIX = 'berth_login_';
 const HOST_PREFIX = '__Host-';
 export const NONCE_MAX_AGE_SECONDS = 600;
 
-/** A browser with more of one name than this is not one: looking at each costs a signature check. */
-const MOST_TRIED = 4;
+/**
+ * Checks at most this many cookies of one name; each costs a signature check. Other applications under BASE_DOMAIN can plant session
+ * cookies, because the contract's name has no `__Host-`. A browser with more than this gets a page (`hasTooMany`).
+ */
+const MOST_TRIED = 32;
+
+/** Over https the prefix keeps other hosts from planting attempt cookies; it requires `Path=/`. */
+export const attemptCookiePrefix = (secure: boolean): string => (secure ? HOST_PREFIX + ATTEMPT_COOKIE : ATTEMPT_COOKIE);
+export const attemptCookiePath = (secure: boolean): string => (secure ? '/' : '/_oauth/');
 
 const nonceCookieBase = (secure: boolean): string => (secure ? HOST_PREFIX + NONCE_COOKIE : NONCE_COOKIE);
 /** `challenge`: the hash of the nonce; a name may tell it, the address bar does too. */
@@ -33,7 +41,7 @@ export function noncesIn(header: string | undefined, secure: boolean): string[] 
   const found: string[] = [];
   for (const pair of header.split(';')) {
     if (!nameOf(pair).startsWith(base)) continue;
-    const value = pair.slice(pair.indexOf('=') + 1).trim();
+    const value = trimOws(pair.slice(pair.indexOf('=') + 1));
     if (NONCE.test(value)) found.push(value);
     if (found.length === MOST_NONCES) break;
   }
@@ -44,24 +52,33 @@ const isOurs = (name: string): boolean =>
   name === SESSION_COOKIE ||
   name.startsWith(NONCE_COOKIE) ||
   name.startsWith(HOST_PREFIX + NONCE_COOKIE) ||
-  name.startsWith(ATTEMPT_COOKIE_PREFIX);
+  name.startsWith(ATTEMPT_COOKIE) ||
+  name.startsWith(HOST_PREFIX + ATTEMPT_COOKIE);
 
-/** Section 5.6: whitespace around the name is no part of it. A pair without `=` has a value and no name. */
+/** Section 5.6: spaces and tabs around the name are no part of it. A pair without `=` has a value and no name. */
 function nameOf(pair: string): string {
   const equals = pair.indexOf('=');
-  return equals === -1 ? '' : pair.slice(0, equals).trim();
+  return equals === -1 ? '' : trimOws(pair.slice(0, equals));
 }
 
-/** Values under `name`, in the order sent, a few at most. The same name may come more than once (section 4.2.2). */
+/** Values under `name`, in the order sent, MOST_TRIED at most. The same name may come more than once (section 4.2.2). */
 export function cookiesNamed(header: string | undefined, name: string): string[] {
   if (header === undefined || !header.includes(name)) return [];
   const found: string[] = [];
   for (const pair of header.split(';')) {
     if (nameOf(pair) !== name) continue;
-    found.push(pair.slice(pair.indexOf('=') + 1).trim());
+    found.push(trimOws(pair.slice(pair.indexOf('=') + 1)));
     if (found.length === MOST_TRIED) break;
   }
   return found;
+}
+
+/** Whether the header has more session cookies than are checked: another sign-in would not help, since its cookie would not be found. */
+export function hasTooMany(header: string | undefined): boolean {
+  if (header === undefined || !header.includes(SESSION_COOKIE)) return false;
+  let count = 0;
+  for (const pair of header.split(';')) if (nameOf(pair) === SESSION_COOKIE && ++count > MOST_TRIED) return true;
+  return false;
 }
 
 /** The header without our cookies, every other byte as it was; undefined when nothing is left. */
@@ -73,7 +90,7 @@ export function withoutOurCookies(header: string | undefined): string | undefine
   const kept = pairs.filter((pair) => !isOurs(nameOf(pair)));
   if (kept.length === pairs.length) return header;
   const left = kept.join(';');
-  if (left.trim() === '') return undefined;
+  if (trimOws(left) === '') return undefined;
   // What stood before the first one that is kept is gone: so is the space that followed it.
   return kept[0] === pairs[0] ? left : left.replace(/^[ \t]+/, '');
 }

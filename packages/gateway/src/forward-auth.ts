@@ -9,9 +9,11 @@
  *   a device token, good | bad                   pass | refused token 401
  *   a session of this audience                   pass (or forbidden: no admin)
  *   none                                         login 302 for navigations, 401 for the rest
+ *   none, and more cookies than are checked      too_many_cookies, a page
  */
+import { trimOws } from '@berth/kit/ows';
 import { DEVICE_TOKEN_PREFIX, type Identity } from '@berth/wire/gateway';
-import { cookiesNamed, noncesIn, SESSION_COOKIE, withoutOurCookies } from './cookies.ts';
+import { cookiesNamed, hasTooMany, noncesIn, SESSION_COOKIE, withoutOurCookies } from './cookies.ts';
 import type { Audience, OneTimeCodes, PolicyView, Session, Sessions } from './deps.ts';
 import { isReservedPath } from './redirect.ts';
 
@@ -63,6 +65,7 @@ export type Decision =
       authorization: string | undefined;
     }
   | { kind: 'login'; host: string; uri: string }
+  | { kind: 'too_many_cookies'; host: string; uri: string }
   | { kind: 'unauthenticated'; host: string; uri: string }
   | { kind: 'bad_token' }
   | { kind: 'forbidden'; why: 'incomplete' | 'unknown_project' | 'unknown_host' | 'wrong_host' | 'not_admin'; email?: string }
@@ -105,7 +108,11 @@ export function decide(ask: Ask, known: Knowledge): Decision {
   if (token !== null) return byToken(token, ask, host, known);
 
   const session = sessionIn(ask, audience, known);
-  if (session === null) return isNavigation(ask) ? { kind: 'login', host, uri: ask.uri } : { kind: 'unauthenticated', host, uri: ask.uri };
+  if (session === null) {
+    if (!isNavigation(ask)) return { kind: 'unauthenticated', host, uri: ask.uri };
+    // A login would end here again, without an end: its cookie would not be among those that are checked.
+    return hasTooMany(ask.cookie) ? { kind: 'too_many_cookies', host, uri: ask.uri } : { kind: 'login', host, uri: ask.uri };
+  }
   if (ask.door.kind === 'admin' && !known.adminEmails.includes(session.identity.email.toLowerCase()))
     return { kind: 'forbidden', why: 'not_admin', email: session.identity.email };
   return {
@@ -156,8 +163,8 @@ const MAX_TOKEN = 200;
 
 /** Section 2.1; the scheme in any case (RFC 9110 section 11.1). null: whatever it is, it is the application's own. */
 function deviceTokenIn(authorization: string | undefined): string | null {
-  const token = /^bearer[ \t]+(.*)$/i.exec(authorization ?? '')?.[1]?.trim();
-  return token?.startsWith(DEVICE_TOKEN_PREFIX) === true ? token : null;
+  const token = trimOws(/^bearer[ \t]+(.*)$/i.exec(authorization ?? '')?.[1] ?? '');
+  return token.startsWith(DEVICE_TOKEN_PREFIX) ? token : null;
 }
 
 /** A token that does not open is never passed over for the cookie: section 3.1, invalid_token. */
@@ -198,7 +205,7 @@ export function isNavigation(ask: Ask): boolean {
 function acceptsHtml(accept: string | undefined): boolean {
   if (accept === undefined || accept.length > 4096) return false;
   return accept.split(',').some((range) => {
-    const [type = '', ...parameters] = range.split(';').map((p) => p.trim().toLowerCase());
+    const [type = '', ...parameters] = range.split(';').map((p) => trimOws(p).toLowerCase());
     // RFC 9110 section 12.4.2: a weight of 0 means "not acceptable".
     return (type === 'text/html' || type === 'application/xhtml+xml') && !parameters.some((p) => /^q=0(\.0{0,3})?$/.test(p));
   });

@@ -17,6 +17,7 @@ import { hostname } from 'node:os';
 import { type Duplex, pipeline } from 'node:stream';
 import type { Listen } from '@berth/kit/config';
 import type { Logger } from '@berth/kit/log';
+import { trimOws } from '@berth/kit/ows';
 import { createProxyServer } from 'http-proxy-3';
 import { applyMiddlewares, type Exchange, isHopByHop, type Reply } from './middlewares.ts';
 import { json, page } from './pages.ts';
@@ -167,7 +168,7 @@ export function createProxy(log: Logger): ProxyServer {
   /** The entry point: nothing of a neighbour's connection, and `X-Forwarded-…` by us alone. */
   function enter({ headers, host, remoteAddress }: Exchange, webSocket: boolean): void {
     for (const name of (headers.connection ?? '').split(',')) {
-      const named = name.trim().toLowerCase();
+      const named = trimOws(name).toLowerCase();
       if (named !== '' && !isHopByHop(named)) delete headers[named];
     }
     // A body's own framing stays; `expect` was answered when the request came in.

@@ -3,7 +3,8 @@
  * any worker can finish what another began, and nothing has to be remembered here.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
-import { ATTEMPT_COOKIE_PREFIX, setCookie } from '../cookies.ts';
+import { trimOws } from '@berth/kit/ows';
+import { attemptCookiePath, attemptCookiePrefix, setCookie } from '../cookies.ts';
 import type { Sealer } from '../deps.ts';
 import type { Secrets } from '../oidc/provider.ts';
 import type { Destination } from './destination.ts';
@@ -18,7 +19,6 @@ export type Attempt = Secrets & {
 export const ATTEMPT_TTL_MS = 900_000;
 /** INTERFACES: at most 5 attempt cookies at a time. */
 const MOST = 5;
-const PATH = '/_oauth/';
 const PURPOSE = 'login attempt';
 const HINT_PURPOSE = 'login destination';
 const HINT_TTL_MS = 86_400_000;
@@ -42,7 +42,11 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
     const hint = `.${sealer.seal(HINT_PURPOSE, destination, HINT_TTL_MS)}`;
     return hint.length > LONGEST_HINT ? '' : hint;
   };
-  const remove = (name: string): string => setCookie(name, '', { maxAgeSeconds: 0, secure, path: PATH });
+  const prefix = attemptCookiePrefix(secure);
+  const path = attemptCookiePath(secure);
+  const remove = (name: string): string => setCookie(name, '', { maxAgeSeconds: 0, secure, path });
+  /** A state that anybody may have sent: its hash is a cookie's name whatever it holds. */
+  const nameOf = (state: string): string => prefix + createHash('sha256').update(state).digest('base64url').slice(0, 16);
 
   return {
     begin(cookieHeader, provider, destination) {
@@ -54,19 +58,19 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
         destination,
         begun_at: now(),
       };
-      const older = cookiesOf(cookieHeader).map((cookie) => ({
+      const older = cookiesOf(cookieHeader, prefix).map((cookie) => ({
         ...cookie,
         at: sealer.open<Attempt>(PURPOSE, cookie.value)?.begun_at ?? 0,
       }));
       older.sort((a, b) => b.at - a.at);
       const dropped = [...new Set(older.slice(MOST - 1).map((cookie) => cookie.name))].filter((name) => name !== nameOf(attempt.state));
       const sealed = sealer.seal(PURPOSE, attempt, ATTEMPT_TTL_MS);
-      const kept = setCookie(nameOf(attempt.state), sealed, { maxAgeSeconds: ATTEMPT_TTL_MS / 1000, secure, path: PATH });
+      const kept = setCookie(nameOf(attempt.state), sealed, { maxAgeSeconds: ATTEMPT_TTL_MS / 1000, secure, path });
       return { attempt, setCookies: [...dropped.map(remove), kept] };
     },
     find(cookieHeader, state) {
       const name = nameOf(state);
-      for (const cookie of cookiesOf(cookieHeader)) {
+      for (const cookie of cookiesOf(cookieHeader, prefix)) {
         if (cookie.name !== name) continue;
         const attempt = sealer.open<Attempt>(PURPOSE, cookie.value);
         if (attempt !== null && sameText(attempt.state, state)) return attempt;
@@ -75,23 +79,20 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
     },
     hint: (state) => sealer.open<Destination>(HINT_PURPOSE, state.slice(state.indexOf('.') + 1)),
     drop: (state) => remove(nameOf(state)),
-    dropAll: (cookieHeader) => [...new Set(cookiesOf(cookieHeader).map((cookie) => cookie.name))].map(remove),
+    dropAll: (cookieHeader) => [...new Set(cookiesOf(cookieHeader, prefix).map((cookie) => cookie.name))].map(remove),
   };
 }
 
-/** Of a state that anybody may have sent: its hash is a cookie's name whatever it holds. */
-const nameOf = (state: string): string => ATTEMPT_COOKIE_PREFIX + createHash('sha256').update(state).digest('base64url').slice(0, 16);
-
 /** A browser keeps 5; more come from somebody who plays. */
 const MOST_READ = 40;
-function cookiesOf(header: string | undefined): { name: string; value: string }[] {
-  if (header === undefined || !header.includes(ATTEMPT_COOKIE_PREFIX)) return [];
+function cookiesOf(header: string | undefined, prefix: string): { name: string; value: string }[] {
+  if (header === undefined || !header.includes(prefix)) return [];
   const found: { name: string; value: string }[] = [];
   for (const pair of header.split(';')) {
     const equals = pair.indexOf('=');
-    const name = pair.slice(0, Math.max(equals, 0)).trim();
-    const value = pair.slice(equals + 1).trim();
-    if (name.startsWith(ATTEMPT_COOKIE_PREFIX) && /^[\w-]+$/.test(name) && found.length < MOST_READ) found.push({ name, value });
+    const name = trimOws(pair.slice(0, Math.max(equals, 0)));
+    const value = trimOws(pair.slice(equals + 1));
+    if (name.startsWith(prefix) && /^[\w-]+$/.test(name) && found.length < MOST_READ) found.push({ name, value });
   }
   return found;
 }

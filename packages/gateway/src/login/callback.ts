@@ -10,7 +10,7 @@ import { Refusal } from './refusal.ts';
 import { addressOf, parameter, userAgentOf } from './request.ts';
 
 export function callbackRoutes(server: FastifyInstance, context: Context): void {
-  const { attempts, codes, config, now, policy, redirects, reports, sso } = context;
+  const { attempts, codes, config, now, redirects, reports, sso } = context;
 
   server.get<{ Params: { provider: string } }>('/_oauth/callback/:provider', async (request, reply) => {
     const state: CallbackState = {
@@ -38,12 +38,12 @@ export function callbackRoutes(server: FastifyInstance, context: Context): void 
     const identity = held(state.identity);
     const earlier = sso.read(request.headers.cookie);
     const session: Session = {
-      // A second tab that finishes its login joins the session of the first, so that one logout ends both; somebody else ends it.
+      // A second tab that finishes its login joins the session of the first, so that one logout ends both. Another person's session is
+      // not revoked: a planted attempt could otherwise sign the owner out everywhere.
       id: earlier?.identity.email === identity.email ? earlier.id : randomBytes(18).toString('base64url'),
       identity,
       expires_at: now() + config.SESSION_TTL,
     };
-    if (earlier !== null && earlier.id !== session.id) await policy.revokeSession(earlier);
     reports.tell({
       outcome: 'signed_in',
       email: identity.email,

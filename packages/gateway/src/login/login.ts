@@ -1,9 +1,10 @@
 /** GET /_oauth/login: begins a login, or goes straight on where somebody is signed in already (single sign-on). */
 import type { FastifyInstance } from 'fastify';
+import { hasTooMany } from '../cookies.ts';
 import type { Provider } from '../oidc/provider.ts';
 import { choicePage } from '../pages/sign-in.ts';
 import { assertPolicyKnown, type Context } from './context.ts';
-import { arrivalOf, type Destination, destinationOf, loginPath } from './destination.ts';
+import { againPath, arrivalOf, type Destination, destinationOf, loginPath } from './destination.ts';
 import { sendPage } from './reply.ts';
 import { Refusal } from './refusal.ts';
 import { parameter } from './request.ts';
@@ -17,6 +18,8 @@ export function loginRoutes(server: FastifyInstance, context: Context): void {
 
     const session = sso.read(request.headers.cookie);
     if (session !== null) return reply.redirect(arrivalOf(destination, session, redirects, codes), 302);
+    // Our own pages would send the browser back here after every sign-in, without an end.
+    if (hasTooMany(request.headers.cookie)) throw new Refusal('too_many_cookies', { again: againPath(destination) });
 
     const provider = chosen(parameter(request.query, 'provider'), destination);
     if (provider === null) return sendPage(reply, 200, choicePage(choices(destination)));

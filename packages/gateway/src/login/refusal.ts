@@ -120,6 +120,13 @@ export const REFUSALS = {
     todo: 'Go back and try once more.',
     action: 'Start again',
   },
+  too_many_cookies: {
+    status: 400,
+    title: 'Too many cookies',
+    what: 'Your browser sends more session cookies of this site than we check. An application under the same domain may have set them.',
+    todo: 'Delete the cookies of this site and of its parent domain in your browser, then open the page again. Tell your administrator.',
+    action: 'Try again',
+  },
   bad_form: {
     status: 400,
     title: 'This form could not be read',
