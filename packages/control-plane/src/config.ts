@@ -1,5 +1,4 @@
 /** Every setting of the control plane; docs/settings.md is held equal to it. The only reader of the environment. */
-import { isIP } from 'node:net';
 import {
   absolutePath,
   atLeast,
@@ -11,6 +10,7 @@ import {
   LOG_SETTINGS,
   list,
   listen,
+  networks,
   oneOf,
   type Parser,
   readSettings,
@@ -26,20 +26,6 @@ const databaseUrl: Parser<string> = (t) => {
   return t;
 };
 const urls: Parser<string[]> = (t) => list(t).map(httpUrl);
-const networks: Parser<string[]> = (t) => {
-  if (t.trim() === 'none') return [];
-  const named = ['loopback', 'linklocal', 'uniquelocal'];
-  const isNetwork = (n: string): boolean => {
-    const [address = '', bits, more] = n.split('/');
-    const family = isIP(address);
-    return (
-      family !== 0 && more === undefined && (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128)))
-    );
-  };
-  const wrong = list(t).filter((n) => !named.includes(n) && !isNetwork(n));
-  if (wrong.length > 0) throw new Error(`neither an address nor a network: ${wrong.join(', ')}`);
-  return list(t);
-};
 const registryAddr: Parser<string> = (t) => {
   if (!/^[a-z0-9.-]+(:\d{1,5})?(\/[a-z0-9._/-]+)?$/i.test(t))
     throw new Error(`must be host, host:port or host:port/path without a scheme, not "${t}"`);

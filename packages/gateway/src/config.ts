@@ -9,6 +9,7 @@ import {
   LOG_SETTINGS,
   list,
   listen,
+  networks,
   type Parser,
   readSettings,
   SettingsError,
@@ -70,6 +71,11 @@ export const SETTINGS = {
   GATEWAY_SECRET: { doc: 'Secret between gateway and control plane; current first, then earlier ones', required: true, parse: fewSecrets },
   BASE_DOMAIN: { doc: 'Projects are published at <domain_prefix>.<BASE_DOMAIN>', required: true, parse: domainName },
   PUBLIC_URL: { doc: 'Public origin of /_oauth/…; its scheme and port hold for projects too', shown: 'https://BASE_DOMAIN', parse: origin },
+  TRUSTED_PROXIES: {
+    doc: 'Addresses and networks (CIDR) of proxies whose X-Forwarded-For says where a request comes from, comma-separated; also loopback, linklocal, uniquelocal; or none',
+    default: 'loopback',
+    parse: networks,
+  },
   ADMIN_EMAILS: { doc: 'Whom /verify/admin lets in, comma-separated', default: '', parse: emails },
   ALLOWED_EMAILS: {
     doc: 'Who may sign in, and stay signed in: addresses and @domains, comma-separated',

@@ -34,8 +34,8 @@ export function buildServer({ deps, policy, verify, metrics }: ServerParts): Fas
         response.writeHead(status, headers).end(body);
       }),
     bodyLimit: 64 * 1024,
-    // The proxy in front is the one hop that is believed: the last entry of X-Forwarded-For is who connected to it.
-    trustProxy: (_address, hop) => hop === 0,
+    // Limits and the consent page use the client's address, so only named proxies may say what it is.
+    trustProxy: [...deps.config.TRUSTED_PROXIES],
     requestIdHeader: false,
     // What an error page names: the same in no two processes, and short enough to read out.
     genReqId: () => randomBytes(6).toString('hex'),

@@ -52,7 +52,8 @@ describe('session cookies', () => {
     expect([signedIn.status, signedIn.headers.location]).toEqual([302, '/in']);
     for (const path of ['/_oauth/login?redirect=/in', '/_oauth/devices', '/_oauth/device/activate?code=BCDF-GHJK']) {
       const reply = await berth.get(path, { ...auth, cookie: `${planted(32)}; ${right}` });
-      const page = reply.status === 302 ? await berth.get(reply.headers.location ?? '', { ...auth, cookie: `${planted(32)}; ${right}` }) : reply;
+      const page =
+        reply.status === 302 ? await berth.get(reply.headers.location ?? '', { ...auth, cookie: `${planted(32)}; ${right}` }) : reply;
       expect([path, page.status, page.body.includes('Too many cookies')]).toEqual([path, 400, true]);
     }
   });

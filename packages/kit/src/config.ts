@@ -3,6 +3,7 @@
  * declarations), any given as NAME_FILE too, all problems named at once.
  */
 import { readFileSync } from 'node:fs';
+import { isIP } from 'node:net';
 
 export type Parser<T> = (text: string) => T;
 export type Setting<T> = {
@@ -105,6 +106,22 @@ export const integer =
       throw new Error(`must be a whole number from ${min}${max === Number.MAX_SAFE_INTEGER ? '' : ` to ${max}`}, not "${t}"`);
     return n;
   };
+
+/** Proxies whose X-Forwarded-For counts: addresses, CIDR networks, and the names that proxy-addr knows; `none` for no proxy. */
+export const networks: Parser<string[]> = (t) => {
+  if (t.trim() === 'none') return [];
+  const named = ['loopback', 'linklocal', 'uniquelocal'];
+  const isNetwork = (n: string): boolean => {
+    const [address = '', bits, more] = n.split('/');
+    const family = isIP(address);
+    return (
+      family !== 0 && more === undefined && (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128)))
+    );
+  };
+  const wrong = list(t).filter((n) => !named.includes(n) && !isNetwork(n));
+  if (wrong.length > 0) throw new Error(`neither an address nor a network: ${wrong.join(', ')}`);
+  return list(t);
+};
 
 export const httpUrl: Parser<string> = (t) => {
   const url = URL.canParse(t) ? new URL(t) : undefined;

@@ -17,6 +17,7 @@ import type { Context } from './context.ts';
 import { loginRoutes } from './login.ts';
 import { sendPage } from './reply.ts';
 import { createReports } from './report.ts';
+import { MAX_PARAMETERS, parseForm } from './form.ts';
 import { REFUSALS, Refusal } from './refusal.ts';
 import { createSso } from './sso.ts';
 
@@ -64,13 +65,9 @@ function acceptBodies(scope: FastifyInstance): void {
     else void parseJson(request, String(body), done);
   });
   scope.addContentTypeParser('application/x-www-form-urlencoded', { parseAs: 'string' }, (_request, body, done) => {
-    const values: Record<string, string | string[]> = Object.create(null) as Record<string, string | string[]>;
-    const form = new URLSearchParams(String(body));
-    for (const name of new Set(form.keys())) {
-      const all = form.getAll(name);
-      values[name] = all.length === 1 ? (all[0] ?? '') : all;
-    }
-    done(null, values);
+    const values = parseForm(String(body));
+    if (values === null) done(Object.assign(new Error(`a form of more than ${MAX_PARAMETERS} parameters`), { statusCode: 400 }));
+    else done(null, values);
   });
   scope.addContentTypeParser('*', { parseAs: 'string' }, (_request, _body, done) => done(null, undefined));
 }
