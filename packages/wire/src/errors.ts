@@ -33,6 +33,7 @@ export const ERRORS = {
   being_deleted: { status: 409, title: 'It is being deleted' },
   no_release: { status: 409, title: 'That deployment has no image to go back to' },
   busy: { status: 409, title: 'It was changed by others at the same moment; try again' },
+  changed_meanwhile: { status: 412, title: 'It was changed since you read it; read it again' },
   body_too_large: { status: 413, title: 'The body is too large' },
   unsupported_media_type: { status: 415, title: 'Send the body as application/json' },
   validation: { status: 422, title: 'Some fields are not valid' },

@@ -66,6 +66,15 @@ export const IDENTITY_ROUTES = {
     status: 201,
     answer: User,
   },
+  getUser: {
+    method: 'GET',
+    path: '/api/users/:id',
+    who: 'admin',
+    summary: 'One user',
+    params: ById,
+    status: 200,
+    answer: User,
+  },
   patchUser: {
     method: 'PATCH',
     path: '/api/users/:id',

@@ -9,12 +9,21 @@ export const Branch = Type.String({ minLength: 1, maxLength: 255 });
 /** A relative path inside the repository; `..` and absolute paths are refused. */
 export const RepoPath = Type.String({ minLength: 1, maxLength: 500 });
 
+/** Variables of one project. */
+export const MAX_ENV = 200;
+/** Of names and values together. */
+export const MAX_ENV_BYTES = 1_048_576;
 /** Names as POSIX has them; values are text up to 32 KiB. */
-export const Env = Type.Record(Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_]*$', maxLength: 200 }), Type.String({ maxLength: 32_768 }), {
-  maxProperties: 200,
-  additionalProperties: false,
-});
+const EnvKey = Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_]*$', maxLength: 200 });
+const EnvValue = Type.String({ maxLength: 32_768 });
+export const Env = Type.Record(EnvKey, EnvValue, { maxProperties: MAX_ENV, additionalProperties: false });
 export type Env = Static<typeof Env>;
+/** RFC 7396: a key that is named is set, `null` removes it, every other key stays. */
+export const EnvPatch = Type.Record(EnvKey, orNull(EnvValue), { maxProperties: 2 * MAX_ENV, additionalProperties: false });
+export type EnvPatch = Static<typeof EnvPatch>;
+/** The name is checked by domain/env.ts, so that a wrong one is 422 and not 404. */
+export const ByEnvName = Type.Object({ id: Id, name: Type.String({ minLength: 1 }) });
+export const EnvSet = Type.Object({ value: EnvValue }, { additionalProperties: false });
 
 export const DatasetUse = Type.Object(
   {
@@ -86,16 +95,19 @@ export const ProjectCreate = Type.Object(
 export type ProjectCreate = Static<typeof ProjectCreate>;
 
 /** `name` is fixed; a new `domain_prefix` takes effect with the next deployment. */
-export const ProjectPatch = Type.Object(Type.Partial(Type.Object(settable)).properties, { additionalProperties: false, minProperties: 1 });
+export const ProjectPatch = Type.Object(Type.Partial(Type.Object({ ...settable, env: EnvPatch })).properties, {
+  additionalProperties: false,
+  minProperties: 1,
+});
 export type ProjectPatch = Static<typeof ProjectPatch>;
 
 export const Project = Type.Object({
   id: Id,
   name: DnsLabel,
   ...settable,
-  // A viewer sees the names; the values are then the empty string and `env_hidden` is true.
-  env: Type.Record(Type.String(), Type.String()),
-  env_hidden: Type.Boolean(),
+  env: Type.Optional(Type.Record(Type.String(), Type.String(), { description: 'absent for a viewer, who gets `env_names` alone' })),
+  env_names: Type.Array(Type.String()),
+  env_hidden: Type.Boolean({ description: 'the caller may not see `env`' }),
   url: Type.String(),
   running_deployment_id: orNull(Id),
   deleting: Type.Boolean(),

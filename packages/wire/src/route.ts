@@ -6,7 +6,7 @@ import { Id, type Role } from './vocabulary.ts';
 export type Who = 'public' | 'agent' | 'gateway' | Role;
 
 export type Route = {
-  method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   path: string;
   who: Who;
   summary: string;

@@ -9,7 +9,7 @@ import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
 import { CacheRoom, Node, NodeRegister, Placement, Prewarm } from './node.ts';
-import { Project, ProjectCreate, ProjectPatch } from './project.ts';
+import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
 import { ById, LongWait, type Route, Wait } from './route.ts';
 import { DEPLOYMENT_STATES, Id, listOf, literals, PageQuery } from './vocabulary.ts';
@@ -48,7 +48,7 @@ export const ROUTES = {
     method: 'PATCH',
     path: '/api/projects/:id',
     who: 'developer',
-    summary: 'Change a project; takes effect with its next deployment',
+    summary: 'Change a project; takes effect with its next deployment; `env` is merged by key',
     params: ById,
     body: ProjectPatch,
     status: 200,
@@ -61,6 +61,25 @@ export const ROUTES = {
     summary: 'Delete a project: gone when its containers are',
     params: ById,
     status: 202,
+    answer: Project,
+  },
+  putEnv: {
+    method: 'PUT',
+    path: '/api/projects/:id/env/:name',
+    who: 'developer',
+    summary: 'Set one variable; `If-Match` is the project’s ETag',
+    params: ByEnvName,
+    body: EnvSet,
+    status: 200,
+    answer: Project,
+  },
+  deleteEnv: {
+    method: 'DELETE',
+    path: '/api/projects/:id/env/:name',
+    who: 'developer',
+    summary: 'Remove one variable; `If-Match` is the project’s ETag',
+    params: ByEnvName,
+    status: 200,
     answer: Project,
   },
 

@@ -127,7 +127,7 @@ describe('tables', () => {
       const inPath = [...route.path.matchAll(/:([a-z_]+)/g)].map((m) => m[1]);
       const declared = Object.keys(propertiesOf(route.params));
       expect(declared, route.path).toEqual(inPath);
-      if (route.body !== undefined) expect(['POST', 'PATCH'], route.path).toContain(route.method);
+      if (route.body !== undefined) expect(['POST', 'PUT', 'PATCH'], route.path).toContain(route.method);
     }
   });
 

@@ -85,7 +85,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     return503OnClosing: false,
     frameworkErrors: (error, request, reply) => void answer(error, request, reply),
     clientErrorHandler: onClientError,
-    routerOptions: { maxParamLength: 200 },
+    routerOptions: { maxParamLength: 300 },
   }).withTypeProvider<TypeBoxTypeProvider>();
 
   const holds = createHolds();

@@ -42,9 +42,11 @@ export type ViewSettings = { publicUrl: string; baseDomain: string };
 export function projectView(p: ProjectRecord, runningId: string | null, role: Role, settings: ViewSettings): Project {
   const { flow_version: _v, last_generation: _g, deleting_at, created_at, updated_at, env, ...shown } = p;
   const hidden = !maySeeEnv(role);
+  const env_names = Object.keys(env).sort();
   return {
     ...shown,
-    env: hidden ? Object.fromEntries(Object.keys(env).map((name) => [name, ''])) : env,
+    ...(hidden ? {} : { env }),
+    env_names,
     env_hidden: hidden,
     url: projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix),
     running_deployment_id: runningId,

@@ -5,7 +5,7 @@
 import type { DatasetCreate, DatasetHistoryRow, DatasetPatch, DatasetState } from '@berth/wire/dataset';
 import type { DatasetFact } from './facts.ts';
 import type { DatasetRecord, DatasetVersionRecord } from './records.ts';
-import type { Page, Paged } from './stores.ts';
+import type { Guard, Page, Paged } from './stores.ts';
 
 /** A tree object of wire/tree.ts: `digest` is `sha256:` of `text`. */
 export type TreeObject = { digest: string; text: string };
@@ -42,11 +42,11 @@ export type DatasetStore = {
   /** The state of each, and when it was last scanned: what is counted for people who watch. */
   overview(): Promise<{ id: string; name: string; status: DatasetState; last_scanned_at: number | null }[]>;
   /** Only what is given changes; a scan of another folder is due at once. Throws not_found, being_deleted, dataset_name_taken. */
-  patch(id: string, patch: DatasetPatch, now: number): Promise<DatasetRecord>;
+  patch(id: string, patch: DatasetPatch, now: number, guard?: Guard<DatasetRecord>): Promise<DatasetRecord>;
   /** A scan is due at once; during one, another follows it. Throws not_found, being_deleted. */
   requestScan(id: string, asked: { full: boolean; acceptLoss: boolean }, now: number): Promise<DatasetRecord>;
   /** Marks it; repeated: no change. Throws not_found, dataset_in_use (a project or a deployment that is not over names it). */
-  markDeleting(id: string, now: number): Promise<DatasetRecord>;
+  markDeleting(id: string, now: number, guard?: Guard<DatasetRecord>): Promise<DatasetRecord>;
   listDeleting(): Promise<DatasetRecord[]>;
   /** With versions, history and tree objects, if it was marked. In short steps. */
   remove(id: string): Promise<void>;

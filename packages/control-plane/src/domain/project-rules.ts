@@ -1,6 +1,7 @@
 /** What must hold for a project beyond the shape of its fields; each broken rule with its field, all of them at once. Pure. */
-import { PROJECT_DEFAULTS, type ProjectCreate, type ProjectPatch } from '@berth/wire/project';
+import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
+import { envSizeProblems } from './env.ts';
 import type { FieldProblem } from './errors.ts';
 import { branchProblem } from './git-ref.ts';
 import { type GitUrlRules, gitUrlProblem } from './git-url.ts';
@@ -27,7 +28,11 @@ export function settingsOf(input: ProjectCreate): Settings {
 }
 
 /** Only the rules of fields that `given` touches, judged by the settings as they would then stand. */
-export function projectProblems(given: ProjectPatch & { name?: string }, settings: ProjectSettings, rules: ProjectRules): FieldProblem[] {
+export function projectProblems(
+  given: Partial<ProjectSettings> & { name?: string },
+  settings: ProjectSettings,
+  rules: ProjectRules,
+): FieldProblem[] {
   const problems: (FieldProblem | null)[] = [];
   if (given.name !== undefined) problems.push(nameProblem(given.name));
   if (given.domain_prefix !== undefined) problems.push(...prefixProblems(given.domain_prefix, rules));
@@ -35,7 +40,7 @@ export function projectProblems(given: ProjectPatch & { name?: string }, setting
   if (given.branch !== undefined) problems.push(branchProblem(given.branch));
   if (given.dockerfile_path !== undefined) problems.push(repoPathProblem(given.dockerfile_path, 'dockerfile_path'));
   if (given.health_path !== undefined && given.health_path !== null) problems.push(healthPathProblem(given.health_path, 'health_path'));
-  if (given.env !== undefined) problems.push(...envProblems(given.env));
+  if (given.env !== undefined) problems.push(...envProblems(given.env), ...envSizeProblems(given.env));
   if (given.datasets !== undefined) problems.push(...datasetProblems(given.datasets, rules));
   if (given.datasets !== undefined || given.replace !== undefined) problems.push(replaceProblem(settings));
   return problems.filter((p) => p !== null);

@@ -6,12 +6,12 @@ import type { DatasetState, MountMode, Skipped, TaskProgress } from '@berth/wire
 import type { DeploymentEvent, Health } from '@berth/wire/deployment';
 import type { FailureCode } from '@berth/wire/errors';
 import type { CachedDataset, NodeDisk, NodeEngine, ObservedContainer, Placement } from '@berth/wire/node';
-import type { ProjectPatch } from '@berth/wire/project';
+import type { Env, ProjectPatch } from '@berth/wire/project';
 import type { Payload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 
 /** What a person set about a project; a deployment carries the copy that it was requested with. */
-export type ProjectSettings = Required<{ [K in keyof ProjectPatch]: Exclude<ProjectPatch[K], undefined> }>;
+export type ProjectSettings = Required<{ [K in keyof Omit<ProjectPatch, 'env'>]: Exclude<ProjectPatch[K], undefined> }> & { env: Env };
 
 export type ProjectRecord = ProjectSettings & {
   id: string;

@@ -3,7 +3,7 @@
  * throws; none leaks the engine. Implemented in store/, one noun a file. Public methods own their transaction.
  */
 import type { NodeRegister } from '@berth/wire/node';
-import type { ProjectCreate, ProjectPatch } from '@berth/wire/project';
+import type { ProjectCreate } from '@berth/wire/project';
 import type { TaskProgress } from '@berth/wire/dataset';
 import type { LogLineIn, SyncPayload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role, TaskState } from '@berth/wire/vocabulary';
@@ -30,6 +30,7 @@ import type {
   NodeRecord,
   PinnedDataset,
   ProjectRecord,
+  ProjectSettings,
   RouteRecord,
   TaskRecord,
   UserRecord,
@@ -39,6 +40,11 @@ import type {
 export type Page = { limit: number; cursor: string | null };
 export type Paged<T> = { items: T[]; next: string | null };
 
+/** What is to change, or how to tell it from the record as it stands inside the transaction. */
+export type Change<R, C> = C | ((present: R) => C);
+/** Called inside the transaction with the record as it stands, perhaps again; throws to refuse. */
+export type Guard<R> = (present: R) => void;
+
 export type ProjectStore = {
   /** Defaults of PROJECT_DEFAULTS fill what is left out (`replace`: rolling). Throws name_taken, domain_prefix_taken, validation (a dataset that is unknown or being deleted). */
   create(input: ProjectCreate, now: number): Promise<ProjectRecord>;
@@ -47,10 +53,14 @@ export type ProjectStore = {
   /** Those that there are. */
   getMany(ids: readonly string[]): Promise<ProjectRecord[]>;
   list(page: Page): Promise<Paged<ProjectRecord>>;
-  /** Only the given fields change; raises flow_version. A prefix also counts as taken while another project still serves under it. Throws not_found, domain_prefix_taken, being_deleted, validation. */
-  patch(id: string, patch: ProjectPatch, now: number): Promise<ProjectRecord>;
-  /** Marks it and raises flow_version; repeated: no change. Throws not_found. */
-  markDeleting(id: string, now: number): Promise<ProjectRecord>;
+  /**
+   * Only the given fields change; raises flow_version. `change` may depend on the project as it stands when it is written: it is
+   * called inside the transaction, perhaps again, and throws to refuse. A prefix also counts as taken while another project still serves under it.
+   * Throws not_found, domain_prefix_taken, being_deleted, validation.
+   */
+  patch(id: string, change: Change<ProjectRecord, Partial<ProjectSettings>>, now: number): Promise<ProjectRecord>;
+  /** Marks it and raises flow_version; repeated: no change. `guard` sees it as it stands and throws to refuse. Throws not_found. */
+  markDeleting(id: string, now: number, guard?: Guard<ProjectRecord>): Promise<ProjectRecord>;
   listDeleting(): Promise<ProjectRecord[]>;
   /** Removes the row and all that hangs on it, if it was marked, no task of it is open and no node reports a container of it. Returns whether it is gone. */
   removeIfGone(id: string): Promise<boolean>;
@@ -213,9 +223,9 @@ export type UserStore = {
    * Only what is given changes. Another password ends the user's API sessions; disabling ends them and the device tokens.
    * Throws not_found, last_admin (nobody would be left who is admin and not disabled).
    */
-  patch(id: string, change: UserChange): Promise<UserRecord>;
+  patch(id: string, change: UserChange, guard?: Guard<UserRecord>): Promise<UserRecord>;
   /** With sessions, API tokens and device tokens. Throws not_found, last_admin. */
-  remove(id: string): Promise<void>;
+  remove(id: string, guard?: Guard<UserRecord>): Promise<void>;
   /** Those of them that there are become admin and not disabled. */
   makeAdmins(emails: readonly string[]): Promise<void>;
   setLastLogin(id: string, now: number): Promise<void>;

@@ -10,7 +10,7 @@ import { DomainError, invalid } from '../domain/errors.ts';
 import type { Facts, Limits } from '../domain/facts.ts';
 import { isEmptyPlan, type Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
-import type { Stores } from '../domain/stores.ts';
+import type { Guard, Stores } from '../domain/stores.ts';
 import { again, onDatasetChange } from './again.ts';
 import { isBehind } from './data.ts';
 import { advance, request } from './deployment.ts';
@@ -60,7 +60,7 @@ export type Driver = {
    */
   observed(node: NodeRecord): Promise<readonly string[]>;
   /** Ends every deployment of it; the row goes when its containers are gone (loops/removals.ts). */
-  deleteProject(projectId: string): Promise<ProjectRecord>;
+  deleteProject(projectId: string, guard?: Guard<ProjectRecord>): Promise<ProjectRecord>;
   deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
 };
 
@@ -247,8 +247,8 @@ export function createDriver(deps: DriverDeps): Driver {
       await prewarm(stores, { id: newId(), nodeId, datasetId }, now(), limits);
       changes.notify(`node:${nodeId}`);
     },
-    async deleteProject(projectId) {
-      const project = await stores.projects.markDeleting(projectId, now());
+    async deleteProject(projectId, guard) {
+      const project = await stores.projects.markDeleting(projectId, now(), guard);
       await failPoint('project.marked');
       const { live } = await stores.flow.facts(projectId);
       for (const d of live) await step(d.id, { type: 'project_deleted' });

@@ -84,10 +84,11 @@ export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
 
     overview: () => db.kysely.selectFrom('datasets').select(['id', 'name', 'status', 'last_scanned_at']).orderBy('name').execute(),
 
-    patch: (id, patch, now) =>
+    patch: (id, patch, now, guard) =>
       taken(() =>
         db.write(async (tx) => {
           const before = await forChange(tx, id);
+          guard?.(datasetOf(before));
           const moved = patch.nfs_path !== undefined && patch.nfs_path !== before.nfs_path;
           if (patch.nfs_path !== undefined && moved) await refuseNestedPath(db, tx, before, patch.nfs_path);
           const row = await tx
@@ -117,10 +118,11 @@ export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
         return datasetOf(row);
       }),
 
-    markDeleting: (id, now) =>
+    markDeleting: (id, now, guard) =>
       db.write(async (tx) => {
         await holdDatasets(db, tx, [id]);
         const row = await datasetRow(tx, id, db.capabilities.rowLocks);
+        guard?.(datasetOf(row));
         if (row.deleting_at !== null) return datasetOf(row);
         const users = await usersOf(tx, id);
         if (users.length > 0) throw new DomainError('dataset_in_use', `${row.name} is in use: ${users.join(', ')}`);

@@ -76,18 +76,12 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
       return paged(rows, page, (row) => [row.name], projectOf);
     },
 
-    patch(id, patch, now) {
+    patch(id, change, now) {
       return taken(() =>
         db.write(async (tx) => {
-          const project = found(
-            await tx
-              .selectFrom('projects')
-              .selectAll()
-              .where('id', '=', id)
-              .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
-              .executeTakeFirst(),
-          );
+          const project = await lockedProject(db, tx, id);
           if (project.deleting_at !== null) throw new DomainError('being_deleted');
+          const patch = typeof change === 'function' ? change(projectOf(project)) : change;
           if (patch.datasets !== undefined) {
             await refuseUnknownDatasets(db, tx, patch.datasets);
             await refuseNestedWriters(db, tx, project, patch.datasets);
@@ -110,18 +104,20 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
       );
     },
 
-    async markDeleting(id, now) {
-      const marked = await db.writeOne((kysely) =>
-        kysely
+    markDeleting(id, now, guard) {
+      return db.write(async (tx) => {
+        const project = await lockedProject(db, tx, id);
+        guard?.(projectOf(project));
+        if (project.deleting_at !== null) return projectOf(project);
+        const marked = await tx
           .updateTable('projects')
           // The version too: no plan made before it may bring a deployment into a project that is going.
           .set((eb) => ({ deleting_at: now, updated_at: now, flow_version: eb('flow_version', '+', 1) }))
           .where('id', '=', id)
-          .where('deleting_at', 'is', null)
           .returningAll()
-          .executeTakeFirst(),
-      );
-      return marked === undefined ? this.get(id) : projectOf(marked);
+          .executeTakeFirstOrThrow();
+        return projectOf(marked);
+      });
     },
 
     async listDeleting() {
@@ -163,6 +159,17 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
 function found(row: Row<'projects'> | undefined): Row<'projects'> {
   if (row === undefined) throw new DomainError('not_found', 'There is no such project');
   return row;
+}
+
+/** Nobody else changes it until the transaction ends. Throws not_found. */
+async function lockedProject({ capabilities }: Database, tx: Tx, id: string): Promise<Row<'projects'>> {
+  const row = await tx
+    .selectFrom('projects')
+    .selectAll()
+    .where('id', '=', id)
+    .$if(capabilities.rowLocks, (q) => q.forUpdate())
+    .executeTakeFirst();
+  return found(row);
 }
 
 function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {

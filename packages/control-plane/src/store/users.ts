@@ -49,10 +49,11 @@ export function createUserStore(db: Database, newId: NewId): UserStore {
       }
     },
 
-    patch(id, { disabled, ...plain }) {
+    patch(id, { disabled, ...plain }, guard) {
       return db.write(async (tx) => {
         await db.capabilities.holdName(tx, ADMINS);
         const before = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst());
+        guard?.(userOf(before));
         // The role also where it stays: an empty SET is no statement.
         const set = { role: before.role, ...plain, ...(disabled === undefined ? {} : { disabled: Number(disabled) }) };
         const after = { ...before, ...set };
@@ -66,10 +67,11 @@ export function createUserStore(db: Database, newId: NewId): UserStore {
       });
     },
 
-    async remove(id) {
+    async remove(id, guard) {
       await db.write(async (tx) => {
         await db.capabilities.holdName(tx, ADMINS);
         const user = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst());
+        guard?.(userOf(user));
         if (isAdmin(user)) await refuseWithoutAdmin(tx, id);
         await tx.deleteFrom('device_tokens').where('email', '=', user.email).execute();
         // Sessions and API tokens go with the row.

@@ -66,19 +66,23 @@ export type Api = App & {
   pass(ms: number): void;
 };
 
+/** Where databases come from that no test names: in memory, or what on-postgres.real.test.ts gives. */
+let freshDatabase = (): string | Promise<string> => 'sqlite::memory:';
+export const useDatabases = (make: () => Promise<string>): void => void (freshDatabase = make);
+
 export async function createApi(
   given: {
     env?: Record<string, string | undefined>;
     overrides?: Partial<Overrides>;
     stores?: (real: Stores) => Stores;
-    /** Default: one in memory. */
+    /** Default: a fresh one. */
     databaseUrl?: string;
   } = {},
 ): Promise<Api> {
   let passed = 0;
   const now = (): number => Date.now() + passed;
   const log = silentLogger();
-  const real = await openStores({ databaseUrl: given.databaseUrl ?? 'sqlite::memory:', log, now });
+  const real = await openStores({ databaseUrl: given.databaseUrl ?? (await freshDatabase()), log, now });
   const stores = given.stores?.(real) ?? real;
   const env = Object.fromEntries(Object.entries({ ...ENV, ...given.env }).filter(([, v]) => v !== undefined));
   const app = await createApp(readConfig(env), {

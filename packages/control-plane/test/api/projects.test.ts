@@ -178,7 +178,7 @@ describe('kept', () => {
   test('a viewer sees the names of env, not the values; in lists too', async () => {
     const id = await createProject(api, { name: 'secretive', domain_prefix: 'secretive', env: { TOKEN: 'hush' } });
     const viewer = await api.call('getProject', { params: { id }, as: 'viewer' });
-    expect(viewer.json).toMatchObject({ env: { TOKEN: '' }, env_hidden: true });
+    expect(viewer.json).toMatchObject({ env_names: ['TOKEN'], env_hidden: true });
     const developer = await api.call('getProject', { params: { id }, as: 'developer' });
     expect(developer.json).toMatchObject({ env: { TOKEN: 'hush' }, env_hidden: false });
     expect((await api.call('listProjects', { as: 'viewer' })).text).not.toContain('hush');

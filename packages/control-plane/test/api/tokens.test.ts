@@ -94,7 +94,7 @@ describe('personal tokens', () => {
   test('hide the environment where their role does, whoever owns them', async () => {
     const id = await createProject(api, { env: { KEY: 'canary-value' } });
     const asViewer = await api.call('getProject', { ...bearer(await tokenOf('admin', { role: 'viewer' })), params: { id } });
-    expect([asViewer.status, asViewer.json['env'], asViewer.json['env_hidden']]).toEqual([200, { KEY: '' }, true]);
+    expect([asViewer.status, asViewer.json['env_names'], asViewer.json['env_hidden']]).toEqual([200, ['KEY'], true]);
     const asDeveloper = await api.call('getProject', { ...bearer(await tokenOf('admin', { role: 'developer' })), params: { id } });
     expect(asDeveloper.json['env']).toEqual({ KEY: 'canary-value' });
   });

@@ -73,7 +73,7 @@ export const DISK_ROWS: readonly Row[] = [
         await empty();
       }
       const there = async (): Promise<(string | undefined)[]> =>
-        Promise.all(ids.map(async (id) => (await api.call('getProject', { params: { id } })).env['BIG']));
+        Promise.all(ids.map(async (id) => (await api.call('getProject', { params: { id } })).env?.['BIG']));
       expect(await there()).toEqual(kept);
       await stage.ends(await stage.release(), 'running');
       await controlPlane.crash();

@@ -86,7 +86,8 @@ function translate(error: FastifyError, request: FastifyRequest): Known {
 function ofSchema(error: FastifyError, request: FastifyRequest): Known {
   const part = error.validationContext ?? 'body';
   // What cannot be an id is no id of anything.
-  if (part === 'params') return { code: 'not_found', detail: `there is nothing at ${pathOf(request.url)}` };
+  if (part === 'params' && (error.validation ?? []).every(({ instancePath }) => instancePath === '/id'))
+    return { code: 'not_found', detail: `there is nothing at ${pathOf(request.url)}` };
   const fields = fieldProblems(error.validation ?? [], part);
   return { code: 'validation', detail: sentence(fields), fields };
 }

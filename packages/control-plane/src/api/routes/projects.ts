@@ -1,13 +1,17 @@
 /** Projects: what people set, checked where it enters. */
-import type { Project, ProjectPatch } from '@berth/wire/project';
-import type { Role } from '@berth/wire/vocabulary';
+import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { envNameProblem, mergedEnv } from '../../domain/env.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import { type ProjectRules, projectProblems, settingsOf } from '../../domain/project-rules.ts';
-import type { ProjectRecord } from '../../domain/records.ts';
+import type { ProjectRecord, ProjectSettings } from '../../domain/records.ts';
+import type { Caller } from '../callers.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
+import { checkIfMatch } from '../etag.ts';
 import { pageOf } from '../page.ts';
 import { sentence } from '../problem.ts';
+import { projectTag } from '../tags.ts';
 import { projectView } from '../views.ts';
 
 export function projectRoutes(route: Define, deps: ApiDeps): void {
@@ -23,10 +27,45 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     };
   }
 
-  async function view(project: ProjectRecord, role: Role): Promise<Project> {
+  /** One project and its ETag. */
+  async function view(project: ProjectRecord, { user, reply }: { user: Caller; reply: FastifyReply }): Promise<Project> {
     const running = await stores.projects.runningDeployments([project.id]);
-    return projectView(project, running.get(project.id) ?? null, role, settings);
+    void reply.header('etag', projectTag(project, user.role));
+    return projectView(project, running.get(project.id) ?? null, user.role, settings);
   }
+
+  /** The check of If-Match, for where the project cannot change meanwhile. */
+  const unchanged =
+    ({ user, request }: { user: Caller; request: FastifyRequest }) =>
+    (present: ProjectRecord): void =>
+      checkIfMatch(request.headers['if-match'], projectTag(present, user.role));
+
+  /** Merged and judged inside the transaction: of changes at the same moment each sees what the one before it left. */
+  async function change(
+    call: { params: { id: string }; user: Caller; request: FastifyRequest; reply: FastifyReply },
+    given: ProjectPatch,
+    check: (present: ProjectRecord) => void = () => {},
+  ): Promise<Project> {
+    const rules = await rulesFor(given);
+    const { env, ...rest } = given;
+    const project = await stores.projects.patch(
+      call.params.id,
+      (present) => {
+        check(present);
+        const changed: Partial<ProjectSettings> = { ...rest, ...(env === undefined ? {} : { env: mergedEnv(present.env, env) }) };
+        refuse(projectProblems(changed, { ...present, ...changed }, rules));
+        unchanged(call)(present);
+        return changed;
+      },
+      now(),
+    );
+    changes.notify('policy');
+    return view(project, call);
+  }
+  const checkedName = (name: string): string => {
+    refuse([envNameProblem(name)].filter((problem) => problem !== null));
+    return name;
+  };
 
   route('listProjects', async ({ query, user }) => {
     const { items, next } = await stores.projects.list(pageOf(query));
@@ -34,25 +73,30 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     return { items: items.map((p) => projectView(p, running.get(p.id) ?? null, user.role, settings)), next_cursor: next };
   });
 
-  route('createProject', async ({ body, user }) => {
+  route('createProject', async (call) => {
+    const { body } = call;
     const filled = settingsOf(body);
     refuse(projectProblems(body, filled, await rulesFor(body)));
     const project = await stores.projects.create({ ...body, replace: filled.replace }, now());
     changes.notify('policy');
-    return view(project, user.role);
+    return view(project, call);
   });
 
-  route('getProject', async ({ params, user }) => view(await stores.projects.get(params.id), user.role));
+  route('getProject', async (call) => view(await stores.projects.get(call.params.id), call));
 
-  route('patchProject', async ({ params, body, user }) => {
-    const present = await stores.projects.get(params.id);
-    refuse(projectProblems(body, { ...present, ...body }, await rulesFor(body)));
-    const project = await stores.projects.patch(params.id, body, now());
-    changes.notify('policy');
-    return view(project, user.role);
+  route('patchProject', (call) => change(call, call.body));
+
+  route('putEnv', (call) => change(call, { env: { [checkedName(call.params.name)]: call.body.value } }));
+
+  route('deleteEnv', (call) => {
+    const name = checkedName(call.params.name);
+    const env: EnvPatch = { [name]: null };
+    return change(call, { env }, (present) => {
+      if (!Object.hasOwn(present.env, name)) throw new DomainError('not_found', `the project ${present.name} has no variable ${name}`);
+    });
   });
 
-  route('deleteProject', async ({ params, user }) => view(await driver.deleteProject(params.id), user.role));
+  route('deleteProject', async (call) => view(await driver.deleteProject(call.params.id, unchanged(call)), call));
 }
 
 function refuse(problems: FieldProblem[]): void {

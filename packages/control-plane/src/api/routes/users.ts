@@ -1,13 +1,28 @@
 /** Who may use the API, and as what: for admins. */
+import type { User } from '@berth/wire/user';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError, invalid } from '../../domain/errors.ts';
+import type { UserRecord } from '../../domain/records.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
+import { checkIfMatch } from '../etag.ts';
 import { pageOf } from '../page.ts';
 import type { Passwords } from '../passwords.ts';
+import { userTag } from '../tags.ts';
 import { userView } from '../views.ts';
 
 export function userRoutes(route: Define, deps: ApiDeps & { passwords: Passwords }): void {
   const { stores, changes, settings, passwords, now } = deps;
+  /** One user and its ETag. */
+  const view = (user: UserRecord, reply: FastifyReply): User => {
+    void reply.header('etag', userTag(user));
+    return userView(user);
+  };
+  /** The check of If-Match, for where the user cannot change meanwhile. */
+  const unchanged =
+    (request: FastifyRequest) =>
+    (present: UserRecord): void =>
+      checkIfMatch(request.headers['if-match'], userTag(present));
   const bySettings = (email: string): boolean => settings.adminEmails.includes(email);
 
   route('listUsers', async ({ query }) => {
@@ -15,15 +30,17 @@ export function userRoutes(route: Define, deps: ApiDeps & { passwords: Passwords
     return { items: items.map(userView), next_cursor: next };
   });
 
-  route('createUser', async ({ body, request }) => {
+  route('getUser', async ({ params, reply }) => view(await stores.users.get(params.id), reply));
+
+  route('createUser', async ({ body, request, reply }) => {
     const email = body.email.toLowerCase();
     request.audited = { target: email };
     if (bySettings(email) && body.role !== 'admin') throw new DomainError('admin_by_settings');
     const password_hash = body.password === undefined ? null : await passwords.hash(body.password);
-    return userView(await stores.users.create({ email, role: body.role, password_hash }, now()));
+    return view(await stores.users.create({ email, role: body.role, password_hash }, now()), reply);
   });
 
-  route('patchUser', async ({ params, body, user, request }) => {
+  route('patchUser', async ({ params, body, user, request, reply }) => {
     const { email } = await stores.users.get(params.id);
     request.audited = { target: email };
     if (bySettings(email) && ((body.role !== undefined && body.role !== 'admin') || body.disabled === true))
@@ -32,16 +49,17 @@ export function userRoutes(route: Define, deps: ApiDeps & { passwords: Passwords
       throw invalid('password', 'own', 'your own is changed with the old one, at POST /api/auth/password');
     const { password, ...rest } = body;
     const hash = password === undefined || password === null ? password : await passwords.hash(password);
-    const changed = await stores.users.patch(params.id, { ...rest, ...(hash === undefined ? {} : { password_hash: hash }) });
+    const change = { ...rest, ...(hash === undefined ? {} : { password_hash: hash }) };
+    const changed = await stores.users.patch(params.id, change, unchanged(request));
     changes.notify('access', 'policy');
-    return userView(changed);
+    return view(changed, reply);
   });
 
   route('deleteUser', async ({ params, request }) => {
     const { email } = await stores.users.get(params.id);
     request.audited = { target: email };
     if (bySettings(email)) throw new DomainError('admin_by_settings');
-    await stores.users.remove(params.id);
+    await stores.users.remove(params.id, unchanged(request));
     changes.notify('access', 'policy');
   });
 }

@@ -1,0 +1,19 @@
+/** What must hold when many requests write at once, once more on a real PostgreSQL: the same files, another engine under them. */
+import { silentLogger } from '@berth/kit/log';
+import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
+import { afterAll, describe } from 'vitest';
+import { openStores } from '../../src/store/open.ts';
+import { useDatabases } from './harness.ts';
+
+const reason = whyNoPostgres();
+const server = reason === undefined ? await startPostgres() : undefined;
+afterAll(() => server?.stop());
+
+describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' : ` (skipped: ${reason})`}`, async () => {
+  if (server === undefined) return;
+  await (await openStores({ databaseUrl: await server.createDatabase('ready'), log: silentLogger() })).close();
+  let made = 0;
+  useDatabases(() => server.createDatabase(`t${made++}`, 'ready'));
+  await import('./conditional.test.ts');
+  await import('./env.test.ts');
+});
