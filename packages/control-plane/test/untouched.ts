@@ -23,5 +23,6 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   losses: [],
   datasets: null,
   waiting: null,
+  stopped_first: null,
   finished_at: null,
 };

@@ -32,6 +32,8 @@ export type NodeLoss = { node_id: string; at: number };
 /** A dataset as a release has it. `version` is null for `readwrite`. `told`: the newer version that its story spoke of last. */
 export type PinnedDataset = { dataset_id: string; name: string; mode: MountMode; version: number | null; told?: number };
 
+export type StoppedFirst = 'asked' | 'stopped';
+
 export type DeploymentRecord = {
   id: string;
   project_id: string;
@@ -59,8 +61,10 @@ export type DeploymentRecord = {
   losses: NodeLoss[];
   /** What it was given when it went to its node, then what its node says it mounted. Null before. */
   datasets: PinnedDataset[] | null;
-  /** Why it waits, so that the story tells each reason once. */
+  /** Why it waits, for people, so that the story tells each reason once. No decision depends on this text. */
   waiting: string | null;
+  /** It serves and was told to stop for a newer version (flow/single-writer.ts): `stopped` once its node has said that it did. */
+  stopped_first: StoppedFirst | null;
   created_at: number;
   state_since: number;
   finished_at: number | null;

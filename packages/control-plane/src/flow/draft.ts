@@ -46,7 +46,7 @@ export function createDraft(facts: Facts): Draft {
     move(d, event, to, change, message) {
       if (!isTransition(d.status, event, to))
         throw new DomainError('wrong_state', `a ${d.status} deployment does not become ${to} by ${event}`);
-      set(d, { ...change, status: to, state_since: facts.now, waiting: null });
+      set(d, { ...change, status: to, state_since: facts.now, waiting: null, stopped_first: null });
       say(d, to, message);
     },
     task: (change) => void plan.tasks.push(change),

@@ -12,6 +12,8 @@ export function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'t
   tellEnd(draft, d, event);
   const { node_id, payload } = event.task as TaskRecord<'retire'>;
   const done = event.type === 'task_reported' && event.report.status === 'completed';
+  // A start that did not succeed is tried again at the next report of its node: at once it would most likely fail again.
+  if (!done && isStart(payload)) return;
   startAgain(draft, { said: done ? { node_id, gone: payload.remove.map((r) => r.deployment_id) } : null });
 }
 
@@ -21,14 +23,17 @@ function tellEnd(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reporte
   if (event.type === 'task_lost') return once(draft, d, 'retire_lost', `${name} did not finish retiring; it is told again when it reports`);
   if (event.report.status === 'failed') {
     const { code, message } = failureOf(event.report);
-    once(draft, d, 'retire_failed', `${name} could not retire: ${message}`);
+    once(draft, d, 'retire_failed', `${name} could not ${isStart(task.payload) ? 'start it again' : 'retire'}: ${message}`);
     // Any other failure may pass, with an engine that comes back, say: that one is seen and tried once more (observe.ts).
     if (code === 'container_name_taken' && task.payload.keep?.deployment_id === d.id) showUnnamed(draft, d);
     return;
   }
   const { stop = [], start = null } = task.payload;
-  if (isSettled(d.status) && d.waiting !== null && (start !== null || !isStoppedFirst(d))) draft.set(d, { waiting: null });
-  if (start !== null) return draft.say(d, 'started_again', `${name} has started it again`);
+  if (start !== null) {
+    draft.set(d, { stopped_first: null, waiting: null });
+    return draft.say(d, 'started_again', `${name} has started it again`);
+  }
+  if (isSettled(d.status) && d.waiting !== null && !isStoppedFirst(d)) draft.set(d, { waiting: null });
   if (stop.length > 0) {
     wasStopped(
       draft,
@@ -48,10 +53,12 @@ function tellEnd(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reporte
   );
 }
 
+const isStart = ({ start }: TaskRecord<'retire'>['payload']): boolean => typeof start === 'string';
+
 /** A container that cannot be removed is tried again at each report of its node: the story says so once for each reason. */
 function once(draft: Draft, d: DeploymentRecord, kind: string, message: string): void {
   if (d.waiting === message) return;
-  // To be started again: that is what it waits for.
+  // `waiting` already says what it waits for: to be started again.
   if (isStoppedFirst(d) && kind === 'retire_lost') return;
   // One that is under way has reasons of its own to wait for, and an end.
   if (isSettled(d.status)) draft.set(d, { waiting: message });

@@ -20,12 +20,11 @@ import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
 import { createRetireTask } from './tasks.ts';
 
-/** Begins `waiting` of what serves and was told to stop for a newer version: it is to be started again when that fails. */
-const STOPPED_FIRST = 'stopped first';
-export const isStoppedFirst = (d: Pick<DeploymentRecord, 'status' | 'waiting'>): boolean =>
-  d.status === 'running' && d.waiting?.startsWith(STOPPED_FIRST) === true;
-/** Its node has said that it was stopped on purpose. */
-export const IS_STOPPED = `${STOPPED_FIRST}: it stands still until the newer version serves or has failed`;
+/** What serves and was told to stop for a newer version. Berth starts it again when that version fails. */
+export const isStoppedFirst = (d: Pick<DeploymentRecord, 'status' | 'stopped_first'>): boolean =>
+  d.status === 'running' && d.stopped_first !== null;
+
+const IS_STOPPED = 'stopped first: it stands still until the newer version serves or has failed';
 
 type Standing =
   | { is: 'clear' }
@@ -64,7 +63,10 @@ function standingOn(draft: Draft, node: NodeFact, said: Said | null = null): Sta
   // One that merely ended would be brought back by its engine or its agent, after a restart say: only what was told to stop stays so.
   const ended = ofProject(node, project.id).filter(
     (c) =>
-      serves !== undefined && c.labels[LABELS.deployment] === serves.id && STANDS_STILL.includes(c.state) && serves.waiting !== IS_STOPPED,
+      serves !== undefined &&
+      c.labels[LABELS.deployment] === serves.id &&
+      STANDS_STILL.includes(c.state) &&
+      serves.stopped_first !== 'stopped',
   );
   const containers = [...runs, ...ended];
   if (containers.length === 0) return { is: 'clear' };
@@ -125,14 +127,14 @@ function stop(draft: Draft, d: DeploymentRecord, node: NodeFact, containers: rea
   });
   const old = draft.facts.live.find((o) => o.status === 'running' && o.node_id === node.id && ids.includes(o.id));
   if (old === undefined || isStoppedFirst(old)) return;
-  draft.set(old, { waiting: `${STOPPED_FIRST}: deployment ${d.generation} asked for it` });
+  draft.set(old, { stopped_first: 'asked', waiting: `stopped first: deployment ${d.generation} asked for it` });
   draft.say(old, 'stopped_first', `told to stop before ${reason}: two versions must never write at once`);
 }
 
 /** Its node has done as it was told. */
 export function wasStopped(draft: Draft, nodeId: string, ids: readonly string[]): void {
   const old = draft.facts.live.find((o) => o.node_id === nodeId && isStoppedFirst(o) && ids.includes(o.id));
-  if (old !== undefined) draft.set(old, { waiting: IS_STOPPED });
+  if (old !== undefined) draft.set(old, { stopped_first: 'stopped', waiting: IS_STOPPED });
 }
 
 /**
@@ -150,13 +152,13 @@ export function startAgain(draft: Draft, { leaving = null, said = null }: { leav
   const seen = ofProject(home, draft.facts.project.id).find((c) => c.labels[LABELS.deployment] === old.id);
   const fresh = (home.observed_at ?? 0) > (draft.facts.endedWork.find((w) => w.node_id === home.id)?.ended_at ?? 0);
   // It never stopped, or there is nothing left to start.
-  if (fresh && (seen === undefined || !STANDS_STILL.includes(seen.state))) return draft.set(old, { waiting: null });
+  if (fresh && (seen === undefined || !STANDS_STILL.includes(seen.state))) return draft.set(old, { stopped_first: null, waiting: null });
   for (const node of nodes) {
     if (node.role !== 'deploy' || node.id === home.id) continue;
     const standing = standingOn(draft, node, said);
     if (standing.is === 'clear') continue;
     const why = standing.is === 'runs' ? `something of it still runs on ${node.hostname}` : standing.why;
-    const waiting = `${STOPPED_FIRST}, and not started again yet: ${why}`;
+    const waiting = `stopped first, and not started again yet: ${why}`;
     if (old.waiting === waiting) return;
     draft.set(old, { waiting });
     return draft.say(old, 'stopped_first', `it stays stopped on ${home.hostname} for now: ${why}`);

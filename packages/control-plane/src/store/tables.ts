@@ -4,6 +4,7 @@ import type { DatasetChange, DatasetState } from '@berth/wire/dataset';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Selectable } from 'kysely';
 import type { DeviceCodeStatus } from '../domain/identity-records.ts';
+import type { StoppedFirst } from '../domain/records.ts';
 
 /** 0 or 1 on both engines. */
 type Flag = number;
@@ -65,6 +66,7 @@ export type Tables = {
     losses: Json;
     datasets: Json | null;
     waiting: string | null;
+    stopped_first: StoppedFirst | null;
     created_at: Ms;
     state_since: Ms;
     finished_at: Ms | null;

@@ -5,7 +5,7 @@ import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/fact
 import type { Plan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
-import { IS_STOPPED } from '../../src/flow/single-writer.ts';
+import { judge } from '../../src/flow/observe.ts';
 import { builder, changeOf, facts, NOW, node, old, on, SETTINGS, stateOf, task } from './fixtures.ts';
 
 const settings = { ...SETTINGS, replace: 'recreate' as const };
@@ -43,7 +43,7 @@ describe('where the new version goes', () => {
       },
     ]);
     expect(why(plan)).toContain('what runs of it on home is stopped first');
-    expect(changeOf(plan, 'd1').waiting).toMatch(/^stopped first/);
+    expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: 'asked', waiting: 'stopped first: deployment 2 asked for it' });
   });
   it('waits while it is being stopped', () => {
     const plan = tick([home(cordoned), away()], { tasks: [task('retire', { node_id: 'n1', payload: { remove: [], stop: [] } as never })] });
@@ -52,7 +52,7 @@ describe('where the new version goes', () => {
   });
   it('is started when the old one was told to stop and seen to stand still', () => {
     const stopped = home({ ...cordoned, containers: [{ ...running, state: 'exited', host_port: null }] });
-    const told = old({ settings, waiting: IS_STOPPED });
+    const told = old({ settings, stopped_first: 'stopped' });
     expect(tick([stopped, away()], { live: [told, next] }).createTasks).toMatchObject([{ kind: 'deploy', node_id: 'n2' }]);
     expect(tick([home({ ...cordoned, containers: [] }), away()]).createTasks).toMatchObject([{ kind: 'deploy', node_id: 'n2' }]);
   });
@@ -63,7 +63,7 @@ describe('where the new version goes', () => {
     ]);
   });
   it('what its node says of the stop is remembered with what was stopped', () => {
-    const asked = old({ settings, waiting: 'stopped first: deployment 2 asked for it' });
+    const asked = old({ settings, stopped_first: 'asked' });
     const stop = task('retire', {
       node_id: 'n1',
       deployment_id: 'd2',
@@ -71,9 +71,9 @@ describe('where the new version goes', () => {
     });
     const given = facts({ live: [asked, next], nodes: [home(cordoned), away()], tasks: [stop], endedWork: [worked('n1')] });
     const done = advance(next, { type: 'task_reported', task: stop, report: { status: 'completed' } }, given);
-    expect(changeOf(done, 'd1').waiting).toBe(IS_STOPPED);
+    expect(changeOf(done, 'd1').stopped_first).toBe('stopped');
     const lost = advance(next, { type: 'task_lost', task: stop, why: 'lease' }, given);
-    expect(changeOf(lost, 'd1').waiting).toBeUndefined();
+    expect(changeOf(lost, 'd1').stopped_first).toBeUndefined();
   });
   it('a strange container of the project elsewhere is stopped too', () => {
     const stranger = { ...running, labels: { 'berth.project': 'p1', 'berth.deployment': 'unknown' } };
@@ -125,7 +125,7 @@ describe('a node that may still be writing is waited for, and nothing is stopped
 });
 
 describe('what was stopped for a version that did not come', () => {
-  const stopped = old({ settings, waiting: IS_STOPPED });
+  const stopped = old({ settings, stopped_first: 'stopped' });
   const atHome = home({ ...cordoned, containers: [{ ...running, state: 'exited', host_port: null }] });
   const trying = on.deploying({ settings, node_id: 'n2' });
   const failed = { status: 'failed' as const, result: { error: { code: 'container_exited', message: 'exit 1' } } };
@@ -189,12 +189,52 @@ describe('what was stopped for a version that did not come', () => {
       { type: 'task_reported', task: start, report: { status: 'completed' } },
       over({ live: [stopped], tasks: [start] }),
     );
-    expect(changeOf(plan, 'd1').waiting).toBeNull();
+    expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: null, waiting: null });
     expect(plan.events).toMatchObject([{ kind: 'started_again' }]);
+  });
+  const failedStart = { status: 'failed' as const, result: { error: { code: 'container_start_failed', message: 'the engine is busy' } } };
+  it.each([
+    ['fails', { type: 'task_reported' as const, report: failedStart }],
+    ['is lost', { type: 'task_lost' as const, why: 'lease' as const }],
+  ])('a start that %s is asked for again at the next report of its node, and not before', (_, end) => {
+    const start = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null, start: 'd1' } as never });
+    const after = advance(stopped, { ...end, task: start }, over({ live: [stopped], tasks: [start] }));
+    expect(after.createTasks).toEqual([]);
+    const left = { ...stopped, ...changeOf(after, 'd1') };
+    const given = over({ live: [left], tasks: [], endedWork: [worked('n1', { ended_at: NOW - 1 })] });
+    const seen = advance(left, { type: 'observed', node_id: 'n1', container: atHome.containers[0] ?? null }, given);
+    expect(seen.createTasks).toMatchObject([{ node_id: 'n1', payload: { start: 'd1' } }]);
+  });
+  it('the story and the health name why a start failed, once for each reason', () => {
+    const start = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null, start: 'd1' } as never });
+    const event = { type: 'task_reported' as const, task: start, report: failedStart };
+    const plan = advance(stopped, event, over({ live: [stopped], tasks: [start] }));
+    expect(plan.events).toMatchObject([{ kind: 'retire_failed', message: 'home could not start it again: the engine is busy' }]);
+    const left = { ...stopped, ...changeOf(plan, 'd1') };
+    expect(judge(left, atHome.containers[0] ?? null, { now: NOW, retiring: false, holder: null })).toEqual({
+      status: 'unhealthy',
+      detail: 'home could not start it again: the engine is busy',
+    });
+    expect(advance(left, event, over({ live: [left], tasks: [start] })).events).toEqual([]);
+  });
+  it('another task of it that fails does not make it forget that it was stopped', () => {
+    const remove = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null } as never });
+    const after = advance(
+      stopped,
+      { type: 'task_reported', task: remove, report: failedStart },
+      over({ live: [stopped, trying], tasks: [remove] }),
+    );
+    const left = { ...stopped, ...changeOf(after, 'd1') };
+    const seen = advance(
+      left,
+      { type: 'observed', node_id: 'n1', container: atHome.containers[0] ?? null },
+      over({ live: [left], tasks: [] }),
+    );
+    expect(seen.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
   });
   it('one that never stopped is left alone', () => {
     const plan = advance(next, { type: 'cancel' }, over({ live: [stopped, next], nodes: [home(), away()], tasks: [] }));
-    expect([plan.createTasks, changeOf(plan, 'd1').waiting]).toEqual([[], null]);
+    expect([plan.createTasks, changeOf(plan, 'd1').stopped_first]).toEqual([[], null]);
   });
 });
 

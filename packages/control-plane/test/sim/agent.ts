@@ -388,7 +388,8 @@ export function createAgent(deps: AgentDeps): Agent {
       for (const c of old) engine.remove(c.id, 'task');
       if (typeof payload.start === 'string') {
         const again = ours().find((c) => c.deployment === payload.start);
-        if (again === undefined) return failed('container_start_failed');
+        // The engine may be short of something for a moment: the control plane must ask again.
+        if (again === undefined || random.chance(0.3)) return failed('container_start_failed');
         engine.start(again.id);
       }
       const keep = payload.keep === null ? undefined : ours().find((c) => c.deployment === payload.keep?.deployment_id);

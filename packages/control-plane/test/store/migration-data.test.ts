@@ -1,27 +1,9 @@
 /** A database that was filled by the version before datasets: everything is there after the upgrade, and works on. */
-import { Kysely, sql } from 'kysely';
+import { sql } from 'kysely';
 import { expect, test } from 'vitest';
-import { type Capabilities, POSTGRES, SQLITE } from '../../src/store/capabilities.ts';
-import { migrate } from '../../src/store/migrate.ts';
-import { allMigrations } from '../../src/store/migrations/all.ts';
-import { openPostgres } from '../../src/store/postgres.ts';
-import { openSqlite } from '../../src/store/sqlite.ts';
+import type { Capabilities } from '../../src/store/capabilities.ts';
 import { emptyUrlOf, freshPath, NOW, open, rowsOf, taskOf, tasksIn, urlOf } from './fixtures.ts';
-
-type Raw = Kysely<Record<string, Record<string, unknown>>>;
-
-/** Past the stores. */
-async function raw(url: string, run: (db: Raw, capabilities: Capabilities) => Promise<void>): Promise<void> {
-  const isFile = url.startsWith('sqlite:');
-  const engine = isFile ? openSqlite(url.slice('sqlite:'.length), NOW) : { dialect: openPostgres(url).migrating, release: () => {} };
-  const db: Raw = new Kysely({ dialect: engine.dialect });
-  try {
-    await run(db, isFile ? SQLITE : POSTGRES);
-  } finally {
-    await db.destroy();
-    engine.release();
-  }
-}
+import { DEPLOYMENT_ROW, migrateBefore, PROJECT_ROW, type Raw, raw } from './raw.ts';
 
 async function indexesOf(db: Raw, { engine }: Capabilities): Promise<string[]> {
   const text =
@@ -31,36 +13,6 @@ async function indexesOf(db: Raw, { engine }: Capabilities): Promise<string[]> {
   return (await sql.raw<{ name: string }>(text).execute(db)).rows.map((row) => row.name).sort();
 }
 
-const project = {
-  id: 'p1',
-  name: 'shop',
-  git_url: 'https://git.example/shop.git',
-  branch: 'main',
-  dockerfile_path: 'Dockerfile',
-  domain_prefix: 'shop',
-  container_port: 8080,
-  auth_required: 0,
-  env: '{}',
-  datasets: '[]',
-  drain_seconds: 5,
-  stop_grace_seconds: 10,
-  replace: 'rolling',
-  flow_version: 7,
-  last_generation: 1,
-  created_at: NOW,
-  updated_at: NOW,
-};
-const deployment = {
-  id: 'd1',
-  project_id: 'p1',
-  generation: 1,
-  status: 'running',
-  settings: '{"domain_prefix":"shop","datasets":[]}',
-  domain_prefix: 'shop',
-  losses: '[]',
-  created_at: NOW,
-  state_since: NOW,
-};
 const node = {
   id: 'n1',
   hostname: 'h',
@@ -94,10 +46,9 @@ test('nothing is lost, and what was said of rows that are gone is not said of ne
   let before: Record<string, unknown>[] = [];
   let indexes: string[] = [];
   await raw(await emptyUrlOf(path), async (db, capabilities) => {
-    const old = Object.fromEntries(Object.entries(allMigrations(capabilities)).filter(([name]) => name < '0004'));
-    await migrate(db as Kysely<unknown>, old);
-    await db.insertInto('projects').values(project).execute();
-    await db.insertInto('deployments').values(deployment).execute();
+    await migrateBefore('0004', db, capabilities);
+    await db.insertInto('projects').values(PROJECT_ROW).execute();
+    await db.insertInto('deployments').values(DEPLOYMENT_ROW).execute();
     await db.insertInto('nodes').values(node).execute();
     const ended = {
       status: 'completed',

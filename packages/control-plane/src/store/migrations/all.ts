@@ -6,6 +6,7 @@ import { identity } from './0002_identity.ts';
 import { observedSince } from './0003_observed_since.ts';
 import { data } from './0004_data.ts';
 import { nodeIdentity } from './0005_node_identity.ts';
+import { record } from './0007_record.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
@@ -13,4 +14,5 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0003_observed_since': observedSince(),
   '0004_data': data(capabilities),
   '0005_node_identity': nodeIdentity(capabilities),
+  '0007_record': record(capabilities),
 });

@@ -1,0 +1,40 @@
+/** A database of the version before the deployment record: what its rows said in other ways is kept. */
+import { expect, test } from 'vitest';
+import { emptyUrlOf, freshPath, NOW, open } from './fixtures.ts';
+import { DEPLOYMENT_ROW, migrateBefore, PROJECT_ROW, type Raw, raw } from './raw.ts';
+
+async function before(path: string, fill: (db: Raw) => Promise<void>): Promise<void> {
+  await raw(await emptyUrlOf(path), async (db, capabilities) => {
+    await migrateBefore('0007', db, capabilities);
+    await fill(db);
+  });
+}
+
+test('what was stopped first is still to be started again', async () => {
+  const path = freshPath();
+  const rows: [string, string, string | null, string | null][] = [
+    ['asked', 'running', 'stopped first: deployment 9 asked for it', 'asked'],
+    ['stopped', 'running', 'stopped first: it stands still until the newer version serves or has failed', 'stopped'],
+    ['waits', 'running', 'stopped first, and not started again yet: away is still at work on it', 'stopped'],
+    ['other', 'running', 'n1 could not retire: the engine is busy', null],
+    ['silent', 'running', null, null],
+    ['over', 'failed', 'stopped first: deployment 9 asked for it', null],
+  ];
+  await before(path, async (db) => {
+    for (const [id, status, waiting] of rows) {
+      // One project each: at most one deployment of a project runs.
+      await db
+        .insertInto('projects')
+        .values({ ...PROJECT_ROW, id: `p-${id}`, name: id, domain_prefix: id })
+        .execute();
+      await db
+        .insertInto('deployments')
+        .values({ ...DEPLOYMENT_ROW, id, project_id: `p-${id}`, status, waiting, finished_at: NOW })
+        .execute();
+    }
+  });
+  const stores = await open(path);
+  for (const [id, , waiting, expected] of rows)
+    expect(await stores.deployments.get(id)).toMatchObject({ waiting, stopped_first: expected });
+  await stores.close();
+});
