@@ -113,12 +113,11 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
       expect((await world.berth.get('nobody')).status).toBe(404);
     });
 
-    it('a project that requires a login is never published open', async () => {
-      const { berth, git } = world;
-      const { url } = await git.createRepo('secret', pageApp(1));
-      const project = await berth.createProject({ name: 'secret', git_url: url, domain_prefix: 'secret', auth_required: true });
-      const done = await berth.settled(await berth.deploy(project));
-      expect(done).toMatchObject({ status: 'failed', error: { code: 'auth_service_missing' } });
+    it('a project that requires a login is refused while nobody can check it', async () => {
+      const { berth } = world;
+      const project = { name: 'secret', git_url: 'https://git.example.org/app.git', domain_prefix: 'secret', auth_required: true };
+      const refused = berth.createProject(project);
+      await expect(refused).rejects.toMatchObject({ status: 422, message: expect.stringContaining('AUTH_SERVICE_URL') });
       expect((await berth.get('secret')).status).toBe(404);
     });
 

@@ -31,7 +31,7 @@ export const ERRORS = {
   stale_lease: { status: 409, title: 'The lease is no longer valid: somebody else has this task, or it is over' },
   task_over: { status: 409, title: 'The task has ended otherwise' },
   being_deleted: { status: 409, title: 'It is being deleted' },
-  no_release: { status: 409, title: 'That deployment has no image to go back to' },
+  no_release: { status: 409, title: 'That deployment cannot be brought back' },
   busy: { status: 409, title: 'It was changed by others at the same moment; try again' },
   changed_meanwhile: { status: 412, title: 'It was changed since you read it; read it again' },
   body_too_large: { status: 413, title: 'The body is too large' },

@@ -11,6 +11,8 @@ import type { ProjectSettings } from './records.ts';
 
 export type ProjectRules = GitUrlRules & {
   baseDomain: string;
+  /** AUTH_SERVICE_URL is set: somebody can check a login. */
+  hasLogin: boolean;
   /** Labels under the base domain that are the platform's own hosts. */
   reservedPrefixes: readonly string[];
   /** null: there is none with this id. */
@@ -40,11 +42,18 @@ export function projectProblems(
   if (given.branch !== undefined) problems.push(branchProblem(given.branch));
   if (given.dockerfile_path !== undefined) problems.push(repoPathProblem(given.dockerfile_path, 'dockerfile_path'));
   if (given.health_path !== undefined && given.health_path !== null) problems.push(healthPathProblem(given.health_path, 'health_path'));
+  if (given.auth_required === true && !rules.hasLogin) problems.push(NO_LOGIN);
   if (given.env !== undefined) problems.push(...envProblems(given.env), ...envSizeProblems(given.env));
   if (given.datasets !== undefined) problems.push(...datasetProblems(given.datasets, rules));
   if (given.datasets !== undefined || given.replace !== undefined) problems.push(replaceProblem(settings));
   return problems.filter((p) => p !== null);
 }
+
+const NO_LOGIN: FieldProblem = {
+  field: 'auth_required',
+  rule: 'auth_service',
+  message: 'needs AUTH_SERVICE_URL: without it nobody could check the login, and the project would leave the proxy',
+};
 
 /** The routers of project `x` are `x` and `x-http`: a project of that second name would be one and the same router. */
 const nameProblem = (name: string): FieldProblem | null =>

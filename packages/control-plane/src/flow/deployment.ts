@@ -147,7 +147,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   const { project, now } = facts;
   if (project.deleting_at !== null) throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
   const { release } = input;
-  if (release !== null && (release.project_id !== project.id || release.image_tag === null)) throw new DomainError('no_release');
+  if (release !== null) refuseRelease(release, project);
 
   const draft = createDraft(facts);
   const created = newDeployment(input, project, now);
@@ -163,6 +163,14 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   draft.say({ id: input.id }, 'pending', input.why ?? asked);
   if (release !== null) tellMovedOn(draft, { id: input.id }, release);
   return draft.plan;
+}
+
+function refuseRelease(release: DeploymentRecord, project: Facts['project']): void {
+  const { generation, status } = release;
+  if (release.project_id !== project.id) throw new DomainError('no_release', 'the deployment belongs to another project');
+  // A deployment retires only from `running`.
+  if ((status !== 'running' && status !== 'retired') || release.image_tag === null)
+    throw new DomainError('no_release', `deployment ${generation} is ${status}: only a deployment that ran can be brought back`);
 }
 
 // ── pending ──────────────────────────────────────────────────────────────────────────────────────────────────────────

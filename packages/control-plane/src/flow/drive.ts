@@ -10,6 +10,7 @@ import { DomainError, invalid } from '../domain/errors.ts';
 import type { Facts, Limits } from '../domain/facts.ts';
 import { isEmptyPlan, type Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
+import { stableJson } from '../domain/stable-json.ts';
 import type { Guard, Stores } from '../domain/stores.ts';
 import { again, onDatasetChange } from './again.ts';
 import { isBehind } from './data.ts';
@@ -313,20 +314,11 @@ function checkLease(task: TaskRecord, token: string | null): void {
   if (task.attempt === 0 ? token !== null : token !== task.lease_token) throw new DomainError('stale_lease');
 }
 
-/** By content: the same report may come with its fields in another order. */
-function sameReport(a: TaskReport, b: TaskReport): boolean {
-  const sorted = (value: unknown): string =>
-    JSON.stringify(value, (_, v: unknown) =>
-      typeof v === 'object' && v !== null && !Array.isArray(v)
-        ? Object.fromEntries(Object.entries(v).toSorted(([x], [y]) => (x < y ? -1 : 1)))
-        : v,
-    );
-  return sorted(a) === sorted(b);
-}
-
 /** The answer to a report on a task that has ended. */
 function repeated(task: TaskRecord, token: string | null, report: TaskReport): TaskState {
   checkLease(task, token);
-  if (task.report === null || !sameReport(task.report, report)) throw new DomainError('task_over', `the task is ${task.status}`);
+  // By content: the same report may come with its fields in another order.
+  if (task.report === null || stableJson(task.report) !== stableJson(report))
+    throw new DomainError('task_over', `the task is ${task.status}`);
   return task.status;
 }

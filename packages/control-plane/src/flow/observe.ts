@@ -4,6 +4,7 @@
  */
 import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, ProjectSettings } from '../domain/records.ts';
+import { stableJson } from '../domain/stable-json.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { isStoppedFirst } from './single-writer.ts';
@@ -101,10 +102,13 @@ export function sayStopped(draft: Draft, d: DeploymentRecord, node: Pick<NodeRec
   draft.say(d, 'stopped_first', `${names} on ${node.hostname}, of no deployment that is live, is stopped before this one starts, and kept`);
 }
 
+/** The project's present value counts, whatever was set when the deployment was requested. */
+const AT_ONCE: readonly (keyof ProjectSettings)[] = ['auth_required', 'on_dataset_change'];
+
 /** Settings of the project that were changed after the deployment was requested: what runs is not what is set. null: none. */
 export function undeployedSettings(d: DeploymentRecord, project: ProjectRecord): string | null {
   const names = (Object.keys(d.settings) as (keyof ProjectSettings)[]).filter(
-    (name) => JSON.stringify(d.settings[name]) !== JSON.stringify(project[name]),
+    (name) => !AT_ONCE.includes(name) && stableJson(d.settings[name]) !== stableJson(project[name]),
   );
   return names.length === 0 ? null : `the project’s ${names.join(', ')} changed since; deploy it to make it so`;
 }

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
 import { IDENTITY_HEADERS } from '@berth/wire/vocabulary';
 import type { BuiltConfig } from '../domain/configuration.ts';
+import { stableJson } from '../domain/stable-json.ts';
 import type { PublishedRoute } from '../domain/stores.ts';
 
 export type RoutingSettings = {
@@ -126,11 +127,3 @@ const urlHost = (address: string): string => (isIP(address) === 6 ? `[${address}
 const withoutEmpty = (config: DynamicConfig): object => ({
   http: Object.fromEntries(Object.entries(config.http).filter(([, section]) => Object.keys(section).length > 0)),
 });
-
-function stableJson(value: unknown): string {
-  return JSON.stringify(value, (_, v: unknown) =>
-    typeof v === 'object' && v !== null && !Array.isArray(v)
-      ? Object.fromEntries(Object.entries(v).sort(([a], [b]) => (a < b ? -1 : 1)))
-      : v,
-  );
-}

@@ -5,7 +5,12 @@ import { type Api, createApi, createProject, deploy, PROJECT, rulesOf, sha, tick
 let api: Api;
 beforeAll(async () => {
   api = await createApi({
-    env: { ALLOWED_GIT_HOSTS: 'git.example.com', RESERVED_PREFIXES: 'registry', CONTROL_PLANE_URL: 'http://internal.berth.localhost:8080' },
+    env: {
+      ALLOWED_GIT_HOSTS: 'git.example.com',
+      RESERVED_PREFIXES: 'registry',
+      AUTH_SERVICE_URL: 'http://127.0.0.1:9',
+      CONTROL_PLANE_URL: 'http://internal.berth.localhost:8080',
+    },
   });
 });
 afterAll(() => api.close());

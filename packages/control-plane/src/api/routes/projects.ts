@@ -15,16 +15,24 @@ import { projectTag } from '../tags.ts';
 import { projectView } from '../views.ts';
 
 export function projectRoutes(route: Define, deps: ApiDeps): void {
-  const { stores, driver, changes, settings, now } = deps;
+  const { stores, driver, changes, source, settings, now, log } = deps;
   /** Datasets are asked for only where some are named. */
   async function rulesFor(body: Pick<ProjectPatch, 'datasets'>): Promise<ProjectRules> {
     const names = new Map(body.datasets === undefined ? [] : (await stores.datasets.facts()).map((d) => [d.id, d.name]));
     return {
       allowedHosts: settings.allowedGitHosts,
       baseDomain: settings.baseDomain,
+      hasLogin: settings.authServiceUrl !== null,
       reservedPrefixes: settings.reservedPrefixes,
       datasetName: (id) => names.get(id) ?? null,
     };
+  }
+
+  /** The login takes effect with the answer, and not with the next deployment or the next look at the routes. */
+  async function publishLogin(): Promise<void> {
+    changes.notify('routes');
+    // The change is made. A read that fails is repeated by the loop `routes-refresh`.
+    await source.refresh().catch((error: unknown) => log.error({ err: error }, 'the routes could not be read'));
   }
 
   /** One project and its ETag. */
@@ -60,6 +68,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
       now(),
     );
     changes.notify('policy');
+    if (given.auth_required !== undefined) await publishLogin();
     return view(project, call);
   }
   const checkedName = (name: string): string => {
