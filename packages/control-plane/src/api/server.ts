@@ -15,7 +15,9 @@ import { createHolds } from './holds.ts';
 import { createMetrics } from './metrics.ts';
 import { createPasswords } from './passwords.ts';
 import { installAccess } from './plugins/access.ts';
-import { answer, installErrors, onClientError } from './plugins/errors.ts';
+import { installBodies } from './plugins/bodies.ts';
+import { answer, installErrors } from './plugins/errors.ts';
+import { answerBrokenRequests } from './plugins/broken-requests.ts';
 import { installOpenapi } from './plugins/openapi.ts';
 import { installRequestLog, RequestLog, requestId } from './plugins/request-log.ts';
 import { agentDatasetRoutes } from './routes/agent-datasets.ts';
@@ -61,11 +63,14 @@ function createHttpServer(handle: (request: IncomingMessage, response: ServerRes
     keepAliveTimeout: 95_000,
     // How long a request may take to arrive. The answer may be held much longer.
     requestTimeout: 60_000,
+    // Checked by plugins/broken-requests.ts, which answers with a problem document.
+    requireHostHeader: false,
   };
   const server = createServer(options, (request, response) => {
     if (request.url === ROUTES.agentRegister.path) together(() => handle(request, response));
     else handle(request, response);
   });
+  answerBrokenRequests(server);
   // Silence on a connection, both ways: longer than any hold and than Traefik's idle connections are kept (90 s).
   return server.setTimeout((MAX_HOLD_SECONDS + 30) * 1000);
 }
@@ -84,7 +89,8 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     // Said by our own hook, as a problem like any other.
     return503OnClosing: false,
     frameworkErrors: (error, request, reply) => void answer(error, request, reply),
-    clientErrorHandler: onClientError,
+    // Set by answerBrokenRequests, which also knows what is being answered on the connection.
+    clientErrorHandler: () => {},
     routerOptions: { maxParamLength: 300 },
   }).withTypeProvider<TypeBoxTypeProvider>();
 
@@ -98,13 +104,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   server.setValidatorCompiler(createValidatorCompiler());
   // Answers are made by views.ts and checked against the table by the tests; at run time nothing is cut away silently.
   server.setSerializerCompiler(() => (data) => JSON.stringify(data));
-  server.removeAllContentTypeParsers();
-  const parseJson = server.getDefaultJsonParser('error', 'error');
-  server.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
-    if (body === '') done(null, undefined);
-    else void parseJson(request, String(body), done);
-  });
-
+  installBodies(server);
   installErrors(server);
   installRequestLog(server);
   server.addHook('onRequest', (_request, _reply, done) => done(holds.closed() ? new DomainError('shutting_down') : undefined));

@@ -1,6 +1,7 @@
 /** Server-sent events (WHATWG HTML, "Server-sent events"): one frame after the other, never faster than the client reads. */
 import { once } from 'node:events';
-import type { ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import Negotiator from 'negotiator';
 
 export type EventStream = {
   /** Resolves when there is room for more; throws an AbortError when the client is gone or the server closes. */
@@ -8,6 +9,10 @@ export type EventStream = {
   comment(text: string): Promise<void>;
   end(): void;
 };
+
+/** Whether the client prefers an event stream to JSON (RFC 9110 section 12.5.1). */
+export const wantsEventStream = (request: IncomingMessage): boolean =>
+  request.method === 'GET' && new Negotiator(request).mediaType(['application/json', 'text/event-stream']) === 'text/event-stream';
 
 export function openEventStream(response: ServerResponse, headers: Record<string, string>, signal: AbortSignal): EventStream {
   response.writeHead(200, {

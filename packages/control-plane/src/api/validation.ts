@@ -2,7 +2,7 @@
  * JSON Schema by ajv, once strict (bodies: nothing dropped, nothing turned into another type) and once coercing (query
  * strings and paths, where everything is text); and its errors as a person would say them.
  */
-import { Ajv, type ErrorObject } from 'ajv';
+import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
 import formats from 'ajv-formats';
 import type { FastifySchemaCompiler } from 'fastify';
 import type { TSchema } from 'typebox';
@@ -13,7 +13,34 @@ const COMMON = { removeAdditional: false, allErrors: true, useDefaults: true, ve
 export function createValidatorCompiler(): FastifySchemaCompiler<TSchema> {
   const strict = formats.default(new Ajv({ ...COMMON, coerceTypes: false }));
   const coercing = formats.default(new Ajv({ ...COMMON, coerceTypes: true }));
-  return ({ schema, httpPart }) => (httpPart === 'body' ? strict : coercing).compile(schema);
+  return ({ schema, httpPart }) => {
+    if (httpPart === 'body') return strict.compile(schema);
+    return httpPart === 'querystring' ? withPlainNumbers(schema, coercing.compile(schema)) : coercing.compile(schema);
+  };
+}
+
+const NUMERALS: Record<string, RegExp> = { integer: /^-?\d+$/, number: /^-?\d+(\.\d+)?$/ };
+
+/** Refuses numbers in a query that are not plain decimal numerals: coercion alone takes `0x10`, `1e2` and blanks. */
+function withPlainNumbers(schema: TSchema, validate: ValidateFunction): ValidateFunction {
+  const fields = Object.entries((schema as { properties?: Record<string, { type?: string }> }).properties ?? {}).flatMap(
+    ([name, { type }]) => (type !== undefined && NUMERALS[type] !== undefined ? [{ name, type, numeral: NUMERALS[type] }] : []),
+  );
+  if (fields.length === 0) return validate;
+  const check = ((query: Record<string, unknown>): boolean => {
+    const wrong = fields.filter(({ name, numeral }) => typeof query[name] === 'string' && !numeral.test(query[name]));
+    check.errors = wrong.map(({ name, type }) => ({
+      keyword: 'type',
+      instancePath: `/${name}`,
+      schemaPath: `#/properties/${name}/type`,
+      params: { type },
+    }));
+    if (wrong.length > 0) return false;
+    const isValid = validate(query) as boolean;
+    check.errors = validate.errors ?? null;
+    return isValid;
+  }) as ValidateFunction;
+  return check;
 }
 
 /** More errors than this are not read: a body of a megabyte can break a rule 100,000 times, and an answer names 100. */

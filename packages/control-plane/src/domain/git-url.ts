@@ -53,6 +53,7 @@ function parseUrl(url: string): Address | Verdict {
     return { rule: 'scheme', message: `must be an https, http or ssh address, or user@host:path, not “${scheme}:”` };
   if (!URL.canParse(url)) return { rule: 'url', message: 'is not an address that can be read' };
   const { username, password, hostname, pathname, hash } = new URL(url);
+  if (url.includes('?')) return { rule: 'no_query', message: 'must not contain a “?…” part; everybody who sees the project would see it' };
   // `https://user:@host` has an empty password; the colon alone shows what was meant.
   const authority = url.slice(url.indexOf('://') + 3).split('/', 1)[0] ?? '';
   const userinfo = authority.includes('@') ? authority.slice(0, authority.lastIndexOf('@')) : '';

@@ -1,5 +1,4 @@
 /** Every error becomes a problem document (RFC 9457), here and nowhere else. What is unknown is `internal` and logged; nothing of it is told. */
-import type { Socket } from 'node:net';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { ROUTES } from '@berth/wire/routes';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
@@ -20,12 +19,25 @@ type Known = { code: ErrorCode; detail: string; fields?: readonly FieldProblem[]
 
 export function installErrors(server: Server): void {
   server.setErrorHandler<FastifyError>((error, request, reply) => answer(error, request, reply));
-  server.setNotFoundHandler((request, reply) => {
-    const allow = allowedMethods(request.url);
-    if (allow.length === 0) return send(reply, request, { code: 'not_found', detail: `there is nothing at ${pathOf(request.url)}` });
-    void reply.header('allow', allow.join(', '));
-    return send(reply, request, { code: 'method_not_allowed', detail: `${pathOf(request.url)} takes ${allow.join(', ')}` });
+  server.setNotFoundHandler((request, reply) => notFound(request, reply));
+  // Answered before the body is read: nobody waits for, or parses, what no route takes.
+  server.addHook('onRequest', (request, reply, done) => {
+    if (request.is404) notFound(request, reply);
+    else done(hostProblem(request));
   });
+}
+
+function notFound(request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  const allow = allowedMethods(request.url);
+  if (allow.length === 0) return send(reply, request, { code: 'not_found', detail: `there is nothing at ${pathOf(request.url)}` });
+  void reply.header('allow', allow.join(', '));
+  return send(reply, request, { code: 'method_not_allowed', detail: `${pathOf(request.url)} takes ${allow.join(', ')}` });
+}
+
+/** RFC 9112 section 3.2: HTTP/1.1 requires Host. */
+function hostProblem(request: FastifyRequest): DomainError | undefined {
+  const isMissing = request.raw.httpVersion === '1.1' && request.headers.host === undefined;
+  return isMissing ? new DomainError('bad_request', 'the request has no Host header; HTTP/1.1 requires one') : undefined;
 }
 
 /** Also given to Fastify for what goes wrong before a route is found (a path that cannot be decoded). */
@@ -105,19 +117,4 @@ function allowedMethods(url: string): string[] {
   const methods = new Set<string>(PATHS.filter((p) => p.pattern.test(pathOf(url))).map((p) => p.method));
   if (methods.has('GET')) methods.add('HEAD');
   return [...methods].sort();
-}
-
-/** Bytes that are no HTTP request never reach a route: they get their problem here and the connection ends. */
-export function onClientError(error: Error & { code?: string }, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
-  const [status, detail] =
-    error.code === 'HPE_HEADER_OVERFLOW'
-      ? (['431 Request Header Fields Too Large', 'the headers are larger than 128 KiB'] as const)
-      : error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
-        ? (['408 Request Timeout', 'the request did not arrive in time'] as const)
-        : (['400 Bad Request', 'this is not an HTTP request'] as const);
-  const body = JSON.stringify({ ...problemOf('bad_request', detail, null), status: Number(status.slice(0, 3)) });
-  socket.end(
-    `HTTP/1.1 ${status}\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`,
-  );
 }

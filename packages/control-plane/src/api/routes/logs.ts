@@ -11,7 +11,7 @@ import type { Callers } from '../callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';
-import { type EventStream, openEventStream } from '../sse.ts';
+import { type EventStream, openEventStream, wantsEventStream } from '../sse.ts';
 import { logLineView, time } from '../views.ts';
 
 const PAGE = 500;
@@ -25,7 +25,7 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
   route('deploymentLogs', async ({ params, query, request, reply }) => {
     const deployment = await stores.deployments.get(params.id);
     const after = query.after ?? 0;
-    if (wantsStream(request)) return follow(deployment, resumeAt(request, after), request, reply);
+    if (wantsEventStream(request.raw)) return follow(deployment, resumeAt(request, after), request, reply);
     const lines = await stores.logs.read(params.id, after, query.limit ?? PAGE);
     return { lines: lines.map(logLineView), next: lines.at(-1)?.seq ?? after };
   });
@@ -95,9 +95,6 @@ const stateOf = (d: DeploymentRecord) => ({
   error: d.error,
   finished_at: d.finished_at === null ? null : time(d.finished_at),
 });
-
-const wantsStream = (request: FastifyRequest): boolean =>
-  request.method === 'GET' && /(^|[ ,])text\/event-stream($|[ ,;])/.test(request.headers.accept ?? '');
 
 function resumeAt(request: FastifyRequest, after: number): number {
   const id = request.headers['last-event-id'];

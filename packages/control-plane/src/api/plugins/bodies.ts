@@ -1,0 +1,38 @@
+/** Reads request bodies: JSON in UTF-8 without a content coding, and nothing else (RFC 8259 section 8.1, RFC 9110 section 8.4). */
+import { isUtf8 } from 'node:buffer';
+import { DomainError, invalid } from '../../domain/errors.ts';
+import type { Server } from '../define.ts';
+
+const BYTE_ORDER_MARK = '\ufeff';
+
+export function installBodies(server: Server): void {
+  server.removeAllContentTypeParsers();
+  const parseJson = server.getDefaultJsonParser('error', 'error');
+  server.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, body, done) => {
+    if (body.length === 0) return done(null, undefined);
+    // Decoding would replace wrong bytes by U+FFFD: a password would silently become another one.
+    if (!isUtf8(body as Buffer)) return done(new DomainError('invalid_json', 'the body is not UTF-8'));
+    const text = body.toString();
+    if (text.startsWith(BYTE_ORDER_MARK)) return done(new DomainError('invalid_json', 'the body begins with a byte order mark'));
+    void parseJson(request, text, (error, value: unknown) => done(error === null || !isJson(text) ? error : forbiddenName(), value));
+  });
+  server.addHook('onRequest', (request, reply, done) => {
+    const coding = request.headers['content-encoding'] ?? 'identity';
+    if (coding.toLowerCase() === 'identity') return done();
+    void reply.header('accept-encoding', 'identity');
+    done(new DomainError('unsupported_media_type', `the body was sent with the content coding ${coding}; send it without one`));
+  });
+}
+
+/** Tells JSON with a name that could poison prototypes, which the parser refuses, from text that is not JSON. */
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const forbiddenName = (): DomainError =>
+  invalid('body', 'forbidden_name', 'must not contain a field named “__proto__”, or “prototype” inside “constructor”');

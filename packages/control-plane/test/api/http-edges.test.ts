@@ -1,0 +1,212 @@
+/** Requests at the edges of HTTP (API review, defects 5 and 7): each gets the status that its RFC names, and a problem document. */
+import { connect } from 'node:net';
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Api, checkProblem, createApi, createProject, PASSWORD, PROJECT, rulesOf } from './harness.ts';
+
+let api: Api;
+let port = 0;
+beforeAll(async () => {
+  api = await createApi();
+  port = Number(new URL(await api.listen()).port);
+});
+afterAll(() => api.close());
+
+type Answer = { status: number; headers: string; body: string };
+
+/** Sends bytes on a connection of its own and returns the answers until it closes. */
+function exchange(...chunks: (string | Buffer)[]): Promise<Answer[]> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(port, '127.0.0.1', () => {
+      for (const chunk of chunks) socket.write(chunk);
+    });
+    let all = '';
+    socket.setEncoding('utf8').on('data', (chunk: string) => (all += chunk));
+    socket.on('error', reject).on('close', () => resolve(answersIn(all)));
+  });
+}
+
+function answersIn(text: string): Answer[] {
+  return text
+    .split(/(?=HTTP\/1\.1 \d{3})/)
+    .filter((part) => part.startsWith('HTTP/1.1'))
+    .map((part) => {
+      const end = part.indexOf('\r\n\r\n');
+      return { status: Number(part.slice(9, 12)), headers: part.slice(0, end).toLowerCase(), body: part.slice(end + 4) };
+    });
+}
+
+const post = (path: string, body: string | Buffer, headers: Record<string, string> = {}): Buffer =>
+  Buffer.concat([
+    Buffer.from(
+      `POST ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${api.token('admin')}\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n${Object.entries(
+        headers,
+      )
+        .map(([name, value]) => `${name}: ${value}\r\n`)
+        .join('')}\r\n`,
+    ),
+    Buffer.from(body),
+  ]);
+
+const codeOf = (answer: Answer | undefined): [number | undefined, unknown] => [
+  answer?.status,
+  answer === undefined || answer.body === '' ? 'an empty answer' : (JSON.parse(answer.body) as { code: string }).code,
+];
+
+describe('bytes that are not UTF-8', () => {
+  test('are refused: a password that was sent as Latin-1 does not become another password', async () => {
+    const body = Buffer.from(
+      JSON.stringify({ email: 'latin@example.com', role: 'viewer', password: `gr\u00fc\u00dfe-${PASSWORD}` }),
+      'latin1',
+    );
+    const reply = await api.server.inject({
+      method: 'POST',
+      url: '/api/users',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${api.token('admin')}` },
+      payload: body,
+    });
+    expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([400, 'invalid_json']);
+    expect(reply.json<{ detail: string }>().detail).toContain('UTF-8');
+  });
+  test('a byte order mark before JSON is not JSON (RFC 8259 section 8.1)', async () => {
+    const reply = await api.call('createProject', { raw: `\ufeff${JSON.stringify({ ...PROJECT, name: 'bom', domain_prefix: 'bom' })}` });
+    expect([reply.status, reply.json['code']]).toEqual([400, 'invalid_json']);
+  });
+});
+
+describe('JSON that is JSON', () => {
+  test.each([
+    ['__proto__', '{"__proto__": {"x": 1}}'],
+    ['constructor.prototype', '{"constructor": {"prototype": {"x": 1}}}'],
+    ['deep inside', '{"env": {"__proto__": "x"}}'],
+  ])('a forbidden name is a 422 that says so: %s', async (_what, raw) => {
+    const reply = await api.call('createProject', { raw });
+    expect([reply.status, reply.json['code']]).toEqual([422, 'validation']);
+    expect(rulesOf(reply)).toEqual(['body:forbidden_name']);
+  });
+});
+
+describe('content codings (RFC 9110 section 8.4)', () => {
+  test('gzip is 415 and says which coding is accepted', async () => {
+    const [answer] = await exchange(post('/api/projects', gzipSync('{}'), { 'content-encoding': 'gzip', connection: 'close' }));
+    expect(codeOf(answer)).toEqual([415, 'unsupported_media_type']);
+    expect(answer?.headers).toContain('accept-encoding: identity');
+  });
+  test('identity is no coding', async () => {
+    const reply = await api.call('createProject', {
+      body: { ...PROJECT, name: 'plain', domain_prefix: 'plain' },
+      headers: { 'content-encoding': 'identity' },
+    });
+    expect(reply.status).toBe(201);
+  });
+});
+
+describe('what a client accepts (RFC 9110 section 12.5.1)', () => {
+  test.each([
+    ['application/json, text/event-stream;q=0.1', 'application/json'],
+    ['text/event-stream;q=0, application/json', 'application/json'],
+    ['*/*', 'application/json'],
+    ['text/event-stream', 'text/event-stream'],
+    ['text/event-stream, application/json;q=0.5', 'text/event-stream'],
+    ['TEXT/EVENT-STREAM', 'text/event-stream'],
+  ])('%s gets %s', async (accept, type) => {
+    const project = await createProject(api, {
+      name: `a${Math.random().toString(36).slice(2)}`,
+      domain_prefix: `a${Math.random().toString(36).slice(2)}`,
+    });
+    const { json } = await api.call('createDeployment', { params: { id: project }, body: {} });
+    const gone = new AbortController();
+    const answer = await fetch(`http://127.0.0.1:${port}/api/deployments/${String(json['id'])}/logs`, {
+      headers: { accept, authorization: `Bearer ${api.token('viewer')}` },
+      signal: gone.signal,
+    });
+    expect(answer.headers.get('content-type')).toContain(type);
+    gone.abort();
+  });
+});
+
+describe('requests that HTTP does not allow get a problem document', () => {
+  test('HTTP/1.1 without Host: 400 (RFC 9112 section 3.2)', async () => {
+    const [answer] = await exchange('GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n');
+    expect(codeOf(answer)).toEqual([400, 'bad_request']);
+    expect(answer?.body).toContain('Host');
+  });
+  test('HTTP/1.0 needs no Host', async () => {
+    const [answer] = await exchange('GET /healthz HTTP/1.0\r\n\r\n');
+    expect(answer?.status).toBe(200);
+  });
+  test('CONNECT: 405 (RFC 9110 section 9.3.6)', async () => {
+    const [answer] = await exchange('CONNECT example.com:443 HTTP/1.1\r\nhost: example.com:443\r\n\r\n');
+    expect(codeOf(answer)).toEqual([405, 'method_not_allowed']);
+  });
+  test('an unknown expectation: 417 (RFC 9110 section 10.1.1)', async () => {
+    const [answer] = await exchange(post('/api/projects', '{}', { expect: 'a miracle', connection: 'close' }));
+    expect(codeOf(answer)).toEqual([417, 'expectation_failed']);
+  });
+  test('100-continue still works', async () => {
+    const body = JSON.stringify({ ...PROJECT, name: 'patient', domain_prefix: 'patient' });
+    const answers = await exchange(post('/api/projects', body, { expect: '100-continue', connection: 'close' }));
+    expect(answers.map((a) => a.status)).toEqual([100, 201]);
+  });
+  test('a method that this path does not take: 405 with Allow, QUERY too', async () => {
+    for (const method of ['QUERY', 'PUT', 'TRACE', 'PROPFIND']) {
+      const [answer] = await exchange(`${method} /api/projects HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n`);
+      expect([method, ...codeOf(answer)]).toEqual([method, 405, 'method_not_allowed']);
+      expect(answer?.headers).toContain('allow: get, head, post');
+    }
+  });
+  test('headers that are too large: 431, with a code of their own', async () => {
+    const [answer] = await exchange(`GET /healthz HTTP/1.1\r\nhost: x\r\nx: ${'a'.repeat(200_000)}\r\n\r\n`);
+    expect(codeOf(answer)).toEqual([431, 'headers_too_large']);
+  });
+});
+
+describe('bytes after a request', () => {
+  test('do not hide the answer to the request itself', async () => {
+    const body = JSON.stringify({ ...PROJECT, name: 'trailing', domain_prefix: 'trailing' });
+    const answers = await exchange(Buffer.concat([post('/api/projects', body), Buffer.from('garbage!\r\n\r\n')]));
+    expect(answers.map((a) => a.status)).toEqual([201, 400]);
+    expect((await api.call('listProjects', {})).text).toContain('"trailing"');
+  });
+});
+
+describe('numbers and flags in a query', () => {
+  test.each(['0x10', '1e2', ' 5', '5 ', '+5', '5.0', '', '٥', '1_0'])('limit=%j is not a whole number', async (limit) => {
+    const reply = await api.call('listProjects', { query: { limit } });
+    expect([reply.status, ...rulesOf(reply)]).toEqual([422, 'limit:type']);
+  });
+  test.each(['1', '0', 'TRUE', 'yes', ''])('all=%j is neither true nor false', async (all) => {
+    const reply = await api.call('listDeviceTokens', { query: { all } });
+    expect([reply.status, ...rulesOf(reply)]).toEqual([422, 'all:type']);
+  });
+  test('a parameter that is given twice is refused', async () => {
+    const reply = await api.server.inject({
+      url: '/api/projects?limit=1&limit=2',
+      headers: { authorization: `Bearer ${api.token('viewer')}` },
+    });
+    expect(reply.statusCode).toBe(422);
+  });
+  test('what is written as usual is read as usual', async () => {
+    expect((await api.call('listProjects', { query: { limit: '5' } })).status).toBe(200);
+    expect((await api.call('listDeviceTokens', { query: { all: 'false' } })).status).toBe(200);
+  });
+});
+
+test.each(['https://git.example.com/shop.git?token=abc', 'https://git.example.com/shop.git?', 'ssh://git@git.example.com/shop.git?x=1'])(
+  'a git_url with a query is refused, since it could carry a token: %s',
+  async (git_url) => {
+    const reply = await api.call('createProject', { body: { ...PROJECT, name: 'query', domain_prefix: 'query', git_url } });
+    expect([reply.status, ...rulesOf(reply)]).toEqual([422, 'git_url:no_query']);
+    expect(reply.text).not.toContain('abc');
+  },
+);
+
+test('an answer to a broken request has the shape of RFC 9457', async () => {
+  const [answer] = await exchange('HELLO\r\n\r\n');
+  checkProblem({
+    status: answer?.status ?? 0,
+    headers: { 'content-type': /content-type: (.*)/.exec(answer?.headers ?? '')?.[1] },
+    text: answer?.body ?? '',
+    json: JSON.parse(answer?.body ?? '{}') as Record<string, unknown>,
+  });
+});
