@@ -138,7 +138,7 @@ export const ROUTES = {
     summary: 'Log lines after a sequence number; `Accept: text/event-stream` follows',
     params: ById,
     query: Type.Object({
-      after: Type.Optional(Type.Integer({ minimum: 0 })),
+      after: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
       limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 5000 })),
     }),
     status: 200,
@@ -208,7 +208,7 @@ export const ROUTES = {
     who: 'viewer',
     summary: 'Which cached datasets would go, and in which order, to make room for `bytes`',
     params: ById,
-    query: Type.Object({ bytes: Type.Optional(Type.Integer({ minimum: 0 })) }),
+    query: Type.Object({ bytes: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })) }),
     status: 200,
     answer: CacheRoom,
   },

@@ -66,7 +66,7 @@ export function createDefine(server: Server, audit: Audit): { route: Define; ass
       ...(whenAudited(name) === 'never' ? {} : { onSend: (request, reply) => audit(name, request, reply) }),
       preValidation: (request, _reply, done) => done(bodyProblem(row, request)),
       handler: async (request, reply) => {
-        if (row.body !== undefined && row.who !== 'agent') checkNul(request.body);
+        if (row.body !== undefined && row.who !== 'agent') checkNul(row.body, request.body);
         // The shapes were just checked against this very row, and access.ts has set `caller` where the row asks for a role.
         const call = {
           params: request.params,
@@ -113,8 +113,12 @@ function bodyProblem(row: Route, request: FastifyRequest): DomainError | undefin
   return undefined;
 }
 
-function checkNul(body: unknown): void {
-  const problems = nulProblems(body);
+/** Looks at the fields that the route reads: what it ignores is never stored or shown. */
+function checkNul(schema: TSchema, body: unknown): void {
+  const names = Object.keys((schema as { properties?: object }).properties ?? {});
+  const read =
+    typeof body === 'object' && body !== null ? Object.fromEntries(Object.entries(body).filter(([k]) => names.includes(k))) : body;
+  const problems = nulProblems(read);
   if (problems.length > 0) throw new DomainError('validation', sentence(problems), problems);
 }
 

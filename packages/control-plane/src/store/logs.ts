@@ -14,6 +14,8 @@ import type { NewRow } from './tables.ts';
 export type LogBounds = { first: number; lines: number; bytes: number };
 export const LOG_BOUNDS: LogBounds = { first: 200, lines: 50_000, bytes: 16 * 1024 * 1024 };
 const MOST_LINES_READ = 5000;
+/** Largest number that the column `seq` takes (32 bits); PostgreSQL answers a larger one with an error. */
+const MAX_SEQ = 2_147_483_647;
 
 type Source = Parameters<LogStore['append']>[1];
 
@@ -49,7 +51,7 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
         .selectFrom('log_lines')
         .select(['seq', 'at', 'stream', 'step', 'text'])
         .where('deployment_id', '=', deploymentId)
-        .where('seq', '>', after)
+        .where('seq', '>', Math.min(after, MAX_SEQ))
         .orderBy('seq')
         .limit(Math.min(limit, MOST_LINES_READ))
         .execute();

@@ -14,11 +14,15 @@ export function keyAfter<const S extends readonly ('string' | 'number')[]>(
 ): { -readonly [I in keyof S]: S[I] extends 'number' ? number : string } | null {
   if (cursor === null) return null;
   const key = parse(cursor);
-  if (!Array.isArray(key) || key.length !== shape.length || key.some((part, i) => typeof part !== shape[i])) {
+  if (!Array.isArray(key) || key.length !== shape.length || key.some((part, i) => typeof part !== shape[i] || !isSortKey(part))) {
     throw invalid('cursor', 'format', 'is not one that a page before gave as next_cursor');
   }
   return key as { -readonly [I in keyof S]: S[I] extends 'number' ? number : string };
 }
+
+/** Values that a row can have: PostgreSQL answers others with an error, not with an empty page. */
+const isSortKey = (part: unknown): boolean =>
+  typeof part === 'number' ? Number.isSafeInteger(part) : typeof part === 'string' && part.isWellFormed() && !part.includes('\0');
 
 function parse(cursor: string): unknown {
   try {

@@ -10,7 +10,6 @@ describe('git_url', () => {
     'https://github.com/a/b.git',
     'https://github.com/a/b',
     'http://127.0.0.1:8123/shop.git',
-    'http://git.internal:3000/team/app.git?x=1',
     'https://user@bitbucket.org/team/repo.git',
     'HTTPS://EXAMPLE.com/x',
     'ssh://git@example.com:2222/a/b.git',

@@ -210,3 +210,11 @@ test('an answer to a broken request has the shape of RFC 9457', async () => {
     json: JSON.parse(answer?.body ?? '{}') as Record<string, unknown>,
   });
 });
+
+test('a NUL in a field that a route ignores does no harm and is no error', async () => {
+  const id = '0'.repeat(32);
+  const body = { id, expires_at: new Date(Date.now() + 60_000).toISOString() };
+  const read = await api.call('redeemCode', { body: { ...body, id: 'a\u0000' } });
+  expect([read.status, read.json['code']]).toEqual([422, 'validation']);
+  expect((await api.call('redeemCode', { body: { ...body, later: 'a\u0000' } })).status).toBe(204);
+});
