@@ -104,9 +104,9 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   server.setValidatorCompiler(createValidatorCompiler());
   // Answers are made by views.ts and checked against the table by the tests; at run time nothing is cut away silently.
   server.setSerializerCompiler(() => (data) => JSON.stringify(data));
-  installBodies(server);
-  installErrors(server);
   installRequestLog(server);
+  installErrors(server);
+  installBodies(server);
   server.addHook('onRequest', (_request, _reply, done) => done(holds.closed() ? new DomainError('shutting_down') : undefined));
   installAccess(server, callers, deps.presence);
   server.addHook('onSend', (_request, reply, _payload, done) => {

@@ -36,7 +36,7 @@ function withPlainNumbers(schema: TSchema, validate: ValidateFunction): Validate
       params: { type },
     }));
     if (wrong.length > 0) return false;
-    const isValid = validate(query) as boolean;
+    const isValid = validate(query);
     check.errors = validate.errors ?? null;
     return isValid;
   }) as ValidateFunction;

@@ -17,7 +17,7 @@ describe('bodies', () => {
     ['no text at all', '', 400, 'invalid_json'],
     ['two documents', '{}{}', 400, 'invalid_json'],
     ['NaN', '{"container_port": NaN}', 400, 'invalid_json'],
-    ['a poisoned prototype', '{"__proto__": {"x": 1}}', 400, 'invalid_json'],
+    ['a poisoned prototype', '{"__proto__": {"x": 1}}', 422, 'validation'],
     ['a list', '[]', 422, 'validation'],
     ['null', 'null', 422, 'validation'],
     ['text', '"shop"', 422, 'validation'],
