@@ -5,8 +5,8 @@ import { missingParts, type RealParts, startRealParts, startSite } from './real-
 import { silentLogger } from '@berth/kit/log';
 import { join } from 'node:path';
 import { createImages } from '../src/images.ts';
-import { createDocker } from '../src/tools/docker.ts';
-import { createDockerCli } from '../src/tools/docker-cli.ts';
+import { createDocker, type Docker } from '../src/tools/docker.ts';
+import { createDockerCli, type DockerCli } from '../src/tools/docker-cli.ts';
 
 describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
   let parts: RealParts;
@@ -17,6 +17,16 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     await parts?.stop();
   }, 60_000);
 
+  async function ownDocker(configDir: string): Promise<{ docker: Docker; cli: DockerCli }> {
+    const cli = createDockerCli({
+      configDir: join(parts.dir, configDir),
+      inherit: { PATH: process.env['PATH'] },
+      dockerHost: parts.engine.host,
+    });
+    await cli.useRegistry(null);
+    return { cli, docker: createDocker(cli, { scratchDir: parts.dir }) };
+  }
+
   it('removes images beyond the newest few, never one in use', { timeout: 60_000 }, async () => {
     const repository = `${parts.registry.address}/many`;
     for (let i = 1; i <= 5; i += 1) {
@@ -26,13 +36,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
       await new Promise((r) => setTimeout(r, 1_000));
     }
     await parts.engine.docker(['create', '--name', 'user', `${repository}:v1`]);
-    const cli = createDockerCli({
-      configDir: join(parts.dir, 'docker-images'),
-      inherit: { PATH: process.env['PATH'] },
-      dockerHost: parts.engine.host,
-    });
-    await cli.useRegistry(null);
-    const docker = createDocker(cli, { scratchDir: parts.dir });
+    const { docker } = await ownDocker('docker-images');
     const images = createImages({ docker, keep: 2, log: silentLogger() });
     images.cleanLater(repository);
     await images.settle();
@@ -50,6 +54,42 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     expect(disk.images).toBeGreaterThan(0);
     expect(disk.total).toBeGreaterThan(disk.free);
     await site.stop();
+  });
+
+  it('sees a container whose env value and label are as long as the API allows', { timeout: 60_000 }, async () => {
+    const { docker } = await ownDocker('docker-long');
+    const long = 'x'.repeat(32_768);
+    const wide = '€'.repeat(32_768);
+    await docker.run(
+      {
+        name: 'long',
+        image: 'busybox:stable',
+        containerPort: 8080,
+        mounts: [],
+        publishIp: undefined,
+        labels: { 'berth.project': 'long', note: long },
+        env: { LONG: long, WIDE: wide },
+        memoryBytes: null,
+        cpus: null,
+        pidsLimit: 64,
+        logMaxSize: '1m',
+        logMaxFiles: 1,
+      },
+      AbortSignal.timeout(30_000),
+    );
+    const [seen] = await docker.list({ 'berth.project': 'long' });
+    expect(seen).toMatchObject({ name: 'long', labels: { note: long } });
+    const inside = JSON.parse((await parts.engine.docker(['inspect', 'long'])).stdout)[0] as { Config: { Env: string[] } };
+    expect(inside.Config.Env).toContain(`WIDE=${wide}`);
+    await parts.engine.docker(['rm', '--force', 'long']);
+  });
+
+  it('sees the state of a container although the registry password is a word of docker', { timeout: 60_000 }, async () => {
+    const { docker, cli } = await ownDocker('docker-password');
+    await cli.useRegistry({ address: parts.registry.address, user: 'berth', password: 'running' });
+    await parts.engine.docker(['run', '--detach', '--name', 'runs', '--label', 'berth.project=runs', 'busybox:stable', 'sleep', '99']);
+    expect((await docker.list({ 'berth.project': 'runs' }))[0]?.state).toBe('running');
+    await parts.engine.docker(['rm', '--force', 'runs']);
   });
 
   it('an engine that restarts: no empty list meanwhile, the new port soon after', { timeout: 90_000 }, async () => {

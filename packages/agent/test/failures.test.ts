@@ -138,6 +138,6 @@ describe('buildFailure', () => {
 it('taskErrorOf', () => {
   expect(taskErrorOf(new TaskFailure('disk_full', 'x'))).toEqual({ code: 'disk_full', message: 'The disk is full: x' });
   expect(taskErrorOf(new Error('surprise'))).toEqual({ code: 'task_failed', message: 'The agent reported a failure: surprise' });
-  const result = { argv: [], code: 1, signal: null, stdout: '', stderr: 'no space left on device', ended: null };
+  const result = { argv: [], code: 1, signal: null, stdout: '', stdoutCut: false, stderr: 'no space left on device', ended: null };
   expect(taskErrorOf(new ExecError('x', result)).code).toBe('disk_full');
 });

@@ -16,14 +16,16 @@ export type ExecOptions = {
   /** Wall clock, milliseconds; after it SIGTERM, `killAfterMs` later SIGKILL, to the whole group. */
   timeoutMs?: number;
   killAfterMs?: number;
-  /** Each line as it comes, already redacted, without its end. */
+  /** Each line as it comes, redacted and cut to `maxLine`, without its end. */
   onLine?: (line: string, stream: 'stdout' | 'stderr') => void;
   /** What a carriage return ends is a line of its own: a progress bar is heard while it moves. */
   carriageReturns?: boolean;
-  /** Texts that must not appear in any output or error. */
+  /** Texts that must not appear in a line, in stderr or in an error. `stdout` of the result is data and keeps them. */
   redact?: readonly string[];
-  /** How much of each stream is kept, characters; the tail wins. Default 1 MiB. */
+  /** How much of each stream is kept, in characters; the tail wins. Default 1 MiB. */
   keep?: number;
+  /** Longest line that `onLine` gets, in characters. Default 16,384. */
+  maxLine?: number;
   /** Linux: the program is killed when this process dies, even by SIGKILL. */
   dieWithParent?: boolean;
 };
@@ -33,7 +35,11 @@ export type ExecResult = {
   /** null when it was ended by a signal. */
   code: number | null;
   signal: NodeJS.Signals | null;
+  /** Data for the caller to parse: lines of any length, not redacted. Never show it; errors carry a redacted copy. */
   stdout: string;
+  /** True when stdout was longer than `keep`: its beginning is missing. */
+  stdoutCut: boolean;
+  /** Words for people: redacted, each line cut to 16,384 characters. */
   stderr: string;
   /** Why we ended it, if we did. */
   ended: 'timeout' | 'abort' | null;
@@ -64,15 +70,14 @@ const MAX_LINE = 16_384;
 const SILENCE_MS = 1_000;
 
 /**
- * Calls `onLine` with each line, and resolves at the end. A line is kept up to MAX_LINE characters and `spare` more: a
- * program that never ends its line must not fill our memory, and a secret that the cut would halve must be seen whole first.
+ * Calls `onLine` with each line, and resolves at the end. A line is kept up to `most` characters: a program that never ends
+ * its line must not fill our memory.
  */
 function readLines(
   stream: Readable,
-  { spare, carriageReturns }: { spare: number; carriageReturns: boolean },
+  { most, carriageReturns }: { most: number; carriageReturns: boolean },
   onLine: (line: string, whole: boolean) => void,
 ): Promise<void> {
-  const most = MAX_LINE + spare;
   let line = '';
   let length = 0;
   const add = (text: string): void => {
@@ -107,6 +112,47 @@ function readLines(
   });
 }
 
+/** The last `keep` characters of what was added, in whole lines where a line fits. Copies each character a bounded number of times. */
+function createTail(keep: number) {
+  let text = '';
+  let cut = false;
+  const trim = (): void => {
+    if (text.length <= keep) return;
+    cut = true;
+    const from = text.length - keep;
+    // At the beginning of a line, unless the last line alone is longer than `keep`.
+    const line = text.indexOf('\n', from - 1) + 1;
+    text = text.slice(line > 0 && line < text.length ? line : from);
+  };
+  return {
+    add(more: string): void {
+      text += more;
+      if (text.length > 2 * keep) trim();
+    },
+    end(): { text: string; cut: boolean } {
+      trim();
+      return { text, cut };
+    },
+  };
+}
+
+/** Redacts a line and cuts it to `maxLine`. Redacts first and drops the last characters of a cut line: half a secret is one, too. */
+function presenter(secrets: readonly string[], maxLine: number) {
+  const hide = redactor(secrets);
+  const longestSecret = Math.max(0, ...secrets.map((secret) => secret.length));
+  const seen = maxLine + longestSecret;
+  return {
+    seen,
+    longestSecret,
+    present(raw: string, whole: boolean): string {
+      const all = whole && raw.length <= seen;
+      const hidden = hide(all ? raw : raw.slice(0, seen));
+      const text = all ? hidden : hidden.slice(0, Math.max(0, hidden.length - longestSecret));
+      return all && text.length <= maxLine ? text : `${text.slice(0, maxLine)}… (line cut)`;
+    },
+  };
+}
+
 /** Runs `argv` to its end. Throws ExecError only when it cannot be started; a bad exit is a result. */
 export async function exec(argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
   const hide = redactor(options.redact);
@@ -117,22 +163,22 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
 
   const child = spawn(program, args, { cwd: options.cwd, env: options.env, detached: true, stdio: ['pipe', 'pipe', 'pipe'] });
   const keep = options.keep ?? 1_048_576;
-  const out = { stdout: '', stderr: '' };
+  const out = { stdout: createTail(keep), stderr: createTail(keep) };
   let ended: ExecResult['ended'] = null;
 
   let heardAt = 0;
-  const longestSecret = Math.max(0, ...(options.redact ?? []).map((secret) => secret.length));
+  const secrets = options.redact ?? [];
+  const words = presenter(secrets, MAX_LINE);
+  const heard = options.maxLine === undefined ? words : presenter(secrets, options.maxLine);
   const reading = (['stdout', 'stderr'] as const).map((stream) => {
     child[stream].on('data', () => {
       heardAt = performance.now();
     });
-    return readLines(child[stream], { spare: longestSecret, carriageReturns: options.carriageReturns === true }, (raw, whole) => {
-      // Redacted before it is cut, and without the end of what was not kept whole: half a secret is one, too.
-      const hidden = hide(raw);
-      const text = whole ? hidden : hidden.slice(0, Math.max(0, hidden.length - longestSecret));
-      const line = whole && text.length <= MAX_LINE ? text : `${text.slice(0, MAX_LINE)}… (line cut)`;
-      out[stream] = `${out[stream]}${line}\n`.slice(-keep);
-      options.onLine?.(line, stream);
+    const most = stream === 'stdout' ? Math.max(keep, heard.seen) : Math.max(words.seen, heard.seen);
+    return readLines(child[stream], { most, carriageReturns: options.carriageReturns === true }, (raw, whole) => {
+      const shown = stream === 'stderr' || options.onLine !== undefined ? heard.present(raw, whole) : '';
+      out[stream].add(`${stream === 'stdout' ? raw : words === heard ? shown : words.present(raw, whole)}\n`);
+      options.onLine?.(shown, stream);
     });
   });
   /** What the program left running in a group of its own may hold the pipes for ever: silence after its end is the end. */
@@ -183,7 +229,8 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
     if (ended !== null) killGroup('SIGKILL');
     awaitSilence();
     await Promise.all(reading);
-    return { argv: shown, code, signal, ...out, ended };
+    const stdout = out.stdout.end();
+    return { argv: shown, code, signal, stdout: stdout.text, stdoutCut: stdout.cut, stderr: out.stderr.end().text, ended };
   } finally {
     clearTimeout(deadline);
     clearTimeout(killTimer);
@@ -196,11 +243,27 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
 export async function execOk(argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
   const result = await exec(argv, options);
   if (result.code === 0 && result.ended === null) return result;
-  throw new ExecError(describeExit(result), result);
+  throw exitError(result, options.redact);
 }
 
+/** The error of a bad exit. Its message and its result are redacted: both may be logged. `argv`: the words that name the program. */
+export function exitError(result: ExecResult, secrets: readonly string[] = [], argv = result.argv): ExecError {
+  const { present, longestSecret } = presenter(secrets, MAX_LINE);
+  // Where the beginning is missing, the end of a secret may be the first that is left.
+  const stdout = result.stdout
+    .slice(result.stdoutCut ? longestSecret : 0)
+    .split('\n')
+    .map((line) => present(line, true))
+    .join('\n');
+  const shown = { ...result, stdout };
+  return new ExecError(describeExit({ ...shown, argv }), shown);
+}
+
+/** Longest part of a message that repeats what a program said, in characters. */
+const MAX_WORDS = 2_000;
+
 /** One line a person can read: what ran, how it ended, the last thing it said. */
-export function describeExit(result: ExecResult): string {
+function describeExit(result: ExecResult): string {
   const how =
     result.ended === 'timeout'
       ? 'took too long'
@@ -209,6 +272,6 @@ export function describeExit(result: ExecResult): string {
         : result.code === null
           ? `was ended by ${result.signal}`
           : `exited with ${result.code}`;
-  const last = (result.stderr.trim() || result.stdout.trim()).split('\n').slice(-3).join(' · ');
+  const last = (result.stderr.trim() || result.stdout.trim()).split('\n').slice(-3).join(' · ').slice(0, MAX_WORDS);
   return `${result.argv.slice(0, 3).join(' ')} ${how}${last === '' ? '' : `: ${last}`}`;
 }

@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
-import { describeExit, ExecError, type ExecOptions, type ExecResult, exec, execOk, redactor } from '../src/exec.ts';
+import { ExecError, type ExecOptions, type ExecResult, exec, execOk, exitError, redactor } from '../src/exec.ts';
 
 // Each of these starts a Node or two, which takes seconds on a busy machine.
 vi.setConfig({ testTimeout: 30_000 });
@@ -64,7 +64,7 @@ describe('a program', () => {
   test('that is ended by a signal says which', async () => {
     const result = await node('process.kill(process.pid, "SIGKILL")');
     expect(result).toMatchObject({ code: null, signal: 'SIGKILL' });
-    expect(describeExit(result)).toContain('was ended by SIGKILL');
+    expect(exitError(result).message).toContain('was ended by SIGKILL');
   });
 
   test.each([
@@ -109,6 +109,42 @@ describe('its output', () => {
     expect(lines[1]).toBe('next');
   });
 
+  test('stdout is data: a line longer than what onLine gets is whole in the result', async () => {
+    const lines: string[] = [];
+    const script = 'console.log(JSON.stringify({ value: "x".repeat(300000), after: 1 }))';
+    const result = await node(script, { onLine: (line) => lines.push(line) });
+    expect((JSON.parse(result.stdout) as { after: number }).after).toBe(1);
+    expect(result.stdoutCut).toBe(false);
+    expect(lines).toEqual([expect.stringMatching(/^.{16384}… \(line cut\)$/)]);
+  });
+
+  test('more stdout than is kept says that its beginning is missing', async () => {
+    const result = await node('for (let i = 0; i < 1000; i++) console.log(String(i).padStart(9, "0"))', { keep: 95 });
+    expect(result.stdoutCut).toBe(true);
+    // Whole lines only: half of one could be taken for another.
+    expect(result.stdout).toMatch(/^000000991\n.*000000999\n$/s);
+  });
+
+  test('maxLine: a caller that parses lines gets longer ones', async () => {
+    const lines: string[] = [];
+    await node('console.error("x".repeat(100000)); console.error("y".repeat(300000))', {
+      maxLine: 200_000,
+      onLine: (line) => lines.push(line),
+    });
+    expect(lines.map((line) => line.length)).toEqual([100_000, 200_000 + '… (line cut)'.length]);
+  });
+
+  test('much output is kept in time that grows with its length alone', { timeout: 30_000 }, async () => {
+    const took = async (lines: number): Promise<number> => {
+      const began = performance.now();
+      await node(`const l = "x".repeat(99) + "\\n"; process.stdout.write(l.repeat(${lines}))`);
+      return performance.now() - began;
+    };
+    await took(1_000);
+    // 20 MB, of which 1 MiB is kept: it took more than 15 s when each line copied what is kept.
+    expect(await took(200_000)).toBeLessThan(10_000);
+  });
+
   test('a carriage return ends a line where that is asked for', async () => {
     const lines: string[] = [];
     await node('process.stdout.write("1 %\\r2 %\\r\\n3 %")', { carriageReturns: true, onLine: (line) => lines.push(line) });
@@ -124,7 +160,7 @@ describe('its output', () => {
     );
     clearInterval(watch);
     expect(result.code).toBe(0);
-    expect(result.stdout.length).toBeLessThan(20_000);
+    expect(result.stdout.length).toBeLessThanOrEqual(1_048_576);
     expect((most - before) / 2 ** 20).toBeLessThan(150);
   });
 
@@ -139,7 +175,12 @@ describe('its output', () => {
 });
 
 describe('secrets', () => {
-  test('never appear: not in lines, output, arguments or errors', async () => {
+  test('stay in parsed output: a password that is also a word of the answer hides nothing', async () => {
+    const result = await node('console.log(JSON.stringify({ State: "running" }))', { redact: ['running'] });
+    expect(JSON.parse(result.stdout)).toEqual({ State: 'running' });
+  });
+
+  test('never appear: not in lines, words, arguments or errors', async () => {
     const lines: string[] = [];
     const argv = [
       process.execPath,
@@ -156,14 +197,20 @@ describe('secrets', () => {
 
   test('a cut line does not show half of one', async () => {
     const secret = 'abcdefghijklmnopqrstuvwxyz';
-    const result = await node(`console.log("x".repeat(16384 - 10) + "${secret}")`, { redact: [secret] });
-    expect(/[a-e]/.exec(result.stdout.replace(' (line cut)', ''))).toBe(null);
+    const lines: string[] = [];
+    const script = `console.log("x".repeat(16384 - 10) + "${secret}"); console.error("x".repeat(16384 - 10) + "${secret}")`;
+    const result = await node(script, { redact: [secret], onLine: (line) => lines.push(line) });
+    expect(lines).toHaveLength(2);
+    for (const text of [...lines, result.stderr]) expect(/[a-e]/.exec(text.replace(' (line cut)', ''))).toBe(null);
   });
 
   test('redaction that shortens a cut line does not bring half of one into view', async () => {
     const secret = 'abcdefghij'.repeat(100);
-    const result = await node(`console.log(("${secret}").repeat(50) + "x".repeat(20000))`, { redact: [secret] });
-    expect(/[a-e]/.exec(result.stdout.replace(' (line cut)', ''))).toBe(null);
+    const lines: string[] = [];
+    const script = `console.log(("${secret}").repeat(50) + "x".repeat(20000)); console.error(("${secret}").repeat(50) + "x".repeat(20000))`;
+    const result = await node(script, { redact: [secret], onLine: (line) => lines.push(line) });
+    expect(lines).toHaveLength(2);
+    for (const text of [...lines, result.stderr]) expect(/[a-e]/.exec(text.replace(' (line cut)', ''))).toBe(null);
   });
 
   test('the longest goes first, empty ones are none', () => {
@@ -179,7 +226,7 @@ describe('an end from outside', () => {
     const pid = await pidIn(file);
     const result = await running;
     expect(result.ended).toBe('timeout');
-    expect(describeExit(result)).toContain('took too long');
+    expect(exitError(result).message).toContain('took too long');
     await vi.waitFor(() => expect(lives(pid)).toBe(false));
   });
 

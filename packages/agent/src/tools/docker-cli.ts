@@ -4,7 +4,7 @@
  */
 import { chmod, mkdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { describeExit, exec, ExecError, type ExecOptions, type ExecResult } from '@berth/kit/exec';
+import { exec, type ExecOptions, type ExecResult, exitError } from '@berth/kit/exec';
 import { classify, REGISTRY_FAILURES, TaskFailure } from './failures.ts';
 
 export type DockerCliOptions = {
@@ -55,7 +55,7 @@ export function createDockerCli(options: DockerCliOptions): DockerCli {
       const result = await cli.run(args, given);
       if (result.code === 0 && result.ended === null) return result;
       // The verb alone: argv may be long and says nothing to a person.
-      const error = new ExecError(describeExit({ ...result, argv: ['docker', ...args.slice(0, 1)] }), result);
+      const error = exitError(result, [...secrets, ...(given?.redact ?? [])], ['docker', ...args.slice(0, 1)]);
       const code = result.ended === 'timeout' ? 'engine_unavailable' : classify(REGISTRY_FAILURES, result.stderr, 'task_failed');
       if (code === 'engine_unavailable' || code === 'disk_full') throw new TaskFailure(code, error.message, { cause: error });
       throw error;

@@ -96,6 +96,8 @@ export type Docker = {
   version(signal: AbortSignal): Promise<{ version: string; arch: string }>;
 };
 
+/** Longest answer of the engine that is parsed, in characters. A longer one of several containers is asked for in halves. */
+const MAX_ANSWER = 64 * 1024 * 1024;
 const GONE = /no such (container|object)|is not running|removal of container .* is already in progress/i;
 const filters = (labels: LabelFilter): string[] =>
   Object.entries(labels).flatMap(([k, v]) => ['--filter', v === null ? `label=${k}` : `label=${k}=${v}`]);
@@ -106,13 +108,19 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     if (refs.length === 0) return [];
     const result = await cli.run(['container', 'inspect', ...refs], {
       ...(signal === undefined ? {} : { signal }),
-      keep: 64 * 1024 * 1024,
+      keep: MAX_ANSWER,
     });
+    if (result.stdoutCut && refs.length > 1) {
+      const half = Math.ceil(refs.length / 2);
+      return [...(await inspectAll(refs.slice(0, half), signal)), ...(await inspectAll(refs.slice(half), signal))];
+    }
     // One that went away since it was listed is left out; any other complaint means that the answer cannot be trusted.
     const complaints = lines(result.stderr).filter((l) => !GONE.test(l));
     if (result.ended !== null || complaints.length > 0 || (result.code !== 0 && result.stderr.trim() === '')) {
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
     }
+    if (result.stdoutCut)
+      throw new TaskFailure('task_failed', `the engine describes container ${refs[0]} with more than ${MAX_ANSWER} characters`);
     return (JSON.parse(result.stdout) as RawContainer[]).map(readContainer);
   }
   /** Runs a command on one container; that it is gone is fine. */
@@ -290,16 +298,24 @@ function readImages(rows: readonly RawImage[]): Image[] {
 /** These steer the docker command itself; as its environment they would send our call elsewhere. */
 const STEERS_CLI = /^(PATH|HOME|DOCKER_.*|BUILDX_.*|BUILDKIT_.*|LD_.*|GO[A-Z]*|OTEL_.*|SSL_.*|SSH_.*|TMPDIR|.*_PROXY)$/i;
 
+/** The docker command reads no line of an env-file that is longer than 64 KiB. In bytes, with room for the name. */
+const MAX_ENV_LINE = 60_000;
+/** Whether an env-file can hold the value. */
+const fitsEnvFile = (value: string): boolean => !/[\r\n]/.test(value) && Buffer.byteLength(value) <= MAX_ENV_LINE;
+
 /**
- * Values go by an env-file of mode 0600, never by argv. An env-file cannot hold a value with line breaks: such a one goes
- * through the docker command's own environment.
+ * Values go by an env-file of mode 0600, never by argv. An env-file cannot hold a value with line breaks or a very long one:
+ * such a value goes through the docker command's own environment.
  */
 async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, signal: AbortSignal): Promise<string> {
-  const multiline = Object.entries(spec.env).filter(([, value]) => /[\r\n]/.test(value));
-  const plain = Object.entries(spec.env).filter(([, value]) => !/[\r\n]/.test(value));
-  const steering = multiline.find(([name]) => STEERS_CLI.test(name));
+  const direct = Object.entries(spec.env).filter(([, value]) => !fitsEnvFile(value));
+  const plain = Object.entries(spec.env).filter(([, value]) => fitsEnvFile(value));
+  const steering = direct.find(([name]) => STEERS_CLI.test(name));
   if (steering !== undefined)
-    throw new TaskFailure('container_start_failed', `the value of ${steering[0]} has line breaks, which this variable cannot have`);
+    throw new TaskFailure(
+      'container_start_failed',
+      `the value of ${steering[0]} has line breaks or more than ${MAX_ENV_LINE} bytes, which this variable cannot have`,
+    );
 
   const envFile = join(scratchDir, `env-${randomUUID()}`);
   const ip = spec.publishIp === undefined ? '' : spec.publishIp.includes(':') ? `[${spec.publishIp}]:` : `${spec.publishIp}:`;
@@ -315,12 +331,12 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
   const argv = ['run', '--detach', '--pull', 'never', '--init', '--security-opt', 'no-new-privileges', '--name', spec.name];
   argv.push('--publish', `${ip}0:${spec.containerPort}`, ...labels, ...limits, ...logs);
   argv.push(...spec.mounts.flatMap((mount) => ['--mount', mountOption(mount)]));
-  argv.push('--env-file', envFile, ...multiline.flatMap(([name]) => ['--env', name]), spec.image);
+  argv.push('--env-file', envFile, ...direct.flatMap(([name]) => ['--env', name]), spec.image);
   try {
     await writeFile(envFile, plain.map(([name, value]) => `${name}=${value}\n`).join(''), { mode: 0o600, flag: 'wx' });
     await failPoint('run.before');
     const [result] = await Promise.all([
-      cli.run(argv, { signal, env: Object.fromEntries(multiline), timeoutMs: 120_000 }),
+      cli.run(argv, { signal, env: Object.fromEntries(direct), timeoutMs: 120_000 }),
       failPoint('run.during'),
     ]);
     await failPoint('run.after');

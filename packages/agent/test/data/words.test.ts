@@ -117,6 +117,7 @@ describe('an end of rsync', () => {
     code,
     signal: null,
     stdout: '',
+    stdoutCut: false,
     stderr,
     ended: null,
     ...over,
