@@ -88,6 +88,21 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect(outcome.message).toMatch(/\[3\/3\] RUN echo so it goes .*exit code 3\nso it goes/);
     expect(outcome.text).toContain('| before');
   });
+  it('a step that prints 12 KB at once and fails', async () => {
+    const { url } = await repo({
+      Dockerfile: `FROM busybox:stable\nRUN echo ${Date.now()}; head -c 12000 /dev/zero | tr '\\0' x; echo; echo so it goes; exit 3\n`,
+    });
+    const outcome = await build({ git_url: url });
+    expect(outcome).toMatchObject({ code: 'build_step_failed', message: expect.stringMatching(/exit code 3\n[^]*so it goes/) });
+    expect(outcome.text).toContain(`| ${'x'.repeat(12_000)}\n`);
+  });
+  it('a Dockerfile with 60 steps, the last of which fails', { timeout: 120_000 }, async () => {
+    const steps = Array.from({ length: 59 }, (_, i) => `WORKDIR /${'a-folder-whose-name-is-not-short-'.repeat(6)}${i}`);
+    const { url } = await repo({ Dockerfile: `FROM busybox:stable\n${steps.join('\n')}\nRUN echo so it goes ${Date.now()}; exit 3\n` });
+    const outcome = await build({ git_url: url });
+    expect(outcome).toMatchObject({ code: 'build_step_failed', message: expect.stringMatching(/exit code 3\nso it goes/) });
+    expect(outcome.text).not.toContain('"vertexes"');
+  });
   it('a COPY of what is not there', async () => {
     const { url } = await repo({ Dockerfile: 'FROM busybox:stable\nCOPY nothing /x\n' });
     expect(await build({ git_url: url })).toMatchObject({ code: 'build_step_failed', message: expect.stringContaining('COPY nothing') });

@@ -70,3 +70,40 @@ ERROR: failed to build: failed to solve: exit code: 3`;
   ]);
   expect(reader.failed()).toMatchObject({ step, output: ['so'] });
 });
+
+/** What one step prints to its standard output in these pieces, as the lines of the log. */
+function printed(pieces: readonly (string | Buffer)[]): string[] {
+  const lines: BuildLine[] = [];
+  const reader = rawJsonReader((line) => lines.push(line));
+  const vertex = { digest: 'a', name: '[1/1] RUN x', started: at(0) };
+  reader.read(JSON.stringify({ vertexes: [vertex] }));
+  for (const piece of pieces)
+    reader.read(JSON.stringify({ logs: [{ vertex: 'a', stream: 1, data: Buffer.from(piece as string).toString('base64') }] }));
+  reader.read(JSON.stringify({ vertexes: [{ ...vertex, completed: at(1) }] }));
+  return lines.filter((line) => line.stream === 'stdout').map((line) => line.text);
+}
+
+it('rawjson: output without line feeds takes time that grows with its length alone', () => {
+  const began = performance.now();
+  expect(printed(Array.from({ length: 40_000 }, () => 'x'.repeat(50)))).toEqual([`${'x'.repeat(15_000)}… (line cut)`]);
+  expect(performance.now() - began).toBeLessThan(3_000);
+});
+
+it('rawjson: a character that two pieces share is whole', () => {
+  const bytes = Buffer.from('grüße €\n');
+  expect(printed([...bytes].map((byte) => Buffer.of(byte)))).toEqual(['grüße €']);
+  expect(printed([Buffer.from('€').subarray(0, 2)])).toEqual(['\u{FFFD}']);
+});
+
+it('rawjson: a carriage return begins the line anew, as on a terminal', () => {
+  expect(printed(['10 %\r', '20 %\r100 %\r', '\ndone\r\nend'])).toEqual(['100 %', 'done', 'end']);
+});
+
+it('rawjson: a message beyond the bound is named, and costs no more than itself', () => {
+  const lines: BuildLine[] = [];
+  const reader = rawJsonReader((line) => lines.push(line));
+  reader.read('{"logs":[{"vertex":"a","stream":1,"data":"eHh4… (line cut)');
+  expect(lines).toEqual([
+    { stream: 'system', step: null, text: 'a message of the builder was longer than 4 MiB: what it said is missing here' },
+  ]);
+});

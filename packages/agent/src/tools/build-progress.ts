@@ -2,6 +2,7 @@
  * What buildx says while it builds, as log lines with the name of their step and, in the end, which step failed.
  * Two dialects: `rawjson` (one JSON document a line) and `plain` (`#5 [2/4] RUN …`), which older ones only have.
  */
+import { StringDecoder } from 'node:string_decoder';
 import type { LogLineIn } from '@berth/wire/task';
 
 export type BuildLine = { stream: LogLineIn['stream']; step: string | null; text: string };
@@ -12,6 +13,13 @@ export type ProgressReader = {
   failed(): FailedStep | null;
 };
 
+/**
+ * Longest message of the builder that is read, in characters. BuildKit splits a message when the output in it exceeds 1 MiB,
+ * which is 1.4 million characters of base64. Of a longer one a line of the log says that it is missing.
+ */
+export const MAX_MESSAGE = 4 * 1024 * 1024;
+/** Longest line of a step's output that is kept, in characters; the rest of a longer line is left out. */
+const MAX_LINE = 15_000;
 const KEPT_OUTPUT = 12;
 const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
 
@@ -33,6 +41,50 @@ function output(step: Step, emit: Emit, stream: 'stdout' | 'stderr', text: strin
   emit({ stream, step: step.name, text });
 }
 
+/**
+ * Joins the pieces of one stream to lines. A carriage return begins the line anew, as on a terminal: of a progress bar the
+ * last state is left. Looks at each character once and keeps MAX_LINE of them.
+ */
+function createLines(emit: (text: string) => void) {
+  const decoder = new StringDecoder('utf8');
+  let line = '';
+  let length = 0;
+  let returned = false;
+  const begin = (): void => {
+    line = '';
+    length = 0;
+    returned = false;
+  };
+  const add = (text: string): void => {
+    if (text === '') return;
+    if (returned) begin();
+    length += text.length;
+    if (line.length < MAX_LINE) line += text.slice(0, MAX_LINE - line.length);
+  };
+  const flush = (): void => {
+    emit(length > MAX_LINE ? `${line}… (line cut)` : line);
+    begin();
+  };
+  const read = (text: string): void => {
+    let from = 0;
+    for (const { index, 0: end } of text.matchAll(/[\r\n]/g)) {
+      add(text.slice(from, index));
+      from = index + 1;
+      if (end === '\n') flush();
+      else returned = true;
+    }
+    add(text.slice(from));
+  };
+  return {
+    add: (data: Buffer): void => read(decoder.write(data)),
+    end(): void {
+      read(decoder.end());
+      if (length > 0) flush();
+    },
+  };
+}
+type Lines = ReturnType<typeof createLines>;
+
 type Vertex = { digest: string; name: string; started?: string; completed?: string; cached?: boolean; error?: string };
 type RawProgress = {
   vertexes?: Vertex[] | null;
@@ -41,13 +93,23 @@ type RawProgress = {
 };
 
 export function rawJsonReader(emit: Emit): ProgressReader {
-  const steps = new Map<string, Step & { rest: Record<number, string> }>();
+  type RawStep = Step & { streams: Record<'stdout' | 'stderr', Lines> };
+  const steps = new Map<string, RawStep>();
   let failed: FailedStep | null = null;
 
-  const stepOf = (digest: string, name: string): Step & { rest: Record<number, string> } => {
+  const stepOf = (digest: string, name: string): RawStep => {
     const known = steps.get(digest);
     if (known !== undefined) return known;
-    const step = { name: stepName(name), output: [], said: false, ended: false, rest: {} };
+    const step: RawStep = {
+      name: stepName(name),
+      output: [],
+      said: false,
+      ended: false,
+      streams: {
+        stdout: createLines((text) => output(step, emit, 'stdout', text)),
+        stderr: createLines((text) => output(step, emit, 'stderr', text)),
+      },
+    };
     steps.set(digest, step);
     return step;
   };
@@ -60,7 +122,8 @@ export function rawJsonReader(emit: Emit): ProgressReader {
     }
     if (v.completed === undefined || step.ended) return;
     step.ended = true;
-    for (const [stream, text] of Object.entries(step.rest)) if (text !== '') output(step, emit, stream === '2' ? 'stderr' : 'stdout', text);
+    step.streams.stdout.end();
+    step.streams.stderr.end();
     if (v.error !== undefined && v.error !== '') {
       // "context canceled" is the echo of the failure in steps that ran beside it.
       if (!/context canceled/.test(v.error) || failed === null)
@@ -84,15 +147,19 @@ export function rawJsonReader(emit: Emit): ProgressReader {
       try {
         progress = JSON.parse(line) as RawProgress;
       } catch {
+        if (line.startsWith('{'))
+          return emit({
+            stream: 'system',
+            step: null,
+            text: 'a message of the builder was longer than 4 MiB: what it said is missing here',
+          });
         // Not progress but a word of the docker command itself ("ERROR: …", a warning): for people, as it is.
         if (line.trim() !== '') emit({ stream: 'stderr', step: null, text: line });
         return;
       }
       for (const log of progress.logs ?? []) {
-        const step = stepOf(log.vertex, log.vertex);
-        const pieces = ((step.rest[log.stream] ?? '') + Buffer.from(log.data, 'base64').toString('utf8')).split(/\r?\n/);
-        step.rest[log.stream] = pieces.pop() ?? '';
-        for (const text of pieces) output(step, emit, log.stream === 2 ? 'stderr' : 'stdout', text);
+        const { streams } = stepOf(log.vertex, log.vertex);
+        streams[log.stream === 2 ? 'stderr' : 'stdout'].add(Buffer.from(log.data, 'base64'));
       }
       for (const v of progress.vertexes ?? []) onVertex(v);
       for (const w of progress.warnings ?? []) {

@@ -4,7 +4,7 @@ import { failPoint } from '@berth/kit/fail-point';
 import type { FailureCode } from '@berth/wire/errors';
 import { repositoryOf } from '../images.ts';
 import type { DockerCli } from './docker-cli.ts';
-import { type BuildLine, type FailedStep, plainReader, rawJsonReader } from './build-progress.ts';
+import { type BuildLine, type FailedStep, MAX_MESSAGE, plainReader, rawJsonReader } from './build-progress.ts';
 import { classify, lastWords, PUSH_FAILURES, TaskFailure } from './failures.ts';
 import { type PushAccess, untilRefused } from './push-access.ts';
 
@@ -53,6 +53,7 @@ export function createBuild(cli: DockerCli, access: PushAccess): Build {
         timeoutMs,
         cwd: spec.context,
         dieWithParent: true,
+        maxLine: MAX_MESSAGE,
         onLine: (line, stream) => {
           if (line.includes('pushing')) {
             void failPoint('push.during');
@@ -106,15 +107,20 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
   const error = failed?.error ?? words;
   const machine = classify(PUSH_FAILURES, `${error}\n${words}`, 'build_failed');
   if (machine === 'disk_full' || machine === 'engine_unavailable') return new TaskFailure(machine, error);
+  // The message that named the step was too long to be read; the last words of the command still say that one failed.
+  if (failed === null && /did not complete successfully: exit code: \d+/.test(words)) return new TaskFailure('build_step_failed', words);
   if (failed === null) return new TaskFailure(/push|registry|blob|manifest/i.test(words) ? machine : 'build_failed', words);
 
   const code = codeOfStep(failed, machine);
   if (code !== 'build_step_failed') return new TaskFailure(code, `${failed.step}: ${failed.error}`);
   const exit = /exit code: (\d+)/.exec(failed.error)?.[1];
   const how = exit === undefined ? failed.error : `exit code ${exit}`;
-  const said = failed.output.length === 0 ? '' : `\n${failed.output.join('\n')}`;
+  const said = failed.output.length === 0 ? '' : `\n${failed.output.map(short).join('\n')}`;
   return new TaskFailure('build_step_failed', `${failed.step}: ${how}${said}`);
 }
+
+/** Twelve of them fit into the message of a failure; the log has the whole lines. */
+const short = (line: string): string => (line.length > 300 ? `${line.slice(0, 300)}…` : line);
 
 function codeOfStep({ step, error }: FailedStep, machine: FailureCode): FailureCode {
   if (/^(exporting|push|\[auth\])/.test(step)) return machine === 'build_failed' && /push/.test(error) ? 'registry_unreachable' : machine;
