@@ -55,7 +55,7 @@ describe('canary', () => {
         .join('; '),
     });
 
-    const device = await deviceToken(visitor, world);
+    const device = await deviceToken(visitor, world, 'projects api');
     watch('device token', device.access_token, /\/_oauth\/device\/token$/);
     watch('device code', device.device_code, /\/_oauth\/device\/code$/);
     watch('user code', device.user_code, /\/_oauth\/device\/(code|activate)/);

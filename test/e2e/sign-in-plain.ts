@@ -163,7 +163,7 @@ export function signInSuite(proxy: ProxyKind): void {
     });
 
     it('device flow: a token for every project, hidden from them, exchanged for the API, revoked within 5 s', async () => {
-      const { access_token, expires_in } = await deviceToken(visitor, world);
+      const { access_token, expires_in } = await deviceToken(visitor, world, 'projects api');
       expect(expires_in).toBe(DEVICE_TOKEN_SECONDS);
       const curl = new PlainBrowser();
       const bearer = { headers: { accept: '*/*', authorization: `Bearer ${access_token}` } };
@@ -191,6 +191,13 @@ export function signInSuite(proxy: ProxyKind): void {
       // The API: by exchange alone.
       expect((await curl.open(`${world.berth.publicUrl}/api/auth/me`, bearer)).status).toBe(401);
       const exchange = () => curl.open(`${world.berth.publicUrl}/api/auth/exchange`, { ...bearer, method: 'POST' });
+      // One that was asked for without the scope `api`, as the contract's clients do, opens projects alone.
+      const contracts = await deviceToken(visitor, world);
+      const refused = await curl.open(`${world.berth.publicUrl}/api/auth/exchange`, {
+        method: 'POST',
+        headers: { accept: '*/*', authorization: `Bearer ${contracts.access_token}` },
+      });
+      expect([refused.status, JSON.parse(refused.body)]).toEqual([403, expect.objectContaining({ code: 'insufficient_scope' })]);
       // Signed in, and nobody here yet: projects let them in, the API does not (DEFAULT_ROLE is not set).
       const nobody = await exchange();
       expect([nobody.status, JSON.parse(nobody.body)]).toEqual([403, expect.objectContaining({ code: 'no_role' })]);
@@ -218,7 +225,7 @@ export function signInSuite(proxy: ProxyKind): void {
 
       const devices = await visitor.open(`${world.berth.publicUrl}/_oauth/devices`);
       expect(devices.status).toBe(200);
-      const after = await visitor.submit(devices, {}, 'Disconnect');
+      const after = await visitor.submit(await visitor.submit(devices, {}, 'Disconnect'), {}, 'Disconnect');
       expect(after.status).toBe(200);
       await waitFor('the token opens nothing', async () => (await curl.open(at('alpha'), bearer)).status === 401, SOON);
     });

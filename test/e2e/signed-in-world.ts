@@ -12,6 +12,7 @@ import { type Account, type IdentityProvider, startIdentityProvider } from '@ber
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
 import { type Platform, type ProxyKind, startPlatform } from '@berth/testbed/platform';
 import { waitFor } from '@berth/testbed/wait';
+import type { DeviceScope } from '@berth/wire/gateway';
 import { WebSocket } from 'ws';
 import { type Echo, type EchoApp, startEcho } from './echo.ts';
 
@@ -138,10 +139,11 @@ export function overWebSocket(berth: Platform, prefix: string, headers: Record<s
   });
 }
 
-/** The device flow as a command line begins it and `browser`'s person confirms it. */
+/** The device flow as a command line begins it and `browser`'s person confirms it. `scope`: default as the contract's clients, `projects`. */
 export async function deviceToken(
   browser: PlainBrowser,
   { berth }: SignedInWorld,
+  scope?: DeviceScope,
 ): Promise<{ access_token: string; expires_in: number; device_code: string; user_code: string }> {
   const curl = new PlainBrowser();
   const post = async (path: string, body?: string): Promise<Record<string, string | number>> => {
@@ -149,7 +151,10 @@ export async function deviceToken(
     const page = await curl.open(`${berth.publicUrl}${path}`, { method: 'POST', headers, ...(body === undefined ? {} : { body }) });
     return JSON.parse(page.body) as Record<string, string | number>;
   };
-  const { device_code, user_code, verification_uri_complete, interval } = await post('/_oauth/device/code');
+  const { device_code, user_code, verification_uri_complete, interval } = await post(
+    '/_oauth/device/code',
+    scope === undefined ? undefined : JSON.stringify({ scope }),
+  );
   const body = JSON.stringify({ device_code });
   const early = await post('/_oauth/device/token', body);
   if (early['error'] !== 'authorization_pending') throw new Error(`before anybody agreed: ${JSON.stringify(early)}`);

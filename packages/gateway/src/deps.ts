@@ -10,6 +10,9 @@ export type Session = { id: string; identity: Identity /** Milliseconds since th
 
 /** What a session cookie is good for: the auth host, one project, or one host that is no project. */
 export type Audience = 'sso' | `project:${string}` | `host:${string}`;
+/** A cookie from before the project required a login (again) has another audience. */
+export const audienceOfProject = ({ id, auth_epoch = 0 }: Policy['projects'][number]): Audience =>
+  auth_epoch === 0 ? `project:${id}` : `project:${id} ${auth_epoch}`;
 
 /** Signed, not encrypted: a cookie's own browser may read who it is. */
 export type Sessions = {

@@ -14,7 +14,7 @@
 import { trimOws } from '@berth/kit/ows';
 import { DEVICE_TOKEN_PREFIX, type Identity } from '@berth/wire/gateway';
 import { cookiesNamed, hasTooMany, noncesIn, SESSION_COOKIE, withoutOurCookies } from './cookies.ts';
-import type { Audience, OneTimeCodes, PolicyView, Session, Sessions } from './deps.ts';
+import { type Audience, audienceOfProject, type OneTimeCodes, type PolicyView, type Session, type Sessions } from './deps.ts';
 import { isReservedPath } from './redirect.ts';
 
 /** Which of the three middlewares asks (INTERFACES.md). */
@@ -91,12 +91,14 @@ export function decide(ask: Ask, known: Knowledge): Decision {
   if (ask.uri === '') return { kind: 'forbidden', why: 'incomplete' };
   const host = hostOf(ask.host);
   if (host === null || !isUnder(host, known)) return { kind: 'forbidden', why: 'unknown_host' };
+  // The single sign-on cookie lives at the auth host and nowhere else; a project's cookie at that project's hosts.
+  let audience: Audience = host === known.authHost ? 'sso' : `host:${host}`;
   if (ask.door.kind === 'project') {
     const project = view.projectById(ask.door.id);
     if (project === undefined) return { kind: 'forbidden', why: 'unknown_project' };
     if (view.projectByHost(host)?.id !== project.id) return { kind: 'forbidden', why: 'wrong_host' };
+    audience = audienceOfProject(project);
   }
-  const audience = audienceOf(ask.door, host, known.authHost);
 
   const path = pathOf(ask.uri);
   if (isReservedPath(path))
@@ -125,10 +127,6 @@ export function decide(ask: Ask, known: Knowledge): Decision {
     authorization: withoutDeviceToken(ask.authorization),
   };
 }
-
-/** The single sign-on cookie lives at the auth host and nowhere else; a project's cookie at that project's hosts. */
-const audienceOf = (door: Door, host: string, authHost: string): Audience =>
-  door.kind === 'project' ? `project:${door.id}` : host === authHost ? 'sso' : `host:${host}`;
 
 /** Signed, for here, not ended, neither revoked nor its owner disabled. Of several cookies the first that is all that. */
 function sessionIn(ask: Ask, audience: Audience, { sessions, view }: Knowledge): Session | null {

@@ -13,6 +13,7 @@ export function metadataRoutes(server: FastifyInstance, { config }: { config: Co
     // RFC 8628 section 4
     device_authorization_endpoint: `${PUBLIC_URL}/_oauth/device/code`,
     jwks_uri: `${PUBLIC_URL}/_oauth/jwks.json`,
+    scopes_supported: ['projects', 'api'],
     grant_types_supported: [DEVICE_GRANT],
     // Section 2: required; there is no authorization endpoint for clients.
     response_types_supported: [],

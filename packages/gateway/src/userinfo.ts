@@ -2,7 +2,7 @@
 import { DEVICE_TOKEN_PREFIX, type Identity } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Config } from './config.ts';
-import type { Audience, PolicyView } from './deps.ts';
+import { type Audience, audienceOfProject, type PolicyView } from './deps.ts';
 import type { Context } from './login/context.ts';
 
 const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';
@@ -77,7 +77,7 @@ export function audienceOf(request: FastifyRequest, config: Config, view: Policy
   const host = (request.headers.host ?? '').replace(/:\d+$/, '').toLowerCase();
   if (host === '' || host === new URL(config.PUBLIC_URL).hostname) return 'sso';
   const project = view.projectByHost(host);
-  return project === undefined ? `host:${host}` : `project:${project.id}`;
+  return project === undefined ? `host:${host}` : audienceOfProject(project);
 }
 
 /** Exactly the origins of projects and our own (INTERFACES); an origin is never `*` where credentials are. */

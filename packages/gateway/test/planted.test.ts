@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { challengeOf } from '../src/codes.ts';
-import { BASE, BROWSER, type Running, sessionOf, startGateway } from './core-support.ts';
+import { BASE, BROWSER, policyOf, type Running, sessionOf, startGateway } from './core-support.ts';
 
 const HOST = `one.${BASE}`;
 const GITHUB = { GITHUB_CLIENT_ID: 'berth', GITHUB_CLIENT_SECRET: 'secret of the client' };
@@ -83,5 +83,43 @@ describe('an attempt cookie, over https', () => {
     const { line } = await begin();
     const Cookie = `a=1; ${line.split(';')[0]}; ${berth.cookie(sessionOf())}`;
     expect((await berth.verify({ Cookie })).headers['cookie']).toBe('a=1');
+  });
+});
+
+describe('a session cookie that an application could read while its project was public', () => {
+  const [one, two] = policyOf().projects as [{ id: string; name: string; hosts: string[] }, { id: string; name: string; hosts: string[] }];
+  const withEpoch = async (auth_epoch: number): Promise<void> => {
+    berth.controlPlane.publish(policyOf({ projects: [{ ...one, auth_epoch }, two] }));
+    await waitFor('the policy holds', () => berth.gateway.deps.policy.view().projectById('p1')?.auth_epoch === auth_epoch);
+  };
+
+  it('opens nothing any more once the project requires a login again; a new one does', async () => {
+    const before = berth.cookie(sessionOf());
+    await withEpoch(0);
+    expect((await berth.verify({ Cookie: before })).status).toBe(200);
+    await withEpoch(1);
+    expect((await berth.verify({ Cookie: before })).status).toBe(401);
+    // The browser signs in without a question, since the auth host knows it, and gets a cookie of now.
+    const nonce = randomBytes(32).toString('base64url');
+    const code = berth.gateway.deps.codes.mint(sessionOf(), HOST, challengeOf(nonce));
+    const arrived = await berth.verify({
+      ...BROWSER,
+      Cookie: `__Host-berth_nonce_${challengeOf(nonce).slice(0, 8)}=${nonce}`,
+      'X-Forwarded-Uri': `/_oauth/session?${new URLSearchParams({ code, redirect: '/' }).toString()}`,
+    });
+    const after = arrived.headers['set-cookie']?.find((c) => c.startsWith('svc_fwd_session='))?.split(';')[0] ?? '';
+    expect((await berth.verify({ Cookie: after })).status).toBe(200);
+    await withEpoch(2);
+    expect((await berth.verify({ Cookie: after })).status).toBe(401);
+    await withEpoch(0);
+  });
+
+  it('opens no other project, no page of the auth host, and tells nobody who its visitor is', async () => {
+    const Cookie = berth.cookie(sessionOf());
+    expect((await berth.verify({ Cookie, 'X-Forwarded-Host': `two.${BASE}` }, '/verify?project=p2')).status).toBe(401);
+    for (const path of ['/verify', '/verify/admin'])
+      expect((await berth.verify({ Cookie, 'X-Forwarded-Host': BASE }, path)).status).toBe(401);
+    expect((await berth.get('/_oauth/userinfo', { host: BASE, cookie: Cookie })).status).toBe(401);
+    expect((await berth.get('/_oauth/devices', { host: BASE, cookie: Cookie })).headers.location).toBe('/_oauth/login?page=devices');
   });
 });

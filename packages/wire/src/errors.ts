@@ -16,6 +16,7 @@ export const ERRORS = {
   no_role: { status: 403, title: 'You are signed in, but have no role here' },
   account_disabled: { status: 403, title: 'The account is disabled' },
   forbidden: { status: 403, title: 'Your role does not allow this' },
+  insufficient_scope: { status: 403, title: 'The device token was not given for the API' },
   not_found: { status: 404, title: 'There is no such thing' },
   method_not_allowed: { status: 405, title: 'This path does not take that method' },
   name_taken: { status: 409, title: 'Another project has this name' },

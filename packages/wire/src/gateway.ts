@@ -12,6 +12,9 @@ export const DEVICE_POLL_SECONDS = 5;
 export const DEVICE_TOKEN_SECONDS = 7_776_000;
 /** What every device token begins with; another bearer is the application's own. */
 export const DEVICE_TOKEN_PREFIX = 'berth_';
+/** What a device token opens: projects, or projects and the platform's API (by `exchange`). */
+export const DEVICE_SCOPES = ['projects', 'projects api'] as const;
+export type DeviceScope = (typeof DEVICE_SCOPES)[number];
 /** RFC 8628 section 6.1: no vowels, nothing that looks like something else. */
 export const USER_CODE_LETTERS = 'BCDFGHJKLMNPQRSTVWXZ';
 export const USER_CODE_LENGTH = 8;
@@ -33,7 +36,17 @@ const Digest = Type.String({ pattern: '^[0-9a-f]{64}$' });
  * published at. What is not in it is unknown: refused. Revocations stand in it until what they revoke has ended by itself.
  */
 export const Policy = Type.Object({
-  projects: Type.Array(Type.Object({ id: Id, name: Type.String(), hosts: Type.Array(Type.String()) })),
+  projects: Type.Array(
+    Type.Object({
+      id: Id,
+      name: Type.String(),
+      hosts: Type.Array(Type.String()),
+      /** Absent in the policy of an older control plane, as the next one. */
+      auth_required: Type.Optional(Type.Boolean()),
+      /** Rises when `auth_required` is turned on. Session cookies of the project are bound to it: an application reads them while it is public. */
+      auth_epoch: Type.Optional(Type.Integer()),
+    }),
+  ),
   /** Lower case. */
   disabled_users: Type.Array(Type.String()),
   revoked_sessions: Type.Array(Type.Object({ id: Id, expires_at: Time })),
@@ -50,7 +63,8 @@ export const CodeRedeem = Type.Object({ id: Id, expires_at: Time });
 const Text = (maxLength: number) => Type.String({ maxLength });
 /** Who asks, as the activation page shows it. */
 const Asker = { address: Text(100), user_agent: Text(500) };
-export const DeviceCodeCreate = Type.Object(Asker);
+const Scope = literals(DEVICE_SCOPES);
+export const DeviceCodeCreate = Type.Object({ ...Asker, scope: Type.Optional(Scope) });
 export const DeviceCodeCreated = Type.Object({
   device_code: Type.String(),
   user_code: Type.String(),
@@ -59,7 +73,7 @@ export const DeviceCodeCreated = Type.Object({
 });
 /** `user_code` as it was typed. `address`: of who types; wrong ones are counted by it. */
 export const DeviceCodeLookup = Type.Object({ user_code: Text(100), address: Text(100) });
-export const DeviceCodeSeen = Type.Object({ user_code: Type.String(), requested_at: Time, expires_at: Time, ...Asker });
+export const DeviceCodeSeen = Type.Object({ user_code: Type.String(), requested_at: Time, expires_at: Time, scope: Scope, ...Asker });
 export type DeviceCodeSeen = Static<typeof DeviceCodeSeen>;
 export const DeviceCodeDecide = Type.Object({
   user_code: Text(100),
@@ -84,6 +98,7 @@ export const DeviceToken = Type.Object({
   created_at: Time,
   expires_at: Time,
   last_used_at: orNull(Time),
+  scope: Scope,
   ...Asker,
 });
 export type DeviceToken = Static<typeof DeviceToken>;

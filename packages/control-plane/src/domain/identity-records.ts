@@ -1,6 +1,6 @@
 /** The nouns of signing in, as the control plane keeps them; none of them holds a secret, only hashes (SHA-256, hex). */
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
-import type { Identity } from '@berth/wire/gateway';
+import type { DeviceScope, Identity } from '@berth/wire/gateway';
 import type { Role } from '@berth/wire/vocabulary';
 
 /**
@@ -11,11 +11,12 @@ export type DeviceCodeStatus = 'pending' | 'approved' | 'denied' | 'issued';
 /** Who asks, as far as one can see. */
 export type Asker = { address: string; user_agent: string };
 
-export type DeviceCodeRecord = Asker & { status: DeviceCodeStatus; created_at: number; expires_at: number };
+export type DeviceCodeRecord = Asker & { status: DeviceCodeStatus; scope: DeviceScope; created_at: number; expires_at: number };
 
 export type DeviceTokenRecord = Asker & {
   id: string;
   identity: Identity;
+  scope: DeviceScope;
   created_at: number;
   expires_at: number;
   last_used_at: number | null;
@@ -49,7 +50,7 @@ export type AuditRecord = {
 /** Everything that a policy is made of. */
 export type PolicyFacts = {
   /** By name; each with the prefixes that it is, or is about to be, published under. */
-  projects: { id: string; name: string; prefixes: string[] }[];
+  projects: { id: string; name: string; prefixes: string[]; auth_required: boolean; auth_epoch: number }[];
   disabled: string[];
   revoked: { id: string; expires_at: number }[];
   tokens: { id: string; hash: string; identity: Identity; expires_at: number }[];

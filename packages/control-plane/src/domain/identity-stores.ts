@@ -1,6 +1,6 @@
 /** The stores of signing in; as in stores.ts each method says its rule and the codes of DomainError it throws. */
 import type { AuditOutcome } from '@berth/wire/audit';
-import type { DeviceCodePolled, Identity } from '@berth/wire/gateway';
+import type { DeviceCodePolled, DeviceScope, Identity } from '@berth/wire/gateway';
 import type { Role } from '@berth/wire/vocabulary';
 import type {
   ApiSessionRecord,
@@ -32,7 +32,10 @@ export type NewDeviceToken = { id: string; hash: string; expires_at: number };
 export type Polled = DeviceCodePolled['result'];
 export type DeviceCodeStore = Swept & {
   /** false: one of the codes is taken, try others. Throws too_many_requests when too many are open. */
-  create(code: Asker & { device_hash: string; user_hash: string; poll_seconds: number; expires_at: number }, now: number): Promise<boolean>;
+  create(
+    code: Asker & { device_hash: string; user_hash: string; poll_seconds: number; expires_at: number; scope: DeviceScope },
+    now: number,
+  ): Promise<boolean>;
   /** One that waits for its person; null: there is none. */
   findPending(userHash: string, now: number): Promise<DeviceCodeRecord | null>;
   /** The same decision again: no change. Throws not_found, wrong_state (decided otherwise), too_many_tokens, account_disabled. */

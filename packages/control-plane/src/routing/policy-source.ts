@@ -17,7 +17,10 @@ import type { PolicySource } from '../domain/policy.ts';
 export function policyOf(facts: PolicyFacts, baseDomain: string): Policy {
   const time = (ms: number): string => new Date(ms).toISOString();
   return {
-    projects: facts.projects.map(({ id, name, prefixes }) => ({ id, name, hosts: prefixes.map((prefix) => `${prefix}.${baseDomain}`) })),
+    projects: facts.projects.map(({ prefixes, ...project }) => ({
+      ...project,
+      hosts: prefixes.map((prefix) => `${prefix}.${baseDomain}`),
+    })),
     disabled_users: facts.disabled,
     revoked_sessions: facts.revoked.map(({ id, expires_at }) => ({ id, expires_at: time(expires_at) })),
     device_tokens: facts.tokens.map((token) => ({ ...token, expires_at: time(token.expires_at) })),

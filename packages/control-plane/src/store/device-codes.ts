@@ -19,7 +19,7 @@ const EARLY_MS = 500;
 export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
   const lock = db.capabilities.rowLocks;
   return {
-    async create({ device_hash, user_hash, address, user_agent, poll_seconds, expires_at }, now) {
+    async create({ device_hash, user_hash, address, user_agent, scope, poll_seconds, expires_at }, now) {
       const { open } = await db.kysely
         .selectFrom('device_codes')
         .select((eb) => eb.fn.countAll<number>().as('open'))
@@ -35,6 +35,7 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
             status: 'pending',
             address,
             user_agent,
+            scope,
             identity: null,
             poll_seconds,
             polled_at: null,
@@ -51,12 +52,12 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
     async findPending(userHash, now) {
       const row = await db.kysely
         .selectFrom('device_codes')
-        .select(['status', 'address', 'user_agent', 'created_at', 'expires_at'])
+        .select(['status', 'address', 'user_agent', 'scope', 'created_at', 'expires_at'])
         .where('user_hash', '=', userHash)
         .where('status', '=', 'pending')
         .where('expires_at', '>', now)
         .executeTakeFirst();
-      return row ?? null;
+      return row === undefined ? null : { ...row, scope: row.scope ?? 'projects' };
     },
 
     async decide(userHash, approve, identity, now) {
@@ -121,7 +122,11 @@ async function issue(tx: Tx, row: Row<'device_codes'>, identity: Identity, token
     .where('device_hash', '=', row.device_hash)
     .execute();
   if (denied) return 'access_denied';
-  await insertDeviceToken(tx, { ...token, identity, address: row.address, user_agent: row.user_agent }, now);
+  await insertDeviceToken(
+    tx,
+    { ...token, identity, address: row.address, user_agent: row.user_agent, scope: row.scope ?? 'projects' },
+    now,
+  );
   return 'issued';
 }
 

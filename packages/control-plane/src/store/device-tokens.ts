@@ -1,4 +1,4 @@
-import type { Identity } from '@berth/wire/gateway';
+import type { DeviceScope, Identity } from '@berth/wire/gateway';
 import { DomainError } from '../domain/errors.ts';
 import type { Asker, DeviceTokenRecord } from '../domain/identity-records.ts';
 import type { DeviceTokenStore, NewDeviceToken } from '../domain/identity-stores.ts';
@@ -10,9 +10,10 @@ import type { Row } from './tables.ts';
 /** Of one person. Each is a line of every gateway's policy. */
 export const MAX_DEVICE_TOKENS = 100;
 
-const tokenOf = ({ hash: _h, email: _e, identity, ...row }: Row<'device_tokens'>): DeviceTokenRecord => ({
+const tokenOf = ({ hash: _h, email: _e, identity, scope, ...row }: Row<'device_tokens'>): DeviceTokenRecord => ({
   ...row,
   identity: JSON.parse(identity) as Identity,
+  scope: scope ?? 'projects',
 });
 
 export const createDeviceTokenStore = (db: Database): DeviceTokenStore => ({
@@ -81,8 +82,12 @@ export async function countTokensOf(tx: Tx, email: string, now: number): Promise
   return tokens;
 }
 
-export async function insertDeviceToken(tx: Tx, token: NewDeviceToken & Asker & { identity: Identity }, now: number): Promise<void> {
-  const { id, hash, expires_at, identity, address, user_agent } = token;
+export async function insertDeviceToken(
+  tx: Tx,
+  token: NewDeviceToken & Asker & { identity: Identity; scope: DeviceScope },
+  now: number,
+): Promise<void> {
+  const { id, hash, expires_at, identity, address, user_agent, scope } = token;
   await tx
     .insertInto('device_tokens')
     .values({
@@ -92,6 +97,7 @@ export async function insertDeviceToken(tx: Tx, token: NewDeviceToken & Asker & 
       identity: JSON.stringify(identity),
       address,
       user_agent,
+      scope,
       created_at: now,
       expires_at,
       last_used_at: null,

@@ -22,7 +22,11 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
 
   read: (now) =>
     db.snapshot(async (tx) => {
-      const projects = await tx.selectFrom('projects').select(['id', 'name', 'domain_prefix']).orderBy('name').execute();
+      const projects = await tx
+        .selectFrom('projects')
+        .select(['id', 'name', 'domain_prefix', 'auth_required', 'auth_epoch'])
+        .orderBy('name')
+        .execute();
       // Only those that are not the project's present prefix: a handful of thousands. What runs is published, so it has its route.
       const published = await tx
         .selectFrom('routes')
@@ -56,7 +60,13 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
         .orderBy('id')
         .execute();
       return {
-        projects: projects.map(({ id, name, domain_prefix }) => ({ id, name, prefixes: [domain_prefix, ...(more.get(id) ?? [])].sort() })),
+        projects: projects.map(({ id, name, domain_prefix, auth_required, auth_epoch }) => ({
+          id,
+          name,
+          prefixes: [domain_prefix, ...(more.get(id) ?? [])].sort(),
+          auth_required: auth_required !== 0,
+          auth_epoch,
+        })),
         disabled: disabled.map((user) => user.email),
         revoked,
         tokens: tokens.map((token) => ({ ...token, identity: JSON.parse(token.identity) as Identity })),

@@ -93,6 +93,10 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
             .set(settingColumns(patch))
             // A deployment decided from the settings before must not be made after them: it would carry a prefix that is free by then.
             .set((eb) => ({ updated_at: now, flow_version: eb('flow_version', '+', 1) }))
+            // While it was public, the application could read the session cookies of its visitors: they must not open it now.
+            .$if(patch.auth_required === true && project.auth_required === 0, (q) =>
+              q.set((eb) => ({ auth_epoch: eb('auth_epoch', '+', 1) })),
+            )
             .where('id', '=', id)
             .returningAll()
             .executeTakeFirstOrThrow();

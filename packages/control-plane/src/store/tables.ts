@@ -1,6 +1,7 @@
 /** The tables as Kysely sees them: what the columns hold, before rows/ makes records of them. Made by migrations/. */
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { DatasetChange, DatasetState } from '@berth/wire/dataset';
+import type { DeviceScope } from '@berth/wire/gateway';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Selectable } from 'kysely';
 import type { DeviceCodeStatus } from '../domain/identity-records.ts';
@@ -22,6 +23,8 @@ export type Tables = {
     domain_prefix: string;
     container_port: number;
     auth_required: Flag;
+    /** Rises when `auth_required` is turned on: session cookies from before do not open the project. */
+    auth_epoch: Generated<number>;
     env: Json;
     datasets: Json;
     health_path: string | null;
@@ -182,6 +185,8 @@ export type Tables = {
     last_login_at: Ms | null;
     created_at: Ms;
   };
+  /** Tombstones: sessions of this address from before do not count. Kept until none of them can be valid any more. */
+  deleted_users: { email: string; deleted_at: Ms; expires_at: Ms };
   /** Of the gateway: every session cookie that carries this id is worth nothing. */
   revoked_sessions: { id: string; email: string; revoked_at: Ms; expires_at: Ms };
   used_codes: { id: string; expires_at: Ms };
@@ -192,6 +197,8 @@ export type Tables = {
     status: DeviceCodeStatus;
     address: string;
     user_agent: string;
+    /** Null: `projects`. */
+    scope: DeviceScope | null;
     /** Of who approved it. */
     identity: Json | null;
     /** How long a device waits between polls; slow_down makes it longer. */
@@ -208,6 +215,8 @@ export type Tables = {
     identity: Json;
     address: string;
     user_agent: string;
+    /** Null, from before there were scopes: `projects`. */
+    scope: DeviceScope | null;
     created_at: Ms;
     expires_at: Ms;
     last_used_at: Ms | null;

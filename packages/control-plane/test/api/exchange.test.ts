@@ -65,9 +65,10 @@ const exchange = (headers: Record<string, string>, on: Api = api) => on.call('ex
 const byAssertion = (token: string, on: Api = api) => exchange({ 'x-forwarded-user-assertion': token }, on);
 const roleOf = (reply: { json: Record<string, unknown> }): unknown => (reply.json['user'] as { role: string }).role;
 
-async function deviceToken(email = 'ann@example.com'): Promise<string> {
+async function deviceToken(email = 'ann@example.com', scope: string | undefined = 'projects api'): Promise<string> {
   const identity = { email, name: null, avatar_url: null, provider: 'oidc' };
-  const { json } = await api.call('createDeviceCode', { body: { address: '203.0.113.9', user_agent: 'curl' } });
+  const asked = { address: '203.0.113.9', user_agent: 'curl', ...(scope === '' ? {} : { scope }) };
+  const { json } = await api.call('createDeviceCode', { body: asked });
   await api.call('decideDeviceCode', { body: { user_code: json['user_code'], address: '::1', approve: true, identity } });
   return (await api.call('pollDeviceCode', { body: { device_code: json['device_code'] } })).json['access_token'] as string;
 }
@@ -199,6 +200,29 @@ describe('a device token', () => {
     const [mine] = (await api.stores.deviceTokens.list({ email: 'ann@example.com' }, Date.now(), { limit: 1, cursor: null })).items;
     await api.call('deleteDeviceToken', { as: 'admin', params: { id: mine?.id ?? '' } });
     expect((await exchange({ authorization: `Bearer ${token}` })).status).toBe(401);
+  });
+  test.each(['projects', ''])('without the scope api (%s) it is 403 insufficient_scope (RFC 6750 section 3.1)', async (scope) => {
+    const token = await deviceToken('ann@example.com', scope);
+    // A good assertion beside it does not help it.
+    const reply = await exchange({ authorization: `Bearer ${token}`, 'x-forwarded-user-assertion': await assertion() });
+    expect([reply.status, reply.json['code']]).toEqual([403, 'insufficient_scope']);
+    expect(reply.headers['www-authenticate']).toBe('Bearer error="insufficient_scope", scope="projects api"');
+    expect(reply.json['detail']).toContain('scope=projects api');
+  });
+  test('shows its scope to its owner, on the page of devices and in the API', async () => {
+    await deviceToken('dora@example.com', 'projects');
+    await deviceToken('dora@example.com', 'projects api');
+    const scopesOf = (reply: { json: Record<string, unknown> }): unknown[] =>
+      (reply.json['items'] as { scope: string }[]).map((token) => token.scope).sort();
+    expect(scopesOf(await api.call('deviceTokensOf', { body: { email: 'dora@example.com' } }))).toEqual(['projects', 'projects api']);
+    expect(scopesOf(await api.call('listDeviceTokens', { as: 'admin', query: { email: 'dora@example.com' } }))).toEqual([
+      'projects',
+      'projects api',
+    ]);
+  });
+  test('an unknown scope is refused where the gateway asks', async () => {
+    const reply = await api.call('createDeviceCode', { body: { address: '203.0.113.9', user_agent: 'curl', scope: 'admin' } });
+    expect(reply.status).toBe(422);
   });
   test.each([
     ['its hash', (t: string) => createHash('sha256').update(t).digest('hex')],

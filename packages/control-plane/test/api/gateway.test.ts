@@ -14,7 +14,7 @@ beforeEach(async () => {
 
 const isPolicy = formats.default(new Ajv({ strict: true })).compile(Policy);
 type Read = {
-  projects: { id: string; name: string; hosts: string[] }[];
+  projects: { id: string; name: string; hosts: string[]; auth_required: boolean; auth_epoch: number }[];
   disabled_users: string[];
   revoked_sessions: { id: string }[];
   device_tokens: { id: string; hash: string; identity: { email: string } }[];
@@ -47,12 +47,14 @@ describe('the policy', () => {
     expect((await policy({ 'if-none-match': empty.etag })).status).toBe(304);
     const id = await createProject(api, { domain_prefix: 'store' });
     const one = await policy({ 'if-none-match': empty.etag });
-    expect(one.policy.projects).toEqual([{ id, name: 'shop', hosts: ['store.berth.localhost'] }]);
+    expect(one.policy.projects).toMatchObject([{ id, name: 'shop', hosts: ['store.berth.localhost'] }]);
     await deploy(api, id);
     expect((await policy({ 'if-none-match': one.etag })).status).toBe(304);
     // An open deployment will be published under the prefix that it was requested with.
     await api.call('patchProject', { params: { id }, body: { domain_prefix: 'market' } });
-    expect((await policy()).policy.projects).toEqual([{ id, name: 'shop', hosts: ['market.berth.localhost', 'store.berth.localhost'] }]);
+    expect((await policy()).policy.projects).toMatchObject([
+      { id, name: 'shop', hosts: ['market.berth.localhost', 'store.berth.localhost'] },
+    ]);
   });
 
   const changes: [string, () => Promise<unknown>, (read: Read) => void][] = [
@@ -78,6 +80,22 @@ describe('the policy', () => {
     expect(next.status).toBe(200);
     expect(performance.now() - began).toBeLessThan(2_000);
     check(next.policy);
+  });
+
+  test('a project that requires a login again has another epoch: cookies from before are over', async () => {
+    const id = await createProject(api, { auth_required: true });
+    const patch = (auth_required: boolean) => api.call('patchProject', { params: { id }, body: { auth_required } });
+    const epoch = async (): Promise<unknown> => (await policy()).policy.projects[0]?.auth_epoch;
+    expect(await epoch()).toBe(0);
+    await patch(true);
+    expect(await epoch()).toBe(0);
+    await patch(false);
+    await expect.poll(epoch).toBe(0);
+    await patch(true);
+    await expect.poll(epoch).toBe(1);
+    await patch(false);
+    await patch(true);
+    await expect.poll(epoch).toBe(2);
   });
 
   test('held, it ends with 304 when nothing comes, and on shutdown at once', async () => {
@@ -118,7 +136,13 @@ describe('the policy', () => {
 });
 
 test('ten thousand projects: made in a moment, then kept', async () => {
-  const many = Array.from({ length: 10_000 }, (_, i) => ({ id: `p${i}`, name: `p${i}`, prefixes: [`p${i}`] }));
+  const many = Array.from({ length: 10_000 }, (_, i) => ({
+    id: `p${i}`,
+    name: `p${i}`,
+    prefixes: [`p${i}`],
+    auth_required: false,
+    auth_epoch: 0,
+  }));
   let reads = 0;
   const big = await createApi({
     stores: (real) => ({

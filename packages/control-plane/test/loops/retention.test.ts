@@ -20,8 +20,14 @@ test('what has ended goes, what has not stays', async () => {
   ] as const) {
     await stores.revokedSessions.revoke({ id: name, email: identity.email, expires_at }, at);
     await stores.usedCodes.redeem({ id: name, expires_at }, at);
-    await stores.deviceCodes.create({ device_hash: `d-${name}`, user_hash: `u-${name}`, poll_seconds: 5, expires_at, ...asker }, at);
-    await stores.deviceCodes.create({ device_hash: `e-${name}`, user_hash: `v-${name}`, poll_seconds: 5, expires_at, ...asker }, at);
+    await stores.deviceCodes.create(
+      { device_hash: `d-${name}`, user_hash: `u-${name}`, poll_seconds: 5, expires_at, scope: 'projects', ...asker },
+      at,
+    );
+    await stores.deviceCodes.create(
+      { device_hash: `e-${name}`, user_hash: `v-${name}`, poll_seconds: 5, expires_at, scope: 'projects', ...asker },
+      at,
+    );
     await stores.deviceCodes.decide(`u-${name}`, true, identity, at);
     expect(await stores.deviceCodes.poll(`d-${name}`, { id: name, hash: name, expires_at }, at)).toBe('issued');
     await stores.apiSessions.create({ id: name, user_id: user.id, refresh_hash: name, address: '', expires_at }, at);

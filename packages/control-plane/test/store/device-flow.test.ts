@@ -10,7 +10,10 @@ const asker = { address: '203.0.113.9', user_agent: 'curl/8' };
 const LIFE = 600_000;
 
 const ask = (stores: Stores, name = 'a', now = NOW): Promise<boolean> =>
-  stores.deviceCodes.create({ device_hash: `d-${name}`, user_hash: `u-${name}`, poll_seconds: 5, expires_at: now + LIFE, ...asker }, now);
+  stores.deviceCodes.create(
+    { device_hash: `d-${name}`, user_hash: `u-${name}`, poll_seconds: 5, expires_at: now + LIFE, scope: 'projects', ...asker },
+    now,
+  );
 const token = (name: string, at = NOW) => ({ id: `id-${name}`, hash: `hash-${name}`, expires_at: at + 90 * 86_400_000 });
 async function tokenOf(stores: Stores, name: string, identity: Identity, now = NOW): Promise<void> {
   await ask(stores, name, now);
@@ -25,6 +28,7 @@ test('a device code is asked, approved and paid out once', async () => {
     status: 'pending',
     created_at: NOW,
     expires_at: NOW + LIFE,
+    scope: 'projects',
     ...asker,
   });
   expect(await stores.deviceCodes.poll('d-a', token('early'), NOW + 5_000)).toBe('authorization_pending');
@@ -37,10 +41,29 @@ test('a device code is asked, approved and paid out once', async () => {
   expect(await stores.deviceTokens.find('hash-early', NOW)).toBeNull();
 });
 
+test('a token has the scope that its code was asked for; one from before scopes opens projects alone', async () => {
+  const stores = await open();
+  const code = (name: string, scope: 'projects' | 'projects api') =>
+    stores.deviceCodes.create(
+      { device_hash: `d-${name}`, user_hash: `u-${name}`, poll_seconds: 5, expires_at: NOW + LIFE, scope, ...asker },
+      NOW,
+    );
+  for (const [name, scope] of [
+    ['p', 'projects'],
+    ['a', 'projects api'],
+  ] as const) {
+    expect(await code(name, scope)).toBe(true);
+    expect((await stores.deviceCodes.findPending(`u-${name}`, NOW))?.scope).toBe(scope);
+    await stores.deviceCodes.decide(`u-${name}`, true, ANN, NOW);
+    expect(await stores.deviceCodes.poll(`d-${name}`, token(name), NOW)).toBe('issued');
+    expect((await stores.deviceTokens.find(`hash-${name}`, NOW))?.scope).toBe(scope);
+  }
+});
+
 test('codes that are taken are not given twice', async () => {
   const stores = await open();
   expect(await ask(stores)).toBe(true);
-  const other = { poll_seconds: 5, expires_at: NOW + LIFE, ...asker };
+  const other = { poll_seconds: 5, expires_at: NOW + LIFE, scope: 'projects' as const, ...asker };
   expect(await stores.deviceCodes.create({ device_hash: 'd-b', user_hash: 'u-a', ...other }, NOW)).toBe(false);
   expect(await stores.deviceCodes.create({ device_hash: 'd-a', user_hash: 'u-b', ...other }, NOW)).toBe(false);
   expect(await stores.deviceCodes.poll('d-b', token('x'), NOW)).toBe('invalid_grant');
@@ -198,8 +221,8 @@ test('the policy names every host that a project is or may come to be at, and wh
   await stamped();
   expect(await stores.policy.read(NOW)).toEqual({
     projects: [
-      { id: other.id, name: 'other', prefixes: ['other'] },
-      { id: shop.id, name: 'shop', prefixes: ['mid', 'new', 'old'] },
+      { id: other.id, name: 'other', prefixes: ['other'], auth_required: false, auth_epoch: 0 },
+      { id: shop.id, name: 'shop', prefixes: ['mid', 'new', 'old'], auth_required: false, auth_epoch: 0 },
     ],
     disabled: ['eve@example.org'],
     revoked: [{ id: 's1', expires_at: NOW + 1_000 }],

@@ -43,7 +43,10 @@ async function useIdentity(stores: Stores): Promise<void> {
   const identity = { email: 'a@b.c', name: null, avatar_url: null, provider: 'oidc' };
   const user = await stores.users.create({ email: 'a@b.c', role: 'viewer', password_hash: null }, NOW);
   const asker = { address: '', user_agent: '' };
-  await stores.deviceCodes.create({ device_hash: 'd', user_hash: 'u', poll_seconds: 5, expires_at: NOW + 9, ...asker }, NOW);
+  await stores.deviceCodes.create(
+    { device_hash: 'd', user_hash: 'u', poll_seconds: 5, expires_at: NOW + 9, scope: 'projects', ...asker },
+    NOW,
+  );
   await stores.deviceCodes.findPending('u', NOW);
   await stores.deviceCodes.decide('u', true, identity, NOW);
   await stores.deviceCodes.poll('d', { id: 't', hash: 'h', expires_at: NOW + 9 }, NOW);

@@ -1,5 +1,5 @@
 /** What a device asks (RFC 8628): POST /_oauth/device/code for its codes, POST /_oauth/device/token for its token. */
-import { DEVICE_TOKEN_SECONDS } from '@berth/wire/gateway';
+import { DEVICE_TOKEN_SECONDS, type DeviceScope } from '@berth/wire/gateway';
 import type { FastifyInstance } from 'fastify';
 import type { Context } from '../login/context.ts';
 import { addressOf, userAgentOf } from '../login/request.ts';
@@ -13,9 +13,12 @@ const TOKEN_KNOWN_MS = 2_000;
 export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane, policy }: Context): void {
   const activation = `${config.PUBLIC_URL}/_oauth/device/activate`;
 
-  // Section 3.1. `client_id` and `scope` are taken and ignored (INTERFACES); the contract's clients send no body at all.
+  // Section 3.1. `client_id` is taken and ignored (INTERFACES); the contract's clients send no body at all.
   server.post('/_oauth/device/code', { errorHandler: sendOauthError }, async (request, reply) => {
-    const made = await controlPlane.call('createDeviceCode', { body: { address: addressOf(request), user_agent: userAgentOf(request) } });
+    const scope = scopeIn(request.body);
+    const made = await controlPlane.call('createDeviceCode', {
+      body: { address: addressOf(request), user_agent: userAgentOf(request), scope },
+    });
     const shown = shownUserCode(made.user_code);
     // Section 3.2
     return reply.headers(NO_STORE).send({
@@ -41,14 +44,24 @@ export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane
   });
 }
 
+const given = (body: unknown, name: string): unknown =>
+  typeof body === 'object' && body !== null && Object.hasOwn(body, name) ? (body as Record<string, unknown>)[name] : undefined;
+
+/** RFC 6749 section 3.3: names separated by spaces, in any order. Every token opens projects. */
+function scopeIn(body: unknown): DeviceScope {
+  const text = given(body, 'scope') ?? '';
+  if (typeof text !== 'string' || given(body, 'scope') === null) throw new OauthError('invalid_request', 'scope must be one text');
+  const names = new Set(text.split(' ').filter((name) => name !== ''));
+  if (names.size === 0) return 'projects';
+  if (!names.has('projects') || [...names].some((name) => name !== 'projects' && name !== 'api')) throw new OauthError('invalid_scope');
+  return names.has('api') ? 'projects api' : 'projects';
+}
+
 function deviceCodeIn(body: unknown): string {
-  const given: unknown =
-    typeof body === 'object' && body !== null && Object.hasOwn(body, 'device_code')
-      ? (body as { device_code: unknown }).device_code
-      : undefined;
+  const code = given(body, 'device_code');
   // RFC 6749 section 3.2: a parameter that stands twice (an array here) is as bad as none.
-  if (typeof given !== 'string' || given === '') throw new OauthError('invalid_request', 'device_code is missing');
+  if (typeof code !== 'string' || code === '') throw new OauthError('invalid_request', 'device_code is missing');
   // Longer than any that was ever made.
-  if (given.length > LONGEST_DEVICE_CODE) throw new OauthError('invalid_grant');
-  return given;
+  if (code.length > LONGEST_DEVICE_CODE) throw new OauthError('invalid_grant');
+  return code;
 }

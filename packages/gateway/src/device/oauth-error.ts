@@ -8,6 +8,7 @@ export const OAUTH_ERRORS = {
   access_denied: { status: 400, text: 'the request was refused' },
   expired_token: { status: 400, text: 'the device code is too old: begin again' },
   invalid_grant: { status: 400, text: 'the device code is not known, or was used already' },
+  invalid_scope: { status: 400, text: 'the scope is `projects` (the default) or `projects api`' },
   invalid_request: { status: 400, text: 'the request could not be understood' },
   /** RFC 6585 section 4: not about the device code, so none of the words above. */
   too_many_requests: { status: 429, text: 'too many requests: wait a little' },

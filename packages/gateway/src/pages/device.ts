@@ -33,7 +33,11 @@ export function confirmPage(options: { identity: Identity; seen: DeviceCodeSeen;
   return renderPage({
     title: 'Connect this device?',
     body: html`<h1>Connect this device?</h1>
-<p>It will be able to open every project as <span class="mark">${identity.email}</span> for 90 days. Go on only if you started this yourself and the code is the one that your device shows.</p>
+<p>${
+      seen.scope === 'projects api'
+        ? html`It will be able to open every project and use the API of Berth with your role, as <span class="mark">${identity.email}</span>, for 90 days.`
+        : html`It will be able to open every project as <span class="mark">${identity.email}</span> for 90 days. It will not be able to use the API of Berth.`
+    } Go on only if you started this yourself and the code is the one that your device shows.</p>
 <strong class="code">${shownUserCode(seen.user_code)}</strong>
 <dl>
 <dt>Asked by</dt><dd>${seen.user_agent === '' ? 'a program that gives no name' : seen.user_agent}</dd>
@@ -72,7 +76,8 @@ export function devicesPage(options: { identity: Identity; tokens: readonly Devi
     const name = token.user_agent === '' ? 'A program that gives no name' : token.user_agent;
     return html`<li><div><strong>${name}</strong>
 <span class="soft">${token.last_used_at === null ? 'Never used' : `Last used ${when(token.last_used_at)}`}</span>
-<span class="soft">Connected ${when(token.created_at)} from ${token.address === '' ? 'an unknown address' : token.address} · ends ${token.expires_at.slice(0, 10)}</span></div>
+<span class="soft">Connected ${when(token.created_at)} from ${token.address === '' ? 'an unknown address' : token.address} · ends ${token.expires_at.slice(0, 10)}</span>
+<span class="soft">${token.scope === 'projects api' ? 'Opens projects and the API of Berth' : 'Opens projects'}</span></div>
 <form method="post" action="/_oauth/devices"><input type="hidden" name="csrf" value="${csrf}"><input type="hidden" name="id" value="${token.id}"><button class="button small danger" type="submit" aria-label="Disconnect ${name}">Disconnect</button></form></li>`;
   };
   return renderPage({
@@ -82,7 +87,7 @@ export function devicesPage(options: { identity: Identity; tokens: readonly Devi
 ${
   tokens.length === 0
     ? html`<p>No device or command line is connected to your account.</p>`
-    : html`<p>These devices and command lines can open projects as you. Disconnect what you do not know; it takes effect within seconds.</p>
+    : html`<p>These devices and command lines act as you. Disconnect what you do not know; it takes effect within seconds.</p>
 <ul class="devices">${tokens.map(row)}</ul>`
 }
 <p><a href="/_oauth/device/activate">Connect a device</a></p>`,

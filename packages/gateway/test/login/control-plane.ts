@@ -41,13 +41,14 @@ export function createControlPlane(): ControlPlane {
   const wrong = new Map<string, number>();
 
   const handlers: { [N in RouteName]?: (body: never) => unknown } = {
-    createDeviceCode(asker: { address: string; user_agent: string }) {
+    createDeviceCode({ scope = 'projects', ...asker }: { address: string; user_agent: string; scope?: DeviceCodeSeen['scope'] }) {
       const random = [...randomBytes(8)].map((byte) => USER_CODE_LETTERS[byte % USER_CODE_LETTERS.length]).join('');
       const user_code = `${random.slice(0, 4)}-${random.slice(4)}`;
       const device_code = randomBytes(32).toString('base64url');
       const at = new Date().toISOString();
       cp.codes.push({
         ...asker,
+        scope,
         user_code,
         device_code,
         decided: null,
@@ -75,7 +76,7 @@ export function createControlPlane(): ControlPlane {
       const id = randomBytes(9).toString('base64url');
       const expires_at = new Date(Date.now() + DEVICE_TOKEN_SECONDS * 1000).toISOString();
       const { email, provider } = code.decided;
-      const { address, user_agent } = code;
+      const { address, user_agent, scope } = code;
       cp.tokens.push({
         id,
         token,
@@ -86,6 +87,7 @@ export function createControlPlane(): ControlPlane {
         last_used_at: null,
         address,
         user_agent,
+        scope,
       });
       cp.policy.device_tokens.push({ id, hash: createHash('sha256').update(token).digest('hex'), identity: code.decided, expires_at });
       cp.codes.splice(cp.codes.indexOf(code), 1);

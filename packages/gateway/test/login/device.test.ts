@@ -61,7 +61,7 @@ describe('the device', () => {
       execute: [allowInsecureRequests],
       [customFetch]: insecureHost,
     });
-    const answer = await initiateDeviceAuthorization(config, { scope: 'whatever' });
+    const answer = await initiateDeviceAuthorization(config, { scope: 'projects api' });
     expect(answer).toMatchObject({ expires_in: 600, interval: 5, verification_uri: activation() });
     expect(answer.verification_uri_complete).toBe(activation(answer.user_code));
     await person.submit(await person.open(answer.verification_uri_complete ?? ''), {}, 'Connect');
@@ -94,7 +94,7 @@ describe('the device', () => {
   });
 
   test('forms are taken as JSON is (RFC 8628 sections 3.1 and 3.4)', async () => {
-    const begun = await post('/_oauth/device/code', 'client_id=x&scope=a+b', FORM);
+    const begun = await post('/_oauth/device/code', 'client_id=x&scope=projects+api', FORM);
     const body = new URLSearchParams({
       grant_type: 'urn:ietf:params:oauth:grant-type:device_code',
       device_code: String(begun.body['device_code']),
@@ -143,6 +143,64 @@ describe('the device', () => {
     expect(titleOf(page.body)).toBe('The device was refused');
     const answer = await poll(device_code);
     expect([answer.status, answer.body['error']]).toEqual([400, 'access_denied']);
+  });
+});
+
+describe('the scope of a token (RFC 8628 section 3.1)', () => {
+  const ask = (scope: unknown, type = 'application/json'): Promise<Answer> =>
+    type === FORM
+      ? post('/_oauth/device/code', `scope=${encodeURIComponent(String(scope))}`, FORM)
+      : post('/_oauth/device/code', JSON.stringify({ scope }));
+  const consent = async ({ body }: Answer): Promise<string> => textOf((await person.open(activation(String(body['user_code'])))).body);
+
+  test.each([
+    ['no body', undefined],
+    ['projects', 'projects'],
+    ['projects twice', 'projects projects'],
+    ['an empty one', ''],
+  ])('%s: the consent page says that it opens projects, and not the API', async (_what, scope) => {
+    const text = await consent(scope === undefined ? await post('/_oauth/device/code') : await ask(scope));
+    expect(text).toContain('open every project as octavia@example.test');
+    expect(text).toContain('It will not be able to use the API of Berth');
+    expect(site.cp.codes.at(-1)?.scope).toBe('projects');
+  });
+  test.each(['projects api', 'api projects'])('%s: the consent page says that it opens the API too', async (scope) => {
+    for (const type of ['application/json', FORM]) {
+      const text = await consent(await ask(scope, type));
+      expect(text).toContain('open every project and use the API of Berth with your role');
+      expect(text).not.toContain('will not');
+      expect(site.cp.codes.at(-1)?.scope).toBe('projects api');
+    }
+  });
+  test.each(['api', 'admin', 'projects admin', 'PROJECTS', 'projects,api', 'openid', 'x'.repeat(5_000)])(
+    'an unknown one (%.20s) is 400 invalid_scope, and the control plane is not asked',
+    async (scope) => {
+      site.cp.calls.length = 0;
+      for (const type of ['application/json', FORM]) {
+        const answer = await ask(scope, type);
+        expect([answer.status, answer.body['error']]).toEqual([400, 'invalid_scope']);
+        expect(answer.body['error_description']).toContain('projects api');
+      }
+      expect(site.cp.calls).not.toContain('createDeviceCode');
+    },
+  );
+  test.each([[['projects']], [7], [null], [{}]])('what is no text (%j) is 400 invalid_request', async (scope) => {
+    const answer = await ask(scope);
+    expect([answer.status, answer.body['error']]).toEqual([400, 'invalid_request']);
+  });
+  test('the list of devices shows what each opens', async () => {
+    for (const scope of ['projects', 'projects api']) {
+      const { body } = await ask(scope);
+      await person.submit(await person.open(activation(String(body['user_code']))), {}, 'Connect');
+      expect((await poll(String(body['device_code']))).status).toBe(200);
+    }
+    const text = textOf((await person.open(`${site.url}/_oauth/devices`)).body);
+    expect(text).toContain('Opens projects and the API of Berth');
+    expect(text).toMatch(/Opens projects (?!and)/);
+  });
+  test('the metadata name both', async () => {
+    const page = await new PlainBrowser().open(`${site.url}/.well-known/oauth-authorization-server`);
+    expect(JSON.parse(page.body)).toMatchObject({ scopes_supported: ['projects', 'api'] });
   });
 });
 

@@ -54,6 +54,8 @@ function send(
 ): FastifyReply {
   if (code === 'unauthenticated')
     void reply.header('www-authenticate', detail.startsWith('no token') ? 'Bearer' : 'Bearer error="invalid_token"');
+  // RFC 6750 section 3.1
+  if (code === 'insufficient_scope') void reply.header('www-authenticate', 'Bearer error="insufficient_scope", scope="projects api"');
   if (code === 'wrong_credentials' || code === 'refresh_token') void reply.header('www-authenticate', 'Bearer');
   if (code === 'agent_secret') void reply.header('www-authenticate', 'X-Agent-Secret');
   if (code === 'gateway_secret') void reply.header('www-authenticate', 'X-Gateway-Secret');

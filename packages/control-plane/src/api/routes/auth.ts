@@ -94,6 +94,9 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
       const token = /^Bearer +([\w-]+) *$/i.exec(authorization)?.[1];
       const found = token?.startsWith(DEVICE_TOKEN_PREFIX) === true ? await stores.deviceTokens.find(hashOf(token), now()) : null;
       if (found === null) throw new DomainError('unauthenticated', 'the device token is unknown, over or revoked');
+      // A public project can see the tokens of its visitors: one that was given for projects alone must not open the API.
+      if (found.scope !== 'projects api')
+        throw new DomainError('insufficient_scope', 'ask for a device token with scope=projects api at /_oauth/device/code');
       return found.identity.email.toLowerCase();
     }
     if (typeof assertion === 'string' && assertion !== '') return assertions.read(assertion);

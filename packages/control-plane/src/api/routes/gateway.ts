@@ -60,6 +60,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
         user_hash: hashOf(userCodeOf(user_code) ?? ''),
         address: body.address,
         user_agent: body.user_agent,
+        scope: body.scope ?? 'projects',
         poll_seconds: DEVICE_POLL_SECONDS,
         expires_at: now() + DEVICE_CODE_SECONDS * 1000,
       };
@@ -95,6 +96,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
         expires_at: time(code.expires_at),
         address: code.address,
         user_agent: code.user_agent,
+        scope: code.scope,
       };
     }),
   );

@@ -7,6 +7,7 @@ import { observedSince } from './0003_observed_since.ts';
 import { data } from './0004_data.ts';
 import { nodeIdentity } from './0005_node_identity.ts';
 import { record } from './0007_record.ts';
+import { signIn } from './0008_sign_in.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
@@ -15,4 +16,5 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0004_data': data(capabilities),
   '0005_node_identity': nodeIdentity(capabilities),
   '0007_record': record(capabilities),
+  '0008_sign_in': signIn(capabilities),
 });

@@ -16,7 +16,7 @@ export function settingColumns({ auth_required, env, datasets, ...plain }: Parti
   };
 }
 
-export const projectOf = (row: Row<'projects'>): ProjectRecord => ({
+export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRecord => ({
   ...row,
   auth_required: row.auth_required !== 0,
   env: JSON.parse(row.env) as ProjectRecord['env'],
