@@ -71,7 +71,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       stores,
       changes,
       limits,
-      platform: { registryAddr: settings.registry.addr, authServiceUrl },
+      platform: { registryAddr: settings.registry.addr, authServiceUrl, reservedPrefixes: settings.reservedPrefixes },
       now,
       newId: randomUUID,
     });

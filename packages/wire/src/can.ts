@@ -4,8 +4,8 @@ import type { DeploymentState } from './vocabulary.ts';
 export const DEPLOYMENT_ACTIONS = {
   /** A `deploying` one can be cancelled until its route is published. */
   cancel: ['pending', 'building', 'built', 'deploying'],
-  /** Going back to what a deployment released needs its image, which these have. */
-  rollback_to: ['running', 'retired', 'superseded', 'failed', 'cancelled'],
+  /** Only what ran can be brought back. A deployment becomes `retired` only from `running`. */
+  rollback_to: ['running', 'retired'],
 } as const satisfies Record<string, readonly DeploymentState[]>;
 export type DeploymentAction = keyof typeof DEPLOYMENT_ACTIONS;
 

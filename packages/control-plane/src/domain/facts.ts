@@ -63,14 +63,14 @@ export type Facts = {
   tasks: TaskRecord[];
   route: RouteRecord | null;
   nodes: NodeFact[];
-  /** Those that the project, or a live deployment of it, names. */
+  /** Those that the project, a live deployment of it, or the release that is to be brought back names. */
   datasets: DatasetFact[];
   /** Where work of the project on deploy nodes ended; only read for one that is replaced stop-first (flow/single-writer.ts). */
   endedWork: EndedWork[];
   /** Node of the newest finished build of the project: its build cache is warm. */
   lastBuilderId: string | null;
   /** Settings of the platform that decide something. */
-  platform: { registryAddr: string; authServiceUrl: string | null };
+  platform: { registryAddr: string; authServiceUrl: string | null; reservedPrefixes: readonly string[] };
   /** Unused ids, enough for what one plan creates. */
   freshIds: readonly string[];
 };

@@ -5,10 +5,29 @@ import type { Wanted } from './placement.ts';
 import type { PinnedDataset, ProjectSettings } from './records.ts';
 
 type Uses = ProjectSettings['datasets'];
-type MountProblem = { code: 'dataset_not_ready' | 'mount_conflict'; message: string };
+/** `final`: waiting does not help. */
+type MountProblem = { code: 'dataset_not_ready' | 'mount_conflict'; message: string; final: boolean };
 
 /** INTERFACES: where nothing else is said. */
 export const mountPathOf = (use: Uses[number], name: string): string => use.mount_path ?? `/data/${name}`;
+
+/**
+ * The mounts as a project keeps them: each says its path. A mount that is there keeps its path unless the new list names another,
+ * also when its dataset was renamed since.
+ */
+export function withPaths(uses: Uses, before: Uses, nameOf: (id: string) => string | null): Uses {
+  return uses.map((use, i) => {
+    // The second mount of one dataset is refused, and an unknown dataset too: neither gets a path.
+    if (use.mount_path !== undefined || uses.findIndex((u) => u.dataset_id === use.dataset_id) < i) return use;
+    const kept = before.find((b) => b.dataset_id === use.dataset_id)?.mount_path;
+    const name = nameOf(use.dataset_id);
+    return kept === undefined && name === null ? use : { ...use, mount_path: kept ?? mountPathOf(use, name ?? '') };
+  });
+}
+
+/** Projects of a version before paths were kept named none: a release was mounted by the name that its dataset had then. */
+export const pathsOfRelease = (uses: Uses, pins: readonly PinnedDataset[] | null): Uses =>
+  withPaths(uses, [], (id) => pins?.find((pin) => pin.dataset_id === id)?.name ?? null);
 
 /** Whether one would be mounted over the other, or inside it. */
 export const overlap = (a: string, b: string): boolean => a === b || a.startsWith(`${b}/`) || b.startsWith(`${a}/`);
@@ -27,18 +46,19 @@ export function mountsOf(uses: Uses, datasets: readonly DatasetFact[]): { mounts
   const mounts: DatasetMount[] = [];
   for (const use of uses) {
     const dataset = datasets.find((d) => d.id === use.dataset_id);
-    if (dataset === undefined) return { code: 'dataset_not_ready', message: `dataset ${use.dataset_id} is no more` };
+    if (dataset === undefined) return { code: 'dataset_not_ready', message: `dataset ${use.dataset_id} was deleted`, final: true };
     const { id, name, nfs_path, bytes, files } = dataset;
     const shared = use.mode === 'readwrite';
     if (!shared && dataset.version === null)
       return {
         code: 'dataset_not_ready',
         message: `dataset ${name} has no version yet${dataset.problem === null ? '' : `: ${dataset.problem}`}`,
+        final: false,
       };
     const mount_path = mountPathOf(use, name);
     const other = mounts.find((m) => overlap(m.mount_path, mount_path));
     if (other !== undefined)
-      return { code: 'mount_conflict', message: `${other.name} at ${other.mount_path} and ${name} at ${mount_path}` };
+      return { code: 'mount_conflict', message: `${other.name} at ${other.mount_path} and ${name} at ${mount_path}`, final: true };
     mounts.push({
       dataset_id: id,
       name,

@@ -102,8 +102,8 @@ export type DeploymentStore = {
 
 /** The doors of the flow: read everything a decision needs, write its plan. */
 export type FlowStore = {
-  /** Throws not_found (project). `now`, limits, platform and freshIds are the caller's. */
-  facts(projectId: string): Promise<Omit<Facts, 'now' | 'limits' | 'platform' | 'freshIds'>>;
+  /** `datasetIds`: read beside those that the project or a live deployment names. Throws not_found (project). `now`, limits, platform and freshIds are the caller's. */
+  facts(projectId: string, datasetIds?: readonly string[]): Promise<Omit<Facts, 'now' | 'limits' | 'platform' | 'freshIds'>>;
   /**
    * All of the plan in one transaction, or nothing: `stale` when the project's flow_version, a deployment's `from` state or
    * a task's attempt/openness is not what the plan was made from. Raises flow_version. Throws domain_prefix_taken when the

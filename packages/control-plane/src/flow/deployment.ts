@@ -29,6 +29,7 @@ import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
 import { observed, sayStopped, sweep } from './observe.ts';
+import { refuseRelease, tellSettings } from './release.ts';
 import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
 import { startAgain, whyNotYet } from './single-writer.ts';
@@ -147,7 +148,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   const { project, now } = facts;
   if (project.deleting_at !== null) throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
   const { release } = input;
-  if (release !== null) refuseRelease(release, project);
+  if (release !== null) refuseRelease(release, facts);
 
   const draft = createDraft(facts);
   const created = newDeployment(input, project, now);
@@ -161,16 +162,11 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
       ? `requested: back to what deployment ${release.generation} built`
       : `requested from ${input.commit === null ? `branch ${project.branch}` : `commit ${input.commit}`} of ${project.git_url}`;
   draft.say({ id: input.id }, 'pending', input.why ?? asked);
-  if (release !== null) tellMovedOn(draft, { id: input.id }, release);
+  if (release !== null) {
+    for (const line of tellSettings(release, project)) draft.say({ id: input.id }, 'settings', line);
+    tellMovedOn(draft, { id: input.id }, release);
+  }
   return draft.plan;
-}
-
-function refuseRelease(release: DeploymentRecord, project: Facts['project']): void {
-  const { generation, status } = release;
-  if (release.project_id !== project.id) throw new DomainError('no_release', 'the deployment belongs to another project');
-  // A deployment retires only from `running`.
-  if ((status !== 'running' && status !== 'retired') || release.image_tag === null)
-    throw new DomainError('no_release', `deployment ${generation} is ${status}: only a deployment that ran can be brought back`);
 }
 
 // ── pending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,8 +209,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const running = facts.live.find((o) => o.status === 'running');
   const rows = mountsOf(d.settings.datasets, facts.datasets);
   if (!('mounts' in rows)) {
-    const { code, message } = rows;
-    return code === 'mount_conflict' ? fail(draft, d, 'tick', failure(code, message)) : wait(draft, d, code, message);
+    const { code, message, final } = rows;
+    return final ? fail(draft, d, 'tick', failure(code, message)) : wait(draft, d, code, message);
   }
   const wanted = wantedOf(d.settings.datasets, facts.datasets);
   const question = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays: d.settings.replace === 'recreate' };

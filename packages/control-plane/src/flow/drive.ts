@@ -74,8 +74,11 @@ const FRESH_IDS = 16;
 export function createDriver(deps: DriverDeps): Driver {
   const { stores, changes, limits, platform, now, newId } = deps;
 
-  async function factsOf(projectId: string): Promise<Facts> {
-    const read = await stores.flow.facts(projectId);
+  async function factsOf(projectId: string, release: DeploymentRecord | null = null): Promise<Facts> {
+    const read = await stores.flow.facts(
+      projectId,
+      release?.settings.datasets.map((use) => use.dataset_id),
+    );
     return { ...read, now: now(), limits, platform, freshIds: Array.from({ length: FRESH_IDS }, newId) };
   }
 
@@ -96,9 +99,10 @@ export function createDriver(deps: DriverDeps): Driver {
     projectId: string,
     decide: (facts: Facts) => Promise<Plan | null>,
     write: Commit = (p) => stores.flow.commit(p),
+    release: DeploymentRecord | null = null,
   ): Promise<void> {
     for (let attempt = 0; attempt < MAX_TRIES; attempt++) {
-      const facts = await factsOf(projectId);
+      const facts = await factsOf(projectId, release);
       const plan = await decide(facts);
       if (plan === null || isEmptyPlan(plan)) return;
       if ((await write(plan)) === 'committed') return tell(plan, facts);
@@ -131,15 +135,15 @@ export function createDriver(deps: DriverDeps): Driver {
       }
       return request({ id, commit: input.commit, note: input.note, release }, facts);
     };
-    await commit(projectId, decide, (plan) =>
+    const write: Commit = (plan) =>
       idempotency === null
         ? stores.flow.commit(plan)
         : stores.flow.commitWithKey(plan, {
             key: idempotency.key,
             body_hash: idempotency.bodyHash,
             expires_at: plan.now + KEY_LIFETIME_MS,
-          }),
-    );
+          });
+    await commit(projectId, decide, write, release);
     return { deployment: await stores.deployments.get(known ?? id), created: known === null };
   }
 

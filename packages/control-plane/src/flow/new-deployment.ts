@@ -1,5 +1,6 @@
-/** A deployment as it is when it was just asked for: a copy of the project's settings, and nothing begun. */
-import type { DeploymentRecord, ProjectRecord, ProjectSettings } from '../domain/records.ts';
+/** A deployment as it is when it was just asked for: a copy of the settings, and nothing begun. */
+import type { DeploymentRecord, ProjectRecord } from '../domain/records.ts';
+import { settingsFor } from './release.ts';
 
 export type DeploymentRequest = {
   id: string;
@@ -17,7 +18,7 @@ export function newDeployment({ id, commit, note, release }: DeploymentRequest, 
     project_id: project.id,
     generation: project.last_generation + 1,
     status: 'pending',
-    settings: settingsOf(project),
+    settings: settingsFor(project, release),
     requested_commit: commit,
     note,
     rollback_of: release?.id ?? null,
@@ -41,9 +42,4 @@ export function newDeployment({ id, commit, note, release }: DeploymentRequest, 
     state_since: now,
     finished_at: null,
   };
-}
-
-function settingsOf(project: ProjectRecord): ProjectSettings {
-  const { id, name, flow_version, last_generation, deleting_at, created_at, updated_at, ...settings } = project;
-  return settings;
 }

@@ -3,10 +3,10 @@
  * A container is wanted on a node only where its deployment stands; anything else of ours is removed, anything unknown is left alone.
  */
 import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
-import type { DeploymentRecord, NodeRecord, ProjectRecord, ProjectSettings } from '../domain/records.ts';
-import { stableJson } from '../domain/stable-json.ts';
+import type { DeploymentRecord, NodeRecord, ProjectRecord } from '../domain/records.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf } from './events.ts';
+import { undeployedNames } from './release.ts';
 import { isStoppedFirst } from './single-writer.ts';
 import { createRetireTask, finalName, removes } from './tasks.ts';
 
@@ -102,14 +102,9 @@ export function sayStopped(draft: Draft, d: DeploymentRecord, node: Pick<NodeRec
   draft.say(d, 'stopped_first', `${names} on ${node.hostname}, of no deployment that is live, is stopped before this one starts, and kept`);
 }
 
-/** The project's present value counts, whatever was set when the deployment was requested. */
-const AT_ONCE: readonly (keyof ProjectSettings)[] = ['auth_required', 'on_dataset_change'];
-
 /** Settings of the project that were changed after the deployment was requested: what runs is not what is set. null: none. */
 export function undeployedSettings(d: DeploymentRecord, project: ProjectRecord): string | null {
-  const names = (Object.keys(d.settings) as (keyof ProjectSettings)[]).filter(
-    (name) => !AT_ONCE.includes(name) && stableJson(d.settings[name]) !== stableJson(project[name]),
-  );
+  const names = undeployedNames(d, project);
   return names.length === 0 ? null : `the project’s ${names.join(', ')} changed since; deploy it to make it so`;
 }
 

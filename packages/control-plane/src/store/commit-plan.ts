@@ -10,6 +10,9 @@ import type { DeploymentRecord } from '../domain/records.ts';
 import type { IdempotencyKey } from '../domain/stores.ts';
 import type { Calm } from './calm.ts';
 import type { Database, Tx } from './database.ts';
+import { refuseUnknownDatasets } from './dataset-rows.ts';
+import { refuseNestedWriters } from './nested-writers.ts';
+import { refuseUsedPrefix } from './prefixes.ts';
 import { deploymentColumns } from './rows/deployment.ts';
 import { newTaskColumns } from './rows/task.ts';
 
@@ -75,9 +78,10 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
   if (row === undefined) throw new Stale();
 }
 
-async function createDeployment({ capabilities }: Database, tx: Tx, deployment: DeploymentRecord): Promise<void> {
-  await capabilities.holdName(tx, `prefix:${deployment.settings.domain_prefix}`);
-  // A rollback may bring settings back whose host name somebody else was given since.
+async function createDeployment(db: Database, tx: Tx, deployment: DeploymentRecord): Promise<void> {
+  if (deployment.rollback_of !== null) await refuseRelease(db, tx, deployment);
+  await db.capabilities.holdName(tx, `prefix:${deployment.settings.domain_prefix}`);
+  // A release may bring a host name back that another project was given since.
   const holder = await tx
     .selectFrom('projects')
     .select('id')
@@ -86,6 +90,20 @@ async function createDeployment({ capabilities }: Database, tx: Tx, deployment: 
     .executeTakeFirst();
   if (holder !== undefined) throw new DomainError('domain_prefix_taken');
   await tx.insertInto('deployments').values(deploymentColumns(deployment)).execute();
+}
+
+/** Settings of a release were checked when they were the project's. What others did since is checked here. */
+async function refuseRelease(db: Database, tx: Tx, { project_id, settings }: DeploymentRecord): Promise<void> {
+  const { name } = await tx.selectFrom('projects').select('name').where('id', '=', project_id).executeTakeFirstOrThrow();
+  try {
+    await refuseUnknownDatasets(db, tx, settings.datasets);
+    await refuseNestedWriters(db, tx, { id: project_id, name }, settings.datasets);
+  } catch (error) {
+    // The settings are not the request's: its field is the deployment.
+    if (error instanceof DomainError && error.code === 'validation') throw new DomainError('no_release', error.message);
+    throw error;
+  }
+  await refuseUsedPrefix(db, tx, settings.domain_prefix, project_id);
 }
 
 async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> {

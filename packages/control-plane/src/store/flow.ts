@@ -15,7 +15,7 @@ import { LIVE_STATES } from './states.ts';
 
 export function createFlowStore(db: Database, memory: NodeMemory, calm: Calm): FlowStore {
   return {
-    facts(projectId) {
+    facts(projectId, datasetIds = []) {
       return db.snapshot(async (tx) => {
         const project = await tx.selectFrom('projects').selectAll().where('id', '=', projectId).executeTakeFirst();
         if (project === undefined) throw new DomainError('not_found', 'There is no such project');
@@ -38,7 +38,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, calm: Calm): F
         const used = [record, ...deployments.map((d) => d.settings)].flatMap((settings) => settings.datasets.map((use) => use.dataset_id));
         return {
           project: record,
-          datasets: await datasetFacts(tx, used),
+          datasets: await datasetFacts(tx, [...used, ...datasetIds]),
           // Sorted here: asked for in this order, SQLite walks all the project ever deployed.
           live: deployments.sort((a, b) => a.generation - b.generation),
           tasks: tasks.map(taskOf),

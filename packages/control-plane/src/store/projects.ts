@@ -12,8 +12,8 @@ import type { NewId } from './ids.ts';
 import { refuseNestedWriters } from './nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
+import { refuseUsedPrefix } from './prefixes.ts';
 import { projectOf, settingColumns } from './rows/project.ts';
-import { LIVE_STATES } from './states.ts';
 import type { Row } from './tables.ts';
 
 export function createProjectStore(db: Database, newId: NewId): ProjectStore {
@@ -178,27 +178,6 @@ async function lockedProject({ capabilities }: Database, tx: Tx, id: string): Pr
 
 function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {
   return { name, settings: { ...PROJECT_DEFAULTS, env: {}, datasets: [], replace: 'rolling', ...given } };
-}
-
-/**
- * A project that gave up a prefix publishes it until its next deployment is live; nobody else may have it before.
- * (The prefixes that projects are set to are unique by constraint.)
- */
-async function refuseUsedPrefix({ capabilities }: Database, tx: Tx, prefix: string, projectId: string | null): Promise<void> {
-  await capabilities.holdName(tx, `prefix:${prefix}`);
-  const routes = tx.selectFrom('routes').select('project_id').where('domain_prefix', '=', prefix);
-  const live = tx
-    .selectFrom('deployments')
-    .select('project_id')
-    .where('domain_prefix', '=', prefix)
-    .where('status', 'in', [...LIVE_STATES]);
-  const users = await routes.union(live).execute();
-  if (users.some((user) => user.project_id !== projectId)) {
-    throw new DomainError(
-      'domain_prefix_taken',
-      'Another project still serves under this domain prefix, until its next deployment is live',
-    );
-  }
 }
 
 /** Only one that was marked: a row is never removed because nothing happened to hang on it. */

@@ -88,6 +88,148 @@ describe('drift', () => {
   });
 });
 
+/** Deploys once more what is pending with an image; gives what its node is told. */
+async function deployedAgain(id: string): Promise<Record<string, unknown>> {
+  await tick(api, id);
+  await tick(api, id);
+  const payload = await work(home, { host_port: 32_001 });
+  await confirmed(id);
+  await work(home, {});
+  return payload;
+}
+const story = async (id: string, kind: string): Promise<string[]> =>
+  ((await api.call('getDeployment', { params: { id } })).json['events'] as { kind: string; message: string }[])
+    .filter((e) => e.kind === kind)
+    .map((e) => e.message);
+const made = (reply: { json: Record<string, unknown> }): string => String(reply.json['id']);
+
+describe('a release that is deployed once more has the settings that it ran with', () => {
+  const SET = { env: { A: '1' }, container_port: 8080, health_path: '/up', memory_bytes: 100_000_000 };
+  test('brought back by a person', async () => {
+    const project = await createProject(api, SET);
+    const first = await live(project);
+    await patch(project, { env: { A: '2' }, container_port: 9000, domain_prefix: 'store', health_path: null, memory_bytes: null });
+    await live(project);
+    const id = made(await rollback(project, first));
+    expect(await deployedAgain(id)).toMatchObject({ ...SET, domain_prefix: 'shop', container_name: 'svc-shop-g3' });
+    expect(await story(id, 'settings')).toEqual([
+      'it has the settings of deployment 1; the project’s domain_prefix, container_port, env, health_path, memory_bytes are others now and take effect with the next deployment from source',
+    ]);
+    expect((await api.call('getDeployment', { params: { id } })).json['url']).toBe('http://shop.berth.localhost:8000');
+  });
+  test('moved by a drain, or deployed for its data', async () => {
+    const project = await createProject(api, SET);
+    const first = await live(project);
+    await patch(project, { env: { A: '2' }, container_port: 9000, domain_prefix: 'store' });
+    const id = api.driver.newId();
+    await api.driver.again(first, { id, note: 'node-1 is drained' });
+    expect(await deployedAgain(id)).toMatchObject({ ...SET, domain_prefix: 'shop' });
+    expect((await story(id, 'settings')).join()).toContain('the project’s domain_prefix, container_port, env are others now');
+  });
+  test('and nothing is said where none of them changed', async () => {
+    const project = await createProject(api, SET);
+    const first = await live(project);
+    expect(await story(made(await rollback(project, first)), 'settings')).toEqual([]);
+  });
+  test('the next deployment from source has the new ones', async () => {
+    const project = await createProject(api, SET);
+    const first = await live(project);
+    await patch(project, { env: { A: '2' } });
+    await deployedAgain(made(await rollback(project, first)));
+    const next = await deploy(api, project);
+    await tick(api, next);
+    await built();
+    await tick(api, next);
+    expect(await work(home, { host_port: 32_001 })).toMatchObject({ env: { A: '2' } });
+  });
+
+  test('not the login: a release from before it was required is not published open', async () => {
+    const project = await createProject(api);
+    const first = await live(project);
+    await patch(project, { auth_required: true });
+    await live(project);
+    const id = made(await rollback(project, first));
+    await deployedAgain(id);
+    await api.source.refresh();
+    expect(api.source.current().bytes).toContain('shop-auth');
+    expect((await story(id, 'settings')).join()).toContain('it requires a login, as the project does now');
+    expect(await health(id)).toMatchObject({ status: 'healthy' });
+    // And one from while it was required is not closed again behind the project's back.
+    await patch(project, { auth_required: false });
+    expect((await story(made(await rollback(project, id)), 'settings')).join()).toContain('it requires no login, as the project does now');
+  });
+
+  describe('a host name of the release that is not its project’s any more', () => {
+    let project: string;
+    let first: string;
+    beforeEach(async () => {
+      project = await createProject(api);
+      first = await live(project);
+      await patch(project, { domain_prefix: 'store' });
+      await live(project);
+    });
+    test('is refused when another project has it', async () => {
+      await createProject(api, { name: 'other', domain_prefix: 'shop' });
+      const reply = await rollback(project, first);
+      expect([reply.status, reply.json['code']]).toEqual([409, 'domain_prefix_taken']);
+    });
+    test('is refused while another project still serves under it', async () => {
+      const other = await createProject(api, { name: 'other', domain_prefix: 'shop' });
+      await live(other);
+      await patch(other, { domain_prefix: 'elsewhere' });
+      const reply = await rollback(project, first);
+      expect([reply.status, reply.json['code']]).toEqual([409, 'domain_prefix_taken']);
+    });
+    test('is held against others once it is brought back', async () => {
+      await rollback(project, first);
+      const reply = await api.call('createProject', { body: { ...PROJECT, name: 'other', domain_prefix: 'shop' } });
+      expect([reply.status, reply.json['code']]).toEqual([409, 'domain_prefix_taken']);
+    });
+  });
+});
+
+describe('datasets of a release', () => {
+  const newDataset = async (name: string): Promise<string> =>
+    (await api.stores.datasets.create({ name, nfs_path: `${name}-${n++}` }, Date.now())).id;
+  let n = 0;
+  test('one that was deleted since is refused', async () => {
+    const dataset = await newDataset('maps');
+    const project = await createProject(api, { datasets: [{ dataset_id: dataset, mode: 'readwrite' }] });
+    const first = await live(project);
+    await patch(project, { datasets: [] });
+    await live(project);
+    expect((await api.call('deleteDataset', { params: { id: dataset } })).status).toBe(202);
+    const reply = await rollback(project, first);
+    expect([reply.status, reply.json['code'], reply.json['detail']]).toEqual([409, 'no_release', 'its dataset maps was deleted']);
+  });
+  test('one that was renamed stays where it was mounted: in what runs, in a release, in the project', async () => {
+    const dataset = await newDataset('maps');
+    const project = await createProject(api, { datasets: [{ dataset_id: dataset, mode: 'readwrite' }] });
+    const mounts = { datasets: [{ dataset_id: dataset, mount_path: '/data/maps' }] };
+    expect((await api.call('getProject', { params: { id: project } })).json).toMatchObject(mounts);
+    const first = await live(project);
+    expect((await api.call('patchDataset', { params: { id: dataset }, body: { name: 'atlas' } })).status).toBe(200);
+    expect(await health(first)).toMatchObject({ status: 'healthy' });
+    const next = await deploy(api, project);
+    await tick(api, next);
+    await built();
+    expect(await deployedAgain(next)).toMatchObject(mounts);
+    // A client that never names paths sends the same list again.
+    await patch(project, { datasets: [{ dataset_id: dataset, mode: 'readwrite' }] });
+    expect((await api.call('getProject', { params: { id: project } })).json).toMatchObject(mounts);
+    await patch(project, { datasets: [{ dataset_id: dataset, mode: 'readwrite', mount_path: '/srv' }] });
+    expect(await deployedAgain(made(await rollback(project, first)))).toMatchObject(mounts);
+  });
+  test('the path that a renamed one keeps is refused to another one', async () => {
+    const dataset = await newDataset('maps');
+    const project = await createProject(api, { datasets: [{ dataset_id: dataset, mode: 'dependency' }] });
+    await api.call('patchDataset', { params: { id: dataset }, body: { name: 'atlas' } });
+    const second = await newDataset('maps');
+    const uses = [dataset, second].map((dataset_id) => ({ dataset_id, mode: 'dependency' }));
+    expect(rulesOf(await patch(project, { datasets: uses }))).toEqual(['datasets[1].mount_path:unique']);
+  });
+});
+
 describe('only a deployment that ran can be brought back', () => {
   test('one that failed its probe is refused, one that was live is not', async () => {
     const project = await createProject(api);

@@ -58,7 +58,6 @@ describe('what it goes out with', () => {
       'dataset_not_ready',
       'maps has no version yet: the share hangs',
     ],
-    ['is no more', [], 'dataset_not_ready', 'dataset s1 is no more'],
     ['can be copied nowhere', [dataset({ status: 'unreachable' })], 'dataset_unreachable', 'maps, which is unreachable'],
     ['has no room', [dataset({ bytes: 2e9 })], 'no_room', '2.0 GB are missing, 1.0 GB are free'],
   ] as const)('waits while a dataset %s, and fails for that in the end', (_, datasets, code, why) => {
@@ -68,6 +67,13 @@ describe('what it goes out with', () => {
     expect(says(plan, 'waiting')).toEqual([expect.stringContaining(why)]);
     const late = { ...d, state_since: NOW - DEFAULT_LIMITS.queueMs - 1 };
     expect(changeOf(tick(late, { datasets: [...datasets] }), d.id)).toMatchObject({ status: 'failed', error: { code } });
+  });
+  it('fails at once when a dataset was deleted: it never comes back', () => {
+    const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
+    expect(changeOf(tick(d, { datasets: [] }), d.id)).toMatchObject({
+      status: 'failed',
+      error: { code: 'dataset_not_ready', message: expect.stringContaining('dataset s1 was deleted') },
+    });
   });
   it('waits in silence while only the figures change', () => {
     const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });

@@ -99,7 +99,7 @@ const ROWS: Row[] = [
     name: 'there is no registry',
     d: on.pending(),
     event: { type: 'tick' },
-    facts: { platform: { registryAddr: '', authServiceUrl: null } },
+    facts: { platform: { registryAddr: '', authServiceUrl: null, reservedPrefixes: [] } },
     to: 'failed',
     error: 'registry_missing',
   },
@@ -555,8 +555,18 @@ describe('superseding', () => {
       expect.objectContaining({ code: 'being_deleted' }),
     );
   });
-  it('brings back only what has an image, and only of the same project', () => {
+  it('a host name that the platform has taken for itself is not brought back, but what serves under it is moved', () => {
+    const platform = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: ['shop'] };
+    const to = (release: DeploymentRecord) => () => request({ id: 'd3', commit: null, note: null, release }, facts({ platform }));
+    expect(to(old({ status: 'retired' }))).toThrow(
+      expect.objectContaining({ code: 'no_release', message: 'its domain prefix shop is a host of the platform itself now' }),
+    );
+    expect(to(old())().createDeployment).toMatchObject({ rollback_of: 'd1', settings: { domain_prefix: 'shop' } });
+  });
+  it('brings back only what ran, and only of the same project', () => {
     const to = (release: DeploymentRecord) => () => request({ id: 'd3', commit: null, note: null, release }, facts());
+    for (const status of ['failed', 'cancelled', 'superseded'] as const)
+      expect(to(old({ status }))).toThrow(expect.objectContaining({ code: 'no_release' }));
     expect(to(on.ended('failed'))).toThrow(expect.objectContaining({ code: 'no_release' }));
     expect(to(old({ project_id: 'p2' }))).toThrow(expect.objectContaining({ code: 'no_release' }));
     expect(to(old())().createDeployment).toMatchObject({

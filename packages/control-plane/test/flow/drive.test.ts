@@ -12,7 +12,7 @@ let stores: Stores;
 let driver: Driver;
 let now = 1_000_000;
 let ids = 0;
-const platform = { registryAddr: 'registry:5000', authServiceUrl: null };
+const platform = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] };
 const LEASE = { token: 'lease-1', expires_at: 1_030_000 };
 
 async function underWay(): Promise<{ deployment: string; task: string; node: string }> {

@@ -174,7 +174,7 @@ export const facts = (over: Partial<Facts> = {}): Facts => ({
   datasets: [],
   endedWork: [],
   lastBuilderId: null,
-  platform: { registryAddr: 'registry:5000', authServiceUrl: null },
+  platform: { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] },
   freshIds: ['x1', 'x2', 'x3', 'x4'],
   ...over,
 });

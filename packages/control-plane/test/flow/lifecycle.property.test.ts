@@ -44,7 +44,7 @@ async function create(): Promise<World> {
     stores,
     changes: createChanges(),
     limits: DEFAULT_LIMITS,
-    platform: { registryAddr: 'registry:5000', authServiceUrl: null },
+    platform: { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] },
     now: () => world.now,
     newId: () => `id-${++ids}`,
   });

@@ -7,7 +7,7 @@ import type { Stores } from '../../src/domain/stores.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { commit, deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts';
 
-const platform = { registryAddr: 'registry:5000', authServiceUrl: null };
+const platform = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] };
 let stores: Stores;
 let driver: Driver;
 let now = NOW;

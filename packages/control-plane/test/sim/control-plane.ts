@@ -42,7 +42,7 @@ export const LIMITS: Limits = {
   weights: DEFAULT_LIMITS.weights,
 };
 const LOG = silentLogger();
-const PLATFORM = { registryAddr: 'registry:5000', authServiceUrl: null };
+const PLATFORM = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] };
 const ROUTING = { baseDomain: 'sim.test', authServiceUrl: null, acmeResolver: 'letsencrypt' };
 /** Loops run this much less often than in production: an empty run of one finds nothing and costs as much as a full one. */
 const PACE = 4;

@@ -38,3 +38,43 @@ test('what was stopped first is still to be started again', async () => {
     expect(await stores.deployments.get(id)).toMatchObject({ waiting, stopped_first: expected });
   await stores.close();
 });
+
+test('a mount without a path keeps the path that it has', async () => {
+  const path = freshPath();
+  const dataset = (id: string, name: string) => ({
+    id,
+    name,
+    nfs_path: id,
+    status: 'ok',
+    files: 0,
+    bytes: 0,
+    skipped: '{}',
+    scan_full: 0,
+    accept_loss: 0,
+    next_scan_at: NOW,
+    created_at: NOW,
+    updated_at: NOW,
+  });
+  await before(path, async (db) => {
+    await db
+      .insertInto('datasets')
+      .values([dataset('s1', 'renamed'), dataset('s2', 'rocks')])
+      .execute();
+    const uses = [
+      { dataset_id: 's1', mode: 'dependency' },
+      { dataset_id: 's2', mode: 'readwrite' },
+      { dataset_id: 's3', mode: 'dependency', mount_path: '/own' },
+    ];
+    await db
+      .insertInto('projects')
+      .values({ ...PROJECT_ROW, datasets: JSON.stringify(uses) })
+      .execute();
+    await db
+      .insertInto('deployments')
+      .values({ ...DEPLOYMENT_ROW, datasets: JSON.stringify([{ dataset_id: 's1', name: 'maps', mode: 'dependency', version: 1 }]) })
+      .execute();
+  });
+  const stores = await open(path);
+  expect((await stores.projects.get('p1')).datasets.map((use) => use.mount_path)).toEqual(['/data/maps', '/data/rocks', '/own']);
+  await stores.close();
+});

@@ -131,4 +131,15 @@ describe('a dataset', () => {
       'lies inside lab (lab), which deployment 1 of outer mounts readwrite',
     );
   });
+
+  test('is not brought back with a release while another project writes around it', async () => {
+    const { stores, lab, genomes } = await scene();
+    const inner = await projectIn(stores, 'inner');
+    await projectIn(stores, 'outer', written(lab));
+    const brought = deploymentIn(stores, inner, 'd2', { rollback_of: 'd1', settings: { ...inner, ...written(genomes) } });
+    await expect(brought).rejects.toMatchObject({
+      code: 'no_release',
+      message: expect.stringContaining('which project outer mounts readwrite'),
+    });
+  });
 });

@@ -3,6 +3,7 @@ import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { envNameProblem, mergedEnv } from '../../domain/env.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
+import { withPaths } from '../../domain/mounts.ts';
 import { type ProjectRules, projectProblems, settingsOf } from '../../domain/project-rules.ts';
 import type { ProjectRecord, ProjectSettings } from '../../domain/records.ts';
 import type { Caller } from '../callers.ts';
@@ -60,7 +61,12 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
       call.params.id,
       (present) => {
         check(present);
-        const changed: Partial<ProjectSettings> = { ...rest, ...(env === undefined ? {} : { env: mergedEnv(present.env, env) }) };
+        const { datasets } = given;
+        const changed: Partial<ProjectSettings> = {
+          ...rest,
+          ...(env === undefined ? {} : { env: mergedEnv(present.env, env) }),
+          ...(datasets === undefined ? {} : { datasets: withPaths(datasets, present.datasets, rules.datasetName) }),
+        };
         refuse(projectProblems(changed, { ...present, ...changed }, rules));
         unchanged(call)(present);
         return changed;
@@ -83,9 +89,11 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   });
 
   route('createProject', async (call) => {
-    const { body } = call;
+    const rules = await rulesFor(call.body);
+    const { datasets } = call.body;
+    const body = datasets === undefined ? call.body : { ...call.body, datasets: withPaths(datasets, [], rules.datasetName) };
     const filled = settingsOf(body);
-    refuse(projectProblems(body, filled, await rulesFor(body)));
+    refuse(projectProblems(body, filled, rules));
     const project = await stores.projects.create({ ...body, replace: filled.replace }, now());
     changes.notify('policy');
     return view(project, call);

@@ -7,6 +7,7 @@ export const record = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
     await db.schema.alterTable('deployments').addColumn('stopped_first', text).execute();
     await stoppedFirst(db);
+    await mountPaths(db);
   },
 });
 
@@ -17,4 +18,28 @@ async function stoppedFirst(db: Kysely<unknown>): Promise<void> {
   await sql`update deployments set stopped_first =
     case when waiting = ${told} or waiting like 'stopped first, and not started again yet%' then 'stopped' else 'asked' end
     where status = 'running' and waiting like 'stopped first%'`.execute(db);
+}
+
+type Use = { dataset_id: string; mount_path?: string };
+
+/**
+ * Until this migration a mount without a path followed the name of its dataset. Now a project keeps the path: the one that its
+ * running deployment has, or else the one that its next deployment would have had.
+ */
+async function mountPaths(db: Kysely<unknown>): Promise<void> {
+  const { rows } = await sql<{ id: string; datasets: string; pins: string | null }>`
+    select projects.id as id, projects.datasets as datasets, deployments.datasets as pins from projects
+    left join deployments on deployments.project_id = projects.id and deployments.status = 'running'
+    where projects.datasets <> '[]'`.execute(db);
+  const names = new Map(
+    (await sql<{ id: string; name: string }>`select id, name from datasets`.execute(db)).rows.map(({ id, name }) => [id, name]),
+  );
+  for (const { id, datasets, pins } of rows) {
+    const ran = JSON.parse(pins ?? '[]') as { dataset_id: string; name: string }[];
+    const uses = (JSON.parse(datasets) as Use[]).map((use) => {
+      const name = ran.find((pin) => pin.dataset_id === use.dataset_id)?.name ?? names.get(use.dataset_id);
+      return use.mount_path !== undefined || name === undefined ? use : { ...use, mount_path: `/data/${name}` };
+    });
+    await sql`update projects set datasets = ${JSON.stringify(uses)} where id = ${id}`.execute(db);
+  }
 }
