@@ -18,7 +18,8 @@ import { installAccess } from './plugins/access.ts';
 import { installBodies } from './plugins/bodies.ts';
 import { answer, installErrors } from './plugins/errors.ts';
 import { answerBrokenRequests } from './plugins/broken-requests.ts';
-import { installOpenapi } from './plugins/openapi.ts';
+import { installDocsPage } from './plugins/openapi.ts';
+import { openapiDocument } from './openapi/document.ts';
 import { installRequestLog, RequestLog, requestId } from './plugins/request-log.ts';
 import { agentDatasetRoutes } from './routes/agent-datasets.ts';
 import { agentRoutes } from './routes/agent.ts';
@@ -122,7 +123,8 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   server.addHook('preClose', async () => holds.closeAll());
 
   const define = createDefine(server, createAudit(deps.stores.audit, deps.now));
-  await installOpenapi(server);
+  const document = openapiDocument(deps.settings.publicUrl);
+  await installDocsPage(server, document);
   const { route } = define;
   authRoutes(route, { ...deps, signIns, passwords, assertions: createAssertions({ ...deps, ...deps.settings }), ...guards(deps.now) });
   userRoutes(route, { ...deps, passwords });
@@ -138,7 +140,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   agentDatasetRoutes(route, deps);
   gatewayRoutes(route, { ...deps, holds, guesses: createAttempts(deps.now), asks: createAttempts(deps.now, DEVICE_CODES_A_MINUTE) });
   traefikRoutes(route, { ...deps, holds });
-  systemRoutes(route, { ...deps, metrics, holds, openapi: () => server.swagger() });
+  systemRoutes(route, { ...deps, metrics, holds, openapi: document });
   define.assertComplete();
   return server;
 }

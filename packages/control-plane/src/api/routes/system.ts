@@ -9,7 +9,7 @@ const PING_MS = 2_000;
 /** `required`: without it nothing can be served, and /readyz says 503. What fails otherwise is tried again by itself. */
 type Part = { name: string; ok: boolean; required: boolean; detail: string };
 
-export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; holds: Holds; openapi: () => unknown }): void {
+export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; holds: Holds; openapi: object }): void {
   const { stores, source, loops, settings, metrics, log } = deps;
 
   route('healthz', async () => ({ status: 'ok' }));
@@ -65,5 +65,5 @@ export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; 
     return SENT;
   });
 
-  route('openapi', async () => deps.openapi());
+  route('openapi', async () => deps.openapi);
 }

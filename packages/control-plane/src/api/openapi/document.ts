@@ -1,0 +1,215 @@
+/** The API as OpenAPI 3.1, made from the route table. What only Berth's own processes call is left out. Pure. */
+import { ERRORS, type ErrorCode, Problem } from '@berth/wire/errors';
+import type { Route, Who } from '@berth/wire/route';
+import { ROUTES, type RouteName } from '@berth/wire/routes';
+import { sampleOf } from './samples.ts';
+import { type Components, type Schema, toOpenapi } from './schemas.ts';
+
+const DESCRIPTION = `Self-hosted deployment platform. Sign in with \`POST /api/auth/login\` and send the token as \`Authorization: Bearer\`,
+or send a personal API token. Errors are problem documents (RFC 9457) with a \`code\`; a 422 names each field and rule in \`errors[]\`.
+Lists take \`limit\` and \`cursor\`. Times are RFC 3339, UTC.`;
+
+const TAGS: Record<string, string> = {
+  auth: 'Sign in, refresh and end sessions',
+  users: 'People and their roles',
+  tokens: 'Personal API tokens',
+  'device-tokens': 'Tokens that a device got by the device flow',
+  audit: 'Who did what, when and with which outcome',
+  events: 'Changes, as they happen',
+  projects: 'Projects and their settings',
+  deployments: 'Deployments, their stories and logs',
+  placement: 'Which node a project would get, and why',
+  nodes: 'Machines and what they hold',
+  datasets: 'Datasets, their versions and history',
+  system: 'Health, metrics, version, the API document, the proxy configuration',
+};
+
+/** Agents and the gateway have their own secrets and documents (docs/api.md); people and scripts call the rest. */
+const isShown = (route: Route): boolean => route.who !== 'agent' && route.who !== 'gateway';
+
+export function openapiDocument(publicUrl: string): Schema {
+  const components: Components = {};
+  const problem = toOpenapi(Problem, components);
+  const paths: Record<string, Record<string, Schema>> = {};
+  const shown = Object.entries(ROUTES as Record<string, Route>).filter(([, route]) => isShown(route));
+  for (const [name, route] of shown) {
+    const path = route.path.replaceAll(/:([a-z_]+)/g, '{$1}');
+    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operationOf(name as RouteName, route, components, problem) };
+  }
+  const used = new Set(shown.map(([, route]) => tagOf(route)));
+  return {
+    openapi: '3.1.0',
+    info: { title: 'Berth', version: '1', description: DESCRIPTION, license: { name: 'MIT', identifier: 'MIT' } },
+    servers: [{ url: publicUrl }],
+    tags: [...used].map((name) => ({ name, ...(TAGS[name] === undefined ? {} : { description: TAGS[name] }) })),
+    paths,
+    components: {
+      schemas: Object.fromEntries(Object.entries(components).sort(([a], [b]) => (a < b ? -1 : 1))),
+      securitySchemes: { bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } },
+    },
+  };
+}
+
+function tagOf({ path }: Route): string {
+  const first = path.startsWith('/api/') ? (path.split('/')[2] ?? '') : '';
+  return TAGS[first] === undefined ? 'system' : first;
+}
+
+function operationOf(name: RouteName, route: Route, components: Components, problem: Schema): Schema {
+  return {
+    operationId: name,
+    summary: route.summary,
+    ...(isRole(route.who) ? { description: `Requires the role ${route.who} or a higher one.` } : {}),
+    tags: [tagOf(route)],
+    security: isRole(route.who) ? [{ bearer: [] }] : [],
+    ...parametersOf(route, components),
+    ...(route.body === undefined
+      ? {}
+      : {
+          requestBody: {
+            required: route.bodyOptional !== true,
+            content: { 'application/json': { schema: toOpenapi(route.body, components), example: requestSample(route) } },
+          },
+        }),
+    responses: { ...success(route, components), ...refusals(name, route, problem) },
+  };
+}
+
+const isRole = (who: Who): boolean => who === 'viewer' || who === 'developer' || who === 'admin';
+
+/** A field that may be left out is left out where the sample names it null or empty: the shortest request that works. */
+const requestSample = (route: Route): unknown => {
+  const body = route.body as { required?: string[]; properties?: Record<string, unknown> };
+  const sample = sampleOf(route.body ?? {}) as Record<string, unknown>;
+  const required = new Set(body.required);
+  if (required.size === 0) return Object.fromEntries(Object.entries(sample).slice(0, 2));
+  return Object.fromEntries(Object.entries(sample).filter(([key]) => required.has(key)));
+};
+
+// ── parameters ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+type Properties = { properties?: Record<string, object>; required?: string[] };
+const propertiesOf = (schema: object | undefined): Properties => schema ?? {};
+
+function parametersOf(route: Route, components: Components): Schema {
+  const params = Object.entries(propertiesOf(route.params).properties ?? {}).map(([name, schema]) => ({
+    name,
+    in: 'path',
+    required: true,
+    schema: toOpenapi(schema, components),
+  }));
+  const query = propertiesOf(route.query);
+  const asked = Object.entries(query.properties ?? {}).map(([name, schema]) => ({
+    name,
+    in: 'query',
+    required: query.required?.includes(name) === true,
+    schema: toOpenapi(schema, components),
+  }));
+  const all = [...params, ...asked, ...requestHeaders(route)];
+  return all.length === 0 ? {} : { parameters: all };
+}
+
+const header = (name: string, description: string, schema: Schema = { type: 'string', maxLength: 255 }): Schema => ({
+  name,
+  in: 'header',
+  required: false,
+  description,
+  schema,
+});
+
+function requestHeaders(route: Route): Schema[] {
+  const list: Schema[] = [];
+  if (creates(route)) list.push(header('Idempotency-Key', 'The same key with the same body returns the first answer again, for 24 h.'));
+  if (isHeld(route)) list.push(header('If-None-Match', 'With `wait`: the request is held while the answer has this ETag.'));
+  if (isLocked(route)) list.push(header('If-Match', 'The ETag that was read; a stale one is 412 `changed_meanwhile`.'));
+  if (streams(route)) list.push(header('Last-Event-ID', 'With `Accept: text/event-stream`: the stream goes on after this event.'));
+  return list;
+}
+
+const creates = (route: Route): boolean => route.method === 'POST' && route.status === 201;
+const isHeld = (route: Route): boolean => propertiesOf(route.query).properties?.['wait'] !== undefined;
+const hasETag = (route: Route): boolean => /^\/api\/(projects|datasets|users)\/:id(\/env\/:name)?$/.test(route.path);
+const isLocked = (route: Route): boolean => hasETag(route) && route.method !== 'GET';
+const streams = (route: Route): boolean => route.path.endsWith('/logs') || route.path === '/api/events';
+
+// ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const text = (description: string): Schema => ({ description, schema: { type: 'string' } });
+
+/** What rows without an answer schema answer with. */
+const OTHER_CONTENT: Partial<Record<string, Schema>> = {
+  '/metrics': { 'text/plain': { schema: { type: 'string' } } },
+};
+
+function success(route: Route, components: Components): Schema {
+  if (route.status === 204) return { 204: { description: 'Done; there is no content' } };
+  const content =
+    route.answer === undefined
+      ? (OTHER_CONTENT[route.path] ?? { 'application/json': { schema: { type: 'object' } } })
+      : { 'application/json': { schema: toOpenapi(route.answer, components), example: sampleOf(route.answer) } };
+  const headers = {
+    ...(hasETag(route) || isHeld(route) ? { ETag: text('Version of the resource, for If-Match and If-None-Match') } : {}),
+    ...(route.status === 201 || route.status === 202 ? { Location: text('Path of the resource') } : {}),
+    ...(creates(route) ? { 'Idempotent-Replayed': text('`true` when this answer was given before to the same Idempotency-Key') } : {}),
+  };
+  return {
+    [route.status]: {
+      description: DESCRIPTIONS[route.status] ?? 'Done',
+      ...(Object.keys(headers).length === 0 ? {} : { headers }),
+      content: { ...content, ...(streams(route) ? { 'text/event-stream': { schema: { type: 'string' } } } : {}) },
+    },
+    ...(isHeld(route) ? { 304: { description: 'Nothing changed while the request was held' } } : {}),
+    ...(route.path === '/readyz' ? { 503: { description: 'Not ready', content } } : {}),
+  };
+}
+
+const DESCRIPTIONS: Record<number, string> = { 200: 'Done', 201: 'Created', 202: 'Accepted; the work goes on' };
+
+/** Codes that a handler may answer with, beside those that follow from the row. */
+const CODES: Partial<Record<RouteName, readonly ErrorCode[]>> = {
+  login: ['wrong_credentials', 'account_disabled', 'too_many_attempts'],
+  exchange: ['unauthenticated', 'no_role', 'account_disabled', 'forbidden', 'gateway_unreachable', 'too_many_attempts'],
+  refresh: ['refresh_token', 'account_disabled'],
+  createProject: ['name_taken', 'domain_prefix_taken'],
+  patchProject: ['domain_prefix_taken', 'being_deleted', 'busy'],
+  createDataset: ['dataset_name_taken'],
+  patchDataset: ['dataset_name_taken', 'being_deleted'],
+  deleteDataset: ['dataset_in_use'],
+  createDeployment: ['being_deleted', 'busy'],
+  rollback: ['being_deleted', 'no_release', 'busy'],
+  cancelDeployment: ['wrong_state', 'busy'],
+  deploymentLogs: ['too_many_requests'],
+  patchUser: ['last_admin', 'admin_by_settings'],
+  deleteUser: ['last_admin', 'admin_by_settings'],
+  createToken: ['too_many_tokens'],
+  prewarmNode: ['wrong_state', 'being_deleted'],
+  drainNode: ['being_deleted'],
+  traefikConfig: ['routes_unknown'],
+};
+
+function codesOf(name: RouteName, route: Route): ErrorCode[] {
+  return [
+    ...(isRole(route.who) ? (['unauthenticated', 'forbidden'] as const) : []),
+    ...(route.params === undefined ? [] : (['not_found'] as const)),
+    ...(route.body === undefined ? [] : (['invalid_json', 'body_too_large', 'unsupported_media_type'] as const)),
+    ...(route.body === undefined && route.query === undefined ? [] : (['validation'] as const)),
+    ...(creates(route) ? (['idempotency_mismatch'] as const) : []),
+    ...(isLocked(route) ? (['changed_meanwhile'] as const) : []),
+    ...(CODES[name] ?? []),
+  ];
+}
+
+/** One response a status, which names its codes; `default` stands for what can happen to any request. */
+function refusals(name: RouteName, route: Route, problem: Schema): Schema {
+  const byStatus = Map.groupBy(codesOf(name, route), (code) => ERRORS[code].status);
+  const responses = [...byStatus].sort(([a], [b]) => a - b).map(([status, codes]) => [status, refusal(codes, problem)]);
+  return { ...(Object.fromEntries(responses) as Schema), default: answerOf('Any other problem', problem) };
+}
+
+const refusal = (codes: ErrorCode[], problem: Schema): Schema =>
+  answerOf([...new Set(codes)].map((code) => `\`${code}\`: ${ERRORS[code].title}`).join('. '), problem);
+
+const answerOf = (description: string, problem: Schema): Schema => ({
+  description,
+  content: { 'application/problem+json': { schema: problem } },
+});

@@ -1,0 +1,119 @@
+/** Example values for schemas, by the name of the field. Deterministic; test/openapi.test.ts checks each against its schema. */
+type Schema = {
+  type?: string;
+  properties?: Record<string, Schema>;
+  required?: string[];
+  items?: Schema;
+  anyOf?: Schema[];
+  enum?: unknown[];
+  const?: unknown;
+  format?: string;
+  pattern?: string;
+  minLength?: number;
+  minimum?: number;
+  exclusiveMinimum?: number;
+  patternProperties?: Record<string, Schema>;
+  default?: unknown;
+};
+
+const ID = 'k3v9x2m7q4';
+const SHA256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
+const TIME = '2026-11-23T09:30:00.000Z';
+
+/** Texts that a reader understands at once; whatever has no row is made from its schema. */
+const TEXTS: Record<string, string> = {
+  name: 'shop',
+  email: 'ada@example.com',
+  password: 'correct horse battery staple',
+  git_url: 'https://git.example.com/team/shop.git',
+  branch: 'main',
+  dockerfile_path: 'Dockerfile',
+  domain_prefix: 'shop',
+  url: 'https://shop.example.com',
+  health_path: '/healthz',
+  mount_path: '/data/prices',
+  nfs_path: 'team/prices',
+  path: 'prices/2026-11.csv',
+  hostname: 'worker-1',
+  host_ip: '10.0.0.7',
+  commit: '4f1d2c3b5a697887766554433221100ffeeddccb',
+  image_tag: 'registry.example.com/shop:4f1d2c3b5a697887766554433221100ffeeddccb',
+  image_digest: `sha256:${SHA256}`,
+  manifest_digest: `sha256:${SHA256}`,
+  digest: `sha256:${SHA256}`,
+  checksum: SHA256,
+  previous_checksum: SHA256,
+  note: 'New checkout page',
+  message: 'the reverse proxy serves it: it is live',
+  kind: 'running',
+  text: '#7 [2/3] RUN npm ci',
+  step: '[2/3] RUN npm ci',
+  agent_version: '0.1.0',
+  token: 'berthpat_4kq…',
+  refresh_token: 'r_8sd…',
+  code: 'build_step_failed',
+  arch: 'amd64',
+  project: 'shop',
+  value: 'https://api.example.com',
+  action: 'createDeployment',
+  address: '192.0.2.7',
+  request_id: 'b6f7c1d0-6f0e-4a55-9b6c-0c8f6f6f2d10',
+  user_agent: 'berth/0.1.0',
+};
+const NUMBERS: Record<string, number> = {
+  container_port: 8080,
+  host_port: 32768,
+  generation: 7,
+  version: 3,
+  bytes: 1_048_576,
+  files: 120,
+  max_storage: 1_000_000_000_000,
+  free_storage: 900_000_000_000,
+  memory_bytes: 536_870_912,
+  drain_seconds: 5,
+  stop_grace_seconds: 10,
+  expires_in: 3600,
+  seq: 42,
+  next: 42,
+  limit: 50,
+  max_builds: 1,
+};
+
+/** `name`: of the field that holds the value. Optional fields are part of the sample too. */
+export function sampleOf(given: object, name = ''): unknown {
+  const schema = given as Schema;
+  if (schema.const !== undefined) return schema.const;
+  if (schema.enum !== undefined) return schema.enum.includes('running') ? 'running' : schema.enum[0];
+  if (schema.anyOf !== undefined) return sampleOf(schema.anyOf.find((s) => s.type !== 'null') ?? {}, name);
+  switch (schema.type) {
+    case 'object':
+      return objectOf(schema);
+    case 'array':
+      return schema.items === undefined ? [] : [sampleOf(schema.items, name.replace(/s$/, ''))];
+    case 'boolean':
+      return schema.default ?? false;
+    case 'integer':
+    case 'number':
+      return schema.default ?? Math.max(NUMBERS[name] ?? 1, schema.minimum ?? 0);
+    case 'string':
+      return textOf(schema, name);
+    default:
+      return null;
+  }
+}
+
+function objectOf(schema: Schema): Record<string, unknown> {
+  if (schema.properties === undefined) {
+    const [value] = Object.values(schema.patternProperties ?? {});
+    return value === undefined ? {} : { LOG_LEVEL: sampleOf(value, 'value') };
+  }
+  return Object.fromEntries(Object.entries(schema.properties).map(([key, value]) => [key, sampleOf(value, key)]));
+}
+
+function textOf(schema: Schema, name: string): string {
+  if (schema.format === 'date-time') return TIME;
+  const fits = (text: string): boolean => schema.pattern === undefined || new RegExp(schema.pattern).test(text);
+  const known = TEXTS[name];
+  if (known !== undefined && fits(known) && known.length >= (schema.minLength ?? 0)) return known;
+  return [ID, SHA256, `sha256:${SHA256}`, TEXTS['commit'] ?? '', '/data', 'ada@example.com'].find(fits) ?? ID;
+}

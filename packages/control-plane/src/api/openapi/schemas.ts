@@ -1,0 +1,89 @@
+/**
+ * Turns the schemas of wire/ into those of OpenAPI 3.1: an exported object schema becomes a named component, null becomes a type
+ * beside others, a map becomes `additionalProperties`.
+ */
+import * as access from '@berth/wire/access';
+import * as audit from '@berth/wire/audit';
+import * as dataset from '@berth/wire/dataset';
+import * as deployment from '@berth/wire/deployment';
+import * as errors from '@berth/wire/errors';
+import * as gateway from '@berth/wire/gateway';
+import * as node from '@berth/wire/node';
+import * as project from '@berth/wire/project';
+import * as token from '@berth/wire/token';
+import * as user from '@berth/wire/user';
+
+export type Schema = { [key: string]: unknown };
+
+const MODULES = [access, audit, dataset, deployment, errors, gateway, node, project, token, user];
+
+/** Equal text means the same schema: composing may copy it. */
+const NAMES = new Map<string, string>(
+  MODULES.flatMap((module) => Object.entries(module as Record<string, unknown>))
+    .filter(([name, value]) => /^[A-Z][a-z]/.test(name) && isObjectSchema(value))
+    .map(([name, value]) => [JSON.stringify(value), name]),
+);
+
+function isObjectSchema(value: unknown): value is Schema {
+  return typeof value === 'object' && value !== null && 'type' in value && value.type === 'object' && 'properties' in value;
+}
+
+export type Components = Record<string, Schema>;
+
+/** Returns the schema for its place in the document; named parts are added to `components` and referred to. */
+export function toOpenapi(schema: object, components: Components): Schema {
+  const name = nameOf(schema);
+  if (name === null) return inline(schema as Schema, components);
+  if (components[name] === undefined) {
+    // Set before its parts are walked, so that a schema inside itself ends the walk.
+    components[name] = {};
+    components[name] = inline(schema as Schema, components);
+  }
+  return { $ref: `#/components/schemas/${name}` };
+}
+
+/** `ProjectList` is what `listOf(Project)` made; every page of one noun has the same name. */
+function nameOf(schema: object): string | null {
+  const known = NAMES.get(JSON.stringify(schema));
+  if (known !== undefined) return known;
+  const { properties } = schema as { properties?: { items?: { items?: object }; next_cursor?: object } };
+  if (properties?.next_cursor === undefined || properties.items?.items === undefined) return null;
+  const item = NAMES.get(JSON.stringify(properties.items.items));
+  return item === undefined ? null : `${item}List`;
+}
+
+function inline(schema: Schema, components: Components): Schema {
+  const union = schema['anyOf'];
+  if (Array.isArray(union)) return unionOf(schema, union as Schema[], components);
+  const { patternProperties, properties, items, additionalProperties, ...rest } = schema;
+  return {
+    ...rest,
+    ...(properties === undefined ? {} : { properties: mapValues(properties as Record<string, Schema>, (s) => toOpenapi(s, components)) }),
+    ...(items === undefined ? {} : { items: toOpenapi(items as Schema, components) }),
+    ...(patternProperties === undefined
+      ? additionalProperties === undefined
+        ? {}
+        : { additionalProperties }
+      : mapOf(patternProperties as Record<string, Schema>, components)),
+  };
+}
+
+const ANY_NAME = '^.*$';
+function mapOf(patterns: Record<string, Schema>, components: Components): Schema {
+  const [[pattern, value] = [ANY_NAME, {}]] = Object.entries(patterns);
+  return { additionalProperties: toOpenapi(value, components), ...(pattern === ANY_NAME ? {} : { propertyNames: { pattern } }) };
+}
+
+/** OpenAPI 3.1 has no `nullable`: null is a type of the list where the rest is one inline type, else a branch. */
+function unionOf(schema: Schema, branches: Schema[], components: Components): Schema {
+  const { anyOf: _, ...rest } = schema;
+  const others = branches.filter((b) => b['type'] !== 'null').map((b) => toOpenapi(b, components));
+  const [only] = others;
+  if (others.length === branches.length) return { ...rest, anyOf: others };
+  if (others.length > 1 || only === undefined || typeof only['type'] !== 'string') return { ...rest, anyOf: [...others, { type: 'null' }] };
+  const values = only['enum'];
+  return { ...rest, ...only, type: [only['type'], 'null'], ...(Array.isArray(values) ? { enum: [...(values as unknown[]), null] } : {}) };
+}
+
+const mapValues = <T, U>(map: Record<string, T>, of: (value: T) => U): Record<string, U> =>
+  Object.fromEntries(Object.entries(map).map(([key, value]) => [key, of(value)]));

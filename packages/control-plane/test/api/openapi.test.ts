@@ -1,0 +1,206 @@
+/** The OpenAPI document as third parties use it (API review, defects 1 and 3): a validator, a code generator, a compiler, a client. */
+import { copyFileSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { exec } from '@berth/kit/exec';
+import { clientTypes } from '@berth/testbed/openapi-client';
+import type { Route } from '@berth/wire/route';
+import { ROUTES } from '@berth/wire/routes';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import formats from 'ajv-formats';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openapiDocument } from '../../src/api/openapi/document.ts';
+import { type Api, createApi, PASSWORD } from './harness.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../../../..');
+type Json = { [key: string]: unknown };
+type Operation = {
+  operationId: string;
+  summary: string;
+  description?: string;
+  tags: string[];
+  security: object[];
+  parameters?: { name: string; in: string; schema: Json }[];
+  requestBody?: { required: boolean; content: Record<string, { schema: Json; example: unknown }> };
+  responses: Record<string, { description: string; content?: Record<string, { schema: Json; example?: unknown }> }>;
+};
+
+let api: Api;
+let document: Json & {
+  paths: Record<string, Record<string, Operation>>;
+  components: { schemas: Record<string, Json> };
+  tags: { name: string }[];
+};
+beforeAll(async () => {
+  api = await createApi();
+  document = (await api.call('openapi')).json as typeof document;
+});
+afterAll(() => api.close());
+
+const operations = (): Operation[] => Object.values(document.paths).flatMap((p) => Object.values(p));
+
+test('a validator from npm accepts it', async () => {
+  const result = await new Validator().validate(structuredClone(document));
+  expect(result.errors ?? []).toEqual([]);
+  expect(result.valid).toBe(true);
+});
+
+test('the validator is a gate that can fail: the mistake of the review is caught', async () => {
+  const broken = structuredClone(document);
+  const operation = broken.paths['/api/auth/me']?.['get'] as unknown as Json;
+  operation['parameters'] = [{ name: 'type', in: 'query', schema: 'object' }];
+  expect((await new Validator().validate(broken)).valid).toBe(false);
+});
+
+describe('a client that is generated from it', () => {
+  const folder = path.join(ROOT, '.tools', 'openapi-client');
+  beforeAll(async () => {
+    rmSync(folder, { recursive: true, force: true });
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(path.join(folder, 'schema.d.ts'), await clientTypes(document));
+    copyFileSync(path.join(import.meta.dirname, 'openapi-client/main-job.ts'), path.join(folder, 'main-job.ts'));
+    symlinkSync(path.join(ROOT, 'node_modules'), path.join(folder, 'node_modules'));
+    const compilerOptions = { ...strictOptions, types: [], lib: ['es2024', 'dom'] };
+    writeFileSync(path.join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['main-job.ts'] }));
+  }, 60_000);
+
+  test('compiles', { timeout: 60_000 }, async () => {
+    const { code, stdout } = await compile(folder);
+    expect([code, stdout]).toEqual([0, '']);
+  });
+
+  test('would not compile with a field that does not exist', { timeout: 60_000 }, async () => {
+    const planted = path.join(folder, 'planted');
+    mkdirSync(planted, { recursive: true });
+    writeFileSync(
+      path.join(planted, 'planted.ts'),
+      "import type { paths } from '../schema.d.ts';\nexport type No = paths['/api/projects']['post']['responses'][201]['content']['application/json']['no_such_field'];\n",
+    );
+    writeFileSync(path.join(planted, 'tsconfig.json'), JSON.stringify({ compilerOptions: { ...strictOptions, types: [] } }));
+    const { code, stdout } = await compile(planted);
+    expect([code === 0, stdout]).toEqual([false, expect.stringContaining('no_such_field')]);
+  });
+
+  test('makes the calls of the main job', async () => {
+    const url = await api.listen();
+    const { mainJob } = (await import(path.join(folder, 'main-job.ts'))) as {
+      mainJob: (baseUrl: string, email: string, password: string) => Promise<Json>;
+    };
+    const done = await mainJob(url, 'admin@example.com', PASSWORD);
+    expect(done).toEqual({
+      node: null,
+      memory: 268_435_456,
+      lines: expect.any(Array) as unknown,
+      listed: [done['deployment']],
+      cancelled: 'cancelled',
+      deployment: expect.any(String) as unknown,
+      refusal: 'validation',
+    });
+  });
+});
+
+const strictOptions = {
+  strict: true,
+  noEmit: true,
+  module: 'nodenext',
+  moduleResolution: 'nodenext',
+  allowImportingTsExtensions: true,
+  skipLibCheck: false,
+  target: 'es2024',
+};
+
+const compile = (folder: string) =>
+  exec([process.execPath, path.join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', folder], { cwd: folder, env: {}, timeoutMs: 50_000 });
+
+describe('every operation', () => {
+  test('stands in it, but those of Berth’s own processes', () => {
+    const shown = Object.entries(ROUTES as Record<string, Route>).filter(([, r]) => r.who !== 'agent' && r.who !== 'gateway');
+    expect(
+      operations()
+        .map((o) => o.operationId)
+        .sort(),
+    ).toEqual(shown.map(([name]) => name).sort());
+  });
+  test('has a success answer, a summary, a described tag and a problem document for the rest', () => {
+    const tags = new Set(document.tags.map((t) => t.name));
+    for (const o of operations()) {
+      expect([o.operationId, Object.keys(o.responses).some((s) => s.startsWith('2'))]).toEqual([o.operationId, true]);
+      expect(Object.keys(o.responses['default']?.content ?? {})).toEqual(['application/problem+json']);
+      expect([o.operationId, o.tags.every((t) => tags.has(t))]).toEqual([o.operationId, true]);
+    }
+  });
+  test('that asks for a role says which, and names 401 and 403', () => {
+    for (const o of operations().filter((op) => op.security.length > 0)) {
+      expect(o.description).toMatch(/Requires the role (viewer|developer|admin)/);
+      expect(Object.keys(o.responses)).toEqual(expect.arrayContaining(['401', '403']));
+    }
+  });
+  test('with a path parameter can be 404', () => {
+    for (const o of operations().filter((op) => op.parameters?.some((p) => p.in === 'path')))
+      expect([o.operationId, Object.keys(o.responses)]).toEqual([o.operationId, expect.arrayContaining(['404'])]);
+  });
+});
+
+test('one noun is one schema: a project is the same component wherever it is answered', () => {
+  const schemaOf = (method: string, url: string, status: string) =>
+    document.paths[url]?.[method]?.responses[status]?.content?.['application/json']?.schema;
+  expect(schemaOf('post', '/api/projects', '201')).toEqual({ $ref: '#/components/schemas/Project' });
+  expect(schemaOf('get', '/api/projects/{id}', '200')).toEqual({ $ref: '#/components/schemas/Project' });
+  expect(schemaOf('get', '/api/projects', '200')).toEqual({ $ref: '#/components/schemas/ProjectList' });
+});
+
+test('null is a type beside others, never a branch of its own for a plain value', () => {
+  const plain = JSON.stringify(document).match(/\{"anyOf":\[\{"type":"(string|integer|number|boolean)"[^\]]*\{"type":"null"\}\]\}/g);
+  expect(plain).toBeNull();
+  expect(document.components.schemas['Deployment']?.['properties']).toMatchObject({ host_port: { type: ['integer', 'null'] } });
+});
+
+test('a body that may be left out is not required', () => {
+  expect(document.paths['/api/projects/{id}/deployments']?.['post']?.requestBody?.required).toBe(false);
+  expect(document.paths['/api/projects']?.['post']?.requestBody?.required).toBe(true);
+});
+
+test('headers and event streams are declared', () => {
+  const headersOf = (method: string, url: string): string[] =>
+    (document.paths[url]?.[method]?.parameters ?? []).filter((p) => p.in === 'header').map((p) => p.name);
+  expect(headersOf('post', '/api/projects/{id}/deployments')).toContain('Idempotency-Key');
+  expect(headersOf('patch', '/api/projects/{id}')).toContain('If-Match');
+  expect(headersOf('get', '/api/traefik/config')).toContain('If-None-Match');
+  const log = document.paths['/api/deployments/{id}/logs']?.['get'];
+  expect(Object.keys(log?.responses['200']?.content ?? {})).toEqual(['application/json', 'text/event-stream']);
+});
+
+test('it names the server that it was asked of', () => {
+  expect(document['servers']).toEqual([{ url: 'http://berth.localhost:8000' }]);
+});
+
+describe('examples', () => {
+  test('each fits its schema', () => {
+    const ajv = formats.default(new Ajv2020({ strict: false, allErrors: true }));
+    ajv.addSchema({ $id: 'doc', ...document }, 'doc');
+    const resolve = (schema: Json): Json => JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"doc#/')) as Json;
+    let checked = 0;
+    for (const o of operations()) {
+      const contents = [o.requestBody?.content, ...Object.values(o.responses).map((r) => r.content)];
+      for (const media of contents.flatMap((c) => Object.values(c ?? {}))) {
+        if (!('example' in media)) continue;
+        const check = ajv.compile(resolve(media.schema));
+        expect([o.operationId, check(media.example) ? [] : check.errors]).toEqual([o.operationId, []]);
+        checked++;
+      }
+    }
+    expect(checked).toBeGreaterThan(50);
+  });
+});
+
+describe('/docs', () => {
+  test('is not told to fetch its scripts by https: over plain http the page stays blank then', async () => {
+    const page = await api.server.inject({ url: '/docs/', headers: { host: 'berth.lan' } });
+    expect(page.headers['content-security-policy']).not.toContain('upgrade-insecure-requests');
+    expect(page.headers['content-security-policy']).toContain("default-src 'self'");
+  });
+});
+
+test('the document is the same at every start', () => {
+  expect(JSON.stringify(openapiDocument('https://a.example'))).toBe(JSON.stringify(openapiDocument('https://a.example')));
+});
