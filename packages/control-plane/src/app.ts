@@ -17,6 +17,7 @@ import type { PolicySource } from './domain/policy.ts';
 import { createPresence, type Presence } from './domain/presence.ts';
 import type { Stores } from './domain/stores.ts';
 import type { Scanner } from './domain/scan.ts';
+import { createUptimeClock, type UptimeClock } from './domain/uptime.ts';
 import { createDriver, type Driver } from './flow/drive.ts';
 import type { DatasetSettings, LoopDeps } from './loops/deps.ts';
 import { type Loops, startLoops } from './loops/index.ts';
@@ -31,6 +32,8 @@ export type Overrides = {
   log: Logger;
   stores?: Stores;
   now?: () => number;
+  /** In place of the one in the database. */
+  uptime?: UptimeClock;
   passwordCost?: PasswordCost;
   /** False: time stands still; nothing happens but what a test asks for. */
   loops?: boolean;
@@ -47,6 +50,7 @@ export type App = {
   source: ConfigSource;
   policy: PolicySource;
   presence: Presence;
+  uptime: UptimeClock;
   limits: Limits;
   /** Listens and starts the loops; returns the address. */
   listen(): Promise<string>;
@@ -66,6 +70,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
   try {
     const settings = await settingsOf(config, overrides, stores);
     const changes = createChanges(stores.relay);
+    const monotonic = overrides.now ?? (() => performance.now());
+    const uptime = overrides.uptime ?? (await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: limits.leaseMs }));
     const authServiceUrl = config.AUTH_SERVICE_URL ?? null;
     const driver = createDriver({
       stores,
@@ -73,10 +79,11 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       limits,
       platform: { registryAddr: settings.registry.addr, authServiceUrl, reservedPrefixes: settings.reservedPrefixes },
       now,
+      uptime,
       newId: randomUUID,
     });
     const routing = { baseDomain: config.BASE_DOMAIN, authServiceUrl, acmeResolver: config.ACME_RESOLVER };
-    const source = createConfigSource({ routes: stores.routes, changes, settings: routing, now, log });
+    const source = createConfigSource({ routes: stores.routes, changes, settings: routing, now: monotonic, log });
     closers.add('routes', () => source.close());
     await source.refresh();
 
@@ -103,6 +110,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       settleMs: config.SETTLE_TIME,
       datasets,
       now,
+      uptime,
+      monotonic,
       log,
     };
     let loops: Loops | null = null;
@@ -117,6 +126,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       lookAtFolder: createLook(config.DATASET_NFS_BASE_PATH ?? null),
       presence,
       now,
+      uptime,
       log,
       loops: () => loops?.status() ?? [],
     });
@@ -132,6 +142,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       source,
       policy,
       presence,
+      uptime,
       limits,
       async listen() {
         const address = await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });

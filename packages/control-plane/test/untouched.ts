@@ -1,7 +1,7 @@
 /** A deployment that was just asked for, without what says which one it is: the fixtures of flow and store add that. */
 import type { DeploymentRecord } from '../src/domain/records.ts';
 
-type Which = 'id' | 'project_id' | 'generation' | 'settings' | 'created_at' | 'state_since';
+type Which = 'id' | 'project_id' | 'generation' | 'settings' | 'created_at' | 'state_since' | 'ordinal';
 
 export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   status: 'pending',
@@ -25,4 +25,7 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   waiting: null,
   stopped_first: null,
   finished_at: null,
+  timer: null,
+  removal: null,
+  builds_given_up: 0,
 };

@@ -224,6 +224,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       else containers.set(e.container, { ...e, cause: containers.get(e.container)?.cause ?? e.cause });
     }
     function startedAlone(e: Of<'container'>): void {
+      // Deleted by force: its agent could not be told in time.
+      if (isGone(e.node, e.at)) return;
       const other = [...containers.values()].find((c) => c.project === e.project && c.container !== e.container && !isGone(c.node, e.at));
       if (other !== undefined && e.cause !== 'contract' && other.cause !== 'contract')
         broken(

@@ -7,6 +7,7 @@ import type { PolicySource } from '../domain/policy.ts';
 import type { LookAtFolder } from '../domain/folder-look.ts';
 import type { Presence } from '../domain/presence.ts';
 import type { Stores } from '../domain/stores.ts';
+import type { UptimeClock } from '../domain/uptime.ts';
 import type { Driver } from '../flow/drive.ts';
 import type { ConfigSource } from '../domain/configuration.ts';
 import type { PasswordCost } from './passwords.ts';
@@ -54,5 +55,6 @@ export type ApiDeps = {
   lookAtFolder: LookAtFolder;
   presence: Presence;
   now: () => number;
+  uptime: UptimeClock;
   log: Logger;
 };

@@ -3,7 +3,8 @@ import type { Limits, NodeFact } from './facts.ts';
 import { refusal, whyNone } from './placement.ts';
 import type { DeploymentRecord } from './records.ts';
 
-export type BuilderChoice = { node: NodeFact } | { node: null; why: string };
+/** `busy`: a builder that works will have room when one of its builds ends. */
+export type BuilderChoice = { node: NodeFact } | { node: null; why: string; busy: boolean };
 
 /** The builder whose cache is warm, if it has room; else the least busy one. */
 export function chooseBuilder(
@@ -15,7 +16,10 @@ export function chooseBuilder(
 ): BuilderChoice {
   const builders = nodes
     .filter((n) => n.role === 'builder')
-    .map((node) => ({ node, why: refusal(node, deployment.losses, now, limits) ?? fullness(node) }));
+    .map((node) => {
+      const refused = refusal(node, deployment.losses, now, limits);
+      return { node, refused, why: refused ?? fullness(node) };
+    });
   const free = builders
     .filter((b) => b.why === null)
     .map((b) => b.node)
@@ -26,8 +30,9 @@ export function chooseBuilder(
         (a.hostname < b.hostname ? -1 : 1),
     );
   if (free[0] !== undefined) return { node: free[0] };
-  if (builders.length === 0) return { node: null, why: 'no builder node has ever registered' };
-  return { node: null, why: whyNone({ items: builders.map((b) => ({ hostname: b.node.hostname, reason: b.why })) }) };
+  if (builders.length === 0) return { node: null, busy: false, why: 'no builder node has ever registered' };
+  const busy = builders.some((b) => b.refused === null);
+  return { node: null, busy, why: whyNone({ items: builders.map((b) => ({ hostname: b.node.hostname, reason: b.why })) }) };
 }
 
 const fullness = (node: NodeFact): string | null =>

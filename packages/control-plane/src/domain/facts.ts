@@ -1,4 +1,5 @@
 /** Everything a decision about one project may look at. Read in one go by FlowStore.facts; never fetched while deciding. */
+import type { Uptime } from './uptime.ts';
 import type { DatasetRecord, DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
 
 export type Limits = {
@@ -54,7 +55,9 @@ export type DatasetFact = Pick<
 export type EndedWork = { node_id: string; ended_at: number; unreported_at: number | null };
 
 export type Facts = {
+  /** The machine's clock, for what people read. It may jump: deadlines go by `uptime`. */
   now: number;
+  uptime: Uptime;
   limits: Limits;
   project: ProjectRecord;
   /** All deployments of the project that are not in a terminal state, oldest first; the one decided about may be terminal and is then not among them. */

@@ -9,8 +9,9 @@ import type { DatasetFact, Limits } from './facts.ts';
 import type { NodeLoss, NodeRecord } from './records.ts';
 import { bytesText } from './sizes.ts';
 
+/** A time that lies in the future is of a clock that was set back since: such a node is not known to be there until it registers again. */
 export const isOnline = (node: Pick<NodeRecord, 'last_seen_at'>, now: number, limits: Pick<Limits, 'offlineMs'>): boolean =>
-  now - node.last_seen_at <= limits.offlineMs;
+  Math.abs(now - node.last_seen_at) <= limits.offlineMs;
 
 /** A `dependency` dataset of the project at its present version. */
 export type Wanted = Pick<DatasetFact, 'id' | 'name' | 'bytes' | 'status'> & { version: number };
@@ -47,7 +48,9 @@ function refused(node: NodeRecord, losses: readonly NodeLoss[], now: number, lim
   if (!isOnline(node, now, limits)) return OFFLINE;
   if (losses.length === 0) return null;
   const loss = losses.findLast((l) => l.node_id === node.id);
-  if (loss !== undefined && node.last_seen_at <= loss.at) return 'went silent over this deployment and has not been seen since';
+  // A loss in the future is of before the machine's clock was set back: it says nothing about when the node was seen.
+  if (loss !== undefined && loss.at <= now && node.last_seen_at <= loss.at)
+    return 'went silent over this deployment and has not been seen since';
   return null;
 }
 

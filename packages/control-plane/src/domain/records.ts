@@ -26,8 +26,20 @@ export type ProjectRecord = ProjectSettings & {
 };
 
 export type Failure = { code: FailureCode; message: string };
-/** A node that went silent over this deployment; it is asked again only when it was seen after that. */
-export type NodeLoss = { node_id: string; at: number };
+/**
+ * A node that lost this deployment. One that went silent is asked again when it was seen after that. With `error` the node itself reported
+ * that it could not work (its engine is down, its disk is full); the deployment then goes to another node.
+ */
+export type NodeLoss = { node_id: string; at: number; error?: Failure };
+
+/**
+ * How long a deployment has waited in its present state, by the uptime clock (domain/uptime.ts). `state_since` names the state: a timer of
+ * an earlier state counts for nothing. `running_since` is null while it waits for work of Berth itself.
+ */
+export type Timer = { state_since: number; ran_ms: number; running_since: number | null };
+
+/** Removals of its container that failed, and when, by the uptime clock, the next one may be tried. */
+export type Removal = { tries: number; not_before: number };
 
 /** A dataset as a release has it. `version` is null for `readwrite`. `told`: the newer version that its story spoke of last. */
 export type PinnedDataset = { dataset_id: string; name: string; mode: MountMode; version: number | null; told?: number };
@@ -68,6 +80,13 @@ export type DeploymentRecord = {
   created_at: number;
   state_since: number;
   finished_at: number | null;
+  /** The deadline of its present state: the queue, then the proxy. Null: not begun. */
+  timer: Timer | null;
+  removal: Removal | null;
+  /** Builds of the project that newer requests ended, one after the other, without one that went live between them. */
+  builds_given_up: number;
+  /** Order of the requests of all projects; does not go back when the machine's clock does. */
+  ordinal: number;
 };
 
 export type TaskRecord<K extends TaskKind = TaskKind> = {
@@ -82,6 +101,7 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   payload: Payload[K];
   /** The lease of the present attempt. Null until an agent claimed the task; contract-only agents never do. */
   lease_token: string | null;
+  /** This and the two deadlines by the uptime clock (domain/uptime.ts). */
   lease_expires_at: number | null;
   /** Not claimed by then: given to another node. */
   queue_deadline_at: number;

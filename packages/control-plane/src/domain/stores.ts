@@ -10,6 +10,7 @@ import type { DeploymentState, NodeRole, Role, TaskState } from '@berth/wire/voc
 import type { Relay } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
 import type { Facts } from './facts.ts';
+import type { Uptime, UptimeStore } from './uptime.ts';
 import type {
   ApiSessionStore,
   ApiTokenStore,
@@ -102,8 +103,8 @@ export type DeploymentStore = {
 
 /** The doors of the flow: read everything a decision needs, write its plan. */
 export type FlowStore = {
-  /** `datasetIds`: read beside those that the project or a live deployment names. Throws not_found (project). `now`, limits, platform and freshIds are the caller's. */
-  facts(projectId: string, datasetIds?: readonly string[]): Promise<Omit<Facts, 'now' | 'limits' | 'platform' | 'freshIds'>>;
+  /** `datasetIds`: read beside those that the project or a live deployment names. Throws not_found (project). `now`, uptime, limits, platform and freshIds are the caller's. */
+  facts(projectId: string, datasetIds?: readonly string[]): Promise<Omit<Facts, 'now' | 'uptime' | 'limits' | 'platform' | 'freshIds'>>;
   /**
    * All of the plan in one transaction, or nothing: `stale` when the project's flow_version, a deployment's `from` state or
    * a task's attempt/openness is not what the plan was made from. Raises flow_version. Throws domain_prefix_taken when the
@@ -126,6 +127,7 @@ export type NewSync = { id: string; node_id: string; payload: SyncPayload; queue
 /** Why a task was lost, as `overdue` says it. */
 export type Overdue = 'queue' | 'lease' | 'wall' | 'attempts';
 
+/** `lease_expires_at` is by the uptime clock. */
 export type Claim = { attempt: number; lease_token: string; lease_expires_at: number };
 
 export type TaskStore = {
@@ -141,8 +143,14 @@ export type TaskStore = {
   claim(id: string, lease: { token: string; expires_at: number }, now: number, maxAttempts: number): Promise<Claim>;
   /** Throws not_found, stale_lease, task_over. */
   renew(id: string, token: string, expiresAt: number, now: number): Promise<{ cancel_requested: boolean }>;
-  /** Open tasks past a deadline: `queue` (never claimed, and its node was not heard of since `silentSince` or has no request for tasks), `lease`, `wall`, `attempts`. */
-  overdue(now: number, silentSince: number, maxAttempts: number): Promise<{ task: TaskRecord; why: Overdue }[]>;
+  /**
+   * Open tasks past a deadline, by `uptime`: `queue` (never claimed, and its node was not heard of since `silentSince` or has no request
+   * for tasks), `lease`, `wall`, `attempts`.
+   */
+  overdue(
+    at: { uptime: Uptime; now: number; silentSince: number },
+    limits: { leaseMs: number; maxAttempts: number },
+  ): Promise<{ task: TaskRecord; why: Overdue }[]>;
   /** Keeps how far the copies of a claimed task are, as said last. Gives the task. Throws not_found, stale_lease, task_over. */
   progress(id: string, token: string, progress: TaskProgress): Promise<TaskRecord>;
   /** Of the open deploy tasks of these deployments what was said last, by deployment. */
@@ -256,6 +264,7 @@ export type Stores = {
   audit: AuditStore;
   policy: PolicyStore;
   meta: MetaStore;
+  uptime: UptimeStore;
   /** Carries what changed to other control planes on the same database; null where it serves only one. */
   relay: Relay | null;
   /** A trivial read, for /readyz. */

@@ -34,6 +34,7 @@ import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
 import { startAgain, whyNotYet } from './single-writer.ts';
 import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
+import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
 
 type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
 type Undo = 'end_tasks' | 'restore_route' | 'remove_container';
@@ -151,7 +152,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   if (release !== null) refuseRelease(release, facts);
 
   const draft = createDraft(facts);
-  const created = newDeployment(input, project, now);
+  const created = newDeployment(input, project, now, facts.uptime.at);
   for (const older of facts.live) {
     if (older.status === 'pending' || older.status === 'building' || older.status === 'built')
       leave(draft, older, 'superseded', 'superseded', null, `deployment ${created.generation} was requested`);
@@ -177,7 +178,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   if (d.rollback_of !== null) return draft.move(d, 'tick', 'built', {}, `image ${d.image_tag} is there already: nothing to build`);
   if (facts.platform.registryAddr === '') return fail(draft, d, 'tick', failure('registry_missing'));
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits);
-  if (choice.node === null) return wait(draft, d, 'no_builder', choice.why);
+  if (choice.node === null) return choice.busy ? waitForOwnWork(draft, d, choice.why) : wait(draft, d, 'no_builder', choice.why);
   createBuildTask(draft, d, choice.node);
   draft.move(d, 'tick', 'building', { builder_id: choice.node.id }, `the build is given to ${choice.node.hostname}`);
 }
@@ -205,7 +206,7 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (loginMissing(draft, d)) return;
   // One at a time: two switches of one route at once could end with the older version live.
   const other = facts.live.find((o) => o.status === 'deploying');
-  if (other !== undefined) return wait(draft, d, 'no_deploy_node', `deployment ${other.generation} is still deploying`);
+  if (other !== undefined) return waitForOwnWork(draft, d, `deployment ${other.generation} is still deploying`);
   const running = facts.live.find((o) => o.status === 'running');
   const rows = mountsOf(d.settings.datasets, facts.datasets);
   if (!('mounts' in rows)) {
@@ -222,9 +223,9 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   }
   // Taken over by the new task, the container would be removed under it.
   const clearing = facts.tasks.some((t) => t.node_id === node.id && removes(t, d));
-  if (clearing) return wait(draft, d, 'no_deploy_node', `${node.hostname} still removes what an earlier attempt left`);
+  if (clearing) return waitForOwnWork(draft, d, `${node.hostname} still removes what an earlier attempt left`);
   const notYet = d.settings.replace === 'recreate' ? whyNotYet(draft, d, node) : null;
-  if (notYet !== null) return wait(draft, d, 'still_writing', notYet);
+  if (notYet !== null) return notYet.ownWork ? waitForOwnWork(draft, d, notYet.why) : wait(draft, d, 'still_writing', notYet.why);
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
   createDeployTask(draft, d, node, { mounts: rows.mounts, missingBytes });
   if (d.settings.replace === 'recreate') sayStopped(draft, d, node);
@@ -255,7 +256,8 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'
     return leave(draft, started, 'task_reported', 'cancelled', null, 'cancelled before its route was published');
   const datasets = mounted(d, report);
   tellVersions(draft, d, datasets ?? [], d.datasets, 'it moved on while it was copied: the task');
-  draft.set(d, { host_port, container_id: started.container_id, route_published_at: draft.facts.now, datasets });
+  const timer = startedTimer(d, draft.facts.uptime.at);
+  draft.set(d, { host_port, container_id: started.container_id, route_published_at: draft.facts.now, datasets, timer });
   draft.plan.route = routeTo(draft, d, node, host_port);
   draft.say(d, 'route_published', `its container answers at ${node.host_ip}:${host_port}; the reverse proxy is told`);
 }
@@ -281,8 +283,7 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route
 }
 
 function routeDeadline(draft: Draft, d: DeploymentRecord): void {
-  const { now, limits } = draft.facts;
-  if (d.route_published_at === null || now - d.route_published_at <= limits.routeMs) return;
+  if (d.route_published_at === null || !hasRunOut(draft, d, draft.facts.limits.routeMs)) return;
   fail(draft, d, 'tick', whyUnconfirmed(draft, d));
 }
 
@@ -411,9 +412,20 @@ function fail(draft: Draft, d: DeploymentRecord, event: string, error: Failure):
   leave(draft, d, event, 'failed', error, error.message);
 }
 
-/** Stays where it is; the story gets a line when the reason changes (`plain`: without figures that always do). Fails when it waited too long. */
+/** Waits for something outside Berth; fails when that took longer than the queue's deadline. `plain`: `why` without changing figures. */
 function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, why: string, plain = why): void {
-  if (draft.facts.now - d.state_since > draft.facts.limits.queueMs) return fail(draft, d, 'tick', failure(code, why));
+  if (hasRunOut(draft, d, draft.facts.limits.queueMs)) return fail(draft, d, 'tick', failure(code, why));
+  tellWaiting(draft, d, why, plain);
+}
+
+/** Waits for work of Berth itself, which has deadlines of its own: the queue's deadline stands still meanwhile. */
+function waitForOwnWork(draft: Draft, d: DeploymentRecord, why: string): void {
+  stopTimer(draft, d);
+  tellWaiting(draft, d, why, why);
+}
+
+/** The story gets a line when the reason changes. */
+function tellWaiting(draft: Draft, d: DeploymentRecord, why: string, plain: string): void {
   if (d.waiting === plain) return;
   draft.set(d, { waiting: plain });
   draft.say(d, 'waiting', why);

@@ -12,6 +12,7 @@ import { isEmptyPlan, type Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
 import { stableJson } from '../domain/stable-json.ts';
 import type { Guard, Stores } from '../domain/stores.ts';
+import { isPast, type UptimeClock } from '../domain/uptime.ts';
 import { again, onDatasetChange } from './again.ts';
 import { isBehind } from './data.ts';
 import { advance, request } from './deployment.ts';
@@ -26,6 +27,8 @@ export type DriverDeps = {
   limits: Limits;
   platform: Facts['platform'];
   now: () => number;
+  /** The clock of every deadline. */
+  uptime: UptimeClock;
   newId: () => string;
 };
 
@@ -72,14 +75,14 @@ const MAX_TRIES = 25;
 const FRESH_IDS = 16;
 
 export function createDriver(deps: DriverDeps): Driver {
-  const { stores, changes, limits, platform, now, newId } = deps;
+  const { stores, changes, limits, platform, now, uptime, newId } = deps;
 
   async function factsOf(projectId: string, release: DeploymentRecord | null = null): Promise<Facts> {
     const read = await stores.flow.facts(
       projectId,
       release?.settings.datasets.map((use) => use.dataset_id),
     );
-    return { ...read, now: now(), limits, platform, freshIds: Array.from({ length: FRESH_IDS }, newId) };
+    return { ...read, now: now(), uptime: await uptime.now(), limits, platform, freshIds: Array.from({ length: FRESH_IDS }, newId) };
   }
 
   function tell(plan: Plan, facts: Facts): void {
@@ -249,7 +252,7 @@ export function createDriver(deps: DriverDeps): Driver {
     again: deployAgain,
     datasetChanged,
     async prewarm(nodeId, datasetId) {
-      await prewarm(stores, { id: newId(), nodeId, datasetId }, now(), limits);
+      await prewarm(stores, { id: newId(), nodeId, datasetId }, { now: now(), uptime: await uptime.now() }, limits);
       changes.notify(`node:${nodeId}`);
     },
     async deleteProject(projectId, guard) {
@@ -279,7 +282,8 @@ export function createDriver(deps: DriverDeps): Driver {
 function stillLost({ task, why }: EventOf<'task_lost'>, facts: Facts): boolean {
   const present = facts.tasks.find((t) => t.id === task.id);
   if (present === undefined || present.attempt !== task.attempt) return false;
-  return (why !== 'lease' && why !== 'attempts') || (present.lease_expires_at ?? 0) < facts.now;
+  const deadline = { queue: present.queue_deadline_at, wall: present.wall_deadline_at, lease: null, attempts: null }[why];
+  return isPast(deadline ?? present.lease_expires_at ?? 0, facts.uptime, facts.limits.leaseMs);
 }
 
 /** Nothing about it calls for a decision: the common case of every register. */

@@ -12,7 +12,12 @@ export type DeploymentRequest = {
   why?: string;
 };
 
-export function newDeployment({ id, commit, note, release }: DeploymentRequest, project: ProjectRecord, now: number): DeploymentRecord {
+export function newDeployment(
+  { id, commit, note, release }: DeploymentRequest,
+  project: ProjectRecord,
+  now: number,
+  ordinal: number,
+): DeploymentRecord {
   return {
     id,
     project_id: project.id,
@@ -41,5 +46,9 @@ export function newDeployment({ id, commit, note, release }: DeploymentRequest, 
     created_at: now,
     state_since: now,
     finished_at: null,
+    timer: null,
+    removal: null,
+    builds_given_up: 0,
+    ordinal,
   };
 }

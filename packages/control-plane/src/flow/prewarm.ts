@@ -1,14 +1,16 @@
 /** A dataset is copied to a node before anything needs it there: a task of the node alone, of no project. */
 import { DomainError, invalid } from '../domain/errors.ts';
-import type { Limits } from '../domain/facts.ts';
+import type { Facts, Limits } from '../domain/facts.ts';
 import { isOnline } from '../domain/placement.ts';
 import type { Stores } from '../domain/stores.ts';
 import { copyMs } from './data.ts';
 
 type Stored = Pick<Stores, 'nodes' | 'datasets' | 'tasks'>;
 type Asked = { id: string; nodeId: string; datasetId: string };
+type At = Pick<Facts, 'now' | 'uptime'>;
 
-export async function prewarm(stores: Stored, { id, nodeId, datasetId }: Asked, now: number, limits: Limits): Promise<void> {
+export async function prewarm(stores: Stored, { id, nodeId, datasetId }: Asked, at: At, limits: Limits): Promise<void> {
+  const { now, uptime } = at;
   const node = await stores.nodes.get(nodeId);
   const refuse = (why: string): DomainError => new DomainError('wrong_state', `${node.hostname} ${why}`);
   if (node.deleting_at !== null) throw new DomainError('being_deleted', `${node.hostname} is being deleted`);
@@ -25,8 +27,8 @@ export async function prewarm(stores: Stored, { id, nodeId, datasetId }: Asked, 
       id,
       node_id: node.id,
       payload: { dataset: { dataset_id: datasetId, name, nfs_path, version, manifest_digest, bytes, files } },
-      queue_deadline_at: now + limits.claimMs,
-      wall_deadline_at: now + limits.deployMs + copyMs(bytes, node.copy_rate),
+      queue_deadline_at: uptime.at + limits.claimMs,
+      wall_deadline_at: uptime.at + limits.deployMs + copyMs(bytes, node.copy_rate),
     },
     now,
   );

@@ -96,23 +96,26 @@ const losesWork = ({ facts, plan }: Draft, nodeId: string): boolean =>
 
 const starts = (task: TaskRecord): boolean => task.kind === 'retire' && 'start' in task.payload && typeof task.payload.start === 'string';
 
+/** `ownWork`: a task that Berth gave out must end first, so the queue's deadline stands still. */
+export type NotYet = { ownWork: boolean; why: string };
+
 /**
  * Why the new version must not be started on `target` yet; null: nothing else runs. What runs on other nodes is told to stop,
  * unless a node is among them that cannot be asked: then what serves goes on serving.
  */
-export function whyNotYet(draft: Draft, d: DeploymentRecord, target: NodeFact): string | null {
+export function whyNotYet(draft: Draft, d: DeploymentRecord, target: NodeFact): NotYet | null {
   if (draft.facts.tasks.some((t) => t.node_id === target.id && starts(t)))
-    return `what served is being started again on ${target.hostname}`;
+    return { ownWork: true, why: `what served is being started again on ${target.hostname}` };
   const others = draft.facts.nodes
     .filter((node) => node.role === 'deploy' && node.id !== target.id)
     .map((node) => ({ node, standing: standingOn(draft, node) }));
-  for (const { standing } of others) if (standing.is === 'unknown') return standing.why;
-  for (const { standing } of others) if (standing.is === 'busy') return standing.why;
+  for (const { standing } of others) if (standing.is === 'unknown') return { ownWork: false, why: standing.why };
+  for (const { standing } of others) if (standing.is === 'busy') return { ownWork: true, why: standing.why };
   const running = others.flatMap(({ node, standing }) => (standing.is === 'runs' ? [{ node, containers: standing.containers }] : []));
   if (running.length === 0) return null;
   for (const { node, containers } of running) stop(draft, d, node, containers);
   const names = running.map(({ node }) => node.hostname).join(', ');
-  return `what runs of it on ${names} is stopped first: two versions must never write at once`;
+  return { ownWork: true, why: `what runs of it on ${names} is stopped first: two versions must never write at once` };
 }
 
 function stop(draft: Draft, d: DeploymentRecord, node: NodeFact, containers: readonly ObservedContainer[]): void {

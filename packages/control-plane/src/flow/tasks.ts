@@ -11,13 +11,13 @@ export const finalName = (settings: Pick<ProjectSettings, 'domain_prefix'>): str
 export const generationName = (d: Pick<DeploymentRecord, 'settings' | 'generation'>): string => `${finalName(d.settings)}-g${d.generation}`;
 
 export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: NodeFact): void {
-  const { project, now, limits, platform } = draft.facts;
+  const { project, uptime, limits, platform } = draft.facts;
   draft.createTask({
     kind: 'build',
     deployment_id: d.id,
     node_id: builder.id,
-    queue_deadline_at: now + limits.claimMs,
-    wall_deadline_at: now + limits.buildMs,
+    queue_deadline_at: uptime.at + limits.claimMs,
+    wall_deadline_at: uptime.at + limits.buildMs,
     payload: {
       project_id: project.id,
       project: project.name,
@@ -33,7 +33,7 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
 export type Given = { mounts: DatasetMount[]; missingBytes: number };
 
 export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact, { mounts, missingBytes }: Given): void {
-  const { project, now, limits } = draft.facts;
+  const { project, uptime, limits } = draft.facts;
   const tag = d.image_tag ?? '';
   const payload: DeployPayload = {
     project_id: project.id,
@@ -60,8 +60,8 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     kind: 'deploy',
     deployment_id: d.id,
     node_id: node.id,
-    queue_deadline_at: now + limits.claimMs,
-    wall_deadline_at: now + limits.deployMs + copyMs(missingBytes, node.copy_rate),
+    queue_deadline_at: uptime.at + limits.claimMs,
+    wall_deadline_at: uptime.at + limits.deployMs + copyMs(missingBytes, node.copy_rate),
     payload,
   });
 }
@@ -81,7 +81,7 @@ export type RetireRequest = {
 /** Nothing for a node that is gone or whose agent knows the contract alone: such an agent has replaced the container by itself. */
 export function createRetireTask(draft: Draft, node: NodeRecord | undefined, request: RetireRequest): void {
   if (node === undefined || !knowsMoreThanContract(node)) return;
-  const { project, now, limits } = draft.facts;
+  const { project, uptime, limits } = draft.facts;
   const stopped = request.stop === undefined ? [] : [request.of];
   const grace = Math.max(0, ...[...request.remove.map((r) => r.deployment), ...stopped].map((d) => d.settings.stop_grace_seconds));
   const drain = request.drain ? Math.max(0, ...request.remove.map((r) => r.deployment.settings.drain_seconds)) : 0;
@@ -89,8 +89,8 @@ export function createRetireTask(draft: Draft, node: NodeRecord | undefined, req
     kind: 'retire',
     deployment_id: request.of.id,
     node_id: node.id,
-    queue_deadline_at: now + limits.retireMs,
-    wall_deadline_at: now + limits.retireMs + (grace + drain) * 1000,
+    queue_deadline_at: uptime.at + limits.retireMs,
+    wall_deadline_at: uptime.at + limits.retireMs + (grace + drain) * 1000,
     payload: {
       project_id: project.id,
       project: project.name,

@@ -6,6 +6,7 @@ import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
 import type { Scanner } from '../domain/scan.ts';
 import type { Stores } from '../domain/stores.ts';
+import type { UptimeClock } from '../domain/uptime.ts';
 import type { Driver } from '../flow/drive.ts';
 
 export type DatasetSettings = {
@@ -31,5 +32,9 @@ export type LoopDeps = {
   /** null where there is no shared storage: nothing is scanned. */
   datasets: DatasetSettings | null;
   now: () => number;
+  /** The clock of every deadline. */
+  uptime: UptimeClock;
+  /** Ms; does not jump when the machine's clock does. */
+  monotonic: () => number;
   log: Logger;
 };

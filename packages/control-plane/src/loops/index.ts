@@ -15,6 +15,7 @@ import { routeConfirmer } from './route-confirmer.ts';
 import { routesRefresh } from './routes-refresh.ts';
 import { scheduler } from './scheduler.ts';
 import { taskWatch } from './task-watch.ts';
+import { uptimeBeat } from './uptime-beat.ts';
 
 type Declaration = {
   name: string;
@@ -76,6 +77,7 @@ export const LOOPS = [
     wokenBy: [],
     make: retention,
   },
+  { name: 'uptime', description: 'advances the clock of every deadline', periodMs: 500, wokenBy: [], make: uptimeBeat },
   { name: 'drains', description: 'moves what runs on nodes that are being drained', periodMs: 1_000, wokenBy: [], make: drains },
   {
     name: 'dataset-changes',

@@ -1,18 +1,16 @@
-/** Takes tasks away from nodes that did not claim, renew or end them in time, by the control plane's clock alone. */
+/** Takes tasks away from nodes that did not claim, renew or end them in time, by the uptime clock (domain/uptime.ts). */
 import { failPoint } from '@berth/kit/fail-point';
 import type { LoopDeps } from './deps.ts';
 
 /** An agent that never leases shows that it lives by polling, every 5 s by the contract; where it lets us hold its request, by its registers meanwhile. */
 const SILENT_MS = 90_000;
 
-export const leaseReaper = ({ stores, driver, changes, limits, now, log }: LoopDeps): ((signal: AbortSignal) => Promise<void>) => {
-  // While we were away nobody could claim, renew or report: that time is held against no agent, they have a lease's time anew.
-  const startedAt = now();
+export const leaseReaper = ({ stores, driver, changes, limits, now, uptime, log }: LoopDeps): ((signal: AbortSignal) => Promise<void>) => {
   return async (signal) => {
     const at = now();
-    for (const { task, why } of await stores.tasks.overdue(at, at - SILENT_MS, limits.maxAttempts)) {
+    const times = { uptime: await uptime.now(), now: at, silentSince: at - SILENT_MS };
+    for (const { task, why } of await stores.tasks.overdue(times, limits)) {
       if (signal.aborted) return;
-      if (why !== 'wall' && at - startedAt < limits.leaseMs) continue;
       log.warn({ task_id: task.id, kind: task.kind, node_id: task.node_id, deployment_id: task.deployment_id, why }, 'a task was lost');
       await failPoint('lease.lost');
       try {

@@ -2,8 +2,11 @@
 import type { LoopDeps } from './deps.ts';
 
 export const nodeWatch =
-  ({ stores, driver, limits, now }: LoopDeps) =>
+  ({ stores, driver, limits, now, uptime }: LoopDeps) =>
   async (signal: AbortSignal): Promise<void> => {
+    // Nodes could not be heard of while no control plane served: each has the whole time anew.
+    const { at, since } = await uptime.now();
+    if (at - since < limits.offlineMs) return;
     for (const id of await stores.deployments.onSilentNodes(now() - limits.offlineMs)) {
       if (signal.aborted) return;
       await driver.advance(id, { type: 'node_silent' });

@@ -10,11 +10,11 @@ const BETWEEN_PROBES_MS = 15;
 const ONE_RUN_MS = 2_000;
 
 export const routeConfirmer =
-  ({ stores, driver, source, probe, settleMs, now }: LoopDeps) =>
+  ({ stores, driver, source, probe, settleMs, monotonic }: LoopDeps) =>
   async (signal: AbortSignal): Promise<void> => {
-    const until = Date.now() + ONE_RUN_MS;
+    const until = performance.now() + ONE_RUN_MS;
     // Within one run it asks again and again while something waits; then the loop's own period takes over.
-    while (!signal.aborted && Date.now() < until) {
+    while (!signal.aborted && performance.now() < until) {
       const waiting = await stores.deployments.awaitingRoute();
       if (waiting.length === 0) return;
       const config = source.current();
@@ -23,7 +23,8 @@ export const routeConfirmer =
         const address = config.deployments.get(id);
         return address === undefined ? [] : [{ id, ...address }];
       });
-      const live = there.length > 0 && (probe === null ? settled(source.servedAt(), settleMs, now()) : await probe(config.hash, signal));
+      const live =
+        there.length > 0 && (probe === null ? settled(source.servedAt(), settleMs, monotonic()) : await probe(config.hash, signal));
       if (live) await failPoint('route.confirmed');
       if (live) for (const { id, ...address } of there) await driver.advance(id, { type: 'route_confirmed', ...address });
       // Also then: one whose container moved meanwhile still waits.

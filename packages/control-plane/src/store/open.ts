@@ -20,6 +20,7 @@ import { createProjectStore } from './projects.ts';
 import { createRevokedSessionStore } from './revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
 import { createTaskStore } from './tasks.ts';
+import { createUptimeStore } from './uptime.ts';
 import { createUsedCodeStore } from './used-codes.ts';
 import { createUserStore } from './users.ts';
 
@@ -58,6 +59,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     audit: createAuditStore(db),
     policy: createPolicyStore(db),
     meta: createMetaStore(db),
+    uptime: createUptimeStore(db),
     relay: db.relay,
     async ping() {
       await db.kysely.selectFrom('meta').select('key').limit(1).execute();

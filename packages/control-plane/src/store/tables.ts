@@ -73,6 +73,11 @@ export type Tables = {
     created_at: Ms;
     state_since: Ms;
     finished_at: Ms | null;
+    timer: Json | null;
+    removal: Json | null;
+    builds_given_up: Generated<number>;
+    /** Null in rows that an earlier version wrote. */
+    ordinal: Ms | null;
   };
   deployment_events: { id: Generated<number>; deployment_id: string; at: Ms; kind: string; message: string };
   tasks: {
@@ -256,6 +261,8 @@ export type Tables = {
     request_id: string;
   };
   meta: { key: string; value: string };
+  /** One row: the clock of every deadline (domain/uptime.ts). */
+  uptime: { id: number; clock: Ms };
   idempotency_keys: { project_id: string; key: string; body_hash: string; deployment_id: string; expires_at: Ms };
   log_lines: { deployment_id: string; seq: number; at: Ms; stream: string; step: string | null; text: string };
   /** One row a deployment that has a log: the last number given out and what the bound is counted by. */

@@ -6,6 +6,7 @@ import type { TaskKind } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import type { Overdue, TaskStore } from '../domain/stores.ts';
+import { isPast, type Uptime } from '../domain/uptime.ts';
 import type { Calm } from './calm.ts';
 import type { Database, Db, Tx } from './database.ts';
 import type { NodeMemory } from './node-memory.ts';
@@ -134,7 +135,7 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
       );
     },
 
-    async overdue(now, silentSince, maxAttempts) {
+    async overdue({ uptime, now, silentSince }, limits) {
       await memory.flush();
       const rows = await db.kysely
         .selectFrom('tasks')
@@ -144,9 +145,9 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
         .where('tasks.finished_at', 'is', null)
         .where((eb) =>
           eb.or([
-            eb('wall_deadline_at', '<', now),
-            eb('lease_expires_at', '<', now),
-            eb.and([eb('attempt', '=', 0), eb('queue_deadline_at', '<', now)]),
+            eb('wall_deadline_at', '<', uptime.at),
+            eb('lease_expires_at', '<', uptime.at),
+            eb.and([eb('attempt', '=', 0), eb('queue_deadline_at', '<', uptime.at)]),
           ]),
         )
         .execute();
@@ -156,7 +157,7 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
         const task = taskOf(row);
         const polledAt = last_polled_at ?? Number.NEGATIVE_INFINITY;
         const polls = polledAt >= now - LONGEST_POLL_MS && Math.max(polledAt, last_seen_at ?? 0) >= silentSince;
-        const why = whyOverdue(task, now, maxAttempts, agent_version !== null || !polls);
+        const why = whyOverdue(task, uptime, limits, agent_version !== null || !polls);
         return why === null ? [] : [{ task, why }];
       });
     },
@@ -164,11 +165,17 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
 }
 
 /** `mute`: nothing but a claim could tell that the node is at work on it, or it does not even poll. */
-function whyOverdue(task: TaskRecord, now: number, maxAttempts: number, mute: boolean): Overdue | null {
-  if (now > task.wall_deadline_at) return 'wall';
-  if (task.status === 'running' && task.lease_expires_at !== null && task.lease_expires_at < now)
+function whyOverdue(
+  task: TaskRecord,
+  uptime: Uptime,
+  { leaseMs, maxAttempts }: { leaseMs: number; maxAttempts: number },
+  mute: boolean,
+): Overdue | null {
+  const passed = (deadline: number): boolean => isPast(deadline, uptime, leaseMs);
+  if (passed(task.wall_deadline_at)) return 'wall';
+  if (task.status === 'running' && task.lease_expires_at !== null && passed(task.lease_expires_at))
     return task.attempt >= maxAttempts ? 'attempts' : 'lease';
-  if (task.status === 'pending' && task.attempt === 0 && now > task.queue_deadline_at && mute) return 'queue';
+  if (task.status === 'pending' && task.attempt === 0 && passed(task.queue_deadline_at) && mute) return 'queue';
   return null;
 }
 

@@ -23,7 +23,15 @@ const cached = (dataset_id: string, version: number, bytes: number, last_used_at
   last_used_at,
   pinned,
 });
-const loopDeps = (): LoopDeps => ({ ...api, now: () => Date.now(), log: silentLogger(), probe: null, settleMs: 0, datasets: null });
+const loopDeps = (): LoopDeps => ({
+  ...api,
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  log: silentLogger(),
+  probe: null,
+  settleMs: 0,
+  datasets: null,
+});
 const drainRound = () => drains(loopDeps())(new AbortController().signal);
 
 /** A deployment that runs on the node, its image given by a report as if it had been built. */

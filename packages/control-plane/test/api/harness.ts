@@ -15,6 +15,7 @@ import { expect } from 'vitest';
 import { type App, createApp, type Overrides } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
 import type { Stores } from '../../src/domain/stores.ts';
+import { steadyUptime } from '../steady-uptime.ts';
 import { openStores } from '../../src/store/open.ts';
 
 export const JWT_SECRET = 'test-secret-that-is-long-enough-for-anybody';
@@ -89,6 +90,7 @@ export async function createApi(
     log,
     stores,
     now,
+    uptime: steadyUptime(now),
     loops: false,
     passwordCost: { logN: 4, r: 8, p: 1 },
     ...given.overrides,

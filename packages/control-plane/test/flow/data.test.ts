@@ -5,7 +5,7 @@ import type { DeploymentRecord, PinnedDataset } from '../../src/domain/records.t
 import { onDatasetChange } from '../../src/flow/again.ts';
 import { copyMs } from '../../src/flow/data.ts';
 import { advance, request } from '../../src/flow/deployment.ts';
-import { changeOf, dataset, facts, NOW, node, old, on, project, SETTINGS, stateOf, task } from './fixtures.ts';
+import { changeOf, dataset, facts, NOW, node, old, on, project, SETTINGS, stateOf, task, waitingSince } from './fixtures.ts';
 
 const maps = { dataset_id: 's1', mode: 'dependency' as const };
 const shared = { dataset_id: 's2', mode: 'readwrite' as const, mount_path: '/srv/shared' };
@@ -65,7 +65,7 @@ describe('what it goes out with', () => {
     const plan = tick(d, { datasets: [...datasets] });
     expect(stateOf(plan, d.id)).toBeNull();
     expect(says(plan, 'waiting')).toEqual([expect.stringContaining(why)]);
-    const late = { ...d, state_since: NOW - DEFAULT_LIMITS.queueMs - 1 };
+    const late = waitingSince(d, NOW - DEFAULT_LIMITS.queueMs - 1);
     expect(changeOf(tick(late, { datasets: [...datasets] }), d.id)).toMatchObject({ status: 'failed', error: { code } });
   });
   it('fails at once when a dataset was deleted: it never comes back', () => {

@@ -5,6 +5,7 @@ import { createChanges } from '../../src/domain/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
+import { steadyUptime } from '../steady-uptime.ts';
 import { openStores } from '../../src/store/open.ts';
 import { COMMIT, DIGEST } from './fixtures.ts';
 
@@ -31,7 +32,15 @@ async function underWay(): Promise<{ deployment: string; task: string; node: str
 beforeEach(async () => {
   now = 1_000_000;
   stores = await openStores({ databaseUrl: 'sqlite::memory:', log: silentLogger() });
-  driver = createDriver({ stores, changes: createChanges(), limits: DEFAULT_LIMITS, platform, now: () => now, newId: () => `id-${++ids}` });
+  driver = createDriver({
+    stores,
+    changes: createChanges(),
+    limits: DEFAULT_LIMITS,
+    platform,
+    now: () => now,
+    uptime: steadyUptime(() => now),
+    newId: () => `id-${++ids}`,
+  });
 });
 afterEach(() => stores.close());
 

@@ -68,18 +68,31 @@ export const node = (over: Partial<NodeFact> = {}): NodeFact => ({
 export const builder = (over: Partial<NodeFact> = {}): NodeFact =>
   node({ id: 'b1', hostname: 'builder-1', role: 'builder', host_ip: '10.0.0.9', ...over });
 
-export const deployment = (over: Partial<DeploymentRecord> = {}): DeploymentRecord => ({
-  ...UNTOUCHED,
-  id: 'd2',
-  project_id: 'p1',
-  generation: 2,
-  settings: SETTINGS,
-  created_at: NOW - 5000,
-  state_since: NOW - 5000,
-  ...over,
-});
+/** The deadline of its state runs since the state began, or since its route was published. */
+export const deployment = (over: Partial<DeploymentRecord> = {}): DeploymentRecord => {
+  const d = {
+    ...UNTOUCHED,
+    id: 'd2',
+    project_id: 'p1',
+    generation: 2,
+    settings: SETTINGS,
+    created_at: NOW - 5000,
+    state_since: NOW - 5000,
+    ordinal: NOW - 5000,
+    ...over,
+  };
+  const timer = { state_since: d.state_since, ran_ms: 0, running_since: d.route_published_at ?? d.state_since };
+  return { ...d, timer: over.timer === undefined ? timer : over.timer };
+};
 
 const BUILT = { commit: COMMIT, image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST } as const;
+
+/** The same, waiting in its state since `at`. */
+export const waitingSince = (d: DeploymentRecord, at: number): DeploymentRecord => ({
+  ...d,
+  state_since: at,
+  timer: { state_since: at, ran_ms: 0, running_since: at },
+});
 
 /** A deployment as it stands on each rung. */
 export const on = {
@@ -165,6 +178,7 @@ export const routeTo = (d: DeploymentRecord): RouteRecord => ({
 
 export const facts = (over: Partial<Facts> = {}): Facts => ({
   now: NOW,
+  uptime: { at: NOW, since: 0 },
   limits: DEFAULT_LIMITS,
   project: project(),
   live: [],

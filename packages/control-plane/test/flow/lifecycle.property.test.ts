@@ -8,6 +8,7 @@ import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { openStores } from '../../src/store/open.ts';
+import { steadyUptime } from '../steady-uptime.ts';
 import { quiet, runsOf, urlOf } from '../store/fixtures.ts';
 import { COMMIT } from './fixtures.ts';
 
@@ -46,6 +47,7 @@ async function create(): Promise<World> {
     limits: DEFAULT_LIMITS,
     platform: { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] },
     now: () => world.now,
+    uptime: steadyUptime(() => world.now),
     newId: () => `id-${++ids}`,
   });
   for (const index of NODES.keys()) world.nodes.push(await register(world, index));

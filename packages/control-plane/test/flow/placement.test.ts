@@ -176,6 +176,7 @@ describe('who builds', () => {
   it('says of each builder why it cannot', () => {
     expect(choose([builder({ open_builds: 1 }), builder({ id: 'b2', hostname: 'builder-2', schedulable: false })])).toEqual({
       node: null,
+      busy: true,
       why: 'builder-1 has 1 of 1 builds under way; builder-2 is cordoned',
     });
   });

@@ -5,6 +5,7 @@ import { createChanges } from '../../src/domain/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
+import { steadyUptime } from '../steady-uptime.ts';
 import { commit, deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts';
 
 const platform = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] };
@@ -21,7 +22,15 @@ beforeEach(async () => {
     deployments: { ...real.deployments, servingOn: (id) => (asked++, real.deployments.servingOn(id)) },
   };
   [stores, now] = [counted, NOW];
-  driver = createDriver({ stores, changes: createChanges(), limits: DEFAULT_LIMITS, platform, now: () => now, newId: () => `id-${++ids}` });
+  driver = createDriver({
+    stores,
+    changes: createChanges(),
+    limits: DEFAULT_LIMITS,
+    platform,
+    now: () => now,
+    uptime: steadyUptime(() => now),
+    newId: () => `id-${++ids}`,
+  });
 });
 
 const container = (deployment: string, name = 'svc-shop') => ({

@@ -6,7 +6,7 @@ import type { Plan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import { judge } from '../../src/flow/observe.ts';
-import { builder, changeOf, facts, NOW, node, old, on, SETTINGS, stateOf, task } from './fixtures.ts';
+import { builder, changeOf, facts, NOW, node, old, on, SETTINGS, stateOf, task, waitingSince } from './fixtures.ts';
 
 const settings = { ...SETTINGS, replace: 'recreate' as const };
 const next = on.built({ settings });
@@ -118,7 +118,7 @@ describe('a node that may still be writing is waited for, and nothing is stopped
     expect(stateOf(tick([away()], { live: [next] }), next.id)).toBe('deploying');
   });
   it('fails in the end, and says why', () => {
-    const late = { ...next, state_since: NOW - DEFAULT_LIMITS.queueMs - 1 };
+    const late = waitingSince(next, NOW - DEFAULT_LIMITS.queueMs - 1);
     const plan = tick([home(silent), away()], { live: [serves, late] }, late);
     expect(changeOf(plan, next.id)).toMatchObject({ status: 'failed', error: { code: 'still_writing' } });
   });

@@ -20,7 +20,7 @@ test('its container gets another port while the proxy is asked: first the old ad
       return true;
     },
     settleMs: 0,
-    now: () => 0,
+    monotonic: () => 0,
     log: silentLogger(),
   } as unknown as LoopDeps);
   await run(new AbortController().signal);

@@ -14,6 +14,7 @@ import { DomainError } from '../../src/domain/errors.ts';
 import { DEFAULT_LIMITS, type Limits } from '../../src/domain/facts.ts';
 import type { NodeRecord, TaskRecord } from '../../src/domain/records.ts';
 import type { Claim, Stores } from '../../src/domain/stores.ts';
+import { createUptimeClock, type UptimeClock } from '../../src/domain/uptime.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { LOOPS } from '../../src/loops/index.ts';
@@ -47,6 +48,7 @@ const ROUTING = { baseDomain: 'sim.test', authServiceUrl: null, acmeResolver: 'l
 /** Loops run this much less often than in production: an empty run of one finds nothing and costs as much as a full one. */
 const PACE = 4;
 const PERIOD_MS = 1_000;
+const BEAT_MS = 600;
 /** Longer than an answer takes, and a proxy to swap. */
 const SETTLE_MS = 1_000;
 const LOST_BY_RELAY = 0.3;
@@ -146,17 +148,18 @@ export function createControlPlane(deps: {
     const changes = createChanges(relay === null ? null : unsure(relay, mine));
     const { now } = world;
     const newId = (): string => `${name}-${++ids}`;
-    const driver = plant.driver(createDriver({ stores, changes, limits: LIMITS, platform: PLATFORM, now, newId }), stores, world);
+    const uptime = await createUptimeClock({ store: stores.uptime, monotonic: world.now, wall: now, leaseMs: LIMITS.leaseMs });
+    const driver = plant.driver(createDriver({ stores, changes, limits: LIMITS, platform: PLATFORM, now, uptime, newId }), stores, world);
     const source = createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG });
-    api = endpoints(stores, driver, changes, source);
+    api = endpoints(stores, driver, changes, source, uptime);
     for (const { topic, listener } of kept) changes.on(topic, listener);
     await source.refresh();
     const policy = createPolicySource({ store: stores.policy, changes, baseDomain: ROUTING.baseDomain, now, log: LOG });
-    runLoops(mine, { stores, driver, changes, source, policy });
+    runLoops(mine, { stores, driver, changes, source, policy, uptime });
   }
 
   /** As kit/loop does it: a period, a wake that is not lost while it runs, and an error ends a run, not the loop. */
-  function runLoops(mine: Life, made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source' | 'policy'>): void {
+  function runLoops(mine: Life, made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source' | 'policy' | 'uptime'>): void {
     for (const declaration of LOOPS) {
       let signal = new AbortController();
       const { probe: answers } = deps;
@@ -177,6 +180,7 @@ export function createControlPlane(deps: {
         settleMs: SETTLE_MS,
         datasets: null,
         now: world.now,
+        monotonic: world.now,
         log: LOG,
       });
       let running = false;
@@ -189,7 +193,9 @@ export function createControlPlane(deps: {
         await run(signal.signal).catch(surprised);
         running = false;
         const period = Math.max(declaration.periodMs, PERIOD_MS);
-        plan(woken ? 5 : world.random.int(period, period * PACE));
+        // The clock of every deadline beats as in production: slower, each beat would be a gap.
+        const next = declaration.name === 'uptime' ? BEAT_MS : world.random.int(period, period * PACE);
+        plan(woken ? 5 : next);
       };
       const plan = (ms: number): void => {
         timer.alive = false;
@@ -301,7 +307,7 @@ export function createControlPlane(deps: {
   };
 
   /** api/routes/agent.ts and traefik.ts, without HTTP. */
-  function endpoints(stores: Stores, driver: Driver, changes: Changes, source: ConfigSource): Endpoints {
+  function endpoints(stores: Stores, driver: Driver, changes: Changes, source: ConfigSource, uptime: UptimeClock): Endpoints {
     const { now } = world;
     return {
       stores,
@@ -317,11 +323,14 @@ export function createControlPlane(deps: {
         return node;
       },
       tasks: (nodeId) => stores.tasks.openFor(nodeId, now()),
-      start: (id) =>
-        stores.tasks.claim(id, { token: `${name}-lease-${++ids}`, expires_at: now() + LIMITS.leaseMs }, now(), LIMITS.maxAttempts),
+      async start(id) {
+        const lease = { token: `${name}-lease-${++ids}`, expires_at: (await uptime.now()).at + LIMITS.leaseMs };
+        const claim = await stores.tasks.claim(id, lease, now(), LIMITS.maxAttempts);
+        return { ...claim, lease_expires_at: now() + LIMITS.leaseMs };
+      },
       async renew(id, token) {
+        const { cancel_requested } = await stores.tasks.renew(id, token, (await uptime.now()).at + LIMITS.leaseMs, now());
         const lease_expires_at = now() + LIMITS.leaseMs;
-        const { cancel_requested } = await stores.tasks.renew(id, token, lease_expires_at, now());
         return { cancel_requested, lease_expires_at };
       },
       complete: (id, token, report) => driver.report(id, token, report),

@@ -91,6 +91,8 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
 
     for (const one of [...controlPlanes, ...agents, ...proxies]) one.start();
     const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : 1;
+    // It answers when it has read its clock from the database.
+    await world.run(START + 100);
     const ready = people.createProjects(['shop', 'blog', 'wiki'].slice(0, random.int(1, 3)), drainSeconds);
     await world.run(START + 3_000);
     await ready;

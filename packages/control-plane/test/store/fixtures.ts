@@ -120,6 +120,7 @@ export const deploymentOf = (project: ProjectRecord, id: string, more: Partial<D
   settings: settingsOf(project),
   created_at: NOW,
   state_since: NOW,
+  ordinal: NOW,
   ...more,
 });
 

@@ -161,7 +161,7 @@ test('nothing walks a table that grows', async () => {
   await stores.tasks.claim('t1', lease, NOW, 1).catch(() => {});
   await stores.tasks.renew('t1', 'l', NOW, NOW);
   await stores.tasks.openFor(node.id, NOW);
-  await stores.tasks.overdue(NOW, NOW, 1);
+  await stores.tasks.overdue({ uptime: { at: NOW, since: 0 }, now: NOW, silentSince: NOW }, { leaseMs: 1, maxAttempts: 1 });
   await stores.tasks.get('t1');
   await commit(stores, project.id, {
     deployments: [{ id: 'd1', from: 'deploying', set: { status: 'running' } }],

@@ -79,7 +79,10 @@ test('a lease that ran out is offered again, other deadlines end it, and what mo
   const { stores, node } = await scene();
   await stores.tasks.createSync(sync('s', node), NOW);
   await stores.tasks.claim('s', lease('one'), NOW, 2);
-  const [lost] = await stores.tasks.overdue(NOW + 30_001, NOW, 2);
+  const [lost] = await stores.tasks.overdue(
+    { uptime: { at: NOW + 30_001, since: 0 }, now: NOW + 30_001, silentSince: NOW },
+    { leaseMs: 30_000, maxAttempts: 2 },
+  );
   expect(lost).toMatchObject({ why: 'lease', task: { id: 's' } });
   await stores.tasks.renew('s', 'one', NOW + MINUTE, NOW);
   if (lost === undefined) throw new Error('nothing is overdue');

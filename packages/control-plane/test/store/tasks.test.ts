@@ -140,7 +140,10 @@ test('overdue: which deadline, and for whom', async () => {
   await stores.tasks.claim('wall-claimed', lease('l', at + 1), NOW, 2);
   await commit(stores, project.id, { tasks: [{ id: 'over', attempt: 0, end: 'lost' }] });
 
-  const overdue = await stores.tasks.overdue(at, at - 10_000, 2);
+  const overdue = await stores.tasks.overdue(
+    { uptime: { at, since: 0 }, now: at, silentSince: at - 10_000 },
+    { leaseMs: 30_000, maxAttempts: 2 },
+  );
   expect(overdue.map(({ task, why }) => [task.id, why])).toEqual([
     ['ours', 'queue'],
     ['mute', 'queue'],
@@ -154,5 +157,7 @@ test('overdue: which deadline, and for whom', async () => {
     ['wall-claimed', 'wall'],
   ]);
   expect(overdue[0]?.task).toEqual(await stores.tasks.get('ours'));
-  expect(await stores.tasks.overdue(NOW, NOW, 2)).toEqual([]);
+  expect(
+    await stores.tasks.overdue({ uptime: { at: NOW, since: 0 }, now: NOW, silentSince: NOW }, { leaseMs: 30_000, maxAttempts: 2 }),
+  ).toEqual([]);
 });

@@ -22,7 +22,7 @@ const LARGE = { bodyLimit: 8 * 1_048_576 };
 const NO_TASKS = etagOf('[]');
 
 export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
-  const { stores, driver, changes, limits, settings, holds, now } = deps;
+  const { stores, driver, changes, limits, settings, holds, now, uptime } = deps;
   const datasets = createKnownDatasets(stores, changes);
 
   route(
@@ -104,23 +104,26 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
     }
   });
 
+  /** As the machine's clock has it, for agents; the lease itself ends by the uptime clock. */
+  const leaseEnd = (): string => time(now() + limits.leaseMs);
+
   route('agentStart', async ({ params }) => {
-    const lease = { token: randomBytes(32).toString('base64url'), expires_at: now() + limits.leaseMs };
+    const lease = { token: randomBytes(32).toString('base64url'), expires_at: (await uptime.now()).at + limits.leaseMs };
     const claim = await stores.tasks.claim(params.id, lease, now(), limits.maxAttempts);
     await failPoint('claim.after');
     const task = await stores.tasks.get(params.id);
     // The claim is a line of the deployment's story, and changes the node's list; who follows either sees it now.
     tellStory(task);
     changes.notify(`node:${task.node_id}`);
-    const lease_expires_at = time(claim.lease_expires_at);
+    const lease_expires_at = leaseEnd();
     return { attempt: claim.attempt, lease_token: claim.lease_token, lease_expires_at, lease_seconds: limits.leaseMs / 1000 };
   });
 
   route('agentRenew', async ({ params, request }) => {
-    const expiresAt = now() + limits.leaseMs;
+    const expiresAt = (await uptime.now()).at + limits.leaseMs;
     const { cancel_requested } = await stores.tasks.renew(params.id, requiredToken(request), expiresAt, now());
     await failPoint('renew.after');
-    return { lease_expires_at: time(expiresAt), lease_seconds: limits.leaseMs / 1000, cancel_requested };
+    return { lease_expires_at: leaseEnd(), lease_seconds: limits.leaseMs / 1000, cancel_requested };
   });
 
   route(

@@ -6,6 +6,7 @@ import { identity } from './0002_identity.ts';
 import { observedSince } from './0003_observed_since.ts';
 import { data } from './0004_data.ts';
 import { nodeIdentity } from './0005_node_identity.ts';
+import { deadlines } from './0006_deadlines.ts';
 import { record } from './0007_record.ts';
 import { signIn } from './0008_sign_in.ts';
 
@@ -15,6 +16,7 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0003_observed_since': observedSince(),
   '0004_data': data(capabilities),
   '0005_node_identity': nodeIdentity(capabilities),
+  '0006_deadlines': deadlines(capabilities),
   '0007_record': record(capabilities),
   '0008_sign_in': signIn(capabilities),
 });

@@ -16,6 +16,8 @@ export function deploymentColumns({
   health,
   losses,
   datasets,
+  timer,
+  removal,
   ...plain
 }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
@@ -28,6 +30,8 @@ export function deploymentColumns({
       : { health_status: health?.status ?? null, health_since: health?.since ?? null, health_detail: health?.detail ?? null }),
     ...(losses === undefined ? {} : { losses: JSON.stringify(losses) }),
     ...(datasets === undefined ? {} : { datasets: datasets === null ? null : JSON.stringify(datasets) }),
+    ...(timer === undefined ? {} : { timer: timer === null ? null : JSON.stringify(timer) }),
+    ...(removal === undefined ? {} : { removal: removal === null ? null : JSON.stringify(removal) }),
   };
 }
 
@@ -43,6 +47,9 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     health_detail,
     losses,
     datasets,
+    timer,
+    removal,
+    ordinal,
     ...plain
   } = row;
   return {
@@ -54,6 +61,9 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     health: health_status === null ? null : { status: health_status, since: health_since ?? 0, detail: health_detail },
     losses: JSON.parse(losses) as DeploymentRecord['losses'],
     datasets: datasets === null ? null : (JSON.parse(datasets) as DeploymentRecord['datasets']),
+    timer: timer === null ? null : (JSON.parse(timer) as DeploymentRecord['timer']),
+    removal: removal === null ? null : (JSON.parse(removal) as DeploymentRecord['removal']),
+    ordinal: ordinal ?? plain.created_at,
   };
 }
 

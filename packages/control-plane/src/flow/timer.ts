@@ -1,0 +1,33 @@
+/** The deadline of a deployment's present state: it stops while the deployment waits for work of Berth itself. Pure. */
+import type { DeploymentRecord, Timer } from '../domain/records.ts';
+import { isPast } from '../domain/uptime.ts';
+import type { Draft } from './draft.ts';
+
+type Timed = Pick<DeploymentRecord, 'id' | 'status' | 'state_since' | 'timer'>;
+
+/** A timer of an earlier state counts for nothing: the previous version of Berth leaves it behind. */
+const present = (d: Timed): Timer =>
+  d.timer !== null && d.timer.state_since === d.state_since ? d.timer : { state_since: d.state_since, ran_ms: 0, running_since: null };
+
+export const startedTimer = (d: Pick<Timed, 'state_since'>, at: number): Timer => ({
+  state_since: d.state_since,
+  ran_ms: 0,
+  running_since: at,
+});
+
+/** Starts the timer, or goes on with it; returns whether it has run for longer than `limitMs`. */
+export function hasRunOut(draft: Draft, d: DeploymentRecord, limitMs: number): boolean {
+  const { uptime, limits } = draft.facts;
+  const timer = present(d);
+  if (timer.running_since !== null) return isPast(timer.running_since + limitMs - timer.ran_ms, uptime, limits.leaseMs);
+  draft.set(d, { timer: { ...timer, running_since: uptime.at } });
+  return false;
+}
+
+/** Stops the timer; what it ran so far is kept. */
+export function stopTimer(draft: Draft, d: DeploymentRecord): void {
+  const timer = present(d);
+  if (timer.running_since === null) return;
+  const ran_ms = timer.ran_ms + Math.max(0, draft.facts.uptime.at - timer.running_since);
+  draft.set(d, { timer: { ...timer, ran_ms, running_since: null } });
+}

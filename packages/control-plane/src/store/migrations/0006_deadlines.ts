@@ -1,0 +1,23 @@
+/** The uptime clock (domain/uptime.ts), and what a deployment keeps for its deadlines, its retries and its place in lists. */
+import { type Kysely, sql } from 'kysely';
+import type { Migration } from 'kysely/migration';
+import type { Capabilities } from '../capabilities.ts';
+
+export const deadlines = ({ text }: Capabilities): Migration => ({
+  async up(db: Kysely<unknown>) {
+    await db.schema
+      .createTable('uptime')
+      .addColumn('id', 'integer', (c) => c.primaryKey())
+      .addColumn('clock', 'bigint', (c) => c.notNull())
+      .execute();
+    await db.schema.alterTable('deployments').addColumn('timer', text).execute();
+    await db.schema.alterTable('deployments').addColumn('removal', text).execute();
+    await db.schema
+      .alterTable('deployments')
+      .addColumn('builds_given_up', 'integer', (c) => c.notNull().defaultTo(0))
+      .execute();
+    // The previous version leaves it null: then the time of the request stands for it, so queries and the index ask for either.
+    await db.schema.alterTable('deployments').addColumn('ordinal', 'bigint').execute();
+    await sql`create index deployments_ordinal on deployments (coalesce(ordinal, created_at), id)`.execute(db);
+  },
+});

@@ -1,0 +1,130 @@
+/** No deadline runs while a deployment waits for work of Berth itself: that work has deadlines of its own. */
+import { silentLogger } from '@berth/kit/log';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { createChanges } from '../../src/domain/changes.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import { createDriver, type Driver } from '../../src/flow/drive.ts';
+import { openStores } from '../../src/store/open.ts';
+import { steadyUptime } from '../steady-uptime.ts';
+import { COMMIT, DIGEST, facts } from './fixtures.ts';
+
+const MINUTE = 60_000;
+let stores: Stores;
+let driver: Driver;
+let now = 0;
+let ids = 0;
+
+beforeEach(async () => {
+  now = 1_000_000;
+  stores = await openStores({ databaseUrl: 'sqlite::memory:', log: silentLogger(), now: () => now });
+  const deps = {
+    stores,
+    changes: createChanges(),
+    limits: DEFAULT_LIMITS,
+    platform: facts().platform,
+    now: () => now,
+    newId: () => `id-${++ids}`,
+  };
+  driver = createDriver({ ...deps, uptime: steadyUptime(() => now) });
+});
+afterEach(() => stores.close());
+
+async function register(role: 'builder' | 'deploy'): Promise<string> {
+  const body = { hostname: role, role, host_ip: '10.0.0.1', max_storage: 1, agent_version: '1', containers: [] };
+  return (await stores.nodes.register(body, now)).node.id;
+}
+async function requested(name: string): Promise<string> {
+  const known = (await stores.projects.list({ limit: 50, cursor: null })).items.find((p) => p.name === name);
+  const project = known ?? (await stores.projects.create({ name, git_url: 'https://git.example/x.git', domain_prefix: name }, now));
+  const input = { projectId: project.id, commit: null, note: null, rollbackOf: null, idempotency: null };
+  return (await driver.request(input)).deployment.id;
+}
+/** As the scheduler does, once a minute; nodes register meanwhile. */
+async function pass(minutes: number): Promise<void> {
+  for (let i = 0; i < minutes; i++) {
+    now += MINUTE;
+    await register('builder');
+    await register('deploy');
+    await tick();
+  }
+}
+async function tick(): Promise<void> {
+  for (const { id, status } of await stores.deployments.unsettled()) if (status !== 'building') await driver.advance(id, { type: 'tick' });
+}
+/** What the agent of the node does with the task that it finds. */
+async function work(node: string, report: object): Promise<boolean> {
+  const task = (await stores.tasks.openFor(node, now)).find((t) => t.kind !== 'retire');
+  if (task === undefined) return false;
+  const lease = `lease-${++ids}`;
+  await stores.tasks.claim(task.id, { token: lease, expires_at: now + 1 }, now, 5);
+  await driver.report(task.id, lease, { status: 'completed', ...report });
+  return true;
+}
+const built = { image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST, commit: COMMIT };
+const stateOf = async (id: string): Promise<string> => {
+  const d = await stores.deployments.get(id);
+  return d.error === null ? d.status : `${d.status} ${d.error.code}`;
+};
+
+it('the newest deployment waits for an older one that copies for 40 minutes, and goes live after it', async () => {
+  const [builder, node] = [await register('builder'), await register('deploy')];
+  const first = await requested('shop');
+  await tick();
+  await work(builder, built);
+  await tick();
+  const second = await requested('shop');
+  await tick();
+  await work(builder, built);
+  await pass(40);
+  expect([await stateOf(first), await stateOf(second)]).toEqual(['deploying', 'built']);
+  await work(node, { host_port: 32_000 });
+  await driver.advance(first, { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_000 });
+  await tick();
+  expect(await stateOf(second)).toBe('deploying');
+});
+
+it('ten projects on one builder, twelve minutes a build: all are built', async () => {
+  const builder = await register('builder');
+  const all: string[] = [];
+  for (let i = 0; i < 10; i++) all.push(await requested(`shop-${i}`));
+  await tick();
+  for (let i = 0; i < 10; i++) {
+    await pass(12);
+    await work(builder, built);
+    await tick();
+  }
+  for (const id of all) expect(await stateOf(id)).toMatch(/^(built|deploying)$/);
+});
+
+it('a builder that is full and silent is no work: the deadline runs', async () => {
+  await register('builder');
+  await requested('one');
+  await tick();
+  const second = await requested('two');
+  await tick();
+  now += 10 * MINUTE;
+  await tick();
+  now += 31 * MINUTE;
+  await tick();
+  expect(await stateOf(second)).toBe('failed no_builder');
+});
+
+it('the time before and after Berth’s own work counts together', async () => {
+  const [builder, node] = [await register('builder'), await register('deploy')];
+  const first = await requested('shop');
+  await tick();
+  await work(builder, built);
+  await tick();
+  const second = await requested('shop');
+  await tick();
+  await work(builder, built);
+  await pass(20);
+  await work(node, { host_port: 32_000 });
+  await driver.advance(first, { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_000 });
+  await stores.nodes.setSchedulable(node, false);
+  await pass(29);
+  expect(await stateOf(second)).toBe('built');
+  await pass(3);
+  expect(await stateOf(second)).toBe('failed no_deploy_node');
+});

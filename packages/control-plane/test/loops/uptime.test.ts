@@ -1,0 +1,100 @@
+/** The clock of every deadline: it runs while a control plane serves, and several control planes share it. */
+import { beforeEach, describe, expect, it } from 'vitest';
+import { createUptimeClock, isPast, type UptimeClock } from '../../src/domain/uptime.ts';
+import { open } from '../store/fixtures.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+
+const LEASE_MS = 30_000;
+const START = 1_790_000_000_000;
+let stores: Stores;
+let elapsed = 0;
+
+beforeEach(async () => {
+  elapsed = 0;
+  stores = await open();
+});
+
+type Machine = { clock: UptimeClock; skew: number };
+async function machine(): Promise<Machine> {
+  const one = { skew: 0 } as Machine;
+  const wall = (): number => START + elapsed + one.skew;
+  one.clock = await createUptimeClock({ store: stores.uptime, monotonic: () => elapsed, wall, leaseMs: LEASE_MS });
+  return one;
+}
+async function pass(ms: number, ...serving: Machine[]): Promise<void> {
+  for (const end = elapsed + ms; elapsed < end; ) {
+    elapsed += 1_000;
+    for (const { clock } of serving) await clock.now();
+  }
+}
+const at = async ({ clock }: Machine): Promise<number> => (await clock.now()).at - START;
+const since = async ({ clock }: Machine): Promise<number> => (await clock.now()).since - START;
+
+describe('the clock', () => {
+  it('runs while it is asked', async () => {
+    const one = await machine();
+    await pass(60_000, one);
+    expect([await at(one), await since(one)]).toEqual([60_000, 0]);
+  });
+  it('stands still while nobody serves, and service begins anew', async () => {
+    const one = await machine();
+    await pass(10_000, one);
+    elapsed += 3_600_000;
+    expect(await at(one)).toBeLessThanOrEqual(15_000);
+    expect(await since(one)).toBe(await at(one));
+  });
+  it('goes on where it was after a restart', async () => {
+    await pass(10_000, await machine());
+    elapsed += 3_600_000;
+    const next = await machine();
+    expect([await at(next), await since(next)]).toEqual([10_000, 10_000]);
+  });
+  it.each([3_600_000, -3_600_000])('does not move when the machine’s clock jumps by %i ms, and service begins anew', async (jump) => {
+    const one = await machine();
+    await pass(10_000, one);
+    one.skew = jump;
+    await pass(10_000, one);
+    expect([await at(one), await since(one)]).toEqual([20_000, 11_000]);
+  });
+  it('stands still while the database does not answer', async () => {
+    const one = await machine();
+    await pass(10_000, one);
+    const { raise } = stores.uptime;
+    stores.uptime.raise = () => Promise.reject(new Error('away'));
+    for (let i = 0; i < 60; i++) {
+      elapsed += 1_000;
+      await expect(one.clock.now()).rejects.toThrow('away');
+    }
+    stores.uptime.raise = raise;
+    expect(await at(one)).toBeLessThanOrEqual(15_000);
+    expect(await since(one)).toBe(await at(one));
+  });
+});
+
+describe('two control planes', () => {
+  it('one stalls: the clock of the other is not delayed, and the stalled one takes its value before it says anything', async () => {
+    const [healthy, stalled] = [await machine(), await machine()];
+    await pass(10_000, healthy, stalled);
+    await pass(40_000, healthy);
+    expect([await at(healthy), await since(healthy)]).toEqual([50_000, 0]);
+    expect([await at(stalled), await since(stalled)]).toEqual([50_000, 50_000]);
+  });
+  it('one has a clock that is an hour off: neither deadline moves', async () => {
+    const [one, other] = [await machine(), await machine()];
+    other.skew = 3_600_000;
+    await pass(10_000, one, other);
+    expect([await at(one), await at(other)]).toEqual([10_000, 10_000]);
+  });
+});
+
+describe('a deadline', () => {
+  it('passes at once where service was never interrupted', () => {
+    expect([isPast(100, { at: 100, since: -1e9 }, 50), isPast(100, { at: 101, since: -1e9 }, 50)]).toEqual([false, true]);
+  });
+  it('passes a grace period after the service came back', () => {
+    expect([isPast(100, { at: 149, since: 100 }, 50), isPast(100, { at: 150, since: 100 }, 50)]).toEqual([false, true]);
+  });
+  it('passes after three grace periods, however often service is interrupted', () => {
+    expect([isPast(100, { at: 249, since: 249 }, 50), isPast(100, { at: 250, since: 250 }, 50)]).toEqual([false, true]);
+  });
+});
