@@ -126,6 +126,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
         inherit: config.inherit,
         cloneTimeoutMs: config.CLONE_TIMEOUT,
         stallTimeoutMs: config.GIT_STALL_TIMEOUT,
+        sshKeyHosts: config.SSH_KEY_HOSTS ?? [],
       }),
       build: createBuild(
         cli,

@@ -6,6 +6,7 @@ import {
   duration,
   httpUrl,
   integer,
+  list,
   listen,
   LOG_SETTINGS,
   oneOf,
@@ -96,6 +97,11 @@ export const AGENT_SETTINGS = {
   },
   CLONE_TIMEOUT: { doc: 'Longest time for a clone', default: '5m', parse: duration },
   GIT_STALL_TIMEOUT: { doc: 'How long a git server may send (nearly) nothing', default: '30s', parse: duration },
+  SSH_KEY_HOSTS: {
+    doc: 'Git hosts to which a builder may offer its own ssh keys and ssh agent, comma-separated; *.name for all below it',
+    shown: 'none',
+    parse: list,
+  },
   BUILD_TIMEOUT: { doc: 'Longest time for a build and push', default: '30m', parse: duration },
   PULL_TIMEOUT: { doc: 'Longest time to pull an image', default: '10m', parse: duration },
   PIDS_LIMIT: { doc: 'Processes and threads a container may have', default: '4096', parse: integer(16) },
@@ -117,7 +123,7 @@ export type AgentConfig = Values<typeof AGENT_SETTINGS> & {
   logFormat: 'json' | 'pretty';
 };
 
-/** Where programs are found, how they get out, whom they trust. `SSH_AUTH_SOCK` lets git use the operator's agent. */
+/** Where programs are found, how they get out, whom they trust. `SSH_AUTH_SOCK` is for the hosts of SSH_KEY_HOSTS. */
 const INHERITED = [
   'PATH',
   'SSL_CERT_FILE',

@@ -29,6 +29,11 @@ describe.skipIf(missingParts !== undefined)('the main path', () => {
     const build = plane.give(buildTask({ git_url: url, image_repository: repository }));
     const built = await plane.reported(build.task.id, 60_000);
     expect(built, JSON.stringify(built)).toMatchObject({ status: 'completed', image_tag: `${repository}:${sha}`, commit: sha });
+    expect(built).toMatchObject({
+      commit_message: 'first commit',
+      commit_author: 'Berth Testbed',
+      arch: expect.stringMatching(/^(amd|arm)64$/),
+    });
     expect(built.image_digest).toMatch(/^sha256:[0-9a-f]{64}$/);
     expect(plane.text(build.task.id)).toContain(`] ${run}| building`);
     expect(await parts.registry.tags('app')).toContain(sha);

@@ -77,7 +77,12 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       stores,
       changes,
       limits,
-      platform: { registryAddr: settings.registry.addr, authServiceUrl, reservedPrefixes: settings.reservedPrefixes },
+      platform: {
+        registryAddr: settings.registry.addr,
+        authServiceUrl,
+        reservedPrefixes: settings.reservedPrefixes,
+        allowedGitHosts: settings.allowedGitHosts,
+      },
       now,
       uptime,
       newId: randomUUID,

@@ -4,8 +4,8 @@ import { join, relative } from 'node:path';
 import type { Environment } from './config.ts';
 import { type Argv, type Finished, run } from './process.ts';
 
-/** Contents by path, or a folder to read them from. null takes a file away. */
-export type Files = Readonly<Record<string, string | Uint8Array | FileSpec | null>>;
+/** Contents by path, or a folder to read them from. null takes a file away; `submodule` is the commit of one at this path. */
+export type Files = Readonly<Record<string, string | Uint8Array | FileSpec | { readonly submodule: string } | null>>;
 export interface FileSpec {
   readonly content: string | Uint8Array;
   readonly executable: boolean;
@@ -62,6 +62,10 @@ export async function commitFiles(
     if (/["\n\\]/.test(path)) throw new Error(`path not supported: ${path}`);
     if (file === null) {
       parts.push(text(`D ${path}\n`));
+      continue;
+    }
+    if (!(file instanceof Uint8Array) && typeof file === 'object' && 'submodule' in file) {
+      parts.push(text(`M 160000 ${file.submodule} ${path}\n`));
       continue;
     }
     const { content, executable } = typeof file === 'string' || file instanceof Uint8Array ? { content: file, executable: false } : file;

@@ -7,8 +7,15 @@ import { join } from 'node:path';
 import { childEnvironment } from './config.ts';
 import { allowAnySha, commitFiles, type Files, git, hermeticGit, initRepository, readFolder } from './git-repo.ts';
 
-/** How the server treats requests: as it should, accept and never answer, or always answer this status. */
-export type Behaviour = 'serve' | 'mute' | { readonly status: number };
+/**
+ * How the server treats requests: as it should, accept and never answer, always answer this status (with this text), or
+ * redirect those for which `redirect` gives an address and serve the others.
+ */
+export type Behaviour =
+  | 'serve'
+  | 'mute'
+  | { readonly status: number; readonly text?: string }
+  | { readonly redirect: (method: string, path: string) => string | undefined };
 
 export interface GitServer {
   /** `http://address:port`, without credentials. */
@@ -50,7 +57,11 @@ export async function startGitServer(options: GitServerOptions): Promise<GitServ
   const server = createServer((request, response) => {
     requests++;
     if (behaviour === 'mute') return;
-    if (behaviour !== 'serve') return refuse(response, behaviour.status);
+    if (typeof behaviour === 'object' && 'status' in behaviour) return refuse(response, behaviour.status, behaviour.text);
+    if (typeof behaviour === 'object') {
+      const location = behaviour.redirect(request.method ?? '', request.url ?? '');
+      if (location !== undefined) return void response.writeHead(302, { location, 'content-type': 'text/plain' }).end('moved\n');
+    }
     if (!authorized(request, options.credentials)) return refuse(response, 401);
     serveByCgi(request, response, { root, push: options.push === true, tipsOnly });
   });
@@ -105,9 +116,9 @@ function authorized(request: IncomingMessage, credentials: GitServerOptions['cre
   return request.headers.authorization === `Basic ${expected}`;
 }
 
-function refuse(response: ServerResponse, status: number): void {
+function refuse(response: ServerResponse, status: number, text = `${status}`): void {
   const challenge = status === 401 ? { 'www-authenticate': 'Basic realm="berth-testbed"' } : {};
-  response.writeHead(status, { 'content-type': 'text/plain', ...challenge }).end(`${status}\n`);
+  response.writeHead(status, { 'content-type': 'text/plain', ...challenge }).end(`${text}\n`);
 }
 
 /** One request through `git http-backend` (RFC 3875); both bodies are streamed. */

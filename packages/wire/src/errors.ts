@@ -62,6 +62,8 @@ export const FAILURES = {
   git_credentials: 'The git server did not accept the credentials, or wants some',
   git_unreachable: 'The git server could not be reached',
   git_timeout: 'The git server did not answer in time, or too slowly',
+  git_redirect_refused: 'The git server redirects to where Berth does not follow',
+  git_submodule_refused: 'A submodule of the repository may not be fetched',
   git_failed: 'git failed',
   // build
   dockerfile_missing: 'The Dockerfile is not in the repository',

@@ -13,6 +13,8 @@ export const BuildPayload = Type.Object({
   git_url: Type.String(),
   branch: Type.String(),
   commit: orNull(CommitId),
+  /** Hosts that submodules may come from, as ALLOWED_GIT_HOSTS; empty: any. Without it only the host of `git_url`. */
+  allowed_git_hosts: Type.Optional(Type.Array(Type.String())),
   dockerfile_path: Type.String(),
   image_repository: Type.String({ description: '{registry}/{project}; the tag is the clone’s full commit id' }),
 });

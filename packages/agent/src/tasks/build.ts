@@ -36,8 +36,17 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
           : `fetching ${payload.commit} of ${payload.git_url}`,
       );
       await failPoint('clone.before');
-      const spec = { url: payload.git_url, branch: payload.branch, commit: payload.commit };
-      const sha = await deps.clone(spec, source, { signal, onLine: (text) => log({ stream: 'stderr', step: 'clone', text }) });
+      const spec = {
+        url: payload.git_url,
+        branch: payload.branch,
+        commit: payload.commit,
+        allowedHosts: payload.allowed_git_hosts,
+      };
+      const { sha, message, author } = await deps.clone(spec, source, {
+        signal,
+        onLine: (text) => log({ stream: 'stderr', step: 'clone', text }),
+        say: (text) => say('clone', text),
+      });
       say('clone', `commit ${sha}`);
       await failPoint('clone.after');
 
@@ -45,7 +54,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       const tag = `${payload.image_repository}:${sha}`;
       const release = deps.images.hold(tag);
       try {
-        const { digest } = await deps.build(
+        const { digest, arch } = await deps.build(
           {
             context: source,
             dockerfile,
@@ -58,7 +67,16 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
         await failPoint('push.after');
         say('push', `pushed ${tag}${digest === null ? '' : ` as ${digest}`}`);
         return {
-          report: { status: 'completed', result: null, image_tag: tag, image_digest: digest, commit: sha },
+          report: {
+            status: 'completed',
+            result: null,
+            image_tag: tag,
+            image_digest: digest,
+            commit: sha,
+            commit_message: message,
+            commit_author: author,
+            arch,
+          },
           discard: nothingToDiscard,
         };
       } finally {

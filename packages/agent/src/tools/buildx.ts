@@ -18,8 +18,10 @@ export type BuildSpec = {
   metadataFile: string;
 };
 export type BuildOptions = { signal: AbortSignal; timeoutMs: number; onLine: (line: BuildLine) => void };
-/** Builds, pushes, and gives the digest by which the image can be pulled. TaskFailure build_…, registry_…, disk_full. */
-export type Build = (spec: BuildSpec, options: BuildOptions) => Promise<{ digest: string | null }>;
+/** `digest`: by which the image can be pulled. `arch`: as Go names it; null where the builder does not say. */
+export type Built = { digest: string | null; arch: string | null };
+/** Builds and pushes. TaskFailure build_…, registry_…, disk_full. */
+export type Build = (spec: BuildSpec, options: BuildOptions) => Promise<Built>;
 
 /** The first buildx that has `--progress=rawjson`. */
 const RAWJSON_SINCE = [0, 13] as const;
@@ -65,7 +67,8 @@ export function createBuild(cli: DockerCli, access: PushAccess): Build {
       .finally(pushing.stop);
     if (result.ended === 'timeout') throw new TaskFailure('build_timeout', `not done after ${Math.round(timeoutMs / 1000)} s`);
     if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr);
-    return { digest: await readDigest(spec.metadataFile) };
+    const { digest, arch } = await readMetadata(spec.metadataFile);
+    return { digest, arch: arch ?? (await imageArch(cli, spec.tag, signal)) };
   };
 }
 
@@ -89,11 +92,22 @@ function watchPush(ask: (signal: AbortSignal) => Promise<string | null>) {
   };
 }
 
-async function readDigest(path: string): Promise<string | null> {
+async function readMetadata(path: string): Promise<Built> {
   const metadata = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
   const digest = metadata['containerimage.digest'];
-  return typeof digest === 'string' && /^sha256:[0-9a-f]{64}$/.test(digest) ? digest : null;
+  const descriptor = metadata['containerimage.descriptor'] as { platform?: { architecture?: unknown } } | undefined;
+  return {
+    digest: typeof digest === 'string' && /^sha256:[0-9a-f]{64}$/.test(digest) ? digest : null,
+    arch: archName(descriptor?.platform?.architecture),
+  };
 }
+
+/** Of an image that the engine has, which it has where the engine itself builds. Null for one that a builder beside it made. */
+async function imageArch(cli: DockerCli, tag: string, signal: AbortSignal): Promise<string | null> {
+  const { code, stdout } = await cli.run(['image', 'inspect', '--format', '{{.Architecture}}', tag], { signal, timeoutMs: 15_000 });
+  return code === 0 ? archName(stdout.trim()) : null;
+}
+const archName = (name: unknown): string | null => (typeof name === 'string' && /^[a-z0-9_]{1,40}$/.test(name) ? name : null);
 
 /** Which code a failed build has follows from what failed: fetching a base image, a step of the Dockerfile, or the push. */
 export function buildFailure(failed: FailedStep | null, stderr: string): TaskFailure {

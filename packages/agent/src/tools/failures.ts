@@ -11,9 +11,12 @@ import type { TaskError } from '@berth/wire/task';
 export class TaskFailure extends Error {
   override name = 'TaskFailure';
   readonly code: FailureCode;
+  /** What was seen, without the code's sentence. */
+  readonly seen: string;
   constructor(code: FailureCode, seen: string, options?: ErrorOptions) {
     super(seen === '' ? `${FAILURES[code]}.` : `${FAILURES[code]}: ${seen}`, options);
     this.code = code;
+    this.seen = seen;
   }
 }
 

@@ -1,11 +1,17 @@
 /**
- * A shallow clone of one branch or one commit (contract "Agent behaviour on tasks"), from a server that is not trusted:
- * no prompts, no hooks, no configuration but ours, https, http and ssh only, no submodules, bounded in silence and in time.
+ * A shallow clone of one branch or one commit with its submodules (contract "Agent behaviour on tasks"), from servers that are
+ * not trusted: no prompts, no hooks, no configuration but ours, https, http and ssh only, no redirect to another host, bounded
+ * in silence and in time.
  */
-import { mkdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, rm } from 'node:fs/promises';
+import { join, relative } from 'node:path';
 import { exec, type ExecResult } from '@berth/kit/exec';
+import { MAX_COMMIT_AUTHOR, MAX_COMMIT_MESSAGE } from '@berth/wire/task';
 import { classify, GIT_FAILURES, lastWords, TaskFailure } from './failures.ts';
+import { gitHost, isListed, redirectedLate, redirectTarget, tooManyRedirects } from './git-hosts.ts';
+import { lastRedirect } from './git-trace.ts';
+import { lfsPointers } from './lfs.ts';
+import { fetchSubmodules } from './submodules.ts';
 
 export type GitOptions = {
   /** Private; holds known_hosts. Git's own HOME is an empty folder in it. */
@@ -13,23 +19,53 @@ export type GitOptions = {
   inherit: NodeJS.ProcessEnv;
   cloneTimeoutMs: number;
   stallTimeoutMs: number;
+  /** Hosts to which ssh may offer the keys of this machine. */
+  sshKeyHosts: readonly string[];
 };
-export type CloneSpec = { url: string; branch: string; commit: string | null };
-export type CloneOptions = { signal: AbortSignal; onLine: (line: string) => void };
+export type CloneSpec = {
+  url: string;
+  branch: string;
+  commit: string | null;
+  /** Hosts that submodules may come from; empty: any; undefined: the host of `url` alone. */
+  allowedHosts: readonly string[] | undefined;
+};
+export type CloneOptions = {
+  signal: AbortSignal;
+  /** What git says. */
+  onLine: (line: string) => void;
+  /** What the agent says. */
+  say: (line: string) => void;
+};
+export type Cloned = {
+  /** Full commit id. */
+  sha: string;
+  message: string;
+  author: string;
+};
 
-/** Into `dir`, which must not exist. Gives the full commit id. TaskFailure git_…, disk_full. */
-export type Clone = (spec: CloneSpec, dir: string, options: CloneOptions) => Promise<string>;
+/** Into `dir`, which must not exist; `dir`.trace beside it is ours too. TaskFailure git_…, disk_full. */
+export type Clone = (spec: CloneSpec, dir: string, options: CloneOptions) => Promise<Cloned>;
+
+const MAX_REDIRECTS = 5;
 
 export function createClone(options: GitOptions): Clone {
   const stallSeconds = Math.max(1, Math.round(options.stallTimeoutMs / 1000));
-  const ssh = [
+  const sshOptions = [
     'ssh -oBatchMode=yes -oServerAliveCountMax=2',
     `-oConnectTimeout=${Math.min(15, stallSeconds)} -oServerAliveInterval=${Math.min(15, stallSeconds)}`,
     // Trusted at first sight and held to from then on: there is nobody to ask.
     `-oStrictHostKeyChecking=accept-new -oUserKnownHostsFile=${join(options.homeDir, 'known_hosts')}`,
   ].join(' ');
+  const { SSH_AUTH_SOCK, ...inherit } = options.inherit;
+  /** A server that may see the keys of this machine learns who it is, and may use what they open. */
+  const sshFor = (url: string): NodeJS.ProcessEnv => {
+    const host = gitHost(url);
+    if (host !== null && isListed(host, options.sshKeyHosts))
+      return { ...(SSH_AUTH_SOCK === undefined ? {} : { SSH_AUTH_SOCK }), GIT_SSH_COMMAND: sshOptions };
+    return { GIT_SSH_COMMAND: `${sshOptions} -F /dev/null -oPubkeyAuthentication=no -oIdentityAgent=none -oForwardAgent=no` };
+  };
   const env: NodeJS.ProcessEnv = {
-    ...options.inherit,
+    ...inherit,
     HOME: options.homeDir,
     LC_ALL: 'C',
     GIT_TERMINAL_PROMPT: '0',
@@ -37,7 +73,6 @@ export function createClone(options: GitOptions): Clone {
     GIT_ASKPASS: 'true',
     SSH_ASKPASS: 'true',
     GIT_ALLOW_PROTOCOL: 'https:http:ssh',
-    GIT_SSH_COMMAND: ssh,
     GIT_HTTP_LOW_SPEED_LIMIT: '1000',
     GIT_HTTP_LOW_SPEED_TIME: String(stallSeconds),
     GIT_CONFIG_NOSYSTEM: '1',
@@ -52,59 +87,147 @@ export function createClone(options: GitOptions): Clone {
     'gc.auto=0',
     'submodule.recurse=false',
     'core.fsmonitor=false',
+    // Redirects are followed here, one by one, after a look at where they lead. It also turns off alternates of dumb servers.
+    'http.followRedirects=false',
     'init.defaultBranch=main',
   ];
   const git = ['git', ...settings.flatMap((s) => ['-c', s])];
 
-  async function run(args: readonly string[], cwd: string, until: number, { signal, onLine }: CloneOptions): Promise<ExecResult> {
+  type Run = { url?: string; trace?: string };
+  async function run(
+    args: readonly string[],
+    cwd: string,
+    until: number,
+    { signal, onLine }: Pick<CloneOptions, 'signal' | 'onLine'>,
+    { url, trace }: Run = {},
+  ): Promise<ExecResult> {
     const result = await exec([...git, ...args], {
       cwd,
-      env,
+      env: {
+        ...env,
+        ...(url === undefined ? {} : sshFor(url)),
+        ...(trace === undefined ? {} : { GIT_TRACE_CURL: trace, GIT_TRACE_CURL_NO_DATA: '1' }),
+      },
       signal,
       timeoutMs: Math.max(1, until - Date.now()),
       onLine: (line, stream) => stream === 'stderr' && onLine(line),
+      // Lists of a repository's files are parsed.
+      keep: 64 * 1024 * 1024,
       dieWithParent: true,
     });
     if (result.ended === 'abort') signal.throwIfAborted();
     if (result.ended === 'timeout') throw new TaskFailure('git_timeout', `not done after ${Math.round(options.cloneTimeoutMs / 1000)} s`);
+    if (result.stdoutCut) throw new TaskFailure('git_failed', `git ${args[0]} answered with more than 64 MiB`);
     return result;
   }
 
   return async (spec, dir, given) => {
     const until = Date.now() + options.cloneTimeoutMs;
+    const trace = `${dir}.trace`;
     await mkdir(options.homeDir, { recursive: true, mode: 0o700 });
     await mkdir(dir, { recursive: true, mode: 0o700 });
-    const must = async (args: readonly string[]): Promise<ExecResult> => {
-      const result = await run(args, dir, until, given);
+    const must = async (args: readonly string[], cwd = dir): Promise<string> => {
+      const result = await run(args, cwd, until, given);
       if (result.code !== 0) throw gitFailure(result.stderr, spec);
-      return result;
+      return result.stdout;
     };
-    if (spec.commit === null) {
-      await must([
-        'clone',
-        '--depth=1',
-        `--branch=${spec.branch}`,
-        '--single-branch',
-        '--no-tags',
-        '--no-recurse-submodules',
-        '--template=',
-        '--',
-        spec.url,
-        '.',
-      ]);
-    } else {
-      await must(['init', '--quiet', '--template=']);
-      await must(['fetch', '--depth=1', '--no-tags', '--no-recurse-submodules', '--', spec.url, spec.commit]);
-      await must(['checkout', '--quiet', '--detach', 'FETCH_HEAD']);
+    /** Runs what talks to a server, again for each redirect that may be followed. Gives the address in the end. */
+    const transfer = async (of: CloneSpec, cwd: string, args: (url: string) => readonly string[]): Promise<string> => {
+      let { url } = of;
+      for (let hops = 0; hops <= MAX_REDIRECTS; hops += 1) {
+        await rm(trace, { force: true });
+        // git calls a redirect that it does not follow a failure: its words are for people only if that is the end.
+        const failed: string[] = [];
+        const onLine = (line: string): void => void (/^(fatal|error): /.test(line) ? failed.push(line) : given.onLine(line));
+        const result = await run(args(url), cwd, until, { signal: given.signal, onLine }, { url, trace });
+        const redirect = result.code === 0 ? null : await lastRedirect(trace);
+        if (redirect === null) for (const line of failed) given.onLine(line);
+        if (result.code === 0) return url;
+        if (redirect === null) throw keyHint(gitFailure(result.stderr, { ...of, url }), url);
+        if (redirect.method !== 'GET' || !redirect.path.includes('/info/refs?')) throw redirectedLate(url, redirect.location);
+        url = redirectTarget(url, redirect.location);
+        given.say(`redirected to ${url}`);
+      }
+      throw tooManyRedirects(spec.url);
+    };
+    const keyHint = (failure: TaskFailure, url: string): TaskFailure => {
+      const host = gitHost(url);
+      if (failure.code !== 'git_credentials' || host === null || /^https?:/i.test(url) || isListed(host, options.sshKeyHosts))
+        return failure;
+      return new TaskFailure(
+        'git_credentials',
+        `${failure.seen}. This builder offers no ssh key to ${host}: SSH_KEY_HOSTS does not name it`,
+      );
+    };
+    const fetchCommit = async (of: CloneSpec & { commit: string }, into: string): Promise<string> => {
+      await must(['init', '--quiet', '--template='], into);
+      const fetch = (url: string): string[] => ['fetch', '--depth=1', '--no-tags', '--no-recurse-submodules', '--', url, of.commit];
+      const from = await transfer(of, into, fetch);
+      await must(['checkout', '--quiet', '--detach', 'FETCH_HEAD'], into);
+      return from;
+    };
+    /** As fetchCommit; from a server that hands out no single commit, by its branches. */
+    const fetchSubmodule = async (url: string, sha: string, into: string): Promise<string> => {
+      const of = { ...spec, url, branch: '(none)', commit: sha };
+      try {
+        return await fetchCommit(of, into);
+      } catch (error) {
+        if (!(error instanceof TaskFailure && /^git_(commit_refused|unknown_commit)$/.test(error.code))) throw error;
+      }
+      const branches = '+refs/heads/*:refs/remotes/origin/*';
+      const from = await transfer(of, into, (at) => ['fetch', '--no-tags', '--no-recurse-submodules', '--', at, branches]);
+      const known = await run(['cat-file', '-e', `${sha}^{commit}`], into, until, given);
+      if (known.code !== 0) throw new TaskFailure('git_unknown_commit', sha);
+      await must(['checkout', '--quiet', '--detach', sha], into);
+      return from;
+    };
+
+    try {
+      const { commit } = spec;
+      const from =
+        commit === null
+          ? await transfer(spec, dir, (url) => [
+              'clone',
+              '--depth=1',
+              `--branch=${spec.branch}`,
+              '--single-branch',
+              '--no-tags',
+              '--no-recurse-submodules',
+              '--template=',
+              '--',
+              url,
+              '.',
+            ])
+          : await fetchCommit({ ...spec, commit }, dir);
+      const sha = (await must(['rev-parse', '--verify', 'HEAD^{commit}'])).trim();
+      // A server hands out what it likes; what is built must be what was asked for.
+      if (commit !== null && sha !== commit) throw new TaskFailure('git_unknown_commit', `asked for ${commit}, got ${sha}`);
+      const submodules = await fetchSubmodules(must, fetchSubmodule, dir, from, { allowedHosts: spec.allowedHosts, say: given.say });
+      const all = [{ dir, name: '' }, ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/` }))];
+      const pointers = await lfsPointers(must, all);
+      if (pointers !== null) given.say(pointers);
+      return { sha, ...(await about(must)) };
+    } finally {
+      await rm(trace, { force: true });
     }
-    const sha = (await must(['rev-parse', '--verify', 'HEAD^{commit}'])).stdout.trim();
-    // A server hands out what it likes; what is built must be what was asked for.
-    if (spec.commit !== null && sha !== spec.commit) throw new TaskFailure('git_unknown_commit', `asked for ${spec.commit}, got ${sha}`);
-    return sha;
   };
 }
 
-export function gitFailure(stderr: string, spec: CloneSpec): TaskFailure {
+/** Author and message of the commit, for people. */
+async function about(git: (args: readonly string[]) => Promise<string>): Promise<Pick<Cloned, 'message' | 'author'>> {
+  const text = await git(['show', '--no-patch', '--no-show-signature', '--no-notes', '--encoding=UTF-8', '--format=%an%n%B', 'HEAD']);
+  const [author = '', ...message] = text.split('\n');
+  return { author: forPeople(author, MAX_COMMIT_AUTHOR), message: forPeople(message.join('\n'), MAX_COMMIT_MESSAGE) };
+}
+const forPeople = (text: string, most: number): string =>
+  text
+    .replaceAll('\t', ' ')
+    .replaceAll(/[^\P{Cc}\n]/gu, '')
+    .trim()
+    .slice(0, most)
+    .toWellFormed();
+
+export function gitFailure(stderr: string, spec: Pick<CloneSpec, 'url' | 'branch' | 'commit'>): TaskFailure {
   // What the server says is kept: "remote: Repository not found." is worth more than the exit.
   const seen = lastWords(stderr.replace(/^(Cloning into .*|hint: .*)$/gm, ''));
   // Without the address and the branch, whose words ("timeout-service") are nobody's complaint.

@@ -73,7 +73,13 @@ export type Facts = {
   /** Node of the newest finished build of the project: its build cache is warm. */
   lastBuilderId: string | null;
   /** Settings of the platform that decide something. */
-  platform: { registryAddr: string; authServiceUrl: string | null; reservedPrefixes: readonly string[] };
+  platform: {
+    registryAddr: string;
+    authServiceUrl: string | null;
+    reservedPrefixes: readonly string[];
+    /** Where submodules may come from; empty: anywhere. */
+    allowedGitHosts?: readonly string[];
+  };
   /** Unused ids, enough for what one plan creates. */
   freshIds: readonly string[];
 };

@@ -24,6 +24,7 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
       git_url: d.settings.git_url,
       branch: d.settings.branch,
       commit: d.requested_commit,
+      ...(platform.allowedGitHosts === undefined ? {} : { allowed_git_hosts: [...platform.allowedGitHosts] }),
       dockerfile_path: d.settings.dockerfile_path,
       image_repository: `${platform.registryAddr}/${project.name}`,
     },
