@@ -12,7 +12,7 @@ import {
   TreeAnswer,
   TreeRequest,
 } from './dataset.ts';
-import { ById, type Route } from './route.ts';
+import { ById, ByName, NameFilter, type Route } from './route.ts';
 import { listOf, PageQuery, Time } from './vocabulary.ts';
 
 export const DATASET_ROUTES = {
@@ -21,7 +21,7 @@ export const DATASET_ROUTES = {
     path: '/api/datasets',
     who: 'viewer',
     summary: 'All datasets, by name',
-    query: Type.Object(PageQuery),
+    query: Type.Object({ ...PageQuery, ...NameFilter }),
     status: 200,
     answer: listOf(Dataset),
   },
@@ -39,7 +39,7 @@ export const DATASET_ROUTES = {
     path: '/api/datasets/:id',
     who: 'viewer',
     summary: 'One dataset',
-    params: ById,
+    params: ByName,
     status: 200,
     answer: Dataset,
   },
@@ -48,7 +48,7 @@ export const DATASET_ROUTES = {
     path: '/api/datasets/:id',
     who: 'developer',
     summary: 'Rename it, or say where its folder went; a scan follows a new folder',
-    params: ById,
+    params: ByName,
     body: DatasetPatch,
     status: 200,
     answer: Dataset,
@@ -58,7 +58,7 @@ export const DATASET_ROUTES = {
     path: '/api/datasets/:id',
     who: 'developer',
     summary: 'Forget a dataset, its versions and its history; the files on the share stay',
-    params: ById,
+    params: ByName,
     status: 202,
     answer: Dataset,
   },
@@ -67,7 +67,7 @@ export const DATASET_ROUTES = {
     path: '/api/datasets/:id/versions',
     who: 'viewer',
     summary: 'Its versions, newest first',
-    params: ById,
+    params: ByName,
     query: Type.Object(PageQuery),
     status: 200,
     answer: listOf(DatasetVersion),
@@ -77,7 +77,7 @@ export const DATASET_ROUTES = {
     path: '/api/datasets/:id/history',
     who: 'viewer',
     summary: 'What was added, modified and removed, newest first; of one path, one version or a span of time',
-    params: ById,
+    params: ByName,
     query: Type.Object({
       ...PageQuery,
       // It names the path at which a page ended.
@@ -97,7 +97,7 @@ export const DATASET_ROUTES = {
     path: '/api/datasets/:id/scan',
     who: 'developer',
     summary: 'Scan it now; `last_scanned_at` moves when it is done',
-    params: ById,
+    params: ByName,
     body: DatasetScan,
     bodyOptional: true,
     status: 202,

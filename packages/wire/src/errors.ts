@@ -19,10 +19,12 @@ export const ERRORS = {
   insufficient_scope: { status: 403, title: 'The device token was not given for the API' },
   not_found: { status: 404, title: 'There is no such thing' },
   method_not_allowed: { status: 405, title: 'This path does not take that method' },
+  ambiguous: { status: 409, title: 'Several have this name; say which one by its id' },
   name_taken: { status: 409, title: 'Another project has this name' },
   dataset_name_taken: { status: 409, title: 'Another dataset has this name' },
   dataset_in_use: { status: 409, title: 'The dataset is in use; take it out of the projects first' },
   domain_prefix_taken: { status: 409, title: 'Another project has this domain prefix' },
+  email_taken: { status: 409, title: 'Another user has this e-mail address' },
   code_used: { status: 409, title: 'The one-time code was used already, or is over' },
   last_admin: { status: 409, title: 'Somebody must be left who is admin and not disabled' },
   admin_by_settings: { status: 409, title: 'ADMIN_EMAILS makes this account admin; change the setting first' },
@@ -116,7 +118,7 @@ export type FailureCode = keyof typeof FAILURES;
 
 export const isFailureCode = (code: string): code is FailureCode => Object.hasOwn(FAILURES, code);
 
-/** RFC 9457 problem details. `errors` stands only on 422. */
+/** RFC 9457 problem details. `errors` names fields: on 422, and on a 409 about fields. */
 export const Problem = Type.Object({
   type: Type.String(),
   title: Type.String(),

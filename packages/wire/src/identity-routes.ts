@@ -146,6 +146,7 @@ export const IDENTITY_ROUTES = {
       ...PageQuery,
       user: Type.Optional(Type.String({ maxLength: 254, description: 'e-mail address' })),
       action: Type.Optional(Type.String({ maxLength: 64, description: 'a route’s name, signIn or signOut' })),
+      target: Type.Optional(Type.String({ maxLength: 254, description: 'id (of a user: e-mail address) of what was changed' })),
       outcome: Type.Optional(literals(AUDIT_OUTCOMES)),
       since: Type.Optional(Time),
       until: Type.Optional(Time),

@@ -1,5 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { MOUNT_MODES } from './dataset.ts';
+import { ByName } from './route.ts';
 import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
 
 /** https, http, ssh or `user@host:path`; no password in it and nothing git could read as an option. Full rule: control-plane/src/domain/git-url.ts. */
@@ -22,7 +23,7 @@ export type Env = Static<typeof Env>;
 export const EnvPatch = Type.Record(EnvKey, orNull(EnvValue), { maxProperties: 2 * MAX_ENV, additionalProperties: false });
 export type EnvPatch = Static<typeof EnvPatch>;
 /** The name is checked by domain/env.ts, so that a wrong one is 422 and not 404. */
-export const ByEnvName = Type.Object({ id: Id, name: Type.String({ minLength: 1 }) });
+export const ByEnvName = Type.Object({ ...ByName.properties, name: Type.String({ minLength: 1 }) });
 export const EnvSet = Type.Object({ value: EnvValue }, { additionalProperties: false });
 
 export const DatasetUse = Type.Object(

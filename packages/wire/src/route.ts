@@ -16,10 +16,16 @@ export type Route = {
   /** A body may be left out altogether. */
   bodyOptional?: true;
   status: number;
+  /** Where what a 201 or 202 answers with is found; left out: the path up to `:id`, or the path and `/:id`. */
+  location?: string;
   answer?: TSchema;
 };
 
 export const ById = Type.Object({ id: Id });
+/** An id or a name; which kind follows from the path (control-plane/src/api/names.ts). */
+export const ByName = Type.Object({ id: Type.String({ minLength: 1, maxLength: 300, description: 'id or name' }) });
+/** The one with exactly this name. */
+export const NameFilter = { name: Type.Optional(Type.String({ minLength: 1, maxLength: 253, description: 'exactly this name' })) };
 /** Seconds that a request may be held, where its caller hears otherwise if the connection died: agents, from the answers to their registers. */
 export const MAX_HOLD_SECONDS = 300;
 export const LongWait = {

@@ -4,15 +4,17 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ErrorCode } from '@berth/wire/errors';
+import { pathOf } from '@berth/wire/client';
 import type { Route, Who } from '@berth/wire/route';
 import { type AnswerOf, type BodyOf, type ParamsOf, type QueryOf, ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest, RawServerDefault } from 'fastify';
 import { type TSchema, Type } from 'typebox';
-import { DomainError } from '../domain/errors.ts';
+import { DomainError, invalid } from '../domain/errors.ts';
 import { type Audit, type Audited, whenAudited } from './audit.ts';
 import type { Caller } from './callers.ts';
+import { namesIn } from './names.ts';
 import { sentence } from './problem.ts';
 import { nulProblems } from './validation.ts';
 
@@ -51,12 +53,17 @@ export type Define = <N extends RouteName>(name: N, handler: Handler<N>, options
 /** Bytes of a body that anybody may send: an address, a password or a token fit many times over. */
 const PUBLIC_BODY_LIMIT = 8_192;
 
-export function createDefine(server: Server, audit: Audit): { route: Define; assertComplete(): void } {
+export function createDefine(
+  server: Server,
+  audit: Audit,
+  stores: Parameters<typeof namesIn>[1],
+): { route: Define; assertComplete(): void } {
   const defined = new Set<RouteName>();
   const route: Define = (name, handler, options = {}) => {
     const row: Route = ROUTES[name];
     if (defined.has(name)) throw new Error(`route ${name} has two handlers`);
     defined.add(name);
+    const resolveNames = isRole(row.who) ? namesIn(row, stores) : null;
     server.route({
       method: row.method,
       url: row.path,
@@ -67,6 +74,7 @@ export function createDefine(server: Server, audit: Audit): { route: Define; ass
       preValidation: (request, _reply, done) => done(bodyProblem(row, request)),
       handler: async (request, reply) => {
         if (row.body !== undefined && row.who !== 'agent') checkNul(row.body, request.body);
+        await resolveNames?.(request.params, request.query);
         // The shapes were just checked against this very row, and access.ts has set `caller` where the row asks for a role.
         const call = {
           params: request.params,
@@ -80,6 +88,7 @@ export function createDefine(server: Server, audit: Audit): { route: Define; ass
         if (answer === SENT) return reply;
         // What was made by this has its id in the answer only.
         if (row.params === undefined && hasId(answer)) request.audited = { target: answer.id, ...request.audited };
+        if (row.status === 201 || row.status === 202) void reply.header('location', locationOf(row, request.params, answer));
         return reply.code(row.status).send(answer);
       },
     });
@@ -106,7 +115,28 @@ function bodyLimitOf(row: Route, given: number | undefined): { bodyLimit?: numbe
 const hasId = (answer: unknown): answer is { id: string } =>
   typeof answer === 'object' && answer !== null && 'id' in answer && typeof answer.id === 'string';
 
+/** The path of what was made, or of what changes. */
+function locationOf(row: Route, params: unknown, answer: unknown): string {
+  const end = row.path.indexOf('/:id');
+  if (row.location === undefined && end >= 0)
+    return pathOf({ ...row, path: row.path.slice(0, end + '/:id'.length) }, params as { id: string });
+  if (!hasId(answer)) throw new Error(`${row.method} ${row.path} answers ${row.status} without an id`);
+  return pathOf({ ...row, path: row.location ?? `${row.path}/:id` }, { id: answer.id });
+}
+
+/** Agents may send more than is known here. */
+const takesNoBody = (row: Route): boolean => row.method === 'POST' && row.body === undefined && row.who !== 'agent';
+
+function unexpectedBody(body: unknown): DomainError | undefined {
+  if (body === undefined) return undefined;
+  const object = typeof body === 'object' && body !== null && !Array.isArray(body);
+  const [field] = object ? Object.keys(body) : [];
+  if (!object) return invalid('body', 'type', 'must be an object without fields, or left out');
+  return field === undefined ? undefined : invalid(field.slice(0, 100), 'unknown_field', 'there is no such field: this request takes none');
+}
+
 function bodyProblem(row: Route, request: FastifyRequest): DomainError | undefined {
+  if (takesNoBody(row)) return unexpectedBody(request.body);
   if (row.body === undefined || request.body !== undefined) return undefined;
   if (row.bodyOptional !== true) return new DomainError('invalid_json', 'the body is empty; send JSON');
   request.body = {};

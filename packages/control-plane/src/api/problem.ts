@@ -20,7 +20,7 @@ export function problemOf(
     status,
     detail,
     code,
-    ...(code === 'validation' ? { errors: errors.slice(0, MAX_ERRORS).map((e) => ({ ...e })) } : {}),
+    ...(errors.length > 0 || code === 'validation' ? { errors: errors.slice(0, MAX_ERRORS).map((e) => ({ ...e })) } : {}),
     ...(requestId === null ? {} : { request_id: requestId }),
     ...(retryAfter === null ? {} : { retry_after: retryAfter }),
   };

@@ -122,7 +122,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   // Held requests and streams end first: the server waits for every request that is under way.
   server.addHook('preClose', async () => holds.closeAll());
 
-  const define = createDefine(server, createAudit(deps.stores.audit, deps.now));
+  const define = createDefine(server, createAudit(deps.stores.audit, deps.now), deps.stores);
   const document = openapiDocument(deps.settings.publicUrl);
   await installDocsPage(server, document);
   const { route } = define;

@@ -5,7 +5,7 @@
 import type { DatasetCreate, DatasetHistoryRow, DatasetPatch, DatasetState } from '@berth/wire/dataset';
 import type { DatasetFact } from './facts.ts';
 import type { DatasetRecord, DatasetVersionRecord } from './records.ts';
-import type { Guard, Page, Paged } from './stores.ts';
+import type { Guard, NameFilter, Page, Paged } from './stores.ts';
 
 /** A tree object of wire/tree.ts: `digest` is `sha256:` of `text`. */
 export type TreeObject = { digest: string; text: string };
@@ -34,7 +34,9 @@ export type DatasetStore = {
   /** Throws not_found. */
   get(id: string): Promise<DatasetRecord>;
   /** By name. */
-  list(page: Page): Promise<Paged<DatasetRecord>>;
+  list(page: Page, filter?: NameFilter): Promise<Paged<DatasetRecord>>;
+  /** The id of the dataset with this id, else of the one with this name; null: there is none. */
+  idOf(idOrName: string): Promise<string | null>;
   /** All that are not being deleted. */
   facts(): Promise<DatasetFact[]>;
   /** Ids of all that there are, also of those that are being deleted. */

@@ -6,7 +6,7 @@ export type FieldProblem = { field: string; rule: string; message: string };
 export class DomainError extends Error {
   override name = 'DomainError';
   readonly code: ErrorCode;
-  /** Only with code `validation`. */
+  /** Which fields it is about: with `validation`, and with conflicts about fields. */
   readonly fields: readonly FieldProblem[];
   /** Seconds after which it is worth trying again; null where nobody can say. */
   readonly retryAfter: number | null;
@@ -17,6 +17,10 @@ export class DomainError extends Error {
     this.retryAfter = retryAfter;
   }
 }
+
+/** 409 about one field, which another record has already. */
+export const taken = (field: string, code: ErrorCode, message: string): DomainError =>
+  new DomainError(code, `${field}: ${message}`, [{ field, rule: 'taken', message }]);
 
 /** 422 about one field. */
 export const invalid = (field: string, rule: string, message: string): DomainError =>

@@ -77,7 +77,7 @@ export type ApiTokenStore = Swept & {
   used(id: string, at: number): Promise<void>;
 };
 
-export type AuditFilter = { email?: string; action?: string; outcome?: AuditOutcome; since?: number; until?: number };
+export type AuditFilter = { email?: string; action?: string; target?: string; outcome?: AuditOutcome; since?: number; until?: number };
 export type AuditStore = {
   append(entry: AuditRecord): Promise<void>;
   /** Newest first. */

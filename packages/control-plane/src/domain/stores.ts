@@ -39,6 +39,8 @@ import type {
 
 /** A page: `cursor` is what the page before gave as `next`; opaque. A wrong cursor: `validation` on field `cursor`. */
 export type Page = { limit: number; cursor: string | null };
+/** `name`: only those with exactly this name. */
+export type NameFilter = { name?: string };
 export type Paged<T> = { items: T[]; next: string | null };
 
 /** What is to change, or how to tell it from the record as it stands inside the transaction. */
@@ -53,7 +55,9 @@ export type ProjectStore = {
   get(id: string): Promise<ProjectRecord>;
   /** Those that there are. */
   getMany(ids: readonly string[]): Promise<ProjectRecord[]>;
-  list(page: Page): Promise<Paged<ProjectRecord>>;
+  list(page: Page, filter?: NameFilter): Promise<Paged<ProjectRecord>>;
+  /** The id of the project with this id, else of the one with this name; null: there is none. */
+  idOf(idOrName: string): Promise<string | null>;
   /**
    * Only the given fields change; raises flow_version. `change` may depend on the project as it stands when it is written: it is
    * called inside the transaction, perhaps again, and throws to refuse. A prefix also counts as taken while another project still serves under it.
@@ -193,7 +197,9 @@ export type NodeStore = {
   get(id: string): Promise<NodeRecord>;
   /** Those that there are. */
   getMany(ids: readonly string[]): Promise<NodeRecord[]>;
-  list(page: Page): Promise<Paged<NodeRecord>>;
+  list(page: Page, filter?: NameFilter): Promise<Paged<NodeRecord>>;
+  /** The node with this id, else those with this host name (`role:hostname`: of that role). */
+  named(idOrName: string): Promise<Pick<NodeRecord, 'id' | 'hostname' | 'role'>[]>;
   all(role?: NodeRole): Promise<NodeRecord[]>;
   /** Writes when nodes were last seen and polled, all in one statement. */
   flush(): Promise<void>;
@@ -225,7 +231,7 @@ export type UserStore = {
   /** By address. */
   list(page: Page): Promise<Paged<UserRecord>>;
   count(): Promise<number>;
-  /** Throws validation (email: unique). */
+  /** Throws email_taken. */
   create(input: { email: string; role: Role; password_hash: string | null }, now: number): Promise<UserRecord>;
   /**
    * Only what is given changes. Another password ends the user's API sessions; disabling ends them and the device tokens.

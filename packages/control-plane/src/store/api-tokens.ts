@@ -61,7 +61,7 @@ export const createApiTokenStore = (db: Database): ApiTokenStore => ({
         .returning('id')
         .executeTakeFirst(),
     );
-    if (gone === undefined) throw new DomainError('not_found', 'There is no such token');
+    if (gone === undefined) throw new DomainError('not_found', `There is no token with the id ${id}`);
   },
 
   async used(id, at) {

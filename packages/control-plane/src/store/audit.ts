@@ -8,11 +8,12 @@ export const createAuditStore = (db: Database): AuditStore => ({
     await db.writeOne((kysely) => kysely.insertInto('audit_log').values(entry).execute());
   },
 
-  async list({ email, action, outcome, since, until }, page) {
+  async list({ email, action, target, outcome, since, until }, page) {
     const after = keyAfter(page.cursor, ['number', 'number']);
     let query = db.kysely.selectFrom('audit_log').selectAll();
     if (email !== undefined) query = query.where('email', '=', email.toLowerCase());
     if (action !== undefined) query = query.where('action', '=', action);
+    if (target !== undefined) query = query.where('target', '=', target);
     if (outcome !== undefined) query = query.where('outcome', '=', outcome);
     if (since !== undefined) query = query.where('at', '>=', since);
     if (until !== undefined) query = query.where('at', '<', until);

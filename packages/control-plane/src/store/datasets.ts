@@ -1,12 +1,13 @@
 /** Datasets as people register them. Who scans one, and what scans record: dataset-scans.ts; what is read of that: dataset-versions.ts. */
 import type { DatasetStore } from '../domain/dataset-stores.ts';
-import { DomainError } from '../domain/errors.ts';
+import { DomainError, taken } from '../domain/errors.ts';
 import { datasetFacts } from './dataset-facts.ts';
 import { scanMethods } from './dataset-scans.ts';
 import { versionMethods } from './dataset-versions.ts';
 import { deleteHistory, deleteTrees, historyVersions } from './dataset-cleaning.ts';
 import { datasetRow, holdDatasets, usersOf } from './dataset-rows.ts';
-import type { Database, Tx } from './database.ts';
+import type { Database, Db, Tx } from './database.ts';
+import { idOf } from './names.ts';
 import type { NewId } from './ids.ts';
 import { refuseNestedPath } from './nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
@@ -19,13 +20,21 @@ const later = (row: Row<'datasets'>, now: number): number => Math.max(now, (row.
 
 const NOTHING_SKIPPED = JSON.stringify({ count: 0, first: [] });
 
+const nameTaken = (): DomainError => taken('name', 'dataset_name_taken', 'another dataset has this name');
+
+/** An id is looked up before a name: a dataset that is named like another one's id could not be named. */
+async function refuseIdAsName(db: Db, name: string): Promise<void> {
+  const other = await db.selectFrom('datasets').select('id').where('id', '=', name).executeTakeFirst();
+  if (other !== undefined) throw taken('name', 'dataset_name_taken', 'it is the id of another dataset');
+}
+
 export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
   /** The unique constraint decides, since two requests may come at once. */
-  const taken = async <T>(run: () => Promise<T>): Promise<T> => {
+  const unique = async <T>(run: () => Promise<T>): Promise<T> => {
     try {
       return await run();
     } catch (error) {
-      if (db.capabilities.violatesUnique(error, 'datasets', 'name')) throw new DomainError('dataset_name_taken');
+      if (db.capabilities.violatesUnique(error, 'datasets', 'name')) throw nameTaken();
       throw error;
     }
   };
@@ -42,7 +51,8 @@ export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
     ...versionMethods(db),
 
     create: ({ name, nfs_path }, now) =>
-      taken(async () => {
+      unique(async () => {
+        await refuseIdAsName(db.kysely, name);
         const row = {
           id: newId(),
           name,
@@ -65,9 +75,12 @@ export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
       return datasetOf(await datasetRow(db.kysely, id, false));
     },
 
-    async list(page) {
+    idOf: (idOrName) => idOf(db.kysely, 'datasets', idOrName),
+
+    async list(page, { name } = {}) {
       const after = keyAfter(page.cursor, ['string']);
       let query = db.kysely.selectFrom('datasets').selectAll();
+      if (name !== undefined) query = query.where('name', '=', name);
       if (after !== null) query = query.where('name', '>', after[0]);
       const rows = await query
         .orderBy('name')
@@ -85,10 +98,11 @@ export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
     overview: () => db.kysely.selectFrom('datasets').select(['id', 'name', 'status', 'last_scanned_at']).orderBy('name').execute(),
 
     patch: (id, patch, now, guard) =>
-      taken(() =>
+      unique(() =>
         db.write(async (tx) => {
           const before = await forChange(tx, id);
           guard?.(datasetOf(before));
+          if (patch.name !== undefined && patch.name !== before.name) await refuseIdAsName(tx, patch.name);
           const moved = patch.nfs_path !== undefined && patch.nfs_path !== before.nfs_path;
           if (patch.nfs_path !== undefined && moved) await refuseNestedPath(db, tx, before, patch.nfs_path);
           const row = await tx

@@ -12,7 +12,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
   return {
     async get(id) {
       const row = await kysely.selectFrom('deployments').selectAll().where('id', '=', id).executeTakeFirst();
-      if (row === undefined) throw new DomainError('not_found', 'There is no such deployment');
+      if (row === undefined) throw new DomainError('not_found', `There is no deployment with the id ${id}`);
       return deploymentOf(row);
     },
 

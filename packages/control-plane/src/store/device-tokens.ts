@@ -52,7 +52,7 @@ export const createDeviceTokenStore = (db: Database): DeviceTokenStore => ({
         .returning('id')
         .executeTakeFirst(),
     );
-    if (gone === undefined) throw new DomainError('not_found', 'There is no such token');
+    if (gone === undefined) throw new DomainError('not_found', `There is no device token with the id ${id}`);
   },
 
   async used(items) {

@@ -112,9 +112,25 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       return rows.map(present);
     },
 
-    async list(page) {
+    async named(idOrName) {
+      const nodes = db.kysely.selectFrom('nodes').select(['id', 'hostname', 'role']);
+      const byId = await nodes.where('id', '=', idOrName).execute();
+      if (byId.length > 0) return byId;
+      const [, role, hostname] = /^(builder|deploy):(.+)$/s.exec(idOrName) ?? [];
+      const ofRole =
+        role === undefined || hostname === undefined
+          ? []
+          : await nodes
+              .where('hostname', '=', hostname)
+              .where('role', '=', role as NodeRole)
+              .execute();
+      return ofRole.length > 0 ? ofRole : nodes.where('hostname', '=', idOrName).orderBy('role').execute();
+    },
+
+    async list(page, { name } = {}) {
       const after = keyAfter(page.cursor, ['string', 'string']);
       let query = db.kysely.selectFrom('nodes').selectAll();
+      if (name !== undefined) query = query.where('hostname', '=', name);
       if (after !== null) query = query.where((eb) => eb(eb.refTuple('hostname', 'role'), '>', eb.tuple(after[0], after[1] as NodeRole)));
       const rows = await query
         .orderBy('hostname')

@@ -3,12 +3,28 @@ import { DomainError } from '../domain/errors.ts';
 import type { Database, Tx } from './database.ts';
 import { LIVE_STATES } from './states.ts';
 
-/**
- * A project that gave up a prefix publishes it until its next deployment is live; nobody else may have it before.
- * (The prefixes that projects are set to are unique by constraint.)
- */
-export async function refuseUsedPrefix({ capabilities }: Database, tx: Tx, prefix: string, projectId: string | null): Promise<void> {
-  await capabilities.holdName(tx, `prefix:${prefix}`);
+export const PREFIX_SET = 'another project has this domain prefix';
+const PREFIX_SERVED = 'another project still serves under this domain prefix, until its next deployment is live';
+
+/** Until the transaction ends nobody else takes the prefix. */
+export const holdPrefix = ({ capabilities }: Database, tx: Tx, prefix: string): Promise<void> =>
+  capabilities.holdName(tx, `prefix:${prefix}`);
+
+/** Why the project may not be set to the prefix, which is held; null: it may. */
+export async function prefixUse(tx: Tx, prefix: string, projectId: string | null): Promise<string | null> {
+  const set = await tx.selectFrom('projects').select('id').where('domain_prefix', '=', prefix).executeTakeFirst();
+  if (set !== undefined && set.id !== projectId) return PREFIX_SET;
+  return (await isServedByOthers(tx, prefix, projectId)) ? PREFIX_SERVED : null;
+}
+
+/** Throws domain_prefix_taken. (The prefixes that projects are set to are unique by constraint.) */
+export async function refuseUsedPrefix(db: Database, tx: Tx, prefix: string, projectId: string | null): Promise<void> {
+  await holdPrefix(db, tx, prefix);
+  if (await isServedByOthers(tx, prefix, projectId)) throw new DomainError('domain_prefix_taken', PREFIX_SERVED);
+}
+
+/** A project that gave up a prefix publishes it until its next deployment is live; nobody else may have it before. */
+async function isServedByOthers(tx: Tx, prefix: string, projectId: string | null): Promise<boolean> {
   const routes = tx.selectFrom('routes').select('project_id').where('domain_prefix', '=', prefix);
   const live = tx
     .selectFrom('deployments')
@@ -16,10 +32,5 @@ export async function refuseUsedPrefix({ capabilities }: Database, tx: Tx, prefi
     .where('domain_prefix', '=', prefix)
     .where('status', 'in', [...LIVE_STATES]);
   const users = await routes.union(live).execute();
-  if (users.some((user) => user.project_id !== projectId)) {
-    throw new DomainError(
-      'domain_prefix_taken',
-      'Another project still serves under this domain prefix, until its next deployment is live',
-    );
-  }
+  return users.some((user) => user.project_id !== projectId);
 }

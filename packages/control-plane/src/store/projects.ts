@@ -2,40 +2,44 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
-import { DomainError, invalid } from '../domain/errors.ts';
+import { DomainError, type FieldProblem, invalid, taken } from '../domain/errors.ts';
 import { replaceProblem } from '../domain/project-rules.ts';
 import type { ProjectSettings } from '../domain/records.ts';
 import type { ProjectStore } from '../domain/stores.ts';
 import type { Database, Tx } from './database.ts';
 import { refuseUnknownDatasets } from './dataset-rows.ts';
 import type { NewId } from './ids.ts';
+import { idOf } from './names.ts';
 import { refuseNestedWriters } from './nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
-import { refuseUsedPrefix } from './prefixes.ts';
+import { holdPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
 import { projectOf, settingColumns } from './rows/project.ts';
 import type { Row } from './tables.ts';
 
 export function createProjectStore(db: Database, newId: NewId): ProjectStore {
   /** The unique constraints decide, since two requests may come at once; here they get the domain's words. */
-  const taken = async <T>(run: () => Promise<T>): Promise<T> => {
+  const unique = async <T>(wanted: Wanted, run: () => Promise<T>): Promise<T> => {
     try {
       return await run();
     } catch (error) {
-      if (db.capabilities.violatesUnique(error, 'projects', 'name')) throw new DomainError('name_taken');
-      if (db.capabilities.violatesUnique(error, 'projects', 'domain_prefix')) throw new DomainError('domain_prefix_taken');
-      throw error;
+      const column = (['name', 'domain_prefix'] as const).find((c) => db.capabilities.violatesUnique(error, 'projects', c));
+      if (column === undefined) throw error;
+      await db.write((tx) => refuseTaken(db, tx, wanted));
+      // It has gone again since.
+      throw taken(column, column === 'name' ? 'name_taken' : 'domain_prefix_taken', TAKEN[column]);
     }
   };
 
   return {
     async create(input, now) {
       const { name, settings } = withDefaults(input);
-      return taken(() =>
+      const wanted = { id: null, name, domain_prefix: settings.domain_prefix };
+      return unique(wanted, () =>
         db.write(async (tx) => {
           await refuseUnknownDatasets(db, tx, settings.datasets);
           await refuseNestedWriters(db, tx, { id: null, name }, settings.datasets);
-          await refuseUsedPrefix(db, tx, settings.domain_prefix, null);
+          await refuseTaken(db, tx, wanted);
           const row = {
             id: newId(),
             name,
@@ -52,7 +56,7 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
     },
 
     async get(id) {
-      return projectOf(found(await db.kysely.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst()));
+      return projectOf(found(id, await db.kysely.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst()));
     },
 
     async getMany(ids) {
@@ -65,9 +69,12 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
       return rows.map(projectOf);
     },
 
-    async list(page) {
+    idOf: (idOrName) => idOf(db.kysely, 'projects', idOrName),
+
+    async list(page, { name } = {}) {
       const after = keyAfter(page.cursor, ['string']);
       let query = db.kysely.selectFrom('projects').selectAll();
+      if (name !== undefined) query = query.where('name', '=', name);
       if (after !== null) query = query.where('name', '>', after[0]);
       const rows = await query
         .orderBy('name')
@@ -77,7 +84,8 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
     },
 
     patch(id, change, now) {
-      return taken(() =>
+      const wanted: Wanted = { id, name: null, domain_prefix: null };
+      return unique(wanted, () =>
         db.write(async (tx) => {
           const project = await lockedProject(db, tx, id);
           if (project.deleting_at !== null) throw new DomainError('being_deleted');
@@ -86,8 +94,8 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
             await refuseUnknownDatasets(db, tx, patch.datasets);
             await refuseNestedWriters(db, tx, project, patch.datasets);
           }
-          if (patch.domain_prefix !== undefined && patch.domain_prefix !== project.domain_prefix)
-            await refuseUsedPrefix(db, tx, patch.domain_prefix, id);
+          wanted.domain_prefix = patch.domain_prefix === project.domain_prefix ? null : (patch.domain_prefix ?? null);
+          await refuseTaken(db, tx, wanted);
           const row = await tx
             .updateTable('projects')
             .set(settingColumns(patch))
@@ -160,8 +168,8 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
   };
 }
 
-function found(row: Row<'projects'> | undefined): Row<'projects'> {
-  if (row === undefined) throw new DomainError('not_found', 'There is no such project');
+function found(id: string, row: Row<'projects'> | undefined): Row<'projects'> {
+  if (row === undefined) throw new DomainError('not_found', `There is no project with the id ${id}`);
   return row;
 }
 
@@ -173,11 +181,38 @@ async function lockedProject({ capabilities }: Database, tx: Tx, id: string): Pr
     .where('id', '=', id)
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .executeTakeFirst();
-  return found(row);
+  return found(id, row);
 }
 
 function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {
   return { name, settings: { ...PROJECT_DEFAULTS, env: {}, datasets: [], replace: 'rolling', ...given } };
+}
+
+/** What a project is to have; null: it has that already, or does not change it. */
+type Wanted = { id: string | null; name: string | null; domain_prefix: string | null };
+const TAKEN = { name: 'another project has this name', domain_prefix: PREFIX_SET };
+
+/** All that is taken at once. Throws name_taken, domain_prefix_taken. */
+async function refuseTaken(db: Database, tx: Tx, { id, name, domain_prefix }: Wanted): Promise<void> {
+  // Before anything is read: who waits here sees what the other has made.
+  if (domain_prefix !== null) await holdPrefix(db, tx, domain_prefix);
+  const problems: FieldProblem[] = [];
+  const add = (field: string, message: string): void => void problems.push({ field, rule: 'taken', message });
+  if (name !== null) {
+    const other = await tx
+      .selectFrom('projects')
+      .select('name')
+      .where((eb) => eb.or([eb('name', '=', name), eb('id', '=', name)]))
+      .executeTakeFirst();
+    // An id is looked up before a name: a project that is named like another one's id could not be named.
+    if (other !== undefined) add('name', other.name === name ? TAKEN.name : 'it is the id of another project');
+  }
+  const prefix = domain_prefix === null ? null : await prefixUse(tx, domain_prefix, id);
+  if (prefix !== null) add('domain_prefix', prefix);
+  const [first] = problems;
+  if (first === undefined) return;
+  const detail = problems.map(({ field, message }) => `${field}: ${message}`).join('; ');
+  throw new DomainError(first.field === 'name' ? 'name_taken' : 'domain_prefix_taken', detail, problems);
 }
 
 /** Only one that was marked: a row is never removed because nothing happened to hang on it. */

@@ -129,6 +129,8 @@ export type Tables = {
     observed_since: Ms | null;
     last_seen_at: Ms;
     last_polled_at: Ms | null;
+    /** What the feed of events said last: `online`, `offline`. */
+    announced: string | null;
     created_at: Ms;
   };
   datasets: {
@@ -259,6 +261,31 @@ export type Tables = {
     status: number;
     code: string | null;
     request_id: string;
+  };
+  /** Answers to creating requests, by user and request (method, path, Idempotency-Key); `answer` is sealed (api/idempotency.ts). */
+  kept_answers: {
+    user_id: string;
+    request: string;
+    body_hash: string;
+    /** Token of the request that is under way; null when `answer` is there. */
+    claim: string | null;
+    claimed_until: Ms | null;
+    answer: Buffer | null;
+    bytes: number;
+    created_at: Ms;
+    expires_at: Ms;
+  };
+  /** What people may follow (store/events.ts). */
+  events: {
+    seq: Generated<number>;
+    at: Ms;
+    kind: string;
+    project_id: string | null;
+    deployment_id: string | null;
+    node_id: string | null;
+    dataset_id: string | null;
+    user_id: string | null;
+    message: string;
   };
   meta: { key: string; value: string };
   /** One row: the clock of every deadline (domain/uptime.ts). */

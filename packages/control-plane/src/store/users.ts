@@ -1,4 +1,4 @@
-import { DomainError, invalid } from '../domain/errors.ts';
+import { DomainError, taken } from '../domain/errors.ts';
 import type { UserRecord } from '../domain/records.ts';
 import type { UserStore } from '../domain/stores.ts';
 import type { Database, Tx } from './database.ts';
@@ -17,7 +17,7 @@ export function createUserStore(db: Database, newId: NewId): UserStore {
 
     async get(id) {
       const row = await db.kysely.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst();
-      return userOf(found(row));
+      return userOf(found(row, id));
     },
 
     async list(page) {
@@ -44,7 +44,8 @@ export function createUserStore(db: Database, newId: NewId): UserStore {
       try {
         return userOf(await db.writeOne((kysely) => kysely.insertInto('users').values(row).returningAll().executeTakeFirstOrThrow()));
       } catch (error) {
-        if (db.capabilities.violatesUnique(error, 'users', 'email')) throw invalid('email', 'unique', 'somebody has this address already');
+        if (db.capabilities.violatesUnique(error, 'users', 'email'))
+          throw taken('email', 'email_taken', `another user has the address ${row.email}`);
         throw error;
       }
     },
@@ -52,7 +53,7 @@ export function createUserStore(db: Database, newId: NewId): UserStore {
     patch(id, { disabled, ...plain }, guard) {
       return db.write(async (tx) => {
         await db.capabilities.holdName(tx, ADMINS);
-        const before = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst());
+        const before = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(), id);
         guard?.(userOf(before));
         // The role also where it stays: an empty SET is no statement.
         const set = { role: before.role, ...plain, ...(disabled === undefined ? {} : { disabled: Number(disabled) }) };
@@ -70,7 +71,7 @@ export function createUserStore(db: Database, newId: NewId): UserStore {
     async remove(id, guard) {
       await db.write(async (tx) => {
         await db.capabilities.holdName(tx, ADMINS);
-        const user = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst());
+        const user = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(), id);
         guard?.(userOf(user));
         if (isAdmin(user)) await refuseWithoutAdmin(tx, id);
         await tx.deleteFrom('device_tokens').where('email', '=', user.email).execute();
@@ -116,7 +117,7 @@ async function refuseWithoutAdmin(tx: Tx, leaving: string): Promise<void> {
   if (other === undefined) throw new DomainError('last_admin');
 }
 
-function found(row: Row<'users'> | undefined): Row<'users'> {
-  if (row === undefined) throw new DomainError('not_found', 'There is no such user');
+function found(row: Row<'users'> | undefined, id: string): Row<'users'> {
+  if (row === undefined) throw new DomainError('not_found', `There is no user with the id ${id}`);
   return row;
 }

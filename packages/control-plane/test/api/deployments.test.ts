@@ -165,7 +165,7 @@ test('placement says each node, its score or why not', async () => {
   expect(items.find((i) => i.node_id === builder)?.reason).toBe('is a builder');
   expect(items.find((i) => i.node_id === cordoned)?.reason).toBe('is cordoned');
   for (const i of items) expect(i.score).toBeCloseTo(i.free_storage_bytes * 0.0000001);
-  expect((await api.call('placement', { query: { project_id: 'nobody' } })).status).toBe(404);
+  expect((await api.call('placement', { query: { project_id: 'nobody' } })).status).toBe(422);
   expect(rulesOf(await api.call('placement', {}))).toEqual(['project_id:required']);
 });
 

@@ -16,4 +16,5 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   useDatabases(() => server.createDatabase(`t${made++}`, 'ready'));
   await import('./conditional.test.ts');
   await import('./env.test.ts');
+  await import('./names.test.ts');
 });

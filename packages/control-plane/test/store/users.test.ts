@@ -16,7 +16,7 @@ test('users are found by address in any case', async () => {
   });
   expect(await stores.users.findByEmail('ANN@example.ORG')).toEqual(user);
   expect(await stores.users.findByEmail('bob@example.org')).toBeNull();
-  expect(await codeOf(stores.users.create({ email: 'ann@example.org', role: 'viewer', password_hash: null }, NOW))).toBe('validation');
+  expect(await codeOf(stores.users.create({ email: 'ann@example.org', role: 'viewer', password_hash: null }, NOW))).toBe('email_taken');
   await stores.users.setLastLogin(user.id, NOW + 1);
   expect(await stores.users.get(user.id)).toEqual({ ...user, last_login_at: NOW + 1 });
   expect(await codeOf(stores.users.get('nobody'))).toBe('not_found');

@@ -6,10 +6,11 @@ import { auditView } from '../views.ts';
 
 export function auditRoutes(route: Define, { stores }: ApiDeps): void {
   route('audit', async ({ query }) => {
-    const { user, action, outcome, since, until } = query;
+    const { user, action, target, outcome, since, until } = query;
     const filter = {
       ...(user === undefined ? {} : { email: user }),
       ...(action === undefined ? {} : { action }),
+      ...(target === undefined ? {} : { target }),
       ...(outcome === undefined ? {} : { outcome }),
       ...(since === undefined ? {} : { since: Date.parse(since) }),
       ...(until === undefined ? {} : { until: Date.parse(until) }),

@@ -38,7 +38,7 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
   }
 
   route('listDatasets', async ({ query }) => {
-    const { items, next } = await stores.datasets.list(pageOf(query));
+    const { items, next } = await stores.datasets.list(pageOf(query), query);
     return { items: items.map(datasetView), next_cursor: next };
   });
 

@@ -1,11 +1,14 @@
 /** Deployments: requested here, decided by the flow. */
 import type { Deployment } from '@berth/wire/deployment';
 import type { DeploymentRecord, ProjectRecord } from '../../domain/records.ts';
+import type { DeploymentStore } from '../../domain/stores.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { idempotencyOf } from '../idempotency.ts';
 import { pageOf } from '../page.ts';
 import { type DataNow, deploymentView } from '../views.ts';
+
+type DeploymentFilter = Parameters<DeploymentStore['list']>[0];
 
 export function deploymentRoutes(route: Define, deps: ApiDeps): void {
   const { stores, driver, changes, settings } = deps;
@@ -63,14 +66,17 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
     return view(deployment);
   });
 
-  route('listDeployments', async ({ query }) => {
-    const filter = {
-      ...(query.project_id === undefined ? {} : { project_id: query.project_id }),
-      ...(query.status === undefined ? {} : { status: query.status }),
-    };
+  async function list(filter: DeploymentFilter, query: { limit?: number; cursor?: string }) {
     const { items, next } = await stores.deployments.list(filter, pageOf(query));
     return { items: await views(items), next_cursor: next };
-  });
+  }
+  const stateFilter = (query: DeploymentFilter): DeploymentFilter => (query.status === undefined ? {} : { status: query.status });
+
+  route('listDeployments', ({ query }) =>
+    list({ ...stateFilter(query), ...(query.project_id === undefined ? {} : { project_id: query.project_id }) }, query),
+  );
+
+  route('projectDeployments', ({ params, query }) => list({ ...stateFilter(query), project_id: params.id }, query));
 
   route('getDeployment', async ({ params }) => view(await stores.deployments.get(params.id)));
 

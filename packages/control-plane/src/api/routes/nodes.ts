@@ -56,7 +56,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps): void {
   }
 
   route('listNodes', async ({ query }) => {
-    const { items, next } = await stores.nodes.list(pageOf(query));
+    const { items, next } = await stores.nodes.list(pageOf(query), query);
     return { items: await views(items), next_cursor: next };
   });
 

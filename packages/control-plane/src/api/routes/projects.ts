@@ -83,7 +83,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   };
 
   route('listProjects', async ({ query, user }) => {
-    const { items, next } = await stores.projects.list(pageOf(query));
+    const { items, next } = await stores.projects.list(pageOf(query), query);
     const running = await stores.projects.runningDeployments(items.map((p) => p.id));
     return { items: items.map((p) => projectView(p, running.get(p.id) ?? null, user.role, settings)), next_cursor: next };
   });

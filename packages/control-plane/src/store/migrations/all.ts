@@ -9,6 +9,7 @@ import { nodeIdentity } from './0005_node_identity.ts';
 import { deadlines } from './0006_deadlines.ts';
 import { record } from './0007_record.ts';
 import { signIn } from './0008_sign_in.ts';
+import { api } from './0010_api.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
@@ -19,4 +20,5 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0006_deadlines': deadlines(capabilities),
   '0007_record': record(capabilities),
   '0008_sign_in': signIn(capabilities),
+  '0010_api': api(capabilities),
 });

@@ -1,8 +1,8 @@
 import type { NodeRecord } from '../../domain/records.ts';
 import type { Row } from '../tables.ts';
 
-/** `observed_since` is for the database's own questions. */
-export const nodeOf = ({ observed_since: _since, ...row }: Row<'nodes'>): NodeRecord => ({
+/** `observed_since` and `announced` are for the database's own questions. */
+export const nodeOf = ({ observed_since: _since, announced: _announced, ...row }: Row<'nodes'>): NodeRecord => ({
   ...row,
   engine: row.engine === null ? null : (JSON.parse(row.engine) as NodeRecord['engine']),
   capabilities: row.capabilities === null ? null : (JSON.parse(row.capabilities) as NodeRecord['capabilities']),

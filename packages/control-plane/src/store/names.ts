@@ -1,0 +1,15 @@
+/** Names in place of ids. */
+import { sql } from 'kysely';
+import type { Db } from './database.ts';
+
+/** The id that `idOrName` is, else the id of what has this name; null: there is none. */
+export async function idOf(db: Db, table: 'projects' | 'datasets', idOrName: string): Promise<string | null> {
+  const row = await db
+    .selectFrom(table)
+    .select('id')
+    .where((eb) => eb.or([eb('id', '=', idOrName), eb('name', '=', idOrName)]))
+    .orderBy(sql`case when id = ${idOrName} then 0 else 1 end`)
+    .limit(1)
+    .executeTakeFirst();
+  return row?.id ?? null;
+}
