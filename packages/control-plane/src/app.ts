@@ -2,6 +2,8 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { backoff } from '@berth/kit/backoff';
 import { createClosers } from '@berth/kit/closers';
 import type { Logger } from '@berth/kit/log';
 import type { Server } from './api/define.ts';
@@ -58,6 +60,8 @@ export type App = {
   close(): Promise<void>;
 };
 
+/** Decisions about one project that overtake one another try again at different moments, in ms. */
+const BETWEEN_TRIES = { min: 2, max: 200 };
 /** How long requests under way may take to end before their connections are cut. */
 const DRAIN_MS = 10_000;
 
@@ -85,6 +89,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       },
       now,
       uptime,
+      pause: (attempt) => sleep(backoff(attempt, BETWEEN_TRIES)),
       newId: randomUUID,
     });
     const routing = { baseDomain: config.BASE_DOMAIN, authServiceUrl, acmeResolver: config.ACME_RESOLVER };

@@ -96,8 +96,11 @@ export type DeploymentStore = {
     node: NodeRecord,
     named: readonly string[],
   ): Promise<{ known: DeploymentRecord[]; serving: DeploymentRecord[]; settled: () => void } | null>;
-  /** Running ones on nodes not seen since `before` whose health is not `unknown` yet. */
-  onSilentNodes(before: number): Promise<string[]>;
+  /**
+   * Running ones whose health is not `unknown` yet, on nodes that have not reported their containers between `before` and `after` (times
+   * after that are of a clock that was set back since).
+   */
+  onSilentNodes(seen: { before: number; after: number }): Promise<string[]>;
   getMany(ids: readonly string[]): Promise<DeploymentRecord[]>;
   /** Running ones that were given this dataset (`datasets` names it, in any mode), oldest first. */
   runningWith(datasetId: string): Promise<DeploymentRecord[]>;

@@ -20,7 +20,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import { chooseBuilder } from '../domain/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
-import { choose, dataRefusal, whyNone } from '../domain/placement.ts';
+import { choose, dataRefusal, isOnline, whyNone } from '../domain/placement.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/records.ts';
 import { mounted, tellMovedOn, tellVersions } from './data.ts';
@@ -297,9 +297,18 @@ function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
 /** Its route stays: a silent node is not a dead one. */
 function nodeSilent(draft: Draft, d: DeploymentRecord): void {
   if (d.health?.status === 'unknown') return;
-  const detail = `${draft.node(d.node_id)?.hostname ?? 'its node'} has not been heard of; the route stays`;
+  const detail = `${whySilent(draft, d)}; the route stays`;
   draft.set(d, { health: { status: 'unknown', since: draft.facts.now, detail } });
   draft.say(d, 'health', `health unknown: ${detail}`);
+}
+
+function whySilent({ facts, node: nodeOf }: Draft, d: DeploymentRecord): string {
+  const node = nodeOf(d.node_id);
+  if (node === undefined) return 'its node has not been heard of';
+  if (!isOnline(node, facts.now, facts.limits)) return `${node.hostname} has not been heard of`;
+  return knowsMoreThanContract(node)
+    ? `${node.hostname} registers, but does not report its containers`
+    : `${node.hostname} registers, but its agent does not report containers`;
 }
 
 // ── exits and ways back ──────────────────────────────────────────────────────────────────────────────────────────────

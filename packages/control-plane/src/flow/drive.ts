@@ -29,6 +29,8 @@ export type DriverDeps = {
   now: () => number;
   /** The clock of every deadline. */
   uptime: UptimeClock;
+  /** Waits before a decision is made anew: `attempt` times others were faster. */
+  pause: (attempt: number) => Promise<void>;
   newId: () => string;
 };
 
@@ -75,7 +77,7 @@ const MAX_TRIES = 25;
 const FRESH_IDS = 16;
 
 export function createDriver(deps: DriverDeps): Driver {
-  const { stores, changes, limits, platform, now, uptime, newId } = deps;
+  const { stores, changes, limits, platform, now, uptime, pause, newId } = deps;
 
   async function factsOf(projectId: string, release: DeploymentRecord | null = null): Promise<Facts> {
     const read = await stores.flow.facts(
@@ -105,6 +107,7 @@ export function createDriver(deps: DriverDeps): Driver {
     release: DeploymentRecord | null = null,
   ): Promise<void> {
     for (let attempt = 0; attempt < MAX_TRIES; attempt++) {
+      if (attempt > 0) await pause(attempt - 1);
       const facts = await factsOf(projectId, release);
       const plan = await decide(facts);
       if (plan === null || isEmptyPlan(plan)) return;

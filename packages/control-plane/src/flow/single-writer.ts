@@ -33,6 +33,9 @@ type Standing =
   | { is: 'unknown'; why: string }
   | { is: 'runs'; containers: ObservedContainer[] };
 
+/** How many nodes one plan tells to stop. */
+const STOPS_A_PLAN = 8;
+
 const STANDS_STILL: readonly string[] = ['created', 'exited', 'dead'];
 
 /** A node that says right now, by a report, that it has no container of these deployments any more. */
@@ -113,9 +116,13 @@ export function whyNotYet(draft: Draft, d: DeploymentRecord, target: NodeFact): 
   for (const { standing } of others) if (standing.is === 'busy') return { ownWork: true, why: standing.why };
   const running = others.flatMap(({ node, standing }) => (standing.is === 'runs' ? [{ node, containers: standing.containers }] : []));
   if (running.length === 0) return null;
-  for (const { node, containers } of running) stop(draft, d, node, containers);
-  const names = running.map(({ node }) => node.hostname).join(', ');
-  return { ownWork: true, why: `what runs of it on ${names} is stopped first: two versions must never write at once` };
+  // The others have their turn when these have stopped.
+  const first = running.slice(0, STOPS_A_PLAN);
+  for (const { node, containers } of first) stop(draft, d, node, containers);
+  const names = first.map(({ node }) => node.hostname).join(', ');
+  const rest = running.length - first.length;
+  const where = rest === 0 ? names : `${names} and ${rest} more`;
+  return { ownWork: true, why: `what runs of it on ${where} is stopped first: two versions must never write at once` };
 }
 
 function stop(draft: Draft, d: DeploymentRecord, node: NodeFact, containers: readonly ObservedContainer[]): void {

@@ -34,8 +34,9 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
 export type Given = { mounts: DatasetMount[]; missingBytes: number };
 
 export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact, { mounts, missingBytes }: Given): void {
-  const { project, uptime, limits } = draft.facts;
+  const { project, uptime, limits, live } = draft.facts;
   const tag = d.image_tag ?? '';
+  const serves = live.find((o) => o.status === 'running');
   const payload: DeployPayload = {
     project_id: project.id,
     project: project.name,
@@ -48,7 +49,7 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     image_digest: d.image_digest,
     container_name: generationName(d),
     replace: d.settings.replace,
-    replaces: draft.facts.live.find((o) => o.status === 'running')?.id ?? null,
+    replaces: serves?.id ?? null,
     env: d.settings.env,
     datasets: mounts,
     health_path: d.settings.health_path,
@@ -62,10 +63,15 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     deployment_id: d.id,
     node_id: node.id,
     queue_deadline_at: uptime.at + limits.claimMs,
-    wall_deadline_at: uptime.at + limits.deployMs + copyMs(missingBytes, node.copy_rate),
+    wall_deadline_at:
+      uptime.at + limits.deployMs + copyMs(missingBytes, node.copy_rate) + stopMs([d, ...(serves === undefined ? [] : [serves])]),
     payload,
   });
 }
+
+/** How long these may take to stop: the old version drains, and then has its grace period. */
+const stopMs = (all: readonly DeploymentRecord[]): number =>
+  Math.max(...all.map(({ settings }) => settings.drain_seconds + settings.stop_grace_seconds)) * 1000;
 
 export type RetireRequest = {
   /** Whose story the task belongs to. */

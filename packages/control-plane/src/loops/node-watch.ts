@@ -1,4 +1,4 @@
-/** A node that has not been heard of for longer than the offline limit: what runs there is `unknown` from then on, and stays routed. */
+/** A node that has not reported its containers for longer than the offline limit: what runs there is `unknown` from then on, and stays routed. */
 import type { LoopDeps } from './deps.ts';
 
 export const nodeWatch =
@@ -7,7 +7,7 @@ export const nodeWatch =
     // Nodes could not be heard of while no control plane served: each has the whole time anew.
     const { at, since } = await uptime.now();
     if (at - since < limits.offlineMs) return;
-    for (const id of await stores.deployments.onSilentNodes(now() - limits.offlineMs)) {
+    for (const id of await stores.deployments.onSilentNodes({ before: now() - limits.offlineMs, after: now() + limits.offlineMs })) {
       if (signal.aborted) return;
       await driver.advance(id, { type: 'node_silent' });
     }

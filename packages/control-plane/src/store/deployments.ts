@@ -97,14 +97,24 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
       return { known, serving, settled: () => settled(known) };
     },
 
-    async onSilentNodes(before) {
+    async onSilentNodes({ before, after }) {
       await memory.flush();
       const rows = await kysely
         .selectFrom('deployments')
         .innerJoin('nodes', 'nodes.id', 'deployments.node_id')
         .select('deployments.id')
         .where('deployments.status', '=', 'running')
-        .where('nodes.last_seen_at', '<', before)
+        .where((eb) =>
+          eb.or([eb('nodes.observed_at', 'is', null), eb('nodes.observed_at', '<', before), eb('nodes.observed_at', '>', after)]),
+        )
+        // When it went live it was seen to answer.
+        .where((eb) =>
+          eb.or([
+            eb('deployments.finished_at', 'is', null),
+            eb('deployments.finished_at', '<', before),
+            eb('deployments.finished_at', '>', after),
+          ]),
+        )
         .where((eb) => eb.or([eb('health_status', 'is', null), eb('health_status', '!=', 'unknown')]))
         .orderBy('deployments.created_at')
         .execute();

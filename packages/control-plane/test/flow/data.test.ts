@@ -47,9 +47,17 @@ describe('what it goes out with', () => {
     const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
     const deadline = (copy_rate: number | null) =>
       tick(d, { datasets: [dataset({ bytes: 5e8 })], nodes: [node({ copy_rate })] }).createTasks[0]?.wall_deadline_at;
-    const base = NOW + DEFAULT_LIMITS.deployMs;
+    const base = NOW + DEFAULT_LIMITS.deployMs + 15_000;
     expect([deadline(null), deadline(1e9), deadline(1e6)]).toEqual([base + 50_000, base + 50_000, base + 500_000]);
     expect(copyMs(0, null)).toBe(0);
+  });
+  it('has time for the old version to drain and to stop', () => {
+    const slow = { ...SETTINGS, drain_seconds: 600, stop_grace_seconds: 900 };
+    const deadline = (d: DeploymentRecord, live: DeploymentRecord[]) => tick(d, { live: [...live, d] }).createTasks[0]?.wall_deadline_at;
+    const own = (5 + 10) * 1000;
+    expect(deadline(on.built(), [])).toBe(NOW + DEFAULT_LIMITS.deployMs + own);
+    expect(deadline(on.built(), [old({ settings: slow })])).toBe(NOW + DEFAULT_LIMITS.deployMs + 1_500_000);
+    expect(deadline(on.built({ settings: { ...slow, replace: 'recreate' } }), [])).toBe(NOW + DEFAULT_LIMITS.deployMs + 1_500_000);
   });
   it.each([
     [

@@ -13,6 +13,7 @@ let stores: Stores;
 let driver: Driver;
 let now = 1_000_000;
 let ids = 0;
+let paused: number[] = [];
 const platform = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] };
 const LEASE = { token: 'lease-1', expires_at: 1_030_000 };
 
@@ -30,7 +31,7 @@ async function underWay(): Promise<{ deployment: string; task: string; node: str
 }
 
 beforeEach(async () => {
-  now = 1_000_000;
+  [now, paused] = [1_000_000, []];
   stores = await openStores({ databaseUrl: 'sqlite::memory:', log: silentLogger() });
   driver = createDriver({
     stores,
@@ -39,6 +40,7 @@ beforeEach(async () => {
     platform,
     now: () => now,
     uptime: steadyUptime(() => now),
+    pause: async (attempt) => void paused.push(attempt),
     newId: () => `id-${++ids}`,
   });
 });
@@ -123,6 +125,14 @@ describe('reports', () => {
       fields: [{ field: 'image_tag' }],
     });
   });
+});
+
+it('a decision that others overtake waits longer and longer before it is made anew', async () => {
+  const { deployment } = await underWay();
+  const { commit } = stores.flow;
+  stores.flow.commit = (plan) => (paused.length < 4 ? Promise.resolve('stale') : commit(plan));
+  await driver.advance(deployment, { type: 'cancel' });
+  expect(paused).toEqual([0, 1, 2, 3]);
 });
 
 it('many events of one project at once: each is decided on what stands, none is lost', async () => {

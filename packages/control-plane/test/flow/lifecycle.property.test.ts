@@ -48,6 +48,7 @@ async function create(): Promise<World> {
     platform: { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] },
     now: () => world.now,
     uptime: steadyUptime(() => world.now),
+    pause: async () => {},
     newId: () => `id-${++ids}`,
   });
   for (const index of NODES.keys()) world.nodes.push(await register(world, index));

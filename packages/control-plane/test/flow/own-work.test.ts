@@ -26,7 +26,7 @@ beforeEach(async () => {
     now: () => now,
     newId: () => `id-${++ids}`,
   };
-  driver = createDriver({ ...deps, uptime: steadyUptime(() => now) });
+  driver = createDriver({ ...deps, uptime: steadyUptime(() => now), pause: async () => {} });
 });
 afterEach(() => stores.close());
 

@@ -29,6 +29,7 @@ beforeEach(async () => {
     platform,
     now: () => now,
     uptime: steadyUptime(() => now),
+    pause: async () => {},
     newId: () => `id-${++ids}`,
   });
 });

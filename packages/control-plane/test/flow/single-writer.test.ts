@@ -85,6 +85,20 @@ describe('where the new version goes', () => {
   });
 });
 
+it('stops what runs on many nodes in parts: one plan tells eight of them', () => {
+  const everywhere = Array.from({ length: 40 }, (_, i) =>
+    node({ id: `m${i}`, hostname: `m${i}`, containers: [{ ...running, labels: { 'berth.project': 'p1', 'berth.deployment': `e${i}` } }] }),
+  );
+  const ids = Array.from({ length: 16 }, (_, i) => `x${i}`);
+  const plan = tick([node({ id: 'n9', hostname: 'node-9', free_storage: 9e9 }), ...everywhere], {
+    live: [next],
+    endedWork: [],
+    freshIds: ids,
+  });
+  expect(plan.createTasks).toHaveLength(8);
+  expect(changeOf(plan, 'd2').waiting).toMatch(/m7 and 32 more is stopped first/);
+});
+
 describe('a node that may still be writing is waited for, and nothing is stopped meanwhile', () => {
   const silent = { last_seen_at: NOW - DEFAULT_LIMITS.offlineMs - 1 };
   it.each<[string, NodeFact[], Partial<Facts>]>([

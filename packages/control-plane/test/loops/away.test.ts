@@ -48,8 +48,26 @@ async function controlPlane(): Promise<ControlPlane> {
     cp.uptime = await createUptimeClock({ store: cp.stores.uptime, wall, monotonic: () => elapsed, leaseMs: L.leaseMs });
     const changes = createChanges();
     const { stores, uptime } = cp;
-    cp.driver = createDriver({ stores, changes, limits: L, platform: facts().platform, now: wall, uptime, newId: () => `id-${++ids}` });
-    const deps = { stores, driver: cp.driver, changes, limits: L, now: wall, uptime, log: silentLogger() } as unknown as LoopDeps;
+    cp.driver = createDriver({
+      stores,
+      changes,
+      limits: L,
+      platform: facts().platform,
+      now: wall,
+      uptime,
+      pause: async () => {},
+      newId: () => `id-${++ids}`,
+    });
+    const deps = {
+      stores,
+      driver: cp.driver,
+      changes,
+      limits: L,
+      now: wall,
+      uptime,
+      pause: async () => {},
+      log: silentLogger(),
+    } as unknown as LoopDeps;
     run = [scheduler, leaseReaper, nodeWatch].map((make) => make(deps));
   };
   cp.runLoops = async () => {

@@ -149,7 +149,9 @@ export function createControlPlane(deps: {
     const { now } = world;
     const newId = (): string => `${name}-${++ids}`;
     const uptime = await createUptimeClock({ store: stores.uptime, monotonic: world.now, wall: now, leaseMs: LIMITS.leaseMs });
-    const driver = plant.driver(createDriver({ stores, changes, limits: LIMITS, platform: PLATFORM, now, uptime, newId }), stores, world);
+    const pause = (attempt: number): Promise<void> => world.sleep(world.random.int(1, 2 ** Math.min(attempt + 1, 7)), mine);
+    const driverDeps = { stores, changes, limits: LIMITS, platform: PLATFORM, now, uptime, pause, newId };
+    const driver = plant.driver(createDriver(driverDeps), stores, world);
     const source = createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG });
     api = endpoints(stores, driver, changes, source, uptime);
     for (const { topic, listener } of kept) changes.on(topic, listener);

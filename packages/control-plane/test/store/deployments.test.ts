@@ -78,8 +78,8 @@ test('lists newest first, by project and state, in pages that inserts do not dis
 
 test('what the loops ask for', async () => {
   const stores = await open();
-  const old = await nodeIn(stores, 'old', { role: 'deploy' }, NOW - 500);
-  const fresh = await nodeIn(stores, 'fresh', { role: 'deploy' }, NOW);
+  const old = await nodeIn(stores, 'old', { role: 'deploy', containers: [] }, NOW - 500);
+  const fresh = await nodeIn(stores, 'fresh', { role: 'deploy', containers: [] }, NOW);
   const make = async (name: string, more: Partial<DeploymentRecord>): Promise<void> =>
     void (await deploymentIn(stores, await projectIn(stores, name), name, more));
   await make('waits', { status: 'pending', created_at: NOW + 2 });
@@ -103,8 +103,8 @@ test('what the loops ask for', async () => {
   ]);
   expect(await stores.deployments.awaitingRoute()).toEqual([{ id: 'switches', route_published_at: NOW }]);
   expect((await stores.deployments.servingOn(fresh.id)).map((d) => d.id)).toEqual(['runs', 'switches']);
-  expect(await stores.deployments.onSilentNodes(NOW - 100)).toEqual(['silent', 'never-looked']);
-  expect(await stores.deployments.onSilentNodes(NOW - 500)).toEqual([]);
+  expect(await stores.deployments.onSilentNodes({ before: NOW - 100, after: NOW })).toEqual(['silent', 'never-looked']);
+  expect(await stores.deployments.onSilentNodes({ before: NOW - 500, after: NOW })).toEqual([]);
 });
 
 test('a story is told in order, also within one moment', async () => {

@@ -272,11 +272,11 @@ test('what people said meanwhile stands, and a node that was removed registers a
 test('silent nodes and overdue tasks are judged by what was heard, written or not', async () => {
   const { stores } = await onDisk();
   const project = await projectIn(stores);
-  const { node } = await stores.nodes.register(SAME, NOW);
+  const { node } = await stores.nodes.register({ ...SAME, containers: [] }, NOW);
   await deploymentIn(stores, project, 'd1', { status: 'running', node_id: node.id });
-  expect(await stores.deployments.onSilentNodes(NOW + 1)).toEqual(['d1']);
-  await stores.nodes.register(SAME, NOW + 500_000);
-  expect(await stores.deployments.onSilentNodes(NOW + 400_000)).toEqual([]);
+  expect(await stores.deployments.onSilentNodes({ before: NOW + 1, after: Infinity })).toEqual(['d1']);
+  await stores.nodes.register({ ...SAME, containers: [] }, NOW + 500_000);
+  expect(await stores.deployments.onSilentNodes({ before: NOW + 400_000, after: Infinity })).toEqual([]);
 });
 
 test('a control plane that was stopped for long takes nothing back that another one has written', async () => {

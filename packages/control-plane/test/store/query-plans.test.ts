@@ -195,7 +195,7 @@ test('nothing walks a table that grows', async () => {
   await stores.deployments.unsettled();
   await stores.deployments.awaitingRoute();
   await stores.deployments.servingOn(node.id);
-  await stores.deployments.onSilentNodes(NOW);
+  await stores.deployments.onSilentNodes({ before: NOW, after: NOW });
   await stores.logs.append('d1', { task_id: 't1', attempt: 1, first: 0 }, [{ stream: 'stdout', text: 'x' }], NOW);
   await stores.logs.read('d1', 0, 10);
   await nodeIn(stores, 'w1', { role: 'deploy', host_ip: '10.0.0.2' });

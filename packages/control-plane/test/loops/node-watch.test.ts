@@ -1,0 +1,89 @@
+/** Health says `healthy` only while the node reports the container: silence of the node or of its engine makes it `unknown`. */
+import { LABELS } from '@berth/wire/vocabulary';
+import { beforeEach, expect, it } from 'vitest';
+import { createChanges } from '../../src/domain/changes.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import type { UptimeClock } from '../../src/domain/uptime.ts';
+import { createDriver, type Driver } from '../../src/flow/drive.ts';
+import type { LoopDeps } from '../../src/loops/deps.ts';
+import { nodeWatch } from '../../src/loops/node-watch.ts';
+import { facts } from '../flow/fixtures.ts';
+import { deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts';
+
+const MINUTE = 60_000;
+let stores: Stores;
+let driver: Driver;
+let now = NOW;
+let since = 0;
+
+beforeEach(async () => {
+  [now, since] = [NOW, 0];
+  stores = await open();
+  const uptime: UptimeClock = { now: () => Promise.resolve({ at: now, since }) };
+  const deps = { stores, changes: createChanges(), limits: DEFAULT_LIMITS, platform: facts().platform, now: () => now, uptime };
+  driver = createDriver({ ...deps, pause: async () => {}, newId: () => 'x' });
+});
+
+type Seen = { agent_version?: string; containers?: object[] };
+async function register(seen: Seen): Promise<string> {
+  const body = { hostname: 'node-1', role: 'deploy', host_ip: '10.0.0.1', max_storage: 1, ...seen } as never;
+  const { node } = await stores.nodes.register(body, now);
+  await driver.observed(node);
+  return node.id;
+}
+const container = { name: 'svc-shop', labels: { [LABELS.deployment]: 'd1' }, host_port: 4000, state: 'running' };
+async function running(seen: Seen): Promise<void> {
+  const node_id = await register(seen);
+  const health = { status: 'healthy' as const, since: NOW, detail: null };
+  const serves = { node_id, host_port: 4000, route_published_at: NOW, finished_at: NOW, health };
+  await deploymentIn(stores, await projectIn(stores), 'd1', { status: 'running', ...serves });
+}
+/** The node registers each half minute, and the loop looks. */
+async function pass(minutes: number, seen: Seen): Promise<void> {
+  for (let i = 0; i < 2 * minutes; i++) {
+    now += MINUTE / 2;
+    await register(seen);
+    await watch();
+  }
+}
+const watch = async (): Promise<void> =>
+  nodeWatch({
+    stores,
+    driver,
+    limits: DEFAULT_LIMITS,
+    now: () => now,
+    uptime: { now: async () => ({ at: now, since }) },
+  } as unknown as LoopDeps)(new AbortController().signal);
+const health = async () => (await stores.deployments.get('d1')).health;
+
+it('a node whose engine hangs registers without a list of containers: unknown, with the reason, until the list is back', async () => {
+  await running({ agent_version: '1', containers: [container] });
+  await pass(1, { agent_version: '1' });
+  expect(await health()).toMatchObject({ status: 'healthy' });
+  await pass(2, { agent_version: '1' });
+  expect(await health()).toMatchObject({
+    status: 'unknown',
+    detail: 'node-1 registers, but does not report its containers; the route stays',
+  });
+  await pass(1, { agent_version: '1', containers: [container] });
+  expect(await health()).toMatchObject({ status: 'healthy' });
+});
+
+it('an agent that reports no containers at all: unknown after the offline time', async () => {
+  await running({});
+  await pass(3, {});
+  const detail = 'node-1 registers, but its agent does not report containers; the route stays';
+  expect(await health()).toMatchObject({ status: 'unknown', detail });
+});
+
+it('a node that is silent for long was not heard of because the control plane was away: it has the whole time anew', async () => {
+  await running({ agent_version: '1', containers: [container] });
+  now += 60 * MINUTE;
+  since = now - MINUTE;
+  await watch();
+  expect(await health()).toMatchObject({ status: 'healthy' });
+  now += 2 * MINUTE;
+  await watch();
+  expect(await health()).toMatchObject({ status: 'unknown', detail: 'node-1 has not been heard of; the route stays' });
+});
