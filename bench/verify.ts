@@ -195,7 +195,7 @@ function requestsOf(): string[] {
       avatar_url: `https://pics.example/${i}.png`,
       provider: 'oidc',
     };
-    const cookie = sessions.seal({ id: `session-${i}`, identity, expires_at }, `project:id${project}`);
+    const cookie = sessions.seal({ id: `session-${i}`, identity, begun_at: Date.now(), expires_at }, `project:id${project}`);
     return [
       `GET /verify?project=id${project} HTTP/1.1`,
       'Host: 127.0.0.1:4180',

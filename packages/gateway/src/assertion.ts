@@ -17,13 +17,14 @@ export type Assertion = { token: string /** Milliseconds: make a new one from th
 export type Assertions = { for(identity: Identity, host: string, endsAt: number): Assertion };
 
 export function createAssertions(keys: Keys, issuer: string, now: () => number): Assertions {
-  const kept = new LRUCache<string, Assertion & { endsAt: number }>({ max: MAX_KEPT });
+  const kept = new LRUCache<string, Assertion>({ max: MAX_KEPT });
   return {
     for(identity, host, endsAt) {
       const { email, name, avatar_url, provider } = identity;
-      const key = JSON.stringify([host, email, name, avatar_url, provider]);
+      // For one session: the API refuses an assertion from before its person was deleted, and a new session must not be given that one.
+      const key = JSON.stringify([host, email, name, avatar_url, provider, endsAt]);
       const found = kept.get(key);
-      if (found !== undefined && found.renewAt > now() && found.endsAt <= endsAt) return found;
+      if (found !== undefined && found.renewAt > now()) return found;
       const made = make(keys, issuer, identity, host, Math.min(endsAt, now() + LIFETIME_SECONDS * 1000), now());
       kept.set(key, made);
       return made;
@@ -31,7 +32,7 @@ export function createAssertions(keys: Keys, issuer: string, now: () => number):
   };
 }
 
-function make(keys: Keys, issuer: string, identity: Identity, host: string, endsAt: number, now: number): Assertion & { endsAt: number } {
+function make(keys: Keys, issuer: string, identity: Identity, host: string, endsAt: number, now: number): Assertion {
   const [current] = keys.assertion;
   if (current === undefined) throw new Error('no assertion key');
   const seconds = Math.floor(now / 1000);
@@ -49,7 +50,6 @@ function make(keys: Keys, issuer: string, identity: Identity, host: string, ends
   return {
     token: signed(current.kid, current.privateKey, claims),
     renewAt: Math.min(endsAt, now + REUSED_SECONDS * 1000),
-    endsAt,
   };
 }
 

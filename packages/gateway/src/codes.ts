@@ -13,7 +13,13 @@ const REMEMBERED_MS = 60_000;
 const REDEEM_TIMEOUT_MS = 4_000;
 const PURPOSE = 'one-time code';
 
-type Content = { id: string; session: Session; host: string; challenge: string; expires_at: number };
+type Content = {
+  id: string;
+  session: Omit<Session, 'begun_at'> & { begun_at?: number };
+  host: string;
+  challenge: string;
+  expires_at: number;
+};
 
 /** RFC 7636 section 4.2, method S256, with the nonce cookie as the verifier. */
 export const challengeOf = (nonce: string): string => createHash('sha256').update(nonce).digest('base64url');
@@ -28,7 +34,8 @@ export function createCodes(sealer: Sealer, controlPlane: Client, now: () => num
       const content = sealer.open<Content>(PURPOSE, code);
       if (content === null || nonce === undefined || content.host !== host) return null;
       if (!sameText(challengeOf(nonce), content.challenge) || content.session.expires_at <= now()) return null;
-      return { id: content.id, session: content.session, expires_at: content.expires_at };
+      // Absent in a code of an older gateway beside this one.
+      return { id: content.id, session: { ...content.session, begun_at: content.session.begun_at ?? 0 }, expires_at: content.expires_at };
     },
     async redeem({ id, expires_at }) {
       try {

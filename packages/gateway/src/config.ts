@@ -17,6 +17,7 @@ import {
   text,
   type Values,
 } from '@berth/kit/config';
+import { SESSION_MAX_MS } from '@berth/wire/gateway';
 
 /** Shorter ones could be guessed off line from a single cookie. */
 const LEAST_SECRET = 32;
@@ -65,6 +66,12 @@ const providerName: Parser<string> = (t) => {
   return t;
 };
 
+const sessionTtl: Parser<number> = (t) => {
+  const ms = atLeast(60_000)(t);
+  if (ms > SESSION_MAX_MS) throw new Error(`must be at most ${SESSION_MAX_MS / 86_400_000}d, not "${t}"`);
+  return ms;
+};
+
 export const SETTINGS = {
   LISTEN: { doc: 'Address and port; the reverse proxy asks here', default: '127.0.0.1:4180', parse: listen },
   CONTROL_PLANE_URL: { doc: 'Internal address of the control plane, e.g. http://10.0.0.1:8080', required: true, parse: httpUrl },
@@ -87,7 +94,7 @@ export const SETTINGS = {
     required: true,
     parse: longSecrets,
   },
-  SESSION_TTL: { doc: 'How long a sign-in holds', default: '7d', parse: atLeast(60_000) },
+  SESSION_TTL: { doc: 'How long a sign-in holds; 90d at most', default: '7d', parse: sessionTtl },
   OIDC_ISSUER: { doc: 'Issuer of an OpenID provider; https, plain http on loopback only', shown: 'no such provider', parse: issuer },
   OIDC_CLIENT_ID: { doc: 'Client registered there, with the redirect URI PUBLIC_URL/_oauth/callback/OIDC_NAME', parse: text },
   OIDC_CLIENT_SECRET: { doc: 'Its secret', parse: text },

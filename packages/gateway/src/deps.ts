@@ -6,7 +6,14 @@ import type { Identity, Policy } from '@berth/wire/gateway';
 import type { Config } from './config.ts';
 
 /** `id` is the same in the single sign-on session and in those of the hosts that came from it: one logout ends all. */
-export type Session = { id: string; identity: Identity /** Milliseconds since the epoch. */; expires_at: number };
+export type Session = {
+  id: string;
+  identity: Identity;
+  /** Milliseconds since the epoch; 0 in a cookie of an older version. */
+  begun_at: number;
+  /** Milliseconds since the epoch. */
+  expires_at: number;
+};
 
 /** What a session cookie is good for: the auth host, one project, or one host that is no project. */
 export type Audience = 'sso' | `project:${string}` | `host:${string}`;
@@ -33,6 +40,8 @@ export type PolicyView = {
   /** Or not named by ALLOWED_EMAILS (any more). */
   isDisabled(email: string): boolean;
   isRevoked(sessionId: string): boolean;
+  /** Whether the account was deleted after a session that began then. */
+  isDeleted(email: string, begunAt: number): boolean;
   deviceToken(token: string): Policy['device_tokens'][number] | undefined;
 };
 export type PolicySource = {

@@ -15,6 +15,7 @@ import { trimOws } from '@berth/kit/ows';
 import { DEVICE_TOKEN_PREFIX, type Identity } from '@berth/wire/gateway';
 import { cookiesNamed, hasTooMany, noncesIn, SESSION_COOKIE, withoutOurCookies } from './cookies.ts';
 import { type Audience, audienceOfProject, type OneTimeCodes, type PolicyView, type Session, type Sessions } from './deps.ts';
+import { isGood } from './policy-view.ts';
 import { isReservedPath } from './redirect.ts';
 
 /** Which of the three middlewares asks (INTERFACES.md). */
@@ -136,7 +137,6 @@ function sessionIn(ask: Ask, audience: Audience, { sessions, view }: Knowledge):
   }
   return null;
 }
-const isGood = (session: Session, view: PolicyView): boolean => !view.isRevoked(session.id) && !view.isDisabled(session.identity.email);
 
 /** The browser comes back from the auth host with a one-time code. */
 function arrival(ask: Ask, host: string, audience: Audience, known: Knowledge): Decision {

@@ -10,7 +10,16 @@ import type { Audience, Keys, Session, Sessions } from './deps.ts';
 export const MAX_COOKIE_VALUE = 4000;
 const MAC_LENGTH = 43;
 
-type Payload = [id: string, email: string, name: string | null, avatarUrl: string | null, provider: string, expiresAtSeconds: number];
+type Payload = [
+  id: string,
+  email: string,
+  name: string | null,
+  avatarUrl: string | null,
+  provider: string,
+  expiresAtSeconds: number,
+  /** Absent in cookies of older versions. */
+  begunAtSeconds?: number,
+];
 
 export function createSessions(keys: Keys, now: () => number): Sessions {
   return {
@@ -49,12 +58,22 @@ function payloadOf(session: Session): string {
 }
 
 function encode(session: Session, { email, name, avatar_url, provider }: Identity): string {
-  const payload: Payload = [session.id, email, name, avatar_url, provider, Math.floor(session.expires_at / 1000)];
+  const payload: Payload = [
+    session.id,
+    email,
+    name,
+    avatar_url,
+    provider,
+    Math.floor(session.expires_at / 1000),
+    Math.floor(session.begun_at / 1000),
+  ];
   return Buffer.from(JSON.stringify(payload)).toString('base64url');
 }
 
 /** Only ever called with what the signature has shown to be our own. */
 function sessionOf(payload: string): Session {
-  const [id, email, name, avatar_url, provider, seconds] = JSON.parse(Buffer.from(payload, 'base64url').toString('utf8')) as Payload;
-  return { id, identity: { email, name, avatar_url, provider }, expires_at: seconds * 1000 };
+  const [id, email, name, avatar_url, provider, seconds, begun = 0] = JSON.parse(
+    Buffer.from(payload, 'base64url').toString('utf8'),
+  ) as Payload;
+  return { id, identity: { email, name, avatar_url, provider }, begun_at: begun * 1000, expires_at: seconds * 1000 };
 }

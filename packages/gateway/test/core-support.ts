@@ -42,6 +42,7 @@ export const policyOf = (more: Partial<Policy> = {}): Policy => ({
 export const sessionOf = (identity: Identity = ANNA, id: string = randomBytes(9).toString('base64url')): Session => ({
   id,
   identity,
+  begun_at: Math.floor(Date.now() / 1000) * 1000,
   expires_at: Math.floor(Date.now() / 1000) * 1000 + 3_600_000,
 });
 

@@ -55,6 +55,7 @@ describe('settings', () => {
     ['ADMIN_EMAILS', '@example.com', '@example.com'],
     ['SESSION_TTL', '10', 'duration'],
     ['SESSION_TTL', '1s', 'at least'],
+    ['SESSION_TTL', '91d', 'at most 90d'],
     ['GATEWAY_WORKERS', '0', 'whole number'],
     ['STATE_DIR', 'state', 'absolute'],
     ['GATEWAY_SECRET', 'a,b,c,d,e,f,g,h,i', 'holds 9 secrets; more than 8'],

@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { waitFor } from '@berth/testbed/wait';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ANNA, fakeControlPlane, policyOf, type Running, sessionOf, startGateway } from './core-support.ts';
+import { challengeOf } from '../src/codes.ts';
+import { ANNA, BASE, BROWSER, fakeControlPlane, policyOf, type Running, sessionOf, startGateway } from './core-support.ts';
 
 let stateDir: string;
 let running: Running[] = [];
@@ -203,4 +204,55 @@ it('uses of device tokens are told, the kept answers’ too', async () => {
     .flatMap((c) => (c.body as { items: { id: string; at: string }[] }).items);
   expect(told.map((t) => t.id)).toContain('t9');
   expect(Date.parse(told.at(-1)?.at ?? '')).toBeGreaterThanOrEqual(from);
+});
+
+describe('a person whose account was deleted', () => {
+  const deleted_users = (at: number) => [{ email: 'Anna@Example.com', deleted_at: new Date(at).toISOString() }];
+
+  it('is out with the session from before, disabled or not; a session that began later holds', async () => {
+    const berth = await start();
+    const now = Date.now();
+    const before = { ...sessionOf(), begun_at: now - 60_000 };
+    const after = { ...sessionOf(), begun_at: now + 60_000 };
+    const opens = async (session: ReturnType<typeof sessionOf>): Promise<number> =>
+      (await berth.verify({ Cookie: berth.cookie(session) })).status;
+    expect([await opens(before), await opens(after)]).toEqual([200, 200]);
+    berth.controlPlane.publish(policyOf({ deleted_users: deleted_users(now) }));
+    await waitFor('the session from before opens nothing', async () => (await opens(before)) === 401);
+    expect(await opens(after)).toBe(200);
+    expect((await berth.verify({ Cookie: berth.cookie({ ...before, identity: { ...ANNA, email: 'other@example.com' } }) })).status).toBe(
+      200,
+    );
+    // Neither does the session of the auth host, nor a one-time code that was made of it.
+    const sso = `svc_fwd_session=${berth.gateway.deps.sessions.seal(before, 'sso')}`;
+    expect((await berth.get('/_oauth/userinfo', { host: BASE, cookie: sso })).status).toBe(401);
+    const nonce = randomBytes(32).toString('base64url');
+    const code = berth.gateway.deps.codes.mint(before, `one.${BASE}`, challengeOf(nonce));
+    const arrived = await berth.verify({
+      ...BROWSER,
+      Cookie: `__Host-berth_nonce_x=${nonce}`,
+      'X-Forwarded-Uri': `/_oauth/session?${new URLSearchParams({ code, redirect: '/' }).toString()}`,
+    });
+    expect([arrived.status, arrived.headers['set-cookie']]).toEqual([400, undefined]);
+  });
+
+  it('is out over a restart of the gateway without a control plane', async () => {
+    const berth = await start(fakeControlPlane(policyOf({ deleted_users: deleted_users(Date.now() + 1_000) })));
+    await known(berth);
+    const Cookie = berth.cookie(sessionOf());
+    await stop(berth);
+    const again = await start(away());
+    expect((await again.verify({ Cookie })).status).toBe(401);
+  });
+
+  it('clocks of two machines may differ by 30 s', async () => {
+    const now = Date.now();
+    const berth = await start(fakeControlPlane(policyOf({ deleted_users: deleted_users(now) })));
+    await known(berth);
+    for (const [later, status] of [
+      [29_000, 401],
+      [32_000, 200],
+    ] as const)
+      expect((await berth.verify({ Cookie: berth.cookie({ ...sessionOf(), begun_at: now + later }) })).status).toBe(status);
+  });
 });

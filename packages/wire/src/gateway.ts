@@ -10,6 +10,10 @@ import { Id, literals, orNull, Time } from './vocabulary.ts';
 export const DEVICE_CODE_SECONDS = 600;
 export const DEVICE_POLL_SECONDS = 5;
 export const DEVICE_TOKEN_SECONDS = 7_776_000;
+/** The longest a session may live. A tombstone of a deleted account is kept longer than this. */
+export const SESSION_MAX_MS = 90 * 86_400_000;
+/** Clocks of gateway and control plane may differ by this. A session that began so shortly after the deletion counts as from before. */
+export const DELETED_SKEW_MS = 30_000;
 /** What every device token begins with; another bearer is the application's own. */
 export const DEVICE_TOKEN_PREFIX = 'berth_';
 /** What a device token opens: projects, or projects and the platform's API (by `exchange`). */
@@ -49,6 +53,8 @@ export const Policy = Type.Object({
   ),
   /** Lower case. */
   disabled_users: Type.Array(Type.String()),
+  /** Lower case. Sessions that began before are over. Absent in the policy of an older control plane. */
+  deleted_users: Type.Optional(Type.Array(Type.Object({ email: Type.String(), deleted_at: Time }))),
   revoked_sessions: Type.Array(Type.Object({ id: Id, expires_at: Time })),
   device_tokens: Type.Array(Type.Object({ id: Id, hash: Digest, identity: Identity, expires_at: Time })),
 });

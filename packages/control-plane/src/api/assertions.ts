@@ -14,8 +14,8 @@ const MAX_AGE = '6m';
 const SKEW = '30s';
 
 export type Assertions = {
-  /** The e-mail it speaks for. Throws unauthenticated; gateway_unreachable while the keys cannot be read. */
-  read(assertion: string): Promise<string>;
+  /** The e-mail it speaks for, and when it was made (milliseconds). Throws unauthenticated; gateway_unreachable while the keys cannot be read. */
+  read(assertion: string): Promise<{ email: string; madeAt: number }>;
 };
 
 export function createAssertions(deps: {
@@ -59,7 +59,8 @@ export function createAssertions(deps: {
           currentDate: new Date(now()),
         });
         const email = payload['email'];
-        if (typeof email === 'string' && /^[^@\s]+@[^@\s]+$/.test(email)) return email.toLowerCase();
+        if (typeof email === 'string' && /^[^@\s]+@[^@\s]+$/.test(email))
+          return { email: email.toLowerCase(), madeAt: (payload.iat ?? 0) * 1000 };
       } catch (error) {
         if (!(error instanceof errors.JOSEError)) throw error;
       }

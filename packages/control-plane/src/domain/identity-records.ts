@@ -52,6 +52,7 @@ export type PolicyFacts = {
   /** By name; each with the prefixes that it is, or is about to be, published under. */
   projects: { id: string; name: string; prefixes: string[]; auth_required: boolean; auth_epoch: number }[];
   disabled: string[];
+  deleted: { email: string; deleted_at: number }[];
   revoked: { id: string; expires_at: number }[];
   tokens: { id: string; hash: string; identity: Identity; expires_at: number }[];
 };

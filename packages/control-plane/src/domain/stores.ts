@@ -241,8 +241,12 @@ export type UserStore = {
    * Throws not_found, last_admin (nobody would be left who is admin and not disabled).
    */
   patch(id: string, change: UserChange, guard?: Guard<UserRecord>): Promise<UserRecord>;
-  /** With sessions, API tokens and device tokens. Throws not_found, last_admin. */
-  remove(id: string, guard?: Guard<UserRecord>): Promise<void>;
+  /** With sessions, API tokens and device tokens; leaves a tombstone of the address. Throws not_found, last_admin. */
+  remove(id: string, now: number, guard?: Guard<UserRecord>): Promise<void>;
+  /** When an account with this address was deleted last, as long as a session from before could be valid; null: none was. */
+  deletedAt(email: string): Promise<number | null>;
+  /** Removes tombstones that are no longer needed. Returns how many rows went. */
+  sweep(now: number): Promise<number>;
   /** Those of them that there are become admin and not disabled. */
   makeAdmins(emails: readonly string[]): Promise<void>;
   setLastLogin(id: string, now: number): Promise<void>;

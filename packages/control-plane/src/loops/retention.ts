@@ -9,6 +9,7 @@ export const retention =
   ({ stores, now }: LoopDeps) =>
   async (signal: AbortSignal): Promise<void> => {
     const tables = [
+      stores.users,
       stores.revokedSessions,
       stores.usedCodes,
       stores.deviceCodes,

@@ -22,6 +22,7 @@ export function policyOf(facts: PolicyFacts, baseDomain: string): Policy {
       hosts: prefixes.map((prefix) => `${prefix}.${baseDomain}`),
     })),
     disabled_users: facts.disabled,
+    deleted_users: facts.deleted.map(({ email, deleted_at }) => ({ email, deleted_at: time(deleted_at) })),
     revoked_sessions: facts.revoked.map(({ id, expires_at }) => ({ id, expires_at: time(expires_at) })),
     device_tokens: facts.tokens.map((token) => ({ ...token, expires_at: time(token.expires_at) })),
   };

@@ -13,6 +13,8 @@ const REMEMBERED_MS = 10 * 60_000;
 /** RFC 8628 section 3.5: slow_down adds 5 seconds, for all polls that follow. Bounded by the code's own life. */
 const SLOWER_BY = 5;
 const SLOWEST = 60;
+/** By then every gateway that can be reached has heard of a deletion. */
+const HEARD_MS = 60_000;
 /** A poll that comes a little early came in time: networks are no clocks. */
 const EARLY_MS = 500;
 
@@ -73,7 +75,7 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
         if (row === undefined) throw new DomainError('not_found', 'No device asks with this code, or it has expired');
         if (row.status !== 'pending') return refuseOther(row, approve, email);
         if (approve) {
-          if (await isDisabled(tx, email)) throw new DomainError('account_disabled');
+          if (await mustStayOut(tx, email, now)) throw new DomainError('account_disabled');
           await db.capabilities.holdName(tx, `device-tokens:${email}`);
           if ((await countTokensOf(tx, email, now)) >= MAX_DEVICE_TOKENS) throw new DomainError('too_many_tokens');
         }
@@ -114,7 +116,7 @@ function refuseOther(row: Row<'device_codes'>, approve: boolean, email: string):
 }
 
 async function issue(tx: Tx, row: Row<'device_codes'>, identity: Identity, token: NewDeviceToken, now: number): Promise<Polled> {
-  const denied = await isDisabled(tx, identity.email.toLowerCase());
+  const denied = await mustStayOut(tx, identity.email.toLowerCase(), now);
   // Compare-and-set by the lock above: the second of two polls finds it issued.
   await tx
     .updateTable('device_codes')
@@ -140,7 +142,10 @@ async function stillPending(tx: Tx, row: Row<'device_codes'>, now: number): Prom
   return tooSoon ? 'slow_down' : 'authorization_pending';
 }
 
-async function isDisabled(tx: Tx, email: string): Promise<boolean> {
-  const row = await tx.selectFrom('users').select('id').where('email', '=', email).where('disabled', '=', 1).executeTakeFirst();
-  return row !== undefined;
+/** Disabled, or deleted so shortly ago that a gateway may still take a session from before for good. */
+async function mustStayOut(tx: Tx, email: string, now: number): Promise<boolean> {
+  const disabled = await tx.selectFrom('users').select('id').where('email', '=', email).where('disabled', '=', 1).executeTakeFirst();
+  if (disabled !== undefined) return true;
+  const deleted = await tx.selectFrom('deleted_users').select('deleted_at').where('email', '=', email).executeTakeFirst();
+  return deleted !== undefined && deleted.deleted_at > now - HEARD_MS;
 }

@@ -2,21 +2,25 @@ import type { Identity } from '@berth/wire/gateway';
 import { sql } from 'kysely';
 import type { PolicyStore } from '../domain/identity-stores.ts';
 import type { Database } from './database.ts';
+import { ACCESS_VERSION } from './access-version.ts';
 import { UNSETTLED_STATES } from './states.ts';
 
 export const createPolicyStore = (db: Database): PolicyStore => ({
   async stamp() {
-    // flow_version rises with every plan and every patch of a project; rows of the other tables come and go, but for `disabled`.
+    // flow_version rises with every plan and every patch of a project, ACCESS_VERSION with every change of `disabled`. Rows of the other
+    // tables come and go. One may go and one may come between two looks, by a clock that is behind: sums differ then, maxima need not.
     const { rows } = await sql<Record<string, unknown>>`select
       (select count(*) from projects) as projects,
       (select sum(flow_version) from projects) as versions,
       (select max(created_at) from projects) as youngest,
       (select count(*) from users where disabled = 1) as disabled,
-      (select max(id) from users where disabled = 1) as last_disabled,
+      (select value from meta where key = ${ACCESS_VERSION}) as access,
+      (select count(*) from deleted_users) as deleted,
+      (select sum(deleted_at) from deleted_users) as deletions,
       (select count(*) from revoked_sessions) as revoked,
-      (select max(revoked_at) from revoked_sessions) as last_revoked,
+      (select sum(revoked_at) from revoked_sessions) as revocations,
       (select count(*) from device_tokens) as tokens,
-      (select max(created_at) from device_tokens) as youngest_token`.execute(db.kysely);
+      (select sum(created_at) from device_tokens) as issues`.execute(db.kysely);
     return JSON.stringify(rows[0]);
   },
 
@@ -45,6 +49,12 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
       for (const { project_id, domain_prefix } of [...published, ...open])
         more.set(project_id, (more.get(project_id) ?? new Set()).add(domain_prefix));
       const disabled = await tx.selectFrom('users').select('email').where('disabled', '=', 1).orderBy('email').execute();
+      const deleted = await tx
+        .selectFrom('deleted_users')
+        .select(['email', 'deleted_at'])
+        .where('expires_at', '>', now)
+        .orderBy('email')
+        .execute();
       const revoked = await tx
         .selectFrom('revoked_sessions')
         .select(['id', 'expires_at'])
@@ -68,6 +78,7 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
           auth_epoch,
         })),
         disabled: disabled.map((user) => user.email),
+        deleted,
         revoked,
         tokens: tokens.map((token) => ({ ...token, identity: JSON.parse(token.identity) as Identity })),
       };

@@ -1,9 +1,12 @@
+import { type Identity, SESSION_MAX_MS } from '@berth/wire/gateway';
 import { DomainError, taken } from '../domain/errors.ts';
 import type { UserRecord } from '../domain/records.ts';
 import type { UserStore } from '../domain/stores.ts';
+import { raiseAccessVersion } from './access-version.ts';
 import type { Database, Tx } from './database.ts';
 import type { NewId } from './ids.ts';
 import { keyAfter, paged } from './pages.ts';
+import { removeEnded } from './sweep.ts';
 import type { Row } from './tables.ts';
 
 export const userOf = (row: Row<'users'>): UserRecord => ({ ...row, disabled: row.disabled !== 0 });
@@ -63,18 +66,27 @@ export function createUserStore(db: Database, newId: NewId): UserStore {
         // A password that was changed, and an account that was closed, end what was begun with it.
         if (plain.password_hash !== undefined || after.disabled === 1)
           await tx.deleteFrom('api_sessions').where('user_id', '=', id).execute();
+        if (after.disabled !== before.disabled) await raiseAccessVersion(tx);
         if (after.disabled === 1) await tx.deleteFrom('device_tokens').where('email', '=', before.email).execute();
         return userOf(row);
       });
     },
 
-    async remove(id, guard) {
+    async remove(id, now, guard) {
       await db.write(async (tx) => {
         await db.capabilities.holdName(tx, ADMINS);
         const user = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(), id);
         guard?.(userOf(user));
         if (isAdmin(user)) await refuseWithoutAdmin(tx, id);
         await tx.deleteFrom('device_tokens').where('email', '=', user.email).execute();
+        await denyApproved(tx, user.email);
+        const tombstone = { deleted_at: now, expires_at: now + TOMBSTONE_MS };
+        await tx
+          .insertInto('deleted_users')
+          .values({ email: user.email, ...tombstone })
+          .onConflict((oc) => oc.column('email').doUpdateSet(tombstone))
+          .execute();
+        await raiseAccessVersion(tx);
         // Sessions and API tokens go with the row.
         await tx.deleteFrom('users').where('id', '=', id).execute();
       });
@@ -82,23 +94,39 @@ export function createUserStore(db: Database, newId: NewId): UserStore {
 
     async makeAdmins(emails) {
       if (emails.length === 0) return;
-      await db.writeOne((kysely) =>
-        kysely
-          .updateTable('users')
-          .set({ role: 'admin', disabled: 0 })
-          .where(
-            'email',
-            'in',
-            emails.map((email) => email.toLowerCase()),
-          )
-          .execute(),
-      );
+      await db.write(async (tx) => {
+        const lower = emails.map((email) => email.toLowerCase());
+        await tx.updateTable('users').set({ role: 'admin', disabled: 0 }).where('email', 'in', lower).execute();
+        await raiseAccessVersion(tx);
+      });
     },
+
+    async deletedAt(email) {
+      const row = await db.kysely
+        .selectFrom('deleted_users')
+        .select('deleted_at')
+        .where('email', '=', email.toLowerCase())
+        .executeTakeFirst();
+      return row?.deleted_at ?? null;
+    },
+
+    sweep: (now) => removeEnded(db, 'deleted_users', now),
 
     async setLastLogin(id, now) {
       await db.writeOne((kysely) => kysely.updateTable('users').set({ last_login_at: now }).where('id', '=', id).execute());
     },
   };
+}
+
+/** Longer than any session lives, so that none from before is left when the tombstone goes. */
+const TOMBSTONE_MS = SESSION_MAX_MS + 86_400_000;
+
+/** A device that was approved and has not fetched its token yet gets none. There are few: a code lives for ten minutes. */
+async function denyApproved(tx: Tx, email: string): Promise<void> {
+  const approved = await tx.selectFrom('device_codes').select(['device_hash', 'identity']).where('status', '=', 'approved').execute();
+  const theirs = approved.filter(({ identity }) => identity !== null && (JSON.parse(identity) as Identity).email.toLowerCase() === email);
+  for (const { device_hash } of theirs)
+    await tx.updateTable('device_codes').set({ status: 'denied' }).where('device_hash', '=', device_hash).execute();
 }
 
 /** Whoever takes an admin away holds it: of two that go at once the second sees that the first is gone. */

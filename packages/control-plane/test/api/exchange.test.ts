@@ -107,6 +107,21 @@ describe('an assertion of the gateway', () => {
     expect([reply.status, reply.json['code']]).toEqual([403, 'account_disabled']);
   });
 
+  test('from before its person was deleted is refused; one from after gives a token', async () => {
+    const other = await start();
+    const email = 'viewer@example.com';
+    const id = (await other.stores.users.findByEmail(email))?.id ?? '';
+    const from = (at: number) => assertion({ email, iat: seconds() + at, exp: seconds() + at + 300 });
+    expect((await byAssertion(await from(-10), other)).status).toBe(200);
+    await other.call('deleteUser', { params: { id } });
+    const reply = await byAssertion(await from(-10), other);
+    expect([reply.status, reply.json['code']]).toEqual([401, 'unauthenticated']);
+    expect(await other.stores.users.findByEmail(email)).toBeNull();
+    other.pass(60_000);
+    expect((await byAssertion(await from(60), other)).status).toBe(200);
+    await other.close();
+  });
+
   const hostile: [string, () => Promise<string> | string][] = [
     ['signed by somebody else', () => assertion({}, { key: strangers })],
     ['with an unknown kid', () => assertion({}, { key: strangers, kid: 'k2' })],

@@ -43,7 +43,7 @@ const userId = async (email: string): Promise<string> => (await api.stores.users
 describe('the policy', () => {
   test('has every project with its hosts, 304 while nothing changed, another ETag when something did', async () => {
     const empty = await policy();
-    expect(empty.policy).toEqual({ projects: [], disabled_users: [], revoked_sessions: [], device_tokens: [] });
+    expect(empty.policy).toEqual({ projects: [], disabled_users: [], revoked_sessions: [], device_tokens: [], deleted_users: [] });
     expect((await policy({ 'if-none-match': empty.etag })).status).toBe(304);
     const id = await createProject(api, { domain_prefix: 'store' });
     const one = await policy({ 'if-none-match': empty.etag });
@@ -83,6 +83,8 @@ describe('the policy', () => {
   });
 
   test('a project that requires a login again has another epoch: cookies from before are over', async () => {
+    await api.close();
+    api = await createApi({ env: { AUTH_SERVICE_URL: 'http://127.0.0.1:4180' } });
     const id = await createProject(api, { auth_required: true });
     const patch = (auth_required: boolean) => api.call('patchProject', { params: { id }, body: { auth_required } });
     const epoch = async (): Promise<unknown> => (await policy()).policy.projects[0]?.auth_epoch;
@@ -278,5 +280,42 @@ describe('two control planes', () => {
     const held = other.call('gatewayPolicy', { headers: { 'if-none-match': String(before.headers['etag']) }, query: { wait: 30 } });
     await other.policy.look();
     expect((await held).json['revoked_sessions']).toMatchObject([{ id: 'sess' }]);
+  });
+  test('one user disabled and another one enabled between two looks', async () => {
+    const { users } = other.stores;
+    const made = ['one@b.c', 'two@b.c', 'zed@b.c'].map((email) => users.create({ email, role: 'viewer', password_hash: null }, Date.now()));
+    // In the order of their ids, so that the greatest one stays what it was.
+    const [first = '', middle = '', last = ''] = (await Promise.all(made)).map((user) => user.id).sort();
+    const read = async (): Promise<unknown> => (await other.call('gatewayPolicy')).json['disabled_users'];
+    for (const id of [first, last]) await users.patch(id, { disabled: true });
+    await other.policy.look();
+    const before = await read();
+    expect(before).toHaveLength(2);
+    await users.patch(first, { disabled: false });
+    await users.patch(middle, { disabled: true });
+    await other.policy.look();
+    expect(await read()).not.toEqual(before);
+  });
+  test('one device token revoked and another one issued between two looks, by a clock that is behind', async () => {
+    const stamp = () => other.stores.policy.stamp();
+    const issue = async (name: string, at: number): Promise<void> => {
+      const code = {
+        device_hash: `d-${name}`,
+        user_hash: `u-${name}`,
+        poll_seconds: 5,
+        expires_at: at + 60_000,
+        scope: 'projects' as const,
+      };
+      await other.stores.deviceCodes.create({ ...code, ...asker }, at);
+      await other.stores.deviceCodes.decide(`u-${name}`, true, ANN, at);
+      await other.stores.deviceCodes.poll(`d-${name}`, { id: name, hash: sha256(name), expires_at: at + 1_000_000 }, at);
+    };
+    const at = Date.now();
+    await issue('old', at);
+    await issue('newest', at + 5);
+    const before = await stamp();
+    await other.stores.deviceTokens.revoke('old', null);
+    await issue('behind', at + 2);
+    expect(await stamp()).not.toBe(before);
   });
 });

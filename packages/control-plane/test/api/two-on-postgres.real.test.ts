@@ -104,7 +104,7 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     // The one of the settings is not counted on here: past the API.
     const first = await apps[0]?.stores.users.findByEmail('admin@example.com');
     await apps[0]?.stores.users.patch(first?.id ?? '', { role: 'viewer' });
-    const gone = await Promise.allSettled(made.map(async (user, i) => apps[i]?.stores.users.remove(user.id)));
+    const gone = await Promise.allSettled(made.map(async (user, i) => apps[i]?.stores.users.remove(user.id, Date.now())));
     expect(gone.filter((r) => r.status === 'fulfilled')).toHaveLength(1);
   });
 });

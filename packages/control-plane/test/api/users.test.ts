@@ -121,3 +121,70 @@ describe('rights end at once', () => {
     expect((await api.call('createProject', { as: 'developer', body: {} })).status).toBe(403);
   });
 });
+
+describe('an account that was deleted', () => {
+  const ann = { email: 'ann@example.com', name: null, avatar_url: null, provider: 'oidc' };
+  const tombstones = async (): Promise<unknown> => (await api.call('gatewayPolicy')).json['deleted_users'];
+  const askCode = async (): Promise<Record<string, unknown>> =>
+    (await api.call('createDeviceCode', { body: { address: '203.0.113.9', user_agent: 'curl' } })).json;
+  const approve = (user_code: unknown) =>
+    api.call('decideDeviceCode', { body: { user_code, address: '198.51.100.1', approve: true, identity: ann } });
+  const poll = async (device_code: unknown): Promise<unknown> =>
+    (await api.call('pollDeviceCode', { body: { device_code } })).json['result'];
+  const remove = async (): Promise<void> => {
+    expect((await api.call('deleteUser', { params: { id: await idOf(ann.email) } })).status).toBe(204);
+  };
+
+  test.each([true, false])(
+    'leaves a tombstone in the policy (disabled before: %s), for as long as a session may live',
+    async (disabled) => {
+      await create({ email: 'Ann@Example.com', role: 'viewer' });
+      expect(await tombstones()).toEqual([]);
+      if (disabled) await patch(await idOf(ann.email), { disabled: true });
+      const from = Date.now();
+      await remove();
+      await expect.poll(tombstones).toMatchObject([{ email: 'ann@example.com' }]);
+      const [{ deleted_at } = { deleted_at: '' }] = (await tombstones()) as { deleted_at: string }[];
+      expect(Date.parse(deleted_at)).toBeGreaterThanOrEqual(from);
+      expect(Date.parse(deleted_at)).toBeLessThanOrEqual(Date.now());
+      // Made and deleted once more: one tombstone, the later one.
+      api.pass(60_000);
+      await create({ email: ann.email, role: 'viewer' });
+      await remove();
+      await expect
+        .poll(async () => ((await tombstones()) as { deleted_at: string }[]).map((t) => Date.parse(t.deleted_at) > from + 59_000))
+        .toEqual([true]);
+      const end = Date.now() + 60_000 + 91 * 86_400_000;
+      expect((await api.stores.policy.read(end - 10_000)).deleted).toHaveLength(1);
+      expect((await api.stores.policy.read(end + 10_000)).deleted).toEqual([]);
+      expect([await api.stores.users.sweep(end - 10_000), await api.stores.users.sweep(end + 10_000)]).toEqual([0, 1]);
+    },
+  );
+
+  test('leaves no device token behind: not one that was approved and is fetched later, nor one that is approved right after', async () => {
+    await create({ email: ann.email, role: 'viewer' });
+    const before = await askCode();
+    expect((await approve(before['user_code'])).status).toBe(204);
+    const after = await askCode();
+    await remove();
+    expect(await poll(before['device_code'])).toBe('access_denied');
+    // A gateway may not have heard of the deletion yet.
+    expect((await approve(after['user_code'])).json['code']).toBe('account_disabled');
+    api.pass(61_000);
+    expect((await approve(after['user_code'])).status).toBe(204);
+    expect(await poll(after['device_code'])).toBe('issued');
+  });
+
+  test('ends what its owner signed in with at the API, also where the address is used again', async () => {
+    await create({ email: ann.email, role: 'viewer', password: PASSWORD });
+    const { json } = await api.call('login', { body: { email: ann.email, password: PASSWORD } });
+    const me = async (): Promise<number> =>
+      (await api.call('me', { as: null, headers: { authorization: `Bearer ${String(json['token'])}` } })).status;
+    expect(await me()).toBe(200);
+    await remove();
+    await create({ email: ann.email, role: 'admin', password: 'another long one' });
+    expect(await me()).toBe(401);
+    expect((await api.call('refresh', { body: { refresh_token: json['refresh_token'] } })).status).toBe(401);
+    expect([await login(ann.email, PASSWORD), await login(ann.email, 'another long one')]).toEqual([401, 200]);
+  });
+});

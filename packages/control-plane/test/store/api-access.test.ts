@@ -78,19 +78,19 @@ test('somebody is left who is admin and not disabled', async () => {
   await userIn(stores, 'dev', 'developer');
   await stores.users.patch(off.id, { disabled: true });
   // At once: whoever comes second finds that the other is gone.
-  const both = await Promise.allSettled([stores.users.patch(one.id, { role: 'viewer' }), stores.users.remove(two.id)]);
+  const both = await Promise.allSettled([stores.users.patch(one.id, { role: 'viewer' }), stores.users.remove(two.id, NOW)]);
   expect(both.filter((r) => r.status === 'fulfilled')).toHaveLength(1);
   const [last] = (await stores.users.list(page)).items.filter((u) => u.role === 'admin' && !u.disabled);
   if (last === undefined) throw new Error('no admin is left');
   expect(await codeOf(stores.users.patch(last.id, { role: 'developer' }))).toBe('last_admin');
   expect(await codeOf(stores.users.patch(last.id, { disabled: true }))).toBe('last_admin');
-  expect(await codeOf(stores.users.remove(last.id))).toBe('last_admin');
+  expect(await codeOf(stores.users.remove(last.id, NOW))).toBe('last_admin');
   expect((await stores.users.patch(last.id, { role: 'admin', password_hash: null })).role).toBe('admin');
   expect(await codeOf(stores.users.patch('nobody', { role: 'admin' }))).toBe('not_found');
   // One who is disabled is none, and may go.
-  await stores.users.remove(off.id);
+  await stores.users.remove(off.id, NOW);
   await stores.users.makeAdmins(['DEV@example.org', 'nobody@example.org']);
-  await stores.users.remove(last.id);
+  await stores.users.remove(last.id, NOW);
   expect((await stores.users.list(page)).items.filter((u) => u.role === 'admin').map((u) => u.email)).toEqual(['dev@example.org']);
 });
 
@@ -127,7 +127,7 @@ test('personal tokens: found while they are good, listed for their owner, gone w
   await stores.apiTokens.used('t-one', NOW + 5);
   expect((await stores.apiTokens.find('h-one', NOW))?.token.last_used_at).toBe(NOW + 5);
   await stores.apiTokens.revoke('t-one', ann.id);
-  await stores.users.remove(ann.id);
+  await stores.users.remove(ann.id, NOW);
   expect(await stores.apiTokens.find('h-two', NOW)).toBeNull();
   expect(await stores.apiTokens.sweep(NOW + LIFE)).toBe(1);
 });

@@ -225,6 +225,7 @@ test('the policy names every host that a project is or may come to be at, and wh
       { id: shop.id, name: 'shop', prefixes: ['mid', 'new', 'old'], auth_required: false, auth_epoch: 0 },
     ],
     disabled: ['eve@example.org'],
+    deleted: [],
     revoked: [{ id: 's1', expires_at: NOW + 1_000 }],
     tokens: [{ id: 'id-one', hash: 'hash-one', identity: BOB, expires_at: NOW + 90 * 86_400_000 }],
   });

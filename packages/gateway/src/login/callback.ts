@@ -42,6 +42,7 @@ export function callbackRoutes(server: FastifyInstance, context: Context): void 
       // not revoked: a planted attempt could otherwise sign the owner out everywhere.
       id: earlier?.identity.email === identity.email ? earlier.id : randomBytes(18).toString('base64url'),
       identity,
+      begun_at: now(),
       expires_at: now() + config.SESSION_TTL,
     };
     reports.tell({

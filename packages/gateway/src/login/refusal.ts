@@ -98,6 +98,13 @@ export const REFUSALS = {
     todo: 'Ask your administrator if you think this is a mistake.',
     action: 'Start again',
   },
+  user_deleted: {
+    status: 403,
+    title: 'Your account was deleted a moment ago',
+    what: 'An administrator has just deleted this account and ended its sessions.',
+    todo: 'If you should have access, wait a minute, then start again.',
+    action: 'Start again',
+  },
   // Asked in a way that cannot be answered.
   provider_unknown: {
     status: 404,

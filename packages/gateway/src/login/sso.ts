@@ -1,6 +1,7 @@
 /** The session of the auth host, which all others come from. */
 import { cookiesNamed, SESSION_COOKIE, setCookie } from '../cookies.ts';
 import type { Audience, GatewayDeps, Session } from '../deps.ts';
+import { isGood } from '../policy-view.ts';
 
 export type Sso = {
   /** Valid, not revoked, not of a disabled user; null otherwise. */
@@ -21,8 +22,7 @@ export function createSso({ config, sessions, policy, now }: Pick<GatewayDeps, '
     readAll,
     read(cookieHeader, audience) {
       const view = policy.view();
-      const holds = (s: Session): boolean => !view.isRevoked(s.id) && !view.isDisabled(s.identity.email);
-      return readAll(cookieHeader, audience).find(holds) ?? null;
+      return readAll(cookieHeader, audience).find((session) => isGood(session, view)) ?? null;
     },
     keep: (session) =>
       setCookie(SESSION_COOKIE, sessions.seal(session, 'sso'), { maxAgeSeconds: (session.expires_at - now()) / 1000, secure }),

@@ -107,6 +107,11 @@ function userIsEnabled({ identity, context }: CallbackState): void {
   if (context.policy.view().isDisabled(held(identity).email)) throw new Refusal('user_disabled');
 }
 
+/** A session that begins now would count as one from before the deletion, and the browser would be sent here again without an end. */
+function userIsNotJustDeleted({ identity, context }: CallbackState): void {
+  if (context.policy.view().isDeleted(held(identity).email, context.now())) throw new Refusal('user_deleted');
+}
+
 export const CALLBACK_CHECKS: readonly Check[] = [
   policyIsKnown,
   providerIsSetUp,
@@ -121,4 +126,5 @@ export const CALLBACK_CHECKS: readonly Check[] = [
   emailIsVerified,
   emailIsAllowed,
   userIsEnabled,
+  userIsNotJustDeleted,
 ];

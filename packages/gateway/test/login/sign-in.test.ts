@@ -254,6 +254,26 @@ test('the control plane is told of sign-ins and refusals, and no login waits for
   await waitFor('it is told when the control plane is back', () => site.cp.logins.length === told + 1);
 });
 
+test('whoever was deleted a moment ago gets a page that says so, not a sign-in without an end; a minute later they may sign in', async () => {
+  const deleted = (at: number): void => {
+    site.cp.policy.deleted_users = [{ email: 'octavia@example.test', deleted_at: new Date(at).toISOString() }];
+    site.cp.changed();
+  };
+  const login = (browser: PlainBrowser): Promise<Page> => browser.open(`${site.url}/_oauth/login?provider=github&redirect=/in`);
+  const before = new PlainBrowser();
+  expect((await login(before)).url.pathname).toBe('/in');
+  deleted(Date.now());
+  await waitFor('the session from before has ended', async () => (await userinfo(before)).status === 401);
+  const page = await login(new PlainBrowser());
+  expect([page.status, titleOf(page.body)]).toEqual([403, 'Your account was deleted a moment ago']);
+  deleted(Date.now() - 60_000);
+  const again = new PlainBrowser();
+  await waitFor('a new sign-in holds', async () => (await login(again)).url.pathname === '/in');
+  expect((await userinfo(again)).status).toBe(200);
+  site.cp.policy.deleted_users = [];
+  site.cp.changed();
+});
+
 test('without ALLOWED_EMAILS the gateway starts and warns; without a provider it says so on a page', async () => {
   const bare = await startSite(() => ({}));
   expect(bare.log()).toContain('ALLOWED_EMAILS is not set');

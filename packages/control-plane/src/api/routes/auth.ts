@@ -1,5 +1,5 @@
 /** Signing in to the API (a local account, or what the gateway gave), going on, and out. */
-import { DEVICE_TOKEN_PREFIX } from '@berth/wire/gateway';
+import { DELETED_SKEW_MS, DEVICE_TOKEN_PREFIX } from '@berth/wire/gateway';
 import type { FastifyRequest } from 'fastify';
 import { LRUCache } from 'lru-cache';
 import { DomainError, invalid } from '../../domain/errors.ts';
@@ -99,7 +99,13 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
         throw new DomainError('insufficient_scope', 'ask for a device token with scope=projects api at /_oauth/device/code');
       return found.identity.email.toLowerCase();
     }
-    if (typeof assertion === 'string' && assertion !== '') return assertions.read(assertion);
+    if (typeof assertion === 'string' && assertion !== '') {
+      const { email, madeAt } = await assertions.read(assertion);
+      const deletedAt = await stores.users.deletedAt(email);
+      if (deletedAt !== null && madeAt <= deletedAt + DELETED_SKEW_MS)
+        throw new DomainError('unauthenticated', 'the account was deleted after this sign-in: sign in again');
+      return email;
+    }
     throw new DomainError('unauthenticated', 'no token was sent: give a device token, or come through the gateway');
   }
 

@@ -59,7 +59,7 @@ export function userRoutes(route: Define, deps: ApiDeps & { passwords: Passwords
     const { email } = await stores.users.get(params.id);
     request.audited = { target: email };
     if (bySettings(email)) throw new DomainError('admin_by_settings');
-    await stores.users.remove(params.id, unchanged(request));
+    await stores.users.remove(params.id, now(), unchanged(request));
     changes.notify('access', 'policy');
   });
 }
