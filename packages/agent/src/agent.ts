@@ -35,6 +35,7 @@ import { createDockerCli } from './tools/docker-cli.ts';
 import { createDocker } from './tools/docker.ts';
 import { engineUse } from './tools/engine-use.ts';
 import { createClone } from './tools/git.ts';
+import { createIsInsecure } from './tools/insecure.ts';
 import { createPushAccess } from './tools/push-access.ts';
 import { createWorkspaces } from './workspace.ts';
 
@@ -130,7 +131,8 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       }),
       build: createBuild(
         cli,
-        createPushAccess(() => registry),
+        createPushAccess(() => registry, createIsInsecure(cli)),
+        { frontends: config.BUILD_FRONTENDS ?? [] },
       ),
       workspaces,
       images,

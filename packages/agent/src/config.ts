@@ -102,6 +102,11 @@ export const AGENT_SETTINGS = {
     shown: 'none',
     parse: list,
   },
+  BUILD_FRONTENDS: {
+    doc: 'Dockerfile frontends (# syntax=) that a builder allows beside docker/dockerfile: image names or whole references, comma-separated',
+    shown: 'none',
+    parse: list,
+  },
   BUILD_TIMEOUT: { doc: 'Longest time for a build and push', default: '30m', parse: duration },
   PULL_TIMEOUT: { doc: 'Longest time to pull an image', default: '10m', parse: duration },
   PIDS_LIMIT: { doc: 'Processes and threads a container may have', default: '4096', parse: integer(16) },

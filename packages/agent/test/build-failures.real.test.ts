@@ -103,6 +103,27 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect(outcome).toMatchObject({ code: 'build_step_failed', message: expect.stringMatching(/exit code 3\nso it goes/) });
     expect(outcome.text).not.toContain('"vertexes"');
   });
+  it('a frontend that the builder does not allow', async () => {
+    const { url } = await repo({ Dockerfile: `# syntax=${parts.registry.address}/evil:1\n${GOOD}` });
+    const outcome = await build({ git_url: url });
+    expect(outcome).toMatchObject({ code: 'build_frontend_refused', message: expect.stringContaining('BUILD_FRONTENDS') });
+    expect(outcome.text).not.toContain('resolve image config');
+  });
+  it('a cache mount is of its own project: another one does not see it', async () => {
+    const key = `key-${Date.now()}`;
+    const mount = 'RUN --mount=type=cache,id=shared,target=/cache';
+    const { url } = await repo({
+      Dockerfile: `FROM busybox:stable\n${mount} echo ${key}; cat /cache/* 2>/dev/null; echo ${key} > /cache/a\n`,
+    });
+    // Another text each time, or BuildKit would not run it again.
+    const reads = (who: string): ReturnType<typeof repo> =>
+      repo({ Dockerfile: `FROM busybox:stable\n${mount} echo ${who} ${key}; echo saw $(cat /cache/a)\n` });
+    expect((await build({ git_url: url, project_id: 'prj-a' })).code).toBeUndefined();
+    expect((await build({ git_url: (await reads('a')).url, project_id: 'prj-a' })).text).toContain(`| saw ${key}`);
+    const other = await build({ git_url: (await reads('b')).url, project_id: 'prj-b' });
+    expect(other.text).toContain(`| b ${key}`);
+    expect(other.text).not.toContain(`| saw ${key}`);
+  });
   it('a COPY of what is not there', async () => {
     const { url } = await repo({ Dockerfile: 'FROM busybox:stable\nCOPY nothing /x\n' });
     expect(await build({ git_url: url })).toMatchObject({ code: 'build_step_failed', message: expect.stringContaining('COPY nothing') });

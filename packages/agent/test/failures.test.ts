@@ -3,7 +3,7 @@ import { ExecError } from '@berth/kit/exec';
 import { describe, expect, it } from 'vitest';
 import { gitFailure } from '../src/tools/git.ts';
 import { classify, PULL_FAILURES, REGISTRY_FAILURES, TaskFailure, taskErrorOf } from '../src/tools/failures.ts';
-import { buildFailure } from '../src/tools/buildx.ts';
+import { builderProblem, buildFailure } from '../src/tools/buildx.ts';
 
 const spec = { url: 'http://git.example/timeout-certificate.git', branch: 'connection-refused', commit: '0123456789'.repeat(4) };
 
@@ -140,4 +140,17 @@ it('taskErrorOf', () => {
   expect(taskErrorOf(new Error('surprise'))).toEqual({ code: 'task_failed', message: 'The agent reported a failure: surprise' });
   const result = { argv: [], code: 1, signal: null, stdout: '', stdoutCut: false, stderr: 'no space left on device', ended: null };
   expect(taskErrorOf(new ExecError('x', result)).code).toBe('disk_full');
+});
+
+describe('the builder', () => {
+  it.each([
+    ['github.com/docker/buildx v0.9.1 ed00243', 'BuildKit version: v0.12.3', /buildx 0.9.*0.10/],
+    ['github.com/docker/buildx 0.29.1+ds1 0.29.1', 'Buildkit:  v0.7.0', /BuildKit 0.7.*0.8/],
+    ['github.com/docker/buildx v0.13.0', 'Buildkit: 20.10.24', null],
+    ['github.com/docker/buildx v1.2.0', '', null],
+  ])('%s with %s', (buildx, builder, expected) => {
+    const problem = builderProblem(buildx, builder);
+    if (expected === null) expect(problem).toBeNull();
+    else expect(problem).toMatch(expected);
+  });
 });

@@ -2,7 +2,8 @@
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished, test } from 'vitest';
-import { createPushAccess, untilRefused } from '../src/tools/push-access.ts';
+import { listsInsecure } from '../src/tools/insecure.ts';
+import { createPushAccess, tokenUrl, untilRefused } from '../src/tools/push-access.ts';
 
 type Reply = { status: number; headers?: Record<string, string>; body?: unknown };
 async function registry(reply: (request: IncomingMessage, at: string) => Reply) {
@@ -24,7 +25,9 @@ async function registry(reply: (request: IncomingMessage, at: string) => Reply) 
 }
 const DENIED = { errors: [{ code: 'DENIED', message: 'requested access to the resource is denied' }] };
 const never = new AbortController().signal;
-const access = createPushAccess(() => ({ registry_user: 'berth', registry_password: 'sesame' }));
+const login = (): { registry_user: string; registry_password: string } => ({ registry_user: 'berth', registry_password: 'sesame' });
+/** The stand-ins speak plain http, as registries do that the engine lists as insecure. */
+const access = createPushAccess(login, async () => true);
 const BASIC = `Basic ${Buffer.from('berth:sesame').toString('base64')}`;
 const upload = { status: 202, headers: { location: '/v2/app/blobs/uploads/u1' } };
 
@@ -87,4 +90,33 @@ test('refused twice in a row is refused; once is not', async () => {
   over.abort(new Error('the push is over'));
   await expect(first).rejects.toThrow('the push is over');
   expect(await untilRefused(ask, never, 1)).toBe('never');
+});
+
+test('plain http is for registries that the engine lists as insecure: no other one gets a request over it', async () => {
+  const { address, asked } = await registry(() => ({ status: 403, body: DENIED }));
+  const strict = createPushAccess(login, async () => false);
+  expect(await strict(`${address}/app`, never)).toBeNull();
+  expect(asked).toEqual([]);
+});
+
+test('a registry over https does not make us send the login to a token server over plain http', async () => {
+  expect(() => tokenUrl('Bearer realm="http://tokens.example/t"', 'app', 'https://registry.example')).toThrow('plain http');
+  expect(tokenUrl('Bearer realm="http://127.0.0.1:5000/t"', 'app', 'http://127.0.0.1:5000')).toContain('http://127.0.0.1:5000/t');
+});
+
+test.each([
+  ['10.1.2.3:5000', true],
+  ['127.0.0.1:5000', true],
+  ['localhost:5000', true],
+  ['[::1]:5000', true],
+  ['10.2.2.3:5000', false],
+  ['plain.example:5000', true],
+  ['plain.example', false],
+  ['secure.example:5000', false],
+])('whether the engine lists %s as insecure: %s', async (host, expected) => {
+  const config = {
+    InsecureRegistryCIDRs: ['127.0.0.0/8', '::1/128', '10.1.0.0/16'],
+    IndexConfigs: { 'plain.example:5000': { Secure: false }, 'docker.io': { Secure: true }, 'secure.example:5000': { Secure: true } },
+  };
+  expect(await listsInsecure(config, host, async (name) => (name === 'localhost' ? ['127.0.0.1'] : []))).toBe(expected);
 });

@@ -73,6 +73,7 @@ export const FAILURES = {
   build_step_failed: 'A step of the Dockerfile failed',
   build_base_image: 'A base image could not be pulled',
   build_timeout: 'The build took longer than allowed',
+  build_frontend_refused: 'The Dockerfile asks for a frontend (# syntax=) that the builder does not allow',
   build_failed: 'The build failed',
   // registry
   registry_unreachable: 'The registry could not be reached',

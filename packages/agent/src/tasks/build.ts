@@ -56,6 +56,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       try {
         const { digest, arch } = await deps.build(
           {
+            project: payload.project_id,
             context: source,
             dockerfile,
             tag,

@@ -1,14 +1,17 @@
 /** `docker buildx build --push` (contract "Agent behaviour on tasks"). */
-import { readFile } from 'node:fs/promises';
+import { open, readFile } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import type { FailureCode } from '@berth/wire/errors';
 import { repositoryOf } from '../images.ts';
 import type { DockerCli } from './docker-cli.ts';
 import { type BuildLine, type FailedStep, MAX_MESSAGE, plainReader, rawJsonReader } from './build-progress.ts';
 import { classify, lastWords, PUSH_FAILURES, TaskFailure } from './failures.ts';
+import { checkFrontend } from './frontend.ts';
 import { type PushAccess, untilRefused } from './push-access.ts';
 
 export type BuildSpec = {
+  /** Its id: cache mounts are kept apart by it. */
+  project: string;
   /** The clone; also the build's context. */
   context: string;
   dockerfile: string;
@@ -25,17 +28,53 @@ export type Build = (spec: BuildSpec, options: BuildOptions) => Promise<Built>;
 
 /** The first buildx that has `--progress=rawjson`. */
 const RAWJSON_SINCE = [0, 13] as const;
+/** `--provenance`, without which an image gets an index of two manifests. */
+const OLDEST_BUILDX = [0, 10] as const;
+/** The one of engine 20.10. It keeps cache mounts apart by BUILDKIT_CACHE_MOUNT_NS. */
+const OLDEST_BUILDKIT = [0, 8] as const;
 
-export function createBuild(cli: DockerCli, access: PushAccess): Build {
+/** How much of a Dockerfile is looked at for a frontend, in bytes. */
+const MAX_DOCKERFILE = 1024 * 1024;
+
+type Version = readonly [major: number, minor: number];
+const versionIn = (text: string, pattern: RegExp): Version | null => {
+  const [, major, minor] = pattern.exec(text) ?? [];
+  return major === undefined ? null : [Number(major), Number(minor)];
+};
+const isOlder = ([major, minor]: Version, than: Version): boolean => major < than[0] || (major === than[0] && minor < than[1]);
+const buildxVersion = (said: string): Version | null => versionIn(said.replace(/^\S+/, ''), /v?(\d+)\.(\d+)/);
+
+/** Why Berth cannot build there, from what `buildx version` and `buildx inspect` say; null: it can, or they do not tell. */
+export function builderProblem(version: string, builder: string): string | null {
+  const buildx = buildxVersion(version);
+  if (buildx !== null && isOlder(buildx, OLDEST_BUILDX))
+    return `buildx ${buildx.join('.')} is too old; Berth needs ${OLDEST_BUILDX.join('.')} or newer`;
+  const buildkit = versionIn(builder, /^BuildKit(?: version)?:\s*v?(\d+)\.(\d+)/im);
+  if (buildkit !== null && isOlder(buildkit, OLDEST_BUILDKIT))
+    return `BuildKit ${buildkit.join('.')} is too old to keep the caches of projects apart; Berth needs ${OLDEST_BUILDKIT.join('.')} or newer`;
+  return null;
+}
+
+export type BuildSettings = {
+  /** Dockerfile frontends beside docker/dockerfile (frontend.ts). */
+  frontends: readonly string[];
+};
+
+export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: BuildSettings): Build {
   let rawJson: Promise<boolean> | null = null;
-  async function hasRawJson(): Promise<boolean> {
+  /** Looks at the builder once. Gives whether it has rawjson; throws where it is too old. */
+  async function look(): Promise<boolean> {
     const { stdout } = await cli.ok(['buildx', 'version']);
-    const [, major, minor] = /v?(\d+)\.(\d+)/.exec(stdout.replace(/^\S+/, '')) ?? [];
-    return Number(major) > RAWJSON_SINCE[0] || Number(minor) >= RAWJSON_SINCE[1];
+    const builder = await cli.run(['buildx', 'inspect'], { timeoutMs: 20_000 });
+    const problem = builderProblem(stdout, builder.stdout);
+    if (problem !== null) throw new Error(problem);
+    const version = buildxVersion(stdout);
+    return version !== null && !isOlder(version, RAWJSON_SINCE);
   }
 
   return async (spec, { signal, timeoutMs, onLine }) => {
-    rawJson ??= hasRawJson();
+    checkFrontend(await beginning(spec.dockerfile), frontends);
+    rawJson ??= look();
     const raw = await rawJson.catch((error: unknown) => {
       rawJson = null;
       throw new TaskFailure(
@@ -47,7 +86,9 @@ export function createBuild(cli: DockerCli, access: PushAccess): Build {
     const reader = raw ? rawJsonReader(onLine) : plainReader(onLine);
     const labels = Object.entries(spec.labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
     const output = ['--push', '--provenance=false', `--progress=${raw ? 'rawjson' : 'plain'}`, '--metadata-file', spec.metadataFile];
-    const argv = ['buildx', 'build', ...output, ...labels, '--file', spec.dockerfile, '--tag', spec.tag, '--', spec.context];
+    // One project could otherwise put into a cache mount what another one's build runs.
+    const namespace = ['--build-arg', `BUILDKIT_CACHE_MOUNT_NS=${spec.project}`];
+    const argv = ['buildx', 'build', ...output, ...labels, ...namespace, '--file', spec.dockerfile, '--tag', spec.tag, '--', spec.context];
     const pushing = watchPush((during) => access(repositoryOf(spec.tag), during));
     const result = await cli
       .run(argv, {
@@ -90,6 +131,17 @@ function watchPush(ask: (signal: AbortSignal) => Promise<string | null>) {
     },
     stop: () => over.abort(new Error('the push is over')),
   };
+}
+
+/** Of a Dockerfile; its directives are there. */
+async function beginning(path: string): Promise<string> {
+  const file = await open(path);
+  try {
+    const { bytesRead, buffer } = await file.read(Buffer.alloc(MAX_DOCKERFILE), 0, MAX_DOCKERFILE, 0);
+    return buffer.toString('utf8', 0, bytesRead);
+  } finally {
+    await file.close();
+  }
 }
 
 async function readMetadata(path: string): Promise<Built> {

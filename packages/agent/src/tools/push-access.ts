@@ -5,6 +5,7 @@
  */
 import type { AgentConfig } from '@berth/wire/task';
 import { pause } from '../stopped.ts';
+import type { IsInsecure } from './insecure.ts';
 
 /** What it said when it refused; null: it does not, or it cannot be told from here. */
 export type PushAccess = (repository: string, signal: AbortSignal) => Promise<string | null>;
@@ -27,7 +28,7 @@ export async function untilRefused(ask: () => Promise<string | null>, signal: Ab
   }
 }
 
-export function createPushAccess(login: () => Login | null): PushAccess {
+export function createPushAccess(login: () => Login | null, isInsecure: IsInsecure): PushAccess {
   return async (repository, signal) => {
     const slash = repository.indexOf('/');
     const host = repository.slice(0, slash);
@@ -35,6 +36,8 @@ export function createPushAccess(login: () => Login | null): PushAccess {
     if (slash === -1 || !/[.:]|^localhost$/.test(host)) return null;
     for (const scheme of ['https', 'http']) {
       try {
+        // Over plain http everybody on the way reads the password: only where the operator told the engine to use it.
+        if (scheme === 'http' && !(await isInsecure(host, signal))) return null;
         return await ask(`${scheme}://${host}`, repository.slice(slash + 1), login(), signal);
       } catch {
         signal.throwIfAborted();
@@ -63,7 +66,7 @@ async function ask(origin: string, name: string, login: Login | null, signal: Ab
   const bearer = /^bearer /i.test(answer.headers.get('www-authenticate') ?? '') ? answer.headers.get('www-authenticate') : null;
   if (answer.status === 401 && bearer !== null) {
     await answer.body?.cancel();
-    const realm = tokenUrl(bearer, name);
+    const realm = tokenUrl(bearer, name, origin);
     const token = await send('GET', realm, { headers: basic });
     if (isRefusal(token)) return said(token);
     const given = (await token.json()) as { token?: string; access_token?: string };
@@ -92,10 +95,11 @@ async function ask(origin: string, name: string, login: Login | null, signal: Ab
 const isRefusal = ({ status }: Response): boolean => status === 401 || status === 403;
 const basicOf = (login: Login): string => `Basic ${Buffer.from(`${login.registry_user}:${login.registry_password}`).toString('base64')}`;
 
-/** RFC 6750 challenge, as the token server of a registry wants to be asked. */
-function tokenUrl(challenge: string, name: string): string {
+/** RFC 6750 challenge, as the token server of a registry wants to be asked. Throws where the login would leave https. */
+export function tokenUrl(challenge: string, name: string, origin: string): string {
   const field = (key: string): string | undefined => new RegExp(`${key}="([^"]*)"`).exec(challenge)?.[1];
   const url = new URL(field('realm') ?? '');
+  if (url.protocol !== 'https:' && !origin.startsWith('http:')) throw new Error(`the token server ${url.host} speaks plain http`);
   const service = field('service');
   if (service !== undefined) url.searchParams.set('service', service);
   url.searchParams.set('scope', `repository:${name}:pull,push`);

@@ -1,0 +1,40 @@
+/** Which registries the engine may talk to over plain http: its own settings decide (insecure-registries), and nothing else. */
+import { lookup } from 'node:dns/promises';
+import { BlockList, isIPv6 } from 'node:net';
+import type { DockerCli } from './docker-cli.ts';
+
+/** Whether the engine lists the registry at `host` (`name` or `name:port`) as insecure. */
+export type IsInsecure = (host: string, signal: AbortSignal) => Promise<boolean>;
+
+export type RegistryConfig = {
+  InsecureRegistryCIDRs?: readonly string[] | null;
+  IndexConfigs?: Record<string, { Secure?: boolean }> | null;
+};
+
+export const createIsInsecure =
+  (cli: DockerCli): IsInsecure =>
+  async (host, signal) => {
+    const { stdout } = await cli.ok(['info', '--format', '{{json .RegistryConfig}}'], { signal, timeoutMs: 15_000 });
+    return listsInsecure(JSON.parse(stdout) as RegistryConfig, host, addressesOf);
+  };
+
+const addressesOf = async (name: string): Promise<string[]> =>
+  (await lookup(name, { all: true }).catch(() => [])).map(({ address }) => address);
+
+/** As the engine decides: by the registry's name and port, else by the addresses that the name has. */
+export async function listsInsecure(
+  config: RegistryConfig,
+  host: string,
+  addresses: (name: string) => Promise<string[]>,
+): Promise<boolean> {
+  const named = config.IndexConfigs?.[host]?.Secure;
+  if (named !== undefined) return !named;
+  const networks = new BlockList();
+  for (const cidr of config.InsecureRegistryCIDRs ?? []) {
+    const [network = '', bits = ''] = cidr.split('/');
+    networks.addSubnet(network, Number(bits), isIPv6(network) ? 'ipv6' : 'ipv4');
+  }
+  const name = new URL(`http://${host}`).hostname.replace(/^\[|\]$/g, '');
+  const all = /^[\d.]+$/.test(name) || isIPv6(name) ? [name] : await addresses(name);
+  return all.some((address) => networks.check(address, isIPv6(address) ? 'ipv6' : 'ipv4'));
+}
