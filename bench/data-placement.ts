@@ -48,6 +48,8 @@ const PLAIN: NodeRecord = {
   engine: null,
   capabilities: null,
   disk: null,
+  has_secret: false,
+  doubled: null,
   schedulable: true,
   deleting_at: null,
   cached: [],

@@ -221,6 +221,8 @@ async function settingsOf(config: Config, overrides: Overrides, stores: Stores):
     baseDomain: config.BASE_DOMAIN,
     publicUrl: config.PUBLIC_URL,
     agentSecrets: config.AGENT_SECRET ?? [],
+    requireSecrets: config.REQUIRE_NODE_SECRETS === 'true',
+    controlPlaneUrl: config.CONTROL_PLANE_URL,
     gatewaySecrets: config.GATEWAY_SECRET ?? [],
     adminEmails: config.ADMIN_EMAILS ?? [],
     defaultRole: config.DEFAULT_ROLE ?? null,

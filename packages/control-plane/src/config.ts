@@ -15,6 +15,7 @@ import {
   type Parser,
   readSettings,
   secrets,
+  SettingsError,
   text,
   type Values,
 } from '@berth/kit/config';
@@ -50,6 +51,11 @@ export const SETTINGS = {
   AGENT_SECRET: {
     doc: 'Secret of all agents; the current one first, then earlier ones, comma-separated. Unset: every agent is accepted (development only)',
     parse: secrets,
+  },
+  REQUIRE_NODE_SECRETS: {
+    doc: 'true: AGENT_SECRET is accepted only from contract-only nodes that an admin has admitted; all others join with a token',
+    default: 'false',
+    parse: oneOf('true', 'false'),
   },
   GATEWAY_SECRET: {
     doc: 'Secret between gateway and control plane; current first, then earlier ones',
@@ -153,6 +159,8 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FO
 /** Throws SettingsError, which names every wrong variable. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const s = readSettings(SETTINGS, env);
+  if (s.REQUIRE_NODE_SECRETS === 'true' && s.AGENT_SECRET === undefined)
+    throw new SettingsError(['REQUIRE_NODE_SECRETS: needs AGENT_SECRET; without that every agent is accepted']);
   const { host, port } = s.LISTEN;
   // Whoever listens everywhere is reached here by the loopback address.
   const reachable = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host;

@@ -13,6 +13,7 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   commit: null,
   image_tag: null,
   image_digest: null,
+  image_arch: null,
   builder_id: null,
   node_id: null,
   container_id: null,

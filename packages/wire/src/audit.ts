@@ -6,8 +6,8 @@ import { literals, orNull, Time } from './vocabulary.ts';
 export const AUDIT_OUTCOMES = ['done', 'refused', 'failed'] as const;
 export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 
-/** How the actor was known: a session of the API, a personal API token, the gateway's word, or not yet (a sign-in). */
-export const AUDIT_VIAS = ['session', 'api_token', 'gateway', 'none'] as const;
+/** How the actor was known: a session of the API, a personal API token, the gateway's word, an agent's secret, or not yet (a sign-in). */
+export const AUDIT_VIAS = ['session', 'api_token', 'gateway', 'agent', 'none'] as const;
 export type AuditVia = (typeof AUDIT_VIAS)[number];
 
 export const AuditEntry = Type.Object({

@@ -31,6 +31,7 @@ export const ERRORS = {
   too_many_tokens: { status: 409, title: 'There are too many tokens of this account; revoke one first' },
   too_many_sessions: { status: 409, title: 'Too many sessions of this person were ended of late' },
   wrong_state: { status: 409, title: 'That is not possible in the present state' },
+  node_doubled: { status: 409, title: 'Another machine is registered under this name' },
   stale_lease: { status: 409, title: 'The lease is no longer valid: somebody else has this task, or it is over' },
   task_over: { status: 409, title: 'The task has ended otherwise' },
   being_deleted: { status: 409, title: 'It is being deleted' },

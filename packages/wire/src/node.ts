@@ -28,6 +28,10 @@ export const CachedDataset = Type.Object({
 });
 export type CachedDataset = Static<typeof CachedDataset>;
 
+/** How secrets of one node and join tokens begin, so that scanners and people know them. The id of the node or token follows. */
+export const NODE_SECRET_PREFIX = 'berthnode_';
+export const JOIN_TOKEN_PREFIX = 'berthjoin_';
+
 /** Bytes on the disks that the engine and the datasets use. A part is null while it is not known. */
 export const NodeDisk = Type.Object({
   datasets: orNull(Type.Number({ minimum: 0, description: 'copies of datasets' })),
@@ -138,6 +142,22 @@ export const Node = Type.Object({
   engine: orNull(NodeEngine),
   capabilities: orNull(Type.Array(Type.String(), { description: 'null: its agent sends none' })),
   disk: orNull(NodeDisk),
+  has_secret: Type.Boolean({ description: 'it has a secret of its own: requests for it with AGENT_SECRET get 401' }),
+  doubled: orNull(
+    Type.Object(
+      {
+        host_ip: Type.String(),
+        why: literals(['boot', 'secret']),
+        since: Time,
+        last_seen_at: Time,
+      },
+      {
+        description:
+          'another machine that registers under this name and is refused; boot: two processes took turns; secret: it lacks the node’s own secret',
+      },
+    ),
+  ),
+  node_secret: Type.Optional(Type.String({ description: 'in an agent’s answer, once: the node’s own secret' })),
   cached: Type.Array(CachedDataset),
   copy_rate: orNull(Type.Number()),
   copying: Type.Optional(

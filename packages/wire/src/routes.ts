@@ -8,6 +8,7 @@ import { Deployment, DeploymentCreate, LogPage, RollbackCreate } from './deploym
 import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
+import { JOINING_ROUTES } from './joining.ts';
 import { CacheRoom, Node, NodeRegister, Placement, Prewarm } from './node.ts';
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
@@ -233,6 +234,17 @@ export const ROUTES = {
     status: 200,
     answer: Placement,
   },
+
+  resetNodeSecret: {
+    method: 'POST',
+    path: '/api/nodes/:id/reset-secret',
+    who: 'admin',
+    summary: 'End the node’s own secret; its next register with AGENT_SECRET or a join token gets another one',
+    params: ById,
+    status: 200,
+    answer: Node,
+  },
+  ...JOINING_ROUTES,
 
   agentRegister: {
     method: 'POST',

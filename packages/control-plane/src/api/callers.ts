@@ -1,7 +1,5 @@
-/** Who makes a request: people by the token of a session or by a personal API token, agents and gateways by the secret they share. */
-import { timingSafeEqual } from 'node:crypto';
+/** Who makes a request: people by the token of a session or by a personal API token, gateways by the secret they share (agents: agents.ts). */
 import type { Logger } from '@berth/kit/log';
-import type { ErrorCode } from '@berth/wire/errors';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import { LRUCache } from 'lru-cache';
 import { lowerOf } from '../domain/access.ts';
@@ -10,6 +8,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { UserRecord } from '../domain/records.ts';
 import type { Stores } from '../domain/stores.ts';
 import { hashOf } from './secrets.ts';
+import { matchesAny } from './shared-secrets.ts';
 import type { Tokens } from './tokens.ts';
 
 /** Roles, sessions and `disabled` are the store's, not the token's, and at most this old where no change was heard of: who is disabled is out within 5 s. */
@@ -23,8 +22,6 @@ export type Caller = UserRecord & { credential: { kind: 'session' | 'api_token';
 export type Callers = {
   /** The user that `Authorization` speaks for. Throws unauthenticated. */
   user(authorization: string | undefined): Promise<Caller>;
-  /** Throws agent_secret. */
-  agent(secret: string | string[] | undefined): void;
   /** Throws gateway_secret. */
   gateway(secret: string | string[] | undefined): void;
 };
@@ -33,7 +30,6 @@ export type CallerDeps = {
   tokens: Tokens;
   stores: Pick<Stores, 'apiSessions' | 'apiTokens'>;
   changes: Changes;
-  agentSecrets: readonly string[];
   gatewaySecrets: readonly string[];
   now: () => number;
   log: Logger;
@@ -43,8 +39,7 @@ export function createCallers(deps: CallerDeps): Callers {
   const { stores, now, log } = deps;
   const known = new LRUCache<string, { caller: Caller; expiresAt: number }>({ max: 2_000, ttl: TTL_MS });
   deps.changes.on('access', () => known.clear());
-  const isAgent = secretCheck(deps.agentSecrets);
-  const isGateway = secretCheck(deps.gatewaySecrets);
+  const isGateway = matchesAny(deps.gatewaySecrets);
 
   async function ofSession(id: string): Promise<Caller | null> {
     const found = await stores.apiSessions.find(id, now());
@@ -91,33 +86,8 @@ export function createCallers(deps: CallerDeps): Callers {
         throw new DomainError('unauthenticated', 'the session has ended, or the account is gone or disabled');
       return caller;
     },
-    agent(secret) {
-      // Unset, every agent is accepted (the contract; development only).
-      if (deps.agentSecrets.length > 0) isAgent(secret, 'agent_secret');
+    gateway(secret) {
+      if (!isGateway(secret)) throw new DomainError('gateway_secret');
     },
-    gateway: (secret) => isGateway(secret, 'gateway_secret'),
   };
-}
-
-/**
- * All are compared, each as its length and its bytes in a space for the longest there is: the time tells neither how much was
- * right nor which one it was. (Digests would do the same at ten times the cost, and ten thousand agents ask all the time.)
- */
-function secretCheck(secrets: readonly string[]): (given: string | string[] | undefined, code: ErrorCode) => void {
-  const size = Math.max(0, ...secrets.map((s) => Buffer.byteLength(s)));
-  const known = secrets.map((s) => spread(s, Buffer.alloc(LENGTH_BYTES + size)));
-  const shown = Buffer.alloc(LENGTH_BYTES + size);
-  return (given, code) => {
-    spread(typeof given === 'string' ? given : '', shown);
-    if (known.filter((k) => timingSafeEqual(k, shown)).length === 0) throw new DomainError(code);
-  };
-}
-
-const LENGTH_BYTES = 4;
-/** What is longer than the space is cut: its length says that it is no secret of ours. */
-function spread(text: string, into: Buffer): Buffer {
-  into.fill(0);
-  into.writeUInt32LE(Buffer.byteLength(text));
-  into.write(text, LENGTH_BYTES);
-  return into;
 }

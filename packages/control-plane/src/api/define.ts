@@ -11,6 +11,7 @@ import { ROLES, type Role } from '@berth/wire/vocabulary';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest, RawServerDefault } from 'fastify';
 import { type TSchema, Type } from 'typebox';
+import type { AgentProof } from '../domain/agent-identity.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
 import { type Audit, type Audited, whenAudited } from './audit.ts';
 import type { Caller } from './callers.ts';
@@ -22,6 +23,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Set by plugins/access.ts on every route that asks for a role. */
     caller: Caller | null;
+    /** Set by plugins/access.ts on every route for agents. */
+    agent: AgentProof | null;
     /** What the audit log should say that its hook cannot know; null: nothing. */
     audited: Audited | null;
     /** Of the problem that was answered; null: none was. */

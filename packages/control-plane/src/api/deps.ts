@@ -19,6 +19,10 @@ export type ApiSettings = {
   publicUrl: string;
   /** The current one first, then earlier ones. Empty: every agent is accepted. */
   agentSecrets: readonly string[];
+  /** AGENT_SECRET alone registers only contract-only nodes that were admitted. */
+  requireSecrets: boolean;
+  /** Internal address, for the command of a join token. */
+  controlPlaneUrl: string;
   /** As agentSecrets. Empty: no gateway is let in. */
   gatewaySecrets: readonly string[];
   /** As agentSecrets: tokens are signed with the first and read with any. */

@@ -1,9 +1,10 @@
 /** Prometheus metrics, in a registry of their own: several servers may live in one process (tests). */
 import { DATASET_STATES } from '@berth/wire/dataset';
 import { DEPLOYMENT_STATES } from '@berth/wire/vocabulary';
-import { collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { ApiDeps } from './deps.ts';
 import type { Holds } from './holds.ts';
+import { NODE_NEWS, type NodeNewsDesk } from './node-news.ts';
 
 export type Metrics = {
   observe(route: string, method: string, status: number, seconds: number): void;
@@ -13,7 +14,10 @@ export type Metrics = {
 type Reading = { labels: Record<string, string>; value: number };
 type GaugeRow = { name: string; help: string; labels: string[]; read: () => Reading[] | Promise<Reading[]> };
 
-export function createMetrics(deps: Pick<ApiDeps, 'loops' | 'stores' | 'source' | 'settings'>, holds: Holds): Metrics {
+export function createMetrics(
+  deps: Pick<ApiDeps, 'loops' | 'stores' | 'source' | 'settings'> & { news: NodeNewsDesk },
+  holds: Holds,
+): Metrics {
   const registry = new Registry();
   // The library's 10 ms would wake an idle process a hundred times a second.
   if (deps.settings.processMetrics) collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
@@ -24,6 +28,14 @@ export function createMetrics(deps: Pick<ApiDeps, 'loops' | 'stores' | 'source' 
     buckets: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
     registers: [registry],
   });
+  const changes = new Counter({
+    name: 'berth_node_changes_total',
+    help: 'What nodes did that an operator should hear of: another address or name, secrets given out and reset, machines refused',
+    labelNames: ['kind'],
+    registers: [registry],
+  });
+  for (const kind of NODE_NEWS) changes.inc({ kind }, 0);
+  deps.news.on(({ kind }) => changes.inc({ kind }));
   for (const row of gauges(deps, holds)) registry.registerMetric(gaugeOf(row));
   return {
     observe: (route, method, status, seconds) => requests.observe({ route, method, status: String(status) }, seconds),

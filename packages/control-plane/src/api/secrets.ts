@@ -1,6 +1,7 @@
 /** Secrets that only their holders have: made here, kept as SHA-256. Long and random, so a slow hash would add nothing. */
 import { createHash, randomBytes, randomInt } from 'node:crypto';
 import { DEVICE_TOKEN_PREFIX, USER_CODE_LENGTH, USER_CODE_LETTERS } from '@berth/wire/gateway';
+import { JOIN_TOKEN_PREFIX, NODE_SECRET_PREFIX } from '@berth/wire/node';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 
 export const hashOf = (secret: string): string => createHash('sha256').update(secret).digest('hex');
@@ -11,6 +12,10 @@ export const newId = (): string => randomBytes(12).toString('hex');
 export const newDeviceCode = random;
 export const newDeviceToken = (): string => DEVICE_TOKEN_PREFIX + random();
 export const newApiToken = (): string => API_TOKEN_PREFIX + random();
+
+/** Which node and which token it is stands in them: they are looked up by that, and compared in constant time. */
+export const newNodeSecret = (nodeId: string): string => `${NODE_SECRET_PREFIX}${nodeId}_${random()}`;
+export const newJoinToken = (id: string): string => `${JOIN_TOKEN_PREFIX}${id}_${random()}`;
 
 /** The session stands in it, so that a used one is recognised although only the present one's hash is kept. */
 export const newRefreshToken = (sessionId: string): string => `berthref_${sessionId}_${random()}`;

@@ -5,6 +5,7 @@ import { MAX_HOLD_SECONDS } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
 import Fastify, { type FastifyBaseLogger, LogController } from 'fastify';
 import { DomainError } from '../domain/errors.ts';
+import { createAgents } from './agents.ts';
 import { createAssertions } from './assertions.ts';
 import { createAttempts } from './attempts.ts';
 import { createAudit } from './audit.ts';
@@ -13,6 +14,7 @@ import { createDefine, type Server } from './define.ts';
 import type { ApiDeps } from './deps.ts';
 import { createHolds } from './holds.ts';
 import { createMetrics } from './metrics.ts';
+import { createNodeNews } from './node-news.ts';
 import { createPasswords } from './passwords.ts';
 import { installAccess } from './plugins/access.ts';
 import { installBodies } from './plugins/bodies.ts';
@@ -29,6 +31,7 @@ import { datasetRoutes } from './routes/datasets.ts';
 import { deploymentRoutes } from './routes/deployments.ts';
 import { gatewayRoutes } from './routes/gateway.ts';
 import { logRoutes } from './routes/logs.ts';
+import { joiningRoutes } from './routes/joining.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { placementRoutes } from './routes/placement.ts';
 import { projectRoutes } from './routes/projects.ts';
@@ -46,6 +49,8 @@ const MIB = 1_048_576;
 const MAX_HEADER_BYTES = 144 * 1024;
 /** TCP's own probes; an agent's side sends them after as long. */
 const PROBE_AFTER_MS = 60_000;
+/** Wrong secrets of agents from one network. */
+const AGENT_SECRETS_A_MINUTE = 100;
 /** From one network: whoever starts a sign-in on a device needs one, and another when it ran out. */
 const DEVICE_CODES_A_MINUTE = 30;
 /** Wrong ones from one network, whatever the accounts: an office signs in, a guesser tries the same password everywhere. */
@@ -96,9 +101,11 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   }).withTypeProvider<TypeBoxTypeProvider>();
 
   const holds = createHolds();
-  const metrics = createMetrics(deps, holds);
+  const news = createNodeNews(deps.stores.audit, deps.log, deps.now);
+  const metrics = createMetrics({ ...deps, news }, holds);
   const tokens = createTokens(deps.settings.jwtSecrets, deps.now);
   const callers = createCallers({ ...deps, ...deps.settings, tokens });
+  const agents = createAgents({ ...deps, ...deps.settings, guesses: createAttempts(deps.now, AGENT_SECRETS_A_MINUTE) });
   const signIns = createSignIns({ ...deps, tokens, ended: () => deps.changes.notify('access') });
   const passwords = createPasswords(deps.settings.passwordCost);
 
@@ -109,7 +116,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   installErrors(server);
   installBodies(server);
   server.addHook('onRequest', (_request, _reply, done) => done(holds.closed() ? new DomainError('shutting_down') : undefined));
-  installAccess(server, callers, deps.presence);
+  installAccess(server, callers, agents, deps.presence);
   server.addHook('onSend', (_request, reply, _payload, done) => {
     void reply.header('x-content-type-options', 'nosniff').header('x-frame-options', 'DENY').header('referrer-policy', 'no-referrer');
     if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
@@ -134,10 +141,11 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   datasetRoutes(route, deps);
   deploymentRoutes(route, deps);
   logRoutes(route, { ...deps, holds, callers });
-  nodeRoutes(route, deps);
+  nodeRoutes(route, { ...deps, news });
+  joiningRoutes(route, deps);
   placementRoutes(route, deps);
-  agentRoutes(route, { ...deps, holds });
-  agentDatasetRoutes(route, deps);
+  agentRoutes(route, { ...deps, holds, agents, news });
+  agentDatasetRoutes(route, { ...deps, agents });
   gatewayRoutes(route, { ...deps, holds, guesses: createAttempts(deps.now), asks: createAttempts(deps.now, DEVICE_CODES_A_MINUTE) });
   traefikRoutes(route, { ...deps, holds });
   systemRoutes(route, { ...deps, metrics, holds, openapi: document });

@@ -3,6 +3,7 @@ import type { AuditEntry } from '@berth/wire/audit';
 import type { TaskProgress } from '@berth/wire/dataset';
 import type { Deployment, LogLine } from '@berth/wire/deployment';
 import type { DeviceToken } from '@berth/wire/gateway';
+import type { Admission, JoinToken } from '@berth/wire/joining';
 import type { Drain, Node, NodeCopy } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
 import type { Task } from '@berth/wire/task';
@@ -18,9 +19,11 @@ import type { Left } from '../flow/drain.ts';
 import { failure, failureOf } from '../flow/failure.ts';
 import { undeployedSettings } from '../flow/observe.ts';
 import type {
+  AdmissionRecord,
   DeploymentRecord,
   DrainRecord,
   EventRecord,
+  JoinTokenRecord,
   LogLineRecord,
   NodeRecord,
   ProjectRecord,
@@ -135,11 +138,29 @@ export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
     engine: n.engine,
     capabilities: n.capabilities,
     disk: n.disk,
+    has_secret: n.has_secret,
+    doubled: doubledView(n, now, limits),
     cached: n.cached,
     copy_rate: n.copy_rate,
     containers: n.containers,
   };
 }
+
+/** Null once it has not been heard of for the offline time. */
+function doubledView({ doubled }: NodeRecord, now: number, { offlineMs }: Limits): Node['doubled'] {
+  if (doubled === null || now - doubled.last_seen_at >= offlineMs) return null;
+  const { host_ip, why, since, last_seen_at } = doubled;
+  return { host_ip, why, since: time(since), last_seen_at: time(last_seen_at) };
+}
+
+export const joinTokenView = (t: JoinTokenRecord): JoinToken => ({
+  ...t,
+  created_at: time(t.created_at),
+  expires_at: time(t.expires_at),
+  used_at: timeOrNull(t.used_at),
+});
+
+export const admissionView = ({ created_at, ...a }: AdmissionRecord): Admission => ({ ...a, created_at: time(created_at) });
 
 const COPY_STATES = {
   pending: 'waiting',

@@ -2,6 +2,7 @@
  * The nouns as the control plane keeps them. Times are milliseconds since the epoch by the control plane's clock; the API
  * writes them as RFC 3339. Ids are opaque URL-safe strings.
  */
+import type { Doubled } from './boots.ts';
 import type { DatasetState, MountMode, Skipped, TaskProgress } from '@berth/wire/dataset';
 import type { DeploymentEvent, Health } from '@berth/wire/deployment';
 import type { FailureCode } from '@berth/wire/errors';
@@ -61,6 +62,8 @@ export type DeploymentRecord = {
   commit: string | null;
   image_tag: string | null;
   image_digest: string | null;
+  /** Go’s name of the architecture that the image was built for; null: its builder did not say. */
+  image_arch: string | null;
   builder_id: string | null;
   node_id: string | null;
   container_id: string | null;
@@ -133,6 +136,10 @@ export type NodeRecord = {
   engine: NodeEngine | null;
   capabilities: string[] | null;
   disk: NodeDisk | null;
+  /** Whether it has a secret of its own: then nothing else speaks for it. */
+  has_secret: boolean;
+  /** Another process that runs under its name; may be old. */
+  doubled: Doubled | null;
   schedulable: boolean;
   deleting_at: number | null;
   cached: CachedDataset[];
@@ -147,6 +154,23 @@ export type NodeRecord = {
   last_polled_at: number | null;
   created_at: number;
 };
+
+/** Without its hash. */
+export type JoinTokenRecord = {
+  id: string;
+  role: NodeRole;
+  /** The only hostname that may use it; null: any. */
+  name: string | null;
+  created_by: string | null;
+  created_at: number;
+  expires_at: number;
+  used_at: number | null;
+  /** The node that joined by it. */
+  node_id: string | null;
+};
+
+/** `address`: where that node registered from last. */
+export type AdmissionRecord = { id: string; hostname: string; role: NodeRole; address: string | null; created_at: number };
 
 export type DrainRecord = {
   started_at: number;

@@ -7,6 +7,7 @@ import type { ProjectCreate } from '@berth/wire/project';
 import type { TaskProgress } from '@berth/wire/dataset';
 import type { LogLineIn, SyncPayload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role, TaskState } from '@berth/wire/vocabulary';
+import type { Entry, SecretState } from './agent-identity.ts';
 import type { Relay } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
 import type { Facts } from './facts.ts';
@@ -24,9 +25,11 @@ import type {
 } from './identity-stores.ts';
 import type { Plan } from './plan.ts';
 import type {
+  AdmissionRecord,
   DeploymentRecord,
   DrainRecord,
   EventRecord,
+  JoinTokenRecord,
   LogLineRecord,
   NodeRecord,
   PinnedDataset,
@@ -190,12 +193,25 @@ export type LogStore = {
   read(deploymentId: string, after: number, limit: number): Promise<LogLineRecord[]>;
 };
 
+export type Registered = { node: NodeRecord; before: NodeRecord | null; secret?: string; nameTaken?: true };
+export type NodeStanding = { hostname: string; role: NodeRole; secret: SecretState; capabilities: string[] | null };
+
 export type NodeStore = {
   /**
    * The same (hostname, role) keeps its id. Returns the record and what it was before (null: new). Routes of the node follow a
    * changed host_ip. One that says nothing new is only marked as seen; marks are written by `flush`, and reads here know them.
+   * The node's own secret finds the node whatever its hostname: it keeps its id and takes the new name, unless another node has that
+   * (`nameTaken`). `secret`: the node's own, given out this once. Without `entry` nothing is asked for. Throws AgentRefused, node_doubled.
    */
-  register(input: NodeRegister, now: number): Promise<{ node: NodeRecord; before: NodeRecord | null }>;
+  register(input: NodeRegister, now: number, entry?: Entry): Promise<Registered>;
+  /** True: this is the node's own secret, as far as is known without a look at the database. False: not known here. */
+  shownSecret(id: string, hash: string): boolean;
+  /** By what requests for a node are judged; exact. null: there is no such node. */
+  standing(id: string): Promise<NodeStanding | null>;
+  /** Its agent has shown the secret, so it is not given out again. */
+  secretUsed(id: string, hash: string): Promise<void>;
+  /** The node's own secret ends; its next register gets another one. Throws not_found. */
+  resetSecret(id: string, now: number): Promise<NodeRecord>;
   /** Throws not_found. */
   get(id: string): Promise<NodeRecord>;
   /** Those that there are. */
@@ -206,6 +222,8 @@ export type NodeStore = {
   all(role?: NodeRole): Promise<NodeRecord[]>;
   /** Writes when nodes were last seen and polled, all in one statement. */
   flush(): Promise<void>;
+  /** Those under whose name another machine was heard of, maybe long ago. */
+  listDoubled(): Promise<NodeRecord[]>;
   /** Those of which `drain` is set, finished or not. */
   listDraining(): Promise<NodeRecord[]>;
   /** Sets `drain` if it still is what the caller read (`expected`); null: it is not, look again. A node that is drained takes no work. Throws not_found. */
@@ -217,6 +235,29 @@ export type NodeStore = {
   listDeleting(): Promise<NodeRecord[]>;
   /** Removes the row if it was marked, none of its tasks is open (`sync` tasks end as lost with it) and it reported no container of ours (or `force`: tasks are ended as lost). Returns whether it is gone. */
   removeIfGone(id: string, force: boolean): Promise<boolean>;
+};
+
+export type NewJoinToken = { id: string; hash: string; role: NodeRole; name: string | null; created_by: string | null; expires_at: number };
+export type JoinTokenStore = {
+  /** Throws too_many_tokens. */
+  create(token: NewJoinToken, now: number): Promise<JoinTokenRecord>;
+  /** Those that are not over, newest first; used ones too. */
+  list(now: number, page: Page): Promise<Paged<JoinTokenRecord>>;
+  /** Throws not_found. */
+  remove(id: string): Promise<void>;
+  hashOf(id: string): Promise<string | null>;
+  sweep(now: number): Promise<number>;
+};
+
+export type AdmissionStore = {
+  /** Repeated: the one that is there. */
+  create(node: { hostname: string; role: NodeRole }, now: number): Promise<AdmissionRecord>;
+  list(): Promise<AdmissionRecord[]>;
+  /** Throws not_found. */
+  remove(id: string): Promise<void>;
+  has(hostname: string, role: NodeRole): Promise<boolean>;
+  /** Whether an admitted node registered from there last. */
+  hasAddress(address: string): Promise<boolean>;
 };
 
 /** A route with what the proxy's configuration needs of its project. */
@@ -265,6 +306,8 @@ export type Stores = {
   tasks: TaskStore;
   logs: LogStore;
   nodes: NodeStore;
+  joinTokens: JoinTokenStore;
+  admissions: AdmissionStore;
   datasets: DatasetStore;
   routes: RouteStore;
   users: UserStore;

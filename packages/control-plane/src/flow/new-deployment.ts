@@ -32,6 +32,7 @@ export function newDeployment(
     commit: release?.commit ?? null,
     image_tag: release?.image_tag ?? null,
     image_digest: release?.image_digest ?? null,
+    image_arch: release?.image_arch ?? null,
     builder_id: null,
     node_id: null,
     container_id: null,

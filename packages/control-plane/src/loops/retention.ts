@@ -16,6 +16,7 @@ export const retention =
       stores.deviceTokens,
       stores.apiSessions,
       stores.apiTokens,
+      stores.joinTokens,
     ];
     for (const table of tables) {
       if (signal.aborted) return;

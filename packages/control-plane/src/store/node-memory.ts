@@ -25,6 +25,8 @@ type Mark = Partial<Pick<NodeRow, 'last_seen_at' | 'observed_at' | 'observed_sin
 export type NodeMemory = {
   /** For a report that may be the same as before; where there are other control planes it is as of the node's last mark. */
   find(hostname: string, role: NodeRole): NodeRow | undefined;
+  /** As `find`, by its id. */
+  last(id: string): NodeRow | undefined;
   /** Exact, so only where there are no others. */
   get(id: string): NodeRow | undefined;
   /** A row that was just read or written. `print`: '' where nobody else writes; without one, it is only kept there. */
@@ -44,6 +46,7 @@ const ROWS_A_STATEMENT = 5000;
 
 /** What of a row others may change, beside the marks. */
 const WRITTEN = [
+  'hostname',
   'host_ip',
   'max_storage',
   'max_builds',
@@ -52,6 +55,9 @@ const WRITTEN = [
   'arch',
   'engine',
   'capabilities',
+  'secret_hash',
+  'secret_used',
+  'boots',
   'schedulable',
   'deleting_at',
   'cached',
@@ -137,12 +143,16 @@ export function createNodeMemory(db: Database, calm: Calm): NodeMemory {
 
   return {
     find: (hostname, role) => rows.get(ids.get(nameOf(hostname, role)) ?? ''),
+    last: (id) => rows.get(id),
     get: (id) => (shared ? undefined : rows.get(id)),
     keep(row, print) {
       if (shared && print === null) return drop(row.id);
       calm.forget(row.id);
-      // A new one has its place among the others.
-      if (records?.has(row.id) === true) records.set(row.id, recordOf(row));
+      const before = rows.get(row.id);
+      const renamed = before !== undefined && nameOf(before.hostname, before.role) !== nameOf(row.hostname, row.role);
+      if (renamed) ids.delete(nameOf(before.hostname, before.role));
+      // A new one has its place among the others, and so has a new name.
+      if (!renamed && records?.has(row.id) === true) records.set(row.id, recordOf(row));
       else records = null;
       if (print !== null) prints.set(row.id, print);
       rows.set(row.id, row);

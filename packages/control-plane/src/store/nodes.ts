@@ -1,11 +1,13 @@
 import { failPoint } from '@berth/kit/fail-point';
 import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
+import type { Entry } from '../domain/agent-identity.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
 import type { NodeStore } from '../domain/stores.ts';
 import type { Database, Db, Tx } from './database.ts';
 import type { NewId } from './ids.ts';
+import { enterNode, sameSecret, speaksFor, withoutProof } from './node-entry.ts';
 import { type NodeMemory, printOf } from './node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { LIVE_STATES } from './states.ts';
@@ -20,28 +22,28 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     return present(row);
   };
 
-  async function rowOf(input: NodeRegister): Promise<Row<'nodes'> | undefined> {
-    const known = memory.find(input.hostname, input.role);
+  async function rowOf(input: NodeRegister, { proof }: Entry): Promise<Row<'nodes'> | undefined> {
+    const inMemory = (): Row<'nodes'> | undefined =>
+      proof.kind === 'node' ? memory.last(proof.node_id) : memory.find(input.hostname, input.role);
+    const known = inMemory();
     if (known !== undefined) return known;
-    const read = await db.kysely
-      .selectFrom('nodes')
-      .selectAll()
-      .select(printOf(db))
-      .where('hostname', '=', input.hostname)
-      .where('role', '=', input.role)
-      .executeTakeFirst();
+    const query = db.kysely.selectFrom('nodes').selectAll().select(printOf(db));
+    const read = await (proof.kind === 'node'
+      ? query.where('id', '=', proof.node_id)
+      : query.where('hostname', '=', input.hostname).where('role', '=', input.role)
+    ).executeTakeFirst();
     if (read === undefined) return undefined;
     const { print, ...row } = read;
     // What was written meanwhile is newer.
-    const newer = memory.find(input.hostname, input.role);
+    const newer = inMemory();
     if (newer === undefined) memory.keep(row, print);
     return newer ?? row;
   }
 
   /** Says nothing new but that it is there: marked, not written. */
-  async function repeated(input: NodeRegister, at: number): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
-    const row = await rowOf(input);
-    if (row === undefined) return null;
+  async function repeated(input: NodeRegister, at: number, entry: Entry): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
+    const row = await rowOf(input, entry);
+    if (row === undefined || !speaksFor(row, input, entry)) return null;
     const { last_seen_at, observed_at, observed_since, free_storage, disk, ...said } = reportedColumns(input, at);
     for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
     const before = present(row);
@@ -58,42 +60,69 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   }
 
   return {
-    async register(input, at) {
-      const same = await repeated(input, at);
+    async register(input, at, entry = withoutProof) {
+      const same = await repeated(input, at, entry);
       if (same !== null) return same;
-      const changed = await db.write(async (tx) => {
-        const before = await tx
+      const reported = reportedColumns(input, at);
+      const entered = await db.write((tx) =>
+        enterNode(db, tx, { input, at, entry, reported, newId, newest: present, moveRoutes: (row) => moveRoutes(tx, row) }),
+      );
+      const before = entered.before === undefined ? null : present(entered.before);
+      if (entered.verdict === 'taken') memory.written(entered.row.id);
+      memory.keep(entered.row, entered.print);
+      if (entered.refusal !== null) throw entered.refusal;
+      return {
+        node: present(entered.row),
+        before,
+        ...(entered.secret === null ? {} : { secret: entered.secret }),
+        ...(entered.nameTaken ? { nameTaken: true } : {}),
+      };
+    },
+
+    shownSecret: (id, hash) => sameSecret(memory.last(id), hash),
+
+    async standing(id) {
+      const row =
+        memory.get(id) ??
+        (await db.kysely
           .selectFrom('nodes')
-          .selectAll()
-          .where('hostname', '=', input.hostname)
-          .where('role', '=', input.role)
-          // Of two that register under one name at once the second sees the address that the first has set.
-          .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
-          .executeTakeFirst();
-        const reported = reportedColumns(input, at);
-        const { print, ...row } = await tx
-          .insertInto('nodes')
-          .values({
-            id: newId(),
-            hostname: input.hostname,
-            role: input.role,
-            schedulable: 1,
-            cached: '[]',
-            containers: '[]',
-            created_at: at,
-            ...reported,
-          })
-          .onConflict((oc) => oc.columns(['hostname', 'role']).doUpdateSet(reported))
+          .select(['hostname', 'role', 'secret_hash', 'secret_used', 'capabilities'])
+          .where('id', '=', id)
+          .executeTakeFirst());
+      if (row === undefined) return null;
+      const { hostname, role, secret_hash, secret_used, capabilities } = row;
+      return {
+        hostname,
+        role,
+        secret: { hash: secret_hash, used: secret_used === 1 },
+        capabilities: capabilities === null ? null : (JSON.parse(capabilities) as string[]),
+      };
+    },
+
+    async secretUsed(id, hash) {
+      const changed = await db.writeOne((kysely) =>
+        kysely
+          .updateTable('nodes')
+          .set({ secret_used: 1 })
+          .where('id', '=', id)
+          .where('secret_hash', '=', hash)
           .returningAll()
-          .returning(printOf(db))
-          .executeTakeFirstOrThrow();
-        if (before !== undefined && before.host_ip !== row.host_ip) await moveRoutes(tx, row);
-        return { row, print, before };
-      });
-      const before = changed.before === undefined ? null : present(changed.before);
-      memory.written(changed.row.id);
-      memory.keep(changed.row, changed.print);
-      return { node: present(changed.row), before };
+          .executeTakeFirst(),
+      );
+      if (changed !== undefined) kept(changed);
+    },
+
+    async resetSecret(id, at) {
+      const changed = await db.writeOne((kysely) =>
+        kysely
+          .updateTable('nodes')
+          .set({ secret_hash: null, secret_used: null, secret_reset_at: at, boots: null })
+          .where('id', '=', id)
+          .returningAll()
+          .executeTakeFirst(),
+      );
+      if (changed === undefined) throw new DomainError('not_found', 'There is no such node');
+      return kept(changed);
     },
 
     flush: () => memory.flush(),
@@ -147,6 +176,18 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
 
     async listDraining() {
       const rows = await db.kysely.selectFrom('nodes').selectAll().where('drain', 'is not', null).orderBy('id').execute();
+      return rows.map(present);
+    },
+
+    async listDoubled() {
+      const rows = await db.kysely
+        .selectFrom('nodes')
+        .selectAll()
+        .where('boots', 'is not', null)
+        // A restart leaves its trace in that column too.
+        .where('boots', 'like', '%"doubled":{%')
+        .limit(MOST_DOUBLED)
+        .execute();
       return rows.map(present);
     },
 
@@ -229,6 +270,8 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     },
   };
 }
+
+const MOST_DOUBLED = 100;
 
 /** What a registration sets each time. Left out: "not looked at", so what is known stays; `schedulable` and `deleting_at` are people's. */
 const reportedColumns = (input: NodeRegister, at: number) =>

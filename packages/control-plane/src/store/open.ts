@@ -10,9 +10,11 @@ import { createDeviceCodeStore } from './device-codes.ts';
 import { createDeviceTokenStore } from './device-tokens.ts';
 import { createFlowStore } from './flow.ts';
 import { type NewId, randomId } from './ids.ts';
+import { createJoinTokenStore } from './join-tokens.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
 import { createCalm } from './calm.ts';
+import { createAdmissionStore } from './node-admissions.ts';
 import { createNodeMemory } from './node-memory.ts';
 import { createNodeStore } from './nodes.ts';
 import { createPolicyStore } from './policy.ts';
@@ -47,6 +49,8 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     tasks: createTaskStore(db, memory, calm),
     logs: createLogStore(db),
     nodes: createNodeStore(db, memory, now, newId),
+    joinTokens: createJoinTokenStore(db),
+    admissions: createAdmissionStore(db, newId),
     datasets: createDatasetStore(db, newId),
     routes: createRouteStore(db),
     users: createUserStore(db, newId),

@@ -57,6 +57,7 @@ export type Tables = {
     commit: string | null;
     image_tag: string | null;
     image_digest: string | null;
+    image_arch: string | null;
     builder_id: string | null;
     node_id: string | null;
     container_id: string | null;
@@ -118,6 +119,14 @@ export type Tables = {
     engine: Json | null;
     capabilities: Json | null;
     disk: Json | null;
+    /** SHA-256 in hex of the node's own secret; null: it has none. */
+    secret_hash: string | null;
+    /** 1 when its agent has shown it. */
+    secret_used: Flag | null;
+    /** An admin took the earlier one away; null again with the next one. */
+    secret_reset_at: Ms | null;
+    /** domain/boots.ts. */
+    boots: Json | null;
     schedulable: Flag;
     deleting_at: Ms | null;
     cached: Json;
@@ -131,6 +140,30 @@ export type Tables = {
     last_polled_at: Ms | null;
     /** What the feed of events said last: `online`, `offline`. */
     announced: string | null;
+    created_at: Ms;
+  };
+  join_tokens: {
+    id: string;
+    hash: string;
+    role: NodeRole;
+    /** The only hostname that may use it; null: any. */
+    name: string | null;
+    /** E-mail of the admin. */
+    created_by: string | null;
+    created_at: Ms;
+    expires_at: Ms;
+    used_at: Ms | null;
+    /** Of the process that used it. */
+    boot_id: string | null;
+    node_id: string | null;
+  };
+  /** Contract-only nodes that may register with the shared secret while REQUIRE_NODE_SECRETS is on. */
+  node_admissions: {
+    id: string;
+    hostname: string;
+    role: NodeRole;
+    /** Where it registered from last. */
+    address: string | null;
     created_at: Ms;
   };
   datasets: {

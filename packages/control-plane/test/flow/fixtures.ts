@@ -52,6 +52,8 @@ export const node = (over: Partial<NodeFact> = {}): NodeFact => ({
   engine: null,
   capabilities: null,
   disk: null,
+  has_secret: false,
+  doubled: null,
   schedulable: true,
   deleting_at: null,
   cached: [],

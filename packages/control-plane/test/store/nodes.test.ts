@@ -38,6 +38,8 @@ test('the same host and role keep their id and what people said', async () => {
       engine: null,
       capabilities: null,
       disk: null,
+      has_secret: false,
+      doubled: null,
       schedulable: true,
       deleting_at: null,
       cached: [],

@@ -5,11 +5,13 @@ import type { FastifyRequest } from 'fastify';
 import { atLeast } from '../../domain/access.ts';
 import { DomainError } from '../../domain/errors.ts';
 import type { Presence } from '../../domain/presence.ts';
+import type { Agents } from '../agents.ts';
 import type { Callers } from '../callers.ts';
 import type { Server } from '../define.ts';
 
-export function installAccess(server: Server, callers: Callers, presence: Presence): void {
+export function installAccess(server: Server, callers: Callers, agents: Agents, presence: Presence): void {
   server.decorateRequest('caller', null);
+  server.decorateRequest('agent', null);
   server.decorateRequest('audited', null);
   server.decorateRequest('problemCode', null);
   server.addHook('onRequest', (request, _reply, done) => {
@@ -17,8 +19,10 @@ export function installAccess(server: Server, callers: Callers, presence: Presen
     // Unknown paths and the reference page: nothing there is anybody's.
     const who = name === undefined ? 'public' : ROUTES[name].who;
     if (who === 'public') return done();
-    if (who === 'agent') callers.agent(request.headers['x-agent-secret']);
-    else if (who === 'gateway') callers.gateway(request.headers['x-gateway-secret']);
+    if (who === 'agent') {
+      const asked = agents.identify(request, name === 'agentRegister');
+      if (asked !== undefined) return asked;
+    } else if (who === 'gateway') callers.gateway(request.headers['x-gateway-secret']);
     else return person(request, who);
     done();
   });

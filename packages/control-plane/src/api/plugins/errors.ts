@@ -2,6 +2,7 @@
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { ROUTES } from '@berth/wire/routes';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
+import { AgentRefused } from '../../domain/agent-identity.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import type { Server } from '../define.ts';
 import { PROBLEM_TYPE, problemOf, sentence } from '../problem.ts';
@@ -43,6 +44,9 @@ function hostProblem(request: FastifyRequest): DomainError | undefined {
 /** Also given to Fastify for what goes wrong before a route is found (a path that cannot be decoded). */
 export function answer(error: FastifyError, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const known = translate(error, request);
+  // Why is for the operator: whoever guesses learns nothing from the answer.
+  if (error instanceof AgentRefused)
+    request.log.warn({ reason: error.reason, route: request.routeOptions.config.routeName, address: request.ip }, 'an agent was refused');
   if (known.code === 'internal') request.log.error({ err: error, route: request.routeOptions.config.routeName }, 'request failed');
   return send(reply, request, known);
 }

@@ -1,18 +1,24 @@
 /** What agents call (contract "Agent API"; INTERFACES "Agent API beyond the contract"). Unknown fields are ignored here. */
 import { randomBytes } from 'node:crypto';
 import { failPoint } from '@berth/kit/fail-point';
+import type { NodeRegister } from '@berth/wire/node';
 import { isOpenTask } from '@berth/wire/vocabulary';
 import type { FastifyRequest } from 'fastify';
+import type { NodeSecret } from '../../domain/agent-identity.ts';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { hostProblem } from '../../domain/host.ts';
 import { isOnline } from '../../domain/placement.ts';
 import type { NodeRecord, TaskRecord } from '../../domain/records.ts';
+import type { Registered } from '../../domain/stores.ts';
+import { type Agents, proofOf } from '../agents.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
 import { type Holds, lookUntil } from '../holds.ts';
+import { type NodeNewsDesk, newsOf } from '../node-news.ts';
 import { createKnownDatasets } from '../known-datasets.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
+import { hashOf, newNodeSecret } from '../secrets.ts';
 import { nodeView, taskView, time } from '../views.ts';
 
 /** A register names every container and cached dataset of a node; logs come in batches of up to a thousand lines. */
@@ -21,8 +27,8 @@ const LARGE = { bodyLimit: 8 * 1_048_576 };
 /** Of the list that nearly all agents have nearly all the time. */
 const NO_TASKS = etagOf('[]');
 
-export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
-  const { stores, driver, changes, limits, settings, holds, now, uptime } = deps;
+export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds; agents: Agents; news: NodeNewsDesk }): void {
+  const { stores, driver, changes, limits, settings, holds, now, uptime, agents, news } = deps;
   const datasets = createKnownDatasets(stores, changes);
 
   route(
@@ -31,9 +37,11 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
       const problem = hostProblem(body.host_ip, 'host_ip');
       if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
       if (/\p{Cc}/u.test(body.hostname)) throw invalid('hostname', 'no_control', 'must not contain control characters');
-      const { node, before } = await stores.nodes.register(body, now());
+      const registered = await entered(body, request);
+      const { node, before, secret } = registered;
       await failPoint('register.after');
       tellNews(node, before);
+      for (const one of newsOf(registered, body.hostname)) news.tell(one, from(request));
       try {
         tellUnknown(node, await driver.observed(node), request);
       } catch (error) {
@@ -44,12 +52,35 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
       const forget = await datasets.gone(body.cached ?? []);
       return {
         ...nodeView(node, now(), limits),
+        ...(secret === undefined ? {} : { node_secret: secret }),
         ...(open === null ? {} : { open_tasks: open }),
         ...(forget.length === 0 ? {} : { forget }),
       };
     },
     LARGE,
   );
+
+  async function entered(body: NodeRegister, request: FastifyRequest): Promise<Registered> {
+    const proof = proofOf(request);
+    const newSecret = proof.kind === 'open' ? null : secretFor;
+    const { requireSecrets } = settings;
+    try {
+      return await stores.nodes.register(body, now(), {
+        proof,
+        requireSecrets,
+        address: request.ip,
+        offlineMs: limits.offlineMs,
+        newSecret,
+      });
+    } catch (error) {
+      if (error instanceof DomainError && error.code === 'node_doubled') {
+        const node = { id: '', hostname: body.hostname, role: body.role };
+        news.tell({ kind: 'doubled', node, message: `a second machine, at ${body.host_ip}, registers as ${body.hostname}` }, from(request));
+      }
+      throw error;
+    }
+  }
+  const from = (request: FastifyRequest): { address: string; requestId: string } => ({ address: request.ip, requestId: request.id });
 
   /** Once for each set of them: a register comes every 30 s. */
   const unknownOn = new Map<string, string>();
@@ -69,15 +100,19 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
     if (before !== null && before.host_ip !== node.host_ip) changes.notify('routes');
   }
 
-  route('agentConfig', async () => ({
-    registry_addr: settings.registry.addr,
-    registry_user: settings.registry.user,
-    registry_password: settings.registry.password,
-    base_domain: settings.baseDomain,
-  }));
+  route('agentConfig', async ({ request }) => {
+    await agents.mayAsk(request);
+    return {
+      registry_addr: settings.registry.addr,
+      registry_user: settings.registry.user,
+      registry_password: settings.registry.password,
+      base_domain: settings.baseDomain,
+    };
+  });
 
   route('agentTasks', async ({ query, request, reply }) => {
     const look = async () => {
+      await agents.mayActFor(request, query.node_id);
       const tasks = (await stores.tasks.openFor(query.node_id, now())).map(taskView);
       return { tasks, etag: tasks.length === 0 ? NO_TASKS : etagOf(JSON.stringify(tasks)) };
     };
@@ -107,7 +142,8 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
   /** As the machine's clock has it, for agents; the lease itself ends by the uptime clock. */
   const leaseEnd = (): string => time(now() + limits.leaseMs);
 
-  route('agentStart', async ({ params }) => {
+  route('agentStart', async ({ params, request }) => {
+    await agents.mayWorkOn(request, params.id);
     const lease = { token: randomBytes(32).toString('base64url'), expires_at: (await uptime.now()).at + limits.leaseMs };
     const claim = await stores.tasks.claim(params.id, lease, now(), limits.maxAttempts);
     await failPoint('claim.after');
@@ -120,6 +156,7 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
   });
 
   route('agentRenew', async ({ params, request }) => {
+    await agents.mayWorkOn(request, params.id);
     const expiresAt = (await uptime.now()).at + limits.leaseMs;
     const { cancel_requested } = await stores.tasks.renew(params.id, requiredToken(request), expiresAt, now());
     await failPoint('renew.after');
@@ -129,6 +166,7 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
   route(
     'agentLogs',
     async ({ params, body, request }) => {
+      await agents.mayWorkOn(request, params.id);
       const task = await stores.tasks.get(params.id);
       checkMayLog(task, requiredToken(request));
       if (task.deployment_id === null) return { stored: 0 };
@@ -141,12 +179,20 @@ export function agentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
     LARGE,
   );
 
-  route('agentComplete', async ({ params, body, request }) => driver.report(params.id, leaseToken(request), body));
+  route('agentComplete', async ({ params, body, request }) => {
+    await agents.mayWorkOn(request, params.id);
+    return driver.report(params.id, leaseToken(request), body);
+  });
 
   const tellStory = (task: TaskRecord): void => {
     if (task.deployment_id !== null) changes.notify(`logs:${task.deployment_id}`);
   };
 }
+
+const secretFor = (nodeId: string): NodeSecret => {
+  const text = newNodeSecret(nodeId);
+  return { text, hash: hashOf(text) };
+};
 
 /** The last lines of a task may come after its end; those of one that was taken away never count. */
 function checkMayLog(task: TaskRecord, token: string): void {

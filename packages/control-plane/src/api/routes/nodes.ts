@@ -9,11 +9,12 @@ import { newDrain, retried } from '../../flow/drain.ts';
 import { leftOn } from '../../flow/left-on.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
+import type { NodeNewsDesk } from '../node-news.ts';
 import { pageOf } from '../page.ts';
 import { copyView, drainView, nodeView } from '../views.ts';
 
-export function nodeRoutes(route: Define, deps: ApiDeps): void {
-  const { stores, driver, changes, limits, now } = deps;
+export function nodeRoutes(route: Define, deps: ApiDeps & { news: NodeNewsDesk }): void {
+  const { stores, driver, changes, limits, now, news } = deps;
 
   /** With the containers that no deployment here stands for, the copies that were asked for and how far a drain is. */
   async function views(nodes: readonly NodeRecord[]): Promise<Node[]> {
@@ -92,6 +93,15 @@ export function nodeRoutes(route: Define, deps: ApiDeps): void {
     const [free_bytes, wanted_bytes] = [freeStorage(node), query.bytes ?? 0];
     const room = planEviction({ cached: node.cached, free: free_bytes, wanted: wanted_bytes, max: node.max_storage });
     return { free_bytes, wanted_bytes, evict: room.evict, freed_bytes: room.freed, pinned_bytes: room.pinned, enough: room.enough };
+  });
+
+  route('resetNodeSecret', async ({ params, request }) => {
+    const node = await stores.nodes.resetSecret(params.id, now());
+    const message = `the secret of node ${node.hostname} was reset`;
+    news.tell({ kind: 'secret_reset', node, message }, { address: request.ip, requestId: request.id });
+    // Held requests with the old one end.
+    changes.notify(`node:${node.id}`);
+    return view(node);
   });
 
   route('deleteNode', async ({ params, query }) => view(await driver.deleteNode(params.id, query.force ?? false)));

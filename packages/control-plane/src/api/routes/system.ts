@@ -5,12 +5,13 @@ import type { Holds } from '../holds.ts';
 import type { Metrics } from '../metrics.ts';
 
 const PING_MS = 2_000;
+const MOST_DOUBLED = 20;
 
 /** `required`: without it nothing can be served, and /readyz says 503. What fails otherwise is tried again by itself. */
 type Part = { name: string; ok: boolean; required: boolean; detail: string };
 
 export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; holds: Holds; openapi: object }): void {
-  const { stores, source, loops, settings, metrics, log } = deps;
+  const { stores, source, loops, settings, metrics, log, limits, now } = deps;
 
   route('healthz', async () => ({ status: 'ok' }));
 
@@ -18,10 +19,24 @@ export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; 
     const parts: Part[] = [await database(), routes(), ...loops().map(loopPart)];
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
-    const notes = [...settings.notes, ...source.problems().map((p) => `left out of routing: ${p}`)];
+    const notes = [...settings.notes, ...source.problems().map((p) => `left out of routing: ${p}`), ...(await doubled())];
     void reply.code(ready ? 200 : 503).send({ status, parts, notes });
     return SENT;
   });
+
+  /** Without addresses: this page is public. */
+  async function doubled(): Promise<string[]> {
+    try {
+      const nodes = await stores.nodes.listDoubled();
+      return nodes
+        .filter((n) => n.doubled !== null && now() - n.doubled.last_seen_at < limits.offlineMs)
+        .slice(0, MOST_DOUBLED)
+        .map((n) => `${n.role} node ${n.hostname}: another machine registers under this name and is refused`);
+    } catch (error) {
+      log.debug({ err: error }, 'doubled nodes cannot be read');
+      return [];
+    }
+  }
 
   async function database(): Promise<Part> {
     const part = { name: 'database', required: true };

@@ -1,14 +1,27 @@
+import type { Boots } from '../../domain/boots.ts';
 import type { NodeRecord } from '../../domain/records.ts';
 import type { Row } from '../tables.ts';
 
-/** `observed_since` and `announced` are for the database's own questions. */
-export const nodeOf = ({ observed_since: _since, announced: _announced, ...row }: Row<'nodes'>): NodeRecord => ({
-  ...row,
-  engine: row.engine === null ? null : (JSON.parse(row.engine) as NodeRecord['engine']),
-  capabilities: row.capabilities === null ? null : (JSON.parse(row.capabilities) as NodeRecord['capabilities']),
-  disk: row.disk === null ? null : (JSON.parse(row.disk) as NodeRecord['disk']),
-  schedulable: row.schedulable !== 0,
-  drain: row.drain === null ? null : (JSON.parse(row.drain) as NodeRecord['drain']),
-  cached: JSON.parse(row.cached) as NodeRecord['cached'],
-  containers: JSON.parse(row.containers) as NodeRecord['containers'],
-});
+type Hidden = 'observed_since' | 'announced' | 'secret_hash' | 'secret_used' | 'secret_reset_at' | 'boots';
+
+/** The hidden columns are for the database's own questions. */
+export function nodeOf(row: Row<'nodes'>): NodeRecord {
+  const { observed_since: _s, announced: _a, secret_hash, secret_used: _u, secret_reset_at: _r, boots: _b, ...shown } = row;
+  const rest: Omit<Row<'nodes'>, Hidden> = shown;
+  return {
+    ...rest,
+    engine: jsonOf(row.engine) as NodeRecord['engine'],
+    capabilities: jsonOf(row.capabilities) as NodeRecord['capabilities'],
+    disk: jsonOf(row.disk) as NodeRecord['disk'],
+    has_secret: secret_hash !== null,
+    doubled: bootsOf(row)?.doubled ?? null,
+    schedulable: row.schedulable !== 0,
+    drain: jsonOf(row.drain) as NodeRecord['drain'],
+    cached: JSON.parse(row.cached) as NodeRecord['cached'],
+    containers: JSON.parse(row.containers) as NodeRecord['containers'],
+  };
+}
+
+export const bootsOf = (row: Pick<Row<'nodes'>, 'boots'>): Boots | null => jsonOf(row.boots) as Boots | null;
+
+const jsonOf = (text: string | null): unknown => (text === null ? null : JSON.parse(text));

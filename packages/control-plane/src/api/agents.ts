@@ -1,0 +1,134 @@
+/**
+ * Who an agent is, by its X-Agent-Secret: the shared secret, the secret of one node, or a token to join by. And what that lets it do:
+ * a node's own secret speaks for that node alone, and where a node has one the shared secret does not speak for it.
+ */
+import { timingSafeEqual } from 'node:crypto';
+import { JOIN_TOKEN_PREFIX, NODE_SECRET_PREFIX } from '@berth/wire/node';
+import type { FastifyRequest } from 'fastify';
+import { LRUCache } from 'lru-cache';
+import { AgentRefused, type AgentProof, NODE_SECRET } from '../domain/agent-identity.ts';
+import { DomainError } from '../domain/errors.ts';
+import type { Stores } from '../domain/stores.ts';
+import { type Attempts, networkOf } from './attempts.ts';
+import { hashOf } from './secrets.ts';
+import { matchesAny } from './shared-secrets.ts';
+
+export type Agents = {
+  /** Sets `request.agent`. Throws agent_secret, too_many_attempts (wrong secrets only). `joining`: this is a register. */
+  identify(request: FastifyRequest, joining: boolean): void | Promise<void>;
+  /** Throws agent_secret unless the request may speak for this node. */
+  mayActFor(request: FastifyRequest, nodeId: string): Promise<void>;
+  /** As mayActFor, for the node of a task. Throws not_found too. */
+  mayWorkOn(request: FastifyRequest, taskId: string): Promise<void>;
+  /** For requests that name no node. Throws agent_secret. */
+  mayAsk(request: FastifyRequest): Promise<void>;
+};
+export type AgentDeps = {
+  stores: Pick<Stores, 'nodes' | 'tasks' | 'joinTokens' | 'admissions'>;
+  agentSecrets: readonly string[];
+  requireSecrets: boolean;
+  /** Wrong secrets, by network. */
+  guesses: Attempts;
+};
+
+const OPEN: AgentProof = { kind: 'open' };
+const SHARED: AgentProof = { kind: 'shared' };
+/** A task never changes its node. */
+const KNOWN_TASKS = 20_000;
+
+export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: AgentDeps): Agents {
+  const isShared = matchesAny(agentSecrets);
+  const nodeOfTask = new LRUCache<string, string>({ max: KNOWN_TASKS });
+
+  function identify(request: FastifyRequest, joining: boolean): void | Promise<void> {
+    const header = request.headers['x-agent-secret'];
+    const given = typeof header === 'string' ? header : '';
+    // Unset, every agent is accepted (the contract; development only).
+    if (agentSecrets.length === 0) return void (request.agent = OPEN);
+    if (given === '') throw new DomainError('agent_secret');
+    if (isShared(given)) return void (request.agent = SHARED);
+    const nodeId = idIn(NODE_SECRET_PREFIX, given);
+    if (nodeId !== null) {
+      const proof = { kind: 'node', node_id: nodeId, hash: hashOf(given) } as const;
+      request.agent = proof;
+      // The common case of every register asks the database nothing; the store looks again before it changes anything.
+      if (joining && stores.nodes.shownSecret(nodeId, proof.hash)) return;
+      return nodeSecret(request, proof, joining);
+    }
+    const tokenId = idIn(JOIN_TOKEN_PREFIX, given);
+    if (tokenId === null) wrong(request, 'the secret is wrong');
+    if (!joining) wrong(request, 'a join token is for the first register only');
+    return joinToken(request, tokenId, hashOf(given));
+  }
+
+  async function nodeSecret(request: FastifyRequest, proof: AgentProof & { kind: 'node' }, joining: boolean): Promise<void> {
+    const standing = await stores.nodes.standing(proof.node_id);
+    if (!same(standing?.secret.hash ?? null, proof.hash))
+      wrong(request, standing === null ? 'the node of this secret is not known' : 'the node has another secret, or none');
+    if (standing?.secret.used === false && !joining) await stores.nodes.secretUsed(proof.node_id, proof.hash);
+  }
+
+  async function joinToken(request: FastifyRequest, tokenId: string, hash: string): Promise<void> {
+    if (!same(await stores.joinTokens.hashOf(tokenId), hash)) wrong(request, 'there is no such join token');
+    request.agent = { kind: 'join', token_id: tokenId, hash };
+  }
+
+  /** Only wrong ones are counted: who comes with a right one from the same address is let in. */
+  function wrong(request: FastifyRequest, reason: string): never {
+    guesses.begin(networkOf(request.ip));
+    throw new AgentRefused(reason);
+  }
+
+  async function mayActFor(request: FastifyRequest, nodeId: string): Promise<void> {
+    const proof = proofOf(request);
+    if (proof.kind === 'open') return;
+    const standing = await stores.nodes.standing(nodeId);
+    if (proof.kind === 'node') {
+      if (proof.node_id !== nodeId) throw new AgentRefused('the secret belongs to another node');
+      // It may have been reset while this request was held.
+      if (standing !== null && !same(standing.secret.hash, proof.hash)) throw new AgentRefused('the node has another secret, or none');
+      return;
+    }
+    await mayAsk(request);
+    if (standing === null) return;
+    if (standing.secret.hash !== null && standing.secret.used) throw new AgentRefused('the node has a secret of its own');
+    if (!requireSecrets) return;
+    if (standing.capabilities?.includes(NODE_SECRET) === true) throw new AgentRefused('REQUIRE_NODE_SECRETS is on');
+    if (!(await stores.admissions.has(standing.hostname, standing.role)))
+      throw new AgentRefused('REQUIRE_NODE_SECRETS is on and no admin has admitted this contract-only node');
+  }
+
+  async function mayAsk(request: FastifyRequest): Promise<void> {
+    if (proofOf(request).kind !== 'shared' || !requireSecrets) return;
+    if (!(await stores.admissions.hasAddress(request.ip)))
+      throw new AgentRefused('REQUIRE_NODE_SECRETS is on and no admitted node registered from this address');
+  }
+
+  return {
+    identify,
+    mayActFor,
+    mayAsk,
+    async mayWorkOn(request, taskId) {
+      if (proofOf(request).kind === 'open') return;
+      await mayAsk(request);
+      const nodeId = nodeOfTask.get(taskId) ?? (await stores.tasks.get(taskId)).node_id;
+      nodeOfTask.set(taskId, nodeId);
+      await mayActFor(request, nodeId);
+    },
+  };
+}
+
+/** Of a route for agents: the hook has set it. */
+export function proofOf(request: FastifyRequest): AgentProof {
+  if (request.agent === null) throw new Error('nobody asked who this agent is');
+  return request.agent;
+}
+
+/** `berthnode_<id>_<43 random letters>`. */
+function idIn(prefix: string, text: string): string | null {
+  if (!text.startsWith(prefix)) return null;
+  return /^([\w.-]{1,64})_[\w-]{43}$/.exec(text.slice(prefix.length))?.[1] ?? null;
+}
+
+const same = (known: string | null, given: string): boolean =>
+  known !== null && known.length === given.length && timingSafeEqual(Buffer.from(known), Buffer.from(given));

@@ -1,0 +1,53 @@
+/** How machines come in: join tokens for Berth agents, admissions for contract-only ones. For admins. */
+import { duration } from '@berth/kit/config';
+import { invalid } from '../../domain/errors.ts';
+import type { Define } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import { pageOf } from '../page.ts';
+import { hashOf, newId, newJoinToken } from '../secrets.ts';
+import { admissionView, joinTokenView } from '../views.ts';
+
+const SHORTEST_MS = 60_000;
+const LONGEST_MS = 30 * 86_400_000;
+
+export function joiningRoutes(route: Define, { stores, settings, now }: ApiDeps): void {
+  route('createJoinToken', async ({ body, user }) => {
+    const expires_at = now() + lifetimeOf(body.ttl ?? '1h');
+    const id = newId();
+    const token = newJoinToken(id);
+    const { role, name = null } = body;
+    const made = await stores.joinTokens.create({ id, hash: hashOf(token), role, name, created_by: user.email, expires_at }, now());
+    return { ...joinTokenView(made), token, command: commandOf(role, name) };
+  });
+
+  route('listJoinTokens', async ({ query }) => {
+    const { items, next } = await stores.joinTokens.list(now(), pageOf(query));
+    return { items: items.map(joinTokenView), next_cursor: next };
+  });
+
+  route('deleteJoinToken', async ({ params }) => stores.joinTokens.remove(params.id));
+
+  route('createAdmission', async ({ body }) => admissionView(await stores.admissions.create(body, now())));
+
+  route('listAdmissions', async () => ({ items: (await stores.admissions.list()).map(admissionView), next_cursor: null }));
+
+  route('deleteAdmission', async ({ params }) => stores.admissions.remove(params.id));
+
+  /** Reads the token from standard input: arguments and the shell's history are seen by others. */
+  function commandOf(role: string, name: string | null): string {
+    const named = name === null ? '' : ` NODE_NAME=${name}`;
+    return `NODE_ROLE=${role}${named} CONTROL_PLANE_URL=${settings.controlPlaneUrl} JOIN_TOKEN_FILE=/dev/stdin berth agent`;
+  }
+}
+
+function lifetimeOf(ttl: string): number {
+  const problem = (message: string): Error => invalid('ttl', 'duration', message);
+  let ms: number;
+  try {
+    ms = duration(ttl);
+  } catch (error) {
+    throw problem(error instanceof Error ? error.message : 'must be a duration such as 1h');
+  }
+  if (ms < SHORTEST_MS || ms > LONGEST_MS) throw problem(`must be from 1m to 30d, not "${ttl}"`);
+  return ms;
+}

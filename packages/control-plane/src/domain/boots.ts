@@ -1,0 +1,60 @@
+/**
+ * Two machines under one name (correctness.md 12). Each start of an agent has a boot_id of its own, so a restart brings a new one and
+ * the old one is never heard of again. One that is heard of again, twice, runs beside the new one: then the first stays, and the other
+ * is refused until the first has been silent for the offline time. Once is not enough: a request of a process that was just killed
+ * may arrive after the first request of its successor. Pure.
+ */
+export type Doubled = {
+  boot_id: string;
+  host_ip: string;
+  /** boot: it alternated with the present one; secret: it registers without the node's own secret. */
+  why: 'boot' | 'secret';
+  since: number;
+  last_seen_at: number;
+};
+export type Boots = {
+  /** The process before the present one. `returns`: how often it was heard of since. */
+  previous: { boot_id: string; last_seen_at: number; returns: number } | null;
+  /** Another process that runs under this node's name, and is refused. */
+  doubled: Doubled | null;
+};
+export type BootStep = {
+  /** taken: this report counts; ignored: it is answered and changes nothing; refused: 409 node_doubled. */
+  verdict: 'taken' | 'ignored' | 'refused';
+  boots: Boots | null;
+};
+type Present = { boot_id: string | null; host_ip: string; last_seen_at: number; boots: Boots | null };
+type Given = { boot_id: string | null; host_ip: string };
+
+const RETURNS = 2;
+
+export function bootStep(node: Present, given: Given, at: number, offlineMs: number): BootStep {
+  const boots = fresh(node.boots, at, offlineMs);
+  const taken = (next: Boots | null): BootStep => ({ verdict: 'taken', boots: next });
+  if (given.boot_id === null || node.boot_id === null) return taken(null);
+  if (given.boot_id === node.boot_id) return taken(boots);
+  if (at - node.last_seen_at >= offlineMs) return taken(null);
+
+  const { doubled, previous } = boots ?? { doubled: null, previous: null };
+  if (doubled !== null && isOther(doubled, node, given))
+    return { verdict: 'refused', boots: { previous, doubled: { ...doubled, ...given, boot_id: given.boot_id, last_seen_at: at } } };
+  if (previous?.boot_id === given.boot_id) {
+    const returns = previous.returns + 1;
+    if (returns < RETURNS) return { verdict: 'ignored', boots: { doubled, previous: { ...previous, returns, last_seen_at: at } } };
+    const { boot_id, host_ip, last_seen_at } = node;
+    return taken({ previous: null, doubled: { boot_id, host_ip, why: 'boot', since: at, last_seen_at } });
+  }
+  return taken({ doubled, previous: { boot_id: node.boot_id, last_seen_at: node.last_seen_at, returns: 0 } });
+}
+
+/** The other machine, or a new process on it. */
+const isOther = (doubled: Doubled, node: Present, given: Given): boolean =>
+  doubled.why === 'boot' && (doubled.boot_id === given.boot_id || (given.host_ip === doubled.host_ip && given.host_ip !== node.host_ip));
+
+/** Without what was not heard of for the offline time. */
+function fresh(boots: Boots | null, at: number, offlineMs: number): Boots | null {
+  const heard = <T extends { last_seen_at: number }>(one: T | null): T | null =>
+    one === null || at - one.last_seen_at >= offlineMs ? null : one;
+  const [previous, doubled] = [heard(boots?.previous ?? null), heard(boots?.doubled ?? null)];
+  return previous === null && doubled === null ? null : { previous, doubled };
+}

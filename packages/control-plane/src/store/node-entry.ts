@@ -1,0 +1,226 @@
+/** One register that says something new: who may send it, which node it is, and what of it is written. In one transaction. */
+import { timingSafeEqual } from 'node:crypto';
+import type { NodeRegister } from '@berth/wire/node';
+import { AgentRefused, type Entry, mayRegister, NODE_SECRET, type SecretState, wantsSecret } from '../domain/agent-identity.ts';
+import { bootStep, type Boots, type Doubled } from '../domain/boots.ts';
+import { DomainError } from '../domain/errors.ts';
+import type { NodeRecord } from '../domain/records.ts';
+import type { Database, Tx } from './database.ts';
+import type { NewId } from './ids.ts';
+import { useJoinToken } from './join-tokens.ts';
+import { printOf } from './node-memory.ts';
+import { bootsOf } from './rows/node.ts';
+import type { NewRow, Row } from './tables.ts';
+
+type NodeRow = Row<'nodes'>;
+
+/** Tests of the stores alone, and development without AGENT_SECRET. */
+export const withoutProof: Entry = { proof: { kind: 'open' }, requireSecrets: false, address: '', offlineMs: 120_000, newSecret: null };
+
+const stateOf = (row: Pick<NodeRow, 'secret_hash' | 'secret_used'>): SecretState => ({
+  hash: row.secret_hash,
+  used: row.secret_used === 1,
+});
+
+/** Both are digests of one length; a node without a secret equals nothing. */
+export function sameSecret(row: Pick<NodeRow, 'secret_hash'> | undefined, hash: string): boolean {
+  const known = row?.secret_hash;
+  if (known === undefined || known === null || known.length !== hash.length) return false;
+  return timingSafeEqual(Buffer.from(known), Buffer.from(hash));
+}
+
+/** Whether a register that says nothing new of this row needs no closer look. */
+export function speaksFor(row: NodeRow, input: NodeRegister, { proof, requireSecrets, newSecret }: Entry): boolean {
+  if (proof.kind === 'open') return true;
+  if (proof.kind === 'shared') return row.secret_hash === null && !requireSecrets && !(newSecret !== null && wantsSecret(input));
+  if (proof.kind === 'join') return false;
+  return row.secret_used === 1 && row.hostname === input.hostname && row.role === input.role && sameSecret(row, proof.hash);
+}
+
+type Entering = {
+  input: NodeRegister;
+  at: number;
+  entry: Entry;
+  reported: Omit<NewRow<'nodes'>, 'id' | 'hostname' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'>;
+  newId: NewId;
+  newest: (row: NodeRow) => NodeRecord;
+  moveRoutes: (row: NodeRow) => Promise<void>;
+};
+type Entered = {
+  row: NodeRow;
+  print: string;
+  before: NodeRow | undefined;
+  verdict: 'taken' | 'ignored' | 'refused';
+  /** To be thrown after the transaction: what it wrote stays. */
+  refusal: DomainError | null;
+  secret: string | null;
+  nameTaken: boolean;
+};
+
+/** Throws AgentRefused where nothing is to be kept of it. */
+export async function enterNode(db: Database, tx: Tx, entering: Entering): Promise<Entered> {
+  const { input, at, entry, reported, newId } = entering;
+  const before = await lockedRow(db, tx, input, entry);
+  const why = await refusal(tx, before, entering);
+  if (why !== null) {
+    if (before === undefined || entry.proof.kind !== 'shared') throw new AgentRefused(why);
+    const stranger = { boot_id: input.boot_id ?? '', host_ip: input.host_ip };
+    return stay(db, tx, before, withStranger(bootsOf(before), stranger, at), 'refused', new AgentRefused(why));
+  }
+  const { last_seen_at } = before === undefined ? { last_seen_at: 0 } : entering.newest(before);
+  const step =
+    before === undefined
+      ? { verdict: 'taken' as const, boots: null }
+      : bootStep(
+          { boot_id: before.boot_id, host_ip: before.host_ip, last_seen_at, boots: bootsOf(before) },
+          { boot_id: input.boot_id ?? null, host_ip: input.host_ip },
+          at,
+          entry.offlineMs,
+        );
+  if (before !== undefined && step.verdict !== 'taken') {
+    const problem = step.verdict === 'refused' ? doubledError(before) : null;
+    return stay(db, tx, before, step.boots, step.verdict, problem);
+  }
+
+  const id = before?.id ?? newId();
+  const given = givesSecret(entry, input) ? (entry.newSecret?.(id) ?? null) : null;
+  const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);
+  const values = {
+    ...reported,
+    hostname,
+    boots: step.boots === null ? null : JSON.stringify(step.boots),
+    ...(given === null ? {} : { secret_hash: given.hash, secret_used: 0, secret_reset_at: null }),
+    ...(entry.proof.kind === 'node' ? { secret_used: 1 } : {}),
+  };
+  if (entry.proof.kind === 'join') await useJoinToken(tx, entry.proof.token_id, { boot_id: input.boot_id ?? null, node_id: id }, at);
+  if (entry.requireSecrets && entry.proof.kind === 'shared') await seenFrom(tx, input, entry.address);
+  const { print, ...row } =
+    before === undefined
+      ? await tx
+          .insertInto('nodes')
+          .values({ id, role: input.role, schedulable: 1, cached: '[]', containers: '[]', created_at: at, ...values })
+          .onConflict((oc) => oc.columns(['hostname', 'role']).doUpdateSet(values))
+          .returningAll()
+          .returning(printOf(db))
+          .executeTakeFirstOrThrow()
+      : await tx.updateTable('nodes').set(values).where('id', '=', id).returningAll().returning(printOf(db)).executeTakeFirstOrThrow();
+  if (before !== undefined && before.host_ip !== row.host_ip) await entering.moveRoutes(row);
+  return { row, print, before, verdict: 'taken', refusal: null, secret: given?.text ?? null, nameTaken: hostname !== input.hostname };
+}
+
+const givesSecret = ({ proof }: Entry, input: NodeRegister): boolean =>
+  (proof.kind === 'shared' || proof.kind === 'join') && wantsSecret(input);
+
+/** The node's own secret finds it whatever its name; one that is new under its name is made by one transaction at a time. */
+async function lockedRow(db: Database, tx: Tx, input: NodeRegister, { proof }: Entry): Promise<NodeRow | undefined> {
+  const query = tx
+    .selectFrom('nodes')
+    .selectAll()
+    .$if(db.capabilities.rowLocks, (q) => q.forUpdate());
+  if (proof.kind === 'node') return query.where('id', '=', proof.node_id).executeTakeFirst();
+  const byName = query.where('hostname', '=', input.hostname).where('role', '=', input.role);
+  const row = await byName.executeTakeFirst();
+  if (row !== undefined) return row;
+  await db.capabilities.holdName(tx, `node:${input.role} ${input.hostname}`);
+  return byName.executeTakeFirst();
+}
+
+/** Why this register is not let in, for the log; null: it is. */
+async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, entry, newest }: Entering): Promise<string | null> {
+  const { proof } = entry;
+  if (proof.kind === 'open') return null;
+  if (proof.kind === 'node') {
+    if (before === undefined) return 'the node of this secret is not known';
+    if (!sameSecret(before, proof.hash)) return 'the node has another secret';
+    return before.role === input.role ? null : `the secret belongs to a ${before.role} node`;
+  }
+  const known = before === undefined ? null : { secret: stateOf(before), boot_id: before.boot_id };
+  const why = known === null ? null : mayRegister(known, input);
+  if (proof.kind === 'join') {
+    const offline = before === undefined || at - newest(before).last_seen_at >= entry.offlineMs || before.secret_reset_at !== null;
+    return (await joinRefusal(tx, before, offline, { input, at, proof })) ?? why;
+  }
+  if (!entry.requireSecrets) return why;
+  if (wantsSecret(input)) return 'REQUIRE_NODE_SECRETS is on: an agent that can have a secret of its own joins with a join token';
+  if (!(await isAdmitted(tx, input))) return 'REQUIRE_NODE_SECRETS is on and no admin has admitted this contract-only node';
+  return why;
+}
+
+type Joining = { input: NodeRegister; at: number; proof: { token_id: string; hash: string } };
+async function joinRefusal(tx: Tx, before: NodeRow | undefined, offline: boolean, { input, at, proof }: Joining): Promise<string | null> {
+  const token = await tx.selectFrom('join_tokens').selectAll().where('id', '=', proof.token_id).executeTakeFirst();
+  if (token === undefined || !sameSecret({ secret_hash: token.hash }, proof.hash)) return 'there is no such join token';
+  if (token.expires_at <= at) return 'the join token is over';
+  if (token.role !== input.role) return `the join token is for a ${token.role} node`;
+  if (token.name !== null && token.name !== input.hostname) return `the join token is for the node ${token.name}`;
+  if (!wantsSecret(input) || input.boot_id === undefined) return `the agent cannot have a secret of its own (capability ${NODE_SECRET})`;
+  if (token.used_at !== null) return token.boot_id === input.boot_id && token.node_id === before?.id ? null : 'the join token was used';
+  // A token without a name lets a new machine in. It takes no node away from a machine that is there.
+  if (before !== undefined && token.name === null && !offline)
+    return 'another machine is registered under this name; name it in the join token';
+  return null;
+}
+
+/** A renamed machine keeps its node, and takes its new name unless that is another node's. */
+async function nameFor(tx: Tx, before: NodeRow, input: NodeRegister): Promise<string> {
+  if (before.hostname === input.hostname) return input.hostname;
+  const other = await tx
+    .selectFrom('nodes')
+    .select('id')
+    .where('hostname', '=', input.hostname)
+    .where('role', '=', before.role)
+    .executeTakeFirst();
+  return other === undefined ? input.hostname : before.hostname;
+}
+
+/** Nothing of the report counts; what is known of the processes under this name is kept. */
+async function stay(
+  db: Database,
+  tx: Tx,
+  before: NodeRow,
+  boots: Boots | null,
+  verdict: 'ignored' | 'refused',
+  problem: DomainError | null,
+): Promise<Entered> {
+  const { print, ...row } = await tx
+    .updateTable('nodes')
+    .set({ boots: boots === null ? null : JSON.stringify(boots) })
+    .where('id', '=', before.id)
+    .returningAll()
+    .returning(printOf(db))
+    .executeTakeFirstOrThrow();
+  return { row, print, before: row, verdict, refusal: problem, secret: null, nameTaken: false };
+}
+
+function withStranger(boots: Boots | null, stranger: { boot_id: string; host_ip: string }, at: number): Boots {
+  const known = boots?.doubled ?? null;
+  const since = known?.boot_id === stranger.boot_id ? known.since : at;
+  const doubled: Doubled = { ...stranger, why: 'secret', since, last_seen_at: at };
+  return { previous: boots?.previous ?? null, doubled: known?.why === 'boot' ? known : doubled };
+}
+
+const doubledError = (node: NodeRow): DomainError =>
+  new DomainError(
+    'node_doubled',
+    `another machine, at ${node.host_ip}, is registered as ${node.role} ${node.hostname} and is alive; give this one a name of its own (NODE_NAME)`,
+  );
+
+async function isAdmitted(tx: Tx, { hostname, role }: NodeRegister): Promise<boolean> {
+  const row = await tx
+    .selectFrom('node_admissions')
+    .select('id')
+    .where('hostname', '=', hostname)
+    .where('role', '=', role)
+    .executeTakeFirst();
+  return row !== undefined;
+}
+
+async function seenFrom(tx: Tx, { hostname, role }: NodeRegister, address: string): Promise<void> {
+  await tx
+    .updateTable('node_admissions')
+    .set({ address })
+    .where('hostname', '=', hostname)
+    .where('role', '=', role)
+    .where('address', 'is distinct from', address)
+    .execute();
+}

@@ -1,0 +1,239 @@
+/** A node's own secret: who gets it, what it binds, and what happens when it is lost (reviews/security.md M6). */
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { AGENT_SECRET, type Api, createApi, createProject, deploy, type Input, NODE, type Reply, tick } from './harness.ts';
+
+const CAN = { ...NODE, capabilities: ['node_secret'] };
+const secret = (text: string): Input => ({ as: null, headers: { 'x-agent-secret': text } });
+
+async function start(env: Record<string, string> = {}): Promise<Api> {
+  const api = await createApi({ env });
+  onTestFinished(() => api.close());
+  return api;
+}
+const enter = (api: Api, body: object, by = AGENT_SECRET): Promise<Reply> => api.call('agentRegister', { body, ...secret(by) });
+const outcome = ({ status, json }: Reply) => [status, json['code']];
+const REFUSED = [401, 'agent_secret'];
+
+/** A node whose agent has its secret and has shown it. */
+async function joined(api: Api, given: object = {}): Promise<{ id: string; own: string }> {
+  const first = await enter(api, { ...CAN, ...given });
+  const own = String(first.json['node_secret']);
+  expect((await enter(api, { ...CAN, ...given }, own)).status).toBe(200);
+  return { id: String(first.json['id']), own };
+}
+
+describe('a node’s own secret', () => {
+  test('is given once to an agent that asks for it; the shared secret then opens nothing of that node', async () => {
+    const api = await start();
+    const { id, own } = await joined(api);
+    expect(own).toMatch(new RegExp(`^berthnode_${id}_[\\w-]{43}$`));
+    expect((await enter(api, CAN, own)).json['node_secret']).toBeUndefined();
+    for (const boot_id of ['b1', 'b2']) expect(outcome(await enter(api, { ...CAN, boot_id, host_ip: '6.6.6.6' }))).toEqual(REFUSED);
+    expect(outcome(await api.call('agentTasks', { query: { node_id: id } }))).toEqual(REFUSED);
+    expect((await api.call('agentTasks', { query: { node_id: id }, ...secret(own) })).status).toBe(200);
+    expect((await api.call('agentConfig', secret(own))).status).toBe(200);
+    expect((await api.call('getNode', { params: { id } })).json).toMatchObject({ has_secret: true, host_ip: NODE.host_ip });
+  });
+
+  test('is shown to nobody and kept as a hash', async () => {
+    const api = await start();
+    const { id, own } = await joined(api);
+    for (const name of ['getNode', 'listNodes', 'audit', 'metrics', 'readyz'] as const)
+      expect((await api.call(name, { params: { id } })).text).not.toContain(own);
+    expect(JSON.stringify(await api.stores.nodes.get(id))).not.toContain(own);
+  });
+
+  test('an agent that asks for none works on with the shared one, whatever its address', async () => {
+    const api = await start();
+    const first = await enter(api, NODE);
+    expect(first.json).toMatchObject({ has_secret: false });
+    expect(first.json['node_secret']).toBeUndefined();
+    const moved = await enter(api, { ...NODE, host_ip: '10.0.0.99' });
+    expect(moved.json).toMatchObject({ id: first.json['id'], host_ip: '10.0.0.99' });
+    expect((await api.call('agentTasks', { query: { node_id: String(first.json['id']) } })).status).toBe(200);
+  });
+
+  test('an answer that was lost: the same process gets another secret, and no other process does', async () => {
+    const api = await start();
+    const lost = String((await enter(api, CAN)).json['node_secret']);
+    expect(outcome(await enter(api, { ...CAN, boot_id: 'b2' }))).toEqual(REFUSED);
+    const again = String((await enter(api, CAN)).json['node_secret']);
+    expect(again).not.toBe(lost);
+    expect(outcome(await enter(api, CAN, lost))).toEqual(REFUSED);
+    expect((await enter(api, CAN, again)).status).toBe(200);
+    expect(outcome(await enter(api, CAN))).toEqual(REFUSED);
+  });
+
+  test('a poll shows that the agent has it, too', async () => {
+    const api = await start();
+    const first = await enter(api, CAN);
+    const own = String(first.json['node_secret']);
+    await api.call('agentTasks', { query: { node_id: String(first.json['id']) }, ...secret(own) });
+    expect(outcome(await enter(api, CAN))).toEqual(REFUSED);
+  });
+
+  test('reset: the old one opens nothing, the next register with the shared secret gets another one', async () => {
+    const api = await start();
+    const { id, own } = await joined(api);
+    const held = api.call('agentTasks', { query: { node_id: id, wait: 30 }, ...secret(own) });
+    const reset = await api.call('resetNodeSecret', { params: { id } });
+    expect(reset.json).toMatchObject({ id, has_secret: false });
+    expect(outcome(await held)).toEqual(REFUSED);
+    expect(outcome(await enter(api, CAN, own))).toEqual(REFUSED);
+    expect(outcome(await api.call('agentConfig', secret(own)))).toEqual(REFUSED);
+    const next = await enter(api, { ...CAN, boot_id: 'b9' });
+    expect(next.json).toMatchObject({ id, has_secret: true });
+    expect((await enter(api, { ...CAN, boot_id: 'b9' }, String(next.json['node_secret']))).status).toBe(200);
+    expect((await api.call('resetNodeSecret', { params: { id }, as: 'developer' })).status).toBe(403);
+    expect((await api.call('resetNodeSecret', { params: { id: 'nobody' } })).status).toBe(404);
+  });
+
+  test('carries the node to another address and another name; both are recorded', async () => {
+    const api = await start();
+    const { id, own } = await joined(api);
+    const renamed = await enter(api, { ...CAN, hostname: 'worker-new', host_ip: '10.0.0.8', boot_id: 'b2' }, own);
+    expect(renamed.json).toMatchObject({ id, hostname: 'worker-new', host_ip: '10.0.0.8' });
+    expect((await api.call('listNodes')).json['items']).toHaveLength(1);
+    const { items } = (await api.call('audit')).json as { items: { action: string; target: string; via: string }[] };
+    const recorded = items.filter((e) => e.target === id && e.via === 'agent').map((e) => e.action);
+    expect(recorded.sort()).toEqual(['node.moved', 'node.registered', 'node.renamed', 'node.secret_given']);
+    expect((await api.call('metrics')).text).toMatch(/berth_node_changes_total\{kind="moved"\} 1/);
+    // The old name is free again.
+    expect((await enter(api, { ...NODE, boot_id: 'other' })).json['id']).not.toBe(id);
+  });
+
+  test('a name that another node has stays that node’s; the renamed one works on under its own', async () => {
+    const api = await start();
+    const { id, own } = await joined(api);
+    await enter(api, { ...NODE, hostname: 'taken' });
+    expect((await enter(api, { ...CAN, hostname: 'taken' }, own)).json).toMatchObject({ id, hostname: NODE.hostname });
+    expect((await api.call('metrics')).text).toMatch(/berth_node_changes_total\{kind="name_taken"\} 1/);
+  });
+
+  test('is for its role and its own tasks alone', async () => {
+    const api = await start();
+    const builder = await joined(api);
+    const other = await joined(api, { hostname: 'worker-2', role: 'deploy', boot_id: 'c1' });
+    expect(outcome(await enter(api, { ...CAN, role: 'deploy' }, builder.own))).toEqual(REFUSED);
+    await tick(api, await deploy(api, await createProject(api)));
+    const [task] = (await api.call('agentTasks', { query: { node_id: builder.id }, ...secret(builder.own) })).json as unknown as {
+      id: string;
+    }[];
+    const params = { id: task?.id ?? '' };
+    const lease = { 'x-lease-token': 'x' };
+    const asked = [
+      ['agentStart', {}],
+      ['agentRenew', {}],
+      ['agentLogs', { body: { lines: [] } }],
+      ['agentProgress', { body: { datasets: [] } }],
+      ['agentComplete', { body: { status: 'failed', result: {} } }],
+    ] as const;
+    for (const by of [other.own, AGENT_SECRET])
+      for (const [name, more] of asked) {
+        const reply = await api.call(name, { params, ...more, as: null, headers: { ...lease, 'x-agent-secret': by } });
+        expect([name, ...outcome(reply)]).toEqual([name, ...REFUSED]);
+      }
+    expect(outcome(await api.call('agentTasks', { query: { node_id: builder.id }, ...secret(other.own) }))).toEqual(REFUSED);
+    const claim = await api.call('agentStart', { params, ...secret(builder.own) });
+    expect(claim.json).toMatchObject({ attempt: 1 });
+  });
+
+  test('without AGENT_SECRET there are none: every agent is accepted', async () => {
+    const api = await createApi({ env: { AGENT_SECRET: undefined } });
+    onTestFinished(() => api.close());
+    const first = await api.call('agentRegister', { body: CAN, as: null });
+    expect(first.json['node_secret']).toBeUndefined();
+    expect((await api.call('agentRegister', { body: { ...CAN, boot_id: 'b2' }, as: null })).status).toBe(200);
+  });
+
+  test('of a node that is gone is refused; with the shared secret its agent comes back as a new node', async () => {
+    const api = await start();
+    const { id, own } = await joined(api);
+    await api.call('deleteNode', { params: { id }, query: { force: true } });
+    expect(outcome(await enter(api, CAN, own))).toEqual(REFUSED);
+    const back = await enter(api, CAN);
+    expect(back.json).toMatchObject({ has_secret: true });
+    expect(back.json['id']).not.toBe(id);
+  });
+});
+
+describe('wrong secrets', () => {
+  test('300 from one address: 429 with Retry-After; right ones from there and others are let in', async () => {
+    const api = await start();
+    const { id, own } = await joined(api);
+    const wrong = ['guess', `${own.slice(0, -1)}${own.endsWith('A') ? 'B' : 'A'}`, `berthjoin_${id}_${'A'.repeat(43)}`];
+    const statuses: number[] = [];
+    for (let i = 0; i < 300; i++) statuses.push((await enter(api, CAN, wrong[i % 3])).status);
+    expect(statuses.filter((s) => s === 401)).toHaveLength(100);
+    expect(statuses.filter((s) => s === 429)).toHaveLength(200);
+    const limited = await enter(api, CAN, 'guess');
+    expect(limited.json['code']).toBe('too_many_attempts');
+    expect(Number(limited.headers['retry-after'])).toBeGreaterThan(0);
+    expect((await enter(api, CAN, own)).status).toBe(200);
+    expect((await api.call('agentConfig')).status).toBe(200);
+    api.pass(60_001);
+    expect((await enter(api, CAN, 'guess')).status).toBe(401);
+  });
+});
+
+describe('two machines under one name', () => {
+  const a = { ...NODE, boot_id: 'a', host_ip: '10.0.0.1' };
+  const b = { ...NODE, boot_id: 'b', host_ip: '10.0.0.2' };
+
+  test('the first stays, the other gets 409, and both are shown', async () => {
+    const api = await start();
+    const id = String((await enter(api, a)).json['id']);
+    for (const [body, status] of [
+      [b, 200],
+      [a, 200],
+      [a, 200],
+      [b, 409],
+      [a, 200],
+      [b, 409],
+    ] as const) {
+      api.pass(10_000);
+      const reply = await enter(api, body);
+      expect(reply.status).toBe(status);
+      if (status === 409) expect(reply.json['code']).toBe('node_doubled');
+    }
+    expect((await api.call('getNode', { params: { id } })).json).toMatchObject({
+      host_ip: '10.0.0.1',
+      doubled: { host_ip: '10.0.0.2', why: 'boot' },
+    });
+    expect((await api.call('readyz')).json['notes']).toContain(
+      'builder node worker-1: another machine registers under this name and is refused',
+    );
+    // The first goes silent: the other takes over, and nothing is doubled any more.
+    api.pass(121_000);
+    expect((await enter(api, b)).json).toMatchObject({ id, host_ip: '10.0.0.2', doubled: null });
+  });
+
+  test('a node’s own secret on a copied disk is no exception', async () => {
+    const api = await start();
+    const { own } = await joined(api, { ...a });
+    const can = { capabilities: ['node_secret'] };
+    const statuses: number[] = [];
+    for (const body of [b, a, a, b]) statuses.push((await enter(api, { ...body, ...can }, own)).status);
+    expect(statuses).toEqual([200, 200, 200, 409]);
+  });
+
+  test('an agent that restarts within seconds is let in each time', async () => {
+    const api = await start();
+    const { own } = await joined(api);
+    for (const boot_id of ['r1', 'r2', 'r3', 'r4']) {
+      api.pass(1_000);
+      expect((await enter(api, { ...CAN, boot_id }, own)).json).toMatchObject({ doubled: null });
+      expect((await enter(api, { ...CAN, boot_id }, own)).status).toBe(200);
+    }
+    for (const boot_id of ['s1', 's2', 's3']) expect((await enter(api, { ...NODE, hostname: 'plain', boot_id })).status).toBe(200);
+  });
+
+  test('one that lacks the node’s own secret is shown too', async () => {
+    const api = await start();
+    const { id } = await joined(api);
+    await enter(api, { ...b, capabilities: ['node_secret'] });
+    expect((await api.call('getNode', { params: { id } })).json).toMatchObject({ doubled: { host_ip: '10.0.0.2', why: 'secret' } });
+    await api.call('resetNodeSecret', { params: { id } });
+    expect((await enter(api, { ...b, capabilities: ['node_secret'] })).json).toMatchObject({ id, doubled: null });
+  });
+});

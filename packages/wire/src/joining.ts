@@ -1,0 +1,97 @@
+/** How machines become nodes: join tokens for Berth agents, admissions for contract-only ones. */
+import { type Static, Type } from 'typebox';
+import { ById, type Route } from './route.ts';
+import { Id, listOf, literals, NODE_ROLES, orNull, PageQuery, Time } from './vocabulary.ts';
+
+const HOSTNAME = '^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$';
+
+export const JoinToken = Type.Object({
+  id: Id,
+  role: literals(NODE_ROLES),
+  name: orNull(Type.String({ description: 'the only hostname that may use it; null: any' })),
+  created_by: orNull(Type.String()),
+  created_at: Time,
+  expires_at: Time,
+  used_at: orNull(Time),
+  node_id: orNull(Type.String({ description: 'the node that joined by it' })),
+});
+export type JoinToken = Static<typeof JoinToken>;
+
+export const JoinTokenCreate = Type.Object(
+  {
+    role: literals(NODE_ROLES),
+    name: Type.Optional(Type.String({ pattern: HOSTNAME, description: 'the hostname that the machine must register under' })),
+    ttl: Type.Optional(Type.String({ maxLength: 20, description: 'how long it may be used: 1m to 30d; 1h when left out' })),
+  },
+  { additionalProperties: false },
+);
+/** `token` is shown this once; `command` reads it from standard input. */
+export const JoinTokenCreated = Type.Object({ ...JoinToken.properties, token: Type.String(), command: Type.String() });
+
+export const Admission = Type.Object({
+  id: Id,
+  hostname: Type.String(),
+  role: literals(NODE_ROLES),
+  address: orNull(Type.String({ description: 'where it registered from last' })),
+  created_at: Time,
+});
+export type Admission = Static<typeof Admission>;
+
+export const AdmissionCreate = Type.Object(
+  { hostname: Type.String({ minLength: 1, maxLength: 253 }), role: literals(NODE_ROLES) },
+  { additionalProperties: false },
+);
+
+export const JOINING_ROUTES = {
+  createJoinToken: {
+    method: 'POST',
+    path: '/api/nodes/join-tokens',
+    who: 'admin',
+    summary: 'Make a token by which one machine joins, once',
+    body: JoinTokenCreate,
+    status: 201,
+    answer: JoinTokenCreated,
+  },
+  listJoinTokens: {
+    method: 'GET',
+    path: '/api/nodes/join-tokens',
+    who: 'admin',
+    summary: 'Join tokens that are not over, newest first; used ones too',
+    query: Type.Object(PageQuery),
+    status: 200,
+    answer: listOf(JoinToken),
+  },
+  deleteJoinToken: {
+    method: 'DELETE',
+    path: '/api/nodes/join-tokens/:id',
+    who: 'admin',
+    summary: 'Delete a join token; a node that joined by it stays',
+    params: ById,
+    status: 204,
+  },
+  createAdmission: {
+    method: 'POST',
+    path: '/api/nodes/admissions',
+    who: 'admin',
+    summary: 'Let a contract-only node use AGENT_SECRET although REQUIRE_NODE_SECRETS is on',
+    body: AdmissionCreate,
+    status: 201,
+    answer: Admission,
+  },
+  listAdmissions: {
+    method: 'GET',
+    path: '/api/nodes/admissions',
+    who: 'admin',
+    summary: 'Contract-only nodes that were admitted',
+    status: 200,
+    answer: listOf(Admission),
+  },
+  deleteAdmission: {
+    method: 'DELETE',
+    path: '/api/nodes/admissions/:id',
+    who: 'admin',
+    summary: 'Take an admission back',
+    params: ById,
+    status: 204,
+  },
+} as const satisfies Record<string, Route>;
