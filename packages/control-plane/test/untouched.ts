@@ -27,6 +27,6 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   stopped_first: null,
   finished_at: null,
   timer: null,
-  removal: null,
+  retry: null,
   builds_given_up: 0,
 };

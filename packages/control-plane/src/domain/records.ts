@@ -39,8 +39,8 @@ export type NodeLoss = { node_id: string; at: number; error?: Failure };
  */
 export type Timer = { state_since: number; ran_ms: number; running_since: number | null };
 
-/** Removals of its container that failed, and when, by the uptime clock, the next one may be tried. */
-export type Removal = { tries: number; not_before: number };
+/** Removals or starts of its container that failed in a row, and when, by the uptime clock, the next one may be tried. */
+export type Retry = { tries: number; not_before: number };
 
 /** A dataset as a release has it. `version` is null for `readwrite`. `told`: the newer version that its story spoke of last. */
 export type PinnedDataset = { dataset_id: string; name: string; mode: MountMode; version: number | null; told?: number };
@@ -85,7 +85,7 @@ export type DeploymentRecord = {
   finished_at: number | null;
   /** The deadline of its present state: the queue, then the proxy. Null: not begun. */
   timer: Timer | null;
-  removal: Removal | null;
+  retry: Retry | null;
   /** Builds of the project that newer requests ended, one after the other, without one that went live between them. */
   builds_given_up: number;
   /** Order of the requests of all projects; does not go back when the machine's clock does. */

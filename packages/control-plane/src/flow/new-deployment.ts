@@ -48,7 +48,7 @@ export function newDeployment(
     state_since: now,
     finished_at: null,
     timer: null,
-    removal: null,
+    retry: null,
     builds_given_up: 0,
     ordinal,
   };

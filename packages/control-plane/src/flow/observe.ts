@@ -7,6 +7,7 @@ import type { DeploymentRecord, NodeRecord, ProjectRecord } from '../domain/reco
 import { type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { undeployedNames } from './release.ts';
+import { mayTry } from './retry.ts';
 import { isStoppedFirst } from './single-writer.ts';
 import { createRetireTask, finalName, removes } from './tasks.ts';
 
@@ -119,7 +120,7 @@ function movePort(draft: Draft, d: DeploymentRecord, host_port: number): void {
 /** Removes a container that is not wanted where it was seen: its deployment is over, or stands elsewhere. */
 export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   const node = draft.node(event.node_id);
-  if (event.container === null || !knowsMoreThanContract(node)) return;
+  if (event.container === null || !knowsMoreThanContract(node) || !mayTry(draft, d)) return;
   const busy = draft.facts.tasks.some(
     (t) => t.node_id === event.node_id && ((t.kind === 'deploy' && t.deployment_id === d.id) || removes(t, d)),
   );

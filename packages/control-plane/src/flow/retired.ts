@@ -5,16 +5,27 @@ import type { Draft } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { failureOf } from './failure.ts';
 import { holderOfName, judge } from './observe.ts';
+import { endRetries, tryLater } from './retry.ts';
 import { lastSeen } from './route.ts';
 import { isStoppedFirst, startAgain, wasStopped } from './single-writer.ts';
 
 export function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
   tellEnd(draft, d, event);
+  countTries(draft, d, event);
   const { node_id, payload } = event.task as TaskRecord<'retire'>;
   const done = event.type === 'task_reported' && event.report.status === 'completed';
   // A start that did not succeed is tried again at the next report of its node: at once it would most likely fail again.
   if (!done && isStart(payload)) return;
   startAgain(draft, { said: done ? { node_id, gone: payload.remove.map((r) => r.deployment_id) } : null });
+}
+
+/** Only of work on its own container: another one's is seen, and tried under its own name, at the node's next report. */
+function countTries(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
+  const { payload } = event.task as TaskRecord<'retire'>;
+  const what = isStart(payload) ? 'start' : payload.remove.some((r) => r.deployment_id === d.id) ? 'remove' : null;
+  if (what === null) return;
+  if (event.type === 'task_reported' && event.report.status === 'completed') endRetries(draft, d);
+  else tryLater(draft, d, what);
 }
 
 function tellEnd(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {

@@ -18,6 +18,7 @@ import { isOnline } from '../domain/placement.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
+import { mayTry } from './retry.ts';
 import { createRetireTask } from './tasks.ts';
 
 /** What serves and was told to stop for a newer version. Berth starts it again when that version fails. */
@@ -173,6 +174,7 @@ export function startAgain(draft: Draft, { leaving = null, said = null }: { leav
     draft.set(old, { waiting });
     return draft.say(old, 'stopped_first', `it stays stopped on ${home.hostname} for now: ${why}`);
   }
+  if (!mayTry(draft, old)) return;
   createRetireTask(draft, home, { of: old, remove: [], keep: null, drain: false, start: old.id });
   draft.say(old, 'started_again', `the version that it was stopped for did not come: it is started again on ${home.hostname}`);
 }

@@ -5,7 +5,7 @@
 import { failPoint } from '@berth/kit/fail-point';
 import { isTerminal } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
-import type { DeploymentChange, Plan, RouteChange, TaskChange } from '../domain/plan.ts';
+import type { DeploymentChange, NewTask, Plan, RouteChange, TaskChange } from '../domain/plan.ts';
 import type { DeploymentRecord } from '../domain/records.ts';
 import type { IdempotencyKey } from '../domain/stores.ts';
 import type { Calm } from './calm.ts';
@@ -32,11 +32,7 @@ export async function commitPlan(db: Database, calm: Calm, plan: Plan, key: Idem
       if (key !== null) await writeKey(tx, plan, key);
       for (const change of retiringFirst(plan.deployments)) nodes.push(await changeDeployment(tx, plan, change));
       for (const change of plan.tasks) await changeTask(tx, plan, change);
-      for (const task of plan.createTasks)
-        await tx
-          .insertInto('tasks')
-          .values(newTaskColumns(task, plan.project.id, plan.now))
-          .execute();
+      for (const task of plan.createTasks) await createTask(tx, plan, task);
       if (plan.route !== null) await changeRoute(tx, plan.route);
       for (const event of plan.events)
         await tx
@@ -136,6 +132,32 @@ async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: Deploymen
     .executeTakeFirst();
   if (row === undefined) throw new Stale();
   return row.node_id ?? '';
+}
+
+/** Ended `retire` tasks that are kept of a deployment on a node: a container that cannot be removed makes one after the other. */
+const RETIRES_KEPT = 5;
+
+async function createTask(tx: Tx, plan: Plan, task: NewTask): Promise<void> {
+  if (task.kind === 'retire') {
+    // The only place where these tasks grow is the one that cuts them.
+    const ended = await tx
+      .selectFrom('tasks')
+      .select('seq')
+      .where('deployment_id', '=', task.deployment_id)
+      .where('node_id', '=', task.node_id)
+      .where('kind', '=', 'retire')
+      .where('finished_at', 'is not', null)
+      .execute();
+    const old = ended
+      .map((row) => row.seq)
+      .sort((a, b) => b - a)
+      .slice(RETIRES_KEPT);
+    if (old.length > 0) await tx.deleteFrom('tasks').where('seq', 'in', old).execute();
+  }
+  await tx
+    .insertInto('tasks')
+    .values(newTaskColumns(task, plan.project.id, plan.now))
+    .execute();
 }
 
 async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void> {

@@ -75,7 +75,7 @@ export type Tables = {
     state_since: Ms;
     finished_at: Ms | null;
     timer: Json | null;
-    removal: Json | null;
+    retry: Json | null;
     builds_given_up: Generated<number>;
     /** Null in rows that an earlier version wrote. */
     ordinal: Ms | null;

@@ -11,7 +11,7 @@ export const deadlines = ({ text }: Capabilities): Migration => ({
       .addColumn('clock', 'bigint', (c) => c.notNull())
       .execute();
     await db.schema.alterTable('deployments').addColumn('timer', text).execute();
-    await db.schema.alterTable('deployments').addColumn('removal', text).execute();
+    await db.schema.alterTable('deployments').addColumn('retry', text).execute();
     await db.schema
       .alterTable('deployments')
       .addColumn('builds_given_up', 'integer', (c) => c.notNull().defaultTo(0))

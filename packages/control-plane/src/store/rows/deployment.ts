@@ -17,7 +17,7 @@ export function deploymentColumns({
   losses,
   datasets,
   timer,
-  removal,
+  retry,
   ...plain
 }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
@@ -31,7 +31,7 @@ export function deploymentColumns({
     ...(losses === undefined ? {} : { losses: JSON.stringify(losses) }),
     ...(datasets === undefined ? {} : { datasets: datasets === null ? null : JSON.stringify(datasets) }),
     ...(timer === undefined ? {} : { timer: timer === null ? null : JSON.stringify(timer) }),
-    ...(removal === undefined ? {} : { removal: removal === null ? null : JSON.stringify(removal) }),
+    ...(retry === undefined ? {} : { retry: retry === null ? null : JSON.stringify(retry) }),
   };
 }
 
@@ -48,7 +48,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     losses,
     datasets,
     timer,
-    removal,
+    retry,
     ordinal,
     ...plain
   } = row;
@@ -62,7 +62,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     losses: JSON.parse(losses) as DeploymentRecord['losses'],
     datasets: datasets === null ? null : (JSON.parse(datasets) as DeploymentRecord['datasets']),
     timer: timer === null ? null : (JSON.parse(timer) as DeploymentRecord['timer']),
-    removal: removal === null ? null : (JSON.parse(removal) as DeploymentRecord['removal']),
+    retry: retry === null ? null : (JSON.parse(retry) as DeploymentRecord['retry']),
     ordinal: ordinal ?? plain.created_at,
   };
 }

@@ -1,0 +1,22 @@
+/** Backoff of work on a container that fails again and again (a removal, a start): each try is a task, and a node reports twice a minute. Pure. */
+import type { DeploymentRecord } from '../domain/records.ts';
+import type { Draft } from './draft.ts';
+
+const FIRST_MS = 30_000;
+/** What runs is not harmed by a container that is left over; a project that stands still is down. */
+const LONGEST_MS = { remove: 3_600_000, start: 300_000 };
+
+type Retried = Pick<DeploymentRecord, 'retry'>;
+
+export const mayTry = (draft: Draft, d: Retried): boolean => d.retry === null || d.retry.not_before <= draft.facts.uptime.at;
+
+export function tryLater(draft: Draft, d: DeploymentRecord, what: keyof typeof LONGEST_MS): void {
+  const tries = (d.retry?.tries ?? 0) + 1;
+  // The first retry is at the next report of its node.
+  const wait = tries === 1 ? 0 : Math.min(LONGEST_MS[what], FIRST_MS * 2 ** Math.min(tries - 1, 20));
+  draft.set(d, { retry: { tries, not_before: draft.facts.uptime.at + wait } });
+}
+
+export function endRetries(draft: Draft, d: DeploymentRecord): void {
+  if (d.retry !== null) draft.set(d, { retry: null });
+}
