@@ -1,3 +1,4 @@
+import { sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
 import type { EventRecord, PinnedDataset } from '../domain/records.ts';
 import type { DeploymentStore } from '../domain/stores.ts';
@@ -7,6 +8,9 @@ import type { NodeMemory } from './node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { deploymentOf, eventOf } from './rows/deployment.ts';
 import { UNSETTLED_STATES } from './states.ts';
+
+/** As the indexes of migration 0006 have it: rows of an earlier version have no ordinal. */
+const ORDINAL = sql<number>`coalesce(ordinal, created_at)`;
 
 export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, calm: Calm): DeploymentStore {
   return {
@@ -26,17 +30,22 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
     },
 
     async list(filter, page) {
-      const before = keyAfter(page.cursor, ['number', 'string']);
-      let query = kysely.selectFrom('deployments').selectAll();
-      if (filter.project_id !== undefined) query = query.where('project_id', '=', filter.project_id);
+      let query = kysely
+        .selectFrom('deployments')
+        .selectAll()
+        .limit(page.limit + 1);
       if (filter.status !== undefined) query = query.where('status', '=', filter.status);
-      if (before !== null) query = query.where((eb) => eb(eb.refTuple('created_at', 'id'), '<', eb.tuple(before[0], before[1])));
-      const rows = await query
-        .orderBy('created_at', 'desc')
-        .orderBy('id', 'desc')
-        .limit(page.limit + 1)
-        .execute();
-      return paged(rows, page, (row) => [row.created_at, row.id], deploymentOf);
+      // By the order of the requests: the machine's clock may have been set back between two of them.
+      if (filter.project_id !== undefined) {
+        const before = keyAfter(page.cursor, ['number']);
+        query = query.where('project_id', '=', filter.project_id).orderBy('generation', 'desc');
+        if (before !== null) query = query.where('generation', '<', before[0]);
+        return paged(await query.execute(), page, (row) => [row.generation], deploymentOf);
+      }
+      const before = keyAfter(page.cursor, ['number', 'string']);
+      if (before !== null) query = query.where(sql<boolean>`(${ORDINAL}, id) < (${before[0]}, ${before[1]})`);
+      const rows = await query.orderBy(ORDINAL, 'desc').orderBy('id', 'desc').execute();
+      return paged(rows, page, (row) => [row.ordinal ?? row.created_at, row.id], deploymentOf);
     },
 
     async events(ids) {
@@ -57,7 +66,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .selectFrom('deployments')
         .select(['id', 'project_id', 'status'])
         .where('status', 'in', [...UNSETTLED_STATES])
-        .orderBy('created_at')
+        .orderBy(ORDINAL)
         .orderBy('id')
         .execute();
     },

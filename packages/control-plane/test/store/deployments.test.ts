@@ -76,6 +76,33 @@ test('lists newest first, by project and state, in pages that inserts do not dis
   );
 });
 
+test('newest first is by the order of the requests, also after the clock was set back', async () => {
+  const stores = await open();
+  const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];
+  const request = (id: string, of: typeof a, generation: number, ordinal: number, created_at: number): Promise<unknown> =>
+    deploymentIn(stores, of, id, { generation, ordinal, created_at, status: 'failed' });
+  await request('a1', a, 1, 1, NOW);
+  await request('b1', b, 1, 2, NOW + 1);
+  await request('a2', a, 2, 3, NOW - 3_600_000);
+  await request('b2', b, 2, 4, NOW - 3_599_999);
+  const pages = async (filter: Parameters<typeof stores.deployments.list>[0]): Promise<string[]> => {
+    const seen: string[] = [];
+    for (let cursor: string | null = null; ; ) {
+      const { items, next }: Awaited<ReturnType<typeof stores.deployments.list>> = await stores.deployments.list(filter, {
+        limit: 1,
+        cursor,
+      });
+      seen.push(...items.map((d) => d.id));
+      if (next === null) return seen;
+      cursor = next;
+    }
+  };
+  expect(await pages({})).toEqual(['b2', 'a2', 'b1', 'a1']);
+  expect(await pages({ status: 'failed' })).toEqual(['b2', 'a2', 'b1', 'a1']);
+  expect(await pages({ project_id: a.id })).toEqual(['a2', 'a1']);
+  expect(await pages({ project_id: a.id, status: 'failed' })).toEqual(['a2', 'a1']);
+});
+
 test('what the loops ask for', async () => {
   const stores = await open();
   const old = await nodeIn(stores, 'old', { role: 'deploy', containers: [] }, NOW - 500);

@@ -120,7 +120,7 @@ export const deploymentOf = (project: ProjectRecord, id: string, more: Partial<D
   settings: settingsOf(project),
   created_at: NOW,
   state_since: NOW,
-  ordinal: NOW,
+  ordinal: more.created_at ?? NOW,
   ...more,
 });
 

@@ -19,5 +19,6 @@ export const deadlines = ({ text }: Capabilities): Migration => ({
     // The previous version leaves it null: then the time of the request stands for it, so queries and the index ask for either.
     await db.schema.alterTable('deployments').addColumn('ordinal', 'bigint').execute();
     await sql`create index deployments_ordinal on deployments (coalesce(ordinal, created_at), id)`.execute(db);
+    await sql`create index deployments_status_ordinal on deployments (status, coalesce(ordinal, created_at), id)`.execute(db);
   },
 });
