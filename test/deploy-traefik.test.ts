@@ -2,6 +2,7 @@
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { parse as parseYaml } from 'yaml';
 import { FILES, readFileProvider } from '../packages/testbed/src/file-provider.ts';
 import { dynamicConfig } from '../packages/control-plane/src/routing/traefik.ts';
 
@@ -61,7 +62,7 @@ describe('middlewares', () => {
   });
   test('what is stripped is what the control plane strips', () => {
     const strip = generated.http.middlewares['berth-strip-identity'];
-    expect(Object.keys(strip?.['headers']?.['customRequestHeaders'] ?? {})).toHaveLength(36);
+    expect(Object.keys(strip?.['headers']?.['customRequestHeaders'] ?? {})).toHaveLength(117);
     expect(parts['svc-strip-identity']).toEqual(strip);
   });
   test('what generated routers name in the file provider is there', () => {
@@ -94,5 +95,12 @@ describe('static configuration', () => {
   test('two entry points, 80 and 443; 8081 and the insecure API are not open', () => {
     expect(staticLines.filter((line) => /\baddress:/.test(line)).map((line) => line.trim())).toEqual(['address: ":80"', 'address: ":443"']);
     expect(staticLines.filter((line) => /insecure|8081|forwardedHeaders/.test(line))).toEqual([]);
+  });
+  test('both entry points delete headers whose names alias others', () => {
+    const { entryPoints } = parseYaml(staticText) as { entryPoints: Record<string, { http?: { aliasHeadersStrategy?: string } }> };
+    expect(Object.entries(entryPoints).map(([name, { http }]) => [name, http?.aliasHeadersStrategy])).toEqual([
+      ['web', 'delete'],
+      ['websecure', 'delete'],
+    ]);
   });
 });

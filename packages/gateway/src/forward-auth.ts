@@ -12,7 +12,7 @@
  *   none, and more cookies than are checked      too_many_cookies, a page
  */
 import { trimOws } from '@berth/kit/ows';
-import { DEVICE_TOKEN_PREFIX, type Identity } from '@berth/wire/gateway';
+import { DEVICE_TOKEN_PATTERN, DEVICE_TOKEN_PREFIX, type Identity } from '@berth/wire/gateway';
 import { cookiesNamed, hasTooMany, noncesIn, SESSION_COOKIE, withoutOurCookies } from './cookies.ts';
 import { type Audience, audienceOfProject, type OneTimeCodes, type PolicyView, type Session, type Sessions } from './deps.ts';
 import { isGood } from './policy-view.ts';
@@ -184,9 +184,10 @@ function byToken(token: string, ask: Ask, host: string, { view, now }: Knowledge
   };
 }
 
+const DEVICE_TOKEN = new RegExp(DEVICE_TOKEN_PATTERN);
 /** One of ours in an odd place (another scheme, a list) opens nothing here and must not reach an application either. */
 const withoutDeviceToken = (authorization: string | undefined): string | undefined =>
-  authorization !== undefined && /berth_[A-Za-z0-9_-]{43}/.test(authorization) ? undefined : authorization;
+  authorization !== undefined && DEVICE_TOKEN.test(authorization) ? undefined : authorization;
 
 // ---- The request
 

@@ -1,13 +1,15 @@
 /**
- * Traefik's rule language, the part Berth uses: Host(`…`), Path(`…`), PathPrefix(`…`), `!`, `&&`, `||`, parentheses.
+ * Traefik's rule language, the part Berth uses: Host(`…`), Path(`…`), PathPrefix(`…`), HeaderRegexp(`…`, `…`), `!`, `&&`, `||`,
+ * parentheses.
  *
  *   or   := and { '||' and }
  *   and  := not { '&&' not }
- *   not  := '!' not | '(' or ')' | Name '(' text ')'
+ *   not  := '!' not | '(' or ')' | Name '(' text { ',' text } ')'
  */
+import { goRegExp } from './configuration.ts';
 
-/** `host` in lower case and without a port; `path` without the query. */
-export type Target = { host: string; path: string };
+/** `host` in lower case and without a port; `path` without the query; `headers` by their names in lower case. */
+export type Target = { host: string; path: string; headers: Readonly<NodeJS.Dict<string | string[]>> };
 export type Matches = (target: Target) => boolean;
 
 /** The rule cannot be read; the message says where. */
@@ -15,14 +17,40 @@ export class RuleError extends Error {
   override name = 'RuleError';
 }
 
-const MATCHERS: Record<string, (argument: string) => Matches> = {
-  Host: (name) => {
-    const host = name.toLowerCase();
-    return (target) => target.host === host;
+/** Each with the number of its texts. */
+const MATCHERS: Record<string, { texts: number; make: (...texts: string[]) => Matches }> = {
+  Host: {
+    texts: 1,
+    make(name = '') {
+      const host = name.toLowerCase();
+      return (target) => target.host === host;
+    },
   },
-  Path: (path) => (target) => target.path === path,
-  PathPrefix: (prefix) => (target) => target.path.startsWith(prefix),
+  Path: { texts: 1, make: (path) => (target) => target.path === path },
+  PathPrefix: {
+    texts: 1,
+    make:
+      (prefix = '') =>
+      (target) =>
+        target.path.startsWith(prefix),
+  },
+  HeaderRegexp: {
+    texts: 2,
+    make(name = '', source = '') {
+      const header = name.toLowerCase();
+      const expression = expressionOf(source);
+      return (target) => [target.headers[header] ?? []].flat().some((value) => expression.test(value));
+    },
+  },
 };
+
+function expressionOf(source: string): RegExp {
+  try {
+    return goRegExp(source);
+  } catch (error) {
+    throw new RuleError(`the expression cannot be read: ${source}`, { cause: error });
+  }
+}
 
 type Token = { kind: 'name' | 'text' | 'sign'; value: string; at: number };
 
@@ -63,17 +91,22 @@ export function parseRule(rule: string): Matches {
   };
   const matcher = (): Matches => {
     const name = tokens[next];
-    const make = name?.kind === 'name' && Object.hasOwn(MATCHERS, name.value) ? MATCHERS[name.value] : undefined;
-    if (make === undefined)
+    const known = name?.kind === 'name' && Object.hasOwn(MATCHERS, name.value) ? MATCHERS[name.value] : undefined;
+    if (known === undefined)
       throw new RuleError(name?.kind === 'name' ? `${name.value} is not known ${where(name)}` : `expected a matcher ${where(name)}`);
     next += 1;
     expect('(');
-    const argument = tokens[next];
-    if (argument?.kind !== 'text') throw new RuleError(`expected a text in backticks or quotes ${where(argument)}`);
-    next += 1;
-    // One text and no more, as Traefik 3 has it.
+    const texts: string[] = [];
+    // As many texts as the matcher takes, and no more.
+    while (texts.length < known.texts) {
+      if (texts.length > 0) expect(',');
+      const text = tokens[next];
+      if (text?.kind !== 'text') throw new RuleError(`expected a text in backticks or quotes ${where(text)}`);
+      next += 1;
+      texts.push(text.value);
+    }
     expect(')');
-    return make(argument.value);
+    return known.make(...texts);
   };
 
   const whole = either();
@@ -84,7 +117,7 @@ export function parseRule(rule: string): Matches {
 const where = (token: Token | undefined): string => (token === undefined ? 'at the end' : `at character ${token.at + 1} (${token.value})`);
 
 function tokensOf(rule: string): Token[] {
-  const pattern = /\s*(?:(?<name>[A-Za-z]+)|`(?<raw>[^`]*)`|"(?<quoted>[^"\\]*)"|(?<sign>&&|\|\||[!()]))/y;
+  const pattern = /\s*(?:(?<name>[A-Za-z]+)|`(?<raw>[^`]*)`|"(?<quoted>[^"\\]*)"|(?<sign>&&|\|\||[!(),]))/y;
   const tokens: Token[] = [];
   const end = rule.trimEnd().length;
   while (pattern.lastIndex < end) {

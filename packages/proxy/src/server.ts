@@ -141,7 +141,8 @@ export function createProxy(log: Logger): ProxyServer {
     const own = isOwnAddress(host, req.socket) ? ownAnswer(path) : null;
     if (own !== null) return { reply: own };
 
-    const route = table.find({ host: host.toLowerCase().replace(/\.?(:\d+)?$/, ''), path });
+    deleteAliases(req.headers);
+    const route = table.find({ headers: req.headers, host: host.toLowerCase().replace(/\.?(:\d+)?$/, ''), path });
     if (route === null) return { reply: page(404, 'There is nothing at this address.', accept) };
 
     const exchange: Exchange = {
@@ -280,6 +281,14 @@ export function createProxy(log: Logger): ProxyServer {
 function retire(agent: http.Agent): void {
   agent.maxFreeSockets = 0;
   for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
+}
+
+/**
+ * Deletes each header whose name an application server may read as another one's (X_Forwarded_User, X.Forwarded.User), as Traefik
+ * does with `aliasHeadersStrategy: delete`.
+ */
+function deleteAliases(headers: http.IncomingHttpHeaders): void {
+  for (const name of Object.keys(headers)) if (/[^a-z0-9-]/.test(name)) delete headers[name];
 }
 
 const isWebSocket = (req: IncomingMessage): boolean => req.headers.upgrade?.toLowerCase() === 'websocket' && req.method === 'GET';

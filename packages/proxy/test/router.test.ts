@@ -8,7 +8,7 @@ const services = {
 };
 const table = (http: object, file?: object) =>
   compile({ http: parseConfiguration({ http }), ...(file === undefined ? {} : { file: parseConfiguration({ http: file }) }) });
-const find = (t: ReturnType<typeof table>, host: string, path = '/'): string | null => t.find({ host, path })?.name ?? null;
+const find = (t: ReturnType<typeof table>, host: string, path = '/'): string | null => t.find({ host, path, headers: {} })?.name ?? null;
 
 describe('the table', () => {
   test('takes routers of websecure and of no entry point in particular, not those of web', () => {

@@ -23,7 +23,18 @@ describe('what a rule matches', () => {
     ['!(Host(`a`) || Host(`b`))', 'c', '/', true],
     [' Host( `a` ) ', 'a', '/', true],
   ])('%s for %s%s: %s', (rule, host, path, expected) => {
-    expect(parseRule(rule)({ host, path })).toBe(expected);
+    expect(parseRule(rule)({ host, path, headers: {} })).toBe(expected);
+  });
+
+  test.each([
+    ['HeaderRegexp(`X-Name`, `^b`)', { 'x-name': 'b' }, true],
+    ['HeaderRegexp(`X-Name`, `^b`)', { 'x-name': 'ab' }, false],
+    ['HeaderRegexp(`X-Name`, `(?i)^B`)', { 'x-name': ['a', 'b'] }, true],
+    ['HeaderRegexp(`X-Name`, `.*`)', { 'x-other': 'b' }, false],
+    ['HeaderRegexp(`X-Name`, `b`) && Host(`a`)', { 'x-name': 'b' }, true],
+    ['!HeaderRegexp("X-Name", "b")', {}, true],
+  ])('%s with the headers %o: %s', (rule, headers, expected) => {
+    expect(parseRule(rule)({ host: 'a', path: '/', headers })).toBe(expected);
   });
 });
 
@@ -32,7 +43,9 @@ describe('what is no rule', () => {
     ['', 'expected a matcher at the end'],
     ['Host', 'expected ( at the end'],
     ['Host(a)', 'expected a text in backticks or quotes'],
-    ['Host(`a`, `b`)', 'cannot be read at character 9'],
+    ['Host(`a`, `b`)', 'expected ) at character 9'],
+    ['HeaderRegexp(`a`)', 'expected , at character 17'],
+    ['HeaderRegexp(`a`, `(`)', 'the expression cannot be read'],
     ['Host(`a`', 'expected ) at the end'],
     ['Host(`a`) Host(`b`)', 'did not expect anything more at character 10'],
     ['Host(`a`) &&', 'expected a matcher at the end'],

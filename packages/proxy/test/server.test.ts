@@ -194,6 +194,16 @@ describe('headers', () => {
     expect(JSON.stringify(seen)).not.toContain('6.6.6.6');
   });
 
+  test('a header whose name aliases another one reaches neither the rules nor the application', async () => {
+    const app = await backend((req, res) => res.end(JSON.stringify(req.headers)));
+    const proxy = await startProxy();
+    proxy.useHttp(project('shop', app.url));
+    const aliases = Object.fromEntries([..."_.!#$%&'*+^`|~"].map((separator) => [`x${separator}forwarded-user`, 'mallory']));
+    const got = await ask(proxy.port, HOST, '/', { headers: { ...aliases, 'x-other': 'stays' } });
+    expect(got.body).not.toContain('mallory');
+    expect(JSON.parse(got.body)).toMatchObject({ 'x-other': 'stays' });
+  });
+
   test('customRequestHeaders sets, and removes by an empty value, whatever the spelling; customResponseHeaders the same', async () => {
     const app = await backend((req, res) => res.writeHead(200, { 'x-powered-by': 'app' }).end(JSON.stringify(req.headers)));
     const proxy = await startProxy();

@@ -1,19 +1,30 @@
-/** Every way an identity header can be spelled so that some application reads it as one: what attack tests send. */
+/** Every way to spell an identity header so that some application reads it as one: attack tests send these. */
 import { IDENTITY_HEADERS } from '@berth/wire/vocabulary';
 
-/** Applications that get their headers by CGI, WSGI or Rack see `-` and `_` alike, and none minds the case. */
-export const asAnApplicationReads = (name: string): string => name.toLowerCase().replaceAll('_', '-');
+/** Token characters of RFC 9110 (section 5.6.2) that are neither letters nor digits. Some server folds each of them into `_`. */
+const SEPARATORS = [..."-_.!#$%&'*+^`|~"];
+/** The characters that real servers fold: CGI, WSGI and Rack fold `-`, and PHP folds `.` as well. */
+const COMMON_SEPARATORS = ['-', '_', '.'];
+
+/** The name as an application with the widest folding reads it. Case never matters. */
+export const asAnApplicationReads = (name: string): string => name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-');
 const IDENTITY = new Set(IDENTITY_HEADERS.map(asAnApplicationReads));
 export const isIdentityHeader = (name: string): boolean => IDENTITY.has(asAnApplicationReads(name));
 
-/** Every mix of `-` and `_` of every identity header, each as written, in lower and in upper case: 108 spellings. */
-export const FORGED_HEADERS: readonly string[] = IDENTITY_HEADERS.flatMap(mixes).flatMap((name) => [
-  name,
-  name.toLowerCase(),
-  name.toUpperCase(),
-]);
+/** Every mix of `-`, `_` and `.` in every identity header, each as written, in lower and in upper case. */
+export const COMMONLY_FORGED_HEADERS: readonly string[] = IDENTITY_HEADERS.flatMap((name) => mixes(name, COMMON_SEPARATORS)).flatMap(
+  (name) => [name, name.toLowerCase(), name.toUpperCase()],
+);
 
-function mixes(name: string): string[] {
+/** The spellings above, and each other separator: everywhere, and at one place beside dashes. */
+export const FORGED_HEADERS: readonly string[] = [
+  ...COMMONLY_FORGED_HEADERS,
+  ...SEPARATORS.filter((separator) => !COMMON_SEPARATORS.includes(separator)).flatMap((separator) =>
+    IDENTITY_HEADERS.flatMap((name) => [name.replaceAll('-', separator), name.replace('-', separator)]),
+  ),
+];
+
+function mixes(name: string, separators: readonly string[]): string[] {
   const [first = '', ...rest] = name.split('-');
-  return rest.reduce<string[]>((heads, part) => heads.flatMap((head) => [`${head}-${part}`, `${head}_${part}`]), [first]);
+  return rest.reduce<string[]>((heads, part) => heads.flatMap((head) => separators.map((separator) => head + separator + part)), [first]);
 }

@@ -36,6 +36,8 @@ export interface TraefikOptions {
   /** Serve deploy/traefik/dynamic, with this as Traefik's environment. */
   readonly deploy?: FileProviderEnv;
   readonly accessLog?: boolean;
+  /** `aliasHeadersStrategy` of both entry points. Default: `delete`, as in deploy/traefik. `unset`: a Traefik that Berth does not set up. */
+  readonly aliasHeaders?: 'delete' | 'unset';
   /** Fixed ports instead of free ones. */
   readonly ports?: { readonly web: number; readonly websecure: number; readonly api: number };
 }
@@ -85,11 +87,13 @@ function staticConfig(options: TraefikOptions, at: { web: number; websecure: num
   const http = options.held
     ? { endpoint: endpoint.href, pollInterval: '100ms', pollTimeout: '40s' }
     : { endpoint: endpoint.href, pollInterval: '5s' };
+  const keepsAliases = options.aliasHeaders === 'unset';
+  const deletesAliases = { aliasHeadersStrategy: 'delete' };
   return {
     global: { checkNewVersion: false, sendAnonymousUsage: false },
     entryPoints: {
-      web: { address: `127.0.0.1:${at.web}` },
-      websecure: { address: `127.0.0.1:${at.websecure}`, http: { tls: {} } },
+      web: { address: `127.0.0.1:${at.web}`, ...(keepsAliases ? {} : { http: deletesAliases }) },
+      websecure: { address: `127.0.0.1:${at.websecure}`, http: { tls: {}, ...(keepsAliases ? {} : deletesAliases) } },
       traefik: { address: `127.0.0.1:${at.api}` },
     },
     api: { insecure: true, dashboard: false },

@@ -16,6 +16,8 @@ export const SESSION_MAX_MS = 90 * 86_400_000;
 export const DELETED_SKEW_MS = 30_000;
 /** What every device token begins with; another bearer is the application's own. */
 export const DEVICE_TOKEN_PREFIX = 'berth_';
+/** Matches a device token inside a longer text. Reads the same as a regular expression of Go and of JavaScript. */
+export const DEVICE_TOKEN_PATTERN = `${DEVICE_TOKEN_PREFIX}[A-Za-z0-9_-]{43}`;
 /** What a device token opens: projects, or projects and the platform's API (by `exchange`). */
 export const DEVICE_SCOPES = ['projects', 'projects api'] as const;
 export type DeviceScope = (typeof DEVICE_SCOPES)[number];

@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
+import { DEVICE_TOKEN_PATTERN } from '@berth/wire/gateway';
 import { IDENTITY_HEADERS } from '@berth/wire/vocabulary';
 import type { BuiltConfig } from '../domain/configuration.ts';
 import { stableJson } from '../domain/stable-json.ts';
@@ -35,16 +36,33 @@ export type DynamicConfig = {
 
 export const MARKER_HOST = 'berth.invalid';
 const STRIP = 'berth-strip-identity';
+const STRIP_TOKEN = 'berth-strip-token';
+/**
+ * Matches a request that carries a device token, in any scheme and anywhere in the value. The header comes first in the rule:
+ * most requests have none, and Traefik then compares no host.
+ */
+const CARRIES_TOKEN = `HeaderRegexp(\`Authorization\`, \`${DEVICE_TOKEN_PATTERN}\`)`;
 
-/** Everything that a forged identity could be spelled as; TESTBED.md ("authResponseHeadersRegex") has what was tried. */
-const AUTH_HEADERS_REGEX = '(?i)^(x[-_]forwarded[-_]user([-_](name|avatar|provider|assertion))?|cookie|authorization)$';
-/** An empty value removes a header, one spelling each: dashes and underscores reach an application as the same name. */
+/**
+ * Matches every spelling of an identity header. RFC 9110 allows fifteen characters beside letters and digits in a header name,
+ * and each of them is a dash to some application server.
+ */
+const AUTH_HEADERS_REGEX = '(?i)^(x[^a-z0-9]forwarded[^a-z0-9]user([^a-z0-9](name|avatar|provider|assertion))?|cookie|authorization)$';
+/**
+ * An empty value removes one spelling. A list cannot hold every mix of fifteen characters, so it holds those of `-`, `_` and `.`.
+ * `aliasHeadersStrategy: delete` (deploy/traefik/traefik.yml) removes all others.
+ */
 const STRIPPED = Object.fromEntries(IDENTITY_HEADERS.flatMap((name) => spellings(name)).map((name) => [name, '']));
 
-/** Every mix of `-` and `_`; case does not matter to the proxy. */
+/** Every mix of `-`, `_` and `.`. The proxy ignores case. */
 function spellings(name: string): string[] {
   const parts = name.split('-');
-  return parts.slice(1).reduce<string[]>((list, part) => list.flatMap((head) => [`${head}-${part}`, `${head}_${part}`]), [parts[0] ?? '']);
+  return parts
+    .slice(1)
+    .reduce<string[]>(
+      (list, part) => list.flatMap((head) => ['-', '_', '.'].map((separator) => head + separator + part)),
+      [parts[0] ?? ''],
+    );
 }
 
 export function dynamicConfig(routes: readonly PublishedRoute[], settings: RoutingSettings): BuiltConfig {
@@ -63,7 +81,10 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
     deployments.set(route.deployment_id, { host_ip: route.host_ip, host_port: route.host_port });
     addProject(config, route, settings);
   }
-  if (deployments.size > 0) config.http.middlewares[STRIP] = { headers: { customRequestHeaders: STRIPPED } };
+  if (deployments.size > 0) {
+    config.http.middlewares[STRIP] = { headers: { customRequestHeaders: STRIPPED } };
+    config.http.middlewares[STRIP_TOKEN] = { headers: { customRequestHeaders: { Authorization: '' } } };
+  }
   const hash = createHash('sha256')
     .update(stableJson(withoutEmpty(config)))
     .digest('hex')
@@ -75,14 +96,17 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
 function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: RoutingSettings): void {
   const name = route.project_name;
   const rule = `Host(\`${route.domain_prefix}.${settings.baseDomain}\`)`;
-  const auth = route.auth_required ? [`${name}-auth`] : [];
-  http.routers[name] = {
+  const router: Router = {
     rule,
     entryPoints: ['websecure'],
     service: name,
-    middlewares: [...auth, ...(route.auth_required ? [] : [STRIP])],
+    middlewares: [route.auth_required ? `${name}-auth` : STRIP],
     tls: { certResolver: settings.acmeResolver },
   };
+  http.routers[name] = router;
+  // No project name has an underscore, so this router has no other's name. The longer rule has the higher priority.
+  if (!route.auth_required)
+    http.routers[`${name}_token`] = { ...router, rule: `${CARRIES_TOKEN} && ${rule}`, middlewares: [STRIP, STRIP_TOKEN] };
   http.routers[`${name}-http`] = { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] };
   http.services[name] = { loadBalancer: { servers: [{ url: `http://${urlHost(route.host_ip)}:${route.host_port}` }] } };
   if (route.auth_required) {

@@ -66,6 +66,26 @@ describe('the contract’s shape', () => {
   });
 });
 
+describe('device tokens', () => {
+  const CARRIES = 'HeaderRegexp(`Authorization`, `berth_[A-Za-z0-9_-]{43}`)';
+  it('a second router of an open project takes the requests that carry one, and removes it', () => {
+    const http = parse([route()]);
+    expect(http.routers['shop_token']).toEqual({
+      ...http.routers['shop'],
+      rule: `${CARRIES} && Host(\`store.berth.test\`)`,
+      middlewares: ['berth-strip-identity', 'berth-strip-token'],
+    });
+    expect(http.middlewares['berth-strip-token']).toEqual({ headers: { customRequestHeaders: { Authorization: '' } } });
+  });
+  it('its rule is longer than the project’s own, so the proxy tries it first', () => {
+    const { routers } = parse([route({ domain_prefix: 'a'.repeat(63) })]);
+    expect(routers['shop_token']?.rule.length).toBeGreaterThan(routers['shop']?.rule.length ?? Infinity);
+  });
+  it('a project that requires a login has no such router: the gateway takes the token out', () => {
+    expect(Object.keys(parse([route({ auth_required: true })]).routers)).not.toContain('shop_token');
+  });
+});
+
 describe('never empty, never a guess', () => {
   it('stands with the marker alone when there is no project, without empty sections', () => {
     const http = parse([]);
