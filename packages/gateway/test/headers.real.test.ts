@@ -114,7 +114,12 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
 
   type Kind = 'HTTP' | 'WebSocket';
   /** What the application got; null: it was not asked. */
-  function ask(prefix: string, kind: Kind, headers: readonly Pair[]): Promise<{ status: number; seen: Pair[] | null }> {
+  function ask(
+    prefix: string,
+    kind: Kind,
+    headers: readonly Pair[],
+    host = `${prefix}.${BASE}`,
+  ): Promise<{ status: number; seen: Pair[] | null }> {
     const upgrade: Pair[] = [
       ['Connection', 'Upgrade'],
       ['Upgrade', 'websocket'],
@@ -131,7 +136,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
           seen: flat === null ? null : flat.flatMap((name, i) => (i % 2 === 0 ? [[name, flat[i + 1] ?? ''] as Pair] : [])),
         });
       };
-      const all: Pair[] = [['Host', `${prefix}.${BASE}`], ...(kind === 'WebSocket' ? upgrade : []), ...headers];
+      const all: Pair[] = [['Host', host], ...(kind === 'WebSocket' ? upgrade : []), ...headers];
       const sent = request({
         host: '127.0.0.1',
         port: traefik.websecurePort,
@@ -287,6 +292,19 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
       expect(seen).toContainEqual(['X-Other', 'kept']);
       expect(seen).toContainEqual(['Cookie', 'a=1']);
       expect(JSON.stringify(seen)).not.toContain('berth_');
+    });
+    it.each([`open.${BASE}.`, `OPEN.${BASE.toUpperCase()}`, `open.${BASE}:443`])('with Host: %s does not either', async (host) => {
+      const { status, seen } = await ask('open', kind, [['Authorization', `Bearer ${token}`]], host);
+      expect(status).toBe(kind === 'HTTP' ? 200 : 101);
+      expect(JSON.stringify(seen)).not.toContain('berth_');
+    });
+    it('is the gateway’s business at a protected project: an unknown one is refused', async () => {
+      expect(
+        await ask('one', kind, [
+          ['Authorization', `Bearer ${token}`],
+          ['Cookie', cookie()],
+        ]),
+      ).toEqual({ status: 401, seen: null });
     });
     it('takes no forged identity along', async () => {
       const forged = forOpen.map((name): Pair => [name, FORGED]);

@@ -5,7 +5,16 @@
  * what is wrong within one router, service or middleware costs only that one, and is reported.
  */
 
-export type RouterSpec = { rule: string; service: string; middlewares: string[]; entryPoints: string[] | null; priority: number };
+export type RouterSpec = {
+  rule: string;
+  /** Null: a parent, whose children have the services. */
+  service: string | null;
+  middlewares: string[];
+  entryPoints: string[] | null;
+  priority: number;
+  /** Names of its parents; a request must match the rule of one of them as well. */
+  parentRefs: string[];
+};
 export type ServiceSpec = { servers: URL[] };
 export type MiddlewareSpec =
   | { kind: 'headers'; request: Record<string, string>; response: Record<string, string> }
@@ -62,7 +71,9 @@ function readRouter(part: Json): RouterSpec {
   const entryPoints = part['entryPoints'] === undefined ? null : textsOf(part, 'entryPoints');
   const priority = part['priority'] ?? 0;
   if (typeof priority !== 'number' || !Number.isInteger(priority)) throw new Error('priority is not a whole number');
-  return { rule: textOf(part, 'rule'), service: textOf(part, 'service'), middlewares: textsOf(part, 'middlewares'), entryPoints, priority };
+  const service = part['service'] === undefined ? null : textOf(part, 'service');
+  const parentRefs = textsOf(part, 'parentRefs');
+  return { rule: textOf(part, 'rule'), service, middlewares: textsOf(part, 'middlewares'), entryPoints, priority, parentRefs };
 }
 
 function readService(part: Json): ServiceSpec {

@@ -28,38 +28,61 @@ export type Table = {
 
 export const EMPTY_TABLE: Table = { find: () => null, size: 0, origins: new Set(), problems: [] };
 
+type Row = { route: Route; matches: Matches /** A child is tried where its parent stands. */; order: readonly number[] };
+
 export function compile(configurations: Configurations): Table {
   const problems: string[] = [];
-  const rows: { route: Route; matches: Matches; priority: number }[] = [];
+  const rows: Row[] = [];
   for (const provider of ['http', 'file'] as const) {
     for (const [name, spec] of configurations[provider]?.routers ?? []) {
       const full = `${name}@${provider}`;
       try {
         if ('problem' in spec) throw new Error(spec.problem);
-        if (spec.entryPoints !== null && !spec.entryPoints.includes(ENTRY_POINT)) continue;
-        // Traefik's rule of thumb: the longer rule is the more particular one.
-        rows.push({
-          route: routeOf(full, spec, provider, configurations),
-          matches: parseRule(spec.rule),
-          priority: spec.priority || spec.rule.length,
-        });
+        rows.push(...rowsOf(full, spec, provider, configurations));
       } catch (error) {
         problems.push(`router ${full}: ${error instanceof Error ? error.message : String(error)}`);
       }
     }
   }
-  rows.sort((a, b) => b.priority - a.priority || (a.route.name < b.route.name ? -1 : 1));
+  rows.sort((a, b) => byOrder(a.order, b.order) || (a.route.name < b.route.name ? -1 : 1));
   const origins = new Set(
     rows.flatMap(({ route }) => (route.service.kind === 'servers' ? route.service.servers.map((url) => url.origin) : [])),
   );
   return { find: (target) => rows.find((row) => row.matches(target))?.route ?? null, size: rows.length, origins, problems };
 }
 
-function routeOf(name: string, spec: RouterSpec, provider: Provider, configurations: Configurations): Route {
+/** One row, or one for each of its parents. A parent has none: its children's rows contain it. */
+function rowsOf(name: string, spec: RouterSpec, provider: Provider, configurations: Configurations): Row[] {
+  if (spec.parentRefs.length === 0) {
+    if (spec.service === null || !isHere(spec)) return [];
+    return [{ route: routeOf(name, [spec], provider, configurations), matches: parseRule(spec.rule), order: [priorityOf(spec)] }];
+  }
+  return spec.parentRefs.flatMap((reference) => {
+    const parent = lookUp('router', reference, provider, (c) => c.routers, configurations);
+    if (parent.parentRefs.length > 0) throw new Error(`its parent ${reference} has a parent, which this proxy does not know`);
+    if (!isHere(parent)) return [];
+    const [outer, inner] = [parseRule(parent.rule), parseRule(spec.rule)];
+    const matches: Matches = (target) => outer(target) && inner(target);
+    return [{ route: routeOf(name, [parent, spec], provider, configurations), matches, order: [priorityOf(parent), priorityOf(spec)] }];
+  });
+}
+
+const isHere = (spec: RouterSpec): boolean => spec.entryPoints === null || spec.entryPoints.includes(ENTRY_POINT);
+/** Traefik's rule of thumb: the longer rule is the more particular one. */
+const priorityOf = (spec: RouterSpec): number => spec.priority || spec.rule.length;
+/** The highest first. */
+const byOrder = ([a = 0, a2 = 0]: readonly number[], [b = 0, b2 = 0]: readonly number[]): number => b - a || b2 - a2;
+
+/** `specs`: from the parent to the router whose service it is. */
+function routeOf(name: string, specs: readonly RouterSpec[], provider: Provider, configurations: Configurations): Route {
+  const service = specs.at(-1)?.service ?? null;
+  if (service === null) throw new Error('has no service');
   return {
     name,
-    service: serviceOf(spec.service, provider, configurations),
-    middlewares: spec.middlewares.map((reference) => lookUp('middleware', reference, provider, (c) => c.middlewares, configurations)),
+    service: serviceOf(service, provider, configurations),
+    middlewares: specs
+      .flatMap((spec) => spec.middlewares)
+      .map((reference) => lookUp('middleware', reference, provider, (c) => c.middlewares, configurations)),
   };
 }
 

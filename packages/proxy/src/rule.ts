@@ -1,6 +1,6 @@
 /**
- * Traefik's rule language, the part Berth uses: Host(`…`), Path(`…`), PathPrefix(`…`), HeaderRegexp(`…`, `…`), `!`, `&&`, `||`,
- * parentheses.
+ * Traefik's rule language, the part Berth uses: Host(`…`), HostRegexp(`…`), Path(`…`), PathPrefix(`…`),
+ * HeaderRegexp(`…`, `…`), `!`, `&&`, `||`, parentheses.
  *
  *   or   := and { '||' and }
  *   and  := not { '&&' not }
@@ -24,6 +24,13 @@ const MATCHERS: Record<string, { texts: number; make: (...texts: string[]) => Ma
     make(name = '') {
       const host = name.toLowerCase();
       return (target) => target.host === host;
+    },
+  },
+  HostRegexp: {
+    texts: 1,
+    make(source = '') {
+      const expression = expressionOf(source);
+      return (target) => expression.test(target.host);
     },
   },
   Path: { texts: 1, make: (path) => (target) => target.path === path },

@@ -24,6 +24,24 @@ describe('the table', () => {
     expect(t.problems).toEqual([]);
   });
 
+  test('a child is tried where its parent stands, has its entry points, and goes through the middlewares of both', () => {
+    const routers = {
+      app: { rule: 'Host(`a`)', service: 'one' },
+      parent: { rule: 'HeaderRegexp(`X-Key`, `.`) && Host(`a`)', entryPoints: ['websecure'], middlewares: ['outer'] },
+      child: { rule: 'Host(`a`)', parentRefs: ['parent'], priority: 1, service: 'two', middlewares: ['inner'] },
+      elsewhere: { rule: 'Host(`b`)', parentRefs: ['plain'], service: 'two' },
+      plain: { rule: 'Host(`b`)', entryPoints: ['web'] },
+      orphan: { rule: 'Host(`c`)', parentRefs: ['nobody'], service: 'two' },
+    };
+    const headers = (name: string) => ({ headers: { customRequestHeaders: { [name]: '' } } });
+    const t = table({ routers, services, middlewares: { outer: headers('X-Outer'), inner: headers('X-Inner') } });
+    const found = t.find({ host: 'a', path: '/', headers: { 'x-key': '1' } });
+    expect(found).toMatchObject({ name: 'child@http', service: { name: 'two' } });
+    expect(found?.middlewares.map((m) => m.kind === 'headers' && Object.keys(m.request))).toEqual([['X-Outer'], ['X-Inner']]);
+    expect([find(t, 'a'), find(t, 'b'), find(t, 'c')]).toEqual(['app@http', null, null]);
+    expect(t.problems).toEqual(['router orphan@http: router nobody is not there']);
+  });
+
   test('prefers the longer rule, and a given priority to both', () => {
     const t = table({
       routers: {

@@ -17,7 +17,17 @@ export type RoutingSettings = {
   acmeResolver: string;
 };
 
-type Router = { rule: string; entryPoints: string[]; service: string; middlewares?: string[]; tls?: { certResolver?: string } };
+type Router = {
+  rule: string;
+  /** A child has its parent's. */
+  entryPoints?: string[];
+  /** A parent has none. */
+  service?: string;
+  middlewares?: string[];
+  tls?: { certResolver?: string };
+  parentRefs?: string[];
+  priority?: number;
+};
 type Service = { loadBalancer: { servers: { url: string }[] } };
 type Middleware =
   | { headers: { customRequestHeaders: Record<string, string> } }
@@ -38,9 +48,11 @@ export const MARKER_HOST = 'berth.invalid';
 const STRIP = 'berth-strip-identity';
 const STRIP_TOKEN = 'berth-strip-token';
 /**
- * Matches a request that carries a device token, in any scheme and anywhere in the value. The header comes first in the rule:
- * most requests have none, and Traefik then compares no host.
+ * Takes every request to a public project whose `Authorization` holds a device token, in any scheme and anywhere in the value, and
+ * removes that header. One parent for all projects: a second complete router for each project doubles Traefik's work at a change.
+ * Project names have no underscore, so no project's router has this name.
  */
+const TOKENS = 'berth_tokens';
 const CARRIES_TOKEN = `HeaderRegexp(\`Authorization\`, \`${DEVICE_TOKEN_PATTERN}\`)`;
 
 /**
@@ -68,6 +80,8 @@ function spellings(name: string): string[] {
 export function dynamicConfig(routes: readonly PublishedRoute[], settings: RoutingSettings): BuiltConfig {
   const config: DynamicConfig = { http: { routers: {}, services: {}, middlewares: {} } };
   const problems: string[] = [];
+  /** Prefixes of the projects that need no login. */
+  const open: string[] = [];
   const deployments = new Map<string, { host_ip: string; host_port: number }>();
   const hosts = new Map<string, string>();
   // By name, so that which of two projects with one host is left out does not depend on the database's order.
@@ -79,12 +93,11 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
     }
     hosts.set(route.domain_prefix, route.project_name);
     deployments.set(route.deployment_id, { host_ip: route.host_ip, host_port: route.host_port });
+    if (!route.auth_required) open.push(route.domain_prefix);
     addProject(config, route, settings);
   }
-  if (deployments.size > 0) {
-    config.http.middlewares[STRIP] = { headers: { customRequestHeaders: STRIPPED } };
-    config.http.middlewares[STRIP_TOKEN] = { headers: { customRequestHeaders: { Authorization: '' } } };
-  }
+  if (deployments.size > 0) config.http.middlewares[STRIP] = { headers: { customRequestHeaders: STRIPPED } };
+  addTokens(config, open, settings);
   const hash = createHash('sha256')
     .update(stableJson(withoutEmpty(config)))
     .digest('hex')
@@ -104,9 +117,8 @@ function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: Ro
     tls: { certResolver: settings.acmeResolver },
   };
   http.routers[name] = router;
-  // No project name has an underscore, so this router has no other's name. The longer rule has the higher priority.
-  if (!route.auth_required)
-    http.routers[`${name}_token`] = { ...router, rule: `${CARRIES_TOKEN} && ${rule}`, middlewares: [STRIP, STRIP_TOKEN] };
+  // A child of TOKENS. A Traefik older than 3.7 takes it for a router of its own: this priority then keeps it behind all others.
+  if (!route.auth_required) http.routers[`${name}_token`] = { rule, parentRefs: [TOKENS], priority: 1, service: name };
   http.routers[`${name}-http`] = { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] };
   http.services[name] = { loadBalancer: { servers: [{ url: `http://${urlHost(route.host_ip)}:${route.host_port}` }] } };
   if (route.auth_required) {
@@ -120,6 +132,19 @@ function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: Ro
       },
     };
   }
+}
+
+function addTokens({ http }: DynamicConfig, open: readonly string[], { baseDomain }: RoutingSettings): void {
+  if (open.length === 0) return;
+  http.middlewares[STRIP_TOKEN] = { headers: { customRequestHeaders: { Authorization: '' } } };
+  // Host(`…`) accepts the dot at the end of a host name, so the expression accepts it too. Traefik warns of a rule without any Host(`…`).
+  const hosts = `^(${open.join('|')})\\.${baseDomain.replaceAll('.', '\\.')}\\.?$`;
+  http.routers[TOKENS] = {
+    rule: `${CARRIES_TOKEN} && (Host(\`${MARKER_HOST}\`) || HostRegexp(\`${hosts}\`))`,
+    entryPoints: ['websecure'],
+    middlewares: [STRIP, STRIP_TOKEN],
+    tls: {},
+  };
 }
 
 /** One router for each entry point: with many projects they are not live at the same moment (TESTBED.md). */

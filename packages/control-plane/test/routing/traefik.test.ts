@@ -67,22 +67,35 @@ describe('the contract’s shape', () => {
 });
 
 describe('device tokens', () => {
-  const CARRIES = 'HeaderRegexp(`Authorization`, `berth_[A-Za-z0-9_-]{43}`)';
-  it('a second router of an open project takes the requests that carry one, and removes it', () => {
-    const http = parse([route()]);
-    expect(http.routers['shop_token']).toEqual({
-      ...http.routers['shop'],
-      rule: `${CARRIES} && Host(\`store.berth.test\`)`,
+  const blog = { project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' };
+  const shut = { project_name: 'shut', domain_prefix: 'shut', deployment_id: 'd3', auth_required: true };
+  const http = parse([route(), route(blog), route(shut)]);
+  it('one router takes the requests to open projects that carry one, and removes it', () => {
+    expect(http.routers['berth_tokens']).toEqual({
+      rule: 'HeaderRegexp(`Authorization`, `berth_[A-Za-z0-9_-]{43}`) && (Host(`berth.invalid`) || HostRegexp(`^(blog|store)\\.berth\\.test\\.?$`))',
+      entryPoints: ['websecure'],
       middlewares: ['berth-strip-identity', 'berth-strip-token'],
+      tls: {},
     });
     expect(http.middlewares['berth-strip-token']).toEqual({ headers: { customRequestHeaders: { Authorization: '' } } });
   });
-  it('its rule is longer than the project’s own, so the proxy tries it first', () => {
+  it('its rule is longer than any project’s own, so the proxy tries it first', () => {
     const { routers } = parse([route({ domain_prefix: 'a'.repeat(63) })]);
-    expect(routers['shop_token']?.rule.length).toBeGreaterThan(routers['shop']?.rule.length ?? Infinity);
+    expect(routers['berth_tokens']?.rule.length).toBeGreaterThan(routers['shop']?.rule.length ?? Infinity);
   });
-  it('a project that requires a login has no such router: the gateway takes the token out', () => {
-    expect(Object.keys(parse([route({ auth_required: true })]).routers)).not.toContain('shop_token');
+  it('each open project has a child of it that leads to its service', () => {
+    expect(http.routers['shop_token']).toEqual({
+      rule: 'Host(`store.berth.test`)',
+      parentRefs: ['berth_tokens'],
+      priority: 1,
+      service: 'shop',
+    });
+    expect(Object.keys(http.routers).filter((name) => name.endsWith('_token'))).toEqual(['blog_token', 'shop_token']);
+  });
+  it('without an open project there is none of it: the gateway takes tokens out', () => {
+    const alone = parse([route(shut)]);
+    expect(Object.keys(alone.routers)).toEqual(['berth-marker-web', 'berth-marker-websecure', 'shut', 'shut-http']);
+    expect(Object.keys(alone.middlewares)).not.toContain('berth-strip-token');
   });
 });
 
