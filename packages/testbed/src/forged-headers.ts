@@ -2,7 +2,7 @@
 import { IDENTITY_HEADERS } from '@berth/wire/vocabulary';
 
 /** Token characters of RFC 9110 (section 5.6.2) that are neither letters nor digits. Some server folds each of them into `_`. */
-const SEPARATORS = [..."-_.!#$%&'*+^`|~"];
+const SEPARATORS = "-_.!#$%&'*+^`|~".split('');
 /** The characters that real servers fold: CGI, WSGI and Rack fold `-`, and PHP folds `.` as well. */
 const COMMON_SEPARATORS = ['-', '_', '.'];
 
