@@ -1,5 +1,4 @@
 /** The agent put together by hand from its parts; main.ts and the tests start it the same way. */
-import { randomUUID } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
@@ -7,6 +6,7 @@ import { type Loop, startLoop } from '@berth/kit/loop';
 import { createClient } from '@berth/wire/client';
 import type { AgentConfig as RegistryConfig } from '@berth/wire/task';
 import type { AgentConfig } from './config.ts';
+import { readCredentials } from './credentials.ts';
 import { createData, type Data, type DataOptions } from './data/data.ts';
 import { readAgentId } from './data/agent-id.ts';
 import { createDiskUse } from './disk-use.ts';
@@ -73,11 +73,8 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
   const workspaces = createWorkspaces(join(stateDir, 'work'), log);
   await workspaces.removeLeftovers();
 
-  const secret = config.AGENT_SECRET;
-  const client = createClient({
-    baseUrl: config.CONTROL_PLANE_URL,
-    headers: () => (secret === undefined ? {} : { 'x-agent-secret': secret }),
-  });
+  const credentials = await readCredentials({ stateDir, shared: config.AGENT_SECRET, joinToken: config.JOIN_TOKEN, log });
+  const client = createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: credentials.headers });
   const cli = createDockerCli({
     configDir: join(stateDir, 'docker'),
     inherit: config.inherit,
@@ -179,7 +176,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     nodeName: config.nodeName,
     role: config.NODE_ROLE,
     maxBuilds: config.MAX_BUILDS,
-    bootId: randomUUID(),
+    credentials,
     storage: storage.read,
     engine: createEngineStatus(docker),
     disk: diskUse.now,
@@ -234,6 +231,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       async run(stopping) {
         const both = AbortSignal.any([stopping, signal]);
         const node = await registration.register(both).catch(async (error: unknown) => {
+          if (registration.problem() !== null) tasks.letGo();
           // Waiting 30 s for the next turn would be long while the control plane only restarts.
           if (both.aborted) throw error;
           log.warn({ err: error }, 'cannot register yet');
@@ -255,7 +253,9 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
 
   function readiness(): Readiness {
     const reasons: string[] = [];
-    if (registration.nodeId() === null) reasons.push('not registered yet');
+    const problem = registration.problem();
+    if (problem !== null) reasons.push(problem);
+    else if (registration.nodeId() === null) reasons.push('not registered yet');
     else if (Date.now() - (registration.lastOkAt() ?? 0) > SILENT_MS) reasons.push('the control plane does not answer');
     if (registry === null) reasons.push('no configuration from the control plane yet');
     else if (tasks.lastPollOkAt() === null) reasons.push('tasks were not asked for yet');

@@ -44,9 +44,14 @@ export const AGENT_SETTINGS = {
     parse: httpUrl,
   },
   AGENT_SECRET: {
-    doc: 'The secret shared with the control plane; with several, separated by commas, the first is sent',
+    doc: 'The secret shared with the control plane, sent until the node has its own; with several, separated by commas, the first is sent',
     shown: 'none is sent',
     parse: firstOf,
+  },
+  JOIN_TOKEN: {
+    doc: 'Token by which this machine joins, once; sent before AGENT_SECRET and not needed after the first register',
+    shown: 'none',
+    parse: (t: string) => t.trim(),
   },
   HOST_IP: {
     doc: 'Address at which the reverse proxy reaches containers of this node',

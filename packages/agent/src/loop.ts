@@ -39,6 +39,8 @@ export type TaskLoop = {
   drain(graceMs: number): Promise<void>;
   lastPollOkAt(): number | null;
   running(): number;
+  /** The node is not ours any more: a request that is held for it ends, and none follows until there is a node again. */
+  letGo(): void;
   /** What the answer to a register says is open (`open_tasks`); undefined: its control plane does not say. */
   heard(open: string | undefined): void;
 };
@@ -165,6 +167,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   return {
     lastPollOkAt: () => lastPollOkAt,
     running: () => runs.size,
+    letGo: () => askAgain(),
     heard(open) {
       saysOpen = open !== undefined;
       if (open === undefined || lastPollOkAt === null || Date.now() - lastPollOkAt < doubtMs) return;
@@ -185,7 +188,8 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
         } catch (error) {
           if (signal.aborted) return;
           if (error === held.signal.reason) continue;
-          if (error instanceof ApiError && error.status === 404) deps.onUnknownNode();
+          // 401: the node is gone with its secret, or the secret was reset.
+          if (error instanceof ApiError && (error.status === 404 || error.status === 401)) deps.onUnknownNode();
           noteCut(error);
           if (failures === 0) log.warn({ err: error }, 'tasks cannot be asked for; tried again');
           await pause(backoff(failures, { min: 500, max: pollMs }), signal).catch(() => undefined);

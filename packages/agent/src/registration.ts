@@ -1,9 +1,10 @@
 /** POST /api/agent/register (contract "Node", INTERFACES.md): who we are, what we have, what we see. */
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
-import type { Client } from '@berth/wire/client';
+import { ApiError, type Client } from '@berth/wire/client';
 import type { Node, NodeDisk, NodeRegister, ObservedContainer } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
+import type { Credentials } from './credentials.ts';
 import type { EngineStatus } from './engine-status.ts';
 import { type ListOurs, type NodeIds } from './node-ids.ts';
 import { observe, toObserved } from './observe.ts';
@@ -28,7 +29,7 @@ export type RegistrationDeps = {
   nodeName: string;
   role: NodeRole;
   maxBuilds: number;
-  bootId: string;
+  credentials: Credentials;
   hostIp: () => Promise<string>;
   storage: (signal: AbortSignal) => Promise<Storage>;
   /** Null on a node that takes no datasets. */
@@ -39,12 +40,15 @@ export type Registration = {
   register(signal: AbortSignal): Promise<Node>;
   nodeId(): string | null;
   lastOkAt(): number | null;
+  /** Why the control plane refuses this machine; null: it does not. */
+  problem(): string | null;
   /** Whether the engine answered when it was last asked. */
   engineOk(): boolean | null;
 };
 
 export function createRegistration(deps: RegistrationDeps): Registration {
   let nodeId: string | null = null;
+  let problem: string | null = null;
   let lastOkAt: number | null = null;
   let lastAnswerAt: string | null = null;
 
@@ -100,13 +104,15 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       ...(seen === undefined ? {} : { containers: seen }),
       agent_version: AGENT_VERSION,
       last_answer_at: answeredAt,
-      boot_id: deps.bootId,
+      boot_id: deps.credentials.bootId,
       arch: deps.engine.arch(),
       ...(engine === null ? {} : { engine }),
       ...(disk === null ? {} : { disk }),
     };
     await failPoint('agent.register.before');
-    const node = await deps.client.call('agentRegister', { body, signal });
+    const node = await deps.credentials.register((headers, mayAsk) =>
+      deps.client.call('agentRegister', { body: { ...body, capabilities: mayAsk ? ['node_secret'] : [] }, headers, signal }),
+    );
     await failPoint('agent.register.after');
     lastOkAt = Date.now();
     lastAnswerAt = node.last_seen_at;
@@ -118,9 +124,16 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     nodeId: () => nodeId,
     engineOk: () => deps.engine.now()?.ok ?? null,
     lastOkAt: () => lastOkAt,
+    problem: () => problem,
     async register(signal) {
       const before = nodeId;
-      const node = await send(signal);
+      const node = await send(signal).catch((error: unknown) => {
+        // The tasks of that name are another machine's.
+        problem = error instanceof ApiError && error.code === 'node_doubled' ? error.message : null;
+        if (problem !== null) nodeId = null;
+        throw error;
+      });
+      problem = null;
       nodeId = node.id;
       await deps.ids.add(node.id);
       if (before === node.id) return node;

@@ -48,7 +48,7 @@ async function agent(given: { id: string }) {
     nodeName: 'node',
     role: 'deploy',
     maxBuilds: 1,
-    bootId: 'boot',
+    credentials: { bootId: 'boot', headers: () => ({}), register: (send) => send({}, true) },
     hostIp: async () => '127.0.0.1',
     storage: async () => ({ max: 1, free: 1 }),
     engine: createEngineStatus(engine.docker),

@@ -1,12 +1,12 @@
 /** An agent process beside or in the place of one that the platform started, with the settings of that one. */
-import { readFile } from 'node:fs/promises';
+import { cp, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { findProgram, repositoryRoot } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
 import { type Argv, type RunningProcess, startProcess, untilReady } from '@berth/testbed/process';
 import type { Stage } from './stage.ts';
 
-const SETTINGS = /^(NODE_|CONTROL_PLANE_URL|AGENT_SECRET|HOST_IP|PUBLISH_IP|DOCKER_|SVC_ROOT|MAX_|PULL_|PATH=)/;
+const SETTINGS = /^(NODE_|CONTROL_PLANE_URL|AGENT_SECRET|HOST_IP|PUBLISH_IP|DOCKER_|SVC_ROOT|STATE_DIR|MAX_|PULL_|PATH=)/;
 
 async function settingsOf(pid: number): Promise<Record<string, string>> {
   const lines = (await readFile(`/proc/${pid}/environ`, 'utf8')).split('\0').filter((line) => SETTINGS.test(line));
@@ -15,15 +15,20 @@ async function settingsOf(pid: number): Promise<Record<string, string>> {
 
 async function startAgent(stage: Stage, as: string, name: string, prefix: readonly string[]): Promise<RunningProcess> {
   const port = await freePort();
+  const settings = await settingsOf(stage.agent(as).process().pid);
+  const stateDir = join(stage.dir, 'agents', name);
+  // A cloned disk holds the node's own secret too.
+  const secret = join(settings['NODE_ROLE'] ?? '', 'node-secret');
+  await cp(join(settings['STATE_DIR'] ?? '', secret), join(stateDir, secret));
   const [program, ...words] = [...prefix, process.execPath];
   const command: Argv = [program ?? process.execPath, ...words, join(repositoryRoot, 'bin', 'berth'), 'agent'];
   const agent = await startProcess(command, {
     name,
     logFile: join(stage.dir, 'logs', `${name}.log`),
     env: {
-      ...(await settingsOf(stage.agent(as).process().pid)),
+      ...settings,
       LOG_FORMAT: 'json',
-      STATE_DIR: join(stage.dir, 'agents', name),
+      STATE_DIR: stateDir,
       LISTEN: `127.0.0.1:${port}`,
     },
   });

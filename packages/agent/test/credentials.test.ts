@@ -1,0 +1,100 @@
+/** The node's own secret on the agent's side: asked for, kept, and shown instead of the shared one. */
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { silentLogger } from '@berth/kit/log';
+import { ApiError } from '@berth/wire/client';
+import { beforeEach, expect, it, onTestFinished } from 'vitest';
+import { type Credentials, readCredentials } from '../src/credentials.ts';
+
+let stateDir: string;
+beforeEach(() => {
+  stateDir = mkdtempSync(join(tmpdir(), 'agent-secret-'));
+  onTestFinished(() => rmSync(stateDir, { recursive: true }));
+});
+
+const start = (given: { shared?: string; joinToken?: string } = { shared: 'shared' }): Promise<Credentials> =>
+  readCredentials({ stateDir, shared: given.shared, joinToken: given.joinToken, log: silentLogger() });
+const refused = (): Error => new ApiError(401, 'agent_secret', 'wrong', null);
+
+/** A control plane that takes these secrets, and gives one out when it is asked with another than the own one. */
+function plane(accepts: string[], gives: string | null = null) {
+  const seen: (string | undefined)[] = [];
+  const send = async (headers: Record<string, string>, mayAsk: boolean): Promise<{ node_secret?: string }> => {
+    const shown = headers['x-agent-secret'];
+    seen.push(shown);
+    if (!accepts.includes(shown ?? '')) throw refused();
+    return gives !== null && mayAsk && shown !== gives ? { node_secret: gives } : {};
+  };
+  return { seen, send };
+}
+
+it('keeps the secret at mode 0600 and shows it from then on, also after a restart', async () => {
+  const { seen, send } = plane(['shared', 'berthnode_n_1'], 'berthnode_n_1');
+  const first = await start();
+  await first.register(send);
+  expect(first.headers()).toEqual({ 'x-agent-secret': 'berthnode_n_1' });
+  expect(statSync(join(stateDir, 'node-secret')).mode & 0o777).toBe(0o600);
+  expect(readFileSync(join(stateDir, 'node-secret'), 'utf8')).toBe('berthnode_n_1');
+  const second = await start();
+  expect(second.bootId).not.toBe(first.bootId);
+  await second.register(send);
+  expect(seen).toEqual(['shared', 'berthnode_n_1']);
+});
+
+it('a join token goes first, and is enough', async () => {
+  const { seen, send } = plane(['token', 'berthnode_n_1'], 'berthnode_n_1');
+  const agent = await start({ joinToken: 'token', shared: 'shared' });
+  await agent.register(send);
+  await agent.register(send);
+  expect(seen).toEqual(['token', 'berthnode_n_1']);
+  const restarted = await start({ joinToken: 'token' });
+  await restarted.register(send);
+  expect(seen.at(-1)).toBe('berthnode_n_1');
+});
+
+it('a secret that was reset: the shared one is tried, and the next own one kept', async () => {
+  writeFileSync(join(stateDir, 'node-secret'), 'berthnode_n_old');
+  const { seen, send } = plane(['shared', 'berthnode_n_new'], 'berthnode_n_new');
+  const agent = await start();
+  await agent.register(send);
+  expect(seen).toEqual(['berthnode_n_old', 'shared']);
+  expect(readFileSync(join(stateDir, 'node-secret'), 'utf8')).toBe('berthnode_n_new');
+  expect(agent.headers()).toEqual({ 'x-agent-secret': 'berthnode_n_new' });
+});
+
+it('refused with everything it has, it keeps its own secret: the database may have been restored, and may be again', async () => {
+  writeFileSync(join(stateDir, 'node-secret'), 'berthnode_n_1');
+  const agent = await start();
+  await expect(agent.register(plane([]).send)).rejects.toMatchObject({ status: 401 });
+  expect(readFileSync(join(stateDir, 'node-secret'), 'utf8')).toBe('berthnode_n_1');
+  await agent.register(plane(['berthnode_n_1']).send);
+  expect(agent.headers()).toEqual({ 'x-agent-secret': 'berthnode_n_1' });
+});
+
+it('killed between the answer and the disk, it asks again as the same process', async () => {
+  const first = await start();
+  await expect(first.register(async () => Promise.reject(new Error('killed')))).rejects.toThrow('killed');
+  const second = await start();
+  expect(second.bootId).toBe(first.bootId);
+  await second.register(plane(['shared']).send);
+  // An older control plane gave none: the next start is another process.
+  expect((await start()).bootId).not.toBe(first.bootId);
+});
+
+it('where nothing can be written it asks for none, and works on with the shared one', async () => {
+  mkdirSync(join(stateDir, 'node-secret-boot'));
+  mkdirSync(join(stateDir, 'node-secret-boot', 'in-the-way'));
+  const { send } = plane(['shared'], 'berthnode_n_1');
+  const agent = await start().catch(() => null);
+  if (agent === null) return;
+  await agent.register(send);
+  expect(agent.headers()).toEqual({ 'x-agent-secret': 'shared' });
+});
+
+it('without any secret it sends none', async () => {
+  const { seen, send } = plane(['']);
+  const agent = await start({});
+  await agent.register(send);
+  expect([seen, agent.headers()]).toEqual([[undefined], {}]);
+});
