@@ -55,10 +55,23 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
         .orderBy('seq')
         .limit(Math.min(limit, MOST_LINES_READ))
         .execute();
-      return rows as LogLineRecord[];
+      const lines = rows as LogLineRecord[];
+      const [first] = lines;
+      // Numbers have no holes, except where the middle was left out.
+      if (first === undefined || first.seq === after + 1) return lines;
+      return [gapNotice(after, first), ...lines].slice(0, limit);
     },
   };
 }
+
+/** Stands in the place of the lines that a reader at `after` can no longer get. It has the number of the last of them, so reading goes on behind it. */
+const gapNotice = (after: number, next: LogLineRecord): LogLineRecord => ({
+  seq: next.seq - 1,
+  at: next.at,
+  stream: 'system',
+  step: null,
+  text: `… lines ${after + 1} to ${next.seq - 1} are left out here: the log outgrew its bound before they were read …`,
+});
 
 const weight = (row: { text: string; step?: string | null }): number => Buffer.byteLength(row.text) + Buffer.byteLength(row.step ?? '');
 

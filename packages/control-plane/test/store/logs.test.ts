@@ -104,3 +104,31 @@ test('an endless log stays bounded, and its last line is there', async () => {
   expect(all.length).toBeLessThan(50_000);
   expect(all.at(-1)?.text).toBe('line 54999');
 });
+
+test('a reader whose next lines were left out meanwhile is told which ones, and goes on after them', async () => {
+  const path = freshPath();
+  const stores = await open(path);
+  await deploymentIn(stores, await projectIn(stores), 'd1');
+  await stores.close();
+  const db = await openDatabase(await urlOf(path), quiet, () => NOW);
+  onTestFinished(() => db.close());
+  const logs = createLogStore(db, { first: 2, lines: 12, bytes: 1_000_000 });
+  const append = (from: number, count: number) =>
+    logs.append('d1', source(from), lines(...Array.from({ length: count }, (_, i) => `line ${from + i + 1}`)), NOW);
+  await append(0, 8);
+  const read = await logs.read('d1', 0, 5);
+  expect(read.at(-1)?.seq).toBe(5);
+  await append(8, 42);
+  const next = await logs.read('d1', 5, 3);
+  expect(next.map((l) => l.seq)).toEqual([44, 45, 46]);
+  expect(next[0]).toMatchObject({ stream: 'system', step: null, text: expect.stringContaining('lines 6 to 44 are left out here') });
+  expect(next[1]?.text).toBe('line 45');
+  // The notice has a number of its own: a reader that breaks off after it misses nothing and is told nothing twice.
+  expect((await logs.read('d1', 44, 1))[0]?.text).toBe('line 45');
+  // Who reads from the beginning meets the line that stands in the log, and no second one.
+  const whole = await logs.read('d1', 0, 99);
+  expect(whole.filter((l) => l.text.includes('left out')).map((l) => l.seq)).toEqual([3]);
+  expect((await logs.read('d1', 2, 99)).filter((l) => l.text.includes('left out'))).toHaveLength(1);
+  // Number 3 was a line once and is the notice now: whichever the reader had, it is told.
+  expect((await logs.read('d1', 3, 99))[0]?.text).toContain('lines 4 to 44 are left out here');
+});
