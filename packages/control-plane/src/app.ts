@@ -64,6 +64,7 @@ export type App = {
 const BETWEEN_TRIES = { min: 2, max: 200 };
 /** How long requests under way may take to end before their connections are cut. */
 const DRAIN_MS = 10_000;
+const DAY_MS = 86_400_000;
 
 export async function createApp(config: Config, overrides: Overrides): Promise<App> {
   const { log, now = Date.now } = overrides;
@@ -119,6 +120,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       probe: probeUrls.length === 0 ? null : (hash, signal) => markerAnswers(probeUrls, hash, signal),
       settleMs: config.SETTLE_TIME,
       datasets,
+      presence,
+      keep: { deployments: config.KEEP_DEPLOYMENTS, ms: config.KEEP_DEPLOYMENT_DAYS * DAY_MS, logBytes: config.KEEP_LOG_BYTES },
       now,
       uptime,
       monotonic,

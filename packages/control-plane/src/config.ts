@@ -110,6 +110,21 @@ export const SETTINGS = {
     default: '100',
     parse: integer(1, 10_000),
   },
+  KEEP_DEPLOYMENTS: {
+    doc: 'Newest deployments of each project that stay whole, with what runs: log, story and tasks (docs/operating.md)',
+    default: '100',
+    parse: integer(1, 10_000),
+  },
+  KEEP_LOG_BYTES: {
+    doc: 'Bytes that all logs together take at most; logs of the oldest settled deployments of the largest projects go first',
+    default: '1073741824',
+    parse: integer(1_048_576),
+  },
+  KEEP_DEPLOYMENT_DAYS: {
+    doc: 'Days after its end in which every deployment stays whole; of older ones beyond KEEP_DEPLOYMENTS only the record stays',
+    default: '90',
+    parse: integer(1, 36_500),
+  },
   PLACEMENT_WEIGHT_CACHED: { doc: 'What each cached dataset adds to a node’s score', default: '10', parse: weight },
   PLACEMENT_WEIGHT_MISSING: { doc: 'What each byte that must be copied takes from it', default: '0.000001', parse: weight },
   PLACEMENT_WEIGHT_FREE: { doc: 'What each free byte adds to it', default: '0.0000001', parse: weight },

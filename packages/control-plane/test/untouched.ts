@@ -29,4 +29,6 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   timer: null,
   retry: null,
   builds_given_up: 0,
+  log_removed_at: null,
+  story_removed_at: null,
 };

@@ -41,6 +41,10 @@ export const Deployment = Type.Object({
   placement: orNull(Placement),
   datasets: Type.Array(DeploymentDataset),
   progress: orNull(TaskProgress),
+  log_removed_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'when retention removed the log; null: it is there' })),
+  story_removed_at: orNull(
+    Type.Unsafe<Time>({ ...Time, description: 'when retention removed story, tasks and placement; null: they are there' }),
+  ),
 });
 export type Deployment = Static<typeof Deployment>;
 
@@ -52,4 +56,8 @@ export const LogLine = Type.Object({
   text: Type.String(),
 });
 export type LogLine = Static<typeof LogLine>;
-export const LogPage = Type.Object({ lines: Type.Array(LogLine), next: Type.Integer({ description: 'pass as `after` for what follows' }) });
+export const LogPage = Type.Object({
+  lines: Type.Array(LogLine),
+  next: Type.Integer({ description: 'pass as `after` for what follows' }),
+  unavailable: Type.Optional(Type.String({ description: 'why there are no lines: retention removed the log' })),
+});

@@ -87,12 +87,27 @@ export function deploymentView(
     created_at: time(d.created_at),
     finished_at: timeOrNull(d.finished_at),
     url: projectUrl(settings.publicUrl, settings.baseDomain, d.settings.domain_prefix),
-    events: events.map((e) => ({ ...e, at: time(e.at) })),
+    events: storyView(d, events),
     placement: d.placement,
     datasets: deploymentDatasets(d, data.datasets),
     progress: data.progress.get(d.id) ?? null,
+    log_removed_at: timeOrNull(d.log_removed_at),
+    story_removed_at: timeOrNull(d.story_removed_at),
   };
 }
+
+/** One line in place of a story that retention removed: an empty one would say that nothing happened. What is still there is not the story. */
+function storyView(d: DeploymentRecord, events: readonly EventRecord[]): Deployment['events'] {
+  if (d.story_removed_at === null) return events.map((e) => ({ ...e, at: time(e.at) }));
+  const message = 'the story was removed: KEEP_DEPLOYMENTS and KEEP_DEPLOYMENT_DAYS say how long it is kept';
+  return [{ at: time(d.story_removed_at), kind: 'story_removed', message }];
+}
+
+/** Instead of the lines of a log that retention removed; null: it is there. */
+export const logUnavailable = (d: DeploymentRecord): string | null =>
+  d.log_removed_at === null
+    ? null
+    : `the log was removed at ${time(d.log_removed_at)}: KEEP_LOG_BYTES, KEEP_DEPLOYMENTS and KEEP_DEPLOYMENT_DAYS say how long it is kept`;
 
 /** How datasets stand now, and how far the copies of open deploy tasks are, by deployment. */
 export type DataNow = {

@@ -90,6 +90,9 @@ export type DeploymentRecord = {
   builds_given_up: number;
   /** Order of the requests of all projects; does not go back when the machine's clock does. */
   ordinal: number;
+  /** When retention removed its log; its story, tasks and placement (store/retention.ts). Null: they are there. */
+  log_removed_at: number | null;
+  story_removed_at: number | null;
 };
 
 export type TaskRecord<K extends TaskKind = TaskKind> = {

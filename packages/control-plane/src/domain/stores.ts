@@ -24,6 +24,7 @@ import type {
   UserChange,
 } from './identity-stores.ts';
 import type { Plan } from './plan.ts';
+import type { RetentionStore } from './retention.ts';
 import type {
   AdmissionRecord,
   DeploymentRecord,
@@ -321,6 +322,7 @@ export type Stores = {
   policy: PolicyStore;
   meta: MetaStore;
   uptime: UptimeStore;
+  retention: RetentionStore;
   /** Carries what changed to other control planes on the same database; null where it serves only one. */
   relay: Relay | null;
   /** A trivial read, for /readyz. */

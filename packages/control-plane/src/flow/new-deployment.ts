@@ -51,5 +51,7 @@ export function newDeployment(
     retry: null,
     builds_given_up: 0,
     ordinal,
+    log_removed_at: null,
+    story_removed_at: null,
   };
 }

@@ -4,6 +4,8 @@ import type { Changes } from '../domain/changes.ts';
 import type { ConfigSource, ProxyProbe } from '../domain/configuration.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
+import type { Presence } from '../domain/presence.ts';
+import type { Keep } from '../domain/retention.ts';
 import type { Scanner } from '../domain/scan.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { UptimeClock } from '../domain/uptime.ts';
@@ -31,6 +33,8 @@ export type LoopDeps = {
   settleMs: number;
   /** null where there is no shared storage: nothing is scanned. */
   datasets: DatasetSettings | null;
+  presence: Presence;
+  keep: Keep;
   now: () => number;
   /** The clock of every deadline. */
   uptime: UptimeClock;

@@ -4,6 +4,7 @@ import type { LoopDeps } from './deps.ts';
 import { datasetChanges } from './dataset-changes.ts';
 import { datasetMonitor } from './dataset-monitor.ts';
 import { datasetRemovals } from './dataset-removals.ts';
+import { deploymentRetention } from './deployment-retention.ts';
 import { drains } from './drains.ts';
 import { leaseReaper } from './lease-reaper.ts';
 import { nodeWatch } from './node-watch.ts';
@@ -78,6 +79,13 @@ export const LOOPS = [
     make: retention,
   },
   { name: 'uptime', description: 'advances the clock of every deadline', periodMs: 500, wokenBy: [], make: uptimeBeat },
+  {
+    name: 'deployment-retention',
+    description: 'removes what is kept too long of deployments, logs and nodes, and gives the space back',
+    periodMs: 10_000,
+    wokenBy: [],
+    make: deploymentRetention,
+  },
   { name: 'drains', description: 'moves what runs on nodes that are being drained', periodMs: 1_000, wokenBy: [], make: drains },
   {
     name: 'dataset-changes',

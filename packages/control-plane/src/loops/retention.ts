@@ -20,7 +20,7 @@ export const retention =
     ];
     for (const table of tables) {
       if (signal.aborted) return;
-      await table.sweep(now());
+      while (!signal.aborted && (await table.sweep(now())) > 0);
     }
     if (!signal.aborted) await stores.audit.sweep(now() - AUDIT_KEPT_MS, AUDIT_ROWS);
   };

@@ -4,6 +4,7 @@
  */
 import { type ColumnDefinitionBuilder, type RawBuilder, sql } from 'kysely';
 import type { Db, Tx } from './database.ts';
+import type { Doors } from './doors.ts';
 import { StoreError } from './errors.ts';
 
 /** Why a transaction that did nothing may be run again. */
@@ -43,6 +44,10 @@ export type Capabilities = {
   unsynced: <T>(db: Db, run: (db: Db) => Promise<T>) => Promise<T>;
   /** A table with the column `value`: the elements of a JSON array. One parameter for thousands of rows, and a text that stays the same. */
   elements: (json: string) => RawBuilder<unknown>;
+  /** Gives a little of the space that deletions left back to the disk; false: there is too little. Null: the engine does so by itself. */
+  giveBack: ((db: Doors) => Promise<boolean>) | null;
+  /** What the database takes on the disk, and how much of that is empty. */
+  size: (db: Db) => Promise<{ bytes: number; free: number }>;
   /** Whether this error says that a row with the same value in that unique column is there. */
   violatesUnique: (error: unknown, table: string, column: string) => boolean;
   /** The transaction did nothing and may be run again; null: it may not. */
@@ -50,6 +55,26 @@ export type Capabilities = {
 };
 
 const codeOf = (error: unknown): string => (error instanceof Error && 'code' in error ? String(error.code) : '');
+
+const pragma = async (db: Db, name: string): Promise<number> => {
+  const { rows } = await sql<Record<string, number>>`pragma ${sql.raw(name)}`.execute(db);
+  return Object.values(rows[0] ?? {})[0] ?? 0;
+};
+/** Pages that stay for what is written next: to cut them off and make them anew would be work for nothing. */
+const SPARE_PAGES = 2_000;
+/** Less than a millisecond each (bench/retention.ts); a step cuts one page off the end of the file. */
+const PAGES_A_STEP = 24;
+const INCREMENTAL = 2;
+
+async function giveBackPages(db: Doors): Promise<boolean> {
+  const [mode, free] = [await pragma(db.kysely, 'auto_vacuum'), await pragma(db.kysely, 'freelist_count')];
+  if (mode !== INCREMENTAL || free <= SPARE_PAGES) return false;
+  await db.writeUnsynced(async (tx) => {
+    // One page each: the statement is a row for each page to SQLite, of which the driver takes the first.
+    for (let i = 0; i < Math.min(PAGES_A_STEP, free - SPARE_PAGES); i++) await sql`pragma incremental_vacuum(1)`.execute(tx);
+  });
+  return true;
+}
 
 export const SQLITE: Capabilities = {
   engine: 'sqlite',
@@ -64,6 +89,11 @@ export const SQLITE: Capabilities = {
   holdName: () => Promise.resolve(),
   digest: () => sql<string>`''`,
   elements: (json) => sql`json_each(${json})`,
+  giveBack: giveBackPages,
+  async size(db) {
+    const [page, pages, free] = [await pragma(db, 'page_size'), await pragma(db, 'page_count'), await pragma(db, 'freelist_count')];
+    return { bytes: page * pages, free: page * free };
+  },
   // What is committed after it waits for the disk, and brings it there too.
   unsynced: (db, run) =>
     db.connection().execute(async (one) => {
@@ -97,6 +127,12 @@ export const POSTGRES: Capabilities = {
     await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 0))`.execute(tx);
   },
   elements: (json) => sql`jsonb_array_elements(cast(${json} as jsonb)) as elements(value)`,
+  // autovacuum makes the space of deleted rows free for new ones; tables do not shrink, and do not grow either.
+  giveBack: null,
+  async size(db) {
+    const { rows } = await sql<{ bytes: number }>`select pg_database_size(current_database()) as bytes`.execute(db);
+    return { bytes: rows[0]?.bytes ?? 0, free: 0 };
+  },
   unsynced: (db, run) => run(db),
   digest: (columns) => sql<string>`md5(row(${sql.join(columns.map((column) => sql.ref(column)))})::text)`,
   // The migrations name every unique constraint so.

@@ -86,7 +86,8 @@ function engineOf(url: string, log: StoreLog, now: () => number): Engine {
   const [scheme, rest] = [url.slice(0, Math.max(colon, 0)), url.slice(colon + 1)];
   if (scheme === 'sqlite' && rest !== '') {
     const onTrouble = (problem: string): void => log.warn({ problem }, 'the write-ahead log could not be worked in: it is tried again');
-    const { dialect, path, release } = openSqlite(rest, now(), { onTrouble });
+    const onCompact = (fields: object, message: string): void => log.info(fields, message);
+    const { dialect, path, release } = openSqlite(rest, now(), { onTrouble, onCompact });
     return { dialect, capabilities: SQLITE, release, name: path, ...(rest === ':memory:' ? {} : { recorder: createRecorder(path) }) };
   }
   if (scheme === 'postgres' || scheme === 'postgresql') {

@@ -19,6 +19,7 @@ import { createNodeMemory } from './node-memory.ts';
 import { createNodeStore } from './nodes.ts';
 import { createPolicyStore } from './policy.ts';
 import { createProjectStore } from './projects.ts';
+import { createRetentionStore } from './retention.ts';
 import { createRevokedSessionStore } from './revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
 import { createTaskStore } from './tasks.ts';
@@ -64,6 +65,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     policy: createPolicyStore(db),
     meta: createMetaStore(db),
     uptime: createUptimeStore(db),
+    retention: createRetentionStore(db, memory),
     relay: db.relay,
     async ping() {
       await db.kysely.selectFrom('meta').select('key').limit(1).execute();

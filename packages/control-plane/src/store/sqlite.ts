@@ -19,6 +19,7 @@ import {
 import { type Checkpoints, createCheckpoints, NO_CHECKPOINTS } from './checkpoints.ts';
 import { StoreError } from './errors.ts';
 import { holdLock } from './lock.ts';
+import { makeShrinkable } from './shrinkable.ts';
 import { createTurns } from './turns.ts';
 
 /** Before it, a WAL could be reset under a reader, which corrupts the file (https://sqlite.org/wal.html#walresetbug). */
@@ -50,10 +51,19 @@ export function assertSqliteVersion(version: string): void {
 
 export type OpenSqlite = { dialect: Dialect; path: string; release: () => void };
 
-type OpenOptions = { onTrouble?: (problem: string) => void; versionOf?: (database: Sqlite.Database) => string };
+type OpenOptions = {
+  onTrouble?: (problem: string) => void;
+  /** Told what was done about a file that cannot shrink, or why nothing was done. */
+  onCompact?: (fields: object, message: string) => void;
+  versionOf?: (database: Sqlite.Database) => string;
+};
 
 /** `target` is a path or `:memory:`. Throws StoreError held, engine_too_old, cannot_open. `onTrouble`: of a checkpoint. */
-export function openSqlite(target: string, now: number, { onTrouble = () => {}, versionOf = sqliteVersion }: OpenOptions = {}): OpenSqlite {
+export function openSqlite(
+  target: string,
+  now: number,
+  { onTrouble = () => {}, onCompact = () => {}, versionOf = sqliteVersion }: OpenOptions = {},
+): OpenSqlite {
   if (target === ':memory:') {
     const memory = new Sqlite(target);
     assertSqliteVersion(versionOf(memory));
@@ -69,6 +79,7 @@ export function openSqlite(target: string, now: number, { onTrouble = () => {}, 
     if (!existsSync(path)) closeSync(openSync(path, 'a', 0o600));
     database = new Sqlite(path, { timeout: OPEN_TIMEOUT_MS });
     assertSqliteVersion(versionOf(database));
+    makeShrinkable(database, path, onCompact);
     const mode = database.pragma('journal_mode = WAL', { simple: true });
     if (mode !== 'wal')
       throw new StoreError(

@@ -79,6 +79,10 @@ export type Tables = {
     builds_given_up: Generated<number>;
     /** Null in rows that an earlier version wrote. */
     ordinal: Ms | null;
+    /** When retention began to remove its log, and its story and tasks; when only the record was left. */
+    log_removed_at: Generated<Ms | null>;
+    story_removed_at: Generated<Ms | null>;
+    thinned_at: Generated<Ms | null>;
   };
   deployment_events: { id: Generated<number>; deployment_id: string; at: Ms; kind: string; message: string };
   tasks: {

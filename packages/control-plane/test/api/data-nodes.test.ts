@@ -31,6 +31,7 @@ const loopDeps = (): LoopDeps => ({
   probe: null,
   settleMs: 0,
   datasets: null,
+  keep: { deployments: 100, ms: 1e9, logBytes: 1e9 },
 });
 const drainRound = () => drains(loopDeps())(new AbortController().signal);
 

@@ -51,6 +51,8 @@ const PERIOD_MS = 1_000;
 const BEAT_MS = 600;
 /** Longer than an answer takes, and a proxy to swap. */
 const SETTLE_MS = 1_000;
+/** Far less than people keep: history that a decision still needs would be missed here. */
+const KEEP = { deployments: 1, ms: 5_000, logBytes: 200 };
 const LOST_BY_RELAY = 0.3;
 /** What is thrown when the connection to the database was lost. */
 const CUT: readonly string[] = ['unreachable', 'unknown_outcome'];
@@ -174,17 +176,21 @@ export function createControlPlane(deps: {
           return made.source.current();
         },
       };
-      const run = declaration.make({
+      const loop = declaration.make({
         ...made,
         source,
         limits: LIMITS,
         probe,
         settleMs: SETTLE_MS,
         datasets: null,
+        presence: { seen: () => undefined, arePeopleHere: () => false },
+        keep: KEEP,
         now: world.now,
         monotonic: world.now,
         log: LOG,
       });
+      // The loop itself rests by the real clock between its steps, and takes a second of it.
+      const run = declaration.name === 'deployment-retention' ? () => clean(made.stores) : loop;
       let running = false;
       let woken = false;
       let timer: Life = { name: 'timer', alive: false };
@@ -215,6 +221,10 @@ export function createControlPlane(deps: {
       for (const topic of declaration.wokenBy) made.changes.on(topic, wake);
       void begin();
     }
+  }
+
+  async function clean(stores: Stores): Promise<void> {
+    for await (const _step of await stores.retention.begin(KEEP, world.now));
   }
 
   function surprised(error: unknown): void {

@@ -63,7 +63,8 @@ let engine = files;
 export const useEngine = (other: TestEngine): void => void (engine = other);
 export const rowsOf = async (path: string, table: string): Promise<Rows> => engine.rows(path, table);
 export const setColumn = async (path: string, table: string, column: string, value: number): Promise<void> =>
-  void (await engine.run(path, `update ${table} set ${column} = ${value}`));
+  runOn(path, `update ${table} set ${column} = ${value}`);
+export const runOn = async (path: string, sql: string): Promise<void> => void (await engine.run(path, sql));
 export const runsOf = (many: number): number => engine.runs(many);
 export const urlOf = async (path: string): Promise<string> => engine.url(path);
 export const emptyUrlOf = async (path: string): Promise<string> => engine.emptyUrl(path);

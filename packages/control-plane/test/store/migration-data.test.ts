@@ -85,7 +85,7 @@ test('nothing is lost, and what was said of rows that are gone is not said of ne
   await stores.close();
 
   await raw(await urlOf(path), async (db, capabilities) => {
-    expect(await indexesOf(db, capabilities)).toEqual([...indexes, 'tasks_sync'].sort());
+    expect(await indexesOf(db, capabilities)).toEqual([...indexes, 'tasks_ended_work', 'tasks_sync', 'tasks_unreported'].sort());
     // The rules of the table stand as before: an open task has no end, and a project's tasks go with it.
     const ended = db.updateTable('tasks').set({ status: 'completed' }).where('id', '=', 't2').execute();
     await expect(ended).rejects.toThrow(/tasks_open_unfinished/);

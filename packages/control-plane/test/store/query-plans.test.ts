@@ -190,6 +190,8 @@ test('nothing walks a table that grows', async () => {
     const key = 'project_id' in filter ? [9] : [NOW, 'x'];
     await stores.deployments.list(filter, { ...page, cursor: next ?? Buffer.from(JSON.stringify(key)).toString('base64url') });
   }
+  // Stop-first: how its work ended is asked too.
+  await stores.flow.facts((await projectIn(stores, 'stop-first', { replace: 'recreate' })).id);
   await stores.deployments.events(['d1', 'd2']);
   await stores.deployments.getMany(['d1', 'd2']);
   await stores.deployments.get('d1');
@@ -201,6 +203,8 @@ test('nothing walks a table that grows', async () => {
   await stores.logs.read('d1', 0, 10);
   await nodeIn(stores, 'w1', { role: 'deploy', host_ip: '10.0.0.2' });
   await useData(stores, node.id);
+  for (const logBytes of [1e9, 0])
+    for await (const _step of await stores.retention.begin({ deployments: 1, ms: 1, logBytes }, () => NOW + 1e12));
   await stores.nodes.setDrain(node.id, null, null);
   await stores.nodes.markDeleting(node.id, NOW);
   await stores.nodes.removeIfGone(node.id, false);

@@ -1,7 +1,7 @@
 /**
  * A deployment's log: as pages, or as a stream that follows it. Events of the stream: `line` (a LogLine; its id is `seq`),
  * `state` (`{status, error, finished_at}`, at the start and at each change), `end` (the same, once the deployment is settled
- * and all lines are sent). After a break Last-Event-ID goes on where it was.
+ * and all lines are sent), `unavailable` (`{message}`: retention removed the log). After a break Last-Event-ID goes on where it was.
  */
 import { isSettled } from '@berth/wire/vocabulary';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -12,7 +12,7 @@ import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';
 import { type EventStream, openEventStream, wantsEventStream } from '../sse.ts';
-import { logLineView, time } from '../views.ts';
+import { logLineView, logUnavailable, time } from '../views.ts';
 
 const PAGE = 500;
 /** Another control plane may store the lines: looked at as often as this without being told. */
@@ -26,6 +26,8 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
     const deployment = await stores.deployments.get(params.id);
     const after = query.after ?? 0;
     if (wantsEventStream(request.raw)) return follow(deployment, resumeAt(request, after), request, reply);
+    const unavailable = logUnavailable(deployment);
+    if (unavailable !== null) return { lines: [], next: after, unavailable };
     const lines = await stores.logs.read(params.id, after, query.limit ?? PAGE);
     return { lines: lines.map(logLineView), next: lines.at(-1)?.seq ?? after };
   });
@@ -64,7 +66,9 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
         if (JSON.stringify(state) !== shown) await stream.send({ event: 'state', data: state });
         shown = JSON.stringify(state);
         const before = cursor;
-        cursor = await sendLines(id, cursor, stream);
+        const unavailable = logUnavailable(deployment);
+        if (unavailable === null) cursor = await sendLines(id, cursor, stream);
+        else await stream.send({ event: 'unavailable', data: { message: unavailable } });
         if (isSettled(deployment.status)) return await stream.send({ event: 'end', data: state });
         if (cursor !== before) quietSince = performance.now();
         else if (performance.now() - quietSince >= HEARTBEAT_MS) {

@@ -10,6 +10,7 @@ import { deadlines } from './0006_deadlines.ts';
 import { record } from './0007_record.ts';
 import { signIn } from './0008_sign_in.ts';
 import { api } from './0010_api.ts';
+import { retention } from './0011_retention.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
@@ -21,4 +22,5 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0007_record': record(capabilities),
   '0008_sign_in': signIn(capabilities),
   '0010_api': api(capabilities),
+  '0011_retention': retention(),
 });

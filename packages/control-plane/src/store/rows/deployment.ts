@@ -50,6 +50,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     timer,
     retry,
     ordinal,
+    thinned_at: _thinned,
     ...plain
   } = row;
   return {

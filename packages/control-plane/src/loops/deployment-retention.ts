@@ -1,0 +1,68 @@
+/**
+ * Removes what is kept too long of deployments, logs and nodes (store/retention.ts), a few milliseconds at a time. Beside people it works a
+ * tenth of the time, otherwise half of it. A pass that is not done in one run goes on in the next.
+ */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Removed, RetentionPass } from '../domain/retention.ts';
+import type { LoopDeps } from './deps.ts';
+
+const ONE_RUN_MS = 20_000;
+/** Longer than a run and the pause behind it. */
+const CLAIM_MS = 60_000;
+const BETWEEN_PASSES_MS = 10 * 60_000;
+const SHORTEST_REST_MS = 20;
+const LONGEST_REST_MS = 500;
+
+export const deploymentRetention = ({
+  stores,
+  presence,
+  keep,
+  now,
+  log,
+}: Pick<LoopDeps, 'stores' | 'presence' | 'keep' | 'now' | 'log'>): ((signal: AbortSignal) => Promise<void>) => {
+  const me = randomUUID();
+  let pass: RetentionPass | null = null;
+  let nextPassAt = 0;
+
+  async function work(signal: AbortSignal): Promise<void> {
+    const until = performance.now() + ONE_RUN_MS;
+    pass ??= await stores.retention.begin(keep, now);
+    while (!signal.aborted && performance.now() < until) {
+      const began = performance.now();
+      const step = await pass.next();
+      if (step.done === true) {
+        pass = null;
+        nextPassAt = performance.now() + BETWEEN_PASSES_MS;
+        tell(step.value);
+        return;
+      }
+      await rest(performance.now() - began, signal);
+    }
+  }
+
+  const rest = async (worked: number, signal: AbortSignal): Promise<void> => {
+    const ms = presence.arePeopleHere() ? Math.min(Math.max(9 * worked, SHORTEST_REST_MS), LONGEST_REST_MS) : worked;
+    await sleep(ms, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
+  };
+
+  function tell({ thinned, logs, nodes }: Removed): void {
+    if (thinned + logs > 0) log.info({ deployments: thinned, logs }, 'retention removed the history of old deployments');
+    if (nodes.length > 0) log.info({ nodes }, 'retention removed nodes that were silent for long and had nothing on them');
+  }
+
+  return async (signal) => {
+    if (pass === null && performance.now() < nextPassAt) return;
+    if (!(await stores.retention.claim(me, now(), now() + CLAIM_MS))) {
+      pass = null;
+      return;
+    }
+    try {
+      await work(signal);
+    } catch (error) {
+      // A pass that threw is over; the next one finds the rest.
+      pass = null;
+      throw error;
+    }
+  };
+};

@@ -1,0 +1,62 @@
+/** Nodes that were silent for long and have nothing on them: machines that came back under another name, or never. */
+import { LABELS } from '@berth/wire/vocabulary';
+import { sql } from 'kysely';
+import type { Database, Tx } from './database.ts';
+import type { NodeMemory } from './node-memory.ts';
+import { LIVE_STATES } from './states.ts';
+import { ofKindSync } from './task-row.ts';
+
+/** Gives the names of those that it removed. `before`: not seen since. */
+export async function* forgetNodes(db: Database, memory: NodeMemory, before: number): AsyncGenerator<void, string[], void> {
+  const silent = (await memory.all(db.kysely)).filter(
+    (node) =>
+      node.last_seen_at < before &&
+      (node.last_polled_at ?? 0) < before &&
+      node.drain === null &&
+      node.deleting_at === null &&
+      !node.containers.some((container) => container.labels[LABELS.project] !== undefined),
+  );
+  const gone: string[] = [];
+  for (const { id, hostname, role } of silent) {
+    yield;
+    if (!(await db.write((tx) => forget(db, tx, id, before)))) continue;
+    memory.forget(id);
+    gone.push(`${role}:${hostname}`);
+  }
+  return gone;
+}
+
+async function forget({ capabilities }: Database, tx: Tx, id: string, before: number): Promise<boolean> {
+  const node = await tx
+    .selectFrom('nodes')
+    .select(['last_seen_at', 'agent_version', 'observed_at'])
+    .where('id', '=', id)
+    .$if(capabilities.rowLocks, (q) => q.forUpdate())
+    .executeTakeFirst();
+  if (node === undefined || node.last_seen_at >= before) return false;
+  const route = await tx.selectFrom('routes').select('project_id').where('node_id', '=', id).limit(1).executeTakeFirst();
+  const live = await tx
+    .selectFrom('deployments')
+    .select('id')
+    .where('node_id', '=', id)
+    .where('status', 'in', [...LIVE_STATES])
+    .limit(1)
+    .executeTakeFirst();
+  const open = await tx
+    .selectFrom('tasks')
+    .select('id')
+    .where('node_id', '=', id)
+    .where('finished_at', 'is', null)
+    .limit(1)
+    .executeTakeFirst();
+  if (route !== undefined || live !== undefined || open !== undefined) return false;
+  // Work ended there and the node never said afterwards what still runs: only a person may decide that it is gone (DELETE of the node).
+  const seen = node.agent_version === null ? -1 : (node.observed_at ?? -1);
+  const unsure = await sql<{ id: string }>`select id from projects where exists (
+    select 1 from tasks where tasks.project_id = projects.id and node_id = ${id} and finished_at >= ${seen}
+      and kind in ('deploy', 'retire') and finished_at is not null) limit 1`.execute(tx);
+  if (unsure.rows.length > 0) return false;
+  await tx.deleteFrom('tasks').where(ofKindSync).where('node_id', '=', id).execute();
+  await tx.deleteFrom('nodes').where('id', '=', id).execute();
+  return true;
+}

@@ -1,0 +1,90 @@
+/**
+ * Keeps all logs together within KEEP_LOG_BYTES. The largest project gives first, of it the oldest deployment that has ended. Logs of
+ * the newest deployments of each project go only when everything else is gone; what runs or is under way keeps its log.
+ */
+import { TERMINAL_STATES } from '@berth/wire/vocabulary';
+import type { Database } from './database.ts';
+import { removeLog } from './log-removal.ts';
+import type { NewestKept } from './newest-kept.ts';
+
+const HEADS_A_STEP = 500;
+/** What a line takes beside its text: its row and its place in the index, measured on SQLite (bench/retention.ts). */
+const LINE_BYTES = 140;
+
+type Head = { bytes: number; last_seq: number; left_out: number };
+const weightOf = ({ bytes, last_seq, left_out }: Head): number => bytes + (last_seq - left_out) * LINE_BYTES;
+
+/** Returns how many logs it removed for the limit. */
+export async function* limitLogs(
+  db: Database,
+  { limit, newestKept, now }: { limit: number; newestKept: NewestKept; now: () => number },
+): AsyncGenerator<void, number, void> {
+  const sizes = yield* sizesByProject(db, now);
+  let total = 0;
+  for (const size of sizes.values()) total += size;
+  let removed = 0;
+  for (const alsoNewest of [false, true]) {
+    const giving = new Map(sizes);
+    const from = new Map<string, number>();
+    while (total > limit) {
+      const projectId = largest(giving);
+      if (projectId === null) break;
+      const before = alsoNewest ? Number.MAX_SAFE_INTEGER : await newestKept(projectId);
+      const oldest = await oldestLog(db, projectId, from.get(projectId) ?? 0, before);
+      if (oldest === undefined) {
+        giving.delete(projectId);
+        continue;
+      }
+      yield* removeLog(db, oldest.id, now());
+      removed++;
+      const left = (giving.get(projectId) ?? 0) - weightOf(oldest);
+      total -= weightOf(oldest);
+      giving.set(projectId, left);
+      sizes.set(projectId, left);
+      from.set(projectId, oldest.generation);
+    }
+  }
+  return removed;
+}
+
+/** Reads all heads, and finishes removals that an earlier pass began. */
+async function* sizesByProject(db: Database, now: () => number): AsyncGenerator<void, Map<string, number>, void> {
+  const sizes = new Map<string, number>();
+  for (let after = ''; ; ) {
+    const page = await db.kysely
+      .selectFrom('log_heads')
+      .innerJoin('deployments', 'deployments.id', 'log_heads.deployment_id')
+      .select(['log_heads.deployment_id', 'bytes', 'last_seq', 'left_out', 'project_id', 'log_removed_at'])
+      .where('log_heads.deployment_id', '>', after)
+      .orderBy('log_heads.deployment_id')
+      .limit(HEADS_A_STEP)
+      .execute();
+    for (const head of page) {
+      if (head.log_removed_at !== null) yield* removeLog(db, head.deployment_id, now());
+      else sizes.set(head.project_id, (sizes.get(head.project_id) ?? 0) + weightOf(head));
+    }
+    after = page.at(-1)?.deployment_id ?? after;
+    yield;
+    if (page.length < HEADS_A_STEP) return sizes;
+  }
+}
+
+function largest(sizes: ReadonlyMap<string, number>): string | null {
+  let found: string | null = null;
+  for (const [id, size] of sizes) if (found === null || size > (sizes.get(found) ?? 0)) found = id;
+  return found;
+}
+
+const oldestLog = (db: Database, projectId: string, after: number, before: number) =>
+  db.kysely
+    .selectFrom('deployments')
+    .innerJoin('log_heads', 'log_heads.deployment_id', 'deployments.id')
+    .select(['deployments.id', 'generation', 'bytes', 'last_seq', 'left_out'])
+    .where('project_id', '=', projectId)
+    .where('log_removed_at', 'is', null)
+    .where('generation', '>', after)
+    .where('generation', '<', before)
+    .where('status', 'in', [...TERMINAL_STATES])
+    .orderBy('generation')
+    .limit(1)
+    .executeTakeFirst();

@@ -1,0 +1,41 @@
+/** Removes the log of one deployment, some lines a transaction. Its mark comes first, so that nobody takes what is left for the whole log. */
+import type { Database, Tx } from './database.ts';
+
+export const LINES_A_STEP = 200;
+
+export async function* removeLog(db: Database, deploymentId: string, now: number): AsyncGenerator<void, void, void> {
+  for (;;) {
+    const done = await db.writeUnsynced(async (tx) => {
+      await tx
+        .updateTable('deployments')
+        .set({ log_removed_at: now })
+        .where('id', '=', deploymentId)
+        .where('log_removed_at', 'is', null)
+        .execute();
+      return removeLogStep(tx, deploymentId);
+    });
+    yield;
+    if (done) return;
+  }
+}
+
+/** Gives whether nothing is left. The head goes with the last lines: where there is one, there may be lines. */
+export async function removeLogStep(tx: Tx, deploymentId: string): Promise<boolean> {
+  const beyond = await tx
+    .selectFrom('log_lines')
+    .select('seq')
+    .where('deployment_id', '=', deploymentId)
+    .orderBy('seq')
+    .offset(LINES_A_STEP)
+    .limit(1)
+    .executeTakeFirst();
+  await tx
+    .deleteFrom('log_lines')
+    .where('deployment_id', '=', deploymentId)
+    .$if(beyond !== undefined, (q) => q.where('seq', '<', beyond?.seq ?? 0))
+    .execute();
+  if (beyond !== undefined) return false;
+  await tx.deleteFrom('log_heads').where('deployment_id', '=', deploymentId).execute();
+  await tx.deleteFrom('log_marks').where('deployment_id', '=', deploymentId).execute();
+  return true;
+}

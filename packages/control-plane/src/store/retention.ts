@@ -1,0 +1,100 @@
+/** Keeps the history of deployments bounded, piece by piece (domain/retention.ts), and gives the space back. */
+import type { Keep, Removed, RetentionPass, RetentionStore } from '../domain/retention.ts';
+import type { Database } from './database.ts';
+import { forgetNodes } from './forgotten-nodes.ts';
+import { limitLogs } from './log-limit.ts';
+import { createNewestKept } from './newest-kept.ts';
+import type { NodeMemory } from './node-memory.ts';
+import { ofKindSync } from './task-row.ts';
+import { removeEnded } from './sweep.ts';
+import { thinOld } from './thinning.ts';
+
+/** Prewarms are shown for an hour after their end, and their reports may be repeated. */
+const SYNCS_KEPT_MS = 7 * 86_400_000;
+const SYNCS_A_STEP = 100;
+/** So much is done before space is given back, and so much space then: a disk that is full does not wait for the end of a long pass. */
+const STEPS_BETWEEN = 500;
+const VACUUMS_BETWEEN = 200;
+const CLAIM_KEY = 'retention_claim';
+
+export function createRetentionStore(db: Database, memory: NodeMemory): RetentionStore {
+  const { giveBack, sharedByControlPlanes, rowLocks } = db.capabilities;
+
+  async function* space(most: number): AsyncGenerator<void, void, void> {
+    if (giveBack === null) return;
+    for (let done = 0; done < most && (await giveBack(db)); done++) yield;
+  }
+
+  async function* parts(keep: Keep, now: () => number): AsyncGenerator<void, Removed, void> {
+    const newestKept = createNewestKept(db.kysely, keep.deployments);
+    const before = now() - keep.ms;
+    const thinned = yield* thinOld(db, { before, newestKept, now });
+    const logs = yield* limitLogs(db, { limit: keep.logBytes, newestKept, now });
+    yield* oldSyncs(db, now() - SYNCS_KEPT_MS);
+    const nodes = yield* forgetNodes(db, memory, before);
+    while ((await removeEnded(db, 'idempotency_keys', now())) > 0) yield;
+    return { thinned, logs, nodes };
+  }
+
+  async function* pass(keep: Keep, now: () => number): RetentionPass {
+    const work = parts(keep, now);
+    for (let steps = 1; ; steps++) {
+      const { done, value } = await work.next();
+      if (done === true) {
+        yield* space(Number.POSITIVE_INFINITY);
+        return value;
+      }
+      yield;
+      if (steps % STEPS_BETWEEN === 0) yield* space(VACUUMS_BETWEEN);
+    }
+  }
+
+  return {
+    begin: (keep, now) => Promise.resolve(pass(keep, now)),
+
+    claim(by, now, until) {
+      if (!sharedByControlPlanes) return Promise.resolve(true);
+      return db.write(async (tx) => {
+        const value = JSON.stringify({ by, until });
+        const made = await tx
+          .insertInto('meta')
+          .values({ key: CLAIM_KEY, value })
+          .onConflict((oc) => oc.column('key').doNothing())
+          .returning('key')
+          .executeTakeFirst();
+        if (made !== undefined) return true;
+        const row = await tx
+          .selectFrom('meta')
+          .select('value')
+          .where('key', '=', CLAIM_KEY)
+          .$if(rowLocks, (q) => q.forUpdate())
+          .executeTakeFirstOrThrow();
+        const held = JSON.parse(row.value) as { by: string; until: number };
+        if (held.by !== by && held.until > now) return false;
+        await tx.updateTable('meta').set({ value }).where('key', '=', CLAIM_KEY).execute();
+        return true;
+      });
+    },
+  };
+}
+
+/** Walks the index of all copies page by page: there are few, since this keeps it so. */
+async function* oldSyncs(db: Database, before: number): AsyncGenerator<void, void, void> {
+  for (let after: [string, number] = ['', 0]; ; ) {
+    const page = await db.kysely
+      .selectFrom('tasks')
+      .select(['id', 'node_id', 'seq', 'finished_at'])
+      .where(ofKindSync)
+      .where((eb) => eb(eb.refTuple('node_id', 'seq'), '>', eb.tuple(after[0], after[1])))
+      .orderBy('node_id')
+      .orderBy('seq')
+      .limit(SYNCS_A_STEP)
+      .execute();
+    const old = page.flatMap((task) => (task.finished_at !== null && task.finished_at < before ? [task.id] : []));
+    if (old.length > 0) await db.writeUnsynced((tx) => tx.deleteFrom('tasks').where('id', 'in', old).execute());
+    const last = page.at(-1);
+    yield;
+    if (last === undefined || page.length < SYNCS_A_STEP) return;
+    after = [last.node_id, last.seq];
+  }
+}

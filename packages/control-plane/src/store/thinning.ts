@@ -1,0 +1,142 @@
+/**
+ * Reduces deployments that ended long ago to their record: no log, story, tasks or placement. What a rollback needs stays: settings,
+ * image, commit, datasets. So does what says how work ended on each node, for a project that is replaced stop-first.
+ */
+import type { Payload } from '@berth/wire/task';
+import { TERMINAL_STATES } from '@berth/wire/vocabulary';
+import type { EndedWork } from '../domain/facts.ts';
+import type { ProjectSettings } from '../domain/records.ts';
+import type { Database, Tx } from './database.ts';
+import { endedWork } from './ended-work.ts';
+import { removeLogStep } from './log-removal.ts';
+import type { NewestKept } from './newest-kept.ts';
+
+const FOUND_A_STEP = 200;
+const EVENTS_A_STEP = 200;
+const TASKS_A_STEP = 50;
+
+type Old = { id: string; project_id: string };
+
+/** Returns how many it reduced. `before`: those that ended before it. */
+export async function* thinOld(
+  db: Database,
+  { before, newestKept, now }: { before: number; newestKept: NewestKept; now: () => number },
+): AsyncGenerator<void, number, void> {
+  let thinned = 0;
+  let after: [number, string] = [-1, ''];
+  for (;;) {
+    const page = await db.kysely
+      .selectFrom('deployments')
+      .select(['id', 'project_id', 'generation', 'state_since'])
+      .where('thinned_at', 'is', null)
+      .where('state_since', '<', before)
+      .where((eb) => eb(eb.refTuple('state_since', 'id'), '>', eb.tuple(after[0], after[1])))
+      .where('status', 'in', [...TERMINAL_STATES])
+      .orderBy('state_since')
+      .orderBy('id')
+      .limit(FOUND_A_STEP)
+      .execute();
+    for (const row of page) {
+      if (row.generation >= (await newestKept(row.project_id))) continue;
+      yield* thin(db, row, now());
+      thinned++;
+    }
+    const last = page.at(-1);
+    yield;
+    if (last === undefined || page.length < FOUND_A_STEP) return thinned;
+    after = [last.state_since, last.id];
+  }
+}
+
+async function* thin(db: Database, old: Old, now: number): AsyncGenerator<void, void, void> {
+  for (;;) {
+    const done = await db.writeUnsynced((tx) => step(tx, old, now));
+    yield;
+    if (done) return;
+  }
+}
+
+/** Gives whether only the record is left. The marks come first: whoever looks meanwhile is told that something is missing. */
+async function step(tx: Tx, { id, project_id }: Old, now: number): Promise<boolean> {
+  const row = await tx
+    .updateTable('deployments')
+    .set((eb) => ({
+      story_removed_at: eb.fn.coalesce('story_removed_at', eb.val(now)),
+      log_removed_at: eb.fn.coalesce('log_removed_at', eb.val(now)),
+      placement: null,
+      losses: '[]',
+      waiting: null,
+    }))
+    .where('id', '=', id)
+    .where('thinned_at', 'is', null)
+    .where('status', 'in', [...TERMINAL_STATES])
+    .returning(['status', 'image_tag', 'route_published_at', 'settings'])
+    .executeTakeFirst();
+  if (row === undefined) return true;
+  const parts = [await removeLogStep(tx, id), await removeEvents(tx, id), await removeTasks(tx, id, project_id)];
+  if (parts.includes(false)) return false;
+  await tx
+    .updateTable('deployments')
+    .set({ thinned_at: now, ...(isRelease(row) ? {} : { settings: withoutEnv(row.settings) }) })
+    .where('id', '=', id)
+    .execute();
+  return true;
+}
+
+/** Whether a rollback may bring it back: then its env is needed. */
+const isRelease = (row: { status: string; image_tag: string | null; route_published_at: number | null }): boolean =>
+  row.status === 'retired' || row.route_published_at !== null || row.image_tag !== null;
+
+const withoutEnv = (settings: string): string => JSON.stringify({ ...(JSON.parse(settings) as ProjectSettings), env: {} });
+
+async function removeEvents(tx: Tx, id: string): Promise<boolean> {
+  const beyond = await tx
+    .selectFrom('deployment_events')
+    .select('id')
+    .where('deployment_id', '=', id)
+    .orderBy('id')
+    .offset(EVENTS_A_STEP)
+    .limit(1)
+    .executeTakeFirst();
+  await tx
+    .deleteFrom('deployment_events')
+    .where('deployment_id', '=', id)
+    .$if(beyond !== undefined, (q) => q.where('id', '<', beyond?.id ?? 0))
+    .execute();
+  return beyond === undefined;
+}
+
+/** All but the newest ones of the project on each node: a decision may still go by how those ended. They lose their env. */
+async function removeTasks(tx: Tx, id: string, projectId: string): Promise<boolean> {
+  const tasks = await tx
+    .selectFrom('tasks')
+    .select(['seq', 'id', 'kind', 'node_id', 'finished_at', 'payload'])
+    .where('deployment_id', '=', id)
+    .where('finished_at', 'is not', null)
+    .orderBy('seq')
+    .execute();
+  const newest = tasks.length === 0 ? [] : await endedWork(tx, projectId);
+  const needed = tasks.filter((task) => isNewest(task, newest));
+  const gone = tasks.filter((task) => !needed.includes(task)).slice(0, TASKS_A_STEP);
+  if (gone.length > 0)
+    await tx
+      .deleteFrom('tasks')
+      .where(
+        'id',
+        'in',
+        gone.map((task) => task.id),
+      )
+      .execute();
+  for (const task of needed)
+    if (task.kind === 'deploy')
+      await tx
+        .updateTable('tasks')
+        .set({ payload: JSON.stringify({ ...(JSON.parse(task.payload) as Payload['deploy']), env: {} }) })
+        .where('id', '=', task.id)
+        .execute();
+  return gone.length + needed.length === tasks.length;
+}
+
+const isNewest = (task: { kind: string; node_id: string; finished_at: number | null }, newest: readonly EndedWork[]): boolean =>
+  task.kind !== 'build' &&
+  newest.some((w) => w.node_id === task.node_id && (w.ended_at === task.finished_at || w.unreported_at === task.finished_at));
