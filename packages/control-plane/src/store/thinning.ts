@@ -65,7 +65,6 @@ async function step(tx: Tx, { id, project_id }: Old, now: number): Promise<boole
       log_removed_at: eb.fn.coalesce('log_removed_at', eb.val(now)),
       placement: null,
       losses: '[]',
-      waiting: null,
     }))
     .where('id', '=', id)
     .where('thinned_at', 'is', null)
