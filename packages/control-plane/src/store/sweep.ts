@@ -1,7 +1,6 @@
 import type { Database } from './database.ts';
 
 /** Tables whose rows end by themselves. */
-type Ending = 'deleted_users' | 'revoked_sessions' | 'used_codes' | 'device_codes' | 'device_tokens' | 'api_sessions' | 'api_tokens';
 type Ending =
   | 'deleted_users'
   | 'revoked_sessions'
