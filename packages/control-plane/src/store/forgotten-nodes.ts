@@ -29,11 +29,13 @@ export async function* forgetNodes(db: Database, memory: NodeMemory, before: num
 async function forget({ capabilities }: Database, tx: Tx, id: string, before: number): Promise<boolean> {
   const node = await tx
     .selectFrom('nodes')
-    .select(['last_seen_at', 'agent_version', 'observed_at'])
+    .select(['last_seen_at', 'agent_version', 'observed_at', 'secret_used'])
     .where('id', '=', id)
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .executeTakeFirst();
   if (node === undefined || node.last_seen_at >= before) return false;
+  // Its agent keeps a secret of its own on its disk: with the row gone it could not register again.
+  if (node.secret_used === 1) return false;
   const route = await tx.selectFrom('routes').select('project_id').where('node_id', '=', id).limit(1).executeTakeFirst();
   const live = await tx
     .selectFrom('deployments')
