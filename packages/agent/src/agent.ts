@@ -18,6 +18,8 @@ import { createLocks } from './locks.ts';
 import { createTaskLoop } from './loop.ts';
 import { createNodeIds, listOurs } from './node-ids.ts';
 import { watch } from './observe.ts';
+import { createNetworks } from './networks.ts';
+import { createPortRule, enginePorts, iptablesOf } from './port-rule.ts';
 import { reconcile } from './reconcile.ts';
 import { createRegistration } from './registration.ts';
 import { logIn } from './registry-login.ts';
@@ -33,6 +35,7 @@ import type { Handlers } from './tasks/task.ts';
 import { createBuild } from './tools/buildx.ts';
 import { createDockerCli } from './tools/docker-cli.ts';
 import { createDocker } from './tools/docker.ts';
+import { createDockerNetworks } from './tools/docker-networks.ts';
 import { engineUse } from './tools/engine-use.ts';
 import { createClone } from './tools/git.ts';
 import { createIsInsecure } from './tools/insecure.ts';
@@ -90,6 +93,11 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
   const locks = createLocks();
   const hostIp = createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL);
 
+  const agentId = await readAgentId(join(stateDir, 'agent-id'));
+  const pool = config.PROJECT_NETWORK_POOL;
+  const networks = createNetworks({ docker: createDockerNetworks(cli), locks, pool: pool?.range ?? null, owner: agentId, log });
+  const ports = await createPortGuard(config, log);
+
   let wakeRegistration: () => void = () => undefined;
   const storage = createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit: config.inherit, log });
   const data =
@@ -102,7 +110,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
           log,
           root: config.SVC_ROOT,
           share: config.DATASET_NFS_BASE_PATH,
-          agent: await readAgentId(join(stateDir, 'agent-id')),
+          agent: agentId,
           keepReleases: config.KEEP_RELEASES,
           keepVersions: config.KEEP_VERSIONS,
           copiesAtOnce: config.COPIES_AT_ONCE,
@@ -140,11 +148,14 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       ours,
       images,
       locks,
+      networks,
       prepare: data?.prepare ?? null,
       hostIp,
-      publishIp: config.PUBLISH_IP,
+      // The rule is of IPv4: over IPv6 the engine would answer on the same port without it.
+      publishIp: config.PUBLISH_IP ?? (config.PROXY_IPS === undefined ? undefined : '0.0.0.0'),
       pullTimeoutMs: config.PULL_TIMEOUT,
       pidsLimit: config.PIDS_LIMIT,
+      defaultMemory: config.DEFAULT_MEMORY,
       logMaxSize: config.LOG_MAX_SIZE,
       logMaxFiles: config.LOG_MAX_FILES,
     }),
@@ -153,6 +164,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       ours,
       images,
       locks,
+      networks,
       data,
       repositoryOf: (project) => (registry === null || registry.registry_addr === '' ? null : `${registry.registry_addr}/${project}`),
     }),
@@ -237,6 +249,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
           log.warn({ err: error }, 'cannot register yet');
           return untilAnswered(() => registration.register(both), { signal: both, minMs: 500, maxMs: 5_000 });
         });
+        await ports.guard();
         tasks.heard(node.open_tasks);
         // It may be back in a moment, and what runs is not known until then.
         if (registration.engineOk() === false) setTimeout(() => registering.wake(), LOOK_AGAIN_MS).unref();
@@ -260,6 +273,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     if (registry === null) reasons.push('no configuration from the control plane yet');
     else if (tasks.lastPollOkAt() === null) reasons.push('tasks were not asked for yet');
     if (registration.engineOk() === false) reasons.push('the container engine does not answer');
+    if (ports.problem() !== null) reasons.push(`PROXY_IPS is not in force: ${ports.problem()}`);
     return { ready: reasons.length === 0, reasons };
   }
   const health: HealthServer | null = config.LISTEN === undefined ? null : await startHealthServer(config.LISTEN, readiness);
@@ -276,6 +290,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       await Promise.all(ended);
       await diskUse.stop();
       await images.stop();
+      await networks.stop();
       await data?.stop();
       await health?.close();
     },
@@ -290,4 +305,27 @@ async function openData(options: DataOptions): Promise<Data | null> {
     options.log.warn({ err, SVC_ROOT: options.root }, 'SVC_ROOT cannot be used: this node can take no datasets');
     return null;
   }
+}
+
+type PortGuard = {
+  /** Sees to it that the rule is in force: whoever reloads the packet filter takes it away. */
+  guard(): Promise<void>;
+  /** Why it is not; null where it is, or is not asked for. */
+  problem(): string | null;
+};
+
+/** PROXY_IPS, where the agent may change the packet filter. */
+async function createPortGuard(config: AgentConfig, log: Logger): Promise<PortGuard> {
+  const { PROXY_IPS: proxies, PROJECT_NETWORK_POOL: pool } = config;
+  let problem: string | null = null;
+  if (proxies === undefined || pool === null || config.NODE_ROLE !== 'deploy') return { guard: async () => undefined, problem: () => null };
+  const rule = createPortRule({ pool: pool.cidr, proxies, ports: await enginePorts(), run: iptablesOf(config.inherit) });
+  return {
+    problem: () => problem,
+    async guard() {
+      const seen = process.getuid?.() === 0 ? await rule.ensure() : 'the agent is not root';
+      if (seen !== null && seen !== problem) log.error({ problem: seen }, 'PROXY_IPS is not in force: published ports are open to all');
+      problem = seen;
+    },
+  };
 }

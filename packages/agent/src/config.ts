@@ -18,6 +18,7 @@ import {
 } from '@berth/kit/config';
 import { failPoints } from '@berth/kit/fail-point';
 import { NODE_ROLES } from '@berth/wire/vocabulary';
+import { type Range, rangeOf } from './networks.ts';
 
 /** Ends up in the command by which git starts ssh, and there in a list of files. */
 const plainPath: Parser<string> = (t) => {
@@ -34,6 +35,29 @@ const firstOf: Parser<string> = (t) => t.split(',')[0]?.trim() ?? '';
 const bandwidth: Parser<string> = (t) => {
   if (!/^\d+(\.\d+)?[kmg]?$/i.test(t)) throw new Error(`must be a number, or one with k, m or g, not "${t}"`);
   return t;
+};
+
+const SIZES = { k: 1024, m: 1024 ** 2, g: 1024 ** 3 } as const;
+/** As the engine takes it; less than 6 MiB it refuses. */
+const memory: Parser<number> = (t) => {
+  const [, number = '', unit] = /^(\d+)([kmg])?$/i.exec(t) ?? [];
+  const bytes = Number(number) * (unit === undefined ? 1 : SIZES[unit.toLowerCase() as keyof typeof SIZES]);
+  if (number === '' || bytes < 6 * SIZES.m) throw new Error(`must be a number of bytes, or one with k, m or g, of 6m or more, not "${t}"`);
+  return bytes;
+};
+/** As CIDR; null for `none`. */
+const networkPool: Parser<{ cidr: string; range: Range } | null> = (t) => {
+  if (t === 'none') return null;
+  const range = rangeOf(t);
+  const bits = Number(t.split('/')[1]);
+  if (range === null || bits < 8 || bits > 28)
+    throw new Error(`must be an IPv4 network from /8 to /28 such as 10.217.0.0/16, or none, not "${t}"`);
+  return { cidr: t, range };
+};
+const ipv4List: Parser<string[]> = (t) => {
+  const wrong = list(t).filter((entry) => rangeOf(entry.includes('/') ? entry : `${entry}/32`) === null);
+  if (wrong.length > 0) throw new Error(`must be IPv4 addresses or networks, separated by commas, not "${wrong.join(', ')}"`);
+  return list(t);
 };
 
 export const AGENT_SETTINGS = {
@@ -59,6 +83,17 @@ export const AGENT_SETTINGS = {
     parse: text,
   },
   PUBLISH_IP: { doc: 'Address that containers’ ports are bound to', shown: 'all, as -p 0:port does', parse: ip },
+  PROJECT_NETWORK_POOL: {
+    doc: 'Addresses for the networks of projects, a /28 for each; none: all containers stand on the engine’s default network',
+    default: '10.217.0.0/16',
+    parse: networkPool,
+  },
+  PROXY_IPS: {
+    doc: 'IPv4 addresses or networks of the reverse proxy; only they reach published ports of projects (iptables; the agent must be root)',
+    shown: 'none: whoever reaches the node reaches the ports',
+    parse: ipv4List,
+  },
+  DEFAULT_MEMORY: { doc: 'Memory limit of containers of projects that set none: bytes, or with k, m or g', shown: 'none', parse: memory },
   NODE_NAME: { doc: 'Name the node registers under; the same name and role get the same node', shown: 'the host name', parse: text },
   DOCKER_HOST: { doc: 'Container engine, as the docker command line takes it', shown: 'unix:///var/run/docker.sock', parse: text },
   DOCKER_PLUGINS_DIR: { doc: 'Folder with docker command line plugins (buildx) beside the usual ones', shown: 'none', parse: absolutePath },
@@ -154,6 +189,8 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): AgentConfig {
   const values = readSettings(AGENT_SETTINGS, env);
   if (values.CACHE_LOW > values.CACHE_HIGH)
     throw new SettingsError([`CACHE_LOW: must not be more than CACHE_HIGH, which is ${values.CACHE_HIGH}`]);
+  if (values.PROXY_IPS !== undefined && values.PROJECT_NETWORK_POOL === null)
+    throw new SettingsError(['PROXY_IPS: needs networks of projects; PROJECT_NETWORK_POOL is none']);
   return {
     ...values,
     nodeName: values.NODE_NAME ?? hostname(),

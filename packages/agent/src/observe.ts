@@ -21,7 +21,8 @@ export function toObserved(container: Container): ObservedContainer {
     exit_code: container.state === 'running' ? null : container.exitCode,
     out_of_memory: container.state !== 'running' && container.oomKilled,
     started_at: container.startedAt,
-    memory_bytes: container.memoryBytes,
+    // The default of this node is no limit of the project.
+    memory_bytes: container.labels[LABELS.default_memory] === String(container.memoryBytes) ? null : container.memoryBytes,
     cpus: container.cpus,
   };
 }

@@ -66,6 +66,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
         image: 'busybox:stable',
         containerPort: 8080,
         mounts: [],
+        network: null,
         publishIp: undefined,
         labels: { 'berth.project': 'long', note: long },
         env: { LONG: long, WIDE: wide },

@@ -104,6 +104,7 @@ it('a retire task of the new id removes what was started under the old one', asy
     ours: listOurs(engine.docker, ids),
     images: createImages({ docker: engine.docker, keep: 1, log: silentLogger() }),
     locks: createLocks(),
+    networks: { cleanLater: () => undefined },
     data: null,
     repositoryOf: () => null,
   });

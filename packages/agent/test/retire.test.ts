@@ -29,6 +29,7 @@ const handler = (docker: FakeEngine['docker'], data: Parameters<typeof createRet
     ours: (wanted) => docker.list(wanted),
     images: { cleanLater: () => undefined } as unknown as Images,
     locks: createLocks(),
+    networks: { cleanLater: () => undefined },
     data,
     repositoryOf: () => null,
   });

@@ -165,10 +165,11 @@ async function startDaemon(enter: readonly string[], argv: Argv, host: string, l
   return daemon;
 }
 
-/** What the run before left (it was killed) and what the run that ends has made. Images and cache stay. */
+/** What the run before left (it was killed) and what the run that ends has made: containers and their networks. Images and cache stay. */
 async function removeContainers(engine: Engine): Promise<void> {
   const ids = (await engine.docker(['ps', '--all', '--quiet'])).stdout.split('\n').filter((id) => id !== '');
   if (ids.length > 0) await engine.docker(['rm', '--force', '--volumes', ...ids]);
+  await engine.docker(['network', 'prune', '--force']);
 }
 
 /** Empty control groups `berth-<pid>` of engines whose first process is gone: the one thing a kill leaves. */

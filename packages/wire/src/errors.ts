@@ -94,6 +94,7 @@ export const FAILURES = {
   still_writing: 'Another version of it may still be writing to its datasets',
   no_room: 'There is no room for the datasets, even without all that may be evicted',
   // container
+  network_pool_exhausted: 'The node has no free network for the project',
   container_start_failed: 'The container could not be started',
   container_exited: 'The container stopped by itself',
   container_name_taken: 'Another container on the node has the name',

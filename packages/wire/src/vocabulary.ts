@@ -71,6 +71,10 @@ export const LABELS = {
   task: 'berth.task',
   attempt: 'berth.attempt',
   node: 'berth.node',
+  /** The limit in bytes that the agent gave a container whose project sets none. */
+  default_memory: 'berth.default_memory',
+  /** On networks: the agent that made it. */
+  network: 'berth.network',
 } as const;
 
 /** Identity headers of the contract and their spellings that an application might read as the same. */

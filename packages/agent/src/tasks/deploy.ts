@@ -18,6 +18,7 @@ import { exitFailure, probeFailure } from '../diagnosis.ts';
 import { type Images, repositoryOf } from '../images.ts';
 import { listenersOf } from '../listening.ts';
 import type { Locks } from '../locks.ts';
+import type { Networks } from '../networks.ts';
 import type { ListOurs } from '../node-ids.ts';
 import { probe, type ProbeResult } from '../probe.ts';
 import type { Container, Docker, Mount, RunSpec } from '../tools/docker.ts';
@@ -31,6 +32,7 @@ export type DeployDeps = {
   ours: ListOurs;
   images: Images;
   locks: Locks;
+  networks: Networks;
   /** Null on a node that takes no datasets. */
   prepare: Prepare | null;
   /** Where this node’s published ports answer. */
@@ -38,6 +40,8 @@ export type DeployDeps = {
   publishIp: string | undefined;
   pullTimeoutMs: number;
   pidsLimit: number;
+  /** Of projects that set no limit. */
+  defaultMemory: number | undefined;
   logMaxSize: string;
   logMaxFiles: number;
 };
@@ -96,6 +100,7 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     const unlock = await deps.locks.hold(`deployment ${deployment}`, context.signal);
     const release = deps.images.hold(payload.image);
     const letGo = deps.prepare?.hold(deployment);
+    const keepNetwork = deps.networks.hold(payload.project_id);
     // After its container: what is mounted must not go from under one, whoever started it.
     const undoData = async (): Promise<void> => {
       if (deps.prepare === null || payload.datasets.length === 0) return;
@@ -113,9 +118,11 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
       throw error;
     } finally {
       letGo?.();
+      keepNetwork();
       release();
       unlock();
       deps.images.cleanLater(repositoryOf(payload.image));
+      deps.networks.cleanLater();
     }
   };
 }
@@ -177,6 +184,7 @@ async function start(
 ): Promise<string> {
   const { payload } = task;
   const { signal, say } = context;
+  const memoryBytes = memoryOf(deps, payload);
   const spec: RunSpec = {
     name: payload.container_name,
     image: payload.image,
@@ -191,10 +199,13 @@ async function start(
       [LABELS.task]: task.id,
       [LABELS.attempt]: String(context.attempt),
       [LABELS.node]: task.node_id,
+      // A limit that the project did not ask for: told apart from one that somebody changed.
+      ...(payload.memory_bytes === null && memoryBytes !== null ? { [LABELS.default_memory]: String(memoryBytes) } : {}),
     },
     // Where nothing else is said, a program may read its port there, as on other platforms.
     env: { PORT: String(payload.container_port), ...payload.env },
-    memoryBytes: payload.memory_bytes,
+    memoryBytes,
+    network: await deps.networks.of(payload.project_id, signal),
     cpus: payload.cpus,
     pidsLimit: deps.pidsLimit,
     logMaxSize: deps.logMaxSize,
@@ -204,19 +215,32 @@ async function start(
     await deps.prepare?.checkWritten(task, mounts, signal);
     return deps.docker.run(what, signal);
   };
+  const start = async (what: RunSpec): Promise<string> => {
+    try {
+      return await run(what);
+    } catch (error) {
+      if (what.network === null || !(error instanceof TaskFailure && /network \S+ not found/i.test(error.message))) throw error;
+      // Somebody removed it, which the engine lets anybody do while no container runs there.
+      deps.networks.forget(payload.project_id);
+      await own.remove();
+      return run({ ...what, network: await deps.networks.of(payload.project_id, signal) });
+    }
+  };
   say('deploy', `starting ${spec.name} from ${spec.image}`);
   own.willStart(spec.name);
   try {
-    return await run(spec);
+    return await start(spec);
   } catch (error) {
     if (!(error instanceof TaskFailure && /name .* is already in use/i.test(error.message))) throw error;
     // Somebody else's, which is not ours to remove. The name is for people; everything goes by label.
     const name = `${spec.name}-${task.id.slice(-8)}`;
     own.willStart(name);
     say('deploy', `the name ${spec.name} is taken by a container of somebody else; using ${name}`);
-    return run({ ...spec, name });
+    return start({ ...spec, name });
   }
 }
+
+const memoryOf = (deps: DeployDeps, payload: DeployTask['payload']): number | null => payload.memory_bytes ?? deps.defaultMemory ?? null;
 
 /** Probes until it answers; what ends the wait otherwise is its own exit, the deadline or the signal. */
 async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, context: TaskContext): Promise<number> {
@@ -271,13 +295,14 @@ async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, cont
 }
 
 /** It runs no more, or never did. */
-async function downFailure({ docker }: DeployDeps, task: DeployTask, id: string, context: TaskContext): Promise<TaskFailure> {
+async function downFailure(deps: DeployDeps, task: DeployTask, id: string, context: TaskContext): Promise<TaskFailure> {
+  const { docker } = deps;
   const container = await docker.inspect(id, context.signal);
   await sendLastLines(docker, id, context);
   if (container === null) return new TaskFailure('container_exited', 'it was removed by somebody else');
   if (container.state === 'running')
     return new TaskFailure('container_start_failed', `the engine published no port for ${task.payload.container_port}`);
-  return exitFailure(container, task.payload.memory_bytes);
+  return exitFailure(container, memoryOf(deps, task.payload));
 }
 
 async function sendLastLines(docker: Docker, id: string, context: TaskContext): Promise<void> {

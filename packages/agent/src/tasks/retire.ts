@@ -9,6 +9,7 @@ import type { RetirePayload } from '@berth/wire/task';
 import type { Data } from '../data/data.ts';
 import type { Images } from '../images.ts';
 import type { Locks } from '../locks.ts';
+import type { Networks } from '../networks.ts';
 import type { ListOurs } from '../node-ids.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../tools/docker.ts';
@@ -20,13 +21,14 @@ export type RetireDeps = {
   ours: ListOurs;
   images: Images;
   locks: Locks;
+  networks: Pick<Networks, 'cleanLater'>;
   /** Null on a node that takes no datasets. */
   data: Pick<Data, 'inventory' | 'sweepMounts'> | null;
   /** `{registry}/{project}` of a project’s name; null while the registry is not known. */
   repositoryOf: (project: string) => string | null;
 };
 
-export function createRetireHandler({ docker, ours, images, locks, data, repositoryOf }: RetireDeps): Handler<'retire'> {
+export function createRetireHandler({ docker, ours, images, locks, networks, data, repositoryOf }: RetireDeps): Handler<'retire'> {
   return async (task, context) => {
     const { payload } = task;
     const list: ListOurs = (labels) => ours({ ...labels, [LABELS.project]: payload.project_id }, context.signal);
@@ -71,6 +73,7 @@ export function createRetireHandler({ docker, ours, images, locks, data, reposit
     });
     const repository = repositoryOf(payload.project);
     if (repository !== null) images.cleanLater(repository);
+    networks.cleanLater();
     return { report: { status: 'completed', result: null }, discard: nothingToDiscard };
   };
 }

@@ -46,6 +46,8 @@ export type RunSpec = {
   image: string;
   containerPort: number;
   mounts: readonly Mount[];
+  /** Its id; null: the engine's default one. */
+  network: string | null;
   publishIp: string | undefined;
   labels: Record<string, string>;
   env: Record<string, string>;
@@ -328,7 +330,9 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
     ...(spec.memoryBytes === null ? [] : ['--memory', String(spec.memoryBytes), '--memory-swap', String(spec.memoryBytes)]),
     ...(spec.cpus === null ? [] : ['--cpus', String(spec.cpus)]),
   ];
-  const argv = ['run', '--detach', '--pull', 'never', '--init', '--security-opt', 'no-new-privileges', '--name', spec.name];
+  const argv = ['run', '--detach', '--pull', 'never', '--init', '--security-opt', 'no-new-privileges'];
+  // With it a container forges packets of its neighbours.
+  argv.push('--cap-drop', 'NET_RAW', '--name', spec.name, ...(spec.network === null ? [] : ['--network', spec.network]));
   argv.push('--publish', `${ip}0:${spec.containerPort}`, ...labels, ...limits, ...logs);
   argv.push(...spec.mounts.flatMap((mount) => ['--mount', mountOption(mount)]));
   argv.push('--env-file', envFile, ...direct.flatMap(([name]) => ['--env', name]), spec.image);

@@ -1,0 +1,172 @@
+/** What one project's container reaches of another's, on a real engine with its real packet filter. */
+import { execOk } from '@berth/kit/exec';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createPortRule } from '../src/port-rule.ts';
+import { deployTask, retireTask, until } from './fake-control-plane.ts';
+import { missingParts, type RealParts, type Site, startRealParts, startSite } from './real-parts.ts';
+
+const POOL = '10.98.0.0/26';
+
+describe.skipIf(missingParts !== undefined)('projects side by side', () => {
+  let parts: RealParts;
+  let site: Site;
+  let image: string;
+  beforeAll(async () => {
+    parts = await startRealParts();
+    image = `${parts.registry.address}/side:1`;
+    await parts.engine.docker(['build', '--quiet', '--tag', image, '-'], {
+      input: 'FROM busybox:stable\nRUN mkdir /www && echo it answers > /www/index.html\nCMD ["httpd","-f","-p","8080","-h","/www"]\n',
+    });
+    await parts.engine.docker(['login', '--username', 'berth', '--password-stdin', parts.registry.address], {
+      input: parts.registry.password ?? '',
+    });
+    await parts.engine.docker(['push', image]);
+    site = await startSite(parts, { PROJECT_NETWORK_POOL: POOL, DEFAULT_MEMORY: '64m' });
+  }, 120_000);
+  afterAll(async () => {
+    await site?.stop();
+    await parts?.stop();
+  }, 60_000);
+
+  type Up = { name: string; ip: string; port: number; network: string };
+  type Inspected = {
+    HostConfig: { CapDrop: string[] | null; Memory: number };
+    NetworkSettings: { Networks: Record<string, { IPAddress: string }> };
+  };
+  const inspect = async (name: string): Promise<Inspected> =>
+    (JSON.parse((await parts.engine.docker(['inspect', name])).stdout) as Inspected[])[0] as Inspected;
+  async function deploy(project: string, generation = 1): Promise<Up> {
+    const name = `svc-${project}-g${generation}`;
+    const { task } = site.plane.give(
+      deployTask(`dep-${project}-${generation}`, { image, project_id: project, container_name: name, generation, domain_prefix: project }),
+    );
+    const report = await site.plane.reported(task.id, 40_000);
+    expect(report.status, site.plane.text(task.id)).toBe('completed');
+    const [[network, { IPAddress: ip }] = ['', { IPAddress: '' }]] = Object.entries((await inspect(name)).NetworkSettings.Networks);
+    return { name, ip, port: report.host_port ?? 0, network };
+  }
+  /** Whether a program in a container gets an answer there within 2 s. */
+  const reaches = async (from: string, at: string): Promise<boolean> =>
+    (
+      await parts.engine.docker(['exec', from, 'timeout', '2', 'wget', '-q', '-O', '-', `http://${at}/`], { mayFail: true })
+    ).stdout.includes('it answers');
+  const filter = (argv: readonly string[], stdin?: string) =>
+    execOk([...(parts.engine.faults?.nsenterArgv() ?? []), ...argv], {
+      env: { PATH: '/usr/sbin:/sbin:/usr/bin:/bin' },
+      ...(stdin === undefined ? {} : { stdin }),
+    }).catch((error: { result: { code: number; stdout: string; stderr: string } }) => error.result);
+
+  let a: Up;
+  let b: Up;
+  it('each has a network of its own, no raw sockets and the default memory', { timeout: 60_000 }, async () => {
+    [a, b] = [await deploy('prj-a'), await deploy('prj-b')];
+    expect(a.network).not.toBe(b.network);
+    for (const { ip } of [a, b]) expect(ip).toMatch(/^10\.98\.0\./);
+    expect((await inspect(a.name)).HostConfig).toMatchObject({
+      CapDrop: [expect.stringMatching(/^(CAP_)?NET_RAW$/)],
+      Memory: 64 * 2 ** 20,
+    });
+    const ping = await parts.engine.docker(['exec', a.name, 'ping', '-c', '1', '-W', '1', '127.0.0.1'], { mayFail: true });
+    expect(`${ping.stdout}${ping.stderr}`).toMatch(/permission denied|not permitted/i);
+    // The control plane compares what it sees with the project's settings, which name no limit.
+    const seen = await until('a register', () => site.plane.registers.at(-1)?.containers?.find((c) => c.name === a.name));
+    expect(seen.memory_bytes).toBeNull();
+  });
+
+  it('a container does not reach that of another project; two of one project reach each other', { timeout: 60_000 }, async () => {
+    const second = await deploy('prj-a', 2);
+    expect(second.network).toBe(a.network);
+    expect(await reaches(a.name, `${second.ip}:8080`)).toBe(true);
+    expect(await reaches(a.name, `${b.ip}:8080`)).toBe(false);
+  });
+
+  it('with the rule only the proxy reaches published ports', { timeout: 60_000 }, async () => {
+    const published = `${parts.engine.hostIp}:${b.port}`;
+    const outside = async (): Promise<boolean> =>
+      fetch(`http://${published}/`, { signal: AbortSignal.timeout(2_000) }).then(
+        (response) => response.ok,
+        () => false,
+      );
+    await parts.engine.docker(['run', '--detach', '--name', 'old', '--publish', '0:8080', image]);
+    const old = `${parts.engine.hostIp}:${/:(\d+)/.exec((await parts.engine.docker(['port', 'old', '8080'])).stdout)?.[1]}`;
+    expect(await outside()).toBe(true);
+
+    // The proxy is elsewhere: this machine, outside the engine's, is somebody else.
+    expect(
+      await createPortRule({ pool: POOL, proxies: ['10.200.0.1'], ports: { first: 32_768, last: 60_999 }, run: filter }).ensure(),
+    ).toBeNull();
+    expect(await outside()).toBe(false);
+    expect(await reaches(a.name, published)).toBe(false);
+    expect(await reaches('old', published)).toBe(false);
+    expect(await reaches('old', `${b.ip}:8080`)).toBe(false);
+    // Within one project, and for a container that stands on the default network, nothing changed.
+    expect(await reaches(a.name, `${(await deploy2()).ip}:8080`)).toBe(true);
+    expect((await fetch(`http://${old}/`)).ok).toBe(true);
+
+    const rule = createPortRule({
+      pool: POOL,
+      proxies: ['10.200.0.1', parts.engine.gatewayIp],
+      ports: { first: 32_768, last: 60_999 },
+      run: filter,
+    });
+    expect(await rule.ensure()).toBeNull();
+    expect(await outside()).toBe(true);
+    expect(await reaches(a.name, published)).toBe(false);
+    // Somebody reloads the packet filter: it is put in force again.
+    await filter(['iptables', '-F', 'DOCKER-USER']);
+    await filter(['iptables', '-F', 'BERTH-PUBLISHED']);
+    await filter(['iptables', '-F', 'INPUT']);
+    expect(await rule.ensure()).toBeNull();
+    expect(await reaches(a.name, published)).toBe(false);
+    expect((await filter(['iptables', '-S', 'DOCKER-USER'])).stdout.match(/BERTH-PUBLISHED/g)).toHaveLength(1);
+    expect((await filter(['iptables', '-S', 'INPUT'])).stdout.match(/BERTH-LOCAL/g)).toHaveLength(1);
+    expect(await outside()).toBe(true);
+    await parts.engine.docker(['rm', '--force', 'old']);
+  });
+  const deploy2 = async (): Promise<{ ip: string }> => {
+    const [{ IPAddress: ip } = { IPAddress: '' }] = Object.values((await inspect('svc-prj-a-g2')).NetworkSettings.Networks);
+    return { ip };
+  };
+
+  it('the rule says why it cannot be put in force', async () => {
+    const nowhere = createPortRule({
+      pool: POOL,
+      proxies: [],
+      ports: { first: 32_768, last: 60_999 },
+      run: async (argv) => ({
+        code: argv.includes('DOCKER-USER') ? 1 : 0,
+        stdout: '',
+        stderr: 'iptables: No chain/target/match by that name.',
+      }),
+    });
+    expect(await nowhere.ensure()).toContain('No chain/target/match by that name');
+  });
+
+  it('the network of a project goes with its last container; others’ stay; a full pool is a failure', { timeout: 90_000 }, async () => {
+    await parts.engine.docker(['network', 'create', '--subnet', '10.98.0.32/28', 'not-berth']);
+    const c = await deploy('prj-c');
+    const { task } = site.plane.give(deployTask('dep-full', { image, project_id: 'prj-d', container_name: 'svc-prj-d-g1' }));
+    expect((await site.plane.reported(task.id, 40_000)).result).toMatchObject({ error: { code: 'network_pool_exhausted' } });
+    // One that does not run needs its network to be started again.
+    await parts.engine.docker(['stop', '--time', '0', b.name]);
+    const retire = site.plane.give(
+      retireTask({ project_id: 'prj-c', remove: [{ deployment_id: 'dep-prj-c-1', reason: 'over' }], drain_seconds: 0, keep: null }),
+    );
+    await site.plane.reported(retire.task.id, 30_000);
+    const names = async (): Promise<string[]> => (await parts.engine.docker(['network', 'ls', '--format', '{{.Name}}'])).stdout.split('\n');
+    await expect.poll(names, { timeout: 20_000 }).not.toContain(c.network);
+    expect(await names()).toContain('not-berth');
+    expect(await names()).toContain(b.network);
+    await parts.engine.docker(['start', b.name]);
+    expect(await names()).toContain(a.network);
+    await deploy('prj-d');
+    await parts.engine.docker(['network', 'rm', 'not-berth']);
+  });
+
+  it('a network that somebody removed is made again', { timeout: 60_000 }, async () => {
+    const gone = await deploy('prj-a', 3);
+    for (const name of [a.name, 'svc-prj-a-g2', gone.name]) await parts.engine.docker(['rm', '--force', name]);
+    await parts.engine.docker(['network', 'rm', gone.network]);
+    expect((await deploy('prj-a', 4)).network).not.toBe(gone.network);
+  });
+});

@@ -1,0 +1,121 @@
+/** Which addresses projects get, and which networks go. */
+import { silentLogger } from '@berth/kit/log';
+import { expect, it } from 'vitest';
+import { readConfig } from '../src/config.ts';
+import { createLocks } from '../src/locks.ts';
+import { createNetworks, freeSubnet, rangeOf } from '../src/networks.ts';
+import type { DockerNetworks, Network } from '../src/tools/docker-networks.ts';
+
+const never = new AbortController().signal;
+const range = (cidr: string): { first: number; last: number } => {
+  const found = rangeOf(cidr);
+  if (found === null) throw new Error(cidr);
+  return found;
+};
+
+function engine(networks: Network[], used: string[] = []) {
+  const removed: string[] = [];
+  const docker: DockerNetworks = {
+    list: async () => [...networks],
+    async create({ name, subnet, labels }) {
+      const taken = networks.some((n) =>
+        n.subnets.some((s) => range(s).first <= range(subnet).last && range(s).last >= range(subnet).first),
+      );
+      if (taken) return null;
+      networks.push({ id: `id-${networks.length}`, name, labels, subnets: [subnet] });
+      return `id-${networks.length - 1}`;
+    },
+    isUsed: async (id) => used.includes(id),
+    async remove(id) {
+      removed.push(id);
+      networks.splice(
+        networks.findIndex((n) => n.id === id),
+        1,
+      );
+      return true;
+    },
+  };
+  return { docker, removed };
+}
+const on = (docker: DockerNetworks, pool: string | null = '10.9.0.0/26') =>
+  createNetworks({
+    docker,
+    locks: createLocks(),
+    pool: pool === null ? null : range(pool),
+    owner: 'me',
+    log: silentLogger(),
+    delayMs: 1,
+  });
+
+it('the first /28 of the pool that nobody has', () => {
+  expect(freeSubnet(range('10.9.0.0/16'), [])).toBe('10.9.0.0/28');
+  expect(freeSubnet(range('10.9.0.0/16'), ['10.9.0.0/28', '10.9.0.16/30', '192.168.0.0/16'].map(range))).toBe('10.9.0.32/28');
+  expect(freeSubnet(range('10.9.0.0/27'), ['10.0.0.0/8'].map(range))).toBeNull();
+  expect(freeSubnet(range('10.9.255.0/24'), [])).toBe('10.9.255.0/28');
+  for (const wrong of ['10.9.0.0', '10.9.0.0/33', '10.9.0.256/28', 'fd00::/8']) expect(rangeOf(wrong)).toBeNull();
+});
+
+it('each project has one of its own; many requests at once make one', async () => {
+  const networks: Network[] = [];
+  const all = on(engine(networks).docker);
+  const ids = await Promise.all(['a', 'b', 'a', 'a'].map((project) => all.of(project, never)));
+  expect(ids[0]).toBe(ids[2]);
+  expect(ids[0]).not.toBe(ids[1]);
+  expect(networks.map((n) => [n.labels['berth.project'], n.labels['berth.network'], n.subnets[0]])).toEqual([
+    ['a', 'me', '10.9.0.0/28'],
+    ['b', 'me', '10.9.0.16/28'],
+  ]);
+  // Another process of ours finds it by its label.
+  expect(await on(engine(networks).docker).of('a', never)).toBe(ids[0]);
+});
+
+it('a pool without a free network is a failure of its own', async () => {
+  const all = on(engine([]).docker);
+  for (const project of ['a', 'b', 'c', 'd']) await all.of(project, never);
+  await expect(all.of('e', never)).rejects.toMatchObject({ code: 'network_pool_exhausted', message: expect.stringContaining('10.9.0.0') });
+  expect(await all.of('a', never)).not.toBeNull();
+});
+
+it('without a pool there are none', async () => {
+  expect(await on(engine([]).docker, null).of('a', never)).toBeNull();
+});
+
+it('empty ones of ours go; one that is used, held or somebody else’s stays', async () => {
+  const network = (id: string, labels: Record<string, string>): Network => ({ id, name: id, labels, subnets: [] });
+  const networks = [
+    network('others', { 'berth.project': 'x', 'berth.network': 'another agent' }),
+    network('not berth', {}),
+    network('used', { 'berth.project': 'used', 'berth.network': 'me' }),
+    network('held', { 'berth.project': 'held', 'berth.network': 'me' }),
+    network('empty', { 'berth.project': 'empty', 'berth.network': 'me' }),
+  ];
+  const { docker, removed } = engine(networks, ['used']);
+  const all = on(docker);
+  expect(await all.of('empty', never)).toBe('empty');
+  const release = all.hold('held');
+  all.cleanLater();
+  await expect.poll(() => removed).toEqual(['empty']);
+  // What was known of it is forgotten.
+  expect(await all.of('empty', never)).not.toBe('empty');
+  release();
+  await all.stop();
+});
+
+it('settings: the pool, the proxy and the memory', () => {
+  const good = { NODE_ROLE: 'deploy', CONTROL_PLANE_URL: 'http://10.0.0.1:8080/' };
+  expect(readConfig(good).PROJECT_NETWORK_POOL).toMatchObject({ cidr: '10.217.0.0/16' });
+  expect(readConfig({ ...good, PROJECT_NETWORK_POOL: 'none' }).PROJECT_NETWORK_POOL).toBeNull();
+  expect(readConfig({ ...good, DEFAULT_MEMORY: '512m', PROXY_IPS: '10.0.0.1, 10.1.0.0/24' })).toMatchObject({
+    DEFAULT_MEMORY: 512 * 2 ** 20,
+    PROXY_IPS: ['10.0.0.1', '10.1.0.0/24'],
+  });
+  for (const wrong of [
+    { PROJECT_NETWORK_POOL: '10.0.0.0/29' },
+    { PROJECT_NETWORK_POOL: 'fd00::/64' },
+    { PROXY_IPS: 'proxy.example' },
+    { PROXY_IPS: '10.0.0.1', PROJECT_NETWORK_POOL: 'none' },
+    { DEFAULT_MEMORY: '1m' },
+    { DEFAULT_MEMORY: 'much' },
+  ])
+    expect(() => readConfig({ ...good, ...wrong }), JSON.stringify(wrong)).toThrow(Object.keys(wrong)[0]);
+});
