@@ -16,6 +16,9 @@ type Canary = { what: string; value: string; mayStandIn?: RegExp };
 /** Its form shows its accounts and hands on what it was given. */
 const PROVIDER = /^http:\/\/127\.0\.0\.1:\d+\/(interaction|auth)/;
 
+/** The one file that is there to hold a secret. */
+const SECRET_FILE = 'jwt-secret';
+
 describe('canary', () => {
   let world: SignedInWorld;
   const canaries: Canary[] = [];
@@ -33,7 +36,8 @@ describe('canary', () => {
   const json = { accept: 'application/json', 'content-type': 'application/json' };
 
   beforeAll(async () => {
-    world = await startSignedInWorld({ proxy: 'built-in', env: { DEFAULT_ROLE: 'developer' } });
+    // Without JWT_SECRET the control plane makes one: in a file, never in the database.
+    world = await startSignedInWorld({ proxy: 'built-in', env: { DEFAULT_ROLE: 'developer', JWT_SECRET: '' } });
   });
   afterAll(() => world?.stop());
 
@@ -75,6 +79,9 @@ describe('canary', () => {
       const tokens = JSON.parse(answer.body) as { token: string; refresh_token: string };
       watch(`API token by ${how}`, tokens.token, login);
       watch(`refresh token by ${how}`, tokens.refresh_token, login);
+      // It is what makes a token good: a part of the tokens themselves, and of nothing else.
+      const { sid } = JSON.parse(Buffer.from(tokens.token.split('.')[1] ?? '', 'base64url').toString()) as { sid: string };
+      watch(`session id of the API token by ${how}`, sid, login);
       await curl.open(`${berth.publicUrl}/api/auth/me`, { headers: { ...json, authorization: `Bearer ${tokens.token}` } });
       const body = JSON.stringify({ refresh_token: tokens.refresh_token });
       const refreshed = await curl.open(`${berth.publicUrl}/api/auth/refresh`, { method: 'POST', headers: json, body });
@@ -185,11 +192,12 @@ describe('canary', () => {
           for (const value of new URL(url).searchParams.getAll(name))
             if (value.length >= 16) watch(`${name} of an address`, value, PROVIDER);
     }
+    watch('JWT secret', (await readFile(join(dir, SECRET_FILE), 'utf8')).trim());
     const places: { where: string; text: string; answer: boolean }[] = [];
     // Bytes as they are: the database is no text.
     for (const folder of ['logs', 'gateway', '.'])
       for (const entry of await readdir(join(dir, folder), { withFileTypes: true }))
-        if (entry.isFile())
+        if (entry.isFile() && entry.name !== SECRET_FILE)
           places.push({
             where: join(folder, entry.name),
             text: (await readFile(join(dir, folder, entry.name))).toString('latin1'),

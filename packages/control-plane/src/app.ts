@@ -5,10 +5,12 @@ import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoff } from '@berth/kit/backoff';
 import { createClosers } from '@berth/kit/closers';
+import { startLoop } from '@berth/kit/loop';
 import type { Logger } from '@berth/kit/log';
 import type { Server } from './api/define.ts';
 import type { ApiSettings } from './api/deps.ts';
 import { ensureFirstAdmin } from './api/first-admin.ts';
+import { createSecretWatch, jwtSecretIn } from './api/jwt-secret.ts';
 import { createPasswords, PASSWORD_COST, type PasswordCost } from './api/passwords.ts';
 import { buildServer } from './api/server.ts';
 import type { Config } from './config.ts';
@@ -62,6 +64,8 @@ export type App = {
 
 /** Decisions about one project that overtake one another try again at different moments, in ms. */
 const BETWEEN_TRIES = { min: 2, max: 200 };
+/** How often the control planes of one database compare their JWT secrets. */
+const SECRET_LOOK_MS = 30_000;
 /** How long requests under way may take to end before their connections are cut. */
 const DRAIN_MS = 10_000;
 const DAY_MS = 86_400_000;
@@ -73,7 +77,15 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
   const stores = overrides.stores ?? (await openStores({ databaseUrl: config.DATABASE_URL, log, now }));
   closers.add('database', () => stores.close());
   try {
-    const settings = await settingsOf(config, overrides, stores);
+    await stores.apiSessions.hashIds();
+    const settings = await settingsOf(config, overrides, stores, log);
+    const secrets = createSecretWatch({ meta: stores.meta, secrets: settings.jwtSecrets, now });
+    // SQLite lets one control plane in at a time: there is nobody to compare with, and a secret that was changed is no problem.
+    const isShared = !config.DATABASE_URL.startsWith('sqlite:');
+    if (isShared) {
+      await secrets.look();
+      closers.add('secrets', () => secrets.close());
+    }
     const changes = createChanges(stores.relay);
     const monotonic = overrides.now ?? (() => performance.now());
     const uptime = overrides.uptime ?? (await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: limits.leaseMs }));
@@ -142,6 +154,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       uptime,
       log,
       loops: () => loops?.status() ?? [],
+      secretProblem: secrets.problem,
     });
     closers.add('loops', () => loops?.stop());
     closers.add('server', () => closeServer(server));
@@ -160,6 +173,10 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       async listen() {
         const address = await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });
         if (overrides.loops !== false) loops = startLoops(loopDeps);
+        if (isShared && overrides.loops !== false) {
+          const loop = startLoop({ name: 'secret-watch', periodMs: SECRET_LOOK_MS, run: secrets.look }, log);
+          closers.add('secret-watch', () => loop.stop());
+        }
         return address;
       },
       close: () => closers.close(),
@@ -213,13 +230,19 @@ function datasetsOf(config: Config, { scanner }: Overrides, presence: Presence):
   };
 }
 
-/** Where the database is; `data` where it is not a file here. */
+/** A database in memory keeps nothing, so its secret is kept in memory too. */
+const generatedSecret = (config: Config, stores: Stores, log: Logger): Promise<string> =>
+  config.DATABASE_URL === 'sqlite::memory:'
+    ? Promise.resolve(randomBytes(48).toString('base64url'))
+    : jwtSecretIn(resolve(dataFolder(config)), stores.meta, log);
+
+/** Where the SQLite file is; STATE_DIR with PostgreSQL. */
 function dataFolder(config: Config): string {
   const path = config.DATABASE_URL.startsWith('sqlite:') ? config.DATABASE_URL.slice('sqlite:'.length) : '';
-  return path === '' || path === ':memory:' ? 'data' : dirname(path);
+  return path === '' || path === ':memory:' ? config.STATE_DIR : dirname(path);
 }
 
-async function settingsOf(config: Config, overrides: Overrides, stores: Stores): Promise<ApiSettings> {
+async function settingsOf(config: Config, overrides: Overrides, stores: Stores, log: Logger): Promise<ApiSettings> {
   return {
     baseDomain: config.BASE_DOMAIN,
     publicUrl: config.PUBLIC_URL,
@@ -231,7 +254,7 @@ async function settingsOf(config: Config, overrides: Overrides, stores: Stores):
     defaultRole: config.DEFAULT_ROLE ?? null,
     authServiceUrl: config.AUTH_SERVICE_URL ?? null,
     trustedProxies: config.TRUSTED_PROXIES,
-    jwtSecrets: config.JWT_SECRET ?? [await stores.meta.setOnce('jwt_secret', randomBytes(48).toString('base64url'))],
+    jwtSecrets: config.JWT_SECRET ?? [await generatedSecret(config, stores, log)],
     registry: { addr: config.REGISTRY_ADDR ?? '', user: config.REGISTRY_USER, password: config.REGISTRY_PASSWORD },
     hasShare: config.DATASET_NFS_BASE_PATH !== undefined,
     allowedGitHosts: config.ALLOWED_GIT_HOSTS ?? [],

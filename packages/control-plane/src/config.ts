@@ -64,8 +64,14 @@ export const SETTINGS = {
   },
   JWT_SECRET: {
     doc: 'Signs API tokens; current first, then earlier ones',
-    shown: 'made on first start and kept in the database',
+    shown:
+      'made on first start and kept in the file jwt-secret beside the SQLite file, in STATE_DIR with PostgreSQL; the same on each control plane',
     parse: secrets,
+  },
+  STATE_DIR: {
+    doc: 'With PostgreSQL: folder of generated secrets and of what scans keep (with SQLite it is the folder of the database)',
+    default: 'data',
+    parse: text,
   },
   ADMIN_EMAILS: {
     doc: 'Who is admin, comma-separated; the first gets the local account of the first start',

@@ -54,6 +54,8 @@ export type ApiDeps = {
   source: ConfigSource;
   policy: PolicySource;
   loops: () => readonly LoopStatus[];
+  /** Whether another control plane signs with a secret that is not read here; null: none does. */
+  secretProblem: () => string | null;
   limits: Limits;
   settings: ApiSettings;
   lookAtFolder: LookAtFolder;

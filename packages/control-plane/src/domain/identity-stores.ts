@@ -63,6 +63,8 @@ export type ApiSessionStore = Swept & {
   /** Compare-and-set. `reused`: the token was good once, or never; the session has ended with this call (RFC 9700 section 4.14.2). */
   rotate(id: string, hashes: { old: string; next: string }, expiresAt: number, now: number): Promise<'rotated' | 'reused' | 'unknown'>;
   end(id: string): Promise<void>;
+  /** Replaces the ids that a version before hashes left in clear; their sessions go on. */
+  hashIds(): Promise<void>;
 };
 
 export type ApiTokenStore = Swept & {

@@ -298,6 +298,10 @@ export type MetaStore = {
   get(key: string): Promise<string | null>;
   /** Sets it unless there is one; returns what stands. */
   setOnce(key: string, value: string): Promise<string>;
+  set(key: string, value: string): Promise<void>;
+  startingWith(prefix: string): Promise<{ key: string; value: string }[]>;
+  /** Overwrites the value before the row goes, so that no copy of the file holds it. */
+  remove(key: string): Promise<void>;
 };
 
 export type Stores = {

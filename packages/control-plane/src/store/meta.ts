@@ -19,5 +19,37 @@ export function createMetaStore(db: Database): MetaStore {
         return (await valueOf(tx, key)) ?? value;
       });
     },
+
+    async set(key, value) {
+      await db.writeOne((kysely) =>
+        kysely
+          .insertInto('meta')
+          .values({ key, value })
+          .onConflict((oc) => oc.column('key').doUpdateSet({ value }))
+          .execute(),
+      );
+    },
+
+    startingWith: (prefix) =>
+      db.kysely
+        .selectFrom('meta')
+        .select(['key', 'value'])
+        .where('key', '>=', prefix)
+        .where('key', '<', `${prefix}\uffff`)
+        .orderBy('key')
+        .execute(),
+
+    async remove(key) {
+      const value = await valueOf(db.kysely, key);
+      if (value === null) return;
+      await db.write(async (tx) => {
+        await tx
+          .updateTable('meta')
+          .set({ value: '0'.repeat(value.length) })
+          .where('key', '=', key)
+          .execute();
+        await tx.deleteFrom('meta').where('key', '=', key).execute();
+      });
+    },
   };
 }

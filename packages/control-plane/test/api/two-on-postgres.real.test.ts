@@ -1,4 +1,7 @@
 /** Two control planes on one real PostgreSQL: whoever is put out at one of them is out at the other, and so says its policy. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { createClient, type Client } from '@berth/wire/client';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
@@ -14,10 +17,12 @@ afterAll(() => server?.stop());
 describe.skipIf(server === undefined)(`two control planes${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
   const apps: App[] = [];
   const urls: string[] = [];
+  let STATE_DIR = '';
   beforeAll(async () => {
+    STATE_DIR = await mkdtemp(join(tmpdir(), 'berth-state-'));
     const DATABASE_URL = (await server?.createDatabase('two')) ?? '';
     for (let i = 0; i < 2; i++) {
-      const config = readConfig({ ...ENV, DATABASE_URL, JWT_SECRET: undefined });
+      const config = readConfig({ ...ENV, DATABASE_URL, JWT_SECRET: undefined, STATE_DIR });
       const app = await createApp(config, { log: silentLogger(), passwordCost: { logN: 4, r: 8, p: 1 } });
       apps.push(app);
       urls.push(await app.listen());
@@ -25,6 +30,7 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
   });
   afterAll(async () => {
     for (const app of apps) await app.close();
+    await rm(STATE_DIR, { recursive: true, force: true });
   });
 
   const gateway = (i: number): Client => createClient({ baseUrl: urls[i] ?? '', headers: () => ({ 'x-gateway-secret': GATEWAY_SECRET }) });
@@ -106,5 +112,27 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     await apps[0]?.stores.users.patch(first?.id ?? '', { role: 'viewer' });
     const gone = await Promise.allSettled(made.map(async (user, i) => apps[i]?.stores.users.remove(user.id, Date.now())));
     expect(gone.filter((r) => r.status === 'fulfilled')).toHaveLength(1);
+  });
+
+  test('one that starts with another JWT secret: /readyz says so, and no more when it has gone', async () => {
+    const databaseUrl = (await server?.createDatabase('secrets')) ?? '';
+    const other = await mkdtemp(join(tmpdir(), 'berth-state-'));
+    await writeFile(join(other, 'jwt-secret'), 'o'.repeat(40), { mode: 0o600 });
+    const start = (folder: string): Promise<App> =>
+      createApp(readConfig({ ...ENV, DATABASE_URL: databaseUrl, JWT_SECRET: undefined, STATE_DIR: folder }), {
+        log: silentLogger(),
+        loops: false,
+        passwordCost: { logN: 4, r: 8, p: 1 },
+      });
+    const first = await start(STATE_DIR);
+    const second = await start(other);
+    const parts = async (app: App): Promise<unknown> =>
+      (await app.server.inject({ url: '/readyz' })).json<{ parts: { name: string; ok: boolean }[] }>().parts;
+    expect(await parts(second)).toContainEqual(expect.objectContaining({ name: 'jwt secret', ok: false, required: false }));
+    await second.close();
+    const third = await start(STATE_DIR);
+    expect(await parts(third)).not.toContainEqual(expect.objectContaining({ name: 'jwt secret' }));
+    await Promise.all([first.close(), third.close()]);
+    await rm(other, { recursive: true });
   });
 });

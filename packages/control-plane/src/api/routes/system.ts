@@ -16,7 +16,7 @@ export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; 
   route('healthz', async () => ({ status: 'ok' }));
 
   route('readyz', async ({ reply }) => {
-    const parts: Part[] = [await database(), routes(), ...loops().map(loopPart)];
+    const parts: Part[] = [await database(), routes(), ...jwtSecret(), ...loops().map(loopPart)];
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
     const notes = [...settings.notes, ...source.problems().map((p) => `left out of routing: ${p}`), ...(await doubled())];
@@ -54,6 +54,12 @@ export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; 
       log.error({ err: error }, 'the database does not answer');
       return { ...part, ok: false, detail: 'does not answer; the log says why' };
     }
+  }
+
+  /** Only where it differs between control planes: most installations have one. */
+  function jwtSecret(): Part[] {
+    const problem = deps.secretProblem();
+    return problem === null ? [] : [{ name: 'jwt secret', required: false, ok: false, detail: problem }];
   }
 
   function routes(): Part {
