@@ -144,6 +144,10 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
   return draft.plan;
 }
 
+/** Builds that newer requests may end one after the other; the next one is let finish, and the newest request waits behind it. */
+const BUILDS_GIVEN_UP = 2;
+const isBefore = (status: DeploymentState): boolean => status === 'pending' || status === 'building' || status === 'built';
+
 /** A new deployment: it supersedes older ones of the project that are not deploying yet. Throws being_deleted, no_release. */
 export function request(input: DeploymentRequest, facts: Facts): Plan {
   const { project, now } = facts;
@@ -154,8 +158,21 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   const draft = createDraft(facts);
   const created = newDeployment(input, project, now, facts.uptime.at);
   for (const older of facts.live) {
-    if (older.status === 'pending' || older.status === 'building' || older.status === 'built')
-      leave(draft, older, 'superseded', 'superseded', null, `deployment ${created.generation} was requested`);
+    if (!isBefore(older.status)) continue;
+    const hasWorked = older.status !== 'pending';
+    // A release needs no build: it is what somebody wants at once.
+    if (hasWorked && release === null && older.builds_given_up >= BUILDS_GIVEN_UP) {
+      const isTold = facts.live.some((o) => o.generation > older.generation);
+      if (!isTold)
+        draft.say(
+          older,
+          'kept',
+          `deployment ${created.generation} was requested and waits: ${older.builds_given_up} builds before this one were ended for newer requests`,
+        );
+      continue;
+    }
+    created.builds_given_up = Math.max(created.builds_given_up, older.builds_given_up + Number(hasWorked));
+    leave(draft, older, 'superseded', 'superseded', null, `deployment ${created.generation} was requested`);
   }
   draft.plan.createDeployment = created;
   const asked =
@@ -177,6 +194,8 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   if (loginMissing(draft, d)) return;
   if (d.rollback_of !== null) return draft.move(d, 'tick', 'built', {}, `image ${d.image_tag} is there already: nothing to build`);
   if (facts.platform.registryAddr === '') return fail(draft, d, 'tick', failure('registry_missing'));
+  const before = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
+  if (before !== undefined) return waitForOwnWork(draft, d, `deployment ${before.generation} goes first: it is ${before.status}`);
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits);
   if (choice.node === null) return choice.busy ? waitForOwnWork(draft, d, choice.why) : wait(draft, d, 'no_builder', choice.why);
   createBuildTask(draft, d, choice.node);

@@ -28,7 +28,12 @@ export const TRANSITIONS = [
   { from: 'building', event: 'node_deleted', to: 'pending', when: 'its builder was deleted: another one gets the build' },
   { from: 'building', event: 'node_deleted', to: 'cancelled', when: 'a cancellation was waiting for its agent' },
   { from: 'building', event: 'cancel', to: 'cancelled', when: 'no agent has begun the task, or its agent cannot be told' },
-  { from: 'building', event: 'superseded', to: 'superseded', when: 'a newer deployment of the project was requested; the lease is void' },
+  {
+    from: 'building',
+    event: 'superseded',
+    to: 'superseded',
+    when: 'a newer deployment of the project was requested, and not two builds in a row were ended so before; the lease is void',
+  },
   { from: 'building', event: 'project_deleted', to: 'cancelled', when: 'always; the lease is void' },
 
   {
@@ -44,7 +49,12 @@ export const TRANSITIONS = [
     when: 'no deploy node was eligible or a dataset not ready in time, another version may still be writing, two datasets have one path, or a login is required and no AUTH_SERVICE_URL is set',
   },
   { from: 'built', event: 'cancel', to: 'cancelled', when: 'always' },
-  { from: 'built', event: 'superseded', to: 'superseded', when: 'a newer deployment of the project was requested' },
+  {
+    from: 'built',
+    event: 'superseded',
+    to: 'superseded',
+    when: 'a newer deployment of the project was requested, and not two builds in a row were ended so before',
+  },
   { from: 'built', event: 'project_deleted', to: 'cancelled', when: 'always' },
 
   {

@@ -97,6 +97,52 @@ it('ten projects on one builder, twelve minutes a build: all are built', async (
   for (const id of all) expect(await stateOf(id)).toMatch(/^(built|deploying)$/);
 });
 
+it('pushes that come faster than a build: each third build goes live, and the newest push does in the end', async () => {
+  const [builder, node] = [await register('builder'), await register('deploy')];
+  const all: string[] = [];
+  let begun = now;
+  /** A build takes three minutes, and a deployment is over at once. */
+  const agents = async (): Promise<void> => {
+    const [task] = await stores.tasks.openFor(builder, now);
+    begun = task === undefined ? now : task.created_at;
+    if (task !== undefined && now - begun >= 3 * MINUTE) await work(builder, built);
+    await tick();
+    await work(node, { host_port: 32_000 + all.length });
+    for (const r of await stores.routes.all())
+      await driver.advance(r.deployment_id, { type: 'route_confirmed', host_ip: r.host_ip, host_port: r.host_port });
+    await tick();
+  };
+  const live = async (): Promise<number> => (await stores.deployments.getMany(all)).filter((d) => d.route_published_at !== null).length;
+  for (let push = 0; push < 20; push++) {
+    all.push(await requested('shop'));
+    for (let minute = 0; minute < 2; minute++) {
+      await pass(1);
+      await agents();
+    }
+  }
+  expect(await live()).toBeGreaterThanOrEqual(3);
+  for (let minute = 0; minute < 10; minute++) {
+    await pass(1);
+    await agents();
+  }
+  const states = await Promise.all(all.map(stateOf));
+  expect(states.at(-1)).toBe('running');
+  for (const state of states.slice(0, -1)) expect(['superseded', 'retired']).toContain(state);
+});
+
+it('the newest push waits behind a build that is let finish', async () => {
+  const builder = await register('builder');
+  await register('deploy');
+  const all: string[] = [];
+  for (let push = 0; push < 4; push++) {
+    all.push(await requested('shop'));
+    await tick();
+  }
+  expect(await Promise.all(all.map(stateOf))).toEqual(['superseded', 'superseded', 'building', 'pending']);
+  await work(builder, built);
+  expect(await stateOf(all[2] ?? '')).toBe('built');
+});
+
 it('a builder that is full and silent is no work: the deadline runs', async () => {
   await register('builder');
   await requested('one');
