@@ -4,7 +4,7 @@ import { refusal, whyNone } from './placement.ts';
 import type { DeploymentRecord } from './records.ts';
 
 /** `busy`: a builder that works will have room when one of its builds ends. */
-export type BuilderChoice = { node: NodeFact } | { node: null; why: string; busy: boolean };
+export type BuilderChoice = { node: NodeFact } | { node: null; why: string; plain: string; busy: boolean };
 
 /** The builder whose cache is warm, if it has room; else the least busy one. */
 export function chooseBuilder(
@@ -30,9 +30,13 @@ export function chooseBuilder(
         (a.hostname < b.hostname ? -1 : 1),
     );
   if (free[0] !== undefined) return { node: free[0] };
-  if (builders.length === 0) return { node: null, busy: false, why: 'no builder node has ever registered' };
+  if (builders.length === 0) {
+    const why = 'no builder node has ever registered';
+    return { node: null, busy: false, why, plain: why };
+  }
   const busy = builders.some((b) => b.refused === null);
-  return { node: null, busy, why: whyNone({ items: builders.map((b) => ({ hostname: b.node.hostname, reason: b.why })) }) };
+  const items = builders.map((b) => ({ hostname: b.node.hostname, reason: b.why }));
+  return { node: null, busy, why: whyNone({ items }), plain: whyNone({ items }, true) };
 }
 
 const fullness = (node: NodeFact): string | null =>

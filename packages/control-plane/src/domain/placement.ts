@@ -30,6 +30,7 @@ export const QUESTION: Question = { wanted: [], losses: [], runsOn: null, stays:
 
 const BUILDER = 'is a builder';
 const OFFLINE = 'is offline';
+const ENGINE_DOWN = 'has a container engine that does not answer';
 export const NO_ROOM = 'has no room for the data that it lacks';
 const NOT_HERE = 'has not the newest version of';
 
@@ -46,7 +47,9 @@ function refused(node: NodeRecord, losses: readonly NodeLoss[], now: number, lim
   if (node.deleting_at !== null) return 'is being deleted';
   if (!node.schedulable) return node.drain !== null && node.drain.finished_at === null ? 'is being drained' : 'is cordoned';
   if (!isOnline(node, now, limits)) return OFFLINE;
+  if (isEngineDown(node)) return ENGINE_DOWN;
   if (losses.length === 0) return null;
+  if (losses.some((l) => l.node_id === node.id && l.error !== undefined)) return 'reported that it could not do this deployment’s work';
   const loss = losses.findLast((l) => l.node_id === node.id);
   // A loss in the future is of before the machine's clock was set back: it says nothing about when the node was seen.
   if (loss !== undefined && loss.at <= now && node.last_seen_at <= loss.at)
@@ -56,9 +59,14 @@ function refused(node: NodeRecord, losses: readonly NodeLoss[], now: number, lim
 
 const since = (node: NodeRecord): string => ` since ${new Date(node.last_seen_at).toISOString()}`;
 
+export const isEngineDown = (node: Pick<NodeRecord, 'engine'>): boolean => node.engine?.ok === false;
+const engineError = (node: NodeRecord): string =>
+  node.engine?.error === null || node.engine?.error === undefined ? '' : `: ${node.engine.error}`;
+
 /** The same in full. */
 export function refusal(node: NodeRecord, losses: readonly NodeLoss[], now: number, limits: Limits): string | null {
   const kind = refused(node, losses, now, limits);
+  if (kind === ENGINE_DOWN) return kind + engineError(node);
   return kind === OFFLINE ? kind + since(node) : kind;
 }
 
@@ -174,6 +182,7 @@ function rowOf(rated: Rated, i: number): PlacementRow {
 function figures(rated: Rated, i: number, kind: string): string {
   const node = rated.nodes[i] as NodeRecord;
   if (kind === OFFLINE) return since(node);
+  if (kind === ENGINE_DOWN) return engineError(node);
   if (kind !== NO_ROOM) return '';
   const [lacks, evictable] = [rated.missing[i] as number, rated.evictable(i)];
   return `: ${bytesText(lacks)} are missing, ${bytesText(freeStorage(node))} are free and ${bytesText(evictable)} more could be evicted`;
@@ -232,7 +241,8 @@ function counted(kinds: readonly (string | null)[]): Record<string, number> {
 }
 
 /** A reason without the figures of the moment: by it the same reason is known again. */
-const kindOf = (reason: string | null): string | null => reason?.replace(/( since |: )\d.*$/, '') ?? null;
+const kindOf = (reason: string | null): string | null =>
+  reason?.startsWith(ENGINE_DOWN) === true ? ENGINE_DOWN : (reason?.replace(/( since |: )\d.*$/, '') ?? null);
 
 type Refused = { items: readonly { hostname: string; reason: string | null }[]; left_out?: Placement['left_out'] };
 

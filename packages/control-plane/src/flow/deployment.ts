@@ -15,12 +15,12 @@
  * flow/drive.ts decides again when the project moved on meanwhile. transitions.ts lists every change of state.
  */
 import type { FailureCode } from '@berth/wire/errors';
-import { type DeploymentState, isTerminal } from '@berth/wire/vocabulary';
+import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import { chooseBuilder } from '../domain/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
-import { choose, dataRefusal, isOnline, whyNone } from '../domain/placement.ts';
+import { choose, dataRefusal, isEngineDown, isOnline, refusal, whyNone } from '../domain/placement.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/records.ts';
 import { mounted, tellMovedOn, tellVersions } from './data.ts';
@@ -197,7 +197,10 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   const before = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
   if (before !== undefined) return waitForOwnWork(draft, d, `deployment ${before.generation} goes first: it is ${before.status}`);
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits);
-  if (choice.node === null) return choice.busy ? waitForOwnWork(draft, d, choice.why) : wait(draft, d, 'no_builder', choice.why);
+  if (choice.node === null)
+    return choice.busy
+      ? waitForOwnWork(draft, d, choice.why)
+      : wait(draft, d, unlessBroken(facts, 'builder', 'no_builder'), choice.why, choice.plain);
   createBuildTask(draft, d, choice.node);
   draft.move(d, 'tick', 'building', { builder_id: choice.node.id }, `the build is given to ${choice.node.hostname}`);
 }
@@ -206,7 +209,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
 
 function buildReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'task_reported'>): void {
   if (d.cancel_requested_at !== null) return leave(draft, d, 'task_reported', 'cancelled', null, 'the builder has let go');
-  if (report.status === 'failed') return fail(draft, d, 'task_reported', failureOf(report));
+  if (report.status === 'failed') return elsewhereOr(draft, d, failureOf(report), 'builder');
   const image_tag = report.image_tag ?? null;
   const commit = report.commit ?? /:([0-9a-f]{40}|[0-9a-f]{64})$/.exec(image_tag ?? '')?.[1] ?? null;
   draft.move(
@@ -238,7 +241,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const node = draft.node(placement.winner);
   if (node === undefined) {
     if (placement.items.length === 0) return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
-    return wait(draft, d, dataRefusal(placement) ?? 'no_deploy_node', whyNone(placement), whyNone(placement, true));
+    const code = dataRefusal(placement) ?? unlessBroken(facts, 'deploy', 'no_deploy_node');
+    return wait(draft, d, code, whyNone(placement), whyNone(placement, true));
   }
   // Taken over by the new task, the container would be removed under it.
   const clearing = facts.tasks.some((t) => t.node_id === node.id && removes(t, d));
@@ -266,7 +270,7 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'
   const node = draft.node(d.node_id);
   if (report.status === 'failed') {
     if (d.cancel_requested_at !== null) return leave(draft, d, 'task_reported', 'cancelled', null, 'the node has let go');
-    return fail(draft, d, 'task_reported', failureOf(report));
+    return elsewhereOr(draft, d, failureOf(report), 'deploy');
   }
   const host_port = report.host_port ?? null;
   if (node === undefined || host_port === null) return fail(draft, d, 'task_reported', failure('node_deleted'));
@@ -345,6 +349,32 @@ function taskLost(draft: Draft, d: DeploymentRecord, { task, why }: EventOf<'tas
   stepBack(draft, d, 'task_lost', losses, `${name} ${why === 'queue' ? 'did not take the task' : 'went silent'}; it is given out again`);
 }
 
+/** Failures of a node rather than of what it was given: another node may succeed. */
+const OF_THE_NODE: readonly FailureCode[] = ['engine_unavailable', 'disk_full'];
+
+/**
+ * A node that cannot work fails at once, so it is always the least busy one: its failure is a loss, and the work goes to another node, a
+ * bounded number of times. Without another node that takes work it fails with the node's own error.
+ */
+function elsewhereOr(draft: Draft, d: DeploymentRecord, error: Failure, role: NodeRole): void {
+  const { facts } = draft;
+  const at = role === 'builder' ? d.builder_id : d.node_id;
+  const losses = at === null ? d.losses : [...d.losses, { node_id: at, at: facts.now, error }];
+  const another = facts.nodes.some((n) => n.role === role && n.id !== at && refusal(n, losses, facts.now, facts.limits) === null);
+  // Stop-first the node may still have a container of it that nobody can stop now: two versions must never write at once.
+  const tied = role === 'deploy' && d.settings.replace === 'recreate';
+  if (!OF_THE_NODE.includes(error.code) || !another || tied || losses.length >= facts.limits.maxLosses)
+    return fail(draft, d, 'task_reported', error);
+  const name = draft.node(at)?.hostname ?? at;
+  stepBack(draft, d, 'task_reported', losses, `${name} could not do it: ${error.message}; it is given to another node`);
+}
+
+/** Where every node of the role has an engine that is down, that is the error. */
+function unlessBroken({ nodes }: Facts, role: NodeRole, code: FailureCode): FailureCode {
+  const all = nodes.filter((n) => n.role === role);
+  return all.length > 0 && all.every(isEngineDown) ? 'engine_unavailable' : code;
+}
+
 function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_deleted'>): void {
   const at = d.status === 'building' ? d.builder_id : d.node_id;
   if (at !== event.node_id) return;
@@ -375,7 +405,7 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
 function stepBack(
   draft: Draft,
   d: DeploymentRecord,
-  event: 'task_lost' | 'node_deleted',
+  event: 'task_lost' | 'task_reported' | 'node_deleted',
   losses: DeploymentRecord['losses'],
   message: string,
 ): void {
@@ -442,7 +472,9 @@ function fail(draft: Draft, d: DeploymentRecord, event: string, error: Failure):
 
 /** Waits for something outside Berth; fails when that took longer than the queue's deadline. `plain`: `why` without changing figures. */
 function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, why: string, plain = why): void {
-  if (hasRunOut(draft, d, draft.facts.limits.queueMs)) return fail(draft, d, 'tick', failure(code, why));
+  // What a node reported of itself says more than that nobody else was there.
+  const reported = d.losses.findLast((l) => l.error !== undefined)?.error;
+  if (hasRunOut(draft, d, draft.facts.limits.queueMs)) return fail(draft, d, 'tick', reported ?? failure(code, why));
   tellWaiting(draft, d, why, plain);
 }
 

@@ -20,6 +20,12 @@ export const TRANSITIONS = [
   { from: 'pending', event: 'project_deleted', to: 'cancelled', when: 'always' },
 
   { from: 'building', event: 'task_reported', to: 'built', when: 'the build task completed with an image' },
+  {
+    from: 'building',
+    event: 'task_reported',
+    to: 'pending',
+    when: 'the builder cannot work (its engine is down, its disk is full): another one gets it',
+  },
   { from: 'building', event: 'task_reported', to: 'failed', when: 'the build task failed' },
   { from: 'building', event: 'task_reported', to: 'cancelled', when: 'a cancellation was waiting for the agent' },
   { from: 'building', event: 'task_lost', to: 'pending', when: 'the builder went silent or did not take the task: another one gets it' },
@@ -71,6 +77,12 @@ export const TRANSITIONS = [
   },
   { from: 'deploying', event: 'task_reported', to: 'failed', when: 'the deploy task failed; the old version was never touched' },
   { from: 'deploying', event: 'task_reported', to: 'cancelled', when: 'a cancellation was waiting for the agent' },
+  {
+    from: 'deploying',
+    event: 'task_reported',
+    to: 'built',
+    when: 'the node cannot work (its engine is down, its disk is full): another one gets it',
+  },
   { from: 'deploying', event: 'task_lost', to: 'built', when: 'the node went silent or did not take the task: placement decides again' },
   { from: 'deploying', event: 'task_lost', to: 'failed', when: 'too many nodes were lost, or it took longer than allowed' },
   { from: 'deploying', event: 'task_lost', to: 'cancelled', when: 'a cancellation was waiting for the agent' },

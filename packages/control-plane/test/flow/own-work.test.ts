@@ -130,6 +130,37 @@ it('pushes that come faster than a build: each third build goes live, and the ne
   for (const state of states.slice(0, -1)) expect(['superseded', 'retired']).toContain(state);
 });
 
+it('a builder whose engine is dead takes no build from the healthy ones beside it', async () => {
+  const body = { role: 'builder' as const, host_ip: '10.0.0.1', max_storage: 1, agent_version: '1', max_builds: 5 };
+  const join = async (hostname: string): Promise<string> => (await stores.nodes.register({ ...body, hostname }, now)).node.id;
+  const [dead, healthy] = [await join('a-dead'), await join('b-healthy')];
+  const error = { code: 'engine_unavailable', message: 'Cannot connect to the Docker daemon' };
+  const all: string[] = [];
+  for (let i = 0; i < 10; i++) {
+    now += MINUTE;
+    await Promise.all(['a-dead', 'b-healthy'].map(join));
+    all.push(await requested(`shop-${i}`));
+    await tick();
+    await work(dead, { status: 'failed', result: { error } });
+    await tick();
+    await work(healthy, built);
+  }
+  for (const id of all) expect(await stateOf(id)).toBe('built');
+});
+
+it('a builder that registers with a dead engine is given nothing, and the reason is told', async () => {
+  const engine = { ok: false, version: null, error: 'Cannot connect to the Docker daemon' };
+  const body = { hostname: 'dead', role: 'builder' as const, host_ip: '10.0.0.1', max_storage: 1, agent_version: '1' };
+  const { node } = await stores.nodes.register({ ...body, engine }, now);
+  const id = await requested('shop');
+  await tick();
+  expect(await stores.tasks.openFor(node.id, now)).toEqual([]);
+  const { waiting } = await stores.deployments.get(id);
+  expect(waiting).toBe('dead has a container engine that does not answer');
+  const told = (await stores.deployments.events([id])).get(id)?.map((e) => e.message);
+  expect(told).toContain('dead has a container engine that does not answer: Cannot connect to the Docker daemon');
+});
+
 it('the newest push waits behind a build that is let finish', async () => {
   const builder = await register('builder');
   await register('deploy');

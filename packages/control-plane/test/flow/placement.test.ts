@@ -178,6 +178,7 @@ describe('who builds', () => {
       node: null,
       busy: true,
       why: 'builder-1 has 1 of 1 builds under way; builder-2 is cordoned',
+      plain: 'builder-1 has 1 of 1 builds under way; builder-2 is cordoned',
     });
   });
 });
