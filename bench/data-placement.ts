@@ -97,7 +97,7 @@ export async function benchPlacement(): Promise<string[]> {
     bytes: BYTES,
     status: 'ok' as const,
   }));
-  const question: Question = { wanted, losses: [], runsOn: null, stays: false };
+  const question: Question = { wanted, losses: [], runsOn: null, stays: false, arch: null };
   const ask = () => timed(() => choose(question, nodes, NOW, DEFAULT_LIMITS));
   const first = ask();
   const plain = [0, 1, 2].map(() => timed(() => naive(question, nodes)));

@@ -190,7 +190,7 @@ export const ROUTES = {
     method: 'DELETE',
     path: '/api/nodes/:id',
     who: 'admin',
-    summary: 'Delete a node: gone when its agent removed what runs there; `force` for one that never will',
+    summary: 'Delete a node: its projects move first, as in a drain; `force` for one that never comes back',
     params: ByName,
     query: Type.Object({ force: Type.Optional(Type.Boolean()) }),
     status: 202,

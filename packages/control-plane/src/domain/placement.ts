@@ -24,9 +24,11 @@ export type Question = {
   runsOn: string | null;
   /** Replaced stop-first: it stays where it runs as long as that node is not refused, since elsewhere the old one must be stopped before. */
   stays: boolean;
+  /** What the image was built for, in Go’s names; null: not known. */
+  arch: string | null;
 };
 
-export const QUESTION: Question = { wanted: [], losses: [], runsOn: null, stays: false };
+export const QUESTION: Question = { wanted: [], losses: [], runsOn: null, stays: false, arch: null };
 
 const BUILDER = 'is a builder';
 const OFFLINE = 'is offline';
@@ -56,6 +58,10 @@ function refused(node: NodeRecord, losses: readonly NodeLoss[], now: number, lim
     return 'went silent over this deployment and has not been seen since';
   return null;
 }
+
+/** Null on either side: nothing to compare. */
+const otherArch = (node: Pick<NodeRecord, 'arch'>, arch: string | null): string | null =>
+  arch === null || node.arch === null || node.arch === arch ? null : `runs ${node.arch}, and the image is for ${arch}`;
 
 const since = (node: NodeRecord): string => ` since ${new Date(node.last_seen_at).toISOString()}`;
 
@@ -131,6 +137,7 @@ function rate(question: Question, nodes: readonly NodeRecord[], now: number, lim
     const kind =
       node.role === 'deploy'
         ? (refused(node, losses, now, limits) ??
+          otherArch(node, question.arch) ??
           withoutData(stuck, rows, i) ??
           (lacks > free && lacks > free + evictable(i) ? NO_ROOM : null))
         : BUILDER;

@@ -216,7 +216,7 @@ function buildReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'t
     d,
     'task_reported',
     'built',
-    { image_tag, image_digest: report.image_digest ?? null, commit, losses: [] },
+    { image_tag, image_digest: report.image_digest ?? null, image_arch: report.arch ?? null, commit, losses: [] },
     `built and pushed as ${image_tag}`,
   );
 }
@@ -236,7 +236,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     return final ? fail(draft, d, 'tick', failure(code, message)) : wait(draft, d, code, message);
   }
   const wanted = wantedOf(d.settings.datasets, facts.datasets);
-  const question = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays: d.settings.replace === 'recreate' };
+  const stays = d.settings.replace === 'recreate';
+  const question = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays, arch: d.image_arch };
   const placement = choose(question, facts.nodes, facts.now, facts.limits);
   const node = draft.node(placement.winner);
   if (node === undefined) {
@@ -379,8 +380,9 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
   const at = d.status === 'building' ? d.builder_id : d.node_id;
   if (at !== event.node_id) return;
   if (d.status === 'running') {
+    // It serves until its drain has moved it (loops/removals.ts).
+    if (event.reachable) return;
     UNDO.restore_route(draft, d);
-    if (event.reachable) UNDO.remove_container(draft, d);
     return draft.move(
       d,
       'node_deleted',

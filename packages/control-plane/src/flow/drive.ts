@@ -16,6 +16,7 @@ import { isPast, type UptimeClock } from '../domain/uptime.ts';
 import { again, onDatasetChange } from './again.ts';
 import { isBehind } from './data.ts';
 import { advance, request } from './deployment.ts';
+import { newDrain } from './drain.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { holderOfName, judge } from './observe.ts';
 import { prewarm } from './prewarm.ts';
@@ -67,7 +68,10 @@ export type Driver = {
   observed(node: NodeRecord): Promise<readonly string[]>;
   /** Ends every deployment of it; the row goes when its containers are gone (loops/removals.ts). */
   deleteProject(projectId: string, guard?: Guard<ProjectRecord>): Promise<ProjectRecord>;
+  /** Without `force` its projects move first, as in a drain. */
   deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
+  /** Of a node that is being deleted: whatever came to it since ends there, too. Repeated: no change. */
+  vacate(nodeId: string): Promise<void>;
 };
 
 const KEY_LIFETIME_MS = 24 * 3_600_000;
@@ -243,6 +247,18 @@ export function createDriver(deps: DriverDeps): Driver {
     return [...seen.values()].map((c) => c.name);
   }
 
+  /** Work that is under way there is given out again; what runs there is drained, and serves until it has moved. */
+  async function vacate(nodeId: string): Promise<void> {
+    const open = await stores.deployments.getMany((await stores.deployments.unsettled()).map((d) => d.id));
+    for (const d of open)
+      if ((d.status === 'building' ? d.builder_id : d.node_id) === nodeId)
+        await step(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
+    const node = await stores.nodes.get(nodeId);
+    if (node.drain?.finished_at === null) return;
+    const runs = (await stores.deployments.servingOn(nodeId)).some((d) => d.status === 'running');
+    if (runs) await stores.nodes.setDrain(nodeId, newDrain(now()), node.drain);
+  }
+
   return {
     request: create,
     async advance(id, event) {
@@ -269,15 +285,17 @@ export function createDriver(deps: DriverDeps): Driver {
     async deleteNode(nodeId, force) {
       const node = await stores.nodes.markDeleting(nodeId, now());
       await failPoint('node.marked');
-      const there = [
-        ...(await stores.deployments.servingOn(nodeId)).map((d) => d.id),
-        ...(await stores.deployments.unsettled()).map((d) => d.id),
-      ];
-      for (const id of new Set(there)) await step(id, { type: 'node_deleted', node_id: nodeId, reachable: !force });
-      if (force) await stores.nodes.removeIfGone(nodeId, true);
+      if (!force) await vacate(nodeId);
+      else {
+        const serving = (await stores.deployments.servingOn(nodeId)).map((d) => d.id);
+        const open = (await stores.deployments.unsettled()).map((d) => d.id);
+        for (const id of new Set([...serving, ...open])) await step(id, { type: 'node_deleted', node_id: nodeId, reachable: false });
+        await stores.nodes.removeIfGone(nodeId, true);
+      }
       changes.notify('work', `node:${nodeId}`);
-      return node;
+      return force ? node : stores.nodes.get(nodeId);
     },
+    vacate,
   };
 }
 

@@ -13,7 +13,7 @@ export type FlowEvent =
   | { type: 'cancel' }
   /** The proxy was seen to serve a configuration that sends this deployment's requests to this address. */
   | { type: 'route_confirmed'; host_ip: string; host_port: number }
-  /** `reachable`: its agent can still be told to remove containers. */
+  /** `reachable`: its agent still works, so what runs there is moved before it ends. */
   | { type: 'node_deleted'; node_id: string; reachable: boolean }
   | { type: 'project_deleted' }
   /** What a node's agent saw of this deployment; null: the node runs no such container. */

@@ -3,6 +3,8 @@
  * A container is wanted on a node only where its deployment stands; anything else of ours is removed, anything unknown is left alone.
  */
 import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
+import type { Facts } from '../domain/facts.ts';
+import { isOnline } from '../domain/placement.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord } from '../domain/records.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
 import type { EventOf } from './events.ts';
@@ -13,7 +15,7 @@ import { createRetireTask, finalName, removes } from './tasks.ts';
 
 /** Health, port and name of a deployment that is live or about to be. */
 export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
-  if (event.node_id !== d.node_id) return sweep(draft, d, event);
+  if (event.node_id !== d.node_id) return elsewhere(draft, d, event);
   // Until it was reported the deploy task speaks for it.
   if (d.host_port === null || d.route_published_at === null) return;
   const { container } = event;
@@ -32,6 +34,32 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   if (!retiring && container !== null && misnamed(d, container) && holder === null)
     createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
 }
+
+/**
+ * On a node where the deployment does not stand. Its own container is never a leftover: where its own node has it no more, the machine
+ * was renamed, and deployment and route move with it. A node with a secret of its own is spoken for by that secret alone.
+ */
+function elsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
+  const { container } = event;
+  if (container === null || d.container_id === null || container.id !== d.container_id) return sweep(draft, d, event);
+  const [own, node] = [draft.node(d.node_id), draft.node(event.node_id)];
+  if (node === undefined || container.state !== 'running' || container.host_port === null) return;
+  if (own !== undefined && (own.has_secret || stillHas(own, d.container_id, draft.facts))) return;
+  draft.set(d, { node_id: node.id, host_port: container.host_port });
+  const { route } = draft.facts;
+  if (route?.deployment_id === d.id)
+    draft.plan.route = { set: { ...route, node_id: node.id, host_ip: node.host_ip, host_port: container.host_port } };
+  const from = own?.hostname ?? 'a node that is gone';
+  draft.say(
+    d,
+    'node_changed',
+    `its container is reported by ${node.hostname} (${node.host_ip}), and by ${from} no more; the route follows`,
+  );
+}
+
+/** As far as is known: a node that is silent may only be so for a moment. */
+const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts): boolean =>
+  isOnline(node, now, limits) && (node.observed_at === null || node.containers.some((c) => c.id === containerId));
 
 type Container = NonNullable<EventOf<'observed'>['container']>;
 type Judgement = { status: HealthState; detail: string | null };

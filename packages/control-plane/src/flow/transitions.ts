@@ -92,7 +92,7 @@ export const TRANSITIONS = [
   { from: 'deploying', event: 'project_deleted', to: 'cancelled', when: 'always; its container is removed' },
 
   { from: 'running', event: 'replaced', to: 'retired', when: 'a newer deployment’s route was confirmed' },
-  { from: 'running', event: 'node_deleted', to: 'retired', when: 'its node was deleted' },
+  { from: 'running', event: 'node_deleted', to: 'retired', when: 'its node was deleted by force' },
   { from: 'running', event: 'project_deleted', to: 'retired', when: 'always; its container is removed' },
 ] as const satisfies readonly Transition[];
 

@@ -10,7 +10,7 @@ export const drains =
   async (signal: AbortSignal): Promise<void> => {
     for (const node of await deps.stores.nodes.listDraining()) {
       if (signal.aborted) return;
-      if (node.drain?.finished_at === null && node.deleting_at === null) await drainOne(deps, node.drain, node, signal);
+      if (node.drain?.finished_at === null) await drainOne(deps, node.drain, node, signal);
     }
   };
 

@@ -17,6 +17,8 @@ export const removals =
     }
     for (const node of await stores.nodes.listDeleting()) {
       if (signal.aborted) return;
+      // A deployment that was placed there at the very moment of the deletion goes elsewhere.
+      await driver.vacate(node.id);
       if (!(await stores.nodes.removeIfGone(node.id, false))) continue;
       await failPoint('node.remove.after');
       log.info({ node_id: node.id, hostname: node.hostname }, 'node deleted');

@@ -257,7 +257,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         if (node === undefined) return true;
         // Only one that was marked: a node is never forgotten because it happened to be idle.
         if (node.deleting_at === null) return false;
-        if (!force && (node.containers !== '[]' || (await hasOpenTask(tx, id)))) return false;
+        if (!force && (node.containers !== '[]' || (await hasOpenTask(tx, id)) || (await isNeeded(tx, id)))) return false;
         // What belongs to the node alone goes with it.
         await tx.deleteFrom('tasks').where(ofKindSync).where('node_id', '=', id).execute();
         await loseTasks(tx, id, now());
@@ -357,6 +357,18 @@ async function hasOpenTask(tx: Tx, nodeId: string): Promise<boolean> {
     .limit(1)
     .execute();
   return open.length > 0;
+}
+
+/** A contract-only agent reports no containers: what stands there is known by its deployments alone. */
+async function isNeeded(tx: Tx, nodeId: string): Promise<boolean> {
+  const live = await tx
+    .selectFrom('deployments')
+    .select('id')
+    .where('node_id', '=', nodeId)
+    .where('status', 'in', [...LIVE_STATES])
+    .limit(1)
+    .execute();
+  return live.length > 0;
 }
 
 async function loseTasks(tx: Tx, nodeId: string, at: number): Promise<void> {

@@ -506,14 +506,15 @@ const ROWS: Row[] = [
     to: 'same',
   },
   {
-    name: 'its node deleted',
+    name: 'its node deleted by force',
     d: on.running(),
-    event: deleted(),
+    event: deleted(false),
     facts: { live: [on.running()], route: routeTo(on.running()) },
     to: 'retired',
     error: 'node_deleted',
   },
-  { name: 'another node deleted', d: on.running(), event: deleted(true, 'n9'), to: 'same' },
+  { name: 'its node to be deleted: it serves until it has moved', d: on.running(), event: deleted(), to: 'same' },
+  { name: 'another node deleted', d: on.running(), event: deleted(false, 'n9'), to: 'same' },
   {
     name: 'project deleted',
     d: on.running(),

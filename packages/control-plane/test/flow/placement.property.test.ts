@@ -44,6 +44,7 @@ const question = fc.record({
   losses: fc.constant([]),
   runsOn: fc.constantFrom(null, 'n0', 'n1'),
   stays: fc.boolean(),
+  arch: fc.constant(null),
 });
 
 /** Row by row, by the words of the contract. */
@@ -111,7 +112,7 @@ test('every row, their order, the winner, and what is kept of it', () => {
 
 test('a node that reports something else is seen anew, the others as before', () => {
   const wanted = [{ id: 's1', name: 's1', version: 1, bytes: 100, status: 'ok' as const }];
-  const q: Question = { wanted, losses: [], runsOn: null, stays: false };
+  const q: Question = { wanted, losses: [], runsOn: null, stays: false, arch: null };
   const copy = { dataset_id: 's1', version: 1, bytes: 100, last_used_at: '2026-11-21T00:00:00Z' };
   const nodes = [node({ id: 'a', hostname: 'a' }), node({ id: 'b', hostname: 'b' })];
   expect(choose(q, nodes, NOW, L).winner).toBe('a');

@@ -84,6 +84,17 @@ describe('where a deployment goes', () => {
     expect(at(nodes).winner).toBe('n1');
     expect(at(nodes, { runsOn: 'n2' }).winner).toBe('n2');
   });
+  it('an image of another architecture is refused with the reason; where one side says nothing there is no check', () => {
+    const nodes = [
+      node({ id: 'arm', hostname: 'arm', arch: 'arm64', free_storage: 9e9 }),
+      node({ id: 'amd', hostname: 'amd', arch: 'amd64' }),
+    ];
+    const placed = at(nodes, { arch: 'amd64' });
+    expect(placed.winner).toBe('amd');
+    expect(placed.items.find((row) => row.node_id === 'arm')?.reason).toBe('runs arm64, and the image is for amd64');
+    expect(at(nodes, { arch: null }).winner).toBe('arm');
+    expect(at([node({ id: 'unknown', arch: null })], { arch: 'amd64' }).winner).toBe('unknown');
+  });
   it('replaced stop-first it stays where it runs although another node scores better, unless that is refused', () => {
     const nodes = [node({ id: 'here', hostname: 'b', free_storage: 1 }), node({ id: 'better', hostname: 'a' })];
     expect(at(nodes, { runsOn: 'here', stays: true }).winner).toBe('here');

@@ -8,9 +8,10 @@ export function placementRoutes(route: Define, { stores, limits, now }: ApiDeps)
   route('placement', async ({ query }) => {
     const project = await stores.projects.get(query.project_id);
     const running = (await stores.projects.runningDeployments([project.id])).get(project.id);
-    const runsOn = running === undefined ? null : (await stores.deployments.get(running)).node_id;
+    const { node_id: runsOn, image_arch: arch } =
+      running === undefined ? { node_id: null, image_arch: null } : await stores.deployments.get(running);
     const wanted = wantedOf(project.datasets, await stores.datasets.facts());
-    const question = { wanted, losses: [], runsOn, stays: project.replace === 'recreate' };
+    const question = { wanted, losses: [], runsOn, arch, stays: project.replace === 'recreate' };
     return place(question, await stores.nodes.all(), now(), limits);
   });
 }

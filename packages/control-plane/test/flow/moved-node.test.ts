@@ -1,0 +1,48 @@
+/** A container that its deployment's own node reports no more and another node reports: the machine was renamed (correctness.md 3). */
+import { describe, expect, it } from 'vitest';
+import type { NodeFact } from '../../src/domain/facts.ts';
+import { isEmptyPlan } from '../../src/domain/plan.ts';
+import type { DeploymentRecord } from '../../src/domain/records.ts';
+import { advance } from '../../src/flow/deployment.ts';
+import { changeOf, facts, NOW, node, on, routeTo } from './fixtures.ts';
+
+const seen = { id: 'c2', name: 'svc-shop', labels: {}, host_port: 32_002, state: 'running' };
+const d = on.running();
+const silent = (over: Partial<NodeFact> = {}) => node({ id: 'n1', hostname: 'old-name', last_seen_at: NOW - 300_000, ...over });
+const renamed = node({ id: 'n2', hostname: 'new-name', host_ip: '10.0.0.5' });
+
+const told = (given: { of?: DeploymentRecord; own?: NodeFact; container?: Partial<typeof seen>; gone?: boolean } = {}) => {
+  const { of = d, own = silent(), container = {}, gone = false } = given;
+  return advance(
+    of,
+    { type: 'observed', node_id: 'n2', container: { ...seen, ...container } },
+    facts({ live: [of], route: routeTo(of), nodes: gone ? [renamed] : [own, renamed] }),
+  );
+};
+
+describe('the container of what runs, reported by another node', () => {
+  it('its own node is silent: deployment and route move to the node that has it', () => {
+    const plan = told();
+    expect(changeOf(plan, 'd2')).toMatchObject({ node_id: 'n2' });
+    expect(plan.route).toMatchObject({ set: { node_id: 'n2', host_ip: '10.0.0.5', host_port: 32_002, deployment_id: 'd2' } });
+    expect(plan.createTasks).toEqual([]);
+    expect(plan.events.map((e) => e.message).join()).toMatch(/new-name.*old-name/);
+  });
+  it('with another port the route follows that too', () => {
+    expect(told({ container: { host_port: 40_000 } }).route).toMatchObject({ set: { host_port: 40_000 } });
+  });
+  it('its own node is there and has it no more', () => {
+    const own = node({ id: 'n1', containers: [], observed_at: NOW - 1000 });
+    expect(changeOf(told({ own }), 'd2')).toMatchObject({ node_id: 'n2' });
+  });
+  it('its own node is gone altogether', () => expect(changeOf(told({ gone: true }), 'd2')).toMatchObject({ node_id: 'n2' }));
+  it.each<[string, Parameters<typeof told>[0]]>([
+    ['its own node still reports it', { own: node({ id: 'n1', containers: [seen] }) }],
+    ['its own node was heard of a moment ago', { own: silent({ last_seen_at: NOW - 60_000, containers: [seen] }) }],
+    ['its own node has a secret: only that secret speaks for it', { own: silent({ has_secret: true }) }],
+    ['it does not run', { container: { state: 'exited' } }],
+  ])('%s: nothing moves, and nothing is removed', (_, given) => expect(isEmptyPlan(told(given))).toBe(true));
+  it('another container of the same deployment is left over, and removed', () => {
+    expect(told({ container: { id: 'c9' } }).createTasks).toMatchObject([{ kind: 'retire', node_id: 'n2' }]);
+  });
+});

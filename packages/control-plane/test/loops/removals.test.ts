@@ -1,0 +1,117 @@
+/** A node that is to go: what runs there moves first, and nothing is placed there meanwhile (correctness.md 17 and 32). */
+import { silentLogger } from '@berth/kit/log';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { LoopDeps } from '../../src/loops/deps.ts';
+import { drains } from '../../src/loops/drains.ts';
+import { removals } from '../../src/loops/removals.ts';
+import { type Api, createApi, register, sha, tick, withBuild } from '../api/harness.ts';
+
+let api: Api;
+beforeEach(async () => void (api = await createApi()));
+afterEach(() => api.close());
+
+const go = new AbortController().signal;
+const loops = async (): Promise<void> => {
+  const deps = { ...api, now: Date.now, log: silentLogger() } as unknown as LoopDeps;
+  await drains(deps)(go);
+  await removals(deps)(go);
+};
+type Task = { id: string; kind: string };
+const tasks = async (node: string): Promise<Task[]> =>
+  (await api.call('agentTasks', { query: { node_id: node } })).json as unknown as Task[];
+async function work(id: string, report: object): Promise<void> {
+  const claim = await api.call('agentStart', { params: { id } });
+  const headers = { 'x-lease-token': String(claim.json['lease_token']) };
+  const reply = await api.call('agentComplete', { params: { id }, body: { status: 'completed', ...report }, headers });
+  expect(reply.status, reply.text).toBe(200);
+}
+const deployment = async (id: string) => (await api.call('getDeployment', { params: { id } })).json;
+const routed = async (): Promise<string[]> => (await api.stores.routes.all()).map((r) => r.node_id);
+const node = (hostname: string, more: object = {}): Promise<string> =>
+  register(api, { hostname, role: 'deploy', host_ip: `10.0.0.${hostname.at(-1)}`, boot_id: hostname, ...more });
+
+/** It runs on node-1, whose agent reports its container. */
+async function running(): Promise<{ id: string; project: string; first: string; labels: Record<string, string> }> {
+  const { deployment: id, project, task } = await withBuild(api);
+  const first = await node('node-1');
+  await work(task, { image_tag: `registry.test:5000/shop:${sha('c')}` });
+  await tick(api, id);
+  await work((await tasks(first))[0]?.id ?? '', { host_port: 32_001 });
+  await api.driver.advance(id, { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_001 });
+  for (const t of await tasks(first)) await work(t.id, {});
+  const labels = { 'berth.deployment': id, 'berth.project': project, 'berth.generation': '1', 'berth.node': first };
+  await node('node-1', { containers: [{ id: 'c1', name: 'svc-shop', labels, host_port: 32_001, state: 'running' }] });
+  return { id, project, first, labels };
+}
+
+test('DELETE of a node that serves: 202, its project moves, its route stays until then, and then the node goes', async () => {
+  const { id, project, first } = await running();
+  const second = await node('node-2');
+  const reply = await api.call('deleteNode', { params: { id: first } });
+  expect([reply.status, reply.json['deleting']]).toEqual([202, true]);
+  expect((await deployment(id))['status']).toBe('running');
+  expect(await routed()).toEqual([first]);
+  await loops();
+  const { items } = (await api.call('listDeployments', { query: { project_id: project } })).json as { items: { id: string }[] };
+  const next = items.find((d) => d.id !== id)?.id ?? '';
+  await tick(api, next);
+  await tick(api, next);
+  expect(await routed()).toEqual([first]);
+  await work((await tasks(second))[0]?.id ?? '', { host_port: 32_002 });
+  await api.driver.advance(next, { type: 'route_confirmed', host_ip: '10.0.0.2', host_port: 32_002 });
+  expect([(await deployment(id))['status'], (await deployment(next))['status']]).toEqual(['retired', 'running']);
+  expect(await routed()).toEqual([second]);
+  for (const t of await tasks(first)) await work(t.id, {});
+  await node('node-1', { containers: [] });
+  await loops();
+  await loops();
+  expect((await api.call('getNode', { params: { id: first } })).status).toBe(404);
+});
+
+test('with nowhere to go it serves on, and the node says why it is still there', async () => {
+  const { id, first } = await running();
+  await api.call('deleteNode', { params: { id: first } });
+  for (let i = 0; i < 3; i++) await loops();
+  expect((await deployment(id))['status']).toBe('running');
+  expect((await api.call('getNode', { params: { id: first } })).json).toMatchObject({
+    deleting: true,
+    drain: { left: [{ deployment_id: id }] },
+  });
+  // It never comes back: then its routes end.
+  await api.call('deleteNode', { params: { id: first }, query: { force: true } });
+  expect([(await deployment(id))['status'], await routed()]).toEqual(['retired', []]);
+});
+
+test('the node of a contract-only agent, which reports no containers, is not forgotten while it serves', async () => {
+  const { first } = await running();
+  await node('node-1', { containers: [] });
+  await api.call('deleteNode', { params: { id: first } });
+  await loops();
+  expect((await api.call('getNode', { params: { id: first } })).json['deleting']).toBe(true);
+});
+
+test('a deployment that was placed there while the deletion was under way goes elsewhere', async () => {
+  const { deployment: id, task } = await withBuild(api);
+  const first = await node('node-1');
+  await work(task, { image_tag: `registry.test:5000/shop:${sha('c')}` });
+  // As by a control plane that had read the nodes a moment before.
+  await api.stores.nodes.markDeleting(first, Date.now());
+  await api.stores.nodes.setSchedulable(first, true).catch(() => undefined);
+  const d = await api.stores.deployments.get(id);
+  const { project_id, generation } = d;
+  const { flow_version } = await api.stores.projects.get(project_id);
+  expect(generation).toBe(1);
+  const set = { status: 'deploying' as const, node_id: first };
+  await api.stores.flow.commit({
+    project: { id: project_id, flow_version },
+    createDeployment: null,
+    deployments: [{ id, from: 'built', set }],
+    createTasks: [],
+    tasks: [],
+    route: null,
+    events: [],
+    now: Date.now(),
+  });
+  await loops();
+  expect((await api.stores.deployments.get(id)).status).toBe('built');
+});
