@@ -11,14 +11,21 @@ export type DeploymentCreate = Static<typeof DeploymentCreate>;
 
 export const RollbackCreate = Type.Object({ deployment_id: Id }, { additionalProperties: false });
 
-/** One line of the story of a deployment: what happened, when, and why. */
-export const DeploymentEvent = Type.Object({ at: Time, kind: Type.String(), message: Type.String() });
+/** One line of the story of a deployment: what happened, when, and why. A line that comes again is counted, and says so in its message. */
+export const DeploymentEvent = Type.Object({
+  at: Time,
+  kind: Type.String(),
+  message: Type.String(),
+  count: Type.Optional(Type.Integer({ minimum: 2, description: 'how often it happened; absent: once' })),
+  since: Type.Optional(Type.String({ format: 'date-time', description: 'the first time; `at` is the last one' })),
+});
 export type DeploymentEvent = Static<typeof DeploymentEvent>;
 
 export const Health = Type.Object({ status: literals(HEALTH_STATES), since: Time, detail: orNull(Type.String()) });
 export type Health = Static<typeof Health>;
 
-export const Deployment = Type.Object({
+/** As lists have it: without the story and the scores of placement, which grow. */
+export const DeploymentItem = Type.Object({
   id: Id,
   project_id: Id,
   generation: Type.Integer(),
@@ -37,8 +44,6 @@ export const Deployment = Type.Object({
   created_at: Time,
   finished_at: orNull(Time),
   url: Type.String(),
-  events: Type.Array(DeploymentEvent),
-  placement: orNull(Placement),
   datasets: Type.Array(DeploymentDataset),
   progress: orNull(TaskProgress),
   log_removed_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'when retention removed the log; null: it is there' })),
@@ -46,6 +51,9 @@ export const Deployment = Type.Object({
     Type.Unsafe<Time>({ ...Time, description: 'when retention removed story, tasks and placement; null: they are there' }),
   ),
 });
+export type DeploymentItem = Static<typeof DeploymentItem>;
+
+export const Deployment = Type.Object({ ...DeploymentItem.properties, events: Type.Array(DeploymentEvent), placement: orNull(Placement) });
 export type Deployment = Static<typeof Deployment>;
 
 export const LogLine = Type.Object({

@@ -4,7 +4,7 @@
  * made from it, and test/structure.test.ts holds it equal to docs/api.md.
  */
 import { type Static, type TSchema, Type } from 'typebox';
-import { Deployment, DeploymentCreate, LogPage, RollbackCreate } from './deployment.ts';
+import { Deployment, DeploymentCreate, DeploymentItem, LogPage, RollbackCreate } from './deployment.ts';
 import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
@@ -114,7 +114,7 @@ export const ROUTES = {
     summary: 'Deployments, newest first',
     query: Type.Object({ ...PageQuery, project_id: Type.Optional(Id), status: Type.Optional(literals(DEPLOYMENT_STATES)) }),
     status: 200,
-    answer: listOf(Deployment),
+    answer: listOf(DeploymentItem),
   },
   projectDeployments: {
     method: 'GET',
@@ -124,7 +124,7 @@ export const ROUTES = {
     params: ByName,
     query: Type.Object({ ...PageQuery, status: Type.Optional(literals(DEPLOYMENT_STATES)) }),
     status: 200,
-    answer: listOf(Deployment),
+    answer: listOf(DeploymentItem),
   },
   getDeployment: {
     method: 'GET',

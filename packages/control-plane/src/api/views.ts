@@ -1,7 +1,7 @@
 /** Records as the API shows them: RFC 3339 times, addresses people can open, no secrets to those who may not see them. */
 import type { AuditEntry } from '@berth/wire/audit';
 import type { TaskProgress } from '@berth/wire/dataset';
-import type { Deployment, LogLine } from '@berth/wire/deployment';
+import type { Deployment, DeploymentEvent, DeploymentItem, LogLine } from '@berth/wire/deployment';
 import type { DeviceToken } from '@berth/wire/gateway';
 import type { Admission, JoinToken } from '@berth/wire/joining';
 import type { Drain, Node, NodeCopy } from '@berth/wire/node';
@@ -17,10 +17,10 @@ import type { ApiTokenRecord, AuditRecord, DeviceTokenRecord } from '../domain/i
 import { isOnline } from '../domain/placement.ts';
 import type { Left } from '../flow/drain.ts';
 import { failure, failureOf } from '../flow/failure.ts';
-import { undeployedSettings } from '../flow/observe.ts';
 import type {
   AdmissionRecord,
   DeploymentRecord,
+  DeploymentSummary,
   DrainRecord,
   EventRecord,
   JoinTokenRecord,
@@ -59,15 +59,16 @@ export function projectView(p: ProjectRecord, runningId: string | null, role: Ro
   };
 }
 
-export function deploymentView(
-  d: DeploymentRecord,
-  node: NodeRecord | null,
-  events: readonly EventRecord[],
-  settings: ViewSettings,
-  /** Asked of what runs. */
-  project: ProjectRecord | null,
-  data: DataNow = NO_DATA,
-): Deployment {
+/** What a view of a deployment says that stands elsewhere. */
+export type Beside = {
+  node: NodeRecord | null;
+  /** Settings of the project that what runs does not have; null: none. */
+  undeployed: { detail: string; since: number } | null;
+  data: DataNow;
+};
+
+/** As lists have it. */
+export function deploymentItem(d: DeploymentSummary, { node, undeployed, data }: Beside, settings: ViewSettings): DeploymentItem {
   return {
     id: d.id,
     project_id: d.project_id,
@@ -83,12 +84,10 @@ export function deploymentView(
     node_id: d.node_id,
     host_ip: node?.host_ip ?? null,
     host_port: d.host_port,
-    health: healthView(d, project),
+    health: healthView(d, undeployed),
     created_at: time(d.created_at),
     finished_at: timeOrNull(d.finished_at),
-    url: projectUrl(settings.publicUrl, settings.baseDomain, d.settings.domain_prefix),
-    events: storyView(d, events),
-    placement: d.placement,
+    url: projectUrl(settings.publicUrl, settings.baseDomain, d.domain_prefix),
     datasets: deploymentDatasets(d, data.datasets),
     progress: data.progress.get(d.id) ?? null,
     log_removed_at: timeOrNull(d.log_removed_at),
@@ -98,7 +97,7 @@ export function deploymentView(
 
 /** One line in place of a story that retention removed: an empty one would say that nothing happened. What is still there is not the story. */
 function storyView(d: DeploymentRecord, events: readonly EventRecord[]): Deployment['events'] {
-  if (d.story_removed_at === null) return events.map((e) => ({ ...e, at: time(e.at) }));
+  if (d.story_removed_at === null) return events.map(eventView);
   const message = 'the story was removed: KEEP_DEPLOYMENTS and KEEP_DEPLOYMENT_DAYS say how long it is kept';
   return [{ at: time(d.story_removed_at), kind: 'story_removed', message }];
 }
@@ -109,15 +108,30 @@ export const logUnavailable = (d: DeploymentRecord): string | null =>
     ? null
     : `the log was removed at ${time(d.log_removed_at)}: KEEP_LOG_BYTES, KEEP_DEPLOYMENTS and KEEP_DEPLOYMENT_DAYS say how long it is kept`;
 
+export const deploymentView = (
+  d: DeploymentRecord,
+  events: readonly EventRecord[],
+  beside: Beside,
+  settings: ViewSettings,
+): Deployment => ({
+  ...deploymentItem({ ...d, domain_prefix: d.settings.domain_prefix }, beside, settings),
+  events: storyView(d, events),
+  placement: d.placement,
+});
+
+function eventView({ at, kind, message, count, since }: EventRecord): DeploymentEvent {
+  if (count === undefined || since === undefined) return { at: time(at), kind, message };
+  return { at: time(at), kind, message: `${message} (${count} times since ${time(since)})`, count, since: time(since) };
+}
+
 /** How datasets stand now, and how far the copies of open deploy tasks are, by deployment. */
 export type DataNow = {
   datasets: ReadonlyMap<string, Pick<DatasetFact, 'name' | 'version'>>;
   progress: ReadonlyMap<string, TaskProgress>;
 };
-const NO_DATA: DataNow = { datasets: new Map(), progress: new Map() };
 
 /** One whose dataset is no more keeps the name that it had. */
-const deploymentDatasets = (d: DeploymentRecord, datasets: DataNow['datasets']): Deployment['datasets'] =>
+const deploymentDatasets = (d: Pick<DeploymentRecord, 'datasets'>, datasets: DataNow['datasets']): Deployment['datasets'] =>
   (d.datasets ?? []).map(({ dataset_id, name, mode, version }) => {
     const current = datasets.get(dataset_id);
     const current_version = current?.version ?? null;
@@ -126,13 +140,13 @@ const deploymentDatasets = (d: DeploymentRecord, datasets: DataNow['datasets']):
   });
 
 /** A container that is as it should be, of settings that are not the project's any more, has drifted too; what is worse goes first. */
-function healthView(d: DeploymentRecord, project: ProjectRecord | null): Deployment['health'] {
+function healthView(d: Pick<DeploymentRecord, 'health'>, undeployed: Beside['undeployed']): Deployment['health'] {
   if (d.health === null) return null;
-  const undeployed = d.status === 'running' && project !== null ? undeployedSettings(d, project) : null;
   if (undeployed === null || d.health.status === 'unhealthy' || d.health.status === 'unknown')
     return { ...d.health, since: time(d.health.since) };
-  if (d.health.status === 'healthy') return { status: 'drifted', since: time(project?.updated_at ?? d.health.since), detail: undeployed };
-  return { ...d.health, since: time(d.health.since), detail: `${d.health.detail}; ${undeployed}` };
+  const { detail, since } = undeployed;
+  if (d.health.status === 'healthy') return { status: 'drifted', since: time(since), detail };
+  return { ...d.health, since: time(d.health.since), detail: `${d.health.detail}; ${detail}` };
 }
 
 export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {

@@ -95,6 +95,31 @@ export type DeploymentRecord = {
   story_removed_at: number | null;
 };
 
+/** What lists show: without the columns that grow with env, nodes and failures, and without what only decisions read. */
+export type DeploymentSummary = Pick<
+  DeploymentRecord,
+  | 'id'
+  | 'project_id'
+  | 'generation'
+  | 'status'
+  | 'requested_commit'
+  | 'note'
+  | 'rollback_of'
+  | 'error'
+  | 'cancel_requested_at'
+  | 'commit'
+  | 'image_tag'
+  | 'image_digest'
+  | 'node_id'
+  | 'host_port'
+  | 'health'
+  | 'datasets'
+  | 'created_at'
+  | 'finished_at'
+  | 'log_removed_at'
+  | 'story_removed_at'
+> & { domain_prefix: string };
+
 export type TaskRecord<K extends TaskKind = TaskKind> = {
   id: string;
   kind: K;
@@ -242,6 +267,7 @@ export type UserRecord = {
   created_at: number;
 };
 
-export type EventRecord = Omit<DeploymentEvent, 'at'> & { at: number };
+/** `at`: the last time; `since`: the first time of a line that came `count` times. */
+export type EventRecord = Omit<DeploymentEvent, 'at' | 'since'> & { at: number; since?: number };
 
 export type LogLineRecord = { seq: number; at: number; stream: 'stdout' | 'stderr' | 'system'; step: string | null; text: string };

@@ -28,6 +28,7 @@ import type { RetentionStore } from './retention.ts';
 import type {
   AdmissionRecord,
   DeploymentRecord,
+  DeploymentSummary,
   DrainRecord,
   EventRecord,
   JoinTokenRecord,
@@ -83,7 +84,7 @@ export type DeploymentStore = {
   /** How many there are in each state that any is in. */
   countByStatus(): Promise<Map<DeploymentState, number>>;
   /** Newest first. */
-  list(filter: { project_id?: string; status?: DeploymentState }, page: Page): Promise<Paged<DeploymentRecord>>;
+  list(filter: { project_id?: string; status?: DeploymentState }, page: Page): Promise<Paged<DeploymentSummary>>;
   events(ids: readonly string[]): Promise<Map<string, EventRecord[]>>;
   /** Ids of deployments that a loop must look at: not terminal and not running. Oldest first. */
   unsettled(): Promise<{ id: string; project_id: string; status: DeploymentState }[]>;

@@ -15,6 +15,7 @@ import { refuseNestedWriters } from './nested-writers.ts';
 import { refuseUsedPrefix } from './prefixes.ts';
 import { deploymentColumns } from './rows/deployment.ts';
 import { newTaskColumns } from './rows/task.ts';
+import { tell } from './story.ts';
 
 /** Thrown to roll back; never leaves this file. */
 class Stale extends Error {
@@ -34,11 +35,7 @@ export async function commitPlan(db: Database, calm: Calm, plan: Plan, key: Idem
       for (const change of plan.tasks) await changeTask(tx, plan, change);
       for (const task of plan.createTasks) await createTask(tx, plan, task);
       if (plan.route !== null) await changeRoute(tx, plan.route);
-      for (const event of plan.events)
-        await tx
-          .insertInto('deployment_events')
-          .values({ ...event, at: plan.now })
-          .execute();
+      for (const event of plan.events) await tell(tx, event, plan.now);
       await failPoint('commit.before', () => plan.events.at(-1)?.kind ?? 'silent');
     });
     await failPoint('commit.after', () => plan.events.at(-1)?.kind ?? 'silent');

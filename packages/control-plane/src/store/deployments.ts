@@ -6,7 +6,7 @@ import type { Calm } from './calm.ts';
 import type { Database } from './database.ts';
 import type { NodeMemory } from './node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
-import { deploymentOf, eventOf } from './rows/deployment.ts';
+import { deploymentOf, eventOf, SUMMARY_COLUMNS, summaryOf } from './rows/deployment.ts';
 import { UNSETTLED_STATES } from './states.ts';
 
 /** As the indexes of migration 0006 have it: rows of an earlier version have no ordinal. */
@@ -32,7 +32,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
     async list(filter, page) {
       let query = kysely
         .selectFrom('deployments')
-        .selectAll()
+        .select(SUMMARY_COLUMNS)
         .limit(page.limit + 1);
       if (filter.status !== undefined) query = query.where('status', '=', filter.status);
       // By the order of the requests: the machine's clock may have been set back between two of them.
@@ -40,12 +40,12 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         const before = keyAfter(page.cursor, ['number']);
         query = query.where('project_id', '=', filter.project_id).orderBy('generation', 'desc');
         if (before !== null) query = query.where('generation', '<', before[0]);
-        return paged(await query.execute(), page, (row) => [row.generation], deploymentOf);
+        return paged(await query.execute(), page, (row) => [row.generation], summaryOf);
       }
       const before = keyAfter(page.cursor, ['number', 'string']);
       if (before !== null) query = query.where(sql<boolean>`(${ORDINAL}, id) < (${before[0]}, ${before[1]})`);
       const rows = await query.orderBy(ORDINAL, 'desc').orderBy('id', 'desc').execute();
-      return paged(rows, page, (row) => [row.ordinal ?? row.created_at, row.id], deploymentOf);
+      return paged(rows, page, (row) => [row.ordinal ?? row.created_at, row.id], summaryOf);
     },
 
     async events(ids) {

@@ -84,7 +84,16 @@ export type Tables = {
     story_removed_at: Generated<Ms | null>;
     thinned_at: Generated<Ms | null>;
   };
-  deployment_events: { id: Generated<number>; deployment_id: string; at: Ms; kind: string; message: string };
+  /** Written by store/story.ts alone. `at`: the last time; `count` and `first_at` (null: once): a line that repeats. */
+  deployment_events: {
+    id: Generated<number>;
+    deployment_id: string;
+    at: Ms;
+    kind: string;
+    message: string;
+    count: Generated<number>;
+    first_at: Ms | null;
+  };
   tasks: {
     /** Order of creation, also within one plan. */
     seq: Generated<number>;

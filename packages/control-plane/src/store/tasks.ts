@@ -1,5 +1,6 @@
 /** Work for nodes, and the leases on it. A task ends only through a plan (commit-plan.ts); here it is offered, claimed and kept. */
 import { failPoint } from '@berth/kit/fail-point';
+import type { TaskProgress } from '@berth/wire/dataset';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
 import { openTasksText } from '@berth/wire/task';
 import type { TaskKind } from '@berth/wire/vocabulary';
@@ -11,6 +12,7 @@ import type { Calm } from './calm.ts';
 import type { Database, Db, Tx } from './database.ts';
 import type { NodeMemory } from './node-memory.ts';
 import { taskOf } from './rows/task.ts';
+import { tell } from './story.ts';
 import { syncMethods } from './syncs.ts';
 import { taskRow } from './task-row.ts';
 import type { Row } from './tables.ts';
@@ -125,13 +127,15 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
       if (deploymentIds.length === 0) return new Map();
       const rows = await db.kysely
         .selectFrom('tasks')
-        .selectAll()
+        .select(['deployment_id', 'progress'])
         .where('deployment_id', 'in', [...deploymentIds])
         .where('kind', '=', 'deploy')
         .where('finished_at', 'is', null)
         .execute();
       return new Map(
-        rows.map(taskOf).flatMap((t) => (t.deployment_id === null || t.progress === null ? [] : [[t.deployment_id, t.progress]])),
+        rows.flatMap((t) =>
+          t.deployment_id === null || t.progress === null ? [] : [[t.deployment_id, JSON.parse(t.progress) as TaskProgress] as const],
+        ),
       );
     },
 
@@ -191,21 +195,10 @@ async function whyNotClaimed(tx: Tx, id: string, maxAttempts: number): Promise<D
 
 async function tellClaim(tx: Tx, task: Row<'tasks'>, now: number): Promise<void> {
   if (task.deployment_id === null) return;
-  if (task.kind === 'retire') {
-    const of = await tx.selectFrom('deployments').select('waiting').where('id', '=', task.deployment_id).executeTakeFirst();
-    // It says already what it waits for: a removal that fails is tried at each report of its node, and told once.
-    if (of !== undefined && of.waiting !== null) return;
-  }
   const node = await tx.selectFrom('nodes').select('hostname').where('id', '=', task.node_id).executeTakeFirst();
   const who = node?.hostname ?? 'a node that is gone';
   const again = task.attempt === 1 ? '' : ` (attempt ${task.attempt})`;
-  await tx
-    .insertInto('deployment_events')
-    .values({
-      deployment_id: task.deployment_id,
-      at: now,
-      kind: 'task_claimed',
-      message: `${who} ${CLAIMED[task.kind]}${again}`,
-    })
-    .execute();
+  const message = `${who} ${CLAIMED[task.kind]}${again}`;
+  // A removal that fails is tried at each report of its node, for as long as it takes.
+  await tell(tx, { deployment_id: task.deployment_id, kind: 'task_claimed', message }, now, task.kind === 'retire' ? 'words' : null);
 }

@@ -1,43 +1,16 @@
 /** What a release carries, what the project decides at once, and which deployment can be brought back. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Api, createApi, createProject, deploy, PROJECT, register, rulesOf, sha, tick } from './harness.ts';
+import { createWorld, type World } from './deployed.ts';
+import { type Api, createApi, createProject, deploy, PROJECT, rulesOf, tick } from './harness.ts';
 
 let api: Api;
-let builder: string;
-let home: string;
+let world: World;
 beforeEach(async () => {
   api = await createApi({ env: { AUTH_SERVICE_URL: 'http://127.0.0.1:9' } });
-  builder = await register(api);
-  home = await register(api, { hostname: 'node-1', role: 'deploy' });
+  world = await createWorld(api);
 });
 afterEach(() => api.close());
 
-/** The one open task of the node, claimed and reported as its agent would. */
-async function work(node: string, report: Record<string, unknown>): Promise<Record<string, unknown>> {
-  const [task] = (await api.call('agentTasks', { query: { node_id: node } })).json as unknown as { id: string; payload: never }[];
-  if (task === undefined) throw new Error(`${node} has no task`);
-  const claim = await api.call('agentStart', { params: { id: task.id } });
-  const headers = { 'x-lease-token': String(claim.json['lease_token']) };
-  const body = { status: 'completed', ...report };
-  expect((await api.call('agentComplete', { params: { id: task.id }, body, headers })).status).toBe(200);
-  return task.payload;
-}
-const built = (report: Record<string, unknown> = {}) => work(builder, { image_tag: `registry.test:5000/shop:${sha('c')}`, ...report });
-async function confirmed(id: string): Promise<void> {
-  await api.driver.advance(id, { type: 'route_confirmed', host_ip: '10.0.0.7', host_port: 32_001 });
-}
-/** Builds and deploys until it is live; gives its id. */
-async function live(project: string): Promise<string> {
-  const id = await deploy(api, project);
-  await tick(api, id);
-  await built();
-  await tick(api, id);
-  await work(home, { host_port: 32_001 });
-  await confirmed(id);
-  const [retire] = (await api.call('agentTasks', { query: { node_id: home } })).json as unknown as unknown[];
-  if (retire !== undefined) await work(home, {});
-  return id;
-}
 const health = async (id: string): Promise<unknown> => (await api.call('getDeployment', { params: { id } })).json['health'];
 const patch = (id: string, body: Record<string, unknown>) => api.call('patchProject', { params: { id }, body });
 const rollback = (id: string, deployment_id: string) => api.call('rollback', { params: { id }, body: { deployment_id } });
@@ -48,7 +21,7 @@ describe('a login that is switched on', () => {
 
   test('holds for what runs before PATCH is answered', async () => {
     const project = await createProject(api);
-    await live(project);
+    await world.live(project);
     await api.source.refresh();
     expect(config()['shop']?.middlewares).not.toContain('shop-auth');
     expect((await patch(project, { auth_required: true })).status).toBe(200);
@@ -74,7 +47,7 @@ describe('a login that is switched on', () => {
 describe('drift', () => {
   test('the order of the names in env is none', async () => {
     const project = await createProject(api, { env: { A: '1', B: '2' } });
-    const id = await live(project);
+    const id = await world.live(project);
     await patch(project, { env: { B: '2', A: '1' } });
     expect(await health(id)).toMatchObject({ status: 'healthy' });
     await patch(project, { env: { A: '1', B: '3' } });
@@ -82,21 +55,12 @@ describe('drift', () => {
   });
   test('what takes effect at once is none', async () => {
     const project = await createProject(api);
-    const id = await live(project);
+    const id = await world.live(project);
     await patch(project, { auth_required: true, on_dataset_change: 'ignore' });
     expect(await health(id)).toMatchObject({ status: 'healthy' });
   });
 });
 
-/** Deploys once more what is pending with an image; gives what its node is told. */
-async function deployedAgain(id: string): Promise<Record<string, unknown>> {
-  await tick(api, id);
-  await tick(api, id);
-  const payload = await work(home, { host_port: 32_001 });
-  await confirmed(id);
-  await work(home, {});
-  return payload;
-}
 const story = async (id: string, kind: string): Promise<string[]> =>
   ((await api.call('getDeployment', { params: { id } })).json['events'] as { kind: string; message: string }[])
     .filter((e) => e.kind === kind)
@@ -107,11 +71,11 @@ describe('a release that is deployed once more has the settings that it ran with
   const SET = { env: { A: '1' }, container_port: 8080, health_path: '/up', memory_bytes: 100_000_000 };
   test('brought back by a person', async () => {
     const project = await createProject(api, SET);
-    const first = await live(project);
+    const first = await world.live(project);
     await patch(project, { env: { A: '2' }, container_port: 9000, domain_prefix: 'store', health_path: null, memory_bytes: null });
-    await live(project);
+    await world.live(project);
     const id = made(await rollback(project, first));
-    expect(await deployedAgain(id)).toMatchObject({ ...SET, domain_prefix: 'shop', container_name: 'svc-shop-g3' });
+    expect(await world.deployedAgain(id)).toMatchObject({ ...SET, domain_prefix: 'shop', container_name: 'svc-shop-g3' });
     expect(await story(id, 'settings')).toEqual([
       'it has the settings of deployment 1; the project’s domain_prefix, container_port, env, health_path, memory_bytes are others now and take effect with the next deployment from source',
     ]);
@@ -119,37 +83,37 @@ describe('a release that is deployed once more has the settings that it ran with
   });
   test('moved by a drain, or deployed for its data', async () => {
     const project = await createProject(api, SET);
-    const first = await live(project);
+    const first = await world.live(project);
     await patch(project, { env: { A: '2' }, container_port: 9000, domain_prefix: 'store' });
     const id = api.driver.newId();
     await api.driver.again(first, { id, note: 'node-1 is drained' });
-    expect(await deployedAgain(id)).toMatchObject({ ...SET, domain_prefix: 'shop' });
+    expect(await world.deployedAgain(id)).toMatchObject({ ...SET, domain_prefix: 'shop' });
     expect((await story(id, 'settings')).join()).toContain('the project’s domain_prefix, container_port, env are others now');
   });
   test('and nothing is said where none of them changed', async () => {
     const project = await createProject(api, SET);
-    const first = await live(project);
+    const first = await world.live(project);
     expect(await story(made(await rollback(project, first)), 'settings')).toEqual([]);
   });
   test('the next deployment from source has the new ones', async () => {
     const project = await createProject(api, SET);
-    const first = await live(project);
+    const first = await world.live(project);
     await patch(project, { env: { A: '2' } });
-    await deployedAgain(made(await rollback(project, first)));
+    await world.deployedAgain(made(await rollback(project, first)));
     const next = await deploy(api, project);
     await tick(api, next);
-    await built();
+    await world.built();
     await tick(api, next);
-    expect(await work(home, { host_port: 32_001 })).toMatchObject({ env: { A: '2' } });
+    expect(await world.work(world.home, { host_port: 32_001 })).toMatchObject({ env: { A: '2' } });
   });
 
   test('not the login: a release from before it was required is not published open', async () => {
     const project = await createProject(api);
-    const first = await live(project);
+    const first = await world.live(project);
     await patch(project, { auth_required: true });
-    await live(project);
+    await world.live(project);
     const id = made(await rollback(project, first));
-    await deployedAgain(id);
+    await world.deployedAgain(id);
     await api.source.refresh();
     expect(api.source.current().bytes).toContain('shop-auth');
     expect((await story(id, 'settings')).join()).toContain('it requires a login, as the project does now');
@@ -164,9 +128,9 @@ describe('a release that is deployed once more has the settings that it ran with
     let first: string;
     beforeEach(async () => {
       project = await createProject(api);
-      first = await live(project);
+      first = await world.live(project);
       await patch(project, { domain_prefix: 'store' });
-      await live(project);
+      await world.live(project);
     });
     test('is refused when another project has it', async () => {
       await createProject(api, { name: 'other', domain_prefix: 'shop' });
@@ -175,7 +139,7 @@ describe('a release that is deployed once more has the settings that it ran with
     });
     test('is refused while another project still serves under it', async () => {
       const other = await createProject(api, { name: 'other', domain_prefix: 'shop' });
-      await live(other);
+      await world.live(other);
       await patch(other, { domain_prefix: 'elsewhere' });
       const reply = await rollback(project, first);
       expect([reply.status, reply.json['code']]).toEqual([409, 'domain_prefix_taken']);
@@ -195,9 +159,9 @@ describe('datasets of a release', () => {
   test('one that was deleted since is refused', async () => {
     const dataset = await newDataset('maps');
     const project = await createProject(api, { datasets: [{ dataset_id: dataset, mode: 'readwrite' }] });
-    const first = await live(project);
+    const first = await world.live(project);
     await patch(project, { datasets: [] });
-    await live(project);
+    await world.live(project);
     expect((await api.call('deleteDataset', { params: { id: dataset } })).status).toBe(202);
     const reply = await rollback(project, first);
     expect([reply.status, reply.json['code'], reply.json['detail']]).toEqual([409, 'no_release', 'its dataset maps was deleted']);
@@ -207,18 +171,18 @@ describe('datasets of a release', () => {
     const project = await createProject(api, { datasets: [{ dataset_id: dataset, mode: 'readwrite' }] });
     const mounts = { datasets: [{ dataset_id: dataset, mount_path: '/data/maps' }] };
     expect((await api.call('getProject', { params: { id: project } })).json).toMatchObject(mounts);
-    const first = await live(project);
+    const first = await world.live(project);
     expect((await api.call('patchDataset', { params: { id: dataset }, body: { name: 'atlas' } })).status).toBe(200);
     expect(await health(first)).toMatchObject({ status: 'healthy' });
     const next = await deploy(api, project);
     await tick(api, next);
-    await built();
-    expect(await deployedAgain(next)).toMatchObject(mounts);
+    await world.built();
+    expect(await world.deployedAgain(next)).toMatchObject(mounts);
     // A client that never names paths sends the same list again.
     await patch(project, { datasets: [{ dataset_id: dataset, mode: 'readwrite' }] });
     expect((await api.call('getProject', { params: { id: project } })).json).toMatchObject(mounts);
     await patch(project, { datasets: [{ dataset_id: dataset, mode: 'readwrite', mount_path: '/srv' }] });
-    expect(await deployedAgain(made(await rollback(project, first)))).toMatchObject(mounts);
+    expect(await world.deployedAgain(made(await rollback(project, first)))).toMatchObject(mounts);
   });
   test('the path that a renamed one keeps is refused to another one', async () => {
     const dataset = await newDataset('maps');
@@ -233,14 +197,14 @@ describe('datasets of a release', () => {
 describe('only a deployment that ran can be brought back', () => {
   test('one that failed its probe is refused, one that was live is not', async () => {
     const project = await createProject(api);
-    const first = await live(project);
+    const first = await world.live(project);
     const id = await deploy(api, project);
     await tick(api, id);
-    await built();
+    await world.built();
     const waits = await rollback(project, id);
     expect([waits.status, waits.json['code']]).toEqual([409, 'no_release']);
     await tick(api, id);
-    await work(home, { status: 'failed', result: { error: { code: 'probe_timeout', message: 'no answer' } } });
+    await world.work(world.home, { status: 'failed', result: { error: { code: 'probe_timeout', message: 'no answer' } } });
     const failed = await rollback(project, id);
     expect([failed.status, failed.json['code']]).toEqual([409, 'no_release']);
     expect(failed.json['detail']).toBe('deployment 2 is failed: only a deployment that ran can be brought back');

@@ -51,12 +51,19 @@ test('a claim raises the attempt, voids the lease before, and is told', async ()
   ]);
 });
 
-test('clearing up that is tried again and again is told once', async () => {
+test('clearing up that is tried again and again is told once, and counted', async () => {
   const { stores, project, node } = await scene();
-  await deploymentIn(stores, project, 'd2', { status: 'retired', waiting: 'b1 could not retire: the engine said no' });
-  await tasksIn(stores, project, taskOf(project, 't2', node.id, { kind: 'retire', deployment_id: 'd2' }));
-  await stores.tasks.claim('t2', lease('one'), NOW, 5);
-  expect((await stores.deployments.events(['d2'])).get('d2') ?? []).toEqual([]);
+  await deploymentIn(stores, project, 'd2', { status: 'retired' });
+  for (const [id, at] of [
+    ['t2', NOW],
+    ['t3', NOW + 5],
+  ] as const) {
+    await tasksIn(stores, project, taskOf(project, id, node.id, { kind: 'retire', deployment_id: 'd2' }));
+    await stores.tasks.claim(id, lease(id), at, 5);
+  }
+  expect((await stores.deployments.events(['d2'])).get('d2')).toEqual([
+    { at: NOW + 5, kind: 'task_claimed', message: 'b1 began to clear up', count: 2, since: NOW },
+  ]);
 });
 
 test('a claim is refused when the task is over, unknown or begun too often', async () => {

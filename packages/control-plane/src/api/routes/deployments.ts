@@ -1,31 +1,33 @@
 /** Deployments: requested here, decided by the flow. */
-import type { Deployment } from '@berth/wire/deployment';
-import type { DeploymentRecord, ProjectRecord } from '../../domain/records.ts';
+import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
+import type { DeploymentRecord, DeploymentSummary } from '../../domain/records.ts';
 import type { DeploymentStore } from '../../domain/stores.ts';
+import { undeployedSettings } from '../../flow/observe.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { idempotencyOf } from '../idempotency.ts';
 import { pageOf } from '../page.ts';
-import { type DataNow, deploymentView } from '../views.ts';
+import { type Beside, type DataNow, deploymentItem, deploymentView } from '../views.ts';
 
 type DeploymentFilter = Parameters<DeploymentStore['list']>[0];
 
 export function deploymentRoutes(route: Define, deps: ApiDeps): void {
   const { stores, driver, changes, settings } = deps;
 
-  async function views(records: readonly DeploymentRecord[]): Promise<Deployment[]> {
-    const events = await stores.deployments.events(records.map((d) => d.id));
+  /** `running`: those of the records that run, whole. */
+  async function besides(
+    records: readonly DeploymentSummary[],
+    running: readonly DeploymentRecord[],
+  ): Promise<(d: DeploymentSummary) => Beside> {
     // One may be gone since.
     const placed = new Set(records.flatMap((d) => (d.node_id === null ? [] : [d.node_id])));
     const nodes = new Map((await stores.nodes.getMany([...placed])).map((n) => [n.id, n]));
-    const projects = await projectsOf(records.filter((d) => d.status === 'running'));
+    const drifts = await driftsOf(running);
     const data = await dataOf(records);
-    return records.map((d) =>
-      deploymentView(d, nodes.get(d.node_id ?? '') ?? null, events.get(d.id) ?? [], settings, projects.get(d.project_id) ?? null, data),
-    );
+    return (d) => ({ node: nodes.get(d.node_id ?? '') ?? null, undeployed: drifts.get(d.id) ?? null, data });
   }
   /** Nothing is asked where no dataset is mounted. */
-  async function dataOf(records: readonly DeploymentRecord[]): Promise<DataNow> {
+  async function dataOf(records: readonly DeploymentSummary[]): Promise<DataNow> {
     const mounting = records.filter((d) => d.datasets !== null && d.datasets.length > 0);
     const copying = mounting.filter((d) => d.status === 'deploying').map((d) => d.id);
     return {
@@ -34,15 +36,22 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
     };
   }
   /** A project has one running deployment at most. */
-  async function projectsOf(running: readonly DeploymentRecord[]): Promise<Map<string, ProjectRecord>> {
-    const projects = await stores.projects.getMany(running.map((d) => d.project_id));
-    return new Map(projects.map((project) => [project.id, project]));
+  async function driftsOf(running: readonly DeploymentRecord[]): Promise<Map<string, Beside['undeployed']>> {
+    const projects = new Map((await stores.projects.getMany(running.map((d) => d.project_id))).map((p) => [p.id, p]));
+    return new Map(
+      running.map((d) => {
+        const project = projects.get(d.project_id);
+        const detail = project === undefined ? null : undeployedSettings(d, project);
+        return [d.id, project === undefined || detail === null ? null : { detail, since: project.updated_at }];
+      }),
+    );
   }
-  const view = async (record: DeploymentRecord): Promise<Deployment> => {
-    const [only] = await views([record]);
-    if (only === undefined) throw new Error('one record has one view');
-    return only;
-  };
+  async function view(record: DeploymentRecord): Promise<Deployment> {
+    const summary = { ...record, domain_prefix: record.settings.domain_prefix };
+    const beside = await besides([summary], record.status === 'running' ? [record] : []);
+    const events = await stores.deployments.events([record.id]);
+    return deploymentView(record, events.get(record.id) ?? [], beside(summary), settings);
+  }
 
   route('createDeployment', async ({ params, body, request }) => {
     const commit = body.commit ?? null;
@@ -66,9 +75,14 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
     return view(deployment);
   });
 
-  async function list(filter: DeploymentFilter, query: { limit?: number; cursor?: string }) {
+  async function list(
+    filter: DeploymentFilter,
+    query: { limit?: number; cursor?: string },
+  ): Promise<{ items: DeploymentItem[]; next_cursor: string | null }> {
     const { items, next } = await stores.deployments.list(filter, pageOf(query));
-    return { items: await views(items), next_cursor: next };
+    const running = await stores.deployments.getMany(items.filter((d) => d.status === 'running').map((d) => d.id));
+    const beside = await besides(items, running);
+    return { items: items.map((d) => deploymentItem(d, beside(d), settings)), next_cursor: next };
   }
   const stateFilter = (query: DeploymentFilter): DeploymentFilter => (query.status === undefined ? {} : { status: query.status });
 

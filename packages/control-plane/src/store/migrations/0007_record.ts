@@ -6,6 +6,11 @@ import type { Capabilities } from '../capabilities.ts';
 export const record = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
     await db.schema.alterTable('deployments').addColumn('stopped_first', text).execute();
+    await db.schema
+      .alterTable('deployment_events')
+      .addColumn('count', 'integer', (c) => c.notNull().defaultTo(1))
+      .execute();
+    await db.schema.alterTable('deployment_events').addColumn('first_at', 'bigint').execute();
     await stoppedFirst(db);
     await mountPaths(db);
   },

@@ -1,5 +1,5 @@
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
-import type { DeploymentRecord, EventRecord, Failure } from '../../domain/records.ts';
+import type { DeploymentRecord, DeploymentSummary, EventRecord, Failure } from '../../domain/records.ts';
 import type { NewRow, Row } from '../tables.ts';
 
 type Settings = DeploymentRecord['settings'];
@@ -35,18 +35,66 @@ export function deploymentColumns({
   };
 }
 
+/** What lists read. */
+export const SUMMARY_COLUMNS = [
+  'id',
+  'project_id',
+  'generation',
+  'status',
+  'domain_prefix',
+  'requested_commit',
+  'note',
+  'rollback_of',
+  'error_code',
+  'error_message',
+  'cancel_requested_at',
+  'commit',
+  'image_tag',
+  'image_digest',
+  'node_id',
+  'host_port',
+  'health_status',
+  'health_since',
+  'health_detail',
+  'datasets',
+  'ordinal',
+  'created_at',
+  'finished_at',
+  'log_removed_at',
+  'story_removed_at',
+] as const satisfies (keyof Row<'deployments'>)[];
+type SummaryRow = Pick<Row<'deployments'>, (typeof SUMMARY_COLUMNS)[number]>;
+
+export function summaryOf({ ordinal, ...row }: SummaryRow): DeploymentSummary {
+  const {
+    error_code: _code,
+    error_message: _message,
+    health_status: _status,
+    health_since: _since,
+    health_detail: _detail,
+    ...plain
+  } = row;
+  return { ...plain, ...partsOf(row) };
+}
+
+/** The parts that a summary and a whole record have in common. */
+const partsOf = (row: Omit<SummaryRow, 'ordinal'>): Pick<DeploymentRecord, 'error' | 'health' | 'datasets'> => ({
+  error: row.error_code === null ? null : { code: row.error_code as Failure['code'], message: row.error_message ?? '' },
+  health: row.health_status === null ? null : { status: row.health_status, since: row.health_since ?? 0, detail: row.health_detail },
+  datasets: row.datasets === null ? null : (JSON.parse(row.datasets) as DeploymentRecord['datasets']),
+});
+
 export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
   const {
     settings,
     domain_prefix: _copy,
-    error_code,
-    error_message,
+    error_code: _code,
+    error_message: _message,
     placement,
-    health_status,
-    health_since,
-    health_detail,
+    health_status: _status,
+    health_since: _since,
+    health_detail: _detail,
     losses,
-    datasets,
     timer,
     retry,
     ordinal,
@@ -57,15 +105,18 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     ...plain,
     // Those of a version before datasets say nothing of them.
     settings: { on_dataset_change: PROJECT_DEFAULTS.on_dataset_change, ...(JSON.parse(settings) as OldSettings) },
-    error: error_code === null ? null : { code: error_code as Failure['code'], message: error_message ?? '' },
+    ...partsOf(row),
     placement: placement === null ? null : (JSON.parse(placement) as DeploymentRecord['placement']),
-    health: health_status === null ? null : { status: health_status, since: health_since ?? 0, detail: health_detail },
     losses: JSON.parse(losses) as DeploymentRecord['losses'],
-    datasets: datasets === null ? null : (JSON.parse(datasets) as DeploymentRecord['datasets']),
     timer: timer === null ? null : (JSON.parse(timer) as DeploymentRecord['timer']),
     retry: retry === null ? null : (JSON.parse(retry) as DeploymentRecord['retry']),
     ordinal: ordinal ?? plain.created_at,
   };
 }
 
-export const eventOf = ({ at, kind, message }: Row<'deployment_events'>): EventRecord => ({ at, kind, message });
+export const eventOf = ({ at, kind, message, count, first_at }: Row<'deployment_events'>): EventRecord => ({
+  at,
+  kind,
+  message,
+  ...(first_at === null ? {} : { count, since: first_at }),
+});

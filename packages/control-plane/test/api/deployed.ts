@@ -1,0 +1,52 @@
+/** A builder and a deploy node that do what their agents would, so that deployments go live. */
+import { expect } from 'vitest';
+import { type Api, deploy, register, sha, tick } from './harness.ts';
+
+export type World = Awaited<ReturnType<typeof createWorld>>;
+
+// oxlint-disable-next-line typescript/explicit-function-return-type -- World is made from it.
+export async function createWorld(api: Api) {
+  const builder = await register(api);
+  const home = await register(api, { hostname: 'node-1', role: 'deploy' });
+
+  /** The one open task of the node, claimed and reported as its agent would. Gives its payload. */
+  async function work(node: string, report: Record<string, unknown>): Promise<Record<string, unknown>> {
+    const [task] = (await api.call('agentTasks', { query: { node_id: node } })).json as unknown as { id: string; payload: never }[];
+    if (task === undefined) throw new Error(`${node} has no task`);
+    const claim = await api.call('agentStart', { params: { id: task.id } });
+    const headers = { 'x-lease-token': String(claim.json['lease_token']) };
+    const body = { status: 'completed', ...report };
+    expect((await api.call('agentComplete', { params: { id: task.id }, body, headers })).status).toBe(200);
+    return task.payload;
+  }
+  const built = (report: Record<string, unknown> = {}): Promise<unknown> =>
+    work(builder, { image_tag: `registry.test:5000/shop:${sha('c')}`, ...report });
+  /** Its node starts it, and the proxy takes it over. Gives what its node was told. */
+  async function started(id: string): Promise<Record<string, unknown>> {
+    await tick(api, id);
+    const payload = await work(home, { host_port: 32_001 });
+    await api.driver.advance(id, { type: 'route_confirmed', host_ip: '10.0.0.7', host_port: 32_001 });
+    await work(home, {});
+    return payload;
+  }
+  return {
+    builder,
+    home,
+    work,
+    built,
+    started,
+    /** Builds and deploys until it is live; gives its id. */
+    async live(project: string): Promise<string> {
+      const id = await deploy(api, project);
+      await tick(api, id);
+      await built();
+      await started(id);
+      return id;
+    },
+    /** Deploys what is pending with an image; gives what its node is told. */
+    async deployedAgain(id: string): Promise<Record<string, unknown>> {
+      await tick(api, id);
+      return started(id);
+    },
+  };
+}
