@@ -4,7 +4,6 @@ import { type Api, deploy, register, sha, tick } from './harness.ts';
 
 export type World = Awaited<ReturnType<typeof createWorld>>;
 
-// oxlint-disable-next-line typescript/explicit-function-return-type -- World is made from it.
 export async function createWorld(api: Api) {
   const builder = await register(api);
   const home = await register(api, { hostname: 'node-1', role: 'deploy' });
