@@ -276,6 +276,8 @@ async function removeLeft(engine: Engine): Promise<void> {
   for (const node of nodes) {
     const containers = await ids(['ps', '-aq', '--filter', `label=berth.node=${node}`]);
     if (containers.length > 0) await engine.docker(['rm', '-f', ...containers]);
+    const networks = await ids(['network', 'ls', '-q', '--filter', 'label=berth.network', '--filter', `label=berth.node=${node}`]);
+    if (networks.length > 0) await engine.docker(['network', 'rm', ...networks]);
   }
   const images = await ids(['images', '--format', '{{.ID}}', '--filter', `reference=${registry}/*`]);
   if (images.length > 0) await engine.docker(['rmi', '-f', ...images]);

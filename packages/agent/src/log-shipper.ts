@@ -6,6 +6,7 @@
  * idle -> (push) waiting FLUSH_MS -> sending -> waiting or idle; any -> closed (lease lost, or everything was sent).
  */
 import type { LogLineIn } from '@berth/wire/task';
+import { terminalText } from './terminal-text.ts';
 
 export type SendLines = (first: number, lines: LogLineIn[]) => Promise<void>;
 export type LogShipper = {
@@ -88,8 +89,8 @@ export function createLogShipper({
       buffer.push({
         ...line,
         at: line.at ?? now().toISOString(),
-        text: clean(line.text, MAX_TEXT),
-        ...(line.step === null || line.step === undefined ? {} : { step: clean(line.step, MAX_STEP) }),
+        text: clean(line.text, MAX_TEXT, true),
+        ...(line.step === null || line.step === undefined ? {} : { step: clean(line.step, MAX_STEP, false) }),
       });
       if (buffer.length > maxLines) {
         buffer.shift();
@@ -110,8 +111,9 @@ export function createLogShipper({
   };
 }
 
-/** A database stores no NUL, and half a character is none. */
-function clean(text: string, max: number): string {
+/** Half a character is none, and a cut escape sequence is taken out with the rest of its kind. */
+function clean(text: string, max: number, colours: boolean): string {
   const cut = text.length > max ? `${text.slice(0, max - 20)}… (line cut)` : text;
-  return cut.replaceAll('\0', '\u{FFFD}').toWellFormed();
+  // A database stores no NUL.
+  return terminalText(cut.replaceAll('\0', '\u{FFFD}'), { colours }).toWellFormed();
 }

@@ -11,8 +11,8 @@ import type { DockerNetworks, Network } from './tools/docker-networks.ts';
 import { TaskFailure } from './tools/failures.ts';
 
 export type Networks = {
-  /** Id of the project's network; null: containers get the engine's default one. TaskFailure network_pool_exhausted. */
-  of(project: string, signal: AbortSignal): Promise<string | null>;
+  /** Id of the project's network on this node; null: containers get the engine's default one. TaskFailure network_pool_exhausted. */
+  of(project: string, node: string, signal: AbortSignal): Promise<string | null>;
   /** The engine does not know it any more. */
   forget(project: string): void;
   /** Keeps the project's network from being removed until the returned function is called. */
@@ -72,14 +72,15 @@ export function createNetworks({ docker, locks, pool, owner, log, delayMs = DELA
   let stopped = false;
   const never = new AbortController().signal;
 
-  async function make(project: string, networks: readonly Network[], from: Range, signal: AbortSignal): Promise<string> {
+  async function make(labels: Record<string, string>, networks: readonly Network[], from: Range, signal: AbortSignal): Promise<string> {
+    const project = labels[LABELS.project] ?? '';
     const taken = networks.flatMap(({ subnets }) => subnets.flatMap((subnet) => rangeOf(subnet) ?? []));
     for (let tries = 0; tries < TRIES; tries += 1) {
       const subnet = freeSubnet(from, taken);
       if (subnet === null) break;
       // Two networks of one name are possible, and then neither is found by it.
       const name = `berth-${project.slice(0, 40)}-${randomBytes(3).toString('hex')}`;
-      const id = await docker.create({ name, subnet, labels: { [LABELS.network]: owner, [LABELS.project]: project } }, signal);
+      const id = await docker.create({ name, subnet, labels }, signal);
       if (id !== null) {
         log.info({ project, subnet, network: name }, 'network made');
         return id;
@@ -108,15 +109,16 @@ export function createNetworks({ docker, locks, pool, owner, log, delayMs = DELA
   }
 
   return {
-    async of(project, signal) {
+    async of(project, node, signal) {
       if (pool === null) return null;
       const cached = known.get(project);
       if (cached !== undefined) return cached;
+      const labels = { [LABELS.network]: owner, [LABELS.project]: project, [LABELS.node]: node };
       const unlock = await locks.hold('networks', signal);
       try {
         const networks = await docker.list(signal);
         const there = networks.find(({ labels }) => labels[LABELS.network] !== undefined && labels[LABELS.project] === project);
-        const id = there?.id ?? (await make(project, networks, pool, signal));
+        const id = there?.id ?? (await make(labels, networks, pool, signal));
         known.set(project, id);
         return id;
       } finally {

@@ -154,3 +154,10 @@ describe('the builder', () => {
     else expect(problem).toMatch(expected);
   });
 });
+
+it('a message for people holds nothing that was meant for a terminal', () => {
+  const message = taskErrorOf(
+    new TaskFailure('build_step_failed', 'RUN x: exit code 1\n\u001b[31mred\u001b[0m \u001b]0;title\u0007end'),
+  ).message;
+  expect(message).toMatch(/exit code 1\nred end$/);
+});

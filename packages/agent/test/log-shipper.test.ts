@@ -1,4 +1,5 @@
 import type { LogLineIn } from '@berth/wire/task';
+import { stripVTControlCharacters } from 'node:util';
 import { expect, it } from 'vitest';
 import { createLogShipper } from '../src/log-shipper.ts';
 
@@ -94,4 +95,35 @@ it.each([0, 1, 2, 3, 4, 5, 6])('a line that comes %i ticks after a batch was tak
   };
   shipper.push(line('first'));
   await expect.poll(() => sent, { timeout: 1_000, interval: 5 }).toEqual(['first', 'second']);
+});
+
+it.each([
+  ['colours stay', '\u001b[31mred\u001b[0m \u001b[1;38;5;200mpink\u001b[m', '\u001b[31mred\u001b[0m \u001b[1;38;5;200mpink\u001b[m'],
+  ['the cursor and the screen', 'a\u001b[2J\u001b[1;1H\u001b[Kb\u001b[?25lc', 'abc'],
+  ['titles, links and the clipboard', 'a\u001b]0;title\u0007b\u001b]8;;http://evil.example\u001b\\c\u001b]52;c;ZXZpbA==\u0007', 'abc'],
+  ['strings for devices', 'a\u001bPq#0\u001b\\b\u001b_x\u001b\\c\u001b^y\u001b\\d', 'abcd'],
+  ['one that does not end', 'a\u001b]0;no end', 'a'],
+  ['other escapes', 'a\u001bcb\u001b(0c\u001b7d', 'abcd'],
+  ['of eight bits', 'a\u009b31mb\u009d0;t\u009cc', 'abc'],
+  ['control characters', 'a\bb\u0007c\rd\u000be\u007ff', 'abcdef'],
+  ['tabs stay', 'a\tb', 'a\tb'],
+  ['a colour with private marks is none', 'a\u001b[>4;2mb\u001b[?1mc', 'abc'],
+  ['what is left when one is taken out is no new one', 'a\u001b\u001b[2J[31mb', 'a[31mb'],
+])('escape sequences: %s', async (_, text, expected) => {
+  const sent: LogLineIn[] = [];
+  const shipper = createLogShipper({ send: async (_first, lines) => void sent.push(...lines), onDropped: () => undefined });
+  shipper.push({ stream: 'stdout', text, step: text });
+  await shipper.flush(soon());
+  expect(sent[0]?.text).toBe(expected);
+  // The name of a step has no colours.
+  expect(sent[0]?.step).toBe(stripVTControlCharacters(expected));
+});
+
+it('escape sequences are taken out in time that grows with the length alone', async () => {
+  const sent: LogLineIn[] = [];
+  const shipper = createLogShipper({ send: async (_first, lines) => void sent.push(...lines), onDropped: () => undefined });
+  const began = performance.now();
+  for (const text of ['\u001b]'.repeat(8_000), '\u001b['.repeat(8_000), '\u001bP\u001b'.repeat(8_000)]) shipper.push(line(text));
+  await shipper.flush(soon());
+  expect(performance.now() - began).toBeLessThan(1_000);
 });

@@ -58,7 +58,7 @@ it('the first /28 of the pool that nobody has', () => {
 it('each project has one of its own; many requests at once make one', async () => {
   const networks: Network[] = [];
   const all = on(engine(networks).docker);
-  const ids = await Promise.all(['a', 'b', 'a', 'a'].map((project) => all.of(project, never)));
+  const ids = await Promise.all(['a', 'b', 'a', 'a'].map((project) => all.of(project, 'node-1', never)));
   expect(ids[0]).toBe(ids[2]);
   expect(ids[0]).not.toBe(ids[1]);
   expect(networks.map((n) => [n.labels['berth.project'], n.labels['berth.network'], n.subnets[0]])).toEqual([
@@ -66,18 +66,21 @@ it('each project has one of its own; many requests at once make one', async () =
     ['b', 'me', '10.9.0.16/28'],
   ]);
   // Another process of ours finds it by its label.
-  expect(await on(engine(networks).docker).of('a', never)).toBe(ids[0]);
+  expect(await on(engine(networks).docker).of('a', 'node-1', never)).toBe(ids[0]);
 });
 
 it('a pool without a free network is a failure of its own', async () => {
   const all = on(engine([]).docker);
-  for (const project of ['a', 'b', 'c', 'd']) await all.of(project, never);
-  await expect(all.of('e', never)).rejects.toMatchObject({ code: 'network_pool_exhausted', message: expect.stringContaining('10.9.0.0') });
-  expect(await all.of('a', never)).not.toBeNull();
+  for (const project of ['a', 'b', 'c', 'd']) await all.of(project, 'node-1', never);
+  await expect(all.of('e', 'node-1', never)).rejects.toMatchObject({
+    code: 'network_pool_exhausted',
+    message: expect.stringContaining('10.9.0.0'),
+  });
+  expect(await all.of('a', 'node-1', never)).not.toBeNull();
 });
 
 it('without a pool there are none', async () => {
-  expect(await on(engine([]).docker, null).of('a', never)).toBeNull();
+  expect(await on(engine([]).docker, null).of('a', 'node-1', never)).toBeNull();
 });
 
 it('empty ones of ours go; one that is used, held or somebody else’s stays', async () => {
@@ -91,12 +94,12 @@ it('empty ones of ours go; one that is used, held or somebody else’s stays', a
   ];
   const { docker, removed } = engine(networks, ['used']);
   const all = on(docker);
-  expect(await all.of('empty', never)).toBe('empty');
+  expect(await all.of('empty', 'node-1', never)).toBe('empty');
   const release = all.hold('held');
   all.cleanLater();
   await expect.poll(() => removed).toEqual(['empty']);
   // What was known of it is forgotten.
-  expect(await all.of('empty', never)).not.toBe('empty');
+  expect(await all.of('empty', 'node-1', never)).not.toBe('empty');
   release();
   await all.stop();
 });

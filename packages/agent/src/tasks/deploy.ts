@@ -205,7 +205,7 @@ async function start(
     // Where nothing else is said, a program may read its port there, as on other platforms.
     env: { PORT: String(payload.container_port), ...payload.env },
     memoryBytes,
-    network: await deps.networks.of(payload.project_id, signal),
+    network: await deps.networks.of(payload.project_id, task.node_id, signal),
     cpus: payload.cpus,
     pidsLimit: deps.pidsLimit,
     logMaxSize: deps.logMaxSize,
@@ -223,7 +223,7 @@ async function start(
       // Somebody removed it, which the engine lets anybody do while no container runs there.
       deps.networks.forget(payload.project_id);
       await own.remove();
-      return run({ ...what, network: await deps.networks.of(payload.project_id, signal) });
+      return run({ ...what, network: await deps.networks.of(payload.project_id, task.node_id, signal) });
     }
   };
   say('deploy', `starting ${spec.name} from ${spec.image}`);

@@ -6,6 +6,7 @@
 import { ExecError } from '@berth/kit/exec';
 import { FAILURES, type FailureCode } from '@berth/wire/errors';
 import type { TaskError } from '@berth/wire/task';
+import { terminalText } from '../terminal-text.ts';
 
 /** What a person reads is the code's sentence and then what was seen. */
 export class TaskFailure extends Error {
@@ -96,14 +97,23 @@ export function lastWords(text: string, lines = 3): string {
 
 /** What goes into the report. An error nobody foresaw is `task_failed` with its own message. */
 export function taskErrorOf(error: unknown): TaskError {
-  if (error instanceof TaskFailure) return { code: error.code, message: error.message.slice(0, 4000) };
+  if (error instanceof TaskFailure) return { code: error.code, message: plain(error.message) };
   if (error instanceof ExecError) {
     const said = error.result === null ? error.message : `${error.result.stderr}\n${error.result.stdout}`;
     const code = classify(MACHINE, said, 'task_failed');
-    return { code, message: `${FAILURES[code]}: ${error.message}`.slice(0, 4000) };
+    return { code, message: plain(`${FAILURES[code]}: ${error.message}`) };
   }
   return {
     code: 'task_failed',
-    message: `${FAILURES.task_failed}: ${error instanceof Error ? error.message : String(error)}`.slice(0, 4000),
+    message: plain(`${FAILURES.task_failed}: ${error instanceof Error ? error.message : String(error)}`),
   };
 }
+
+/** The words of tools, without what they meant for a terminal, as long as a report may be. */
+const plain = (message: string): string =>
+  message
+    .split('\n')
+    .map((line) => terminalText(line, { colours: false }))
+    .join('\n')
+    .slice(0, 4000)
+    .toWellFormed();

@@ -111,8 +111,8 @@ export function createClone(options: GitOptions): Clone {
       signal,
       timeoutMs: Math.max(1, until - Date.now()),
       onLine: (line, stream) => stream === 'stderr' && onLine(line),
-      // Lists of a repository's files are parsed.
-      keep: 64 * 1024 * 1024,
+      // Of a server's words the last are read; lists of a repository's files are parsed whole.
+      keep: url === undefined ? 64 * 1024 * 1024 : 64 * 1024,
       dieWithParent: true,
     });
     if (result.ended === 'abort') signal.throwIfAborted();

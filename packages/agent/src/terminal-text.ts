@@ -1,0 +1,56 @@
+/**
+ * Text that a program wrote for a terminal, made safe to show: colours (SGR) stay, every other escape sequence and control
+ * character goes. In a log they would move the cursor over other lines, set a title, or put text on the reader's clipboard.
+ */
+
+const ESC = '\u001B';
+/** Ends of a sequence that carries a string (OSC, DCS, SOS, PM, APC): BEL, ST, or ESC, which begins the next sequence or ST. */
+const STRING_END = new Set(['\u0007', '\u009C', ESC]);
+const SGR = /^[\d;:]*$/;
+
+/** One pass over the text: what is left where a sequence was taken out cannot form a new one, because no ESC is ever kept alone. */
+export function terminalText(text: string, { colours }: { colours: boolean }): string {
+  if (!/[\p{Cc}]/u.test(text)) return text;
+  let kept = '';
+  let at = 0;
+  /** Behind the parameters and the final character of a control sequence (ECMA-48 5.4). */
+  const control = (mayColour: boolean): void => {
+    const from = at;
+    while (at < text.length && inRange(text, at, 0x20, 0x3f)) at += 1;
+    const parameters = text.slice(from, at);
+    if (!inRange(text, at, 0x40, 0x7e)) return;
+    if (mayColour && text[at] === 'm' && SGR.test(parameters)) kept += `${ESC}[${parameters}m`;
+    at += 1;
+  };
+  const string = (): void => {
+    while (at < text.length && !STRING_END.has(text[at] ?? '')) at += 1;
+    // ESC is read again: it begins ST or the next sequence.
+    if (text[at] !== ESC) at += 1;
+  };
+  while (at < text.length) {
+    const char = text[at] ?? '';
+    at += 1;
+    if (char === ESC) {
+      const kind = text[at] ?? '';
+      if (kind === '[') {
+        at += 1;
+        control(colours);
+      } else if (/[\]PX^_]/.test(kind)) {
+        at += 1;
+        string();
+      } else {
+        // Intermediate characters and a final one (ECMA-35 13.2), e.g. ESC ( 0.
+        while (inRange(text, at, 0x20, 0x2f)) at += 1;
+        if (inRange(text, at, 0x30, 0x7e)) at += 1;
+      }
+    } else if (char === '\u009B') control(false);
+    else if (/[\u0090\u0098\u009D\u009E\u009F]/.test(char)) string();
+    else if (char === '\t' || !/\p{Cc}/u.test(char)) kept += char;
+  }
+  return kept;
+}
+
+const inRange = (text: string, at: number, first: number, last: number): boolean => {
+  const code = text.charCodeAt(at);
+  return code >= first && code <= last;
+};
