@@ -5,7 +5,14 @@
 import { request } from 'node:http';
 import { pause, reasonOf } from './stopped.ts';
 
-export type ProbeTarget = { host: string; port: number /** Null: any HTTP answer will do. Else below 400. */; healthPath: string | null };
+export type ProbeTarget = {
+  host: string;
+  port: number;
+  /** Null: any HTTP answer passes. Otherwise a status below 400 passes. */
+  healthPath: string | null;
+  /** How visitors reach the project. Applications with a list of allowed hosts refuse any other Host. Null: not known. */
+  visitorUrl: string | null;
+};
 /** The last thing seen, for the diagnosis. */
 export type ProbeAnswer = { kind: 'status'; status: number } | { kind: 'refused'; message: string } | { kind: 'no_http'; message: string };
 export type ProbeResult = { ok: true; status: number; tries: number } | { ok: false; last: ProbeAnswer | null; tries: number };
@@ -30,6 +37,13 @@ export async function probe(target: ProbeTarget, deadlineMs: number, signal: Abo
   }
 }
 
+/** Headers that the reverse proxy adds to a visitor's request. */
+function visitorHeaders(visitorUrl: string | null): Record<string, string> {
+  if (visitorUrl === null || !URL.canParse(visitorUrl)) return {};
+  const { host, protocol } = new URL(visitorUrl);
+  return { host, 'x-forwarded-host': host, 'x-forwarded-proto': protocol.slice(0, -1) };
+}
+
 /** One GET on a connection of its own; redirects are answers, not followed. */
 function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
   return new Promise((resolve, reject) => {
@@ -42,7 +56,7 @@ function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promi
       method: 'GET',
       agent: false,
       signal: AbortSignal.any([signal, deadline]),
-      headers: { 'user-agent': 'berth-agent', accept: '*/*', connection: 'close' },
+      headers: { 'user-agent': 'berth-agent', accept: '*/*', connection: 'close', ...visitorHeaders(target.visitorUrl) },
     });
     req.once('response', (response) => {
       const status = response.statusCode ?? 0;

@@ -149,17 +149,42 @@ describe('probe', () => {
     [500, '/h', false],
   ])('status %d with health path %s', (status, healthPath, ok) =>
     serve(status, async (port) => {
-      const result = await probe({ host: '127.0.0.1', port, healthPath }, 200, never);
+      const result = await probe({ host: '127.0.0.1', port, healthPath, visitorUrl: null }, 200, never);
       expect(result.ok).toBe(ok);
       if (!result.ok) expect(result.last).toEqual({ kind: 'status', status });
     }),
   );
+  /** As frameworks with a list of allowed hosts do it: 400 to a visitor who names another host, or comes by another scheme. */
+  async function serveAllowed(host: string, proto: string, then: (port: number) => Promise<void>): Promise<void> {
+    const server = createServer(({ headers }, response) => {
+      const isAllowed = headers.host === host && headers['x-forwarded-proto'] === proto && headers['x-forwarded-host'] === host;
+      response.writeHead(isAllowed ? 200 : 400).end();
+    });
+    await new Promise<void>((r) => server.listen(0, '127.0.0.1', r));
+    await then((server.address() as AddressInfo).port);
+    server.closeAllConnections();
+    server.close();
+  }
+  it.each([
+    ['https://shop.example.com', 'shop.example.com', 'https'],
+    ['http://shop.berth.localhost:8000', 'shop.berth.localhost:8000', 'http'],
+  ])('asks as a visitor of %s: an application that allows its own host alone answers', (visitorUrl, host, proto) =>
+    serveAllowed(host, proto, async (port) => {
+      expect(await probe({ host: '127.0.0.1', port, healthPath: '/h', visitorUrl }, 200, never)).toMatchObject({ ok: true });
+    }),
+  );
+  it('asks by the address where an older control plane names no host', () =>
+    serve(200, async (port) => {
+      expect(await probe({ host: '127.0.0.1', port, healthPath: '/h', visitorUrl: null }, 200, never)).toMatchObject({ ok: true });
+    }));
   it('ends with its deadline, or with the signal', async () => {
-    expect(await probe({ host: '127.0.0.1', port: 9, healthPath: null }, 100, never)).toMatchObject({
+    expect(await probe({ host: '127.0.0.1', port: 9, healthPath: null, visitorUrl: null }, 100, never)).toMatchObject({
       ok: false,
       last: { kind: 'refused' },
     });
-    await expect(probe({ host: '127.0.0.1', port: 9, healthPath: null }, 9_000, AbortSignal.timeout(50))).rejects.toThrow(/timeout/);
+    await expect(probe({ host: '127.0.0.1', port: 9, healthPath: null, visitorUrl: null }, 9_000, AbortSignal.timeout(50))).rejects.toThrow(
+      /timeout/,
+    );
   });
 });
 

@@ -97,6 +97,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       platform: {
         registryAddr: settings.registry.addr,
         authServiceUrl,
+        public: { url: config.PUBLIC_URL, baseDomain: config.BASE_DOMAIN },
         reservedPrefixes: settings.reservedPrefixes,
         allowedGitHosts: settings.allowedGitHosts,
       },

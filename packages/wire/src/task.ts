@@ -29,6 +29,7 @@ export const DeployPayload = Type.Object({
   project: Type.String(),
   generation: Type.Integer(),
   domain_prefix: Type.String(),
+  url: Type.Optional(Type.String({ description: 'how visitors reach the project; the probe asks with its host' })),
   container_port: Type.Integer(),
   image: Type.String({ description: '{registry}/{project}@sha256:… or, when no digest was reported, the tag' }),
   image_tag: Type.String(),

@@ -265,7 +265,7 @@ async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, cont
     let result: ProbeResult;
     try {
       result = await probe(
-        { host, port: hostPort, healthPath: payload.health_path },
+        { host, port: hostPort, healthPath: payload.health_path, visitorUrl: payload.url ?? null },
         payload.probe_seconds * 1000,
         AbortSignal.any([context.signal, ended.signal]),
       );

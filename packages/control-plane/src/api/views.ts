@@ -1,4 +1,5 @@
 /** Records as the API shows them: RFC 3339 times, addresses people can open, no secrets to those who may not see them. */
+import { projectUrl } from '../domain/host.ts';
 import type { AuditEntry } from '@berth/wire/audit';
 import type { TaskProgress } from '@berth/wire/dataset';
 import type { Deployment, DeploymentEvent, DeploymentItem, LogLine } from '@berth/wire/deployment';
@@ -33,12 +34,6 @@ import type {
 
 export const time = (ms: number): string => new Date(ms).toISOString();
 const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
-
-/** Where a project is reached: scheme and port of PUBLIC_URL, its own host. */
-export function projectUrl(publicUrl: string, baseDomain: string, domainPrefix: string): string {
-  const { protocol, port } = new URL(publicUrl);
-  return `${protocol}//${domainPrefix}.${baseDomain}${port === '' ? '' : `:${port}`}`;
-}
 
 export type ViewSettings = { publicUrl: string; baseDomain: string };
 

@@ -76,6 +76,8 @@ export type Facts = {
   platform: {
     registryAddr: string;
     authServiceUrl: string | null;
+    /** Addresses of projects follow from these. Left out where no address matters. */
+    public?: { url: string; baseDomain: string };
     reservedPrefixes: readonly string[];
     /** Where submodules may come from; empty: anywhere. */
     allowedGitHosts?: readonly string[];

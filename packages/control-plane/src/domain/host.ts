@@ -9,3 +9,9 @@ export function hostProblem(host: string, field: string): FieldProblem | null {
   const valid = V6.test(host) ? URL.canParse(`http://[${host}]/`) : NAME.test(host) && URL.canParse(`http://${host}/`);
   return valid ? null : { field, rule: 'host', message: 'must be an IP address or a host name' };
 }
+
+/** Returns the address of a project: scheme and port of PUBLIC_URL with the project's own host. */
+export function projectUrl(publicUrl: string, baseDomain: string, domainPrefix: string): string {
+  const { protocol, port } = new URL(publicUrl);
+  return `${protocol}//${domainPrefix}.${baseDomain}${port === '' ? '' : `:${port}`}`;
+}

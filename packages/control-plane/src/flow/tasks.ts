@@ -2,6 +2,7 @@
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
 import type { NodeFact } from '../domain/facts.ts';
+import { projectUrl } from '../domain/host.ts';
 import { copyMs } from './data.ts';
 import type { DeploymentRecord, NodeRecord, ProjectSettings, TaskRecord } from '../domain/records.ts';
 import { type Draft, knowsMoreThanContract } from './draft.ts';
@@ -34,7 +35,7 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
 export type Given = { mounts: DatasetMount[]; missingBytes: number };
 
 export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact, { mounts, missingBytes }: Given): void {
-  const { project, uptime, limits, live } = draft.facts;
+  const { project, uptime, limits, live, platform } = draft.facts;
   const tag = d.image_tag ?? '';
   const serves = live.find((o) => o.status === 'running');
   const payload: DeployPayload = {
@@ -42,6 +43,9 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     project: project.name,
     generation: d.generation,
     domain_prefix: d.settings.domain_prefix,
+    ...(platform.public === undefined
+      ? {}
+      : { url: projectUrl(platform.public.url, platform.public.baseDomain, d.settings.domain_prefix) }),
     container_port: d.settings.container_port,
     // A digest cannot be moved to other content as a tag can; what was built is what runs.
     image: d.image_digest === null ? tag : `${tag.replace(/:[^:/]*$/, '')}@${d.image_digest}`,

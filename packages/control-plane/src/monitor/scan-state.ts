@@ -78,14 +78,23 @@ async function count(listing: Listing): Promise<{ records: number; leaves: numbe
   return counted;
 }
 
-/** When fewer than half are there, more than half are gone. */
+/** A loss: more than half of the files, or of the bytes, of the newest version are gone. Names without content are a loss too. */
 function lossOf({ previous, acceptLoss, nfsPath }: ScanJob, files: number, bytes: number): ScanOutcome | null {
-  if (acceptLoss || previous === null || files * 2 >= previous.files) return null;
-  const seen =
-    files === 0
-      ? `The folder ${nfsPath} is empty; the newest version has ${previous.files} files.`
-      : `More than half of the files in ${nfsPath} are gone: ${files} are left of ${previous.files}.`;
+  if (acceptLoss || previous === null) return null;
+  const seen = filesLost(nfsPath, previous.files, files) ?? bytesLost(nfsPath, previous.bytes, bytes);
+  if (seen === null) return null;
   return { kind: 'suspicious', problem: `${seen} Nothing was recorded; accept the loss if this is meant.`, files, bytes };
+}
+
+function filesLost(nfsPath: string, before: number, files: number): string | null {
+  if (files * 2 >= before) return null;
+  if (files === 0) return `The folder ${nfsPath} is empty; the newest version has ${before} files.`;
+  return `More than half of the files in ${nfsPath} are gone: ${files} are left of ${before}.`;
+}
+
+function bytesLost(nfsPath: string, before: number, bytes: number): string | null {
+  if (bytes * 2 >= before) return null;
+  return `More than half of the content of ${nfsPath} is gone: ${bytes} bytes are left of ${before} bytes.`;
 }
 
 /** Lists and hashes until a listing has nothing that the one before it had not, and every sum is known. */

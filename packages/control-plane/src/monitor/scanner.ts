@@ -4,7 +4,7 @@
  * killed -> gone within a second | left behind: it hangs in the kernel, and until it is gone its dataset is not scanned again.
  */
 import { randomUUID } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ScanOptions, ScanOutcome, Scanner, ScanRequest, ScanResult } from '../domain/scan.ts';
@@ -34,6 +34,8 @@ export type ScannerOptions = {
 export { ScanError };
 
 const LOOK_MS = 250;
+/** Names and sums of files on the share are for the control plane alone. */
+const PRIVATE = { recursive: true, mode: 0o700 } as const;
 
 export function createScanner({
   stateDir,
@@ -47,6 +49,7 @@ export function createScanner({
 }: ScannerOptions): Scanner {
   const scans = join(stateDir, 'scans');
   const processes = createScanProcesses({ compileCache: join(stateDir, 'compile-cache'), searchPath, stateDir, keepMs: keepProcessMs });
+  makePrivate(stateDir);
   removeLeftovers(scans);
   const running = new Set<AbortController>();
   const leftBehind = new Map<string, ScanProcess>();
@@ -65,8 +68,8 @@ export function createScanner({
     running.add(abort);
     let keep = false;
     try {
-      await mkdir(cacheDir, { recursive: true });
-      await mkdir(scratchDir, { recursive: true });
+      await mkdir(cacheDir, PRIVATE);
+      await mkdir(scratchDir, PRIVATE);
       const ended = await runChild(job, { processes, peopleWait, stop, stallMs, deadlineMs, onProgress });
       if (ended.left !== null) leftBehind.set(request.datasetId, ended.left);
       stop.throwIfAborted();
@@ -99,9 +102,15 @@ function cacheDirOf(stateDir: string, datasetId: string): string {
   return join(stateDir, 'datasets', datasetId);
 }
 
+/** Also for a folder that an earlier version made with mode 0755. */
+function makePrivate(stateDir: string): void {
+  mkdirSync(stateDir, PRIVATE);
+  chmodSync(stateDir, PRIVATE.mode);
+}
+
 /** Scratch folders of processes that are gone. */
 function removeLeftovers(scans: string): void {
-  mkdirSync(scans, { recursive: true });
+  mkdirSync(scans, PRIVATE);
   for (const name of readdirSync(scans)) {
     const pid = Number.parseInt(name, 10);
     if (pid === process.pid || !existsSync(`/proc/${pid}`)) rmSync(join(scans, name), { recursive: true, force: true });

@@ -344,6 +344,54 @@ describe('a loss', () => {
   });
 });
 
+describe('a loss of content', () => {
+  test('files that were cut to nothing are suspicious, although every name is still there', async () => {
+    const ds = monitored();
+    for (let i = 0; i < 10; i++) ds.file(`f${i}`, 'content');
+    await ds.scan();
+    for (let i = 0; i < 10; i++) truncateSync(join(ds.folder, `f${i}`), 0);
+    expect(await ds.scan()).toMatchObject({
+      kind: 'suspicious',
+      files: 10,
+      bytes: 0,
+      problem: expect.stringContaining('0 bytes are left of 70 bytes'),
+    });
+    expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'changed', files: 10, bytes: 0 });
+  });
+
+  test('fewer and empty files in place of the old ones are suspicious', async () => {
+    const ds = monitored();
+    for (let i = 0; i < 100; i++) ds.file(`f${i}`, 'content');
+    await ds.scan();
+    for (let i = 0; i < 100; i++) rmSync(join(ds.folder, `f${i}`));
+    for (let i = 0; i < 60; i++) ds.file(`new-${i}`, '');
+    expect(await ds.scan()).toMatchObject({ kind: 'suspicious', files: 60, bytes: 0 });
+  });
+
+  test('of half of the bytes is none, and what never had content cannot lose it', async () => {
+    const ds = monitored();
+    ds.file('a', '12345678');
+    await ds.scan();
+    ds.file('a', '1234');
+    expect(await ds.scan()).toMatchObject({ kind: 'changed', bytes: 4 });
+    const empty = monitored();
+    for (let i = 0; i < 4; i++) empty.file(`f${i}`, '');
+    await empty.scan();
+    empty.file('f4', '');
+    expect(await empty.scan()).toMatchObject({ kind: 'changed', files: 5, bytes: 0 });
+  });
+});
+
+test('the folder of what scans keep is for its owner alone', async () => {
+  const ds = monitored();
+  ds.file('a', 'content');
+  await ds.scan();
+  const modes = [ds.stateDir, join(ds.stateDir, 'datasets'), join(ds.stateDir, 'datasets', 'ds-1'), join(ds.stateDir, 'scans')].map(
+    (folder) => (statSync(folder).mode & 0o777).toString(8),
+  );
+  expect(modes).toEqual(['700', '700', '700', '700']);
+});
+
 describe('a scan that was ended', () => {
   test('has kept what it had hashed for the next one', async () => {
     const ds = monitored({ searchPath: clockBehind(), keepMs: 100, workers: 1 });
