@@ -32,6 +32,8 @@ export type Agent = {
   kill(): void;
   /** Stops, and goes on as if nothing had been (SIGSTOP, SIGCONT). */
   freeze(ms: number): void;
+  /** The machine gets another hostname; its agent is started anew. */
+  rename(hostname: string): void;
 };
 
 type Stop = 'lost' | 'cancelled';
@@ -49,7 +51,11 @@ export function createAgent(deps: AgentDeps): Agent {
   const dead: Life = { name: deps.hostname, alive: false };
   let life = dead;
   let frozenUntil = 0;
-  /** On its disk: it outlives the process. */
+  let hostname = deps.hostname;
+  let boots = 0;
+  /** On its disk: it outlives the process. Under which ids it worked, as packages/agent/src/node-ids.ts keeps them. */
+  const nodeIds = new Set<string>();
+  /** As that. */
   let cached: CachedDataset[] = [];
 
   function start(): void {
@@ -60,6 +66,7 @@ export function createAgent(deps: AgentDeps): Agent {
 
   async function live(mine: Life): Promise<void> {
     let nodeId: string | null = null;
+    const boot_id = `${engine.address}-${own.int(1, 1e9)}-${++boots}`;
     const runs = new Map<string, Run>();
     const ended = new Map<string, number>();
     const locks = new Map<string, Promise<void>>();
@@ -88,7 +95,7 @@ export function createAgent(deps: AgentDeps): Agent {
     };
 
     let lastAnswerAt: string | null = null;
-    const mineOnly = (): Container[] => engine.list().filter((c) => c.node === nodeId);
+    const mineOnly = (): Container[] => engine.list().filter((c) => nodeIds.has(c.node));
     async function register(): Promise<void> {
       const answeredAt = lastAnswerAt;
       let containers: Container[] | null = null;
@@ -107,7 +114,8 @@ export function createAgent(deps: AgentDeps): Agent {
             address: `${engine.address}:${c.port}`,
           });
       const body = {
-        hostname: deps.hostname,
+        hostname,
+        boot_id,
         role: deps.role,
         host_ip: engine.address,
         max_storage: 1e9,
@@ -130,12 +138,15 @@ export function createAgent(deps: AgentDeps): Agent {
       };
       const node = (await ask((api) => api.register(body))) as { id: string; last_seen_at: number };
       nodeId = node.id;
+      nodeIds.add(node.id);
       lastAnswerAt = new Date(node.last_seen_at).toISOString();
     }
 
     async function registering(): Promise<void> {
       for (;;) {
-        await register().catch(() => undefined);
+        await register().catch((error: unknown) => {
+          if (error instanceof DomainError && error.code === 'node_doubled') nodeId = null;
+        });
         await sleep(nodeId === null ? 500 : random.int(4_000, 8_000));
       }
     }
@@ -409,6 +420,12 @@ export function createAgent(deps: AgentDeps): Agent {
     kill() {
       life.alive = false;
       life = dead;
+    },
+    rename(next) {
+      life.alive = false;
+      life = dead;
+      hostname = next;
+      start();
     },
     freeze(ms) {
       frozenUntil = world.now() + ms;

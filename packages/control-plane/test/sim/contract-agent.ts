@@ -92,6 +92,8 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
     kill() {
       life.alive = false;
     },
+    // Nothing would tell that its containers are the same ones.
+    rename() {},
     freeze() {},
   };
 }

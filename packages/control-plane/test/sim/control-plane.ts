@@ -327,7 +327,14 @@ export function createControlPlane(deps: {
       changes,
       source,
       async register(body) {
-        const { node, before } = await stores.nodes.register(body, now());
+        const entry = {
+          proof: { kind: 'open' },
+          requireSecrets: false,
+          address: '',
+          offlineMs: LIMITS.offlineMs,
+          newSecret: null,
+        } as const;
+        const { node, before } = await stores.nodes.register(body, now(), entry);
         if (before === null || now() - before.last_seen_at > LIMITS.offlineMs || before.agent_version !== node.agent_version)
           changes.notify('work');
         if (before !== null && before.host_ip !== node.host_ip) changes.notify('routes');

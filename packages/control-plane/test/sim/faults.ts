@@ -23,6 +23,7 @@ export function createFaults(deps: {
   const { random } = world;
   const chaos: Life = { name: 'chaos', alive: true };
   const heal: (() => void)[] = [];
+  let renames = 0;
 
   /** Undone after a while, and in any case at the end. */
   function forAWhile(ms: number, undo: () => void): void {
@@ -68,6 +69,14 @@ export function createFaults(deps: {
       },
     },
     { weight: 2, strike: () => random.pick(agents).freeze(whileMs()) },
+    {
+      weight: 2,
+      // One on which something runs: of another nobody would notice.
+      strike() {
+        const agent = random.maybe(agents.filter((a) => a.engine.up && a.engine.list().some((c) => c.running)));
+        agent?.rename(`${agent.hostname}-${++renames}`);
+      },
+    },
     {
       weight: 2,
       strike() {

@@ -44,6 +44,8 @@ const START = 1_790_000_000_000;
  */
 const DRAIN_OF_SEVERAL_S = 15;
 /** From the last fault: every deadline that may have to pass, one after the other, and some. */
+/** Two looks nine seconds apart, and then until a renamed machine's old node counts as offline and its containers have moved. */
+const QUIET_LOOKS = 2 + Math.ceil((LIMITS.offlineMs + 10_000) / 9_000);
 const REST_MS = 3 * LIMITS.queueMs + 2 * LIMITS.buildMs + 2 * LIMITS.deployMs + LIMITS.retireMs;
 
 export async function run({ seed, plant = 'none', chaosMs = 25_000, database: make = inMemory, trace }: RunOptions): Promise<RunResult> {
@@ -129,7 +131,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
     };
     // Nobody knows when it is over: looked at now and then, and given a few rounds of registers more.
     const end = world.now() + REST_MS;
-    for (let calm = 0; calm < 2 && world.now() < end; ) {
+    for (let calm = 0; calm < QUIET_LOOKS && world.now() < end; ) {
       await world.run(world.now() + 9_000);
       calm = (await restless()) ? 0 : calm + 1;
     }

@@ -1,0 +1,149 @@
+/** Machines that join: tokens for Berth agents, admissions for contract-only ones while REQUIRE_NODE_SECRETS is on. */
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { readConfig } from '../../src/config.ts';
+import { AGENT_SECRET, type Api, createApi, ENV, type Input, NODE, type Reply, rulesOf } from './harness.ts';
+
+const CAN = { ...NODE, capabilities: ['node_secret'] };
+const PLAIN = { hostname: 'plain', role: 'deploy', host_ip: '10.0.0.9', max_storage: 5 };
+const secret = (text: string): Input => ({ as: null, headers: { 'x-agent-secret': text } });
+async function start(env: Record<string, string> = {}): Promise<Api> {
+  const api = await createApi({ env });
+  onTestFinished(() => api.close());
+  return api;
+}
+const enter = (api: Api, body: object, by = AGENT_SECRET): Promise<Reply> => api.call('agentRegister', { body, ...secret(by) });
+const outcome = ({ status, json }: Reply) => [status, json['code']];
+const REFUSED = [401, 'agent_secret'];
+const make = async (
+  api: Api,
+  body: object = { role: 'builder' },
+): Promise<{ id: string; token: string; command: string; expires_at: string }> => {
+  const reply = await api.call('createJoinToken', { body });
+  expect(reply.status, reply.text).toBe(201);
+  return reply.json as never;
+};
+
+describe('a join token', () => {
+  test('lets one machine in, which gets a secret of its own; listed without the token, until it is over', async () => {
+    const api = await start();
+    const { id, token, command } = await make(api, { role: 'builder', name: 'worker-1', ttl: '10m' });
+    expect(token).toMatch(new RegExp(`^berthjoin_${id}_[\\w-]{43}$`));
+    expect(command).toContain('NODE_ROLE=builder NODE_NAME=worker-1 CONTROL_PLANE_URL=http://');
+    expect(command).not.toContain(token);
+    const joined = await enter(api, CAN, token);
+    expect(joined.json).toMatchObject({ hostname: 'worker-1', has_secret: true });
+    const own = String(joined.json['node_secret']);
+    expect((await enter(api, CAN, own)).status).toBe(200);
+    const listed = await api.call('listJoinTokens');
+    expect(listed.json['items']).toMatchObject([
+      { id, role: 'builder', name: 'worker-1', node_id: joined.json['id'], created_by: 'admin@example.com' },
+    ]);
+    expect(listed.text).not.toContain(token.slice(-43));
+    api.pass(600_001);
+    expect((await api.call('listJoinTokens')).json['items']).toEqual([]);
+  });
+
+  test('once; the same process may repeat it while it cannot have the answer', async () => {
+    const api = await start();
+    const { token } = await make(api);
+    const lost = await enter(api, CAN, token);
+    expect(outcome(await enter(api, { ...CAN, boot_id: 'another' }, token))).toEqual(REFUSED);
+    expect(outcome(await enter(api, { ...CAN, hostname: 'another', boot_id: 'x' }, token))).toEqual(REFUSED);
+    const again = await enter(api, CAN, token);
+    expect(again.json['id']).toBe(lost.json['id']);
+    expect((await enter(api, CAN, String(again.json['node_secret']))).status).toBe(200);
+    expect(outcome(await enter(api, CAN, token))).toEqual(REFUSED);
+  });
+
+  test.each<[string, object, object, number]>([
+    ['that is over', { role: 'builder', ttl: '1m' }, CAN, 60_001],
+    ['for another role', { role: 'deploy' }, CAN, 0],
+    ['for another name', { role: 'builder', name: 'worker-9' }, CAN, 0],
+    ['from an agent that cannot have a secret', { role: 'builder' }, NODE, 0],
+  ])('%s: 401, and the answer does not say why', async (_, body, node, later) => {
+    const api = await start();
+    const { token } = await make(api, body);
+    api.pass(later);
+    const reply = await enter(api, node, token);
+    expect(outcome(reply)).toEqual(REFUSED);
+    expect(reply.json['detail']).toBe('The X-Agent-Secret header is missing or wrong');
+  });
+
+  test('that was deleted opens nothing; the node that joined by it stays', async () => {
+    const api = await start();
+    const [used, unused] = [await make(api), await make(api)];
+    const own = String((await enter(api, CAN, used.token)).json['node_secret']);
+    for (const { id } of [used, unused]) expect((await api.call('deleteJoinToken', { params: { id } })).status).toBe(204);
+    expect(outcome(await enter(api, { ...CAN, hostname: 'new' }, unused.token))).toEqual(REFUSED);
+    expect((await enter(api, CAN, own)).status).toBe(200);
+    expect((await api.call('deleteJoinToken', { params: { id: used.id } })).status).toBe(404);
+  });
+
+  test('takes no node away from a machine that is there, unless it names that node; and opens nothing but a register', async () => {
+    const api = await start();
+    await enter(api, { ...NODE, boot_id: 'there' });
+    const { token } = await make(api);
+    expect(outcome(await enter(api, CAN, token))).toEqual(REFUSED);
+    expect(outcome(await api.call('agentConfig', secret(token)))).toEqual(REFUSED);
+    const named = await make(api, { role: 'builder', name: NODE.hostname });
+    expect((await enter(api, CAN, named.token)).status).toBe(200);
+    // It has a secret now: no token takes that away.
+    const later = await make(api, { role: 'builder', name: NODE.hostname });
+    expect(outcome(await enter(api, { ...CAN, boot_id: 'z' }, later.token))).toEqual(REFUSED);
+  });
+
+  test('is for admins to make, with a role, a name and a lifetime that make sense', async () => {
+    const api = await start();
+    expect((await api.call('createJoinToken', { body: { role: 'builder' }, as: 'developer' })).status).toBe(403);
+    for (const [body, rule] of [
+      [{ role: 'boss' }, 'role:enum'],
+      [{ role: 'deploy', ttl: 'soon' }, 'ttl:duration'],
+      [{ role: 'deploy', ttl: '1s' }, 'ttl:duration'],
+      [{ role: 'deploy', ttl: '400d' }, 'ttl:duration'],
+      [{ role: 'deploy', name: 'a b; rm' }, 'name:pattern'],
+      [{ role: 'deploy', x: 1 }, 'x:unknown_field'],
+    ] as const)
+      expect(rulesOf(await api.call('createJoinToken', { body }))).toEqual([rule]);
+  });
+});
+
+describe('REQUIRE_NODE_SECRETS', () => {
+  const strict = { REQUIRE_NODE_SECRETS: 'true' };
+  test('the shared secret lets in nobody; a join token does', async () => {
+    const api = await start(strict);
+    expect(outcome(await enter(api, CAN))).toEqual(REFUSED);
+    expect(outcome(await enter(api, NODE))).toEqual(REFUSED);
+    expect(outcome(await enter(api, PLAIN))).toEqual(REFUSED);
+    expect(outcome(await api.call('agentConfig'))).toEqual(REFUSED);
+    const { token } = await make(api);
+    const own = String((await enter(api, CAN, token)).json['node_secret']);
+    expect((await api.call('agentConfig', secret(own))).status).toBe(200);
+  });
+
+  test('a contract-only node that an admin admitted works with the shared secret, until the admission is taken back', async () => {
+    const api = await start(strict);
+    const admitted = await api.call('createAdmission', { body: { hostname: 'plain', role: 'deploy' } });
+    expect(admitted.status).toBe(201);
+    expect((await api.call('createAdmission', { body: { hostname: 'plain', role: 'deploy' } })).json['id']).toBe(admitted.json['id']);
+    expect(outcome(await api.call('agentConfig'))).toEqual(REFUSED);
+    const node = await enter(api, PLAIN);
+    expect(node.status).toBe(200);
+    expect((await api.call('agentConfig')).status).toBe(200);
+    const ask = (): Promise<Reply> => api.call('agentTasks', { query: { node_id: String(node.json['id']) } });
+    expect((await ask()).status).toBe(200);
+    expect((await api.call('listAdmissions')).json['items']).toMatchObject([{ hostname: 'plain', address: '127.0.0.1' }]);
+    // Who could have a secret of its own is no contract-only node.
+    expect(outcome(await enter(api, { ...PLAIN, capabilities: ['node_secret'] }))).toEqual(REFUSED);
+    expect(outcome(await enter(api, { ...PLAIN, role: 'builder' }))).toEqual(REFUSED);
+    await api.call('deleteAdmission', { params: { id: String(admitted.json['id']) } });
+    expect(outcome(await ask())).toEqual(REFUSED);
+    expect(outcome(await enter(api, PLAIN))).toEqual(REFUSED);
+    expect(outcome(await api.call('agentConfig'))).toEqual(REFUSED);
+  });
+
+  test('needs AGENT_SECRET: without it every agent would be accepted', () => {
+    expect(() => readConfig({ ...ENV, AGENT_SECRET: undefined, REQUIRE_NODE_SECRETS: 'true' })).toThrow(
+      /REQUIRE_NODE_SECRETS: needs AGENT_SECRET/,
+    );
+  });
+});
