@@ -8,6 +8,8 @@ import type { Stage } from './stage.ts';
 
 const SETTINGS = /^(NODE_|CONTROL_PLANE_URL|AGENT_SECRET|HOST_IP|PUBLISH_IP|DOCKER_|SVC_ROOT|STATE_DIR|MAX_|PULL_|PATH=)/;
 
+const BERTH_AGENT: Argv = [process.execPath, join(repositoryRoot, 'bin', 'berth'), 'agent'];
+
 async function settingsOf(pid: number): Promise<Record<string, string>> {
   const lines = (await readFile(`/proc/${pid}/environ`, 'utf8')).split('\0').filter((line) => SETTINGS.test(line));
   return Object.fromEntries(lines.map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]));
@@ -38,6 +40,36 @@ async function startAgent(stage: Stage, as: string, name: string, prefix: readon
 
 /** A second process under the same identity, as when a machine was cloned. */
 export const alsoAs = (stage: Stage, as: string): Promise<RunningProcess> => startAgent(stage, as, `${as}-twin`, []);
+
+/** Plays with the machine's agent started anew under another hostname, on the same disk. */
+export async function underName(stage: Stage, as: string, hostname: string, play: () => Promise<void>): Promise<void> {
+  const port = await freePort();
+  const settings = await settingsOf(stage.agent(as).process().pid);
+  await stage.agent(as).crash();
+  const renamed = await startProcess(BERTH_AGENT, {
+    name: hostname,
+    logFile: join(stage.dir, 'logs', `${hostname}.log`),
+    env: { ...settings, NODE_NAME: hostname, LOG_FORMAT: 'json', LISTEN: `127.0.0.1:${port}` },
+  });
+  try {
+    await untilReady(renamed, async () => (await fetch(`http://127.0.0.1:${port}/readyz`)).ok, 30_000);
+    await play();
+  } finally {
+    await renamed.stop();
+    await stage.agent(as).start();
+  }
+}
+
+/** Another machine with the same hostname: its disk holds nothing of the first one's. It never becomes ready. */
+export async function alsoNamed(stage: Stage, as: string, hostIp: string): Promise<RunningProcess> {
+  const settings = await settingsOf(stage.agent(as).process().pid);
+  const stateDir = join(stage.dir, 'agents', `${as}-other`);
+  return startProcess(BERTH_AGENT, {
+    name: `${as}-other`,
+    logFile: join(stage.dir, 'logs', `${as}-other.log`),
+    env: { ...settings, HOST_IP: hostIp, LOG_FORMAT: 'json', STATE_DIR: stateDir, SVC_ROOT: join(stateDir, 'svc') },
+  });
+}
 
 export const whyNoFaketime = (): string | undefined =>
   findProgram('faketime') === undefined ? 'no faketime (apt-get install faketime)' : undefined;

@@ -192,11 +192,16 @@ async function stay(
   return { row, print, before: row, verdict, refusal: problem, secret: null, nameTaken: false };
 }
 
+/** Longer than from one register to the next. */
+const THERE_MS = 45_000;
+
 function withStranger(boots: Boots | null, stranger: { boot_id: string; host_ip: string }, at: number): Boots {
   const known = boots?.doubled ?? null;
   const since = known?.boot_id === stranger.boot_id ? known.since : at;
   const doubled: Doubled = { ...stranger, why: 'secret', since, last_seen_at: at };
-  return { previous: boots?.previous ?? null, doubled: known?.why === 'boot' ? known : doubled };
+  // One that takes turns with the node's own process says more, as long as it is there.
+  const present = known?.why === 'boot' && at - known.last_seen_at < THERE_MS;
+  return { previous: boots?.previous ?? null, doubled: present ? known : doubled };
 }
 
 const doubledError = (node: NodeRow): DomainError =>

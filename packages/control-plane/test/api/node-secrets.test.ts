@@ -230,7 +230,15 @@ describe('two machines under one name', () => {
 
   test('one that lacks the node’s own secret is shown too', async () => {
     const api = await start();
-    const { id } = await joined(api);
+    const { id, own } = await joined(api);
+    await enter(api, { ...b, capabilities: ['node_secret'] });
+    expect((await api.call('getNode', { params: { id } })).json).toMatchObject({ doubled: { host_ip: '10.0.0.2', why: 'secret' } });
+    // A twin that is gone does not hide it.
+    const twin = { ...CAN, boot_id: 'twin', host_ip: '10.0.0.3' };
+    for (const body of [twin, CAN, CAN, twin]) await enter(api, body, own);
+    await enter(api, { ...b, capabilities: ['node_secret'] });
+    expect((await api.call('getNode', { params: { id } })).json).toMatchObject({ doubled: { host_ip: '10.0.0.3', why: 'boot' } });
+    api.pass(60_000);
     await enter(api, { ...b, capabilities: ['node_secret'] });
     expect((await api.call('getNode', { params: { id } })).json).toMatchObject({ doubled: { host_ip: '10.0.0.2', why: 'secret' } });
     await api.call('resetNodeSecret', { params: { id } });

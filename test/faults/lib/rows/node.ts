@@ -4,7 +4,7 @@ import { expect } from 'vitest';
 import { waitFor } from '@berth/testbed/wait';
 import type { Row } from '../row.ts';
 import type { Stage } from '../stage.ts';
-import { alsoAs, underClock, whyNoFaketime } from '../second-agent.ts';
+import { alsoAs, alsoNamed, underClock, underName, whyNoFaketime } from '../second-agent.ts';
 
 const LONGER_THAN_LEASE_MS = 8_000;
 
@@ -166,6 +166,46 @@ export const NODE_ROWS: readonly Row[] = [
         await twin.stop();
       }
       // Whichever is left clears up what the other one had begun.
+      await stage.serves(stage.version());
+    },
+  },
+  {
+    fault: 'a machine is renamed (another hostname, the same disk)',
+    answer: 'its node keeps its id and takes the new name; what runs there serves on, and the next deployment goes live there',
+    invariants: ['old-serves', 'nothing-destroyed', 'one-serving', 'settles'],
+    stage: 'main',
+    async run(stage) {
+      const nodes = async () => (await stage.berth.api.call('listNodes', { query: {} })).items;
+      const before = (await nodes()).find((n) => n.hostname === 'node-1');
+      await underName(stage, 'node-1', 'node-renamed', async () => {
+        const renamed = (await nodes()).filter((n) => n.hostname === 'node-renamed' || n.hostname === 'node-1');
+        expect(renamed.map((n) => [n.hostname, n.id])).toEqual([['node-renamed', before?.id]]);
+        await stage.serves(stage.version());
+        expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
+        await stage.ends(await stage.release(), 'running');
+      });
+      await waitFor('it has its name again', async () => (await nodes()).some((n) => n.hostname === 'node-1' && n.id === before?.id));
+    },
+  },
+  {
+    fault: 'two machines with one hostname',
+    answer: 'the one that lacks the node’s own secret is refused and takes no task; the node shows both, and the first one serves on',
+    invariants: ['old-serves', 'nothing-destroyed', 'one-serving', 'settles'],
+    stage: 'main',
+    async run(stage) {
+      const nodes = async () => (await stage.berth.api.call('listNodes', { query: {} })).items.filter((n) => n.hostname === 'node-1');
+      const [before] = await nodes();
+      const other = await alsoNamed(stage, 'node-1', '127.0.0.9');
+      try {
+        // The twin of an earlier row may be shown for a moment longer.
+        await waitFor('the node shows both', async () => (await nodes()).some((n) => n.doubled?.host_ip === '127.0.0.9'), {
+          deadlineMs: 90_000,
+        });
+        await stage.ends(await stage.release(), 'running');
+        expect((await nodes()).map((n) => [n.id, n.host_ip])).toEqual([[before?.id, before?.host_ip]]);
+      } finally {
+        await other.stop();
+      }
       await stage.serves(stage.version());
     },
   },
