@@ -1,6 +1,7 @@
 /** npm run bench: ratios from one run, each against the goal. A noisy machine moves times, hardly ratios. */
 import { parseArgs } from 'node:util';
 import { benchAgents } from '../bench/agents.ts';
+import { benchAnonymous } from '../bench/anonymous.ts';
 import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
@@ -20,7 +21,15 @@ const { values: options, positionals: wanted } = parseArgs({
 });
 const agents = (): Promise<string[]> =>
   benchAgents({ agents: Number(options.agents), profile: options.profile ?? null, floor: options.floor });
-const BENCHES = { deploy: benchDeploy, routes: benchRoutes, agents, database: benchDatabase, data: benchData, verify: benchVerify };
+const BENCHES = {
+  deploy: benchDeploy,
+  routes: benchRoutes,
+  agents,
+  database: benchDatabase,
+  data: benchData,
+  verify: benchVerify,
+  anonymous: benchAnonymous,
+};
 
 const unknown = wanted.filter((name) => !Object.hasOwn(BENCHES, name));
 if (unknown.length > 0) {

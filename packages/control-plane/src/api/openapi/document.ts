@@ -109,7 +109,7 @@ function parametersOf(route: Route, components: Components): Schema {
   return all.length === 0 ? {} : { parameters: all };
 }
 
-const header = (name: string, description: string, schema: Schema = { type: 'string', maxLength: 255 }): Schema => ({
+const header = (name: string, description: string, schema: Schema = { type: 'string' }): Schema => ({
   name,
   in: 'header',
   required: false,
@@ -117,9 +117,13 @@ const header = (name: string, description: string, schema: Schema = { type: 'str
   schema,
 });
 
+/** As api/idempotency.ts takes it. */
+const KEY = { type: 'string', minLength: 1, maxLength: 200, pattern: '^[!-~]([ -~]*[!-~])?$' };
+
 function requestHeaders(route: Route): Schema[] {
   const list: Schema[] = [];
-  if (creates(route)) list.push(header('Idempotency-Key', 'The same key with the same body returns the first answer again, for 24 h.'));
+  if (creates(route))
+    list.push(header('Idempotency-Key', 'The same key with the same body returns the first answer again, for 24 h.', KEY));
   if (isHeld(route)) list.push(header('If-None-Match', 'With `wait`: the request is held while the answer has this ETag.'));
   if (isLocked(route)) list.push(header('If-Match', 'The ETag that was read; a stale one is 412 `changed_meanwhile`.'));
   if (streams(route)) list.push(header('Last-Event-ID', 'With `Accept: text/event-stream`: the stream goes on after this event.'));
