@@ -24,7 +24,8 @@ const form = (body: string): RequestInit => ({
   headers: { 'content-type': 'application/x-www-form-urlencoded' },
   body,
 });
-const unknownFields = (count: number): string => JSON.stringify(Object.fromEntries(Array.from({ length: count }, (_, i) => [i.toString(36), 1])));
+const unknownFields = (count: number): string =>
+  JSON.stringify(Object.fromEntries(Array.from({ length: count }, (_, i) => [i.toString(36), 1])));
 const parameters = (bytes: number): string =>
   Array.from({ length: Math.floor(bytes / 6) }, (_, i) => `a${i.toString(36)}`)
     .join('&')
