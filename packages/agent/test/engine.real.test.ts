@@ -60,24 +60,30 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     const { docker } = await ownDocker('docker-long');
     const long = 'x'.repeat(32_768);
     const wide = '€'.repeat(32_768);
-    await docker.run(
-      {
-        name: 'long',
-        image: 'busybox:stable',
-        containerPort: 8080,
-        mounts: [],
-        network: null,
-        publishIp: undefined,
-        labels: { 'berth.project': 'long', note: long },
-        env: { LONG: long, WIDE: wide },
-        memoryBytes: null,
-        cpus: null,
-        pidsLimit: 64,
-        logMaxSize: '1m',
-        logMaxFiles: 1,
-      },
-      AbortSignal.timeout(30_000),
-    );
+    const start = (env: Record<string, string>): Promise<string> =>
+      docker.run(
+        {
+          name: 'long',
+          image: 'busybox:stable',
+          containerPort: 8080,
+          mounts: [],
+          network: null,
+          publishIp: undefined,
+          labels: { 'berth.project': 'long', note: long },
+          env,
+          memoryBytes: null,
+          cpus: null,
+          pidsLimit: 64,
+          logMaxSize: '1m',
+          logMaxFiles: 1,
+        },
+        AbortSignal.timeout(30_000),
+      );
+    await expect(start({ EMOJI: '\u{1F600}'.repeat(32_768) })).rejects.toMatchObject({
+      code: 'container_start_failed',
+      message: expect.stringMatching(/EMOJI.*131072 bytes/),
+    });
+    await start({ LONG: long, WIDE: wide });
     const [seen] = await docker.list({ 'berth.project': 'long' });
     expect(seen).toMatchObject({ name: 'long', labels: { note: long } });
     const inside = JSON.parse((await parts.engine.docker(['inspect', 'long'])).stdout)[0] as { Config: { Env: string[] } };

@@ -302,6 +302,8 @@ const STEERS_CLI = /^(PATH|HOME|DOCKER_.*|BUILDX_.*|BUILDKIT_.*|LD_.*|GO[A-Z]*|O
 
 /** The docker command reads no line of an env-file that is longer than 64 KiB. In bytes, with room for the name. */
 const MAX_ENV_LINE = 60_000;
+/** Longest `NAME=value` that Linux starts a program with, in bytes, its end included (execve(2), MAX_ARG_STRLEN). */
+const MAX_ENV_STRING = 131_072;
 /** Whether an env-file can hold the value. */
 const fitsEnvFile = (value: string): boolean => !/[\r\n]/.test(value) && Buffer.byteLength(value) <= MAX_ENV_LINE;
 
@@ -310,6 +312,12 @@ const fitsEnvFile = (value: string): boolean => !/[\r\n]/.test(value) && Buffer.
  * such a value goes through the docker command's own environment.
  */
 async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, signal: AbortSignal): Promise<string> {
+  const tooLong = Object.entries(spec.env).find(([name, value]) => Buffer.byteLength(`${name}=${value}`) + 1 > MAX_ENV_STRING);
+  if (tooLong !== undefined)
+    throw new TaskFailure(
+      'container_start_failed',
+      `${tooLong[0]} and its value have more than ${MAX_ENV_STRING} bytes, which Linux refuses`,
+    );
   const direct = Object.entries(spec.env).filter(([, value]) => !fitsEnvFile(value));
   const plain = Object.entries(spec.env).filter(([, value]) => fitsEnvFile(value));
   const steering = direct.find(([name]) => STEERS_CLI.test(name));
