@@ -1,8 +1,9 @@
 /** Deployments: requested here, decided by the flow. */
-import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
+import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { DeploymentRecord, DeploymentSummary } from '../../domain/records.ts';
 import type { DeploymentStore } from '../../domain/stores.ts';
 import { undeployedSettings } from '../../flow/observe.ts';
+import type { Caller } from '../callers.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { idempotencyOf } from '../idempotency.ts';
@@ -53,15 +54,15 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
     return deploymentView(record, events.get(record.id) ?? [], beside(summary), settings);
   }
 
-  route('createDeployment', async ({ params, body, request }) => {
+  route('createDeployment', async ({ params, body, request, user }) => {
     const commit = body.commit ?? null;
     const note = body.note ?? null;
     const idempotency = idempotencyOf(request.headers['idempotency-key'], ['deploy', commit, note]);
-    const { deployment } = await driver.request({ projectId: params.id, commit, note, rollbackOf: null, idempotency });
+    const { deployment } = await driver.request({ projectId: params.id, commit, note, rollbackOf: null, idempotency, by: byOf(user) });
     return view(deployment);
   });
 
-  route('rollback', async ({ params, body, request }) => {
+  route('rollback', async ({ params, body, request, user }) => {
     const idempotency = idempotencyOf(request.headers['idempotency-key'], ['rollback', body.deployment_id]);
     const { deployment } = await driver.request({
       projectId: params.id,
@@ -69,6 +70,7 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
       note: null,
       rollbackOf: body.deployment_id,
       idempotency,
+      by: byOf(user),
     });
     // It may bring back a host name that the project has given up since.
     changes.notify('policy');
@@ -96,3 +98,8 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
 
   route('cancelDeployment', async ({ params }) => view(await driver.advance(params.id, { type: 'cancel' })));
 }
+
+const byOf = ({ id, email, credential }: Caller): CreatedBy =>
+  credential.kind === 'api_token'
+    ? { kind: 'token', id: credential.id, name: `${credential.name} (${email})` }
+    : { kind: 'user', id, name: email };
