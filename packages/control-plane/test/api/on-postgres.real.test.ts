@@ -17,4 +17,6 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./conditional.test.ts');
   await import('./env.test.ts');
   await import('./names.test.ts');
+  await import('./node-secrets.test.ts');
+  await import('./join-tokens.test.ts');
 });
