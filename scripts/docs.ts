@@ -16,12 +16,16 @@ const ROOT = path.resolve(import.meta.dirname, '..');
 
 const escape = (text: string): string => text.replaceAll('|', '\\|').replaceAll('<', '&lt;').replaceAll('\n', ' ');
 const code = (text: string): string => `\`${text}\``;
+const anchor = (name: string): string => `{#${name}}`;
+/** After `table` has escaped what stands in its cells. */
+const anchored = (text: string): string => text.replaceAll(/\{#([a-z_]+)\}/g, '<a id="$1"></a>');
 const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
   [head, head.map(() => '---'), ...rows].map((row) => `| ${row.map(escape).join(' | ')} |`).join('\n');
 
 function errors(): string {
-  const rows = Object.entries(ERRORS).map(([name, { status, title }]) => [code(name), String(status), title]);
-  return table(['code', 'status', 'title'], rows);
+  // The anchors are what links to a code go to.
+  const rows = Object.entries(ERRORS).map(([name, { status, title }]) => [`${anchor(name)}${code(name)}`, String(status), title]);
+  return anchored(table(['code', 'status', 'title'], rows));
 }
 
 function failures(): string {

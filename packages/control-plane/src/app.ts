@@ -245,6 +245,7 @@ function dataFolder(config: Config): string {
 
 async function settingsOf(config: Config, overrides: Overrides, stores: Stores, log: Logger): Promise<ApiSettings> {
   return {
+    commit: config.BERTH_COMMIT ?? null,
     baseDomain: config.BASE_DOMAIN,
     publicUrl: config.PUBLIC_URL,
     agentSecrets: config.AGENT_SECRET ?? [],

@@ -47,6 +47,7 @@ export const SETTINGS = {
     shown: 'https://BASE_DOMAIN',
     parse: httpUrl,
   },
+  BERTH_COMMIT: { doc: 'Commit that this build was made of, for GET /api/version; packages set it', parse: text },
   CONTROL_PLANE_URL: { doc: 'Internal address of the control plane for agents and the proxy', shown: 'http://LISTEN', parse: httpUrl },
   AGENT_SECRET: {
     doc: 'Secret of all agents; the current one first, then earlier ones, comma-separated. Unset: every agent is accepted (development only)',

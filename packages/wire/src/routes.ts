@@ -7,12 +7,14 @@ import { type Static, type TSchema, Type } from 'typebox';
 import { Deployment, DeploymentCreate, DeploymentItem, LogPage, RollbackCreate } from './deployment.ts';
 import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
+import { EventPage } from './event.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
 import { JOINING_ROUTES } from './joining.ts';
 import { CacheRoom, Node, NodeRegister, Placement, Prewarm } from './node.ts';
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
 import { ById, ByName, LongWait, NameFilter, type Route, Wait } from './route.ts';
+import { Version } from './version.ts';
 import { DEPLOYMENT_STATES, Id, listOf, literals, PageQuery } from './vocabulary.ts';
 
 export const ROUTES = {
@@ -130,8 +132,9 @@ export const ROUTES = {
     method: 'GET',
     path: '/api/deployments/:id',
     who: 'viewer',
-    summary: 'One deployment with its story',
+    summary: 'One deployment with its story; held with `wait` while it has the ETag in If-None-Match',
     params: ById,
+    query: Type.Object(Wait),
     status: 200,
     answer: Deployment,
   },
@@ -321,6 +324,26 @@ export const ROUTES = {
     summary: 'Dynamic configuration for the reverse proxy; held with `wait`',
     query: Type.Object(Wait),
     status: 200,
+  },
+  events: {
+    method: 'GET',
+    path: '/api/events',
+    who: 'viewer',
+    summary: 'What changed, in order; without `after` the newest events; `Accept: text/event-stream` follows',
+    query: Type.Object({
+      after: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
+      limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
+    }),
+    status: 200,
+    answer: EventPage,
+  },
+  version: {
+    method: 'GET',
+    path: '/api/version',
+    who: 'viewer',
+    summary: 'What runs here: versions of Berth, of Node and of the database’s tables',
+    status: 200,
+    answer: Version,
   },
   openapi: { method: 'GET', path: '/api/openapi.json', who: 'public', summary: 'This API as OpenAPI', status: 200 },
   healthz: { method: 'GET', path: '/healthz', who: 'public', summary: 'The process lives', status: 200 },

@@ -15,6 +15,7 @@ import type { AgentProof } from '../domain/agent-identity.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
 import { type Audit, type Audited, whenAudited } from './audit.ts';
 import type { Caller } from './callers.ts';
+import { type CreatedAnswer, keyOf, type Once } from './idempotency.ts';
 import { namesIn } from './names.ts';
 import { sentence } from './problem.ts';
 import { nulProblems } from './validation.ts';
@@ -60,6 +61,7 @@ export function createDefine(
   server: Server,
   audit: Audit,
   stores: Parameters<typeof namesIn>[1],
+  once: Once,
 ): { route: Define; assertComplete(): void } {
   const defined = new Set<RouteName>();
   const route: Define = (name, handler, options = {}) => {
@@ -87,6 +89,11 @@ export function createDefine(
           request,
           reply,
         } as unknown as Call<typeof name>;
+        const key = creates(row) ? keyOf(request) : null;
+        if (key !== null) {
+          const text = await createdOnce(row, key, { user: request.caller as Caller, request, reply }, () => handler(call));
+          return reply.code(row.status).type(JSON_TYPE).send(text);
+        }
         const answer = await handler(call);
         if (answer === SENT) return reply;
         // What was made by this has its id in the answer only.
@@ -96,6 +103,28 @@ export function createDefine(
       },
     });
   };
+  /** The text of the answer, made now or stored before; its headers are set. */
+  async function createdOnce(
+    row: Route,
+    key: string,
+    { user, request, reply }: { user: Caller; request: FastifyRequest; reply: FastifyReply },
+    run: () => Promise<unknown>,
+  ): Promise<string> {
+    const path = pathOf(row, request.params as Record<string, string>);
+    const done = await once({ user: user.id, key, method: row.method, path, body: request.body }, async (): Promise<CreatedAnswer> => {
+      const answer = await run();
+      const etag = reply.getHeader('etag');
+      const target = request.audited?.target ?? (row.params === undefined && hasId(answer) ? answer.id : null);
+      const location = locationOf(row, request.params, answer);
+      return { text: JSON.stringify(answer), headers: { location, ...(etag === undefined ? {} : { etag: String(etag) }) }, target };
+    });
+    void reply.headers(done.headers);
+    if (done.replayed) void reply.header('idempotent-replayed', 'true');
+    if (done.target !== null) request.audited = { ...request.audited, target: done.target };
+    if (done.replayed) request.audited = { ...request.audited, code: 'replayed' };
+    return done.text;
+  }
+
   // Belongs to nobody but Fastify: HEAD of a GET route carries the same config.
   server.addHook('onRoute', (options) => {
     if (options.config?.routeName === undefined && !options.url.startsWith('/docs'))
@@ -114,6 +143,10 @@ function bodyLimitOf(row: Route, given: number | undefined): { bodyLimit?: numbe
   const bodyLimit = given ?? (row.who === 'public' ? PUBLIC_BODY_LIMIT : undefined);
   return bodyLimit === undefined ? {} : { bodyLimit };
 }
+
+const JSON_TYPE = 'application/json; charset=utf-8';
+/** What takes an Idempotency-Key. */
+const creates = (row: Route): boolean => row.status === 201 && isRole(row.who);
 
 const hasId = (answer: unknown): answer is { id: string } =>
   typeof answer === 'object' && answer !== null && 'id' in answer && typeof answer.id === 'string';

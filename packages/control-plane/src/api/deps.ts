@@ -15,6 +15,8 @@ import type { PasswordCost } from './passwords.ts';
 export type LoopStatus = { name: string; description: string; lastOkAt: number | null; lastError: string | null };
 
 export type ApiSettings = {
+  /** That this build was made of; null: nobody said. */
+  commit: string | null;
   baseDomain: string;
   publicUrl: string;
   /** The current one first, then earlier ones. Empty: every agent is accepted. */

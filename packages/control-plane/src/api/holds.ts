@@ -7,7 +7,7 @@ import type { Changes, Topic } from '../domain/changes.ts';
 
 const MAX_HOLDS = 20_000;
 
-export type HoldKind = 'tasks' | 'config' | 'logs' | 'policy';
+export type HoldKind = 'tasks' | 'config' | 'logs' | 'policy' | 'deployments' | 'events';
 export type Hold = {
   /** Its client went away, the server is closing, or it was released: answer with what there is. */
   ended(): boolean;
@@ -68,7 +68,7 @@ export function createHolds(max = MAX_HOLDS): Holds {
       };
     },
     counts() {
-      const counts: Record<HoldKind, number> = { tasks: 0, config: 0, logs: 0, policy: 0 };
+      const counts: Record<HoldKind, number> = { tasks: 0, config: 0, logs: 0, policy: 0, deployments: 0, events: 0 };
       for (const { kind } of open) counts[kind]++;
       return counts;
     },

@@ -2,6 +2,8 @@
 import { ERRORS, type ErrorCode, type Problem } from '@berth/wire/errors';
 import type { FieldProblem } from '../domain/errors.ts';
 
+/** Where people read what a code means (plugins/errors-page.ts): `type` of a problem is a reference to it (RFC 9457 section 3.1.1). */
+export const ERRORS_PAGE = '/docs/errors';
 export const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';
 /** A body of a megabyte can break more rules than anybody reads. */
 const MAX_ERRORS = 100;
@@ -15,7 +17,7 @@ export function problemOf(
 ): Problem {
   const { status, title } = ERRORS[code];
   return {
-    type: `urn:berth:error:${code}`,
+    type: `${ERRORS_PAGE}#${code}`,
     title,
     status,
     detail,

@@ -13,11 +13,13 @@ import { createCallers } from './callers.ts';
 import { createDefine, type Server } from './define.ts';
 import type { ApiDeps } from './deps.ts';
 import { createHolds } from './holds.ts';
+import { createOnce } from './idempotency.ts';
 import { createMetrics } from './metrics.ts';
 import { createNodeNews } from './node-news.ts';
 import { createPasswords } from './passwords.ts';
 import { installAccess } from './plugins/access.ts';
 import { installBodies } from './plugins/bodies.ts';
+import { installErrorsPage } from './plugins/errors-page.ts';
 import { answer, installErrors } from './plugins/errors.ts';
 import { answerBrokenRequests } from './plugins/broken-requests.ts';
 import { installDocsPage } from './plugins/openapi.ts';
@@ -29,6 +31,7 @@ import { auditRoutes } from './routes/audit.ts';
 import { authRoutes } from './routes/auth.ts';
 import { datasetRoutes } from './routes/datasets.ts';
 import { deploymentRoutes } from './routes/deployments.ts';
+import { eventRoutes } from './routes/events.ts';
 import { gatewayRoutes } from './routes/gateway.ts';
 import { logRoutes } from './routes/logs.ts';
 import { joiningRoutes } from './routes/joining.ts';
@@ -129,8 +132,10 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   // Held requests and streams end first: the server waits for every request that is under way.
   server.addHook('preClose', async () => holds.closeAll());
 
-  const define = createDefine(server, createAudit(deps.stores.audit, deps.now), deps.stores);
+  const once = createOnce({ keptAnswers: deps.stores.keptAnswers, secrets: deps.settings.jwtSecrets, now: deps.now });
+  const define = createDefine(server, createAudit(deps.stores.audit, deps.now), deps.stores, once);
   const document = openapiDocument(deps.settings.publicUrl);
+  installErrorsPage(server);
   await installDocsPage(server, document);
   const { route } = define;
   authRoutes(route, { ...deps, signIns, passwords, assertions: createAssertions({ ...deps, ...deps.settings }), ...guards(deps.now) });
@@ -139,7 +144,8 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   auditRoutes(route, deps);
   projectRoutes(route, deps);
   datasetRoutes(route, deps);
-  deploymentRoutes(route, deps);
+  deploymentRoutes(route, { ...deps, holds, callers });
+  eventRoutes(route, { ...deps, holds, callers });
   logRoutes(route, { ...deps, holds, callers });
   nodeRoutes(route, { ...deps, news });
   joiningRoutes(route, deps);

@@ -14,6 +14,12 @@ export type EventStream = {
 export const wantsEventStream = (request: IncomingMessage): boolean =>
   request.method === 'GET' && new Negotiator(request).mediaType(['application/json', 'text/event-stream']) === 'text/event-stream';
 
+/** Where a broken stream goes on (Last-Event-ID), else `after`. */
+export function resumeAt<A extends number | null>(request: IncomingMessage, after: A): A | number {
+  const id = request.headers['last-event-id'];
+  return typeof id === 'string' && /^\d{1,15}$/.test(id) ? Number(id) : after;
+}
+
 export function openEventStream(response: ServerResponse, headers: Record<string, string>, signal: AbortSignal): EventStream {
   response.writeHead(200, {
     ...headers,

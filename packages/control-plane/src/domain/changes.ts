@@ -2,7 +2,7 @@
  * Who waits for what: held requests and loops wait for a topic; whoever commits says which topics moved. A relay carries them
  * to other control planes; it may lose some, so a waiter must also look by itself now and then.
  */
-export type Topic = `node:${string}` | `logs:${string}` | 'routes' | 'policy' | 'access' | 'work' | 'datasets';
+export type Topic = `node:${string}` | `logs:${string}` | 'routes' | 'policy' | 'access' | 'work' | 'datasets' | 'events';
 
 export type Changes = {
   notify(...topics: Topic[]): void;

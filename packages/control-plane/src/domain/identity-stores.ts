@@ -79,6 +79,20 @@ export type ApiTokenStore = Swept & {
   used(id: string, at: number): Promise<void>;
 };
 
+/** `request` stands for method, path and key; `claim` for the one request that runs. */
+export type AnswerClaim = { user_id: string; request: string; claim: string };
+export type KeptAnswerStore = Swept & {
+  /** `mine`: the caller runs, and then calls `keep` or `giveUp`. `under way`: another request runs; look again soon. */
+  begin(
+    claim: AnswerClaim & { body_hash: string; claimed_until: number; expires_at: number },
+    now: number,
+  ): Promise<{ kind: 'mine' } | { kind: 'under way' } | { kind: 'other body' } | { kind: 'kept'; answer: Buffer }>;
+  /** No effect where the claim went to another request. The oldest answers of a user make room. */
+  keep(claim: AnswerClaim, answer: Buffer): Promise<void>;
+  /** No effect where the claim went to another request. */
+  giveUp(claim: AnswerClaim): Promise<void>;
+};
+
 export type AuditFilter = { email?: string; action?: string; target?: string; outcome?: AuditOutcome; since?: number; until?: number };
 export type AuditStore = {
   append(entry: AuditRecord): Promise<void>;

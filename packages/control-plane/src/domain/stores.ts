@@ -10,6 +10,7 @@ import type { DeploymentState, NodeRole, Role, TaskState } from '@berth/wire/voc
 import type { Entry, SecretState } from './agent-identity.ts';
 import type { Relay } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
+import type { EventStore } from './event-store.ts';
 import type { Facts } from './facts.ts';
 import type { Uptime, UptimeStore } from './uptime.ts';
 import type {
@@ -18,6 +19,7 @@ import type {
   AuditStore,
   DeviceCodeStore,
   DeviceTokenStore,
+  KeptAnswerStore,
   PolicyStore,
   RevokedSessionStore,
   UsedCodeStore,
@@ -164,7 +166,7 @@ export type TaskStore = {
     limits: { leaseMs: number; maxAttempts: number },
   ): Promise<{ task: TaskRecord; why: Overdue }[]>;
   /** Keeps how far the copies of a claimed task are, as said last. Gives the task. Throws not_found, stale_lease, task_over. */
-  progress(id: string, token: string, progress: TaskProgress, now: number): Promise<TaskRecord>;
+  progress(id: string, token: string, progress: TaskProgress): Promise<TaskRecord>;
   /** Of the open deploy tasks of these deployments what was said last, by deployment. */
   progressOf(deploymentIds: readonly string[]): Promise<Map<string, TaskProgress>>;
   /**
@@ -234,6 +236,8 @@ export type NodeStore = {
   setSchedulable(id: string, schedulable: boolean): Promise<NodeRecord>;
   /** Marks it; repeated: no change. Throws not_found. */
   markDeleting(id: string, now: number): Promise<NodeRecord>;
+  /** Tells the feed of events which of them came or went, once for each change, whichever control plane looks. Gives how many. */
+  announce(states: ReadonlyMap<string, 'online' | 'offline'>): Promise<number>;
   listDeleting(): Promise<NodeRecord[]>;
   /** Removes the row if it was marked, none of its tasks is open (`sync` tasks end as lost with it) and it reported no container of ours (or `force`: tasks are ended as lost). Returns whether it is gone. */
   removeIfGone(id: string, force: boolean): Promise<boolean>;
@@ -324,6 +328,10 @@ export type Stores = {
   deviceCodes: DeviceCodeStore;
   deviceTokens: DeviceTokenStore;
   audit: AuditStore;
+  keptAnswers: KeptAnswerStore;
+  events: EventStore;
+  /** Name of the newest migration. */
+  schema: string;
   policy: PolicyStore;
   meta: MetaStore;
   uptime: UptimeStore;

@@ -3,7 +3,6 @@
  * project moved on meanwhile. The only place where decisions meet the stores.
  */
 import { failPoint } from '@berth/kit/fail-point';
-import type { CreatedBy, Trigger } from '@berth/wire/deployment';
 import type { TaskReport } from '@berth/wire/task';
 import { isOpenTask, isTerminal, LABELS, type TaskState } from '@berth/wire/vocabulary';
 import type { Changes, Topic } from '../domain/changes.ts';
@@ -41,11 +40,8 @@ export type NewDeployment = {
   commit: string | null;
   note: string | null;
   rollbackOf: string | null;
-  idempotency: { key: string; bodyHash: string } | null;
-  /** Who asks; unset: nobody says. */
-  by?: CreatedBy;
-  /** Unset: `api`, or `rollback` where a release is brought back. */
-  trigger?: Trigger;
+  /** `earlier`: the same key as an earlier version of Berth wrote it. */
+  idempotency: { key: string; earlier?: string; bodyHash: string } | null;
 };
 
 export type Driver = {
@@ -61,7 +57,7 @@ export type Driver = {
    * What runs, deployed once more under the id that is given, nothing built. Null: it no longer runs, or another deployment of
    * its project is under way. Throws not_found, being_deleted, domain_prefix_taken, busy.
    */
-  again(deploymentId: string, input: { id: string; note: string; trigger: Trigger }): Promise<DeploymentRecord | null>;
+  again(deploymentId: string, input: { id: string; note: string }): Promise<DeploymentRecord | null>;
   /** Tells, or deploys again, what runs on an older version of it, as each project has it; repeated calls have one effect. Throws, when all have been asked, what kept it from one of them. */
   datasetChanged(datasetId: string): Promise<void>;
   /** Has a node copy the newest version of a dataset now. Throws not_found, being_deleted, wrong_state, validation. */
@@ -97,14 +93,15 @@ export function createDriver(deps: DriverDeps): Driver {
   }
 
   function tell(plan: Plan, facts: Facts): void {
-    const topics: Topic[] = plan.events.map((e): Topic => `logs:${e.deployment_id}`);
+    const touched = [...plan.events.map((e) => e.deployment_id), ...plan.deployments.map((d) => d.id)];
+    const topics: Topic[] = touched.map((id): Topic => `logs:${id}`);
     for (const task of plan.createTasks) topics.push(`node:${task.node_id}`);
     for (const change of plan.tasks) {
       const task = facts.tasks.find((t) => t.id === change.id);
       if (task !== undefined) topics.push(`node:${task.node_id}`);
     }
     if (plan.route !== null) topics.push('routes');
-    changes.notify(...topics, 'work');
+    changes.notify(...topics, 'work', 'events');
   }
 
   type Commit = (plan: Plan) => Promise<'committed' | 'stale'>;
@@ -143,13 +140,14 @@ export function createDriver(deps: DriverDeps): Driver {
     let known: string | null = null;
     const decide = async (facts: Facts): Promise<Plan | null> => {
       if (idempotency !== null) {
-        const earlier = await stores.flow.findKey(projectId, idempotency.key, facts.now);
+        const earlier =
+          (await stores.flow.findKey(projectId, idempotency.key, facts.now)) ??
+          (idempotency.earlier === undefined ? null : await stores.flow.findKey(projectId, idempotency.earlier, facts.now));
         if (earlier !== null && earlier.body_hash !== idempotency.bodyHash) throw new DomainError('idempotency_mismatch');
         known = earlier?.deployment_id ?? null;
         if (known !== null) return null;
       }
-      const { commit: asked, note, by = null, trigger } = input;
-      return request({ id, commit: asked, note, release, by, ...(trigger === undefined ? {} : { trigger }) }, facts);
+      return request({ id, commit: input.commit, note: input.note, release }, facts);
     };
     const write: Commit = (plan) =>
       idempotency === null
@@ -200,10 +198,7 @@ export function createDriver(deps: DriverDeps): Driver {
     return { status: given.status };
   }
 
-  async function deployAgain(
-    deploymentId: string,
-    input: { id: string; note: string; trigger: Trigger },
-  ): Promise<DeploymentRecord | null> {
+  async function deployAgain(deploymentId: string, input: { id: string; note: string }): Promise<DeploymentRecord | null> {
     const { project_id } = await stores.deployments.get(deploymentId);
     let made = false;
     await commit(

@@ -55,7 +55,7 @@ async function scanOne(deps: LoopDeps, scanner: Scanner, claim: ScanClaim, stop:
   }, RENEW_MS);
   try {
     if ((await scanAndRecord(deps, scanner, claim, signal)) !== 'new version') return;
-    changes.notify('datasets', 'work');
+    changes.notify('datasets', 'work', 'events');
     await deps.driver.datasetChanged(dataset.id);
   } catch (error) {
     // What cannot even be recorded as failed keeps its claim until that runs out: tried at once, it would be tried without end.

@@ -1,12 +1,19 @@
 /** A node that has not reported its containers for longer than the offline limit: what runs there is `unknown` from then on, and stays routed. */
+import { isOnline } from '../domain/placement.ts';
 import type { LoopDeps } from './deps.ts';
 
 export const nodeWatch =
-  ({ stores, driver, limits, now, uptime }: LoopDeps) =>
+  ({ stores, driver, changes, limits, now, uptime }: LoopDeps) =>
   async (signal: AbortSignal): Promise<void> => {
     // Nodes could not be heard of while no control plane served: each has the whole time anew.
     const { at, since } = await uptime.now();
-    if (at - since < limits.offlineMs) return;
+    const heardLongEnough = at - since >= limits.offlineMs;
+    const states = new Map(
+      (await stores.nodes.all()).map((node) => [node.id, isOnline(node, now(), limits) ? 'online' : 'offline'] as const),
+    );
+    if (!heardLongEnough) for (const [id, state] of states) if (state === 'offline') states.delete(id);
+    if ((await stores.nodes.announce(states)) > 0) changes.notify('events');
+    if (!heardLongEnough) return;
     for (const id of await stores.deployments.onSilentNodes({ before: now() - limits.offlineMs, after: now() + limits.offlineMs })) {
       if (signal.aborted) return;
       await driver.advance(id, { type: 'node_silent' });

@@ -17,6 +17,7 @@ export const retention =
       stores.apiSessions,
       stores.apiTokens,
       stores.joinTokens,
+      stores.keptAnswers,
     ];
     for (const table of tables) {
       if (signal.aborted) return;

@@ -13,6 +13,7 @@ import type { Database, Tx } from './database.ts';
 import { refuseUnknownDatasets } from './dataset-rows.ts';
 import { refuseNestedWriters } from './nested-writers.ts';
 import { refuseUsedPrefix } from './prefixes.ts';
+import { type NewEvent, writeEvents } from './events.ts';
 import { deploymentColumns } from './rows/deployment.ts';
 import { newTaskColumns } from './rows/task.ts';
 import { tell } from './story.ts';
@@ -36,6 +37,7 @@ export async function commitPlan(db: Database, calm: Calm, plan: Plan, key: Idem
       for (const task of plan.createTasks) await createTask(tx, plan, task);
       if (plan.route !== null) await changeRoute(tx, plan.route);
       for (const event of plan.events) await tell(tx, event, plan.now);
+      await writeEvents(db, tx, feedOf(plan));
       await failPoint('commit.before', () => plan.events.at(-1)?.kind ?? 'silent');
     });
     await failPoint('commit.after', () => plan.events.at(-1)?.kind ?? 'silent');
@@ -47,6 +49,22 @@ export async function commitPlan(db: Database, calm: Calm, plan: Plan, key: Idem
     // Also after an error: it may have been written all the same.
     calm.committed(plan, nodes);
   }
+}
+
+/** Each line of a story is an event; so is a change of health that no line tells of. */
+function feedOf({ project, events, deployments, now }: Plan): NewEvent[] {
+  const told = new Set(events.map((event) => event.deployment_id));
+  const health = deployments.flatMap(({ id, set }) =>
+    told.has(id) || set.health === undefined || set.health === null ? [] : [{ id, ...set.health }],
+  );
+  return [
+    ...events.map(({ deployment_id, kind, message }) => ({ deployment_id, kind: `deployment.${kind}`, message })),
+    ...health.map(({ id, status, detail }) => ({
+      deployment_id: id,
+      kind: 'deployment.health',
+      message: detail === null ? status : `${status}: ${detail}`,
+    })),
+  ].map((event) => ({ ...event, at: now, project_id: project.id }));
 }
 
 /** A decision that takes a deployment out of its end is a bug in the decision, whoever is right about the present. */

@@ -10,10 +10,11 @@
  * Tree objects and history are written before their version shows (record-version.ts): dataset_versions gets its row in finishScan.
  */
 import { sql } from 'kysely';
-import type { DatasetStore, VersionContent } from '../domain/dataset-stores.ts';
+import type { DatasetStore, VersionContent, ScanPlan } from '../domain/dataset-stores.ts';
 import type { Database, Db, Tx } from './database.ts';
 import { claimedRow, isClaimed } from './dataset-claims.ts';
 import { pruneVersions } from './dataset-pruning.ts';
+import { datasetEvent, type NewEvent, writeEvents } from './events.ts';
 import { readTrees } from './dataset-trees.ts';
 import { AMONG_OTHERS, recordVersion } from './record-version.ts';
 import { datasetOf } from './rows/dataset.ts';
@@ -111,11 +112,20 @@ export function scanMethods(db: Database): ScanMethods {
           })
           .where('id', '=', id)
           .execute();
+        await writeEvents(db, tx, scanEvents(row, plan, now));
         return true;
       }),
 
     prune: (claim, keep) => pruneVersions(db, claim, keep, (tx) => isClaimed(db, tx, claim)),
   };
+}
+
+function scanEvents(row: Row<'datasets'>, { newVersion, set }: ScanPlan, now: number): NewEvent[] {
+  const problem = set.problem === null ? '' : `: ${set.problem}`;
+  return [
+    ...(newVersion === null ? [] : [datasetEvent(row, 'version', `dataset ${row.name} has version ${newVersion.version}`, now)]),
+    ...(row.status === set.status ? [] : [datasetEvent(row, 'status', `dataset ${row.name} is ${set.status}${problem}`, now)]),
+  ];
 }
 
 const dueAt = (db: Db, now: number): Promise<{ id: string } | undefined> =>

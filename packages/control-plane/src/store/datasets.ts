@@ -8,6 +8,7 @@ import { deleteHistory, deleteTrees, historyVersions } from './dataset-cleaning.
 import { datasetRow, holdDatasets, usersOf } from './dataset-rows.ts';
 import type { Database, Db, Tx } from './database.ts';
 import { idOf } from './names.ts';
+import { datasetEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
 import { refuseNestedPath } from './nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
@@ -28,7 +29,7 @@ async function refuseIdAsName(db: Db, name: string): Promise<void> {
   if (other !== undefined) throw taken('name', 'dataset_name_taken', 'it is the id of another dataset');
 }
 
-export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
+export function createDatasetStore(db: Database, newId: NewId, clock: () => number): DatasetStore {
   /** The unique constraint decides, since two requests may come at once. */
   const unique = async <T>(run: () => Promise<T>): Promise<T> => {
     try {
@@ -68,7 +69,11 @@ export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
           created_at: now,
           updated_at: now,
         };
-        return datasetOf(await db.writeOne((kysely) => kysely.insertInto('datasets').values(row).returningAll().executeTakeFirstOrThrow()));
+        return db.write(async (tx) => {
+          const created = await tx.insertInto('datasets').values(row).returningAll().executeTakeFirstOrThrow();
+          await writeEvents(db, tx, [datasetEvent(created, 'created', `dataset ${name} created`, now)]);
+          return datasetOf(created);
+        });
       }),
 
     async get(id) {
@@ -111,6 +116,9 @@ export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
             .where('id', '=', id)
             .returningAll()
             .executeTakeFirstOrThrow();
+          await writeEvents(db, tx, [
+            datasetEvent(row, 'changed', `dataset ${row.name} changed: ${Object.keys(patch).sort().join(', ')}`, now),
+          ]);
           return datasetOf(row);
         }),
       ),
@@ -146,6 +154,7 @@ export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
           .where('id', '=', id)
           .returningAll()
           .executeTakeFirstOrThrow();
+        await writeEvents(db, tx, [datasetEvent(marked, 'deleting', `dataset ${marked.name} is being deleted`, now)]);
         return datasetOf(marked);
       }),
 
@@ -160,7 +169,15 @@ export function createDatasetStore(db: Database, newId: NewId): DatasetStore {
       for (const version of await historyVersions(db, id)) await deleteHistory(db, id, version, isMarked);
       await deleteTrees(db, id, () => true, isMarked);
       // The versions, a hundred or so, go with it.
-      await db.writeOne((kysely) => kysely.deleteFrom('datasets').where('id', '=', id).where('deleting_at', 'is not', null).execute());
+      await db.write(async (tx) => {
+        const gone = await tx
+          .deleteFrom('datasets')
+          .where('id', '=', id)
+          .where('deleting_at', 'is not', null)
+          .returning(['id', 'name'])
+          .executeTakeFirst();
+        if (gone !== undefined) await writeEvents(db, tx, [datasetEvent(gone, 'deleted', `dataset ${gone.name} deleted`, clock())]);
+      });
     },
   };
 }

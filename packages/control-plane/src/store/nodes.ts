@@ -6,6 +6,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
 import type { NodeStore } from '../domain/stores.ts';
 import type { Database, Db, Tx } from './database.ts';
+import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
 import { enterNode, sameSecret, speaksFor, withoutProof } from './node-entry.ts';
 import { type NodeMemory, printOf } from './node-memory.ts';
@@ -59,14 +60,27 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     return { node: present(row), before };
   }
 
+  /** What was announced from here: states that stay cost no query. */
+  const announced = new Map<string, 'online' | 'offline'>();
+
   return {
     async register(input, at, entry = withoutProof) {
       const same = await repeated(input, at, entry);
       if (same !== null) return same;
       const reported = reportedColumns(input, at);
-      const entered = await db.write((tx) =>
-        enterNode(db, tx, { input, at, entry, reported, newId, newest: present, moveRoutes: (row) => moveRoutes(tx, row) }),
-      );
+      const entered = await db.write(async (tx) => {
+        const made = await enterNode(db, tx, {
+          input,
+          at,
+          entry,
+          reported,
+          newId,
+          newest: present,
+          moveRoutes: (row) => moveRoutes(tx, row),
+        });
+        await writeEvents(db, tx, registerEvents(made.before, made.row, at));
+        return made;
+      });
       const before = entered.before === undefined ? null : present(entered.before);
       if (entered.verdict === 'taken') memory.written(entered.row.id);
       memory.keep(entered.row, entered.print);
@@ -193,15 +207,17 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
 
     async setDrain(id, drain, expected) {
       const text = (d: DrainRecord | null): string | null => (d === null ? null : JSON.stringify(d));
-      const changed = await db.writeOne((kysely) =>
-        kysely
+      const changed = await db.write(async (tx) => {
+        const row = await tx
           .updateTable('nodes')
           .set({ drain: text(drain), ...(drain === null ? {} : { schedulable: 0 }) })
           .where('id', '=', id)
           .where('drain', 'is not distinct from', text(expected))
           .returningAll()
-          .executeTakeFirst(),
-      );
+          .executeTakeFirst();
+        if (row !== undefined) await writeEvents(db, tx, drainEvents(row, drain, expected, now()));
+        return row;
+      });
       if (changed !== undefined) return kept(changed);
       await nodeRow(db.kysely, id);
       return null;
@@ -217,22 +233,56 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           .where('id', '=', id)
           .returningAll()
           .executeTakeFirstOrThrow();
+        if (row.schedulable !== node.schedulable)
+          await writeEvents(db, tx, [
+            nodeEvent(row, schedulable ? 'uncordoned' : 'cordoned', schedulable ? 'takes work' : 'takes no work', now()),
+          ]);
         return row;
       });
       return kept(changed);
     },
 
     async markDeleting(id, at) {
-      const marked = await db.writeOne((kysely) =>
-        kysely
+      const marked = await db.write(async (tx) => {
+        const row = await tx
           .updateTable('nodes')
           .set({ deleting_at: at })
           .where('id', '=', id)
           .where('deleting_at', 'is', null)
           .returningAll()
-          .executeTakeFirst(),
-      );
+          .executeTakeFirst();
+        if (row !== undefined) await writeEvents(db, tx, [nodeEvent(row, 'deleting', 'is being deleted', at)]);
+        return row;
+      });
       return marked === undefined ? this.get(id) : kept(marked);
+    },
+
+    async announce(states) {
+      let told = 0;
+      for (const state of ['online', 'offline'] as const) {
+        const news = [...states].filter(([id, is]) => is === state && announced.get(id) !== state).map(([id]) => id);
+        for (let i = 0; i < news.length; i += ANNOUNCED_AT_ONCE) {
+          const ids = news.slice(i, i + ANNOUNCED_AT_ONCE);
+          told += await db.write(async (tx) => {
+            const rows = await tx
+              .updateTable('nodes')
+              .set({ announced: state })
+              .where('id', 'in', ids)
+              .where('announced', 'is distinct from', state)
+              .returning(['id', 'role', 'hostname'])
+              .execute();
+            await writeEvents(
+              db,
+              tx,
+              rows.map((row) => nodeEvent(row, state, `is ${state}`, now())),
+            );
+            return rows.length;
+          });
+          for (const id of ids) announced.set(id, state);
+        }
+      }
+      for (const id of announced.keys()) if (!states.has(id)) announced.delete(id);
+      return told;
     },
 
     async listDeleting() {
@@ -250,7 +300,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       const gone = await db.write(async (tx) => {
         const node = await tx
           .selectFrom('nodes')
-          .select(['deleting_at', 'containers'])
+          .select(['id', 'role', 'hostname', 'deleting_at', 'containers'])
           .where('id', '=', id)
           .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
           .executeTakeFirst();
@@ -262,6 +312,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         await tx.deleteFrom('tasks').where(ofKindSync).where('node_id', '=', id).execute();
         await loseTasks(tx, id, now());
         await tx.deleteFrom('nodes').where('id', '=', id).execute();
+        await writeEvents(db, tx, [nodeEvent(node, 'deleted', 'deleted', now())]);
         await failPoint('node.remove.before');
         return true;
       });
@@ -272,6 +323,29 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
 }
 
 const MOST_DOUBLED = 100;
+const ANNOUNCED_AT_ONCE = 500;
+
+type Named = Pick<Row<'nodes'>, 'id' | 'role' | 'hostname'>;
+const nodeEvent = ({ id, role, hostname }: Named, what: string, says: string, at: number): NewEvent => ({
+  at,
+  kind: `node.${what}`,
+  node_id: id,
+  message: `${role} ${hostname} ${says}`,
+});
+
+function registerEvents(before: Row<'nodes'> | undefined, row: Row<'nodes'>, at: number): NewEvent[] {
+  if (before === undefined) return [nodeEvent(row, 'registered', `registered from ${row.host_ip}`, at)];
+  return [
+    ...(before.hostname === row.hostname ? [] : [nodeEvent(row, 'renamed', `was named ${before.hostname} before`, at)]),
+    ...(before.host_ip === row.host_ip ? [] : [nodeEvent(row, 'host_ip', `has the address ${row.host_ip}; before: ${before.host_ip}`, at)]),
+  ];
+}
+
+function drainEvents(row: Named, drain: DrainRecord | null, before: DrainRecord | null, at: number): NewEvent[] {
+  if (drain === null) return [];
+  if (before?.started_at !== drain.started_at) return [nodeEvent(row, 'draining', 'is being drained', at)];
+  return before.finished_at === null && drain.finished_at !== null ? [nodeEvent(row, 'drained', 'is drained', at)] : [];
+}
 
 /** What a registration sets each time. Left out: "not looked at", so what is known stays; `schedulable` and `deleting_at` are people's. */
 const reportedColumns = (input: NodeRegister, at: number) =>

@@ -8,9 +8,11 @@ import { createDatasetStore } from './datasets.ts';
 import { createDeploymentStore } from './deployments.ts';
 import { createDeviceCodeStore } from './device-codes.ts';
 import { createDeviceTokenStore } from './device-tokens.ts';
+import { createEventStore } from './events.ts';
 import { createFlowStore } from './flow.ts';
 import { type NewId, randomId } from './ids.ts';
 import { createJoinTokenStore } from './join-tokens.ts';
+import { createKeptAnswerStore } from './kept-answers.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
 import { createCalm } from './calm.ts';
@@ -26,6 +28,7 @@ import { createTaskStore } from './tasks.ts';
 import { createUptimeStore } from './uptime.ts';
 import { createUsedCodeStore } from './used-codes.ts';
 import { createUserStore } from './users.ts';
+import { allMigrations } from './migrations/all.ts';
 
 export type OpenStores = {
   /** `sqlite:path` (from the working directory), `sqlite::memory:` for tests, or `postgres://…`. */
@@ -44,7 +47,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
   const calm = createCalm(db);
   const memory = createNodeMemory(db, calm);
   return {
-    projects: createProjectStore(db, newId),
+    projects: createProjectStore(db, newId, now),
     deployments: createDeploymentStore(db, memory, calm),
     flow: createFlowStore(db, memory, calm),
     tasks: createTaskStore(db, memory, calm),
@@ -52,9 +55,9 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     nodes: createNodeStore(db, memory, now, newId),
     joinTokens: createJoinTokenStore(db),
     admissions: createAdmissionStore(db, newId),
-    datasets: createDatasetStore(db, newId),
+    datasets: createDatasetStore(db, newId, now),
     routes: createRouteStore(db),
-    users: createUserStore(db, newId),
+    users: createUserStore(db, newId, now),
     apiSessions: createApiSessionStore(db),
     apiTokens: createApiTokenStore(db),
     revokedSessions: createRevokedSessionStore(db),
@@ -62,6 +65,9 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     deviceCodes: createDeviceCodeStore(db),
     deviceTokens: createDeviceTokenStore(db),
     audit: createAuditStore(db),
+    keptAnswers: createKeptAnswerStore(db),
+    events: createEventStore(db),
+    schema: Object.keys(allMigrations(db.capabilities)).sort().at(-1) ?? '',
     policy: createPolicyStore(db),
     meta: createMetaStore(db),
     uptime: createUptimeStore(db),

@@ -8,6 +8,7 @@ import type { ProjectSettings } from '../domain/records.ts';
 import type { ProjectStore } from '../domain/stores.ts';
 import type { Database, Tx } from './database.ts';
 import { refuseUnknownDatasets } from './dataset-rows.ts';
+import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
 import { idOf } from './names.ts';
 import { refuseNestedWriters } from './nested-writers.ts';
@@ -17,7 +18,7 @@ import { holdPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
 import { projectOf, settingColumns } from './rows/project.ts';
 import type { Row } from './tables.ts';
 
-export function createProjectStore(db: Database, newId: NewId): ProjectStore {
+export function createProjectStore(db: Database, newId: NewId, clock: () => number): ProjectStore {
   /** The unique constraints decide, since two requests may come at once; here they get the domain's words. */
   const unique = async <T>(wanted: Wanted, run: () => Promise<T>): Promise<T> => {
     try {
@@ -50,7 +51,9 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
             created_at: now,
             updated_at: now,
           };
-          return projectOf(await tx.insertInto('projects').values(row).returningAll().executeTakeFirstOrThrow());
+          const created = await tx.insertInto('projects').values(row).returningAll().executeTakeFirstOrThrow();
+          await writeEvents(db, tx, [projectEvent(created, 'created', now)]);
+          return projectOf(created);
         }),
       );
     },
@@ -111,6 +114,7 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
           // Whoever asked may have looked at settings that are others by now.
           const problem = replaceProblem(projectOf(row));
           if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
+          await writeEvents(db, tx, [projectEvent(row, 'changed', now, `: ${Object.keys(patch).sort().join(', ')}`)]);
           return projectOf(row);
         }),
       );
@@ -128,6 +132,7 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
           .where('id', '=', id)
           .returningAll()
           .executeTakeFirstOrThrow();
+        await writeEvents(db, tx, [projectEvent(marked, 'deleting', now)]);
         return projectOf(marked);
       });
     },
@@ -150,8 +155,10 @@ export function createProjectStore(db: Database, newId: NewId): ProjectStore {
       await failPoint('project.remove.before');
       return db.write(async (tx) => {
         const state = await removable(tx, id, db.capabilities.rowLocks);
-        if (state === 'removable') await tx.deleteFrom('projects').where('id', '=', id).execute();
-        return state !== 'in use';
+        if (state !== 'removable') return state === 'absent';
+        const gone = await tx.deleteFrom('projects').where('id', '=', id).returning(['id', 'name']).executeTakeFirstOrThrow();
+        await writeEvents(db, tx, [projectEvent(gone, 'deleted', clock())]);
+        return true;
       });
     },
 
@@ -172,6 +179,13 @@ function found(id: string, row: Row<'projects'> | undefined): Row<'projects'> {
   if (row === undefined) throw new DomainError('not_found', `There is no project with the id ${id}`);
   return row;
 }
+
+const projectEvent = (project: { id: string; name: string }, what: string, at: number, more = ''): NewEvent => ({
+  at,
+  kind: `project.${what}`,
+  project_id: project.id,
+  message: `project ${project.name} ${what}${more}`,
+});
 
 /** Nobody else changes it until the transaction ends. Throws not_found. */
 async function lockedProject({ capabilities }: Database, tx: Tx, id: string): Promise<Row<'projects'>> {

@@ -10,7 +10,8 @@ type Ending =
   | 'api_sessions'
   | 'api_tokens'
   | 'join_tokens'
-  | 'idempotency_keys';
+  | 'idempotency_keys'
+  | 'kept_answers';
 
 const ROWS_A_STEP = 500;
 

@@ -1,5 +1,6 @@
 /** Work for nodes, and the leases on it. A task ends only through a plan (commit-plan.ts); here it is offered, claimed and kept. */
 import { failPoint } from '@berth/kit/fail-point';
+import type { TaskProgress } from '@berth/wire/dataset';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
 import { openTasksText } from '@berth/wire/task';
 import type { TaskKind } from '@berth/wire/vocabulary';
@@ -8,6 +9,7 @@ import type { TaskRecord } from '../domain/records.ts';
 import type { Overdue, TaskStore } from '../domain/stores.ts';
 import { isPast, type Uptime } from '../domain/uptime.ts';
 import type { Calm } from './calm.ts';
+import { writeEvents } from './events.ts';
 import type { Database, Db, Tx } from './database.ts';
 import type { NodeMemory } from './node-memory.ts';
 import { taskOf } from './rows/task.ts';
@@ -83,7 +85,7 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
           .returningAll()
           .executeTakeFirst();
         if (claimed === undefined) throw await whyNotClaimed(tx, id, maxAttempts);
-        await tellClaim(tx, claimed, now);
+        await tellClaim(db, tx, claimed, now);
         await failPoint('claim.before', () => claimed.kind);
         return { attempt: claimed.attempt, lease_token: lease.token, lease_expires_at: lease.expires_at };
       });
@@ -104,14 +106,13 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
       throw await whyNotHeld(db.kysely, id);
     },
 
-    async progress(id, token, progress, now) {
-      const copied = progress.datasets.length > 0 && progress.datasets.every((d) => d.step === 'done') ? { copied_at: now } : {};
+    async progress(id, token, progress) {
       // Said again in a moment: not worth waiting for the disk.
       const kept = await db.writeOne((kysely) =>
         db.capabilities.unsynced(kysely, (one) =>
           one
             .updateTable('tasks')
-            .set({ progress: JSON.stringify({ ...progress, ...copied }) })
+            .set({ progress: JSON.stringify(progress) })
             .where('id', '=', id)
             .where('lease_token', '=', token)
             .where('finished_at', 'is', null)
@@ -133,11 +134,9 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
         .where('finished_at', 'is', null)
         .execute();
       return new Map(
-        rows.flatMap((t) => {
-          if (t.deployment_id === null || t.progress === null) return [];
-          const { copied_at: _ours, ...progress } = JSON.parse(t.progress) as NonNullable<TaskRecord['progress']>;
-          return [[t.deployment_id, progress] as const];
-        }),
+        rows.flatMap((t) =>
+          t.deployment_id === null || t.progress === null ? [] : [[t.deployment_id, JSON.parse(t.progress) as TaskProgress] as const],
+        ),
       );
     },
 
@@ -195,12 +194,14 @@ async function whyNotClaimed(tx: Tx, id: string, maxAttempts: number): Promise<D
   return new DomainError('task_over', task.finished_at === null ? `It was begun ${maxAttempts} times without an end` : undefined);
 }
 
-async function tellClaim(tx: Tx, task: Row<'tasks'>, now: number): Promise<void> {
+async function tellClaim(db: Database, tx: Tx, task: Row<'tasks'>, now: number): Promise<void> {
   if (task.deployment_id === null) return;
   const node = await tx.selectFrom('nodes').select('hostname').where('id', '=', task.node_id).executeTakeFirst();
   const who = node?.hostname ?? 'a node that is gone';
   const again = task.attempt === 1 ? '' : ` (attempt ${task.attempt})`;
-  const message = `${who} ${CLAIMED[task.kind]}${again}`;
+  const line = { deployment_id: task.deployment_id, kind: 'task_claimed', message: `${who} ${CLAIMED[task.kind]}${again}` };
   // A removal that fails is tried at each report of its node, for as long as it takes.
-  await tell(tx, { deployment_id: task.deployment_id, kind: 'task_claimed', message }, now, task.kind === 'retire' ? 'words' : null);
+  await tell(tx, line, now, task.kind === 'retire' ? 'words' : null);
+  if (task.kind === 'retire') return;
+  await writeEvents(db, tx, [{ ...line, at: now, kind: `deployment.${line.kind}`, project_id: task.project_id, node_id: task.node_id }]);
 }

@@ -4,6 +4,7 @@ import type { UserRecord } from '../domain/records.ts';
 import type { UserStore } from '../domain/stores.ts';
 import { raiseAccessVersion } from './access-version.ts';
 import type { Database, Tx } from './database.ts';
+import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
 import { keyAfter, paged } from './pages.ts';
 import { removeEnded } from './sweep.ts';
@@ -11,7 +12,7 @@ import type { Row } from './tables.ts';
 
 export const userOf = (row: Row<'users'>): UserRecord => ({ ...row, disabled: row.disabled !== 0 });
 
-export function createUserStore(db: Database, newId: NewId): UserStore {
+export function createUserStore(db: Database, newId: NewId, clock: () => number): UserStore {
   return {
     async findByEmail(email) {
       const row = await db.kysely.selectFrom('users').selectAll().where('email', '=', email.toLowerCase()).executeTakeFirst();
@@ -45,7 +46,11 @@ export function createUserStore(db: Database, newId: NewId): UserStore {
     async create(input, now) {
       const row = { id: newId(), ...input, email: input.email.toLowerCase(), disabled: 0, last_login_at: null, created_at: now };
       try {
-        return userOf(await db.writeOne((kysely) => kysely.insertInto('users').values(row).returningAll().executeTakeFirstOrThrow()));
+        return await db.write(async (tx) => {
+          const created = await tx.insertInto('users').values(row).returningAll().executeTakeFirstOrThrow();
+          await writeEvents(db, tx, [userEvent(created, 'created', now)]);
+          return userOf(created);
+        });
       } catch (error) {
         if (db.capabilities.violatesUnique(error, 'users', 'email'))
           throw taken('email', 'email_taken', `another user has the address ${row.email}`);
@@ -68,6 +73,7 @@ export function createUserStore(db: Database, newId: NewId): UserStore {
           await tx.deleteFrom('api_sessions').where('user_id', '=', id).execute();
         if (after.disabled !== before.disabled) await raiseAccessVersion(tx);
         if (after.disabled === 1) await tx.deleteFrom('device_tokens').where('email', '=', before.email).execute();
+        await writeEvents(db, tx, [userEvent(row, 'changed', clock())]);
         return userOf(row);
       });
     },
@@ -89,6 +95,7 @@ export function createUserStore(db: Database, newId: NewId): UserStore {
         await raiseAccessVersion(tx);
         // Sessions and API tokens go with the row.
         await tx.deleteFrom('users').where('id', '=', id).execute();
+        await writeEvents(db, tx, [userEvent(user, 'deleted', now)]);
       });
     },
 
@@ -128,6 +135,13 @@ async function denyApproved(tx: Tx, email: string): Promise<void> {
   for (const { device_hash } of theirs)
     await tx.updateTable('device_codes').set({ status: 'denied' }).where('device_hash', '=', device_hash).execute();
 }
+
+const userEvent = (user: { id: string; email: string }, what: string, at: number): NewEvent => ({
+  at,
+  kind: `user.${what}`,
+  user_id: user.id,
+  message: `user ${user.email} ${what}`,
+});
 
 /** Whoever takes an admin away holds it: of two that go at once the second sees that the first is gone. */
 const ADMINS = 'admins';

@@ -1,5 +1,6 @@
 /** What is no good as a request at all, and how every error looks. */
 import { connect } from 'node:net';
+import { ERRORS } from '@berth/wire/errors';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, checkProblem, createApi, PROJECT, rulesOf } from './harness.ts';
 
@@ -101,11 +102,19 @@ test('what is unknown is internal: logged, and nothing of it told', async () => 
   await other.close();
 });
 
+test('the type of every problem resolves to the page that explains it', async () => {
+  const page = await api.server.inject({ url: '/docs/errors' });
+  expect([page.statusCode, page.headers['content-type']]).toEqual([200, 'text/html; charset=utf-8']);
+  for (const code of Object.keys(ERRORS)) expect(page.body).toContain(`id="${code}"`);
+  const { type } = (await api.call('getProject', { params: { id: 'x' } })).json;
+  expect(new URL(String(type), 'http://host/api/projects/x').href).toBe('http://host/docs/errors#not_found');
+});
+
 test('every problem has the shape of RFC 9457', async () => {
   const reply = await api.server.inject({ url: '/nothing' });
   checkProblem({ status: reply.statusCode, headers: reply.headers, text: reply.body, json: reply.json() });
   expect(reply.json()).toEqual({
-    type: 'urn:berth:error:not_found',
+    type: '/docs/errors#not_found',
     title: 'There is no such thing',
     status: 404,
     detail: 'there is nothing at /nothing',

@@ -1,7 +1,7 @@
 /** Deployments over HTTP: requested, repeated, listed, cancelled, rolled back. What happens in between is the flow's own tests. */
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { idempotencyOf } from '../../src/api/idempotency.ts';
-import { type Api, createApi, createProject, deploy, register, rulesOf, sha, tick, withBuild } from './harness.ts';
+import { deploymentKey } from '../../src/api/idempotency.ts';
+import { type Api, claimsOf, createApi, createProject, deploy, register, rulesOf, sha, tick, withBuild } from './harness.ts';
 
 let api: Api;
 let project: string;
@@ -76,6 +76,7 @@ describe('Idempotency-Key', () => {
     expect((await api.call('createDeployment', { params: { id: elsewhere }, headers: { 'idempotency-key': 'day' } })).json['id']).not.toBe(
       first.json['id'],
     );
+    const { sub: user } = claimsOf(api.token('developer'));
     // The tokens of this file are over by then: what is asked is what the route asks.
     const ask = () =>
       api.driver.request({
@@ -83,13 +84,22 @@ describe('Idempotency-Key', () => {
         commit: null,
         note: null,
         rollbackOf: null,
-        idempotency: idempotencyOf('day', ['deploy', null, null]),
+        idempotency: deploymentKey({ user, key: 'day', path: `deploy ${project}` }, ['deploy', null, null]),
       });
     api.pass(23 * 3_600_000);
     expect((await ask()).deployment.id).toBe(first.json['id']);
     api.pass(2 * 3_600_000);
     expect((await ask()).created).toBe(true);
     api.pass(-25 * 3_600_000);
+  });
+  test('that a version before this one wrote is read for as long', async () => {
+    const meaning = ['deploy', null, 'before'];
+    const { bodyHash } = deploymentKey({ user: '', key: '', path: '' }, meaning);
+    const asked = { projectId: project, commit: null, note: 'before', rollbackOf: null };
+    const { deployment } = await api.driver.request({ ...asked, idempotency: { key: 'before', bodyHash } });
+    const reply = await create({ note: 'before' }, { 'idempotency-key': 'before' });
+    expect([reply.json['id'], reply.headers['idempotent-replayed']]).toEqual([deployment.id, 'true']);
+    expect((await create({ note: 'other' }, { 'idempotency-key': 'before' })).json['code']).toBe('idempotency_mismatch');
   });
   test.each(['', 'x'.repeat(201), 'ä', 'a\tb'])('%j is no key', async (key) => {
     expect(rulesOf(await create({}, { 'idempotency-key': key }))).toEqual(['Idempotency-Key:printable']);

@@ -49,6 +49,7 @@ async function pass(minutes: number, seen: Seen): Promise<void> {
 }
 const watch = async (): Promise<void> =>
   nodeWatch({
+    changes: createChanges(),
     stores,
     driver,
     limits: DEFAULT_LIMITS,

@@ -50,7 +50,9 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./deployments.test.ts');
   await import('./device-flow.test.ts');
   await import('./ended-work.test.ts');
+  await import('./events.test.ts');
   await import('./invariants.test.ts');
+  await import('./kept-answers.test.ts');
   await import('./logs.test.ts');
   await import('./migration-data.test.ts');
   await import('./nested-writers.test.ts');

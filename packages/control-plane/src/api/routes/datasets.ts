@@ -44,7 +44,7 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
 
   route('createDataset', async ({ body, reply }) => {
     const dataset = await stores.datasets.create({ ...body, nfs_path: await checkedPath(body.nfs_path) }, now());
-    changes.notify('datasets');
+    changes.notify('datasets', 'events');
     return view(dataset, reply);
   });
 
@@ -55,13 +55,13 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     await stores.datasets.get(params.id);
     const patch = body.nfs_path === undefined ? body : { ...body, nfs_path: await checkedPath(body.nfs_path) };
     const dataset = await stores.datasets.patch(params.id, patch, now(), unchanged(request));
-    changes.notify('datasets');
+    changes.notify('datasets', 'events');
     return view(dataset, reply);
   });
 
   route('deleteDataset', async ({ params, request, reply }) => {
     const dataset = await stores.datasets.markDeleting(params.id, now(), unchanged(request));
-    changes.notify('datasets');
+    changes.notify('datasets', 'events');
     return view(dataset, reply);
   });
 
@@ -88,7 +88,7 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     }
     const asked = { full: body.full ?? false, acceptLoss: body.accept_loss ?? false };
     const dataset = await stores.datasets.requestScan(params.id, asked, now());
-    changes.notify('datasets');
+    changes.notify('datasets', 'events');
     return view(dataset, reply);
   });
 }

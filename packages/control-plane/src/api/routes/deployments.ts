@@ -1,19 +1,28 @@
 /** Deployments: requested here, decided by the flow. */
-import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployment';
+import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Topic } from '../../domain/changes.ts';
 import type { DeploymentRecord, DeploymentSummary } from '../../domain/records.ts';
 import type { DeploymentStore } from '../../domain/stores.ts';
+import type { NewDeployment } from '../../flow/drive.ts';
 import { undeployedSettings } from '../../flow/observe.ts';
-import type { Caller } from '../callers.ts';
-import type { Define } from '../define.ts';
+import type { Caller, Callers } from '../callers.ts';
+import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
-import { idempotencyOf } from '../idempotency.ts';
+import { etagOf, matchesEtag } from '../etag.ts';
+import { type Holds, lookUntil } from '../holds.ts';
+import { deploymentKey, keyOf } from '../idempotency.ts';
 import { pageOf } from '../page.ts';
 import { type Beside, type DataNow, deploymentItem, deploymentView } from '../views.ts';
 
+type Asked = Pick<NewDeployment, 'commit' | 'note' | 'rollbackOf'>;
 type DeploymentFilter = Parameters<DeploymentStore['list']>[0];
 
-export function deploymentRoutes(route: Define, deps: ApiDeps): void {
-  const { stores, driver, changes, settings } = deps;
+/** How often a held request looks without being told. */
+const LOOK_MS = 5_000;
+
+export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers: Callers }): void {
+  const { stores, driver, changes, settings, holds, callers } = deps;
 
   /** `running`: those of the records that run, whole. */
   async function besides(
@@ -54,27 +63,34 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
     return deploymentView(record, events.get(record.id) ?? [], beside(summary), settings);
   }
 
-  route('createDeployment', async ({ params, body, request, user }) => {
-    const commit = body.commit ?? null;
-    const note = body.note ?? null;
-    const idempotency = idempotencyOf(request.headers['idempotency-key'], ['deploy', commit, note]);
-    const { deployment } = await driver.request({ projectId: params.id, commit, note, rollbackOf: null, idempotency, by: byOf(user) });
+  type Creating = { user: Caller; request: FastifyRequest; reply: FastifyReply; params: { id: string } };
+  /** The key stands with the deployment too (api/idempotency.ts, deploymentKey). `meaning`: what is asked for, beside the project. */
+  async function create(
+    call: Creating,
+    what: 'deploy' | 'rollback',
+    meaning: readonly (string | null)[],
+    asked: Asked,
+  ): Promise<Deployment> {
+    const { user, params } = call;
+    const key = keyOf(call.request);
+    const path = `${what} ${params.id}`;
+    const idempotency = key === null ? null : deploymentKey({ user: user.id, key, path }, [what, ...meaning]);
+    const { deployment, created } = await driver.request({ ...asked, projectId: params.id, idempotency });
+    if (!created) void call.reply.header('idempotent-replayed', 'true');
     return view(deployment);
+  }
+
+  route('createDeployment', (call) => {
+    const { commit = null, note = null } = call.body;
+    return create(call, 'deploy', [commit, note], { commit, note, rollbackOf: null });
   });
 
-  route('rollback', async ({ params, body, request, user }) => {
-    const idempotency = idempotencyOf(request.headers['idempotency-key'], ['rollback', body.deployment_id]);
-    const { deployment } = await driver.request({
-      projectId: params.id,
-      commit: null,
-      note: null,
-      rollbackOf: body.deployment_id,
-      idempotency,
-      by: byOf(user),
-    });
+  route('rollback', async (call) => {
+    const rollbackOf = call.body.deployment_id;
+    const deployment = await create(call, 'rollback', [rollbackOf], { commit: null, note: null, rollbackOf });
     // It may bring back a host name that the project has given up since.
     changes.notify('policy');
-    return view(deployment);
+    return deployment;
   });
 
   async function list(
@@ -94,12 +110,43 @@ export function deploymentRoutes(route: Define, deps: ApiDeps): void {
 
   route('projectDeployments', ({ params, query }) => list({ ...stateFilter(query), project_id: params.id }, query));
 
-  route('getDeployment', async ({ params }) => view(await stores.deployments.get(params.id)));
+  route('getDeployment', async ({ params, query, request, reply }) => {
+    const known = request.headers['if-none-match'];
+    const look = async () => {
+      const shown = await view(await stores.deployments.get(params.id));
+      return { shown, etag: etagOf(JSON.stringify(shown)) };
+    };
+    const seen = await heldWhile(look, known, query.wait ?? 0, `logs:${params.id}`, reply);
+    // Who lost the right while it was held gets nothing.
+    if ((query.wait ?? 0) > 0) await callers.user(request.headers.authorization);
+    void reply.header('etag', seen.etag);
+    if (!matchesEtag(known, seen.etag)) return seen.shown;
+    void reply.code(304).send();
+    return SENT;
+  });
+
+  /** Looks again at each change, and now and then without one: another control plane may be the one that changes it. */
+  async function heldWhile<T extends { etag: string }>(
+    look: () => Promise<T>,
+    known: string | undefined,
+    waitSeconds: number,
+    topic: Topic,
+    reply: FastifyReply,
+  ): Promise<T> {
+    const hold = waitSeconds === 0 || known === undefined ? null : holds.begin('deployments', reply.raw);
+    if (hold === null) return look();
+    const end = performance.now() + waitSeconds * 1000;
+    const isNews = (seen: T): boolean => !matchesEtag(known, seen.etag);
+    try {
+      for (;;) {
+        const waitMs = Math.min(LOOK_MS, end - performance.now());
+        const seen = await lookUntil(look, isNews, { changes, topic, waitMs, hold });
+        if (isNews(seen) || hold.ended() || performance.now() >= end) return seen;
+      }
+    } finally {
+      hold.release();
+    }
+  }
 
   route('cancelDeployment', async ({ params }) => view(await driver.advance(params.id, { type: 'cancel' })));
 }
-
-const byOf = ({ id, email, credential }: Caller): CreatedBy =>
-  credential.kind === 'api_token'
-    ? { kind: 'token', id: credential.id, name: `${credential.name} (${email})` }
-    : { kind: 'user', id, name: email };

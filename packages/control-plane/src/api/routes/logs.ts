@@ -11,7 +11,7 @@ import type { Callers } from '../callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';
-import { type EventStream, openEventStream, wantsEventStream } from '../sse.ts';
+import { type EventStream, openEventStream, resumeAt, wantsEventStream } from '../sse.ts';
 import { logLineView, logUnavailable, time } from '../views.ts';
 
 const PAGE = 500;
@@ -25,7 +25,7 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
   route('deploymentLogs', async ({ params, query, request, reply }) => {
     const deployment = await stores.deployments.get(params.id);
     const after = query.after ?? 0;
-    if (wantsEventStream(request.raw)) return follow(deployment, resumeAt(request, after), request, reply);
+    if (wantsEventStream(request.raw)) return follow(deployment, resumeAt(request.raw, after), request, reply);
     const unavailable = logUnavailable(deployment);
     if (unavailable !== null) return { lines: [], next: after, unavailable };
     const lines = await stores.logs.read(params.id, after, query.limit ?? PAGE);
@@ -99,8 +99,3 @@ const stateOf = (d: DeploymentRecord) => ({
   error: d.error,
   finished_at: d.finished_at === null ? null : time(d.finished_at),
 });
-
-function resumeAt(request: FastifyRequest, after: number): number {
-  const id = request.headers['last-event-id'];
-  return typeof id === 'string' && /^\d{1,15}$/.test(id) ? Number(id) : after;
-}

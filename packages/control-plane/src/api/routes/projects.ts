@@ -73,7 +73,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
       },
       now(),
     );
-    changes.notify('policy');
+    changes.notify('policy', 'events');
     if (given.auth_required !== undefined) await publishLogin();
     return view(project, call);
   }
@@ -95,7 +95,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     const filled = settingsOf(body);
     refuse(projectProblems(body, filled, rules));
     const project = await stores.projects.create({ ...body, replace: filled.replace }, now());
-    changes.notify('policy');
+    changes.notify('policy', 'events');
     return view(project, call);
   });
 

@@ -1,4 +1,5 @@
 /** How the control plane does: for load balancers, for Prometheus, for people. */
+import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Holds } from '../holds.ts';
@@ -85,6 +86,14 @@ export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; 
     void reply.type(type).send(text);
     return SENT;
   });
+
+  route('version', async () => ({
+    version: BERTH_VERSION,
+    commit: settings.commit,
+    node: process.versions.node,
+    schema: stores.schema,
+    oldest_agent: OLDEST_AGENT,
+  }));
 
   route('openapi', async () => deps.openapi);
 }

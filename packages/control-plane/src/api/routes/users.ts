@@ -51,7 +51,7 @@ export function userRoutes(route: Define, deps: ApiDeps & { passwords: Passwords
     const hash = password === undefined || password === null ? password : await passwords.hash(password);
     const change = { ...rest, ...(hash === undefined ? {} : { password_hash: hash }) };
     const changed = await stores.users.patch(params.id, change, unchanged(request));
-    changes.notify('access', 'policy');
+    changes.notify('access', 'policy', 'events');
     return view(changed, reply);
   });
 
@@ -60,6 +60,6 @@ export function userRoutes(route: Define, deps: ApiDeps & { passwords: Passwords
     request.audited = { target: email };
     if (bySettings(email)) throw new DomainError('admin_by_settings');
     await stores.users.remove(params.id, now(), unchanged(request));
-    changes.notify('access', 'policy');
+    changes.notify('access', 'policy', 'events');
   });
 }

@@ -3,7 +3,7 @@ import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
 
-export const record = ({ engine, text }: Capabilities): Migration => ({
+export const record = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
     await db.schema.alterTable('deployments').addColumn('stopped_first', text).execute();
     await db.schema
@@ -11,10 +11,6 @@ export const record = ({ engine, text }: Capabilities): Migration => ({
       .addColumn('count', 'integer', (c) => c.notNull().defaultTo(1))
       .execute();
     await db.schema.alterTable('deployment_events').addColumn('first_at', 'bigint').execute();
-    for (const column of ['created_by', 'trigger', 'branch', 'commit_message', 'commit_author', 'phases'])
-      await db.schema.alterTable('deployments').addColumn(column, text).execute();
-    const branch = engine === 'sqlite' ? sql`json_extract(settings, '$.branch')` : sql`cast(settings as jsonb) ->> 'branch'`;
-    await sql`update deployments set branch = ${branch}`.execute(db);
     await stoppedFirst(db);
     await mountPaths(db);
   },

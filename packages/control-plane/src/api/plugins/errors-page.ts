@@ -1,0 +1,26 @@
+/** The page that `type` of a problem refers to: every code with its status and meaning. No script and nothing from elsewhere. */
+import { ERRORS } from '@berth/wire/errors';
+import type { Server } from '../define.ts';
+import { ERRORS_PAGE } from '../problem.ts';
+
+const STYLE =
+  'body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}td,th{text-align:left;padding:.25rem 1rem .25rem 0}:target{background:#ffd}';
+
+const page = (): string => {
+  const rows = Object.entries(ERRORS).map(
+    ([code, { status, title }]) => `<tr id="${code}"><td><code>${code}</code><td>${status}<td>${title}`,
+  );
+  return `<!doctype html><html lang="en"><meta charset="utf-8"><title>Error codes of Berth</title><style>${STYLE}</style>
+<h1>Error codes</h1><p>A problem document (RFC 9457) carries one of these as <code>code</code>; its <code>detail</code> says what happened this time.</p>
+<table><thead><tr><th>code<th>status<th>meaning<tbody>${rows.join('\n')}</table>`;
+};
+
+export function installErrorsPage(server: Server): void {
+  const html = page();
+  server.get(ERRORS_PAGE, (_request, reply) =>
+    reply
+      .header('content-security-policy', "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+      .type('text/html; charset=utf-8')
+      .send(html),
+  );
+}

@@ -1,0 +1,67 @@
+/**
+ * The feed of events: what changed, for whoever follows (dashboard, command line, webhooks).
+ *
+ * A reader asks for what came after the last `seq` that it saw, so no event may become visible after one with a higher `seq`.
+ * SQLite has one writer at a time. On PostgreSQL whoever writes events holds a lock from before their numbers are given out until
+ * its transaction has ended, so transactions that write events become visible in the order of their numbers.
+ */
+import type { EventStore, FeedEvent } from '../domain/event-store.ts';
+import type { Database, Tx } from './database.ts';
+import type { Doors } from './doors.ts';
+
+/** Events that are kept, and how often surplus ones are removed. */
+const KEPT = 10_000;
+const TRIM_EVERY = 200;
+
+export type NewEvent = Pick<FeedEvent, 'at' | 'kind' | 'message'> &
+  Partial<Pick<FeedEvent, 'project_id' | 'deployment_id' | 'node_id' | 'dataset_id' | 'user_id'>>;
+
+/** Call it last in the transaction of the change: others wait for its end, so it must wait for nobody after this. */
+export async function writeEvents({ capabilities }: Pick<Doors, 'capabilities'>, tx: Tx, events: readonly NewEvent[]): Promise<void> {
+  if (events.length === 0) return;
+  await capabilities.holdName(tx, 'events');
+  const rows = events.map(({ project_id = null, deployment_id = null, node_id = null, dataset_id = null, user_id = null, ...event }) => ({
+    ...event,
+    project_id,
+    deployment_id,
+    node_id,
+    dataset_id,
+    user_id,
+  }));
+  const written = await tx.insertInto('events').values(rows).returning('seq').execute();
+  const [first, last] = [written[0]?.seq ?? 0, written.at(-1)?.seq ?? 0];
+  if (Math.floor(last / TRIM_EVERY) === Math.floor((first - 1) / TRIM_EVERY)) return;
+  await tx
+    .deleteFrom('events')
+    .where('seq', '<=', last - KEPT)
+    .execute();
+}
+
+export const createEventStore = (db: Database): EventStore => ({
+  read: (after, limit) =>
+    db.snapshot(async (tx) => {
+      const end = async (order: 'asc' | 'desc'): Promise<number | null> =>
+        (await tx.selectFrom('events').select('seq').orderBy('seq', order).limit(1).executeTakeFirst())?.seq ?? null;
+      const [oldest, newest] = [await end('asc'), await end('desc')];
+      const events = tx.selectFrom('events').selectAll();
+      if (after === null) {
+        const items = await events.orderBy('seq', 'desc').limit(limit).execute();
+        return { items: items.toReversed(), oldest, newest: newest ?? 0, gap: false };
+      }
+      // Behind what is kept, or of a database that was restored from an older state.
+      const gap = (oldest !== null && after < oldest - 1) || after > (newest ?? 0);
+      const items = await events
+        .where('seq', '>', gap ? 0 : after)
+        .orderBy('seq')
+        .limit(limit)
+        .execute();
+      return { items, oldest, newest: newest ?? 0, gap };
+    }),
+});
+
+export const datasetEvent = (dataset: { id: string }, what: string, message: string, at: number): NewEvent => ({
+  at,
+  kind: `dataset.${what}`,
+  dataset_id: dataset.id,
+  message,
+});

@@ -1,0 +1,78 @@
+/**
+ * Answers that are kept for an Idempotency-Key. A request first claims its row, then runs, then leaves its answer there; a claim
+ * whose request died ends by itself.
+ */
+import type { KeptAnswerStore } from '../domain/identity-stores.ts';
+import type { Database } from './database.ts';
+import { removeEnded } from './sweep.ts';
+
+/** Of one user. */
+const MAX_ROWS = 1_000;
+const MAX_BYTES = 16 * 1_048_576;
+
+export const createKeptAnswerStore = (db: Database): KeptAnswerStore => ({
+  begin({ user_id, request, body_hash, claim, claimed_until, expires_at }, now) {
+    return db.write(async (tx) => {
+      const here = tx.selectFrom('kept_answers').where('user_id', '=', user_id).where('request', '=', request);
+      await tx
+        .deleteFrom('kept_answers')
+        .where('user_id', '=', user_id)
+        .where('request', '=', request)
+        .where('expires_at', '<=', now)
+        .execute();
+      const made = await tx
+        .insertInto('kept_answers')
+        .values({ user_id, request, body_hash, claim, claimed_until, answer: null, bytes: 0, created_at: now, expires_at })
+        .onConflict((oc) => oc.columns(['user_id', 'request']).doNothing())
+        .returning('claim')
+        .executeTakeFirst();
+      if (made !== undefined) return { kind: 'mine' };
+      const row = await here
+        .selectAll()
+        .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
+        .executeTakeFirst();
+      // Given up at this very moment: the caller looks again.
+      if (row === undefined) return { kind: 'under way' };
+      if (row.body_hash !== body_hash) return { kind: 'other body' };
+      if (row.answer !== null) return { kind: 'kept', answer: row.answer };
+      if ((row.claimed_until ?? 0) > now) return { kind: 'under way' };
+      await tx
+        .updateTable('kept_answers')
+        .set({ claim, claimed_until, expires_at })
+        .where('user_id', '=', user_id)
+        .where('request', '=', request)
+        .execute();
+      return { kind: 'mine' };
+    });
+  },
+
+  async keep({ user_id, request, claim }, answer) {
+    await db.write(async (tx) => {
+      await tx
+        .updateTable('kept_answers')
+        .set({ answer, bytes: answer.length, claim: null, claimed_until: null })
+        .where('user_id', '=', user_id)
+        .where('request', '=', request)
+        .where('claim', '=', claim)
+        .execute();
+      const rows = await tx
+        .selectFrom('kept_answers')
+        .select(['request', 'bytes'])
+        .where('user_id', '=', user_id)
+        .orderBy('created_at', 'desc')
+        .orderBy('request', 'desc')
+        .execute();
+      let bytes = 0;
+      const surplus = rows.filter((row, i) => (bytes += row.bytes) > MAX_BYTES || i >= MAX_ROWS).map((row) => row.request);
+      if (surplus.length > 0) await tx.deleteFrom('kept_answers').where('user_id', '=', user_id).where('request', 'in', surplus).execute();
+    });
+  },
+
+  async giveUp({ user_id, request, claim }) {
+    await db.writeOne((kysely) =>
+      kysely.deleteFrom('kept_answers').where('user_id', '=', user_id).where('request', '=', request).where('claim', '=', claim).execute(),
+    );
+  },
+
+  sweep: (now) => removeEnded(db, 'kept_answers', now),
+});

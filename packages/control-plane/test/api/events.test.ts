@@ -1,0 +1,130 @@
+/** The feed over HTTP: pages, a stream that goes on, who sees what; and a deployment that is held until it changes. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Api, createApi, createProject, deploy, register, tick } from './harness.ts';
+
+let api: Api;
+let url = '';
+beforeAll(async () => {
+  api = await createApi();
+  url = await api.listen();
+});
+afterAll(() => api.close());
+
+type Item = { seq: number; kind: string; message: string; user_id?: string };
+const read = async (query: Record<string, number> = {}, as: 'viewer' | 'admin' = 'viewer') => {
+  const { json } = await api.call('events', { query, as });
+  return json as unknown as { items: Item[]; next: number; gap: boolean };
+};
+/** Frames of a stream until there are so many. */
+async function frames(path: string, headers: Record<string, string>, many: number, meanwhile: () => Promise<unknown> = async () => {}) {
+  const end = new AbortController();
+  const timer = setTimeout(() => end.abort(new Error('too few frames')), 9_000);
+  try {
+    const response = await fetch(url + path, {
+      signal: end.signal,
+      headers: { accept: 'text/event-stream', authorization: `Bearer ${api.token('viewer')}`, ...headers },
+    });
+    expect([response.status, response.headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8']);
+    await meanwhile();
+    let text = '';
+    for await (const chunk of response.body ?? []) {
+      text += Buffer.from(chunk as Uint8Array).toString();
+      const all = text.split('\n\n').slice(0, -1);
+      if (all.length >= many)
+        return all.map((frame) => ({
+          id: /^id: (\d+)$/m.exec(frame)?.[1] ?? null,
+          ...(JSON.parse(/^data: (.*)$/m.exec(frame)?.[1] ?? '{}') as Item),
+        }));
+    }
+    throw new Error(`the stream ended after ${text}`);
+  } finally {
+    clearTimeout(timer);
+    end.abort();
+  }
+}
+
+describe('pages', () => {
+  test('go on after a number, and end at `next`', async () => {
+    const start = (await read()).next;
+    const id = await createProject(api, { name: 'paged', domain_prefix: 'paged', env: { TOKEN: 'hush' } });
+    await api.call('patchProject', { params: { id }, body: { env: { TOKEN: 'hushed' } } });
+    const page = await read({ after: start });
+    expect(page.items.map((event) => event.kind)).toEqual(['project.created', 'project.changed']);
+    expect(page.items.map((event) => event.seq)).toEqual([...page.items.map((event) => event.seq)].sort((a, b) => a - b));
+    expect(JSON.stringify(page)).not.toContain('hush');
+    expect([page.gap, page.next]).toEqual([false, page.items.at(-1)?.seq]);
+    const rest = await read({ after: start, limit: 1 });
+    expect((await read({ after: rest.next })).items).toEqual(page.items.slice(1));
+    expect(await read({ after: page.next })).toEqual({ items: [], next: page.next, gap: false });
+  });
+  test('of people are for admins; others go on past them', async () => {
+    const start = (await read()).next;
+    await api.call('createUser', { body: { email: 'seen@example.com', role: 'viewer' } });
+    const [admin, viewer] = [await read({ after: start }, 'admin'), await read({ after: start })];
+    expect(admin.items.map((event) => event.kind)).toEqual(['user.created']);
+    expect(viewer).toEqual({ items: [], next: admin.next, gap: false });
+  });
+  test('behind what there is begin with a gap', async () => {
+    const { next } = await read();
+    const page = await read({ after: next + 1_000 }, 'admin');
+    expect([page.gap, page.items[0]]).toEqual([true, expect.objectContaining({ kind: 'gap', seq: page.items[1]?.seq })]);
+  });
+});
+
+describe('a stream', () => {
+  test('brings what happens from now on, with its number as id', async () => {
+    const got = await frames('/api/events', {}, 1, () => createProject(api, { name: 'live', domain_prefix: 'live' }));
+    expect(got).toEqual([expect.objectContaining({ kind: 'project.created', id: String(got[0]?.seq) })]);
+  });
+  test('goes on after Last-Event-ID, which goes before `after`', async () => {
+    const { items } = await read({ after: 0 });
+    const [first, second] = items.slice(-2);
+    const got = await frames('/api/events?after=0', { 'last-event-id': String(first?.seq) }, 1);
+    expect(got[0]?.seq).toBe(second?.seq);
+  });
+  test('tells a gap without an id, so that it is told again after a break', async () => {
+    const { next } = await read();
+    const [gap] = await frames('/api/events', { 'last-event-id': String(next + 1_000) }, 1);
+    expect(gap).toMatchObject({ kind: 'gap', id: null });
+  });
+});
+
+describe('GET of a deployment with wait', () => {
+  test('is held until it changes', async () => {
+    await register(api);
+    const id = await deploy(api, await createProject(api, { name: 'held', domain_prefix: 'held' }));
+    const first = await api.call('getDeployment', { params: { id } });
+    const etag = String(first.headers['etag']);
+    let answered = false;
+    const held = api
+      .call('getDeployment', { params: { id }, query: { wait: 25 }, headers: { 'if-none-match': etag } })
+      .finally(() => (answered = true));
+    await expect.poll(async () => (await api.call('metrics', {})).text).toMatch(/kind="deployments"\} 1/);
+    expect(answered).toBe(false);
+    await tick(api, id);
+    const { status, json, headers } = await held;
+    expect([status, json['status']]).toEqual([200, 'building']);
+    expect(headers['etag']).not.toBe(etag);
+  });
+  test('is 304 when the time is over, and answers at once without a tag or with an old one', async () => {
+    const id = await deploy(api, await createProject(api, { name: 'still', domain_prefix: 'still' }));
+    const { headers } = await api.call('getDeployment', { params: { id }, query: { wait: 25 } });
+    const etag = String(headers['etag']);
+    const call = (tag: string, wait: number) =>
+      api.call('getDeployment', { params: { id }, query: { wait }, headers: { 'if-none-match': tag } });
+    expect((await call(etag, 0)).status).toBe(304);
+    expect((await call(etag, 0.05)).status).toBe(304);
+    expect((await call('"old"', 25)).status).toBe(200);
+  });
+});
+
+test('the version says what runs', async () => {
+  const { json } = await api.call('version', {});
+  expect(json).toEqual({
+    version: expect.stringMatching(/^\d+\.\d+\.\d+$/),
+    commit: null,
+    node: process.versions.node,
+    schema: expect.stringMatching(/^\d{4}_/),
+    oldest_agent: expect.stringMatching(/^\d+\.\d+\.\d+$/),
+  });
+});

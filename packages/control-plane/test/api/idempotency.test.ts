@@ -1,0 +1,126 @@
+/** Idempotency-Key on every request that creates something: the same key twice creates once, and the stored answer comes again. */
+import { ROUTES } from '@berth/wire/routes';
+import type { Route } from '@berth/wire/route';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { freshPath, rowsOf } from '../store/fixtures.ts';
+import { type Api, createApi, createProject, deploy, type Input, PROJECT, type Reply, rulesOf } from './harness.ts';
+
+let api: Api;
+let project = '';
+beforeAll(async () => {
+  api = await createApi();
+  project = await createProject(api);
+});
+afterAll(() => api.close());
+
+let made = 0;
+const body = (): Record<string, unknown> => {
+  const name = `made-${made++}`;
+  return { ...PROJECT, name, domain_prefix: name };
+};
+const expires_at = new Date(Date.now() + 3_600_000).toISOString();
+const create = (key: string, given: unknown, more: Partial<Input> = {}) =>
+  api.call('createProject', { body: given, headers: { 'idempotency-key': key }, ...more });
+const replayed = (reply: Reply): unknown => reply.headers['idempotent-replayed'];
+
+/** Route -> a request that creates something new. */
+const CREATES: [string, () => Promise<Reply>, () => Promise<number>][] = [];
+const count = async (route: 'listProjects' | 'listUsers' | 'listTokens' | 'listDeployments', as: 'admin' = 'admin'): Promise<number> =>
+  ((await api.call(route, { as, query: { limit: 200 } })).json['items'] as unknown[]).length;
+
+beforeAll(() => {
+  const headers = { 'idempotency-key': 'one key for all' };
+  const given = body();
+  CREATES.push(
+    ['project', () => api.call('createProject', { body: given, headers }), () => count('listProjects')],
+    ['user', () => api.call('createUser', { body: { email: 'new@example.com', role: 'viewer' }, headers }), () => count('listUsers')],
+    [
+      'token',
+      () => api.call('createToken', { as: 'admin', body: { name: 'ci', role: 'viewer', expires_at }, headers }),
+      () => count('listTokens'),
+    ],
+    ['deployment', () => api.call('createDeployment', { params: { id: project }, headers }), () => count('listDeployments')],
+  );
+});
+
+describe.each(['project', 'user', 'token', 'deployment'])('a %s', (kind) => {
+  test('is created once by parallel duplicates, and all are answered alike', async () => {
+    const [, request, amount] = CREATES.find(([name]) => name === kind) ?? [];
+    if (request === undefined || amount === undefined) throw new Error(kind);
+    const before = await amount();
+    const all = await Promise.all(Array.from({ length: 10 }, request));
+    expect(all.map((r) => r.status)).toEqual(Array(10).fill(201));
+    expect(new Set(all.map((r) => r.text)).size).toBe(1);
+    expect(new Set(all.map((r) => r.headers['location'])).size).toBe(1);
+    expect(all.filter((r) => replayed(r) === 'true')).toHaveLength(9);
+    expect(await amount()).toBe(before + 1);
+  });
+});
+
+test('the answer is the stored one, with ETag and Location, whatever has changed since', async () => {
+  const given = body();
+  const first = await create('stored', given);
+  expect(replayed(first)).toBeUndefined();
+  await api.call('patchProject', { params: { id: String(first.json['id']) }, body: { branch: 'changed' } });
+  const again = await create('stored', given);
+  expect([again.status, again.text, replayed(again)]).toEqual([201, first.text, 'true']);
+  for (const header of ['etag', 'location']) expect(again.headers[header]).toBe(first.headers[header]);
+});
+
+test('the same meaning is the same body', async () => {
+  const given = body();
+  await create('meaning', given);
+  const otherOrder = Object.fromEntries(Object.entries(given).toReversed());
+  expect(replayed(await create('meaning', { ...otherOrder, health_path: null }))).toBe('true');
+});
+
+test('another body is 422, and creates nothing', async () => {
+  await create('other', body());
+  const before = await count('listProjects');
+  const reply = await create('other', body());
+  expect([reply.status, reply.json['code']]).toEqual([422, 'idempotency_mismatch']);
+  expect(await count('listProjects')).toBe(before);
+});
+
+test('a key belongs to one user and one path', async () => {
+  const one = await deploy(api, project);
+  const as = (role: 'developer' | 'admin') =>
+    api.call('createDeployment', { params: { id: project }, as: role, headers: { 'idempotency-key': 'mine' } });
+  const [first, second] = [await as('developer'), await as('admin')];
+  expect(new Set([one, first.json['id'], second.json['id']]).size).toBe(3);
+  expect((await create('mine', body(), { as: 'developer' })).status).toBe(201);
+  // A project by its name is the same path as by its id.
+  const byName = await api.call('createDeployment', { params: { id: 'shop' }, as: 'developer', headers: { 'idempotency-key': 'mine' } });
+  expect([byName.json['id'], replayed(byName)]).toEqual([first.json['id'], 'true']);
+});
+
+test('an error is not stored: the next request with the key is done', async () => {
+  const given = body();
+  const blocker = await createProject(api, { name: 'blocker', domain_prefix: String(given['domain_prefix']) });
+  expect((await create('error', given)).status).toBe(409);
+  await api.call('patchProject', { params: { id: blocker }, body: { domain_prefix: 'elsewhere' } });
+  const reply = await create('error', given);
+  expect([reply.status, replayed(reply)]).toEqual([201, undefined]);
+});
+
+test.each(['', 'x'.repeat(201), 'ä', 'a\tb'])('%j is no key', async (key) => {
+  expect(rulesOf(await create(key, body()))).toEqual(['Idempotency-Key:printable']);
+});
+
+test('every POST of a person that creates something takes a key', () => {
+  const creating = Object.values(ROUTES).filter((row: Route) => row.status === 201);
+  expect(creating.every((row: Route) => row.method === 'POST' && !['public', 'agent', 'gateway'].includes(row.who))).toBe(true);
+});
+
+test('no secret stands in the database in clear', async () => {
+  const path = freshPath();
+  const other = await createApi({ databaseUrl: `sqlite:${path}` });
+  onTestFinished(() => other.close());
+  const given = { as: 'developer', body: { name: 'x', role: 'viewer', expires_at }, headers: { 'idempotency-key': 'secret' } } as const;
+  const token = await other.call('createToken', given);
+  expect((await other.call('createToken', given)).json['token']).toBe(token.json['token']);
+  const [row] = await rowsOf(path, 'kept_answers');
+  expect(row?.['answer']).toBeInstanceOf(Buffer);
+  expect(String((row?.['answer'] as Buffer | undefined)?.toString('latin1'))).not.toMatch(/berthpat_|"id"/);
+  expect(JSON.stringify(row)).not.toContain('secret');
+});

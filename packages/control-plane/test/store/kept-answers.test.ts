@@ -1,0 +1,67 @@
+/** Answers that are kept for an Idempotency-Key: one request has the claim, and no user fills the table. */
+import { expect, test } from 'vitest';
+import { open } from './fixtures.ts';
+
+const userIn = async (stores: Awaited<ReturnType<typeof open>>, email: string): Promise<string> =>
+  (await stores.users.create({ email, role: 'viewer', password_hash: null }, 0)).id;
+const claimOf = (user_id: string, request: string, claim: string, more = {}) => ({
+  user_id,
+  request,
+  body_hash: 'b',
+  claim,
+  claimed_until: 60,
+  expires_at: 10_000,
+  ...more,
+});
+
+test('a claim whose request died goes to the next one; what is over is swept', async () => {
+  const stores = await open();
+  const { keptAnswers } = stores;
+  const ann = await userIn(stores, 'ann@example.com');
+  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c1'), 0)).toEqual({ kind: 'mine' });
+  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c2'), 59)).toEqual({ kind: 'under way' });
+  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c2', { body_hash: 'other' }), 59)).toEqual({ kind: 'other body' });
+  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c2', { claimed_until: 120 }), 61)).toEqual({ kind: 'mine' });
+  await keptAnswers.keep(claimOf(ann, 'r', 'c1'), Buffer.from('late'));
+  await keptAnswers.giveUp(claimOf(ann, 'r', 'c1'));
+  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c3'), 62)).toEqual({ kind: 'under way' });
+  await keptAnswers.keep(claimOf(ann, 'r', 'c2'), Buffer.from('x'));
+  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c3'), 63)).toEqual({ kind: 'kept', answer: Buffer.from('x') });
+  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c3'), 10_000)).toEqual({ kind: 'mine' });
+  expect(await keptAnswers.sweep(20_000)).toBe(1);
+});
+
+test('a claim that was given up is free', async () => {
+  const stores = await open();
+  const ann = await userIn(stores, 'ann@example.com');
+  await stores.keptAnswers.begin(claimOf(ann, 'r', 'c1'), 0);
+  await stores.keptAnswers.giveUp(claimOf(ann, 'r', 'c1'));
+  expect(await stores.keptAnswers.begin(claimOf(ann, 'r', 'c2'), 1)).toEqual({ kind: 'mine' });
+});
+
+test('the answers of a user are bounded by number and by bytes; the oldest go', async () => {
+  const stores = await open(':memory:');
+  const [ann, bob] = [await userIn(stores, 'ann@example.com'), await userIn(stores, 'bob@example.com')];
+  const fill = async (who: string, i: number, bytes: number): Promise<void> => {
+    const claim = claimOf(who, `r${i}`, 'c');
+    await stores.keptAnswers.begin(claim, i);
+    await stores.keptAnswers.keep(claim, Buffer.alloc(bytes));
+  };
+  const isKept = async (who: string, i: number): Promise<boolean> => {
+    const claim = claimOf(who, `r${i}`, 'look');
+    const { kind } = await stores.keptAnswers.begin(claim, 2_000);
+    await stores.keptAnswers.giveUp(claim);
+    return kind === 'kept';
+  };
+  await fill(bob, 0, 10);
+  for (let i = 10; i < 30; i++) await fill(ann, i, 1_048_576);
+  expect([await isKept(ann, 13), await isKept(ann, 14), await isKept(ann, 29)]).toEqual([false, true, true]);
+  for (let i = 100; i < 1_110; i++) await fill(ann, i, 1);
+  expect([await isKept(ann, 29), await isKept(ann, 109), await isKept(ann, 110), await isKept(ann, 1_109)]).toEqual([
+    false,
+    false,
+    true,
+    true,
+  ]);
+  expect(await isKept(bob, 0)).toBe(true);
+}, 60_000);
