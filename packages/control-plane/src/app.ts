@@ -282,11 +282,17 @@ function ownPrefixes(config: Config): string[] {
   });
 }
 
+/** As the gateway requires it of SESSION_SECRET. A warning here: the contract gives AGENT_SECRET no minimum. */
+const LEAST_SECRET = 32;
+
 function notesOf(config: Config): string[] {
   const notes: string[] = [];
   if (config.AGENT_SECRET === undefined) notes.push('AGENT_SECRET is not set: every agent is accepted; for development only');
   if (config.GATEWAY_SECRET === undefined)
     notes.push('GATEWAY_SECRET is not set: no gateway is let in, so nobody can sign in to a project');
+  for (const name of ['AGENT_SECRET', 'GATEWAY_SECRET', 'JWT_SECRET'] as const)
+    if (config[name]?.some((secret) => secret.length < LEAST_SECRET) === true)
+      notes.push(`${name} holds a secret shorter than ${LEAST_SECRET} characters: make one with openssl rand -hex 32`);
   if (config.REGISTRY_ADDR === undefined) notes.push('REGISTRY_ADDR is not set: nothing can be built or deployed');
   if (config.PROXY_PROBE_URLS === undefined)
     notes.push('PROXY_PROBE_URLS is not set: a route counts as live when the proxy has fetched it and SETTLE_TIME has passed');

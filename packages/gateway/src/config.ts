@@ -20,7 +20,7 @@ import {
 import { SESSION_MAX_MS } from '@berth/wire/gateway';
 
 /** Shorter ones could be guessed off line from a single cookie. */
-const LEAST_SECRET = 32;
+export const LEAST_SECRET = 32;
 /** Every earlier secret costs a check for each cookie that is not under the current one. */
 const MOST_SECRETS = 8;
 

@@ -14,7 +14,8 @@ const ATTEMPT_COOKIE = 'berth_login_';
  * domain can plant one of its own for another.
  */
 const HOST_PREFIX = '__Host-';
-export const NONCE_MAX_AGE_SECONDS = 600;
+/** As long as a login may take (ATTEMPT_TTL_MS). */
+export const NONCE_MAX_AGE_SECONDS = 900;
 
 /**
  * Checks at most this many cookies of one name; each costs a signature check. Other applications under BASE_DOMAIN can plant session

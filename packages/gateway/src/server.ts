@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
+import { hstsOf } from '@berth/wire/hsts';
 import Fastify, { type FastifyBaseLogger, type FastifyError, type FastifyInstance, type FastifyReply, LogController } from 'fastify';
 import type { GatewayDeps } from './deps.ts';
 import { jwks } from './keys.ts';
@@ -64,7 +65,9 @@ export function buildServer({ deps, policy, verify, metrics }: ServerParts): Fas
     reply.code(404).type(PROBLEM_TYPE).send(problemOf('not_found', 'there is nothing at this path')),
   );
   server.addHook('preClose', async () => verify.drain());
+  const hsts = hstsOf(deps.config.PUBLIC_URL);
   server.addHook('onSend', async (_request, reply) => {
+    if (hsts !== null) void reply.header('strict-transport-security', hsts);
     void reply.header('x-content-type-options', 'nosniff').header('x-frame-options', 'DENY').header('referrer-policy', 'no-referrer');
     if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
   });

@@ -80,14 +80,18 @@ export function audienceOf(request: FastifyRequest, config: Config, view: Policy
   return project === undefined ? `host:${host}` : audienceOfProject(project);
 }
 
-/** Exactly the origins of projects and our own (INTERFACES); an origin is never `*` where credentials are. */
+/** Exactly our own origin and those of projects that require a login (INTERFACES): a public project learns of no visitor who they are. Never `*` where credentials are. */
 function allowOrigin(request: FastifyRequest, reply: FastifyReply, config: Config, view: PolicyView): boolean {
   void reply.header('vary', 'Origin');
   const { origin } = request.headers;
   if (origin === undefined || !URL.canParse(origin)) return false;
   const [asking, own] = [new URL(origin), new URL(config.PUBLIC_URL)];
   if (asking.origin !== origin || asking.protocol !== own.protocol || asking.port !== own.port) return false;
-  if (asking.hostname !== own.hostname && view.projectByHost(asking.hostname) === undefined) return false;
+  if (asking.hostname !== own.hostname) {
+    const project = view.projectByHost(asking.hostname);
+    // Absent in the policy of an older control plane.
+    if (project === undefined || project.auth_required === false) return false;
+  }
   void reply.headers({ 'access-control-allow-origin': origin, 'access-control-allow-credentials': 'true' });
   return true;
 }

@@ -1,6 +1,6 @@
 /** What every answer of the gateway has in common, whatever is asked. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { type Running, startGateway } from './core-support.ts';
+import { BASE, type Running, startGateway } from './core-support.ts';
 
 let berth: Running;
 beforeAll(async () => {
@@ -23,6 +23,15 @@ it.each([
 it('headers beyond the limit are 431 on every path', async () => {
   for (const path of ['/healthz', '/_oauth/userinfo', '/verify?project=p1'])
     expect((await berth.get(path, { 'X-Big': 'x'.repeat(300_000) })).status, path).toBe(431);
+});
+
+it('over https browsers are told to come back by https alone; a gateway at http says nothing of it', async () => {
+  const plain = await startGateway({ env: { PUBLIC_URL: `http://${BASE}:8000` } });
+  for (const path of ['/healthz', '/_oauth/login', '/nothing']) {
+    expect((await berth.get(path)).headers['strict-transport-security'], path).toBe('max-age=31536000');
+    expect((await plain.get(path)).headers, path).not.toHaveProperty('strict-transport-security');
+  }
+  await plain.stop();
 });
 
 it('nothing may be framed, sniffed or kept by others', async () => {

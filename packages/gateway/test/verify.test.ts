@@ -110,7 +110,7 @@ describe('without a session', () => {
     expect(to.origin + to.pathname).toBe(`https://${BASE}/_oauth/login`);
     expect(to.searchParams.get('redirect')).toBe(`https://one.${BASE}/page?x=1`);
     const [cookie = ''] = reply.headers['set-cookie'] ?? [];
-    expect(cookie).toMatch(/^__Host-berth_nonce_[\w-]{8}=[\w-]{43}; Path=\/; Max-Age=600; HttpOnly; SameSite=Lax; Secure$/);
+    expect(cookie).toMatch(/^__Host-berth_nonce_[\w-]{8}=[\w-]{43}; Path=\/; Max-Age=900; HttpOnly; SameSite=Lax; Secure$/);
     const nonce = cookie.slice(cookie.indexOf('=') + 1, cookie.indexOf(';'));
     expect(to.searchParams.get('challenge')).toBe(createHash('sha256').update(nonce).digest('base64url'));
     expect(reply.headers['cache-control']).toBe('no-store');

@@ -10,7 +10,14 @@ import Provider, { type ClientMetadata, type Configuration } from 'oidc-provider
 import { createOidcMemory } from './oidc-memory.ts';
 import type { Page, PlainBrowser } from './plain-browser.ts';
 
-export type Account = { email: string; password: string; name: string; picture: string | null; emailVerified: boolean };
+export type Account = {
+  email: string;
+  password: string;
+  name: string;
+  picture: string | null;
+  emailVerified: boolean /** Google's `hd`. */;
+  hostedDomain?: string;
+};
 
 /** `down`: the connection is reset; `slow`: no answer; `garbage`: 200 with what is no JSON; a number: that status. */
 export type Fault = 'down' | 'slow' | 'garbage' | number;
@@ -108,7 +115,7 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
       clients: [client],
       jwks,
       scopes: ['openid', 'email', 'profile'],
-      claims: { openid: ['sub'], email: ['email', 'email_verified'], profile: ['name', 'picture'] },
+      claims: { openid: ['sub'], email: ['email', 'email_verified'], profile: ['name', 'picture', 'hd'] },
       conformIdTokenClaims: options.claimsInIdToken !== true,
       pkce: { required: () => true },
       features: { devInteractions: { enabled: false } },
@@ -122,8 +129,15 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
       findAccount(_ctx, sub) {
         const account = accounts.find((a) => a.email === sub);
         if (account === undefined) return undefined;
-        const { email, name, picture, emailVerified } = account;
-        const claims = { sub, email, email_verified: emailVerified, name, ...(picture === null ? {} : { picture }) };
+        const { email, name, picture, emailVerified, hostedDomain } = account;
+        const claims = {
+          sub,
+          email,
+          email_verified: emailVerified,
+          name,
+          ...(picture === null ? {} : { picture }),
+          ...(hostedDomain === undefined ? {} : { hd: hostedDomain }),
+        };
         return { accountId: sub, claims: () => claims };
       },
       // Nobody is asked for consent: the client is the operator's own.

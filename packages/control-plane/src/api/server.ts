@@ -2,6 +2,7 @@
 import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
+import { hstsOf } from '@berth/wire/hsts';
 import { ROUTES } from '@berth/wire/routes';
 import Fastify, { type FastifyBaseLogger, LogController } from 'fastify';
 import { DomainError } from '../domain/errors.ts';
@@ -120,7 +121,9 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   installBodies(server);
   server.addHook('onRequest', (_request, _reply, done) => done(holds.closed() ? new DomainError('shutting_down') : undefined));
   installAccess(server, callers, agents, deps.presence);
+  const hsts = hstsOf(deps.settings.publicUrl);
   server.addHook('onSend', (_request, reply, _payload, done) => {
+    if (hsts !== null) void reply.header('strict-transport-security', hsts);
     void reply.header('x-content-type-options', 'nosniff').header('x-frame-options', 'DENY').header('referrer-policy', 'no-referrer');
     if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
     done();

@@ -99,10 +99,10 @@ describe('agents’ routes', () => {
     expect(reply.status).toBeLessThan(500);
   });
   test('an earlier secret opens it too', async () => {
-    const other = await createApi({ env: { AGENT_SECRET: 'new-one, agent-secret' } });
+    const other = await createApi({ env: { AGENT_SECRET: `new-one, ${AGENT_SECRET}` } });
     expect((await other.call('agentConfig')).status).toBe(200);
     expect((await other.call('agentConfig', { headers: { 'x-agent-secret': 'new-one' } })).status).toBe(200);
-    expect((await other.call('agentConfig', { headers: { 'x-agent-secret': 'new-one, agent-secret' } })).status).toBe(401);
+    expect((await other.call('agentConfig', { headers: { 'x-agent-secret': `new-one, ${AGENT_SECRET}` } })).status).toBe(401);
     // What was asked before leaves nothing behind.
     for (const wrong of ['new-one-secret', 'new-on', 'agent-secre'])
       expect((await other.call('agentConfig', { headers: { 'x-agent-secret': wrong } })).status).toBe(401);
@@ -138,10 +138,10 @@ describe('gateways’ routes', () => {
     expect(reply.status).toBeLessThan(500);
   });
   test('an earlier secret opens it too; all of them together are none', async () => {
-    const other = await createApi({ env: { GATEWAY_SECRET: 'new-one, gateway-secret' } });
+    const other = await createApi({ env: { GATEWAY_SECRET: `new-one, ${GATEWAY_SECRET}` } });
     expect((await other.call('gatewayPolicy')).status).toBe(200);
     expect((await other.call('gatewayPolicy', { headers: { 'x-gateway-secret': 'new-one' } })).status).toBe(200);
-    expect((await other.call('gatewayPolicy', { headers: { 'x-gateway-secret': 'new-one, gateway-secret' } })).status).toBe(401);
+    expect((await other.call('gatewayPolicy', { headers: { 'x-gateway-secret': `new-one, ${GATEWAY_SECRET}` } })).status).toBe(401);
     await other.close();
   });
   test('without a secret set nobody is a gateway, and /readyz says so', async () => {

@@ -258,6 +258,18 @@ describe('a device token', () => {
   });
 });
 
+test.each([
+  ['same-site', 403],
+  ['cross-site', 403],
+  ['same-origin', 200],
+  ['none', 200],
+])('a page of another origin cannot begin a session for its visitor: Sec-Fetch-Site: %s is %i', async (site, status) => {
+  const headers = { 'x-forwarded-user-assertion': await assertion(), 'sec-fetch-site': site };
+  const reply = await exchange(headers);
+  expect(reply.status).toBe(status);
+  if (status === 403) expect(reply.json['code']).toBe('forbidden');
+});
+
 describe('bare identity headers', () => {
   test.each(['x-forwarded-user', 'x-forwarded-email', 'remote-user', 'x_forwarded_user', 'x-forwarded-user_assertion'])(
     '%s is nobody’s word',

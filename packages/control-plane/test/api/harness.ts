@@ -19,8 +19,8 @@ import { steadyUptime } from '../steady-uptime.ts';
 import { openStores } from '../../src/store/open.ts';
 
 export const JWT_SECRET = 'test-secret-that-is-long-enough-for-anybody';
-export const AGENT_SECRET = 'agent-secret';
-export const GATEWAY_SECRET = 'gateway-secret';
+export const AGENT_SECRET = 'agent-secret-of-the-tests-0123456789';
+export const GATEWAY_SECRET = 'gateway-secret-of-the-tests-0123456789';
 export const PASSWORD = 'correct horse battery staple';
 
 export const ENV = {

@@ -2,7 +2,7 @@
 import { SettingsError } from '@berth/kit/config';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.ts';
-import { type Api, createApi } from './harness.ts';
+import { type Api, createApi, JWT_SECRET } from './harness.ts';
 
 let api: Api;
 beforeAll(async () => {
@@ -60,6 +60,31 @@ describe('OpenAPI', () => {
     expect(page.body).not.toMatch(/(src|href)="(https?:)?\/\//);
     expect(page.headers['content-security-policy']).toContain("default-src 'self'");
   });
+});
+
+test('over https browsers are told to come back by https alone; a control plane at http says nothing of it', async () => {
+  const secure = await createApi({ env: { PUBLIC_URL: 'https://berth.localhost' } });
+  for (const url of ['/healthz', '/api/nothing', '/docs/']) {
+    expect((await secure.server.inject({ url })).headers['strict-transport-security'], url).toBe('max-age=31536000');
+    expect((await api.server.inject({ url })).headers, url).not.toHaveProperty('strict-transport-security');
+  }
+  await secure.close();
+});
+
+test('a secret that is too short is named, and not shown', async () => {
+  const long = 'x'.repeat(32);
+  const notes = async (env: Record<string, string>): Promise<string> => {
+    const other = await createApi({ env: { AGENT_SECRET: long, GATEWAY_SECRET: long, ...env } });
+    const { text } = await other.call('readyz');
+    await other.close();
+    return text;
+  };
+  expect(await notes({})).not.toContain('shorter');
+  for (const name of ['AGENT_SECRET', 'GATEWAY_SECRET', 'JWT_SECRET']) {
+    const text = await notes({ [name]: name === 'JWT_SECRET' ? `hunter2, ${JWT_SECRET}` : `${long}, hunter2` });
+    expect(text).toContain(`${name} holds a secret shorter than 32 characters`);
+    expect(text).not.toContain('hunter2');
+  }
 });
 
 test('HEAD is GET without a body', async () => {

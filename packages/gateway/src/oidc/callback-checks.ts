@@ -102,6 +102,25 @@ function emailIsAllowed({ identity, context }: CallbackState): void {
   if (!allowedBy(context.config.ALLOWED_EMAILS)(held(identity).email)) throw new Refusal('email_not_allowed');
 }
 
+/** Of these Google itself is the provider, and no company manages an account. */
+const GOOGLES_OWN = new Set(['gmail.com', 'googlemail.com']);
+
+/**
+ * Google: `email_verified` was true once, and an account of one's own keeps the address of a company that one has left. `hd` says who
+ * manages the account now. For those whom ALLOWED_EMAILS names by their domain alone.
+ */
+function domainManagesAccount({ claimed, identity, context }: CallbackState): void {
+  const { hosted_domain: managedBy } = held(claimed);
+  const { ALLOWED_EMAILS: allowed } = context.config;
+  const { email } = held(identity);
+  const domain = email.slice(email.lastIndexOf('@') + 1);
+  if (managedBy === undefined || allowed === undefined || allowed.includes(email) || GOOGLES_OWN.has(domain)) return;
+  if (managedBy?.toLowerCase() !== domain)
+    throw new Refusal('email_not_allowed', {
+      detail: `ALLOWED_EMAILS names the domain ${domain}, and it does not manage this account (hd)`,
+    });
+}
+
 /** INTERFACES: a disabled user gets no new session. */
 function userIsEnabled({ identity, context }: CallbackState): void {
   if (context.policy.view().isDisabled(held(identity).email)) throw new Refusal('user_disabled');
@@ -125,6 +144,7 @@ export const CALLBACK_CHECKS: readonly Check[] = [
   emailIsUsable,
   emailIsVerified,
   emailIsAllowed,
+  domainManagesAccount,
   userIsEnabled,
   userIsNotJustDeleted,
 ];

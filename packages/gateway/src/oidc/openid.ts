@@ -26,6 +26,8 @@ export type OpenidOptions = {
   issuer: string;
   clientId: string;
   clientSecret: string | undefined;
+  /** Whether `hd` says which company manages an account (Google). */
+  saysHostedDomain?: boolean;
   fetch: Fetch;
   now: () => number;
 };
@@ -103,7 +105,9 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
           claims['email'] === undefined && config.serverMetadata().userinfo_endpoint !== undefined
             ? await fetchUserInfo(config, tokens.access_token, claims.sub)
             : {};
-        return claimed({ ...more, ...claims });
+        const all: Record<string, unknown> = { ...more, ...claims };
+        const hd = all['hd'];
+        return { ...claimed(all), ...(options.saysHostedDomain === true ? { hosted_domain: typeof hd === 'string' ? hd : null } : {}) };
       } catch (error) {
         if (error instanceof Refusal) throw error;
         const translated = translate(options.id, error);

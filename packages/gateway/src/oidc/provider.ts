@@ -12,7 +12,14 @@ export type Secrets = {
 };
 
 /** As the provider says it; the checks of the callback make an identity of it. */
-export type Claimed = { email: string | null; verified: boolean; name: string | null; avatar_url: string | null };
+export type Claimed = {
+  email: string | null;
+  verified: boolean;
+  name: string | null;
+  avatar_url: string | null;
+  /** Google's `hd`: the company that manages the account; null: none does. Absent where the provider has no such claim. */
+  hosted_domain?: string | null;
+};
 
 export type Provider = {
   /** In addresses and in X-Forwarded-User-Provider: `github`, `google` or OIDC_NAME. */

@@ -48,6 +48,7 @@ export function createProviders(config: Config, now: () => number, overrides: Pr
         issuer: overrides.googleIssuer ?? GOOGLE_ISSUER,
         clientId: config.GOOGLE_CLIENT_ID,
         clientSecret: config.GOOGLE_CLIENT_SECRET,
+        saysHostedDomain: true,
         fetch,
         now,
       }),

@@ -42,6 +42,15 @@ beforeEach(() => {
   site.cp.logins.length = 0;
 });
 
+/** Google's account of Ada, as her company manages it. */
+function managed(hostedDomain: string | undefined = 'example.test'): IdentityProvider['accounts'][number] {
+  const [account] = google.accounts;
+  if (account === undefined) throw new Error('no accounts');
+  if (hostedDomain === '') delete account.hostedDomain;
+  else account.hostedDomain = hostedDomain;
+  return account;
+}
+
 const userinfo = async (browser: PlainBrowser): Promise<Page> => browser.open(`${site.url}/_oauth/userinfo`);
 
 describe('each provider', () => {
@@ -63,8 +72,18 @@ describe('each provider', () => {
     const browser = new PlainBrowser();
     const form = await browser.open(`${site.url}/_oauth/login?provider=google`);
     expect(form.url.origin).toBe(google.issuer);
-    await google.signIn(browser, form, ada);
+    await google.signIn(browser, form, managed());
     expect(JSON.parse((await userinfo(browser)).body)).toMatchObject({ email: 'ada@example.test', provider: 'google' });
+  });
+
+  test.each([
+    ['none', ''],
+    ['another domain', 'elsewhere.test'],
+  ])('Google: @example.test in ALLOWED_EMAILS lets in accounts that example.test manages, not one with %s', async (_what, hd) => {
+    const browser = new PlainBrowser();
+    const page = await google.signIn(browser, await browser.open(`${site.url}/_oauth/login?provider=google`), managed(hd));
+    expect([page.status, titleOf(page.body)]).toEqual([403, 'Your account may not sign in here']);
+    expect((await userinfo(browser)).status).toBe(401);
   });
 
   test('GitHub: the primary verified address, not the one of the public profile', async () => {

@@ -133,6 +133,24 @@ describe('userinfo', () => {
     await waitFor('the good one opens nothing', async () => (await asked('berth_good')) === 401);
   });
 
+  test('a page of a project without Require Auth does not read it', async () => {
+    const alpha = originOf('alpha.berth.localhost');
+    const seen = async (): Promise<unknown> => (await userinfo({ origin: alpha })).headers['access-control-allow-origin'];
+    const set = (auth_required: boolean): void => {
+      site.cp.policy.projects = site.cp.policy.projects.map((p) => (p.name === 'alpha' ? { ...p, auth_required } : p));
+      site.cp.changed();
+    };
+    set(true);
+    await waitFor('a protected one does', async () => (await seen()) === alpha);
+    set(false);
+    await waitFor('a public one does not', async () => (await seen()) === undefined);
+    const preflight = await person.open(`${site.url}/_oauth/userinfo`, { method: 'OPTIONS', headers: { origin: alpha } });
+    expect([preflight.status, preflight.headers['access-control-allow-origin']]).toEqual([403, undefined]);
+    expect((await userinfo({ origin: originOf('beta.berth.localhost') })).headers['access-control-allow-origin']).toBeDefined();
+    set(true);
+    await waitFor('it does again', async () => (await seen()) === alpha);
+  });
+
   test('before any policy is known: 503, never an identity', async () => {
     const { createControlPlane } = await import('./control-plane.ts');
     const { createGateway } = await import('../../src/app.ts');

@@ -81,6 +81,10 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
   });
 
   route('exchange', async ({ request }) => {
+    // Fetch Metadata, section 2.3: svc-forward-auth adds the visitor's assertion to the POST of any page, also of a project under the same domain.
+    const from = request.headers['sec-fetch-site'];
+    if (from === 'same-site' || from === 'cross-site')
+      throw new DomainError('forbidden', 'a page of another origin may not sign in its visitor');
     const email = await identityOf(request);
     request.audited = { user: email, via: 'gateway' };
     return signIns.begin(await userFor(email), request.ip);
