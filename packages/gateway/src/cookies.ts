@@ -25,6 +25,10 @@ const MOST_TRIED = 32;
 
 /** Over https the prefix keeps other hosts from planting attempt cookies; it requires `Path=/`. */
 export const attemptCookiePrefix = (secure: boolean): string => (secure ? HOST_PREFIX + ATTEMPT_COOKIE : ATTEMPT_COOKIE);
+/** Left by a sign-out: the next login asks the provider for a fresh choice, since its own session goes on. */
+export const ASK_MAX_AGE_SECONDS = 30 * 86_400;
+const ASK_COOKIE = 'berth_ask';
+export const askCookieName = (secure: boolean): string => (secure ? HOST_PREFIX + ASK_COOKIE : ASK_COOKIE);
 export const attemptCookiePath = (secure: boolean): string => (secure ? '/' : '/_oauth/');
 
 const nonceCookieBase = (secure: boolean): string => (secure ? HOST_PREFIX + NONCE_COOKIE : NONCE_COOKIE);
@@ -53,6 +57,8 @@ const isOurs = (name: string): boolean =>
   name === SESSION_COOKIE ||
   name.startsWith(NONCE_COOKIE) ||
   name.startsWith(HOST_PREFIX + NONCE_COOKIE) ||
+  name === ASK_COOKIE ||
+  name === HOST_PREFIX + ASK_COOKIE ||
   name.startsWith(ATTEMPT_COOKIE) ||
   name.startsWith(HOST_PREFIX + ATTEMPT_COOKIE);
 

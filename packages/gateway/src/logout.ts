@@ -10,12 +10,15 @@ import { signedOutPage } from './pages/sign-in.ts';
 import { audienceOf } from './userinfo.ts';
 
 export function logoutRoutes(server: FastifyInstance, context: Context): void {
-  const { attempts, config, policy, redirects, reports, sso } = context;
+  const { attempts, config, policy, providers, redirects, reports, sso } = context;
 
-  async function endSessions(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  /** Returns the provider that the person had signed in with; null: nobody was signed in. */
+  async function endSessions(request: FastifyRequest, reply: FastifyReply): Promise<string | null> {
     // First, so that it is gone from this browser whatever happens next.
-    void reply.header('set-cookie', [sso.forget(), ...attempts.dropAll(request.headers.cookie)]);
-    for (const session of sso.readAll(request.headers.cookie, audienceOf(request, config, policy.view()))) {
+    const sessions = sso.readAll(request.headers.cookie, audienceOf(request, config, policy.view()));
+    const again = sessions.length === 0 ? [] : [sso.askAgain()];
+    void reply.header('set-cookie', [sso.forget(), ...again, ...attempts.dropAll(request.headers.cookie)]);
+    for (const session of sessions) {
       await policy.revokeSession(session);
       request.log.info({ email: session.identity.email }, 'signed out');
       reports.tell({
@@ -27,6 +30,7 @@ export function logoutRoutes(server: FastifyInstance, context: Context): void {
         reason: null,
       });
     }
+    return sessions[0]?.identity.provider ?? null;
   }
 
   server.get('/_oauth/logout', async (request, reply) => {
@@ -36,9 +40,15 @@ export function logoutRoutes(server: FastifyInstance, context: Context): void {
 
   // The button of our own pages.
   server.post('/_oauth/logout', async (request, reply) => {
-    await endSessions(request, reply);
-    return reply.redirect('/_oauth/signed-out', 303);
+    const provider = await endSessions(request, reply);
+    const query = provider === null ? '' : `?${new URLSearchParams({ provider }).toString()}`;
+    return reply.redirect(`/_oauth/signed-out${query}`, 303);
   });
 
-  server.get('/_oauth/signed-out', (_request, reply) => sendPage(reply, 200, signedOutPage()));
+  // A link and no redirect: the contract says where GET leads, and `form-action` of our pages keeps a form on this host.
+  server.get('/_oauth/signed-out', async (request, reply) => {
+    const provider = providers.get(parameter(request.query, 'provider') ?? '');
+    const url = await provider?.signOutUrl(`${config.PUBLIC_URL}/_oauth/signed-out`);
+    return sendPage(reply, 200, signedOutPage(provider === undefined || !url ? null : { label: provider.label, href: url.href }));
+  });
 }

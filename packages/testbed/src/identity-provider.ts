@@ -106,6 +106,7 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
       client_id: clientId,
       client_secret: clientSecret,
       redirect_uris: redirectUris.length === 0 ? ['http://127.0.0.1/nowhere'] : redirectUris,
+      post_logout_redirect_uris: redirectUris.map((uri) => new URL('/_oauth/signed-out', uri).href),
       token_endpoint_auth_method: options.clientAuth ?? 'client_secret_basic',
       response_types: ['code'],
       grant_types: ['authorization_code'],

@@ -55,7 +55,11 @@ export function callbackRoutes(server: FastifyInstance, context: Context): void 
     });
     request.log.info({ provider: identity.provider, email: identity.email }, 'signed in');
     return reply
-      .header('set-cookie', [attempts.drop(attempt.state), sso.keep(session)])
+      .header('set-cookie', [
+        attempts.drop(attempt.state),
+        sso.keep(session),
+        ...(sso.asksAgain(request.headers.cookie) ? [sso.askNoMore()] : []),
+      ])
       .redirect(arrivalOf(attempt.destination, session, redirects, codes), 302);
   });
 

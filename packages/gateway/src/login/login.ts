@@ -25,7 +25,8 @@ export function loginRoutes(server: FastifyInstance, context: Context): void {
     if (provider === null) return sendPage(reply, 200, choicePage(choices(destination)));
 
     const { attempt, setCookies } = attempts.begin(request.headers.cookie, provider.id, destination);
-    const url = await provider.authorizationUrl(attempt, callbackUrl(config.PUBLIC_URL, provider.id)).catch((error: unknown) => {
+    const fresh = sso.asksAgain(request.headers.cookie);
+    const url = await provider.authorizationUrl(attempt, callbackUrl(config.PUBLIC_URL, provider.id), fresh).catch((error: unknown) => {
       throw new Refusal('provider_unavailable', { again: loginPath(destination, provider.id), detail: String(error), cause: error });
     });
     return reply.header('set-cookie', setCookies).redirect(url.href, 302);

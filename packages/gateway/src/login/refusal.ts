@@ -70,6 +70,13 @@ export const REFUSALS = {
     todo: 'Start again whenever you like.',
     action: 'Start again',
   },
+  scope_refused: {
+    status: 403,
+    title: 'The identity provider does not tell your e-mail address',
+    what: 'It does not give this platform the scopes that signing in needs.',
+    todo: 'Tell your administrator: the client at the provider needs the scopes openid, email and profile.',
+    action: 'Start again',
+  },
   email_missing: {
     status: 403,
     title: 'Your account has no e-mail address we can use',
@@ -176,6 +183,13 @@ export const REFUSALS = {
     title: 'The identity provider does not answer',
     what: 'Signing in is not possible right now. Whoever is signed in already is not affected.',
     todo: 'Try again in a moment.',
+    action: 'Try again',
+  },
+  client_refused: {
+    status: 503,
+    title: 'The identity provider refused this platform',
+    what: 'It does not accept the client id or the client secret that is set up here. Whoever is signed in already is not affected.',
+    todo: 'Tell your administrator: the client at the provider and the settings of the gateway must agree.',
     action: 'Try again',
   },
   control_plane_unavailable: {

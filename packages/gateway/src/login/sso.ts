@@ -1,5 +1,5 @@
 /** The session of the auth host, which all others come from. */
-import { cookiesNamed, SESSION_COOKIE, setCookie } from '../cookies.ts';
+import { ASK_MAX_AGE_SECONDS, askCookieName, cookiesNamed, SESSION_COOKIE, setCookie } from '../cookies.ts';
 import type { Audience, GatewayDeps, Session } from '../deps.ts';
 import { isGood } from '../policy-view.ts';
 
@@ -10,6 +10,10 @@ export type Sso = {
   readAll(cookieHeader: string | undefined, audience?: Audience): Session[];
   keep(session: Session): string;
   forget(): string;
+  /** Whether a sign-out was the last thing that this browser did here: then the next login asks who signs in. */
+  asksAgain(cookieHeader: string | undefined): boolean;
+  askAgain(): string;
+  askNoMore(): string;
 };
 
 export function createSso({ config, sessions, policy, now }: Pick<GatewayDeps, 'config' | 'sessions' | 'policy' | 'now'>): Sso {
@@ -26,6 +30,9 @@ export function createSso({ config, sessions, policy, now }: Pick<GatewayDeps, '
     },
     keep: (session) =>
       setCookie(SESSION_COOKIE, sessions.seal(session, 'sso'), { maxAgeSeconds: (session.expires_at - now()) / 1000, secure }),
+    asksAgain: (cookieHeader) => cookiesNamed(cookieHeader, askCookieName(secure)).includes('1'),
+    askAgain: () => setCookie(askCookieName(secure), '1', { maxAgeSeconds: ASK_MAX_AGE_SECONDS, secure }),
+    askNoMore: () => setCookie(askCookieName(secure), '', { maxAgeSeconds: 0, secure }),
     forget: () => setCookie(SESSION_COOKIE, '', { maxAgeSeconds: 0, secure }),
   };
 }

@@ -73,6 +73,7 @@ function providerSaidYes({ query, providerId }: CallbackState): void {
   if (typeof query !== 'object' || query === null || !Object.hasOwn(query, 'error')) return;
   const error = parameter(query, 'error') ?? '';
   if (error === 'server_error' || error === 'temporarily_unavailable') throw new ProviderUnavailable(`${providerId}: it said ${error}`);
+  if (error === 'invalid_scope') throw new Refusal('scope_refused', { detail: `${providerId}: it said invalid_scope` });
   throw new Refusal('provider_denied', { detail: /^[\w.-]{1,60}$/.test(error) ? error : 'an error that is none of RFC 6749' });
 }
 

@@ -37,6 +37,8 @@ export function createGithubProvider(options: GithubOptions): Provider {
     const error = answer['error'];
     if (error === 'bad_verification_code' || error === 'invalid_grant' || error === 'incorrect_client_credentials_for_code')
       throw new Refusal('code_refused', { detail: error });
+    if (error === 'incorrect_client_credentials' || error === 'invalid_client')
+      throw new Refusal('client_refused', { detail: `github: ${error}` });
     if (typeof error === 'string') throw new ProviderUnavailable(`github: ${error.replace(/[^\w.-]/g, '?').slice(0, 60)}`);
     const token = answer['access_token'];
     if (typeof token !== 'string' || token === '') throw new ProviderUnavailable('github: no access token in the answer');
@@ -46,7 +48,7 @@ export function createGithubProvider(options: GithubOptions): Provider {
   return {
     id: 'github',
     label: 'GitHub',
-    async authorizationUrl(secrets, redirectUri) {
+    async authorizationUrl(secrets, redirectUri, fresh) {
       const url = new URL(`${options.url}/login/oauth/authorize`);
       url.search = new URLSearchParams({
         response_type: 'code',
@@ -56,9 +58,11 @@ export function createGithubProvider(options: GithubOptions): Provider {
         state: secrets.state,
         code_challenge: createHash('sha256').update(secrets.verifier).digest('base64url'),
         code_challenge_method: 'S256',
+        ...(fresh ? { prompt: 'select_account' } : {}),
       }).toString();
       return url;
     },
+    signOutUrl: () => Promise.resolve(null),
     // RFC 9207: github.com names it since April 2026, Enterprise servers need not.
     issuer: () => Promise.resolve({ issuer: `${options.url}/login/oauth`, named: false }),
     async claims(callback, secrets) {

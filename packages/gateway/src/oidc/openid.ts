@@ -3,6 +3,7 @@ import {
   allowInsecureRequests,
   authorizationCodeGrant,
   buildAuthorizationUrl,
+  buildEndSessionUrl,
   calculatePKCECodeChallenge,
   type ClientAuth,
   ClientError,
@@ -14,6 +15,7 @@ import {
   fetchUserInfo,
   None,
   ResponseBodyError,
+  WWWAuthenticateChallengeError,
 } from 'openid-client';
 import { Refusal } from '../login/refusal.ts';
 import { type Fetch, ProviderUnavailable, PROVIDER_TIMEOUT_MS } from './fetch.ts';
@@ -28,6 +30,8 @@ export type OpenidOptions = {
   clientSecret: string | undefined;
   /** Whether `hd` says which company manages an account (Google). */
   saysHostedDomain?: boolean;
+  /** Whether it takes `prompt=select_account`, although its metadata say nothing of it (Google). */
+  choosesAccount?: boolean;
   fetch: Fetch;
   now: () => number;
 };
@@ -35,6 +39,10 @@ type Discovered = { config: Configuration; signatures: Signatures; at: number };
 
 /** Endpoints move seldom; an answer that fails makes them be asked for anew whatever their age. */
 const METADATA_TTL_MS = 600_000;
+/** How long the address that browsers are sent to counts as alive, or as dead, after it was asked. */
+const ALIVE_MS = 5_000;
+const DEAD_MS = 2_000;
+const PROBE_TIMEOUT_MS = 2_000;
 
 export function createOpenidProvider(options: OpenidOptions): Provider {
   const issuer = new URL(options.issuer);
@@ -69,11 +77,45 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
     return asking.catch(() => old);
   }
 
+  let probed: { at: number; error: unknown } | null = null;
+  let probing: Promise<void> | null = null;
+
+  /** Any answer but an error of the server itself will do: the request lacks all that the endpoint needs. */
+  async function probe(url: string): Promise<void> {
+    const at = options.now();
+    try {
+      const { status } = await options.fetch(url, { signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
+      if (status >= 500) throw new ProviderUnavailable(`${options.id}: ${new URL(url).origin}: HTTP ${status}`);
+      probed = { at, error: null };
+    } catch (error) {
+      probed = { at, error };
+      throw error;
+    }
+  }
+  /** Metadata are kept for minutes; a browser must not be sent to a provider that has died meanwhile. One question at a time. */
+  async function assertAlive(config: Configuration): Promise<void> {
+    const age = probed === null ? Number.POSITIVE_INFINITY : options.now() - probed.at;
+    if (probed !== null && age >= 0 && age < (probed.error === null ? ALIVE_MS : DEAD_MS)) {
+      if (probed.error !== null) throw probed.error;
+      return;
+    }
+    probing ??= probe(String(config.serverMetadata().authorization_endpoint)).finally(() => {
+      probing = null;
+    });
+    await probing;
+  }
+  /** What the provider understands; `login` stands in OpenID Connect Core, a choice of accounts is kinder. */
+  function promptOf(config: Configuration): string {
+    const known: unknown = config.serverMetadata()['prompt_values_supported'];
+    return options.choosesAccount === true || (Array.isArray(known) && known.includes('select_account')) ? 'select_account' : 'login';
+  }
+
   return {
     id: options.id,
     label: options.label,
-    async authorizationUrl(secrets, redirectUri) {
+    async authorizationUrl(secrets, redirectUri, fresh) {
       const { config } = await discovered();
+      await assertAlive(config);
       return buildAuthorizationUrl(config, {
         redirect_uri: redirectUri,
         scope: 'openid email profile',
@@ -82,7 +124,15 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
         // RFC 9700 section 2.1.1: PKCE always, and S256 only.
         code_challenge: await calculatePKCECodeChallenge(secrets.verifier),
         code_challenge_method: 'S256',
+        ...(fresh ? { prompt: promptOf(config) } : {}),
       });
+    },
+    async signOutUrl(returnTo) {
+      const found = await discovered().catch(() => null);
+      const endpoint = found?.config.serverMetadata().end_session_endpoint;
+      if (found === null || endpoint === undefined || !URL.canParse(endpoint) || !mayLeadTo(endpoint, insecure)) return null;
+      // Section 2: the client's id in place of an id_token_hint; the ID token is not kept.
+      return buildEndSessionUrl(found.config, { post_logout_redirect_uri: returnTo });
     },
     async issuer() {
       const metadata = (await discovered()).config.serverMetadata();
@@ -137,9 +187,13 @@ function assertEndpoints(config: Configuration, insecure: boolean): void {
   for (const name of ['authorization_endpoint', 'token_endpoint', 'jwks_uri', 'userinfo_endpoint'] as const) {
     const url = metadata[name];
     if (url === undefined && name === 'userinfo_endpoint') continue;
-    const protocol = typeof url === 'string' && URL.canParse(url) ? new URL(url).protocol : null;
-    if (protocol !== 'https:' && !(insecure && protocol === 'http:')) throw new Error(`the metadata have no usable ${name}`);
+    if (typeof url !== 'string' || !URL.canParse(url) || !mayLeadTo(url, insecure)) throw new Error(`the metadata have no usable ${name}`);
   }
+}
+
+function mayLeadTo(url: string, insecure: boolean): boolean {
+  const { protocol } = new URL(url);
+  return protocol === 'https:' || (insecure && protocol === 'http:');
 }
 
 function claimed(claims: Record<string, unknown>): Claimed {
@@ -160,6 +214,11 @@ function translate(id: string, error: unknown): Error {
   // RFC 6749 section 5.2
   if (error instanceof ResponseBodyError && error.error === 'invalid_grant') return new Refusal('code_refused', { cause: error });
   if (error instanceof ResponseBodyError && error.error === 'access_denied') return new Refusal('provider_denied', { cause: error });
+  // RFC 6749 section 5.2; with 401 the token endpoint names the scheme that it wants. A bearer challenge comes from userinfo.
+  if (error instanceof ResponseBodyError && (error.error === 'invalid_client' || error.error === 'unauthorized_client'))
+    return new Refusal('client_refused', { detail: `${id}: ${reasonOf(error)}`, cause: error });
+  if (error instanceof WWWAuthenticateChallengeError && !error.cause.some(({ scheme }) => scheme === 'bearer'))
+    return new Refusal('client_refused', { detail: `${id}: HTTP ${error.status}`, cause: error });
   if (error instanceof ClientError && CLAIMS_WRONG.has(error.code ?? ''))
     return new Refusal('identity_refused', { detail: reasonOf(error), cause: error });
   return new ProviderUnavailable(`${id}: ${reasonOf(error)}`, { cause: error });

@@ -27,10 +27,12 @@ export type Provider = {
   /** For people. */
   label: string;
   /**
-   * Where the browser is sent.
+   * Where the browser is sent. `fresh`: the provider asks who signs in, also where it knows somebody (OpenID Connect Core section 3.1.2.1, `prompt`).
    * @throws ProviderUnavailable
    */
-  authorizationUrl(secrets: Secrets, redirectUri: string): Promise<URL>;
+  authorizationUrl(secrets: Secrets, redirectUri: string, fresh: boolean): Promise<URL>;
+  /** Where the provider ends its own session (OpenID Connect RP-Initiated Logout 1.0); null: it does not say, or is away. */
+  signOutUrl(returnTo: string): Promise<URL | null>;
   /**
    * RFC 9207 section 2.4: the issuer that an answer may name, and whether it has to.
    * @throws ProviderUnavailable
@@ -38,7 +40,7 @@ export type Provider = {
   issuer(): Promise<{ issuer: string; named: boolean }>;
   /**
    * Spends the code of `callback` (the address that the browser came back to).
-   * @throws ProviderUnavailable, or Refusal `code_refused`, `identity_refused`, `provider_denied`
+   * @throws ProviderUnavailable, or Refusal `code_refused`, `identity_refused`, `provider_denied`, `client_refused`
    */
   claims(callback: URL, secrets: Secrets): Promise<Claimed>;
 };

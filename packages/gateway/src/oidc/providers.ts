@@ -49,6 +49,7 @@ export function createProviders(config: Config, now: () => number, overrides: Pr
         clientId: config.GOOGLE_CLIENT_ID,
         clientSecret: config.GOOGLE_CLIENT_SECRET,
         saysHostedDomain: true,
+        choosesAccount: true,
         fetch,
         now,
       }),

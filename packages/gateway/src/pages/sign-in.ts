@@ -12,13 +12,15 @@ export function choicePage(options: { providers: readonly { label: string; href:
   });
 }
 
-export function signedOutPage(): string {
+/** `provider`: where the person can end the provider's own session; null: it offers no address for that, or is not known. */
+export function signedOutPage(provider: { label: string; href: string } | null): string {
   return renderPage({
     title: 'Signed out',
     tone: 'good',
     body: html`<h1>You are signed out</h1>
 <p>Your session has ended here and at every project.</p>
 <p class="soft">You may still be signed in at your identity provider. On a shared computer, sign out there too.</p>
-<div class="buttons"><a class="button" href="/_oauth/login">Sign in again</a></div>`,
+<div class="buttons">${provider === null ? null : html`<a class="button" href="${provider.href}">Sign out at ${provider.label} too</a>`}
+<a class="button" href="/_oauth/login">Sign in again</a></div>`,
   });
 }

@@ -216,6 +216,7 @@ describe('the provider’s own errors', () => {
   test.each([
     ['access_denied', 403],
     ['login_required', 403],
+    ['invalid_scope', 403],
     ['<script>alert(1)</script>', 403],
     ['', 403],
     ['server_error', 503],
@@ -234,6 +235,18 @@ describe('the provider’s own errors', () => {
     // An error without a state that is ours is nobody's.
     expect((await new PlainBrowser().open(back)).status).toBe(400);
   });
+});
+
+test('a scope that the provider does not give: the page names it, and is not the one of a person who cancelled', async () => {
+  const browser = new PlainBrowser();
+  const page = await browser.open(
+    changed(await answered(browser), (q) => {
+      q.delete('code');
+      q.set('error', 'invalid_scope');
+    }),
+  );
+  expect([page.status, titleOf(page.body)]).toEqual([403, 'The identity provider does not tell your e-mail address']);
+  expect(page.body).toContain('openid, email and profile');
 });
 
 describe('attempt cookies', () => {

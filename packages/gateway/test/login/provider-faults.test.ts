@@ -84,6 +84,54 @@ describe.each(['down', 'garbage', 500, 401] as const)('GitHub: %s', (fault) => {
   });
 });
 
+describe('a provider that dies while its metadata are known', () => {
+  test.each(['down', 'slow', 500, 503] as const)('%s: a page, not a redirect to a dead address; it comes back by itself', async (fault) => {
+    let clock = 0;
+    const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS }, now: () => Date.now() + clock });
+    expect((await new PlainBrowser().open(login('oidc', fresh))).url.origin).toBe(idp.issuer);
+    idp.fault(fault);
+    clock += 10_000;
+    const began = performance.now();
+    const browser = new PlainBrowser();
+    const page = await browser.open(login('oidc', fresh));
+    await expectUnavailable(page);
+    expect([page.hops.length, browser.cookies('berth.localhost')]).toEqual([1, []]);
+    expect(performance.now() - began).toBeLessThan(TIMEOUT_MS + 2_000);
+    idp.fault(null);
+    clock += 10_000;
+    expect((await new PlainBrowser().open(login('oidc', fresh))).url.origin).toBe(idp.issuer);
+    await fresh.close();
+  });
+
+  test('is asked once in some seconds, however many logins begin', async () => {
+    const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS } });
+    const begin = () => new PlainBrowser().open(login('oidc', fresh), { follow: false });
+    const before = idp.requests('/auth');
+    const pages = await Promise.all(Array.from({ length: 20 }, begin));
+    expect(pages.map((page) => page.status)).toEqual(Array<number>(20).fill(302));
+    expect(idp.requests('/auth') - before).toBe(1);
+    await fresh.close();
+  });
+});
+
+test('a wrong client secret: the page says that the provider refused this platform, not that it is away', async () => {
+  for (const [provider, wrong] of [
+    ['oidc', { OIDC_CLIENT_SECRET: 'wrong-secret-of-the-client' }],
+    ['github', { GITHUB_CLIENT_SECRET: 'wrong-secret-of-the-client' }],
+  ] as const) {
+    const other = await startSite((url) => ({ ...envOf(url), ...wrong }), { providers: { timeoutMs: TIMEOUT_MS } });
+    const browser = new PlainBrowser();
+    const first = await browser.open(login(provider, other));
+    const page = provider === 'oidc' ? await idp.signIn(browser, first, ada()) : first;
+    expect([provider, page.status, titleOf(page.body)]).toEqual([provider, 503, 'The identity provider refused this platform']);
+    expect(page.body).toContain('client secret');
+    expect(await isSignedIn(browser, other)).toBe(false);
+    expect(other.log()).toContain('client_refused');
+    expect(other.log()).not.toContain('wrong-secret-of-the-client');
+    await other.close();
+  }
+});
+
 test('metadata that stand for ten minutes are asked for anew then; where they cannot be had the old ones serve', async () => {
   let clock = 0;
   const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS }, now: () => Date.now() + clock });

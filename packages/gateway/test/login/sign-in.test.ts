@@ -273,6 +273,60 @@ test('the control plane is told of sign-ins and refusals, and no login waits for
   await waitFor('it is told when the control plane is back', () => site.cp.logins.length === told + 1);
 });
 
+describe('after a sign-out', () => {
+  const signIn = async (browser: PlainBrowser): Promise<Page> => {
+    const page = await browser.open(`${site.url}/_oauth/login?provider=corp&redirect=/in`);
+    return page.url.origin === idp.issuer ? idp.signIn(browser, page, ada) : page;
+  };
+  const promptOf = async (browser: PlainBrowser, provider: string): Promise<string | null> => {
+    const begun = await browser.open(`${site.url}/_oauth/login?provider=${provider}`, { follow: false });
+    return new URL(String(begun.headers['location'])).searchParams.get('prompt');
+  };
+
+  test.each(['the contract’s address', 'the button'])('by %s: the next login asks who signs in', async (by) => {
+    const browser = new PlainBrowser();
+    expect((await signIn(browser)).url.pathname).toBe('/in');
+    if (by === 'the button') await browser.submit(await browser.open(`${site.url}/_oauth/devices`), {}, 'Sign out');
+    else await browser.open(`${site.url}/_oauth/logout`);
+    expect([await promptOf(browser, 'corp'), await promptOf(browser, 'github'), await promptOf(browser, 'google')]).toEqual([
+      'login',
+      'select_account',
+      'select_account',
+    ]);
+    const again = await browser.open(`${site.url}/_oauth/login?provider=corp&redirect=/in`);
+    expect(again.url.origin).toBe(idp.issuer);
+    expect(again.body).toContain('type="password"');
+    expect((await idp.signIn(browser, again, ada)).url.pathname).toBe('/in');
+    expect(browser.cookies('berth.localhost').map((cookie) => cookie.name)).not.toContain('berth_ask');
+  });
+  test('who did not sign out is not asked', async () => {
+    expect(await promptOf(new PlainBrowser(), 'corp')).toBeNull();
+    await new PlainBrowser().open(`${site.url}/_oauth/logout`);
+    expect(await promptOf(new PlainBrowser(), 'github')).toBeNull();
+  });
+
+  test('the page leads on to the provider’s own sign-out where it has one, and the provider takes it', async () => {
+    const browser = new PlainBrowser();
+    await signIn(browser);
+    const page = await browser.submit(await browser.open(`${site.url}/_oauth/devices`), {}, 'Sign out');
+    const href = /href="([^"]+)">Sign out at corp too</.exec(page.body)?.[1]?.replaceAll('&amp;', '&') ?? '';
+    const url = new URL(href);
+    expect([url.origin, url.searchParams.get('client_id'), url.searchParams.get('post_logout_redirect_uri')]).toEqual([
+      idp.issuer,
+      idp.clientId,
+      `${site.url}/_oauth/signed-out`,
+    ]);
+    expect((await browser.open(url)).status).toBe(200);
+    // GitHub has none.
+    const other = new PlainBrowser();
+    await other.open(`${site.url}/_oauth/login?provider=github`);
+    const plain = await other.submit(await other.open(`${site.url}/_oauth/devices`), {}, 'Sign out');
+    expect(plain.body).not.toContain('Sign out at');
+    for (const query of ['?provider=nothing', '?provider=__proto__', '?provider=corp&provider=corp'])
+      expect((await other.open(`${site.url}/_oauth/signed-out${query}`)).body).not.toContain('Sign out at');
+  });
+});
+
 test('whoever was deleted a moment ago gets a page that says so, not a sign-in without an end; a minute later they may sign in', async () => {
   const deleted = (at: number): void => {
     site.cp.policy.deleted_users = [{ email: 'octavia@example.test', deleted_at: new Date(at).toISOString() }];
