@@ -4,7 +4,7 @@
  * signs nothing.
  */
 import { type KeyObject, sign } from 'node:crypto';
-import type { Identity } from '@berth/wire/gateway';
+import type { DeviceScope, Identity } from '@berth/wire/gateway';
 import { LRUCache } from 'lru-cache';
 import type { Keys } from './deps.ts';
 
@@ -14,25 +14,27 @@ const REUSED_SECONDS = 240;
 const MAX_KEPT = 20_000;
 
 export type Assertion = { token: string /** Milliseconds: make a new one from then on. */; renewAt: number };
-export type Assertions = { for(identity: Identity, host: string, endsAt: number): Assertion };
+export type Assertions = { for(identity: Identity, host: string, endsAt: number, scope: DeviceScope | null): Assertion };
 
 export function createAssertions(keys: Keys, issuer: string, now: () => number): Assertions {
   const kept = new LRUCache<string, Assertion>({ max: MAX_KEPT });
   return {
-    for(identity, host, endsAt) {
+    for(identity, host, endsAt, scope) {
       const { email, name, avatar_url, provider } = identity;
       // For one session: the API refuses an assertion from before its person was deleted, and a new session must not be given that one.
-      const key = JSON.stringify([host, email, name, avatar_url, provider, endsAt]);
+      const key = JSON.stringify([host, email, name, avatar_url, provider, endsAt, scope]);
       const found = kept.get(key);
       if (found !== undefined && found.renewAt > now()) return found;
-      const made = make(keys, issuer, identity, host, Math.min(endsAt, now() + LIFETIME_SECONDS * 1000), now());
+      const made = make(keys, issuer, { identity, host, scope }, Math.min(endsAt, now() + LIFETIME_SECONDS * 1000), now());
       kept.set(key, made);
       return made;
     },
   };
 }
 
-function make(keys: Keys, issuer: string, identity: Identity, host: string, endsAt: number, now: number): Assertion {
+type About = { identity: Identity; host: string; scope: DeviceScope | null };
+
+function make(keys: Keys, issuer: string, { identity, host, scope }: About, endsAt: number, now: number): Assertion {
   const [current] = keys.assertion;
   if (current === undefined) throw new Error('no assertion key');
   const seconds = Math.floor(now / 1000);
@@ -44,6 +46,8 @@ function make(keys: Keys, issuer: string, identity: Identity, host: string, ends
     ...(identity.name === null ? {} : { name: identity.name }),
     ...(identity.avatar_url === null ? {} : { avatar_url: identity.avatar_url }),
     provider: identity.provider,
+    // Where a device token opened: the API takes the assertion of one only with the scope `api`, as the token itself.
+    ...(scope === null ? {} : { scope }),
     iat: seconds,
     exp: Math.floor(endsAt / 1000),
   };

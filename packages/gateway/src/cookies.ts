@@ -28,6 +28,7 @@ export const attemptCookiePrefix = (secure: boolean): string => (secure ? HOST_P
 /** Left by a sign-out: the next login asks the provider for a fresh choice, since its own session goes on. */
 export const ASK_MAX_AGE_SECONDS = 30 * 86_400;
 const ASK_COOKIE = 'berth_ask';
+export const ASK_VALUE = 'ask-who-signs-in';
 export const askCookieName = (secure: boolean): string => (secure ? HOST_PREFIX + ASK_COOKIE : ASK_COOKIE);
 export const attemptCookiePath = (secure: boolean): string => (secure ? '/' : '/_oauth/');
 

@@ -12,7 +12,7 @@
  *   none, and more cookies than are checked      too_many_cookies, a page
  */
 import { trimOws } from '@berth/kit/ows';
-import { DEVICE_TOKEN_PATTERN, DEVICE_TOKEN_PREFIX, type Identity } from '@berth/wire/gateway';
+import { DEVICE_TOKEN_PATTERN, DEVICE_TOKEN_PREFIX, type DeviceScope, type Identity } from '@berth/wire/gateway';
 import { cookiesNamed, hasTooMany, noncesIn, SESSION_COOKIE, withoutOurCookies } from './cookies.ts';
 import { type Audience, audienceOfProject, type OneTimeCodes, type PolicyView, type Session, type Sessions } from './deps.ts';
 import { isGood } from './policy-view.ts';
@@ -61,6 +61,8 @@ export type Decision =
       until: number;
       /** Set where a device token opened. */
       tokenId: string | null;
+      /** Of that token; null: a session opened. */
+      scope: DeviceScope | null;
       /** What of these goes on to the project. */
       cookie: string | undefined;
       authorization: string | undefined;
@@ -124,6 +126,7 @@ export function decide(ask: Ask, known: Knowledge): Decision {
     identity: session.identity,
     until: session.expires_at,
     tokenId: null,
+    scope: null,
     cookie: withoutOurCookies(ask.cookie),
     authorization: withoutDeviceToken(ask.authorization),
   };
@@ -179,6 +182,7 @@ function byToken(token: string, ask: Ask, host: string, { view, now }: Knowledge
     identity: found.identity,
     until,
     tokenId: found.id,
+    scope: found.scope ?? 'projects',
     cookie: withoutOurCookies(ask.cookie),
     authorization: undefined,
   };

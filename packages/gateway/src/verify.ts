@@ -89,8 +89,8 @@ export function createVerify(deps: VerifyDeps): Verify {
   function settle(decision: Exclude<Decision, { kind: 'redeem' }>, ask: Ask, key: string | null): Answer {
     count(decision.kind);
     if (decision.kind !== 'pass') return answers.refuse(decision, ask);
-    const { host, identity, tokenId, cookie, authorization } = decision;
-    const assertion = assertions.for(identity, host, decision.until);
+    const { host, identity, tokenId, scope, cookie, authorization } = decision;
+    const assertion = assertions.for(identity, host, decision.until, scope);
     const answer = answers.pass(identity, assertion.token, cookie, authorization);
     if (tokenId !== null) policy.tokenUsed(tokenId);
     if (key !== null) kept.set(key, { answer, until: Math.min(decision.until, assertion.renewAt), tokenId });

@@ -208,6 +208,18 @@ describe('device tokens', () => {
   });
   beforeEach(() => policy({ device_tokens: [record()] }));
 
+  it('makes an assertion that names its scope, and one without a scope for a session: the API takes no more by it than by the token', async () => {
+    const scopeIn = async (headers: Record<string, string>): Promise<unknown> => {
+      const [, payload = ''] = String((await berth.verify(headers)).headers['x-forwarded-user-assertion']).split('.');
+      return (JSON.parse(Buffer.from(payload, 'base64url').toString()) as { scope?: string }).scope;
+    };
+    const Authorization = `Bearer ${token}`;
+    expect(await scopeIn({ Authorization })).toBe('projects');
+    expect(await scopeIn({ Cookie: berth.cookie(sessionOf()) })).toBeUndefined();
+    await policy({ device_tokens: [{ ...record(), scope: 'projects api' }] });
+    expect(await scopeIn({ Authorization })).toBe('projects api');
+  });
+
   it.each([`Bearer ${token}`, `bearer ${token}`, `BEARER   ${token}`])(
     '%j opens a project, and the project does not get it',
     async (Authorization) => {

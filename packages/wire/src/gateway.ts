@@ -58,7 +58,16 @@ export const Policy = Type.Object({
   /** Lower case. Sessions that began before are over. Absent in the policy of an older control plane. */
   deleted_users: Type.Optional(Type.Array(Type.Object({ email: Type.String(), deleted_at: Time }))),
   revoked_sessions: Type.Array(Type.Object({ id: Id, expires_at: Time })),
-  device_tokens: Type.Array(Type.Object({ id: Id, hash: Digest, identity: Identity, expires_at: Time })),
+  device_tokens: Type.Array(
+    Type.Object({
+      id: Id,
+      hash: Digest,
+      identity: Identity,
+      expires_at: Time,
+      /** Absent in the policy of an older control plane: `projects`. */
+      scope: Type.Optional(literals(DEVICE_SCOPES)),
+    }),
+  ),
 });
 export type Policy = Static<typeof Policy>;
 

@@ -13,6 +13,8 @@ const TIMEOUT_MS = 3_000;
 const MAX_AGE = '6m';
 const SKEW = '30s';
 
+export const SCOPE_NEEDED = 'ask for a device token with scope=projects api at /_oauth/device/code';
+
 export type Assertions = {
   /** The e-mail it speaks for, and when it was made (milliseconds). Throws unauthenticated; gateway_unreachable while the keys cannot be read. */
   read(assertion: string): Promise<{ email: string; madeAt: number }>;
@@ -58,6 +60,9 @@ export function createAssertions(deps: {
           clockTolerance: SKEW,
           currentDate: new Date(now()),
         });
+        // RFC 6750 section 3.1. Absent: a person's own session.
+        const scope = payload['scope'];
+        if (scope !== undefined && scope !== 'projects api') throw new DomainError('insufficient_scope', SCOPE_NEEDED);
         const email = payload['email'];
         if (typeof email === 'string' && /^[^@\s]+@[^@\s]+$/.test(email))
           return { email: email.toLowerCase(), madeAt: (payload.iat ?? 0) * 1000 };

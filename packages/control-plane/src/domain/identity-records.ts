@@ -54,5 +54,5 @@ export type PolicyFacts = {
   disabled: string[];
   deleted: { email: string; deleted_at: number }[];
   revoked: { id: string; expires_at: number }[];
-  tokens: { id: string; hash: string; identity: Identity; expires_at: number }[];
+  tokens: { id: string; hash: string; identity: Identity; expires_at: number; scope: DeviceScope }[];
 };

@@ -64,7 +64,7 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
         .execute();
       const tokens = await tx
         .selectFrom('device_tokens')
-        .select(['id', 'hash', 'identity', 'expires_at'])
+        .select(['id', 'hash', 'identity', 'expires_at', 'scope'])
         .where('expires_at', '>', now)
         .orderBy('expires_at')
         .orderBy('id')
@@ -80,7 +80,7 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
         disabled: disabled.map((user) => user.email),
         deleted,
         revoked,
-        tokens: tokens.map((token) => ({ ...token, identity: JSON.parse(token.identity) as Identity })),
+        tokens: tokens.map((token) => ({ ...token, identity: JSON.parse(token.identity) as Identity, scope: token.scope ?? 'projects' })),
       };
     }),
 });

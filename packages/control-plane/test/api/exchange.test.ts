@@ -107,6 +107,16 @@ describe('an assertion of the gateway', () => {
     expect([reply.status, reply.json['code']]).toEqual([403, 'account_disabled']);
   });
 
+  test.each([
+    ['projects', 403],
+    ['api', 403],
+    [['projects api'], 403],
+    ['projects api', 200],
+  ])('that a device token with the scope %j opened is as good as the token: %i', async (scope, status) => {
+    const reply = await byAssertion(await assertion({ scope }));
+    expect([reply.status, reply.json['code']]).toEqual([status, status === 403 ? 'insufficient_scope' : undefined]);
+  });
+
   test('from before its person was deleted is refused; one from after gives a token', async () => {
     const other = await start();
     const email = 'viewer@example.com';

@@ -227,7 +227,7 @@ test('the policy names every host that a project is or may come to be at, and wh
     disabled: ['eve@example.org'],
     deleted: [],
     revoked: [{ id: 's1', expires_at: NOW + 1_000 }],
-    tokens: [{ id: 'id-one', hash: 'hash-one', identity: BOB, expires_at: NOW + 90 * 86_400_000 }],
+    tokens: [{ id: 'id-one', hash: 'hash-one', identity: BOB, expires_at: NOW + 90 * 86_400_000, scope: 'projects' }],
   });
   await commit(stores, shop.id, { deployments: [{ id: 'd2', from: 'building', set: { status: 'failed', finished_at: NOW } }] });
   await stamped();

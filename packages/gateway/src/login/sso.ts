@@ -1,5 +1,5 @@
 /** The session of the auth host, which all others come from. */
-import { ASK_MAX_AGE_SECONDS, askCookieName, cookiesNamed, SESSION_COOKIE, setCookie } from '../cookies.ts';
+import { ASK_MAX_AGE_SECONDS, ASK_VALUE, askCookieName, cookiesNamed, SESSION_COOKIE, setCookie } from '../cookies.ts';
 import type { Audience, GatewayDeps, Session } from '../deps.ts';
 import { isGood } from '../policy-view.ts';
 
@@ -30,8 +30,8 @@ export function createSso({ config, sessions, policy, now }: Pick<GatewayDeps, '
     },
     keep: (session) =>
       setCookie(SESSION_COOKIE, sessions.seal(session, 'sso'), { maxAgeSeconds: (session.expires_at - now()) / 1000, secure }),
-    asksAgain: (cookieHeader) => cookiesNamed(cookieHeader, askCookieName(secure)).includes('1'),
-    askAgain: () => setCookie(askCookieName(secure), '1', { maxAgeSeconds: ASK_MAX_AGE_SECONDS, secure }),
+    asksAgain: (cookieHeader) => cookiesNamed(cookieHeader, askCookieName(secure)).includes(ASK_VALUE),
+    askAgain: () => setCookie(askCookieName(secure), ASK_VALUE, { maxAgeSeconds: ASK_MAX_AGE_SECONDS, secure }),
     askNoMore: () => setCookie(askCookieName(secure), '', { maxAgeSeconds: 0, secure }),
     forget: () => setCookie(SESSION_COOKIE, '', { maxAgeSeconds: 0, secure }),
   };

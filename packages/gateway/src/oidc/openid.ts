@@ -77,7 +77,7 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
     return asking.catch(() => old);
   }
 
-  let probed: { at: number; error: unknown } | null = null;
+  let probed: { at: number; error: Error | null } | null = null;
   let probing: Promise<void> | null = null;
 
   /** Any answer but an error of the server itself will do: the request lacks all that the endpoint needs. */
@@ -88,7 +88,7 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
       if (status >= 500) throw new ProviderUnavailable(`${options.id}: ${new URL(url).origin}: HTTP ${status}`);
       probed = { at, error: null };
     } catch (error) {
-      probed = { at, error };
+      probed = { at, error: error instanceof Error ? error : new Error(String(error)) };
       throw error;
     }
   }

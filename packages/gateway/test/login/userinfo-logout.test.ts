@@ -179,7 +179,7 @@ describe('logout', () => {
     const answer = await person.open(`${site.url}/_oauth/logout`, { follow: false });
     expect([answer.status, answer.headers['location']]).toEqual([302, '/']);
     // What is left opens nothing: it makes the next login ask who signs in.
-    expect(person.cookies('berth.localhost').map(({ name, value }) => [name, value])).toEqual([['berth_ask', '1']]);
+    expect(person.cookies('berth.localhost').map(({ name, value }) => [name, value])).toEqual([['berth_ask', 'ask-who-signs-in']]);
     expect(titleOf((await person.open(`${site.url}/`)).body)).toBe('You are signed out');
     expect((await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } })).status).toBe(401);
     await waitFor(

@@ -4,7 +4,7 @@ import type { FastifyRequest } from 'fastify';
 import { LRUCache } from 'lru-cache';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
-import type { Assertions } from '../assertions.ts';
+import { type Assertions, SCOPE_NEEDED } from '../assertions.ts';
 import { type Attempts, networkOf } from '../attempts.ts';
 import type { Caller } from '../callers.ts';
 import type { Define } from '../define.ts';
@@ -99,8 +99,7 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
       const found = token?.startsWith(DEVICE_TOKEN_PREFIX) === true ? await stores.deviceTokens.find(hashOf(token), now()) : null;
       if (found === null) throw new DomainError('unauthenticated', 'the device token is unknown, over or revoked');
       // A public project can see the tokens of its visitors: one that was given for projects alone must not open the API.
-      if (found.scope !== 'projects api')
-        throw new DomainError('insufficient_scope', 'ask for a device token with scope=projects api at /_oauth/device/code');
+      if (found.scope !== 'projects api') throw new DomainError('insufficient_scope', SCOPE_NEEDED);
       return found.identity.email.toLowerCase();
     }
     if (typeof assertion === 'string' && assertion !== '') {
