@@ -11,9 +11,16 @@ import { appendFileSync, readFileSync } from 'node:fs';
 type Lease = string | null;
 type Asked = { sent: number };
 
+/** The limits that the checker holds against the time in which a control plane served, in ms. `slack`: what a gap may count for. */
+export type Deadlines = { queue: number; route: number; build: number; deploy: number; slack: number };
+
 export type Happening =
   /** The limits that stood, first of all. */
-  | { type: 'began'; lease_ms: number }
+  | { type: 'began'; lease_ms: number; deadlines?: Deadlines }
+  /** A control plane serves from now on, or does not (killed, stalled). */
+  | { type: 'serving'; name: string; up: boolean }
+  /** What was committed about a deployment: its next state, or `published`. `code`: of the error it failed with. */
+  | { type: 'moved'; deployment: string; to: string; code: string | null }
   /** A deployment was requested and the answer said yes. */
   | (Asked & { type: 'accepted'; project: string; deployment: string; key: string | null })
   /** A project of which no two versions may ever run at once (`recreate`). */

@@ -19,6 +19,7 @@ export const INVARIANTS = {
   'nothing-destroyed': 'nothing is destroyed because something was unreachable',
   bounded: 'queues, attempts and stories are bounded',
   'own-clock': 'time-outs go by the control plane’s clock only',
+  uptime: 'no deadline runs while no control plane serves',
   'no-surprise': 'every error is one of the table',
 } as const;
 export type InvariantId = keyof typeof INVARIANTS;
@@ -41,6 +42,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   checkLeases();
   checkReports();
   checkContainersAndRoutes();
+  checkUptime();
   for (const e of all('gauge')) if (e.value > e.bound) broken('bounded', e.at, `${e.name} is ${e.value}, more than ${e.bound}`);
   for (const e of all('internal_error')) broken('no-surprise', e.at, e.message);
   return violations.sort((a, b) => a.at - b.at);
@@ -108,6 +110,46 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       const last = Math.max(0, ...grants.filter((g) => g.lease === e.lease && g.at <= e.at).map((g) => g.sent));
       if (e.at < last + leaseMs)
         broken('own-clock', e.at, `task ${e.task} was taken away ${last + leaseMs - e.at} ms before its lease ran out`);
+    }
+  }
+
+  /** Each deadline against the time in which at least one control plane served. */
+  function checkUptime(): void {
+    const [began] = all('began');
+    const deadlines = began?.deadlines;
+    if (began === undefined || deadlines === undefined) return;
+    const gaps = gapsOf(all('serving'));
+    const served = (from: number, to: number): number => {
+      const within = gaps.filter((g) => g.from < to && g.to > from);
+      const away = within.reduce((sum, g) => sum + Math.min(g.to, to) - Math.max(g.from, from), 0);
+      return to - from - away + within.length * deadlines.slack;
+    };
+    const limits: Record<string, number> = {
+      no_builder: deadlines.queue,
+      no_deploy_node: deadlines.queue,
+      still_writing: deadlines.queue,
+      proxy_unconfirmed: deadlines.route,
+    };
+    const moves = groupBy(all('moved'), (e) => e.deployment);
+    for (const [deployment, steps] of moves)
+      for (const [i, step] of steps.entries()) {
+        const before = steps[i - 1];
+        if (step.to !== 'failed' || step.code === null || before === undefined) continue;
+        const timeout = step.code === 'task_timeout' ? (before.to === 'building' ? deadlines.build : deadlines.deploy) : undefined;
+        const limit = limits[step.code] ?? timeout;
+        if (limit === undefined || served(before.at, step.at) >= limit) continue;
+        broken(
+          'uptime',
+          step.at,
+          `deployment ${deployment} failed with ${step.code} after ${served(before.at, step.at)} of ${limit} ms of service`,
+        );
+      }
+    for (const e of all('taken_away')) {
+      if (e.why !== 'lease') continue;
+      const grants = [...all('claimed'), ...all('renewed')].filter((g) => g.task === e.task && g.lease === e.lease && g.at <= e.at);
+      const last = Math.max(0, ...grants.map((g) => g.sent));
+      if (last > 0 && served(last, e.at) < began.lease_ms)
+        broken('uptime', e.at, `task ${e.task} was taken away after ${served(last, e.at)} of ${began.lease_ms} ms of service`);
     }
   }
 
@@ -257,6 +299,22 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       }
     }
   }
+}
+
+/** When no control plane served, from the first moment at which one did. */
+function gapsOf(events: readonly Of<'serving'>[]): { from: number; to: number }[] {
+  const up = new Set<string>();
+  const gaps: { from: number; to: number }[] = [];
+  let from: number | null = null;
+  for (const e of events) {
+    if (e.up) up.add(e.name);
+    else up.delete(e.name);
+    if (up.size > 0 && from !== null) {
+      gaps.push({ from, to: e.at });
+      from = null;
+    } else if (up.size === 0) from ??= e.at;
+  }
+  return from === null ? gaps : [...gaps, { from, to: Infinity }];
 }
 
 function groupBy<T>(items: readonly T[], key: (item: T) => string): Map<string, T[]> {

@@ -32,6 +32,16 @@ const BREACHES: Record<InvariantId, Happening[]> = {
   'nothing-destroyed': [...live, container('stopped'), read('running', 7)],
   bounded: [{ type: 'gauge', name: 'lines', value: 3, bound: 2 }],
   'own-clock': [{ type: 'began', lease_ms: 100 }, claim(1, 'a', 1), { type: 'taken_away', task: 't', lease: 'a', why: 'lease' }],
+  uptime: [
+    { type: 'began', lease_ms: 4, deadlines: { queue: 4, route: 4, build: 4, deploy: 4, slack: 0 } },
+    { type: 'serving', name: 'a', up: true },
+    { type: 'moved', deployment: 'd', to: 'pending', code: null },
+    { type: 'serving', name: 'a', up: false },
+    read('pending', 4),
+    read('pending', 5),
+    { type: 'serving', name: 'a', up: true },
+    { type: 'moved', deployment: 'd', to: 'failed', code: 'no_builder' },
+  ],
   'no-surprise': [{ type: 'internal_error', message: 'boom' }],
 };
 /** One event a millisecond. */

@@ -10,7 +10,7 @@ import type { TaskReport } from '@berth/wire/task';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
 import type { ControlPlane } from './front.ts';
-import type { Container, Engine } from './engine.ts';
+import { type Container, type Engine, EngineError } from './engine.ts';
 import { createRandom } from './random.ts';
 import type { Life, World } from './world.ts';
 
@@ -48,6 +48,8 @@ export function createAgent(deps: AgentDeps): Agent {
   const { world, history, controlPlane, engine } = deps;
   const { random } = world;
   const own = createRandom(random.int(1, 1e9));
+  /** Agents of the previous version do not. */
+  const tellsEngine = own.chance(0.5);
   const dead: Life = { name: deps.hostname, alive: false };
   let life = dead;
   let frozenUntil = 0;
@@ -122,6 +124,7 @@ export function createAgent(deps: AgentDeps): Agent {
         max_builds: 2,
         last_answer_at: answeredAt,
         agent_version: 'sim',
+        ...(tellsEngine ? { engine: { ok: engine.up, version: null, error: engine.up ? null : 'no answer' } } : {}),
         cached,
         free_storage: 1e9,
         ...(containers === null
@@ -286,6 +289,7 @@ export function createAgent(deps: AgentDeps): Agent {
         if (task.kind === 'sync') return await sync(run);
         return await retire(run);
       } catch (error) {
+        if (error instanceof EngineError) return failed('engine_unavailable');
         return failed(error instanceof Error ? error.name : 'failed');
       } finally {
         unlock();
@@ -317,6 +321,7 @@ export function createAgent(deps: AgentDeps): Agent {
 
     async function build(run: Run): Promise<Product> {
       const task = run.task as TaskRecord<'build'>;
+      engine.list();
       // One that hangs ends by its wall-clock deadline.
       const long = random.chance(0.03) ? 120_000 : random.int(300, 6_000);
       if (!(await work(run, long))) return failed('cancelled');

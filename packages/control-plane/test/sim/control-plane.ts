@@ -12,6 +12,7 @@ import { type Changes, createChanges, type Relay } from '../../src/domain/change
 import type { BuiltConfig, ConfigSource } from '../../src/domain/configuration.ts';
 import { DomainError } from '../../src/domain/errors.ts';
 import { DEFAULT_LIMITS, type Limits } from '../../src/domain/facts.ts';
+import type { Plan } from '../../src/domain/plan.ts';
 import type { NodeRecord, TaskRecord } from '../../src/domain/records.ts';
 import type { Claim, Stores } from '../../src/domain/stores.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/uptime.ts';
@@ -81,8 +82,12 @@ export type ControlPlaneProcess = {
   dieOnWire(n: number, moment: Moment): boolean;
   /** Loses its connections to the database; false where there are none. */
   loseConnections(): boolean;
+  /** kill -9, now. */
+  kill(): void;
   /** Stops, and goes on as if nothing had been (SIGSTOP, SIGCONT). */
   freeze(ms: number): void;
+  /** Its machine's clock jumps. */
+  jump(ms: number): void;
   /** Wakes who holds a request for the topic; the listener goes when the process does. */
   on(topic: Parameters<Changes['on']>[0], listener: () => void): void;
   /** Says so when no error of the table stands for it. */
@@ -107,6 +112,11 @@ export function createControlPlane(deps: {
   let api: Endpoints | null = null;
   let death: { calls: number; moment: Moment } | null = null;
   let frozenUntil = 0;
+  let skew = 0;
+  const wall = (): number => world.now() + skew;
+  let frozenAt = 0;
+  /** What stands still reads no clock: here a timer may still fire. */
+  const monotonic = (): number => (frozenUntil > world.now() ? frozenAt : world.now());
   let wasCut = false;
   let ids = 0;
   /** Its own: when a message comes is up to the server, and must not move everybody else's chance. */
@@ -126,11 +136,21 @@ export function createControlPlane(deps: {
     life.bury();
     hold?.kill();
     [hold, api, death] = [null, null, null];
+    tellServing();
+  }
+
+  let isServing = false;
+  function tellServing(): void {
+    const up = api !== null && frozenUntil <= world.now();
+    if (up === isServing) return;
+    isServing = up;
+    history.record({ type: 'serving', name, up });
   }
 
   function start(): void {
     death = null;
     frozenUntil = 0;
+    tellServing();
     hold?.wire?.spare();
     if (life.alive) return;
     const mine = process(true);
@@ -142,20 +162,21 @@ export function createControlPlane(deps: {
   }
 
   async function begin(mine: Process): Promise<void> {
-    const opened = await world.during(() => database.open(world.now));
+    const opened = await world.during(() => database.open(wall));
     if (!mine.alive) return opened.kill();
     hold = opened;
     const { relay } = opened.stores;
     const stores = recorded(plant.stores(inTurn(opened.stores, mine), world), mine);
     const changes = createChanges(relay === null ? null : unsure(relay, mine));
-    const { now } = world;
+    const now = wall;
     const newId = (): string => `${name}-${++ids}`;
-    const uptime = await createUptimeClock({ store: stores.uptime, monotonic: world.now, wall: now, leaseMs: LIMITS.leaseMs });
+    const uptime = await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: LIMITS.leaseMs });
     const pause = (attempt: number): Promise<void> => world.sleep(world.random.int(1, 2 ** Math.min(attempt + 1, 7)), mine);
     const driverDeps = { stores, changes, limits: LIMITS, platform: PLATFORM, now, uptime, pause, newId };
     const driver = plant.driver(createDriver(driverDeps), stores, world);
     const source = createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG });
     api = endpoints(stores, driver, changes, source, uptime);
+    tellServing();
     for (const { topic, listener } of kept) changes.on(topic, listener);
     await source.refresh();
     const policy = createPolicySource({ store: stores.policy, changes, baseDomain: ROUTING.baseDomain, now, log: LOG });
@@ -185,8 +206,8 @@ export function createControlPlane(deps: {
         datasets: null,
         presence: { seen: () => undefined, arePeopleHere: () => false },
         keep: KEEP,
-        now: world.now,
-        monotonic: world.now,
+        now: wall,
+        monotonic,
         log: LOG,
       });
       // The loop itself rests by the real clock between its steps, and takes a second of it.
@@ -277,8 +298,10 @@ export function createControlPlane(deps: {
       async (plan) => {
         const lost = plan.tasks.flatMap((change) => ('end' in change && change.end === 'lost' ? [change.id] : []));
         const tasks = await world.during(() => Promise.all(lost.map((id) => database.onlooker().tasks.get(id))));
-        const at = world.now();
+        // In the database the clock is a beat behind.
+        const at = (await world.during(() => database.onlooker().uptime.read(0))) + 2 * BEAT_MS;
         const result = await write(plan);
+        if (result === 'committed' && mine.alive) tellMoves(plan);
         if (result === 'committed' && mine.alive)
           for (const task of tasks) {
             const why = task.lease_expires_at === null ? 'queue' : at > task.wall_deadline_at ? 'wall' : 'lease';
@@ -287,6 +310,15 @@ export function createControlPlane(deps: {
         return result;
       };
     return { ...stores, flow: { ...stores.flow, commit: commit(stores.flow.commit) } };
+  }
+
+  function tellMoves({ createDeployment, deployments }: Plan): void {
+    const moved = (deployment: string, to: string, code: string | null): void => history.record({ type: 'moved', deployment, to, code });
+    if (createDeployment !== null) moved(createDeployment.id, createDeployment.status, null);
+    for (const { id, set } of deployments) {
+      if (set.status !== undefined) moved(id, set.status, set.error?.code ?? null);
+      if (typeof set.route_published_at === 'number') moved(id, 'published', null);
+    }
   }
 
   return {
@@ -308,8 +340,17 @@ export function createControlPlane(deps: {
       hold.wire.drop();
       return true;
     },
+    kill() {
+      if (life.alive) die();
+    },
     freeze(ms) {
+      if (frozenUntil <= world.now()) frozenAt = world.now();
       frozenUntil = world.now() + ms;
+      tellServing();
+      world.after(ms, { name: 'thaw', alive: true }, tellServing);
+    },
+    jump(ms) {
+      skew += ms;
     },
     on(topic, listener) {
       kept.push({ topic, listener });
@@ -320,7 +361,7 @@ export function createControlPlane(deps: {
 
   /** api/routes/agent.ts and traefik.ts, without HTTP. */
   function endpoints(stores: Stores, driver: Driver, changes: Changes, source: ConfigSource, uptime: UptimeClock): Endpoints {
-    const { now } = world;
+    const now = wall;
     return {
       stores,
       driver,

@@ -6,7 +6,12 @@ import type { Network } from './network.ts';
 import type { Proxy } from './proxy.ts';
 import type { Life, World } from './world.ts';
 
-export type Faults = { begin(forMs: number): void; end(): void };
+export type Faults = {
+  begin(forMs: number): void;
+  /** No control plane is there for so long. */
+  absence(afterMs: number, forMs: number): void;
+  end(): void;
+};
 
 export function createFaults(deps: {
   world: World;
@@ -24,9 +29,10 @@ export function createFaults(deps: {
   const chaos: Life = { name: 'chaos', alive: true };
   const heal: (() => void)[] = [];
   let renames = 0;
+  let isAway = false;
 
   /** Undone after a while, and in any case at the end. */
-  function forAWhile(ms: number, undo: () => void): void {
+  function forAWhile(ms: number, undo: () => unknown): void {
     let done = false;
     const once = (): void => {
       if (done) return;
@@ -46,10 +52,20 @@ export function createFaults(deps: {
         const one = random.pick(controlPlanes);
         const moment = random.pick(['before', 'after'] as const);
         if (random.chance(0.5) || !one.dieOnWire(random.int(1, 60), moment)) one.dieAtCall(random.int(1, 25), moment);
-        forAWhile(random.int(200, 3_000), one.start);
+        forAWhile(random.int(200, 3_000), () => isAway || one.start());
       },
     },
     { weight: controlPlanes.length, strike: () => random.pick(controlPlanes).freeze(whileMs()) },
+    { weight: 1, strike: () => random.pick(controlPlanes).jump(random.pick([3_600_000, -3_600_000])) },
+    {
+      // Its agent answers, and everything that it is given fails at once.
+      weight: 1,
+      strike() {
+        const { engine } = random.pick(agents);
+        engine.up = false;
+        forAWhile(random.int(10_000, 60_000), () => engine.restart());
+      },
+    },
     // Nothing, where there are none: each costs a tenth of a second of real time.
     { weight: 1, strike: () => void random.pick(controlPlanes).loseConnections() },
     {
@@ -120,6 +136,16 @@ export function createFaults(deps: {
       network.weather.repeated = bad * 0.1;
       const every = random.pick([1_500, 4_000, 12_000]);
       for (let t = random.int(0, every); t < forMs; t += random.int(1, 2 * every)) world.after(t, chaos, strike);
+    },
+    absence(afterMs, forMs) {
+      world.after(afterMs, chaos, () => {
+        isAway = true;
+        for (const one of controlPlanes) one.kill();
+        forAWhile(forMs, () => {
+          isAway = false;
+          for (const one of controlPlanes) one.start();
+        });
+      });
     },
     end() {
       chaos.alive = false;

@@ -62,7 +62,14 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
   const database = await make(world.now, createRandom(random.int(1, 1e9)));
   world.atOnce(database.callsAtOnce);
   try {
-    history.record({ type: 'began', lease_ms: LIMITS.leaseMs });
+    const deadlines = {
+      queue: LIMITS.queueMs,
+      route: LIMITS.routeMs,
+      build: LIMITS.buildMs,
+      deploy: LIMITS.deployMs,
+      slack: LIMITS.leaseMs / 4 + 1,
+    };
+    history.record({ type: 'began', lease_ms: LIMITS.leaseMs, deadlines });
     const network = createNetwork(world);
     const proxies: Proxy[] = [];
     const answers = (hash: string): boolean => proxies.every((p) => !network.split.has(p.name) && p.answers(hash));
@@ -117,10 +124,12 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
     looking(6_000);
     const faults = createFaults({ world, network, history, controlPlanes, agents, twins, proxies: settling ? [] : proxies });
     faults.begin(chaosMs);
+    const absenceMs = random.chance(0.2) ? random.int(10_000, 100_000) : 0;
+    if (absenceMs > 0) faults.absence(random.int(0, chaosMs), absenceMs);
     // Now and then several at the same moment: that is when decisions overlap.
     for (let t = 0; t < chaosMs; t += random.int(300, 4_000))
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
-    await world.run(world.now() + chaosMs);
+    await world.run(world.now() + chaosMs + absenceMs);
     faults.end();
 
     const restless = async (): Promise<boolean> => {
