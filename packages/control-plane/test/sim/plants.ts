@@ -86,6 +86,15 @@ export const PLANTS = {
     }),
   },
 
+  /** Deadlines go by the machine's clock: time in which no control plane served counts too. */
+  'deadlines by the machine’s clock': {
+    ...NONE,
+    stores: (stores, world) => {
+      const clock = (): Promise<number> => Promise.resolve(world.now());
+      return { ...stores, uptime: { read: clock, raise: clock } };
+    },
+  },
+
   /** A report that comes after the end is written over it. */
   'terminal state overwritten': {
     ...NONE,

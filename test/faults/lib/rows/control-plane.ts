@@ -9,6 +9,8 @@ import type { Row } from '../row.ts';
 
 /** Ten minutes in full; the quick form shows the same. */
 const AWAY_MS = Number(process.env['FAULTS_AWAY_SECONDS'] ?? '20') * 1_000;
+/** Four leases of the suite. */
+const STALLED_MS = 20_000;
 const LOCKED_MS = Number(process.env['FAULTS_LOCKED_SECONDS'] ?? '30') * 1_000;
 
 export const CONTROL_PLANE_ROWS: readonly Row[] = [
@@ -27,6 +29,54 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       await lasts(AWAY_MS);
       await stage.berth.controlPlane.start();
       await stage.ends(asked, 'running');
+    },
+  },
+  {
+    fault: 'control plane stalled (SIGSTOP) for several leases, in the middle of a deployment',
+    answer: 'no lease is lost: the node goes on under its first claim, and the deployment ends `running`; what serves goes on serving',
+    invariants: ['settles', 'one-lease', 'old-serves', 'own-clock'],
+    stage: 'main',
+    lastsMs: STALLED_MS,
+    async run(stage) {
+      await stage.shims.node.hold('after', 'run');
+      const asked = await stage.release();
+      await stage.shims.node.reached('after', 'run');
+      const stalled = stage.berth.controlPlane.process();
+      stalled.kill('SIGSTOP');
+      await lasts(STALLED_MS);
+      stalled.kill('SIGCONT');
+      await stage.shims.node.clear();
+      const done = await stage.ends(asked, 'running');
+      expect(done.events.map((e) => e.message).join('\n')).not.toMatch(/went silent|attempt 2/);
+    },
+  },
+  {
+    fault: 'control plane away for longer than every deadline of a deployment that waits',
+    answer: 'no deadline runs meanwhile: the deployment still waits for its builder, gets it and ends `running`',
+    invariants: ['settles', 'acknowledged-stays', 'old-serves'],
+    stage: 'main',
+    lastsMs: AWAY_MS,
+    async run(stage) {
+      const { controlPlane } = stage.berth;
+      // Shorter than the absence, and longer than an agent takes to register again.
+      const short = { QUEUE_TIMEOUT: `${AWAY_MS / 2_000}s` };
+      await controlPlane.stop();
+      await controlPlane.start(short);
+      const builder = stage.agent('builder-1');
+      await builder.stop();
+      const nodes = (await stage.berth.api.call('listNodes', { query: {} })).items;
+      const params = { id: nodes.find((n) => n.role === 'builder')?.id ?? '' };
+      await stage.berth.api.call('cordonNode', { params });
+      const asked = await stage.release();
+      await stage.says(asked, /is cordoned/);
+      await controlPlane.crash();
+      await lasts(AWAY_MS);
+      await controlPlane.start(short);
+      await stage.berth.api.call('uncordonNode', { params });
+      await builder.start();
+      await stage.ends(asked, 'running');
+      await controlPlane.stop();
+      await controlPlane.start();
     },
   },
   {
