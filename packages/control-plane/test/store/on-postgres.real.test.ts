@@ -55,6 +55,7 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./kept-answers.test.ts');
   await import('./logs.test.ts');
   await import('./migration-data.test.ts');
+  await import('./migration-record.test.ts');
   await import('./nested-writers.test.ts');
   await import('./nodes.test.ts');
   await import('./projects.test.ts');
