@@ -5,6 +5,7 @@ import { benchAnonymous } from '../bench/anonymous.ts';
 import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
+import { benchRetention } from '../bench/retention.ts';
 import { benchRoutes } from '../bench/routes.ts';
 import { benchVerify } from '../bench/verify.ts';
 
@@ -15,12 +16,15 @@ const { values: options, positionals: wanted } = parseArgs({
     agents: { type: 'string', default: '10000' },
     /** `agents` writes a CPU profile of its control plane here. */
     profile: { type: 'string' },
+    /** How many deployments `retention` makes. */
+    deployments: { type: 'string', default: '100000' },
     /** `agents` also measures what a bare server needs for the same requests. */
     floor: { type: 'boolean', default: false },
   },
 });
 const agents = (): Promise<string[]> =>
   benchAgents({ agents: Number(options.agents), profile: options.profile ?? null, floor: options.floor });
+const retention = (): Promise<string[]> => benchRetention({ deployments: Number(options.deployments) });
 const BENCHES = {
   deploy: benchDeploy,
   routes: benchRoutes,
@@ -29,6 +33,7 @@ const BENCHES = {
   data: benchData,
   verify: benchVerify,
   anonymous: benchAnonymous,
+  retention,
 };
 
 const unknown = wanted.filter((name) => !Object.hasOwn(BENCHES, name));
@@ -37,6 +42,7 @@ if (unknown.length > 0) {
   process.exit(2);
 }
 for (const [name, bench] of Object.entries(BENCHES)) {
-  if (wanted.length > 0 && !wanted.includes(name)) continue;
+  // Minutes of it are for who asks.
+  if (wanted.length > 0 ? !wanted.includes(name) : name === 'retention') continue;
   for (const line of await bench()) console.log(line);
 }

@@ -7,6 +7,7 @@ import { backoff } from '@berth/kit/backoff';
 import { createClosers } from '@berth/kit/closers';
 import { startLoop } from '@berth/kit/loop';
 import type { Logger } from '@berth/kit/log';
+import manifest from '../package.json' with { type: 'json' };
 import type { Server } from './api/define.ts';
 import type { ApiSettings } from './api/deps.ts';
 import { ensureFirstAdmin } from './api/first-admin.ts';
@@ -20,6 +21,7 @@ import { DEFAULT_LIMITS, type Limits } from './domain/facts.ts';
 import type { PolicySource } from './domain/policy.ts';
 import { createPresence, type Presence } from './domain/presence.ts';
 import type { Stores } from './domain/stores.ts';
+import { createTelemetry } from './domain/telemetry.ts';
 import type { Scanner } from './domain/scan.ts';
 import { createUptimeClock, type UptimeClock } from './domain/uptime.ts';
 import { createDriver, type Driver } from './flow/drive.ts';
@@ -90,6 +92,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     const monotonic = overrides.now ?? (() => performance.now());
     const uptime = overrides.uptime ?? (await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: limits.leaseMs }));
     const authServiceUrl = config.AUTH_SERVICE_URL ?? null;
+    const telemetry = createTelemetry();
     const driver = createDriver({
       stores,
       changes,
@@ -105,6 +108,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       uptime,
       pause: (attempt) => sleep(backoff(attempt, BETWEEN_TRIES)),
       newId: randomUUID,
+      telemetry,
     });
     const routing = { baseDomain: config.BASE_DOMAIN, authServiceUrl, acmeResolver: config.ACME_RESOLVER };
     const source = createConfigSource({ routes: stores.routes, changes, settings: routing, now: monotonic, log });
@@ -134,6 +138,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       settleMs: config.SETTLE_TIME,
       datasets,
       presence,
+      telemetry,
       keep: { deployments: config.KEEP_DEPLOYMENTS, ms: config.KEEP_DEPLOYMENT_DAYS * DAY_MS, logBytes: config.KEEP_LOG_BYTES },
       now,
       uptime,
@@ -149,6 +154,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       policy,
       limits,
       settings,
+      telemetry,
       lookAtFolder: createLook(config.DATASET_NFS_BASE_PATH ?? null),
       presence,
       now,
@@ -263,6 +269,7 @@ async function settingsOf(config: Config, overrides: Overrides, stores: Stores, 
     reservedPrefixes: [...(config.RESERVED_PREFIXES ?? []), ...ownPrefixes(config)],
     notes: notesOf(config),
     passwordCost: overrides.passwordCost ?? PASSWORD_COST,
+    version: manifest.version,
     processMetrics: overrides.processMetrics ?? false,
   };
 }

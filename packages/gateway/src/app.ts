@@ -73,7 +73,10 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
   const verify = createVerify({ ...deps, assertions: createAssertions(keys, config.PUBLIC_URL, now) });
   const metrics = createMetrics(verify, policy, overrides.processMetrics ?? false);
   const server = buildServer({ deps, policy, verify, metrics: overrides.renderMetrics ?? metrics.render });
-  await installLogin(server, deps, overrides.providers);
+  server.addHook('onResponse', async (request, reply) => {
+    metrics.answered(request.routeOptions.url ?? 'none', reply.statusCode, reply.elapsedTime / 1000);
+  });
+  await installLogin(server, deps, { overrides: overrides.providers, loginSeen: metrics.login });
 
   return {
     server,

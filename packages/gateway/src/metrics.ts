@@ -1,13 +1,25 @@
 /** For Prometheus. What the hot path counts it counts itself; it is read when somebody asks. */
-import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client';
+import type { LoginSeen } from '@berth/wire/gateway';
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { PolicyFollower } from './policy.ts';
 import type { Verify } from './verify.ts';
 
-export type Metrics = { registry: Registry; render(): Promise<{ type: string; text: string }> };
+export type Metrics = {
+  registry: Registry;
+  render(): Promise<{ type: string; text: string }>;
+  /** A login ended. */
+  login(seen: Pick<LoginSeen, 'outcome' | 'provider' | 'reason'>): void;
+  /** Anything but /verify was answered. */
+  answered(route: string, status: number, seconds: number): void;
+};
+
+/** Gauges of the library whose names say that they are counters; each is also there by type, under a right name. */
+const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
 
 export function createMetrics(verify: Verify, policy: PolicyFollower, processMetrics: boolean): Metrics {
   const registry = new Registry();
   if (processMetrics) collectDefaultMetrics({ register: registry });
+  for (const name of MISNAMED) registry.removeSingleMetric(name);
   registry.registerMetric(
     new Counter({
       name: 'berth_verify_total',
@@ -37,5 +49,30 @@ export function createMetrics(verify: Verify, policy: PolicyFollower, processMet
     return ms === null ? -1 : ms / 1000;
   });
   gauge('berth_revocations_untold', 'Logouts the control plane has not heard of yet', 'sum', () => policy.untold());
-  return { registry, render: async () => ({ type: registry.contentType, text: await registry.metrics() }) };
+  const verifies = new Histogram({
+    name: 'berth_verify_duration_seconds',
+    help: 'Time of an answer of /verify, of every 16th request; one-time codes, which ask the control plane, are left out',
+    buckets: [0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1],
+    registers: [registry],
+  });
+  verify.onSample((seconds) => verifies.observe(seconds));
+  const logins = new Counter({
+    name: 'berth_logins_total',
+    help: 'Logins that ended, by provider, and why one was refused',
+    labelNames: ['outcome', 'provider', 'reason'],
+    registers: [registry],
+  });
+  const requests = new Histogram({
+    name: 'berth_gateway_http_request_duration_seconds',
+    help: 'Time from a request to its answer: login, device flow, logout; /verify has a histogram of its own',
+    labelNames: ['route', 'status'],
+    buckets: [0.002, 0.01, 0.05, 0.25, 1, 2.5, 5, 10],
+    registers: [registry],
+  });
+  return {
+    login: ({ outcome, provider, reason }) => logins.inc({ outcome, provider, reason: reason ?? '' }),
+    answered: (route, status, seconds) => requests.observe({ route, status: String(status) }, seconds),
+    registry,
+    render: async () => ({ type: registry.contentType, text: await registry.metrics() }),
+  };
 }

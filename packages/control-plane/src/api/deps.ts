@@ -7,6 +7,7 @@ import type { PolicySource } from '../domain/policy.ts';
 import type { LookAtFolder } from '../domain/folder-look.ts';
 import type { Presence } from '../domain/presence.ts';
 import type { Stores } from '../domain/stores.ts';
+import type { Telemetry } from '../domain/telemetry.ts';
 import type { UptimeClock } from '../domain/uptime.ts';
 import type { Driver } from '../flow/drive.ts';
 import type { ConfigSource } from '../domain/configuration.ts';
@@ -45,6 +46,8 @@ export type ApiSettings = {
   /** What an operator should know although it works; /readyz shows it. */
   notes: readonly string[];
   passwordCost: PasswordCost;
+  /** Of Berth. */
+  version: string;
   /** Metrics of the process itself (memory, event loop); off where many servers share a process. */
   processMetrics: boolean;
 };
@@ -64,5 +67,6 @@ export type ApiDeps = {
   presence: Presence;
   now: () => number;
   uptime: UptimeClock;
+  telemetry: Telemetry;
   log: Logger;
 };

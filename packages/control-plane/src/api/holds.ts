@@ -22,6 +22,8 @@ export type Holds = {
   /** null: too many are held already. Call `release` in a `finally`. */
   begin(kind: HoldKind, response: ServerResponse): Hold | null;
   counts(): Record<HoldKind, number>;
+  /** Whether this answer may have waited for something to happen: its time says nothing about ours. */
+  wasHeld(response: ServerResponse): boolean;
   /** Ends all of them, now and in future. */
   closeAll(): void;
   closed(): boolean;
@@ -31,6 +33,7 @@ type Open = { kind: HoldKind; end: () => void };
 
 export function createHolds(max = MAX_HOLDS): Holds {
   const open = new Set<Open>();
+  const held = new WeakSet<ServerResponse>();
   let closed = false;
   return {
     begin(kind, response) {
@@ -46,6 +49,7 @@ export function createHolds(max = MAX_HOLDS): Holds {
       };
       const mine: Open = { kind, end };
       open.add(mine);
+      held.add(response);
       response.on('close', end);
       if (closed || response.destroyed) end();
       return {
@@ -72,6 +76,7 @@ export function createHolds(max = MAX_HOLDS): Holds {
       for (const { kind } of open) counts[kind]++;
       return counts;
     },
+    wasHeld: (response) => held.has(response),
     closeAll() {
       closed = true;
       for (const { end } of open) end();

@@ -129,7 +129,14 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     done();
   });
   server.addHook('onResponse', (request, reply, done) => {
-    metrics.observe(request.routeOptions.config.routeName ?? 'none', request.method, reply.statusCode, reply.elapsedTime / 1000);
+    const route = request.routeOptions.config.routeName ?? 'none';
+    metrics.observe({
+      route,
+      method: request.method,
+      status: reply.statusCode,
+      seconds: reply.elapsedTime / 1000,
+      held: holds.wasHeld(reply.raw),
+    });
     done();
   });
   // Held requests and streams end first: the server waits for every request that is under way.

@@ -6,7 +6,7 @@ import type { NodeRegister } from '@berth/wire/node';
 import type { ProjectCreate } from '@berth/wire/project';
 import type { TaskProgress } from '@berth/wire/dataset';
 import type { LogLineIn, SyncPayload, TaskReport } from '@berth/wire/task';
-import type { DeploymentState, NodeRole, Role, TaskState } from '@berth/wire/vocabulary';
+import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Entry, SecretState } from './agent-identity.ts';
 import type { Relay } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
@@ -309,6 +309,26 @@ export type MetaStore = {
   remove(key: string): Promise<void>;
 };
 
+/** How the database does, for Prometheus. */
+export type HealthStore = {
+  /** What it takes on the disk, and how much of that is empty. */
+  size(): Promise<{ bytes: number; free: number }>;
+  /** Told of every statement, when it is over. */
+  onQuery(listener: (operation: QueryKind, seconds: number) => void): void;
+  /** Open tasks by kind and state, with when the oldest of them was made. */
+  openTasks(): Promise<{ kind: TaskKind; status: TaskState; count: number; oldest_at: number }[]>;
+  /** Running deployments by health; null: nothing was reported yet. */
+  running(): Promise<{ health: HealthState | null; count: number }[]>;
+  /** How many nodes of each role were seen since, and how many not; and of `most` with the least free storage how much that is. */
+  nodes(since: number, most: number): Promise<NodeFigures>;
+};
+export const QUERY_KINDS = ['read', 'write', 'commit', 'other'] as const;
+export type QueryKind = (typeof QUERY_KINDS)[number];
+export type NodeFigures = {
+  counts: { role: NodeRole; status: 'online' | 'offline'; count: number }[];
+  storage: { role: NodeRole; hostname: string; free: number; max: number }[];
+};
+
 export type Stores = {
   projects: ProjectStore;
   deployments: DeploymentStore;
@@ -336,6 +356,7 @@ export type Stores = {
   meta: MetaStore;
   uptime: UptimeStore;
   retention: RetentionStore;
+  health: HealthStore;
   /** Carries what changed to other control planes on the same database; null where it serves only one. */
   relay: Relay | null;
   /** A trivial read, for /readyz. */

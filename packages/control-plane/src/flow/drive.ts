@@ -12,6 +12,7 @@ import { isEmptyPlan, type Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
 import { stableJson } from '../domain/stable-json.ts';
 import type { Guard, Stores } from '../domain/stores.ts';
+import { measuredOf, type Telemetry } from '../domain/telemetry.ts';
 import { isPast, type UptimeClock } from '../domain/uptime.ts';
 import { again, onDatasetChange } from './again.ts';
 import { isBehind } from './data.ts';
@@ -33,6 +34,7 @@ export type DriverDeps = {
   /** Waits before a decision is made anew: `attempt` times others were faster. */
   pause: (attempt: number) => Promise<void>;
   newId: () => string;
+  telemetry?: Telemetry;
 };
 
 export type NewDeployment = {
@@ -82,7 +84,7 @@ const MAX_TRIES = 25;
 const FRESH_IDS = 16;
 
 export function createDriver(deps: DriverDeps): Driver {
-  const { stores, changes, limits, platform, now, uptime, pause, newId } = deps;
+  const { stores, changes, limits, platform, now, uptime, pause, newId, telemetry } = deps;
 
   async function factsOf(projectId: string, release: DeploymentRecord | null = null): Promise<Facts> {
     const read = await stores.flow.facts(
@@ -102,6 +104,7 @@ export function createDriver(deps: DriverDeps): Driver {
     }
     if (plan.route !== null) topics.push('routes');
     changes.notify(...topics, 'work', 'events');
+    for (const measured of measuredOf(plan, facts)) telemetry?.tell(measured);
   }
 
   type Commit = (plan: Plan) => Promise<'committed' | 'stale'>;
@@ -176,6 +179,8 @@ export function createDriver(deps: DriverDeps): Driver {
     if (task.kind === 'sync') {
       const answer = await stores.tasks.endSync(taskId, token, given, now());
       changes.notify(`node:${task.node_id}`);
+      const seconds = task.started_at === null ? null : Math.max(0, now() - task.started_at) / 1000;
+      if (isOpenTask(task.status)) telemetry?.tell({ what: 'task', kind: 'sync', end: answer.status, seconds });
       return answer;
     }
     checkReport(task, given);

@@ -8,6 +8,7 @@ import type { Presence } from '../domain/presence.ts';
 import type { Keep } from '../domain/retention.ts';
 import type { Scanner } from '../domain/scan.ts';
 import type { Stores } from '../domain/stores.ts';
+import type { Telemetry } from '../domain/telemetry.ts';
 import type { UptimeClock } from '../domain/uptime.ts';
 import type { Driver } from '../flow/drive.ts';
 
@@ -40,5 +41,6 @@ export type LoopDeps = {
   uptime: UptimeClock;
   /** Ms; does not jump when the machine's clock does. */
   monotonic: () => number;
+  telemetry?: Telemetry;
   log: Logger;
 };

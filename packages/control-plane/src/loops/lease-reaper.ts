@@ -5,12 +5,22 @@ import type { LoopDeps } from './deps.ts';
 /** An agent that never leases shows that it lives by polling, every 5 s by the contract; where it lets us hold its request, by its registers meanwhile. */
 const SILENT_MS = 90_000;
 
-export const leaseReaper = ({ stores, driver, changes, limits, now, uptime, log }: LoopDeps): ((signal: AbortSignal) => Promise<void>) => {
+export const leaseReaper = ({
+  stores,
+  driver,
+  changes,
+  limits,
+  now,
+  uptime,
+  telemetry,
+  log,
+}: LoopDeps): ((signal: AbortSignal) => Promise<void>) => {
   return async (signal) => {
     const at = now();
     const times = { uptime: await uptime.now(), now: at, silentSince: at - SILENT_MS };
     for (const { task, why } of await stores.tasks.overdue(times, limits)) {
       if (signal.aborted) return;
+      telemetry?.tell({ what: 'task lost', kind: task.kind, why });
       log.warn({ task_id: task.id, kind: task.kind, node_id: task.node_id, deployment_id: task.deployment_id, why }, 'a task was lost');
       await failPoint('lease.lost');
       try {

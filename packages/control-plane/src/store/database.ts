@@ -4,6 +4,7 @@
  */
 import { type Dialect, Kysely, type Transaction } from 'kysely';
 import type { Relay } from '../domain/changes.ts';
+import type { QueryKind } from '../domain/stores.ts';
 import { type Capabilities, POSTGRES, SQLITE } from './capabilities.ts';
 import { createDoors, createPatience, type Doors, type Patiently } from './doors.ts';
 import { StoreError } from './errors.ts';
@@ -18,11 +19,15 @@ import type { Tables } from './tables.ts';
 export type Db = Kysely<Tables>;
 export type Tx = Transaction<Tables>;
 
+type OnQuery = (operation: QueryKind, seconds: number) => void;
+
 export type Database = Doors & {
   /** Tells other control planes on the same database what changed; null where there can be none. */
   relay: Relay | null;
   /** Records versions of datasets; null where they are recorded through the doors, among everything else. */
   recorder: Recorder | null;
+  /** Told of every statement through these doors, when it is over. */
+  onQuery(listener: OnQuery): void;
   close(): Promise<void>;
 };
 
@@ -47,7 +52,13 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
   const engine = engineOf(url, log, now);
   const { capabilities, name } = engine;
   const patiently = createPatience(name, capabilities);
-  const kysely = new Kysely<Tables>({ dialect: engine.dialect });
+  const listeners: OnQuery[] = [];
+  const kysely = new Kysely<Tables>({
+    dialect: engine.dialect,
+    log({ query, queryDurationMillis }) {
+      for (const listener of listeners) listener(kindOf(query.query.kind, query.sql), queryDurationMillis / 1000);
+    },
+  });
   try {
     await patiently(async () => engine.check?.(kysely as Kysely<unknown>, log));
     const done = await migrated(engine, kysely, patiently);
@@ -63,6 +74,7 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
     ...createDoors(kysely, capabilities, patiently),
     relay,
     recorder,
+    onQuery: (listener) => void listeners.push(listener),
     async close() {
       await relay?.close();
       await recorder?.close();
@@ -70,6 +82,12 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
       engine.release();
     },
   };
+}
+
+function kindOf(kind: string, text: string): QueryKind {
+  if (kind === 'SelectQueryNode') return 'read';
+  if (kind === 'RawNode') return text === 'commit' ? 'commit' : 'other';
+  return 'write';
 }
 
 async function migrated(engine: Engine, kysely: Db, patiently: Patiently): Promise<string[]> {

@@ -7,6 +7,7 @@ import type { Database } from './database.ts';
 import type { NodeMemory } from './node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { deploymentOf, eventOf, SUMMARY_COLUMNS, summaryOf } from './rows/deployment.ts';
+import { createStatusCounts } from './status-counts.ts';
 import { UNSETTLED_STATES } from './states.ts';
 
 /** As the indexes of migration 0006 have it: rows of an earlier version have no ordinal. */
@@ -20,14 +21,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
       return deploymentOf(row);
     },
 
-    async countByStatus() {
-      const rows = await kysely
-        .selectFrom('deployments')
-        .select((eb) => ['status', eb.fn.countAll<number>().as('count')])
-        .groupBy('status')
-        .execute();
-      return new Map(rows.map((row) => [row.status, row.count]));
-    },
+    countByStatus: createStatusCounts(kysely),
 
     async list(filter, page) {
       let query = kysely

@@ -13,6 +13,7 @@ import { createFlowStore } from './flow.ts';
 import { type NewId, randomId } from './ids.ts';
 import { createJoinTokenStore } from './join-tokens.ts';
 import { createKeptAnswerStore } from './kept-answers.ts';
+import { createHealthStore } from './health.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
 import { createCalm } from './calm.ts';
@@ -72,6 +73,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     meta: createMetaStore(db),
     uptime: createUptimeStore(db),
     retention: createRetentionStore(db, memory),
+    health: createHealthStore(db, memory),
     relay: db.relay,
     async ping() {
       await db.kysely.selectFrom('meta').select('key').limit(1).execute();

@@ -196,6 +196,11 @@ test('nothing walks a table that grows', async () => {
   await stores.deployments.getMany(['d1', 'd2']);
   await stores.deployments.get('d1');
   await stores.deployments.unsettled();
+  // What Prometheus asks at every scrape.
+  await stores.health.openTasks();
+  await stores.health.running();
+  await stores.health.nodes(NOW, 10);
+  await stores.deployments.countByStatus();
   await stores.deployments.awaitingRoute();
   await stores.deployments.servingOn(node.id);
   await stores.deployments.onSilentNodes({ before: NOW, after: NOW });

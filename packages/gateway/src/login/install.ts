@@ -1,5 +1,6 @@
 /** Everything of the gateway that people and devices see: logins, pages, device flow, userinfo, logout, metadata. */
 import { ApiError, UnreachableError } from '@berth/wire/client';
+import type { LoginSeen } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { LEAST_SECRET } from '../config.ts';
 import type { GatewayDeps } from '../deps.ts';
@@ -25,8 +26,10 @@ import { createSso } from './sso.ts';
 /** No form and no device call is larger. */
 const BODY_LIMIT = 16_384;
 
-export async function installLogin(server: FastifyInstance, deps: GatewayDeps, overrides: ProviderOverrides = {}): Promise<void> {
-  const reports = createReports(deps.controlPlane, deps.log);
+type Parts = { overrides?: ProviderOverrides | undefined; loginSeen?: (login: LoginSeen) => void };
+
+export async function installLogin(server: FastifyInstance, deps: GatewayDeps, { overrides = {}, loginSeen }: Parts = {}): Promise<void> {
+  const reports = createReports(deps.controlPlane, deps.log, loginSeen);
   const context: Context = {
     ...deps,
     reports,

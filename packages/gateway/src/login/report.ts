@@ -14,7 +14,8 @@ const CLOSING_MS = 1_000;
 
 export type Reports = { tell(seen: LoginSeen): void; close(): Promise<void> };
 
-export function createReports(controlPlane: Client, log: Logger): Reports {
+/** `seen`: told of each at once, whatever becomes of the report. */
+export function createReports(controlPlane: Client, log: Logger, seen: (login: LoginSeen) => void = () => undefined): Reports {
   const waiting: LoginSeen[] = [];
   const closing = new AbortController();
   let working: Promise<void> | null = null;
@@ -40,12 +41,13 @@ export function createReports(controlPlane: Client, log: Logger): Reports {
   }
 
   return {
-    tell(seen) {
+    tell(login) {
+      seen(login);
       if (waiting.length >= MOST_WAITING) {
-        log.warn({ outcome: seen.outcome, provider: seen.provider }, 'the audit log is too far behind to be told of a sign-in');
+        log.warn({ outcome: login.outcome, provider: login.provider }, 'the audit log is too far behind to be told of a sign-in');
         return;
       }
-      waiting.push(seen);
+      waiting.push(login);
       working ??= work();
     },
     async close() {

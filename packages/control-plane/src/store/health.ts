@@ -1,0 +1,67 @@
+/** How the database does, and what of the platform Prometheus asks at every scrape: no question walks a table that grows. */
+import type { NodeRole } from '@berth/wire/vocabulary';
+import { sql } from 'kysely';
+import type { HealthStore } from '../domain/stores.ts';
+import type { Database } from './database.ts';
+import type { NodeMemory } from './node-memory.ts';
+
+export function createHealthStore(db: Database, memory: NodeMemory): HealthStore {
+  return {
+    size: () => db.capabilities.size(db.kysely),
+    onQuery: (listener) => db.onQuery(listener),
+
+    openTasks: () =>
+      db.kysely
+        .selectFrom('tasks')
+        .select((eb) => ['kind', 'status', eb.fn.countAll<number>().as('count'), eb.fn.min('created_at').as('oldest_at')])
+        .where('finished_at', 'is', null)
+        .groupBy(['kind', 'status'])
+        .execute(),
+
+    running: () =>
+      db.kysely
+        .selectFrom('deployments')
+        .select((eb) => ['health_status as health', eb.fn.countAll<number>().as('count')])
+        .where('status', '=', 'running')
+        .groupBy('health_status')
+        .execute(),
+
+    async nodes(since, most) {
+      if (!db.capabilities.sharedByControlPlanes) {
+        // All rows are in memory.
+        const all = await memory.all(db.kysely);
+        const counts = Map.groupBy(all, (node) => `${node.role} ${node.last_seen_at >= since ? 'online' : 'offline'}`);
+        const storage = all.flatMap(({ role, hostname, free_storage, max_storage }) =>
+          free_storage === null ? [] : [{ role, hostname, free: free_storage, max: max_storage }],
+        );
+        return {
+          counts: [...counts].map(([key, nodes]) => {
+            const [role, status] = key.split(' ') as [NodeRole, 'online' | 'offline'];
+            return { role, status, count: nodes.length };
+          }),
+          storage: storage.toSorted((a, b) => a.free - b.free).slice(0, most),
+        };
+      }
+      const counts = await db.kysely
+        .selectFrom('nodes')
+        .select((eb) => [
+          'role',
+          sql<'online' | 'offline'>`case when last_seen_at >= ${since} then 'online' else 'offline' end`.as('status'),
+          eb.fn.countAll<number>().as('count'),
+        ])
+        .groupBy(['role', 'status'])
+        .execute();
+      const storage = await db.kysely
+        .selectFrom('nodes')
+        .select(['role', 'hostname', 'free_storage', 'max_storage'])
+        .where('free_storage', 'is not', null)
+        .orderBy('free_storage')
+        .limit(most)
+        .execute();
+      return {
+        counts,
+        storage: storage.map((n) => ({ role: n.role, hostname: n.hostname, free: n.free_storage ?? 0, max: n.max_storage })),
+      };
+    },
+  };
+}

@@ -1,0 +1,137 @@
+/** What Prometheus is told: names that promtool accepts, labels from fixed sets, and nothing that a scrape makes slow. */
+import { spawnSync } from 'node:child_process';
+import { get } from 'node:http';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { leaseReaper } from '../../src/loops/lease-reaper.ts';
+import { type Api, createApi, register, withBuild } from './harness.ts';
+
+let api: Api;
+beforeAll(async () => {
+  api = await createApi({ overrides: { processMetrics: true } });
+});
+afterAll(() => api.close());
+
+const scrape = async (from = api): Promise<string> => (await from.call('metrics')).text;
+const value = (text: string, series: string): number | undefined => {
+  const line = text.split('\n').find((l) => l.startsWith(`${series} `));
+  return line === undefined ? undefined : Number(line.slice(series.length + 1));
+};
+
+const promtool = spawnSync('promtool', ['--version']).status === 0;
+test.skipIf(!promtool)(`promtool check metrics${promtool ? '' : ' (skipped: no promtool; Debian: prometheus)'}`, async () => {
+  const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], { input: await scrape(), encoding: 'utf8' });
+  expect([status, stdout, stderr]).toEqual([0, '', '']);
+});
+
+test('a counter is named `_total` and nothing else is; each has a help', async () => {
+  const text = await scrape();
+  const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => ({ name, type }));
+  expect(types.length).toBeGreaterThan(30);
+  expect(types.filter(({ name, type }) => (type === 'counter') !== name.endsWith('_total'))).toEqual([]);
+  expect(types.filter(({ name }) => !text.includes(`# HELP ${name} `))).toEqual([]);
+});
+
+test('says what runs, how large the database is and how it answers', async () => {
+  const text = await scrape();
+  expect(text).toMatch(/^berth_build_info\{version="\d+\.\d+\.\d+",node="\d+\.\d+\.\d+"\} 1$/m);
+  expect(value(text, 'berth_database_bytes')).toBeGreaterThan(100_000);
+  expect(value(text, 'berth_database_free_bytes')).toBeGreaterThanOrEqual(0);
+  for (const operation of ['read', 'write', 'commit'])
+    expect(value(text, `berth_database_query_duration_seconds_count{operation="${operation}"}`)).toBeGreaterThan(0);
+});
+
+test('nodes, tasks and deployments: how many, how old, how they ended', async () => {
+  const own = await createApi();
+  const { deployment, task, builder } = await withBuild(own);
+  await register(own, { hostname: 'w1', role: 'deploy', free_storage: 5e9 });
+  let text = await scrape(own);
+  expect(value(text, 'berth_nodes{role="builder",status="online"}')).toBe(1);
+  expect(value(text, 'berth_node_free_bytes{role="deploy",node="w1"}')).toBe(5e9);
+  expect(value(text, 'berth_tasks_open{kind="build",status="pending"}')).toBe(1);
+  expect(value(text, 'berth_deployments{status="building"}')).toBe(1);
+  expect(value(text, 'berth_deployments_running{health="unhealthy"}')).toBe(0);
+  own.pass(20_000);
+  expect(value(await scrape(own), 'berth_tasks_oldest_pending_seconds{kind="build"}')).toBeGreaterThanOrEqual(20);
+
+  const lease = (await own.call('agentStart', { params: { id: task } })).json['lease_token'] as string;
+  own.pass(7_000);
+  await own.call('agentComplete', {
+    params: { id: task },
+    body: { status: 'failed', result: { error: { code: 'build_step_failed', message: 'RUN false' } } },
+    headers: { 'x-lease-token': lease },
+  });
+  expect((await own.stores.deployments.get(deployment)).status).toBe('failed');
+  text = await scrape(own);
+  expect(value(text, 'berth_deployments_settled_total{outcome="failed",code="build_step_failed"}')).toBe(1);
+  expect(value(text, 'berth_task_duration_seconds_count{kind="build",end="failed"}')).toBe(1);
+  expect(value(text, 'berth_task_duration_seconds_sum{kind="build",end="failed"}')).toBeGreaterThanOrEqual(7);
+  expect(value(text, 'berth_tasks_open{kind="build",status="pending"}')).toBe(0);
+  expect(value(text, 'berth_tasks_oldest_pending_seconds{kind="build"}')).toBe(0);
+  own.pass(300_000);
+  expect(value(await scrape(own), 'berth_nodes{role="builder",status="offline"}')).toBe(1);
+  void builder;
+  await own.close();
+});
+
+test('a lease that ran out is counted', async () => {
+  const lost: unknown[] = [];
+  const task = { id: 't', kind: 'build', node_id: 'n', deployment_id: null };
+  const quiet = { warn: () => undefined, error: () => undefined };
+  const deps = {
+    stores: { tasks: { overdue: () => Promise.resolve([{ task, why: 'lease' }]) } },
+    uptime: { now: () => Promise.resolve(0) },
+    telemetry: { tell: (measured: unknown) => lost.push(measured) },
+    now: () => 0,
+    log: quiet,
+  };
+  await leaseReaper(deps as unknown as Parameters<typeof leaseReaper>[0])(new AbortController().signal);
+  expect(lost).toEqual([{ what: 'task lost', kind: 'build', why: 'lease' }]);
+  expect(value(await scrape(), 'berth_tasks_lost_total{kind="build",why="lease"}')).toBe(0);
+});
+
+test('wrong passwords and refused floods are counted by route, whoever they claim to be', async () => {
+  for (let i = 0; i < 12; i++) await api.call('login', { body: { email: 'nobody1@example.com', password: 'wrong password' } });
+  const text = await scrape();
+  expect(value(text, 'berth_sign_in_failures_total{route="login",status="401"}')).toBeGreaterThan(0);
+  expect(value(text, 'berth_http_requests_limited_total{route="login"}')).toBeGreaterThan(0);
+  expect(text).not.toContain('nobody1');
+});
+
+test('a request that is held does not count as a slow one', async () => {
+  const own = await createApi();
+  const base = await own.listen();
+  const { deployment } = await withBuild(own);
+  await own.call('cancelDeployment', { params: { id: deployment } });
+  await new Promise<void>((resolve, reject) => {
+    const headers = { accept: 'text/event-stream', authorization: `Bearer ${own.token('viewer')}` };
+    get(`${base}/api/deployments/${deployment}/logs`, { agent: false, headers }, (response) => {
+      response.resume().on('end', () => resolve());
+    }).on('error', reject);
+  });
+  const held = 'berth_http_held_duration_seconds_count{route="deploymentLogs"}';
+  await expect.poll(async () => value(await scrape(own), held)).toBe(1);
+  expect(await scrape(own)).not.toContain('berth_http_request_duration_seconds_count{route="deploymentLogs"');
+  await own.close();
+});
+
+test('ended deployments are counted in pages, however many there are', async () => {
+  const { createStatusCounts } = await import('../../src/store/status-counts.ts');
+  const { openDatabase } = await import('../../src/store/database.ts');
+  const db = await openDatabase('sqlite::memory:', { info: () => undefined, warn: () => undefined }, () => 0);
+  const { sql } = await import('kysely');
+  await sql`pragma foreign_keys = off`.execute(db.kysely);
+  await sql`insert into deployments (id, project_id, generation, status, settings, domain_prefix, losses, created_at, state_since)
+    with recursive n(i) as (select 1 union all select i + 1 from n where i < 4500)
+    select 'd' || i, 'p', i, case when i > 4490 then 'building' when i % 9 = 0 then 'failed' else 'retired' end, '{}', 'x', '[]', i / 7, 0 from n`.execute(
+    db.kysely,
+  );
+  let statements = 0;
+  db.onQuery((operation) => void (operation === 'read' && statements++));
+  const counts = createStatusCounts(db.kysely);
+  expect(Object.fromEntries(await counts())).toEqual({ retired: 3_992, failed: 498, cancelled: 0, superseded: 0, building: 10 });
+  const first = statements;
+  await counts();
+  // Those at an end are not counted again at each scrape.
+  expect([first > 5, statements - first]).toEqual([true, 1]);
+  await db.close();
+});

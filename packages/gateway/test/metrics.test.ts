@@ -1,0 +1,51 @@
+/** What the gateway tells Prometheus. */
+import { spawnSync } from 'node:child_process';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type Running, startGateway } from './core-support.ts';
+
+let berth: Running;
+beforeAll(async () => {
+  berth = await startGateway();
+});
+afterAll(() => berth.stop());
+
+const scrape = async (): Promise<string> => (await berth.get('/metrics')).body;
+const value = (text: string, series: string): number =>
+  Number(
+    text
+      .split('\n')
+      .find((line) => line.startsWith(`${series} `))
+      ?.slice(series.length + 1) ?? Number.NaN,
+  );
+
+const promtool = spawnSync('promtool', ['--version']).status === 0;
+it.skipIf(!promtool)(`promtool check metrics${promtool ? '' : ' (skipped: no promtool; Debian: prometheus)'}`, async () => {
+  const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], { input: await scrape(), encoding: 'utf8' });
+  expect([status, stdout, stderr]).toEqual([0, '', '']);
+});
+
+it('measures one answer of /verify in sixteen', async () => {
+  const before = value(await scrape(), 'berth_verify_duration_seconds_count');
+  for (let i = 0; i < 32; i++) await berth.get('/verify?project=p1');
+  const text = await scrape();
+  expect(value(text, 'berth_verify_duration_seconds_count') - before).toBe(2);
+  expect(value(text, 'berth_verify_duration_seconds_sum')).toBeGreaterThan(0);
+});
+
+it('measures every other request by its route, never by its path', async () => {
+  await berth.get('/_oauth/login');
+  await berth.get('/random/path');
+  const text = await scrape();
+  expect(text).toMatch(/^berth_gateway_http_request_duration_seconds_count\{route="\/_oauth\/login",status="\d+"\} 1$/m);
+  expect(value(text, 'berth_gateway_http_request_duration_seconds_count{route="none",status="404"}')).toBe(1);
+  expect(text).not.toContain('random');
+});
+
+it('counts logins by how they ended', async () => {
+  const { metrics } = berth.gateway;
+  metrics.login({ outcome: 'refused', provider: 'oidc', reason: 'not_allowed' });
+  metrics.login({ outcome: 'signed_in', provider: 'oidc', reason: null });
+  const text = await scrape();
+  expect(value(text, 'berth_logins_total{outcome="refused",provider="oidc",reason="not_allowed"}')).toBe(1);
+  expect(value(text, 'berth_logins_total{outcome="signed_in",provider="oidc",reason=""}')).toBe(1);
+});
