@@ -213,7 +213,7 @@ async function history(app: App, deployments: number, now: number): Promise<stri
   });
   const id = `'8b1f2c3d-0000-4000-8000-' || (100000000000 + i)`;
   const hex = `'${'ab'.repeat(18)}' || (1000 + i % 9000)`;
-  const at = `${now} - cast((${deployments} - i) * ${(DAYS * DAY) / deployments} as bigint)`;
+  const at = `${now} - cast(${deployments} - i as bigint) * ${(DAYS * DAY) / deployments}`;
   const status = `case when i > ${deployments - PROJECTS} then 'running' when i % 10 = 7 then 'failed' when i % 50 = 3 then 'superseded' else 'retired' end`;
   const project = `(select id from projects where name = 'project-' || (i % ${PROJECTS}))`;
   const n = (count = deployments): string => `with recursive n(i) as (select 1 union all select i + 1 from n where i < ${count})`;
