@@ -276,9 +276,9 @@ test('silent nodes and overdue tasks are judged by what was heard, written or no
   const project = await projectIn(stores);
   const { node } = await stores.nodes.register({ ...SAME, containers: [] }, NOW);
   await deploymentIn(stores, project, 'd1', { status: 'running', node_id: node.id });
-  expect(await stores.deployments.onSilentNodes({ before: NOW + 1, after: Infinity })).toEqual(['d1']);
+  expect(await stores.deployments.onSilentNodes({ before: NOW + 1, after: Number.MAX_SAFE_INTEGER })).toEqual(['d1']);
   await stores.nodes.register({ ...SAME, containers: [] }, NOW + 500_000);
-  expect(await stores.deployments.onSilentNodes({ before: NOW + 400_000, after: Infinity })).toEqual([]);
+  expect(await stores.deployments.onSilentNodes({ before: NOW + 400_000, after: Number.MAX_SAFE_INTEGER })).toEqual([]);
 });
 
 test('a control plane that was stopped for long takes nothing back that another one has written', async () => {
