@@ -48,6 +48,10 @@ export type DataOptions = {
   rsync: RsyncSettings;
   /** The cache is another than it was. */
   onChange: () => void;
+  /** How often folders of dead processes are searched for. Default 60 s. */
+  tidyMs?: number;
+  /** After how long without a heartbeat a process that cannot be seen from here counts as dead. Default 2 min. */
+  silentMs?: number;
 };
 export type Data = {
   cache: Cache;
@@ -60,13 +64,14 @@ export type Data = {
 };
 
 const TREES_MS = 60_000;
+const TIDY_MS = 60_000;
 
 export async function createData(options: DataOptions): Promise<Data> {
   const { client, storage, log, rsync } = options;
   const layout = createLayout(options.root);
   await mkdir(layout.mounts, { recursive: true });
   for (const folder of [layout.objects, layout.staging, layout.trash]) await mkdir(folder, { recursive: true, mode: 0o700 });
-  const work = await createWorkFolders(layout);
+  const work = await createWorkFolders(layout, options.silentMs === undefined ? {} : { silentMs: options.silentMs });
   const versions = createVersions(layout);
   const mounts = createMounts(layout, work);
   const trees = createTrees(layout, async (id, digests, signal) => {
@@ -136,6 +141,15 @@ export async function createData(options: DataOptions): Promise<Data> {
   );
   const cache = createCache({ layout, versions, evict, holds, transfers });
   const prepare = createPrepare({ cache, mounts, versions, work, findSource, atWork, agent: options.agent });
+  // At the start a process of before may still seem to live: a machine that restarted, a container beside us.
+  let tidying: Promise<void> | null = null;
+  const tidyAgain = (): void => {
+    tidying ??= evict
+      .leftovers()
+      .catch((err: unknown) => log.warn({ err }, 'cannot remove what dead processes left of their copies; will retry'))
+      .finally(() => (tidying = null));
+  };
+  const timer = setInterval(tidyAgain, options.tidyMs ?? TIDY_MS).unref();
   return {
     cache,
     prepare,
@@ -148,6 +162,8 @@ export async function createData(options: DataOptions): Promise<Data> {
     async stop() {
       await cache.stop();
       await trimming;
+      clearInterval(timer);
+      await tidying;
       work.stop();
     },
   };

@@ -49,6 +49,7 @@ export function createPrepare({ cache, mounts, versions, work, findSource, atWor
     const { project_id, generation } = task.payload;
     return mounts.own(deploymentId, { agent, process: work.process, project_id, generation, task_id: task.id, attempt });
   };
+  const hasFolder = async (projectId: string): Promise<boolean> => (await mounts.list()).some((f) => f.owner?.project_id === projectId);
   async function dependency(
     row: DatasetMount,
     deploymentId: string,
@@ -80,7 +81,8 @@ export function createPrepare({ cache, mounts, versions, work, findSource, atWor
   return {
     async mounts(task, deploymentId, context) {
       const rows = task.payload.datasets;
-      if (rows.length === 0) return { mounts: [], datasets: [] };
+      // A release without datasets counts among those that are kept (keep.ts), where earlier ones of the project had some.
+      if (rows.length === 0 && !(await hasFolder(task.payload.project_id))) return { mounts: [], datasets: [] };
       await own(task, deploymentId, context.attempt);
       const reporters = createReporters(context);
       // One that fails ends the others: their copies would be waited for in vain.

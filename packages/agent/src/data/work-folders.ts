@@ -21,10 +21,11 @@ export type WorkFolders = {
 };
 
 type Mark = { pid: number; started: string; boot: string; space: string };
-const BEAT_MS = 60_000;
-const SILENT_MS = 10 * 60_000;
+const BEAT_MS = 15_000;
+const SILENT_MS = 120_000;
 
-export async function createWorkFolders(layout: Layout): Promise<WorkFolders> {
+/** `silentMs`: a process that cannot be seen from here counts as dead after so long without a heartbeat. */
+export async function createWorkFolders(layout: Layout, { silentMs = SILENT_MS }: { silentMs?: number } = {}): Promise<WorkFolders> {
   const process = randomUUID();
   const mine = await ownMark();
   const staging = join(layout.staging, process);
@@ -40,7 +41,7 @@ export async function createWorkFolders(layout: Layout): Promise<WorkFolders> {
     // Made a moment ago, perhaps: its mark is about to be written.
     if (mark === null || at === null) return isYoung(join(layout.staging, name));
     if (mark.boot === mine.boot && mark.space === mine.space) return (await startedOf(mark.pid)) === mark.started;
-    return Date.now() - at.mtimeMs < SILENT_MS;
+    return Date.now() - at.mtimeMs < silentMs;
   }
   const isYoung = async (path: string): Promise<boolean> => Date.now() - ((await orNull(stat(path)))?.mtimeMs ?? 0) < BEAT_MS;
 
@@ -69,9 +70,13 @@ async function ownMark(): Promise<Mark> {
   };
 }
 
-/** When a process began, in the kernel's own words; null when there is none. */
+/** States of a process that has ended and whose parent has not asked for its exit code (proc(5)): it does no more work. */
+const ENDED = ['Z', 'X'];
+
+/** Start time of a process, in the kernel's own words; null when it does not run. */
 async function startedOf(pid: number): Promise<string | null> {
   const text = await orNull(readFile(`/proc/${pid}/stat`, 'utf8'));
   // After the program's name in parentheses, which may hold anything: state is the first field then, start time the twentieth.
-  return text?.slice(text.lastIndexOf(')') + 2).split(' ')[19] ?? null;
+  const fields = text?.slice(text.lastIndexOf(')') + 2).split(' ') ?? [];
+  return ENDED.includes(fields[0] ?? '') ? null : (fields[19] ?? null);
 }

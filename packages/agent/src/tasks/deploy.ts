@@ -103,7 +103,7 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     const keepNetwork = deps.networks.hold(payload.project_id);
     // After its container: what is mounted must not go from under one, whoever started it.
     const undoData = async (): Promise<void> => {
-      if (deps.prepare === null || payload.datasets.length === 0) return;
+      if (deps.prepare === null) return;
       if ((await docker.list({ [LABELS.deployment]: deployment })).length === 0) await deps.prepare.undo(task, deployment, context.attempt);
     };
     try {
@@ -136,7 +136,7 @@ async function dataOf(
   context: TaskContext,
   adopted: boolean,
 ): Promise<Prepared> {
-  if (task.payload.datasets.length === 0) return NO_DATA;
+  if (task.payload.datasets.length === 0 && (prepare === null || adopted)) return NO_DATA;
   if (prepare === null) throw new TaskFailure('dataset_copy_failed', NO_DATASETS);
   if (!adopted) return prepare.mounts(task, deployment, context);
   return { mounts: [], datasets: await prepare.mounted(task, deployment, context.attempt) };

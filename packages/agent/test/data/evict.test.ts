@@ -152,6 +152,18 @@ describe('what stays', () => {
     expect(await readdir(join(site.root, 'mounts'))).toEqual([]);
   });
 
+  it('counts releases, not folders: a project that no longer mounts a dataset lets it go', async () => {
+    const site = await siteWith({ keepReleases: 1 });
+    await deploy(site, 'dep-1', 1, await dataset('a', 10));
+    await deploy(site, 'dep-2', 2);
+    site.containers.splice(0, 1);
+    await site.data.sweepMounts(never);
+    expect(await cachedIn(site)).toEqual(['a v1']);
+    // A project that never had a dataset has no folder at all.
+    await site.data.prepare.mounts(deployTask('dep-9', { project_id: 'p9', generation: 1, datasets: [] }), 'dep-9', context());
+    expect(await readdir(join(site.root, 'mounts'))).not.toContain('dep-9');
+  });
+
   it('is what another agent on this SVC_ROOT mounts, and what a task is preparing', async () => {
     const site = await siteWith();
     const other = await siteWith({ root: site.root, agent: 'agent-2' });

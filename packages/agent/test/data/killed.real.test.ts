@@ -1,11 +1,13 @@
 /** kill -9 of an agent wherever it may hurt, then a start as it was: the version is there, whole, and nothing is left over. */
 import { exec, type ExecResult } from '@berth/kit/exec';
-import { readdir, stat } from 'node:fs/promises';
+import { spawn } from 'node:child_process';
+import { mkdir, readdir, readFile, readlink, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { deployTask, type FakeDataset } from '../fake-control-plane.ts';
 import type { ChildOrder } from './killed-child.ts';
-import { PATH, proveVersion, type Share, startShare } from './share.ts';
+import { never, PATH, proveVersion, type Share, startShare, startSite } from './share.ts';
+import { waitFor } from '@berth/testbed/wait';
 
 let share: Share;
 beforeEach(async () => void (share = await startShare()));
@@ -46,6 +48,57 @@ describe.each(['copy.staged', 'copy.verified', 'copy.renamed.before', 'copy.rena
     expect(await leftovers()).toEqual([]);
     expect((await readdir(join(root(), 'objects', 'set'))).sort()).toEqual(['.trees', '.v1.json', 'v1']);
   }, 60_000);
+});
+
+describe('a copy whose agent was killed', () => {
+  const dead = async (mark: object, age_s = 0): Promise<string> => {
+    const folder = join(root(), '.staging/dead/copy-1/round-1/files');
+    await mkdir(folder, { recursive: true });
+    await writeFile(join(folder, 'data'), 'half of a file');
+    const path = join(root(), '.staging/dead/.process.json');
+    await writeFile(path, JSON.stringify(mark));
+    const at = Date.now() / 1000 - age_s;
+    await utimes(path, at, at);
+    return join(root(), '.staging/dead');
+  };
+  const isThere = (path: string): Promise<boolean> =>
+    stat(path).then(
+      () => true,
+      () => false,
+    );
+  const boot = async (): Promise<string> => (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();
+
+  it('leaves nothing when its process is a zombie: nobody has asked for its exit code', async () => {
+    // The shell is killed in exec's place: its child is a zombie for as long as the sleeping parent lives.
+    const parent = spawn(process.execPath, [
+      '-e',
+      "const c = require('node:child_process').spawn('sleep', ['0']); console.log(c.pid); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 60000)",
+    ]);
+    try {
+      const pid = Number(await new Promise((resolve) => parent.stdout.once('data', (data: Buffer) => resolve(String(data).trim()))));
+      const started = await waitFor('the process is a zombie', async () => {
+        const fields = (await readFile(`/proc/${pid}/stat`, 'utf8')).split(') ')[1]?.split(' ') ?? [];
+        return fields[0] === 'Z' ? fields[19] : undefined;
+      });
+      const left = await dead({ pid, started, boot: await boot(), space: await readlink('/proc/self/ns/pid') });
+      const site = await startSite(share, { root: root() });
+      await site.data.tidy(never);
+      expect(await isThere(left)).toBe(false);
+      await site.data.stop();
+    } finally {
+      parent.kill('SIGKILL');
+    }
+  });
+
+  it('leaves nothing soon after, where its process cannot be seen from here', async () => {
+    const left = await dead({ pid: 1, started: 'x', boot: 'another machine, or the one before', space: '' });
+    const site = await startSite(share, { root: root(), silentMs: 300, tidyMs: 100 });
+    await site.data.tidy(never);
+    // It may be alive: it gave a sign of life a moment ago.
+    expect(await isThere(left)).toBe(true);
+    await waitFor('what it left is gone', async () => !(await isThere(left)), { deadlineMs: 20_000 });
+    await site.data.stop();
+  });
 });
 
 describe.each(['evict.before', 'evict.after'])('dies at %s', (point) => {
