@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 import { type Loop, startLoop } from '@berth/kit/loop';
 import { createClient } from '@berth/wire/client';
+import type { Node } from '@berth/wire/node';
 import type { AgentConfig as RegistryConfig } from '@berth/wire/task';
 import type { AgentConfig } from './config.ts';
 import { readCredentials } from './credentials.ts';
@@ -16,12 +17,13 @@ import { createHostIp } from './host-ip.ts';
 import { createImages } from './images.ts';
 import { createLocks } from './locks.ts';
 import { createTaskLoop } from './loop.ts';
+import { createMetrics } from './metrics.ts';
 import { createNodeIds, listOurs } from './node-ids.ts';
 import { watch } from './observe.ts';
 import { createNetworks } from './networks.ts';
 import { createPortRule, enginePorts, iptablesOf } from './port-rule.ts';
 import { reconcile } from './reconcile.ts';
-import { createRegistration } from './registration.ts';
+import { AGENT_VERSION, createRegistration } from './registration.ts';
 import { logIn } from './registry-login.ts';
 import { untilAnswered } from './retry.ts';
 import { createRevival } from './revive.ts';
@@ -44,7 +46,7 @@ import { createWorkspaces } from './workspace.ts';
 
 export type Agent = {
   readiness(): Readiness;
-  /** Port of /healthz and /readyz; null where LISTEN is not set. */
+  /** Port of /healthz, /readyz and /metrics; null where LISTEN is not set. */
   healthPort(): number | null;
   nodeId(): string | null;
   /** Takes no new work, ends what runs, and resolves. */
@@ -89,7 +91,22 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
   const { docker } = revival;
   const ids = await createNodeIds(join(stateDir, 'node-ids.json'), log);
   const ours = listOurs(docker, ids);
-  const images = createImages({ docker, keep: config.KEEP_RELEASES, log });
+  const metrics = createMetrics(
+    { version: AGENT_VERSION, role: config.NODE_ROLE, disk: () => diskUse.last(), engineOk: () => registration.engineOk() },
+    { ofProcess: config.LISTEN !== undefined },
+  );
+  const images = createImages({
+    docker: {
+      ...docker,
+      async removeImageRef(ref) {
+        const removed = await docker.removeImageRef(ref);
+        if (removed) metrics.imageRemoved();
+        return removed;
+      },
+    },
+    keep: config.KEEP_RELEASES,
+    log,
+  });
   const locks = createLocks();
   const hostIp = createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL);
 
@@ -114,6 +131,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
           keepReleases: config.KEEP_RELEASES,
           keepVersions: config.KEEP_VERSIONS,
           copiesAtOnce: config.COPIES_AT_ONCE,
+          onCopied: metrics.copied,
           watermarks: { high: config.CACHE_HIGH / 100, low: config.CACHE_LOW / 100 },
           rsync: {
             inherit: config.inherit,
@@ -199,7 +217,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     log,
     // Not before the registry is known: a task would fail for want of it.
     nodeId: () => (registry === null ? null : registration.nodeId()),
-    run: (task) => runTask(task, { client, handlers, log, onFailure }),
+    run: (task) => runTask(task, { client, handlers, log, onFailure, meter: metrics }),
     limits: { build: config.MAX_BUILDS, retire: RETIREMENTS_AT_ONCE, sync: SYNCS_AT_ONCE, other: OTHER_TASKS_AT_ONCE },
     onUnknownNode: () => wakeRegistration(),
     onLost: () => wakeRegistration(),
@@ -213,6 +231,17 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
         .catch((err: unknown) => void (signal.aborted || log.warn({ err }, 'what earlier copies left could not be removed')));
     },
   });
+
+  async function register(stopping: AbortSignal): Promise<Node> {
+    try {
+      const node = await registration.register(stopping);
+      metrics.registered();
+      return node;
+    } catch (error) {
+      if (!stopping.aborted) metrics.registrationFailed();
+      throw error;
+    }
+  }
 
   /** Once, after the first registration (contract "GET /api/agent/config"). */
   async function configure(): Promise<void> {
@@ -242,12 +271,12 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       periodMs: REGISTER_MS,
       async run(stopping) {
         const both = AbortSignal.any([stopping, signal]);
-        const node = await registration.register(both).catch(async (error: unknown) => {
+        const node = await register(both).catch(async (error: unknown) => {
           if (registration.problem() !== null) tasks.letGo();
           // Waiting 30 s for the next turn would be long while the control plane only restarts.
           if (both.aborted) throw error;
           log.warn({ err: error }, 'cannot register yet');
-          return untilAnswered(() => registration.register(both), { signal: both, minMs: 500, maxMs: 5_000 });
+          return untilAnswered(() => register(both), { signal: both, minMs: 500, maxMs: 5_000 });
         });
         await ports.guard();
         tasks.heard(node.open_tasks);
@@ -276,7 +305,8 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     if (ports.problem() !== null) reasons.push(`PROXY_IPS is not in force: ${ports.problem()}`);
     return { ready: reasons.length === 0, reasons };
   }
-  const health: HealthServer | null = config.LISTEN === undefined ? null : await startHealthServer(config.LISTEN, readiness);
+  const health: HealthServer | null =
+    config.LISTEN === undefined ? null : await startHealthServer(config.LISTEN, { readiness, metrics: metrics.render });
 
   return {
     readiness,

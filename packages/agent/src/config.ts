@@ -128,7 +128,11 @@ export const AGENT_SETTINGS = {
     parse: bandwidth,
   },
   MAX_STORAGE: { doc: 'Bytes that datasets may take on this node', shown: 'the size of SVC_ROOT’s file system', parse: integer(0) },
-  LISTEN: { doc: 'Address for /healthz and /readyz, e.g. 127.0.0.1:7070', shown: 'none', parse: listen },
+  LISTEN: {
+    doc: 'Address for /healthz, /readyz and /metrics, e.g. 127.0.0.1:7070; no page asks for a login, so an address that is not loopback shows them to all who reach it',
+    shown: 'none',
+    parse: listen,
+  },
   MAX_BUILDS: { doc: 'Builds at once', default: '2', parse: integer(1, 1000) },
   KEEP_RELEASES: {
     doc: 'Newest images of each project that are kept on this node; those in use are kept always',

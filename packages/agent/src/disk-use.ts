@@ -10,6 +10,8 @@ import type { EngineUse } from './tools/engine-use.ts';
 export type DiskUse = {
   /** As counted last, null before the first count; begins another count when that is old. */
   now(): NodeDisk | null;
+  /** As counted last, null before the first count; counts nothing. */
+  last(): NodeDisk | null;
   stop(): Promise<void>;
 };
 export type DiskUseDeps = {
@@ -58,6 +60,7 @@ export function createDiskUse({ folders, datasets, engineUse, onFirst, log }: Di
           .finally(() => (counting = null));
       return last;
     },
+    last: () => last,
     async stop() {
       ending.abort();
       await counting;

@@ -14,6 +14,7 @@ import { ApiError, type Client } from '@berth/wire/client';
 import { FAILURES } from '@berth/wire/errors';
 import type { Task, TaskClaim, TaskReport } from '@berth/wire/task';
 import { createLogShipper, type LogShipper } from './log-shipper.ts';
+import type { TaskEnd, TaskMeter } from './metrics.ts';
 import { createProgressSender, type ProgressSender } from './progress-sender.ts';
 import { untilAnswered } from './retry.ts';
 import { pause, Stopped } from './stopped.ts';
@@ -34,12 +35,13 @@ export type RunTaskDeps = {
   handlers: Handlers;
   log: Logger /** Of each failure of the work, by its code. */;
   onFailure?: (code: string) => void;
+  meter?: TaskMeter;
 };
 
 const FINAL_FLUSH_MS = 15_000;
 const CANCELLED = { code: 'cancelled', message: `${FAILURES.cancelled}.` };
 
-export function runTask(task: Task, { client, handlers, log: parent, onFailure }: RunTaskDeps): TaskRun {
+export function runTask(task: Task, { client, handlers, log: parent, onFailure, meter }: RunTaskDeps): TaskRun {
   const log = parent.child({ task: task.id, kind: task.kind, deployment: task.deployment_id });
   const work = new AbortController();
   /** Ends the claim and the report as well: only a shutdown does. */
@@ -49,6 +51,9 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure }
     if (why === 'shutdown') life.abort(new Stopped(why));
   };
   const params = { id: task.id };
+  /** Of what was reported. */
+  let reported: TaskEnd = 'failed';
+  let tellEnd: (end: TaskEnd) => void = () => undefined;
 
   async function attempt(): Promise<TaskOutcome> {
     await failPoint('agent.claim.before', () => task.kind);
@@ -58,6 +63,7 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure }
     });
     const headers = { 'x-lease-token': claim.lease_token };
     log.info({ attempt: claim.attempt }, 'task begun');
+    if (meter !== undefined) tellEnd = meter.taskBegan(task.kind);
     await failPoint('agent.claim.after', () => task.kind);
     const shipper = createLogShipper({
       send: async (first, lines) => {
@@ -151,6 +157,7 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure }
     try {
       await failPoint('agent.report.before', () => task.kind);
       await complete(product.report);
+      reported = endOf(product.report);
       await failPoint('agent.report.after', () => task.kind);
     } catch (error) {
       if (life.signal.aborted) throw error;
@@ -178,11 +185,17 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure }
     if (!isOver(error)) log.error({ err: error }, 'the task could not be run');
     return 'lost';
   });
+  void done.then((outcome) => tellEnd(outcome === 'reported' ? reported : outcome));
   return { task, done, stop };
 }
 
 /** 404 unknown task; 409 stale lease, task over. */
 const isOver = (error: unknown): boolean => error instanceof ApiError && (error.status === 404 || error.status === 409);
+
+function endOf({ status, result }: TaskReport): TaskEnd {
+  if (status === 'completed') return 'completed';
+  return (result as { error?: { code?: unknown } } | null)?.error?.code === CANCELLED.code ? 'cancelled' : 'failed';
+}
 
 const failed = (error: { code: string; message: string }): Product => ({
   report: { status: 'failed', result: { error } },

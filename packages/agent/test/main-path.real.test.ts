@@ -107,6 +107,15 @@ describe.skipIf(missingParts !== undefined)('the main path', () => {
     expect(await plane.reported(again.task.id, 4_000)).toMatchObject({ status: 'completed' });
 
     expect(await (await fetch(`http://127.0.0.1:${site.agent.healthPort()}/readyz`)).json()).toEqual({ status: 'ready', reasons: [] });
+    const metrics = await (await fetch(`http://127.0.0.1:${site.agent.healthPort()}/metrics`)).text();
+    expect(metrics).toContain('berth_agent_tasks_finished_total{kind="build",outcome="completed"} 1\n');
+    expect(metrics).toContain('berth_agent_tasks_finished_total{kind="retire",outcome="completed"} 2\n');
+    expect(metrics).toContain('berth_agent_build_duration_seconds_count{outcome="completed"} 1\n');
+    expect(metrics).toMatch(/^berth_agent_build_info\{version="[\d.]+",role="deploy",node="[\d.]+"\} 1$/m);
+    expect(metrics).toMatch(/^berth_agent_disk_size_bytes [1-9]/m);
+    expect(metrics).toMatch(/^berth_agent_disk_bytes\{use="images"\} [1-9]/m);
+    expect(metrics).toMatch(/^berth_agent_last_registration_age_seconds \d+(\.\d+)?$/m);
+    expect(metrics).toContain('berth_agent_engine_ok 1\n');
     expect(plane.requests.filter((r) => r === 'GET /api/agent/config')).toHaveLength(1);
     const said = [build, first, second, retire].map((s) => plane.text(s.task.id)).join('\n');
     expect(said).not.toContain('a secret of the registry');

@@ -44,6 +44,8 @@ export type DataOptions = {
   keepReleases: number;
   keepVersions: number;
   copiesAtOnce: number;
+  /** A version arrived whole: what was copied of it, and how long that took. */
+  onCopied?: (bytes: number, ms: number) => void;
   watermarks: Watermarks;
   rsync: RsyncSettings;
   /** The cache is another than it was. */
@@ -131,7 +133,13 @@ export async function createData(options: DataOptions): Promise<Data> {
       staging: work.staging,
       storage,
       rescan: createRescan(client),
-      copyRate: rate,
+      copyRate: {
+        get: rate.get,
+        add(bytes, ms) {
+          options.onCopied?.(bytes, ms);
+          return rate.add(bytes, ms);
+        },
+      },
       slot: createSlots(options.copiesAtOnce),
     },
     (ended) => {

@@ -1,0 +1,143 @@
+/** GET /metrics of the agent, for Prometheus. A scrape reads what is known already: it asks neither the engine nor the disks. */
+import type { NodeDisk } from '@berth/wire/node';
+import { type NodeRole, TASK_KINDS } from '@berth/wire/vocabulary';
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+
+/** `shutdown`: the agent stopped first, and the task is offered again. `lost`: another agent has it, or nobody wants it any more. */
+const TASK_ENDS = ['completed', 'failed', 'cancelled', 'lost', 'shutdown'] as const;
+export type TaskEnd = (typeof TASK_ENDS)[number];
+/** Counts a task from its claim; the function that it gives is called once, when the task has ended. */
+export type TaskMeter = { taskBegan(kind: string): (end: TaskEnd) => void };
+
+export type Metrics = TaskMeter & {
+  registered(): void;
+  registrationFailed(): void;
+  /** One version of a dataset arrived whole. */
+  copied(bytes: number, ms: number): void;
+  imageRemoved(): void;
+  render(): Promise<{ type: string; text: string }>;
+};
+export type MetricsSource = {
+  version: string;
+  role: NodeRole;
+  /** As the last register said it; null before the first count. */
+  disk: () => NodeDisk | null;
+  engineOk: () => boolean | null;
+};
+
+/** Gauges of the library whose names say that they are counters; each is also there by type, under a right name. */
+const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
+const MEASURED_BUILDS: readonly TaskEnd[] = ['completed', 'failed'];
+const SECONDS = [1, 5, 15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600];
+
+/** `ofProcess`: memory, processor and event loop too. */
+export function createMetrics({ version, role, disk, engineOk }: MetricsSource, { ofProcess }: { ofProcess: boolean }): Metrics {
+  const registry = new Registry();
+  const registers = [registry];
+  // The library's 10 ms would wake an idle process a hundred times a second.
+  if (ofProcess) collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
+  for (const name of MISNAMED) registry.removeSingleMetric(name);
+
+  const gauge = (name: string, help: string, read: () => number | null): Gauge =>
+    new Gauge({
+      name,
+      help,
+      registers,
+      collect() {
+        const now = read();
+        if (now === null) this.remove();
+        else this.set(now);
+      },
+    });
+  const counter = (name: string, help: string): Counter => new Counter({ name, help, registers });
+
+  new Gauge({
+    name: 'berth_agent_build_info',
+    help: 'Version of the agent, its role, and the version of Node.js that it runs on',
+    labelNames: ['version', 'role', 'node'],
+    registers,
+  }).set({ version, role, node: process.versions.node }, 1);
+
+  const kindOf = (kind: string): string => ((TASK_KINDS as readonly string[]).includes(kind) ? kind : 'other');
+  const inProgress = new Gauge({
+    name: 'berth_agent_tasks_in_progress',
+    help: 'Tasks that this agent has claimed and not ended',
+    labelNames: ['kind'],
+    registers,
+  });
+  const finished = new Counter({
+    name: 'berth_agent_tasks_finished_total',
+    help: 'Tasks that this agent claimed, by how they ended here',
+    labelNames: ['kind', 'outcome'],
+    registers,
+  });
+  for (const kind of TASK_KINDS) {
+    inProgress.set({ kind }, 0);
+    for (const outcome of TASK_ENDS) finished.inc({ kind, outcome }, 0);
+  }
+  const builds = new Histogram({
+    name: 'berth_agent_build_duration_seconds',
+    help: 'Time from the claim of a build to the answer to its report; builds that were cancelled, lost or cut off are left out',
+    labelNames: ['outcome'],
+    buckets: SECONDS,
+    registers,
+  });
+
+  const copies = new Histogram({
+    name: 'berth_agent_copy_duration_seconds',
+    help: 'Time of a copy of a dataset that arrived whole, from its first byte to its proof',
+    buckets: SECONDS,
+    registers,
+  });
+  const copiedBytes = counter('berth_agent_copied_bytes_total', 'Bytes of those copies; files that were linked on this node are left out');
+
+  registry.registerMetric(
+    new Gauge({
+      name: 'berth_agent_disk_bytes',
+      help: 'What takes room on the disks of this node, as it was counted last (every 5 min at most); unknown parts are left out',
+      labelNames: ['use'],
+      registers: [],
+      collect() {
+        this.reset();
+        const now = disk();
+        for (const use of ['datasets', 'images', 'build_cache', 'other'] as const)
+          if (now !== null && now[use] !== null) this.set({ use }, now[use]);
+      },
+    }),
+  );
+  gauge('berth_agent_disk_free_bytes', 'Bytes that are free on the disks of this node, as counted last', () => disk()?.free ?? null);
+  gauge('berth_agent_disk_size_bytes', 'Size of the disks of this node', () => disk()?.total ?? null);
+
+  const registrationsFailed = counter('berth_agent_registrations_failed_total', 'Registers that got no answer or a refusal');
+  /** By the clock that nobody sets. */
+  let registeredAt: number | null = null;
+  gauge('berth_agent_last_registration_age_seconds', 'Since the control plane last took a register; -1: never yet', () =>
+    registeredAt === null ? -1 : (performance.now() - registeredAt) / 1000,
+  );
+  const imagesRemoved = counter('berth_agent_images_removed_total', 'References of old images that were removed from this node');
+  gauge('berth_agent_engine_ok', '1 while the container engine answers; left out before it was first asked', () => {
+    const ok = engineOk();
+    return ok === null ? null : Number(ok);
+  });
+
+  return {
+    taskBegan(task) {
+      const kind = kindOf(task);
+      const begun = performance.now();
+      inProgress.inc({ kind });
+      return (outcome) => {
+        inProgress.dec({ kind });
+        finished.inc({ kind, outcome });
+        if (kind === 'build' && MEASURED_BUILDS.includes(outcome)) builds.observe({ outcome }, (performance.now() - begun) / 1000);
+      };
+    },
+    registered: () => void (registeredAt = performance.now()),
+    registrationFailed: () => registrationsFailed.inc(),
+    copied(bytes, ms) {
+      copies.observe(ms / 1000);
+      copiedBytes.inc(bytes);
+    },
+    imageRemoved: () => imagesRemoved.inc(),
+    render: async () => ({ type: registry.contentType, text: await registry.metrics() }),
+  };
+}

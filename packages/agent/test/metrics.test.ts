@@ -1,0 +1,195 @@
+/** What the agent tells Prometheus: names that promtool accepts, labels from fixed sets, and nothing that a scrape makes slow. */
+import { spawnSync } from 'node:child_process';
+import { silentLogger } from '@berth/kit/log';
+import { createClient } from '@berth/wire/client';
+import { waitFor } from '@berth/testbed/wait';
+import type { NodeDisk } from '@berth/wire/node';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { createDiskUse } from '../src/disk-use.ts';
+import { createMetrics, type Metrics } from '../src/metrics.ts';
+import { runTask } from '../src/run-task.ts';
+import { pause } from '../src/stopped.ts';
+import type { Handler, Product } from '../src/tasks/task.ts';
+import { TaskFailure } from '../src/tools/failures.ts';
+import { bring, startShare, startSite } from './data/share.ts';
+import { buildTask, type FakeControlPlane, startFakeControlPlane } from './fake-control-plane.ts';
+
+let plane: FakeControlPlane;
+beforeAll(async () => {
+  plane = await startFakeControlPlane({ leaseMs: 3_000 });
+});
+afterAll(() => plane.stop());
+
+const DISK: NodeDisk = { datasets: 1_000, images: 2_000, build_cache: 300, other: 40, free: 5_000, total: 8_340 };
+const create = (disk: NodeDisk | null = DISK, engineOk: boolean | null = true): Metrics =>
+  createMetrics({ version: '1.2.3', role: 'builder', disk: () => disk, engineOk: () => engineOk }, { ofProcess: true });
+const scrape = async (metrics: Metrics): Promise<string> => (await metrics.render()).text;
+const value = (text: string, series: string): number | undefined => {
+  const line = text.split('\n').find((l) => l.startsWith(`${series} `));
+  return line === undefined ? undefined : Number(line.slice(series.length + 1));
+};
+
+/** Runs one build by this handler, and gives its run with the state that the control plane keeps. */
+function build(metrics: Metrics, handler: Handler<'build'>) {
+  const state = plane.give(buildTask({}));
+  const none = (): Promise<Product> => Promise.reject(new Error('not here'));
+  const handlers = { build: handler, deploy: none, retire: none, sync: none };
+  const client = createClient({ baseUrl: plane.url });
+  return { state, run: runTask(state.task, { client, handlers, log: silentLogger(), meter: metrics }) };
+}
+const product: Product = { report: { status: 'completed', image_tag: 'r/app:1' }, discard: async () => undefined };
+const forever: Handler<'build'> = async (_, { signal }) => {
+  await pause(60_000, signal);
+  return product;
+};
+
+const promtool = spawnSync('promtool', ['--version']).status === 0;
+it.skipIf(!promtool)(`promtool check metrics${promtool ? '' : ' (skipped: no promtool; Debian: prometheus)'}`, async () => {
+  const metrics = create();
+  metrics.registered();
+  metrics.copied(1, 1);
+  metrics.taskBegan('build')('completed');
+  const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], { input: await scrape(metrics), encoding: 'utf8' });
+  expect([status, stdout, stderr]).toEqual([0, '', '']);
+});
+
+it('a counter is named `_total` and nothing else is; each has a help', async () => {
+  const text = await scrape(create());
+  const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => ({ name, type }));
+  expect(types.length).toBeGreaterThan(20);
+  expect(types.filter(({ name, type }) => (type === 'counter') !== name.endsWith('_total'))).toEqual([]);
+  expect(types.filter(({ name }) => !text.includes(`# HELP ${name} `))).toEqual([]);
+});
+
+it('counts tasks by kind and by how they ended, and measures builds', async () => {
+  const metrics = create();
+  await build(metrics, () => Promise.resolve(product)).run.done;
+  await build(metrics, () => Promise.reject(new TaskFailure('build_step_failed', 'RUN false'))).run.done;
+  const given = build(metrics, forever);
+  await waitFor('the third is at work', async () => value(await scrape(metrics), 'berth_agent_tasks_in_progress{kind="build"}') === 1);
+  given.run.stop('cancelled');
+  await given.run.done;
+  const away = build(metrics, forever);
+  await waitFor('the fourth is at work', async () => value(await scrape(metrics), 'berth_agent_tasks_in_progress{kind="build"}') === 1);
+  away.run.stop('shutdown');
+  await away.run.done;
+  const text = await scrape(metrics);
+  const ended = (outcome: string): number | undefined => value(text, `berth_agent_tasks_finished_total{kind="build",outcome="${outcome}"}`);
+  expect(['completed', 'failed', 'cancelled', 'shutdown', 'lost'].map(ended)).toEqual([1, 1, 1, 1, 0]);
+  expect(value(text, 'berth_agent_tasks_in_progress{kind="build"}')).toBe(0);
+  expect(value(text, 'berth_agent_tasks_finished_total{kind="deploy",outcome="completed"}')).toBe(0);
+  expect(value(text, 'berth_agent_build_duration_seconds_count{outcome="completed"}')).toBe(1);
+  expect(value(text, 'berth_agent_build_duration_seconds_count{outcome="failed"}')).toBe(1);
+  // A build that somebody ended says nothing of how long builds take.
+  expect(text).not.toContain('berth_agent_build_duration_seconds_count{outcome="cancelled"}');
+});
+
+it('a task whose claim is refused is not counted; one whose report is refused is lost', async () => {
+  const metrics = create();
+  const gone = { ...buildTask({}), id: 'nobody-knows-it' };
+  const none = (): Promise<Product> => Promise.reject(new Error('not here'));
+  const deps = { client: createClient({ baseUrl: plane.url }), handlers: { build: none, deploy: none, retire: none, sync: none } };
+  expect(await runTask(gone, { ...deps, log: silentLogger(), meter: metrics }).done).toBe('lost');
+  expect(value(await scrape(metrics), 'berth_agent_tasks_finished_total{kind="build",outcome="lost"}')).toBe(0);
+  const { state, run } = build(metrics, async () => {
+    state.token = 'another has it';
+    return product;
+  });
+  expect(await run.done).toBe('lost');
+  const text = await scrape(metrics);
+  expect(value(text, 'berth_agent_tasks_finished_total{kind="build",outcome="lost"}')).toBe(1);
+  expect(value(text, 'berth_agent_tasks_finished_total{kind="build",outcome="completed"}')).toBe(0);
+});
+
+it('a kind that a newer control plane invents makes no new label', async () => {
+  const metrics = create();
+  metrics.taskBegan('polish')('failed');
+  metrics.taskBegan('varnish')('failed');
+  const text = await scrape(metrics);
+  expect(value(text, 'berth_agent_tasks_finished_total{kind="other",outcome="failed"}')).toBe(2);
+  expect(text).not.toMatch(/polish|varnish/);
+});
+
+it('says what the disks hold as it was counted last; a part that is not known is left out', async () => {
+  const text = await scrape(create());
+  expect(Object.keys(DISK).map((use) => value(text, `berth_agent_disk_bytes{use="${use}"}`))).toEqual([
+    1_000,
+    2_000,
+    300,
+    40,
+    undefined,
+    undefined,
+  ]);
+  expect(value(text, 'berth_agent_disk_free_bytes')).toBe(5_000);
+  expect(value(text, 'berth_agent_disk_size_bytes')).toBe(8_340);
+  const partly = await scrape(create({ ...DISK, images: null, other: null }));
+  expect(partly).toContain('berth_agent_disk_bytes{use="datasets"} 1000');
+  expect(partly).not.toMatch(/use="(images|other)"/);
+  expect(await scrape(create(null))).not.toMatch(/^berth_agent_disk/m);
+});
+
+it('a scrape counts nothing on the disks', async () => {
+  let counts = 0;
+  const use = createDiskUse({
+    folders: ['/'],
+    datasets: () => 0,
+    engineUse: async () => {
+      counts += 1;
+      return { root: null, images: 1, build_cache: 1 };
+    },
+    onFirst: () => undefined,
+    log: silentLogger(),
+  });
+  const metrics = createMetrics({ version: '1', role: 'deploy', disk: use.last, engineOk: () => true }, { ofProcess: false });
+  for (let i = 0; i < 3; i++) await scrape(metrics);
+  expect(counts).toBe(0);
+  use.now();
+  await waitFor('it was counted for a register', async () => value(await scrape(metrics), 'berth_agent_disk_bytes{use="images"}') === 1);
+  expect(counts).toBe(1);
+  await use.stop();
+});
+
+it('registrations: how many failed, and how long ago the last one worked', async () => {
+  const metrics = create();
+  let text = await scrape(metrics);
+  expect(value(text, 'berth_agent_registrations_failed_total')).toBe(0);
+  expect(value(text, 'berth_agent_last_registration_age_seconds')).toBe(-1);
+  metrics.registrationFailed();
+  metrics.registered();
+  text = await scrape(metrics);
+  expect(value(text, 'berth_agent_registrations_failed_total')).toBe(1);
+  expect(value(text, 'berth_agent_last_registration_age_seconds')).toBeGreaterThanOrEqual(0);
+  expect(value(text, 'berth_agent_last_registration_age_seconds')).toBeLessThan(10);
+});
+
+it('each copy is measured once, however many wait for it, and none that is here already', async () => {
+  const metrics = create();
+  const share = await startShare();
+  const site = await startSite(share, { onCopied: metrics.copied });
+  await share.write('set/a', 'x'.repeat(3_000));
+  await share.write('set/b', 'y'.repeat(96));
+  const set = await share.dataset('set');
+  for (const held of await Promise.all([bring(site, set), bring(site, set)])) held.release();
+  (await bring(site, set)).release();
+  await site.data.stop();
+  await share.stop();
+  const text = await scrape(metrics);
+  expect(value(text, 'berth_agent_copied_bytes_total')).toBe(3_096);
+  expect(value(text, 'berth_agent_copy_duration_seconds_count')).toBe(1);
+});
+
+it('copies, images that were removed, the engine, the build', async () => {
+  const metrics = create();
+  metrics.copied(1_000, 2_500);
+  metrics.copied(24, 10);
+  metrics.imageRemoved();
+  const text = await scrape(metrics);
+  expect(value(text, 'berth_agent_copied_bytes_total')).toBe(1_024);
+  expect(value(text, 'berth_agent_copy_duration_seconds_count')).toBe(2);
+  expect(value(text, 'berth_agent_copy_duration_seconds_sum')).toBeCloseTo(2.51);
+  expect(value(text, 'berth_agent_images_removed_total')).toBe(1);
+  expect(value(text, 'berth_agent_engine_ok')).toBe(1);
+  expect(text).toMatch(/^berth_agent_build_info\{version="1\.2\.3",role="builder",node="\d+\.\d+\.\d+"\} 1$/m);
+  expect(await scrape(create(DISK, false))).toContain('berth_agent_engine_ok 0\n');
+  expect(await scrape(create(DISK, null))).not.toMatch(/^berth_agent_engine_ok /m);
+});
