@@ -32,6 +32,7 @@ import { createScanner } from './monitor/scanner.ts';
 import { createConfigSource } from './routing/config-source.ts';
 import { createPolicySource } from './routing/policy-source.ts';
 import { markerAnswers } from './routing/confirm.ts';
+import { createReach } from './routing/reach.ts';
 import { openStores } from './store/open.ts';
 
 export type Overrides = {
@@ -135,6 +136,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       policy,
       limits,
       probe: probeUrls.length === 0 ? null : (hash, signal) => markerAnswers(probeUrls, hash, signal),
+      reach: probeUrls.length === 0 ? null : createReach({ probeUrls, gatewaySecrets: settings.gatewaySecrets, now }),
       settleMs: config.SETTLE_TIME,
       datasets,
       presence,

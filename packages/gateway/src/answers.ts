@@ -19,10 +19,12 @@ export type Answer = { status: number; headers: string[]; body: string };
 const MAX_RETURN = 1900;
 export const RETRY_AFTER_SECONDS = 5;
 
-type Refused = Exclude<Decision, { kind: 'pass' } | { kind: 'redeem' }>;
+type Refused = Exclude<Decision, { kind: 'pass' } | { kind: 'redeem' } | { kind: 'reach' }>;
 
 export type Answers = {
   pass(identity: Identity, assertion: string, cookie: string | undefined, authorization: string | undefined): Answer;
+  /** Lets in a request that is nobody's: the project gets no identity. */
+  passNobody(cookie: string | undefined): Answer;
   refuse(decision: Refused, ask: Ask): Answer;
   /** The code was taken: the session begins at this host. */
   arrived(host: string, redirect: string, value: string, session: Session): Answer;
@@ -139,6 +141,11 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
 
   return {
     pass,
+    passNobody: (cookie) => ({
+      status: 200,
+      headers: [...(cookie === undefined ? [] : ['Cookie', cookie]), 'Content-Length', '0'],
+      body: '',
+    }),
     refuse,
     arrived(host, to, value, session) {
       const maxAgeSeconds = (session.expires_at - now()) / 1000;

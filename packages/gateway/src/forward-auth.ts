@@ -6,12 +6,14 @@
  *   not our host, unknown project, host of another  forbidden 403
  *   /_oauth/session at a project's host          redeem       the code is read, then taken
  *   any other reserved path                      not_found    404
+ *   the control plane's check, good | bad        reach: its id is taken, then it passes without a name | 401
  *   a device token, good | bad                   pass | refused token 401
  *   a session of this audience                   pass (or forbidden: no admin)
  *   none                                         login 302 for navigations, 401 for the rest
  *   none, and more cookies than are checked      too_many_cookies, a page
  */
 import { trimOws } from '@berth/kit/ows';
+import { readReach } from '@berth/kit/reach-token';
 import { DEVICE_TOKEN_PATTERN, DEVICE_TOKEN_PREFIX, type DeviceScope, type Identity } from '@berth/wire/gateway';
 import { cookiesNamed, hasTooMany, noncesIn, SESSION_COOKIE, withoutOurCookies } from './cookies.ts';
 import { type Audience, audienceOfProject, type OneTimeCodes, type PolicyView, type Session, type Sessions } from './deps.ts';
@@ -48,6 +50,8 @@ export type Knowledge = {
   /** PUBLIC_URL is https. */
   secure: boolean;
   adminEmails: readonly string[];
+  /** GATEWAY_SECRET: the control plane signs its checks with it. */
+  gatewaySecrets: readonly string[];
   now: number;
 };
 
@@ -82,6 +86,8 @@ export type Decision =
     }
   /** A code that opens nothing; `signed_in`: the browser has its session already, from another tab or a second click. */
   | { kind: 'no_code'; why: 'signed_in' | 'no_nonce' | 'bad_code' | 'ended'; host: string; redirect: string }
+  /** The control plane looks whether the proxy reaches the project: nobody's request, good once. */
+  | { kind: 'reach'; host: string; code: { id: string; expires_at: number }; cookie: string | undefined }
   | { kind: 'doubt' };
 
 const SESSION_PATH = '/_oauth/session';
@@ -108,6 +114,14 @@ export function decide(ask: Ask, known: Knowledge): Decision {
     return path === SESSION_PATH && audience !== 'sso' && ask.method === 'GET'
       ? arrival(ask, host, audience, known)
       : { kind: 'not_found' };
+
+  if (ask.door.kind === 'project') {
+    const check = readReach(known.gatewaySecrets, ask.authorization, { project_id: ask.door.id, path: ask.uri }, known.now);
+    if (check !== null)
+      return check.valid !== null && ask.method === 'GET'
+        ? { kind: 'reach', host, code: check.valid, cookie: withoutOurCookies(ask.cookie) }
+        : { kind: 'bad_token' };
+  }
 
   const token = deviceTokenIn(ask.authorization);
   if (token !== null) return byToken(token, ask, host, known);

@@ -34,7 +34,7 @@ export type Verify = {
   drain(): void;
 };
 export type VerifyDeps = Pick<GatewayDeps, 'policy' | 'sessions' | 'codes' | 'now'> & {
-  config: Pick<GatewayDeps['config'], 'PUBLIC_URL' | 'BASE_DOMAIN' | 'ADMIN_EMAILS'>;
+  config: Pick<GatewayDeps['config'], 'PUBLIC_URL' | 'BASE_DOMAIN' | 'ADMIN_EMAILS' | 'GATEWAY_SECRET'>;
   assertions: Assertions;
   log: Logger;
 };
@@ -50,6 +50,7 @@ export function createVerify(deps: VerifyDeps): Verify {
     authHost: own.hostname,
     secure: own.protocol === 'https:',
     adminEmails: deps.config.ADMIN_EMAILS,
+    gatewaySecrets: deps.config.GATEWAY_SECRET,
   };
   const kept = new LRUCache<string, Kept>({ maxSize: MAX_KEPT, sizeCalculation: (value, key) => 2 * key.length + sizeOf(value.answer) });
   let keptFor: PolicyView | null = null;
@@ -90,11 +91,11 @@ export function createVerify(deps: VerifyDeps): Verify {
     try {
       ask = askOf(request);
       const decision = decide(ask, { ...fixed, view, now: now() });
-      if (decision.kind !== 'redeem') {
+      if (decision.kind !== 'redeem' && decision.kind !== 'reach') {
         send(response, settle(decision, ask, key));
         return true;
       }
-      redeem(decision, ask).then(
+      (decision.kind === 'reach' ? reach(decision, ask) : redeem(decision, ask)).then(
         (answer) => send(response, answer),
         (error: unknown) => response.destroy(error instanceof Error ? error : undefined),
       );
@@ -108,7 +109,7 @@ export function createVerify(deps: VerifyDeps): Verify {
     }
   }
 
-  function settle(decision: Exclude<Decision, { kind: 'redeem' }>, ask: Ask, key: string | null): Answer {
+  function settle(decision: Exclude<Decision, { kind: 'redeem' | 'reach' }>, ask: Ask, key: string | null): Answer {
     count(decision.kind);
     if (decision.kind !== 'pass') return answers.refuse(decision, ask);
     const { host, identity, tokenId, scope, cookie, authorization } = decision;
@@ -131,6 +132,22 @@ export function createVerify(deps: VerifyDeps): Verify {
       return answers.arrived(host, redirect, sessions.seal(code.session, audience), code.session);
     } catch (error) {
       log.warn({ err: error, host }, 'a one-time code could not be taken');
+      count('doubt');
+      return answers.doubt(ask);
+    }
+  }
+
+  async function reach({ code, cookie, host }: Extract<Decision, { kind: 'reach' }>, ask: Ask): Promise<Answer> {
+    try {
+      if ((await codes.redeem(code)) === 'used') {
+        count('bad_token');
+        log.warn({ host }, 'a check of the control plane came a second time');
+        return answers.refuse({ kind: 'bad_token' }, ask);
+      }
+      count('reach');
+      return answers.passNobody(cookie);
+    } catch (error) {
+      log.warn({ err: error, host }, 'a check of the control plane could not be taken');
       count('doubt');
       return answers.doubt(ask);
     }

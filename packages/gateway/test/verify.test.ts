@@ -1,5 +1,6 @@
 /** /verify over HTTP, as the proxy asks: what a browser, a script, an application and an attacker get. */
 import { createHash, randomBytes } from 'node:crypto';
+import { signReach } from '@berth/kit/reach-token';
 import { waitFor } from '@berth/testbed/wait';
 import { createLocalJWKSet, createRemoteJWKSet, jwtVerify, SignJWT } from 'jose';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -18,6 +19,52 @@ async function policy(more: Parameters<typeof policyOf>[0]): Promise<void> {
   berth.controlPlane.publish(policyOf(more));
   await waitFor('the new policy holds', () => berth.gateway.deps.policy.view().version > before);
 }
+
+describe('a check of the control plane', () => {
+  const claim = { project_id: 'p1', path: '/up?x=1' };
+  const SECRETS = { own: 'between gateway and control plane', other: 'of somebody else' };
+  const ask = (authorization: string, over: Record<string, string> = {}) =>
+    berth.verify({ Authorization: authorization, 'X-Forwarded-Uri': claim.path, ...over });
+
+  it('passes once, without any identity, and the project does not get its token', async () => {
+    const token = signReach(SECRETS.own, claim, Date.now());
+    const first = await ask(token, { Cookie: `a=1; ${berth.cookie(sessionOf())}` });
+    expect(first.status).toBe(200);
+    expect(Object.keys(first.headers).filter((name) => /^(x-forwarded|authorization)/.test(name))).toEqual([]);
+    expect(first.headers['cookie']).toBe('a=1');
+    const second = await ask(token);
+    expect(second.status).toBe(401);
+  });
+
+  it.each([
+    ['of another path', signReach(SECRETS.own, { ...claim, path: '/' }, Date.now()), {}],
+    ['of another project', signReach(SECRETS.own, { ...claim, project_id: 'p2' }, Date.now()), {}],
+    ['under another secret', signReach(SECRETS.other, claim, Date.now()), {}],
+    ['that is ten seconds old', signReach(SECRETS.own, claim, Date.now() - 10_000), {}],
+    ['of a clock far ahead', signReach(SECRETS.own, claim, Date.now() + 60_000), {}],
+    ['by another method', signReach(SECRETS.own, claim, Date.now()), { 'X-Forwarded-Method': 'POST' }],
+    ['at another project’s host', signReach(SECRETS.own, claim, Date.now()), { 'X-Forwarded-Host': `two.${BASE}` }],
+    ['that is cut', signReach(SECRETS.own, claim, Date.now()).slice(0, -1), {}],
+    ['that is none', 'Berth-Reach x.1.y', {}],
+  ])('%s opens nothing, not even beside a session', async (_, token, over) => {
+    expect([401, 403]).toContain((await ask(token, { ...over, Cookie: berth.cookie(sessionOf()) })).status);
+  });
+
+  it('opens neither the admins’ door nor the one for anybody', async () => {
+    const token = signReach(SECRETS.own, claim, Date.now());
+    for (const door of ['/verify', '/verify/admin'])
+      expect((await berth.verify({ Authorization: token }, door)).status, door).not.toBe(200);
+  });
+
+  it('is refused while the control plane cannot say whether it was used', async () => {
+    berth.controlPlane.away(true);
+    try {
+      expect((await ask(signReach(SECRETS.own, claim, Date.now()))).status).toBe(503);
+    } finally {
+      berth.controlPlane.away(false);
+    }
+  });
+});
 
 describe('a session', () => {
   it('opens its project with the identity headers of the contract', async () => {

@@ -7,7 +7,8 @@ const escape = (text: string): string => text.replaceAll('&', '&amp;').replaceAl
 /** `detail` never names an address inside: whoever asks may be anybody. */
 export function page(status: number, detail: string, accept: string | undefined): Reply {
   const title = STATUS_CODES[status] ?? 'Error';
-  const headers = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
+  // The control plane tells our own answers from an application's by this name.
+  const headers = { server: 'berth-proxy', 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
   if (accept?.includes('text/html') !== true)
     return { status, headers: { ...headers, 'content-type': 'text/plain; charset=utf-8' }, body: `${status} ${title}: ${detail}\n` };
   const body = `<!doctype html>

@@ -8,7 +8,9 @@ export type HandAgentOptions = {
   /** The control plane. */
   url: string;
   secret: string;
-  /** Port on loopback that a project is served at, by its `domain_prefix`. */
+  /** Where the servers are; 127.0.0.1 when left out. */
+  hostIp?: string;
+  /** Port there that a project is served at, by its `domain_prefix`. Read when a task is reported, so a test may change it. */
   ports: Readonly<Record<string, number>>;
 };
 export type HandAgent = { stop(): Promise<void> };
@@ -46,7 +48,7 @@ export async function startHandAgent(options: HandAgentOptions): Promise<HandAge
   };
   const nodes: string[] = [];
   for (const role of ['builder', 'deploy'] as const) {
-    const body = { hostname: `by-hand-${role}`, role, host_ip: '127.0.0.1', max_storage: 10_000_000_000 };
+    const body = { hostname: `by-hand-${role}`, role, host_ip: options.hostIp ?? '127.0.0.1', max_storage: 10_000_000_000 };
     nodes.push(((await call('POST', '/api/agent/register', body)) as { id: string }).id);
   }
   const serving = nodes.map(serve);

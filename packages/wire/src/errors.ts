@@ -111,6 +111,7 @@ export const FAILURES = {
   task_timeout: 'The task took longer than allowed',
   too_many_attempts: 'The task was begun too often without an end',
   proxy_unconfirmed: 'The reverse proxy did not take over the new route in time',
+  proxy_cannot_reach_node: 'The reverse proxy cannot reach the node',
   auth_service_missing: 'The project requires a login, but no AUTH_SERVICE_URL is set: it would have been public',
   project_deleted: 'The project was deleted',
   node_deleted: 'The node was deleted',

@@ -5,10 +5,13 @@ export type BuiltConfig = {
   /** The marker's path: the first 16 hex digits of SHA-256 over the configuration without the marker. */
   hash: string;
   /** Deployments whose route stands in it, and where it leads. */
-  deployments: ReadonlyMap<string, { host_ip: string; host_port: number }>;
+  deployments: ReadonlyMap<string, RouteTarget>;
   /** Projects that were left out, and why. */
   problems: string[];
 };
+
+/** Where a project's requests go: its host, and the address on the node. */
+export type RouteTarget = { project_id: string; host: string; host_ip: string; host_port: number; auth_required: boolean };
 
 export type ConfigSource = {
   /** Throws routes_unknown. */
@@ -28,3 +31,16 @@ export type ConfigSource = {
 
 /** Whether the reverse proxy was seen, from outside, to serve the configuration with this hash. Never throws. */
 export type ProxyProbe = (hash: string, signal: AbortSignal) => Promise<boolean>;
+
+/** `path`: as a visitor requests it. */
+export type ReachTarget = RouteTarget & { path: string };
+export type ReachVerdict =
+  | { kind: 'reached' }
+  /** Nothing speaks against it, and nothing could prove it. */
+  | { kind: 'unproven'; why: string }
+  /** `proxy`: its address in PROXY_PROBE_URLS. */
+  | { kind: 'unreachable'; proxy: string; saw: string }
+  /** The proxy itself could not be asked. */
+  | { kind: 'no_proxy' };
+/** Whether the proxies reach the node, asked through each of them. Never throws, and ends within a bounded time. */
+export type Reach = (target: ReachTarget, signal: AbortSignal) => Promise<ReachVerdict>;

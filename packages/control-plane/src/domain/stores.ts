@@ -91,7 +91,7 @@ export type DeploymentStore = {
   /** Ids of deployments that a loop must look at: not terminal and not running. Oldest first. */
   unsettled(): Promise<{ id: string; project_id: string; status: DeploymentState }[]>;
   /** `deploying` with a published route: those whose route waits for the proxy. */
-  awaitingRoute(): Promise<{ id: string; route_published_at: number }[]>;
+  awaitingRoute(): Promise<{ id: string; route_published_at: number; health_path: string | null }[]>;
   /** Running or with a published route on that node. */
   servingOn(nodeId: string): Promise<DeploymentRecord[]>;
   /**

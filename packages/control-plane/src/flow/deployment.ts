@@ -70,6 +70,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       task_reported: deployReported,
       task_lost: taskLost,
       route_confirmed: routeConfirmed,
+      route_unreachable: routeUnreachable,
       tick: routeDeadline,
       cancel: cancelTask,
       node_deleted: nodeDeleted,
@@ -296,7 +297,7 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route
     'route_confirmed',
     'running',
     { finished_at: draft.facts.now, health: { status: 'healthy', since: draft.facts.now, detail: null } },
-    'the reverse proxy serves it: it is live',
+    `the reverse proxy serves it: it is live${event.note === undefined ? '' : ` (not checked whether the proxy reaches the node: ${event.note})`}`,
   );
 
   const removeOld = old === undefined ? [] : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
@@ -304,6 +305,16 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route
   createRetireTask(draft, node, { of: d, remove: together ? removeOld : [], keep: d, drain: true });
   if (old !== undefined && !together)
     createRetireTask(draft, draft.node(old.node_id), { of: old, remove: removeOld, keep: null, drain: true });
+}
+
+/** The old version still stands, and its requests go nowhere since the route was published: back to it at once. */
+function routeUnreachable(draft: Draft, d: DeploymentRecord, event: EventOf<'route_unreachable'>): void {
+  if (!leadsThere(draft, d, event)) return;
+  // An agent that knows the contract alone reports before its application answers: it has the time of Berth's own probe.
+  const isProbed = knowsMoreThanContract(draft.node(d.node_id));
+  if (!isProbed && !hasRunOut(draft, d, draft.facts.limits.probeSeconds * 1000)) return;
+  const seen = `the proxy at ${event.proxy} gave ${event.saw} for ${event.host_ip}:${event.host_port}`;
+  fail(draft, d, 'route_unreachable', failure('proxy_cannot_reach_node', `${seen}; let the proxy through to the node’s published ports`));
 }
 
 function routeDeadline(draft: Draft, d: DeploymentRecord): void {

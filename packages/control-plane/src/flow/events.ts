@@ -12,7 +12,10 @@ export type FlowEvent =
   | { type: 'task_lost'; task: TaskRecord; why: LossReason }
   | { type: 'cancel' }
   /** The proxy was seen to serve a configuration that sends this deployment's requests to this address. */
-  | { type: 'route_confirmed'; host_ip: string; host_port: number }
+  /** `note`: why it could not be checked that the proxy reaches the node; left out: it was, or need not be. */
+  | { type: 'route_confirmed'; host_ip: string; host_port: number; note?: string }
+  /** The proxy serves that configuration, and its requests do not reach this address. `proxy`: of PROXY_PROBE_URLS. */
+  | { type: 'route_unreachable'; host_ip: string; host_port: number; proxy: string; saw: string }
   /** `reachable`: its agent still works, so what runs there is moved before it ends. */
   | { type: 'node_deleted'; node_id: string; reachable: boolean }
   | { type: 'project_deleted' }

@@ -30,7 +30,11 @@ export function lastSeen(draft: Draft, d: DeploymentRecord): ObservedContainer |
  * Between publishing and confirming its container may have been started again on another port, or its node have got another
  * address: a proxy that serves the configuration of before sends its requests to nobody.
  */
-export function leadsThere(draft: Draft, d: DeploymentRecord, { host_ip, host_port }: EventOf<'route_confirmed'>): boolean {
+export function leadsThere(
+  draft: Draft,
+  d: DeploymentRecord,
+  { host_ip, host_port }: EventOf<'route_confirmed' | 'route_unreachable'>,
+): boolean {
   const { route } = draft.facts;
   if (d.route_published_at === null || route?.deployment_id !== d.id) return false;
   if (route.host_ip !== host_ip || route.host_port !== host_port) return false;

@@ -71,6 +71,12 @@ export const TRANSITIONS = [
   },
   {
     from: 'deploying',
+    event: 'route_unreachable',
+    to: 'failed',
+    when: 'the proxy does not reach the node: the route goes back to the old version',
+  },
+  {
+    from: 'deploying',
     event: 'tick',
     to: 'failed',
     when: 'the proxy did not take over the route in time: the route goes back to the old version',

@@ -1,7 +1,7 @@
 /** What every loop is given. */
 import type { Logger } from '@berth/kit/log';
 import type { Changes } from '../domain/changes.ts';
-import type { ConfigSource, ProxyProbe } from '../domain/configuration.ts';
+import type { ConfigSource, ProxyProbe, Reach } from '../domain/configuration.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
 import type { Presence } from '../domain/presence.ts';
@@ -31,6 +31,8 @@ export type LoopDeps = {
   limits: Limits;
   /** null where PROXY_PROBE_URLS is not set: fetched plus `settleMs` counts as live. */
   probe: ProxyProbe | null;
+  /** null: nothing asks whether the proxy reaches a node. */
+  reach: Reach | null;
   settleMs: number;
   /** null where there is no shared storage: nothing is scanned. */
   datasets: DatasetSettings | null;

@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
 import { DEVICE_TOKEN_PATTERN } from '@berth/wire/gateway';
 import { IDENTITY_HEADERS } from '@berth/wire/vocabulary';
-import type { BuiltConfig } from '../domain/configuration.ts';
+import type { BuiltConfig, RouteTarget } from '../domain/configuration.ts';
 import { stableJson } from '../domain/stable-json.ts';
 import type { PublishedRoute } from '../domain/stores.ts';
 
@@ -82,7 +82,7 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
   const problems: string[] = [];
   /** Prefixes of the projects that need no login. */
   const open: string[] = [];
-  const deployments = new Map<string, { host_ip: string; host_port: number }>();
+  const deployments = new Map<string, RouteTarget>();
   const hosts = new Map<string, string>();
   // By name, so that which of two projects with one host is left out does not depend on the database's order.
   for (const route of [...routes].sort((a, b) => (a.project_name < b.project_name ? -1 : 1))) {
@@ -92,7 +92,9 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
       continue;
     }
     hosts.set(route.domain_prefix, route.project_name);
-    deployments.set(route.deployment_id, { host_ip: route.host_ip, host_port: route.host_port });
+    const { project_id, host_ip, host_port, auth_required } = route;
+    const host = `${route.domain_prefix}.${settings.baseDomain}`;
+    deployments.set(route.deployment_id, { project_id, host, host_ip, host_port, auth_required });
     if (!route.auth_required) open.push(route.domain_prefix);
     addProject(config, route, settings);
   }

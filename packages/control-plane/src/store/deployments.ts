@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
-import type { EventRecord, PinnedDataset } from '../domain/records.ts';
+import type { DeploymentRecord, EventRecord, PinnedDataset } from '../domain/records.ts';
 import type { DeploymentStore } from '../domain/stores.ts';
 import type { Calm } from './calm.ts';
 import type { Database } from './database.ts';
@@ -68,12 +68,16 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
     async awaitingRoute() {
       const rows = await kysely
         .selectFrom('deployments')
-        .select(['id', 'route_published_at'])
+        .select(['id', 'route_published_at', 'settings'])
         .where('status', '=', 'deploying')
         .where('route_published_at', 'is not', null)
         .orderBy('route_published_at')
         .execute();
-      return rows.map(({ id, route_published_at }) => ({ id, route_published_at: route_published_at ?? 0 }));
+      return rows.map(({ id, route_published_at, settings }) => ({
+        id,
+        route_published_at: route_published_at ?? 0,
+        health_path: (JSON.parse(settings) as Pick<DeploymentRecord['settings'], 'health_path'>).health_path,
+      }));
     },
 
     async servingOn(nodeId) {

@@ -29,6 +29,7 @@ const loopDeps = (): LoopDeps => ({
   monotonic: () => performance.now(),
   log: silentLogger(),
   probe: null,
+  reach: null,
   settleMs: 0,
   datasets: null,
   keep: { deployments: 100, ms: 1e9, logBytes: 1e9 },

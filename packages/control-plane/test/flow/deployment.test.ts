@@ -62,6 +62,13 @@ const seen = (over: Partial<typeof container> = {}, node_id = 'n1'): FlowEvent =
   container: { ...container, ...over },
 });
 const confirmed: FlowEvent = { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_002 };
+const unreachable: FlowEvent = {
+  type: 'route_unreachable',
+  host_ip: '10.0.0.1',
+  host_port: 32_002,
+  proxy: 'https://10.0.0.9',
+  saw: 'no answer',
+};
 const gone: FlowEvent = { type: 'observed', node_id: 'n1', container: null };
 
 const ROWS: Row[] = [
@@ -109,6 +116,7 @@ const ROWS: Row[] = [
   { name: 'a report means nothing but the end of its task', d: on.pending(), event: reported('build', report.built), to: 'stays' },
   { name: 'a loss means nothing but the end of its task', d: on.pending(), event: lost('build'), to: 'stays' },
   { name: 'a confirmation means nothing', d: on.pending(), event: confirmed, to: 'same' },
+  { name: 'a check means nothing', d: on.pending(), event: unreachable, to: 'same' },
   { name: 'a node’s deletion means nothing', d: on.pending(), event: deleted(), to: 'same' },
   { name: 'silence means nothing', d: on.pending(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'a container of a lost attempt is removed', d: on.pending(), event: seen(), to: 'stays' },
@@ -259,6 +267,7 @@ const ROWS: Row[] = [
   },
   { name: 'tick means nothing', d: on.building(), event: { type: 'tick' }, to: 'same' },
   { name: 'a confirmation means nothing', d: on.building(), event: confirmed, to: 'same' },
+  { name: 'a check means nothing', d: on.building(), event: unreachable, to: 'same' },
   { name: 'silence means nothing', d: on.building(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'nothing seen, nothing to do', d: on.building(), event: gone, to: 'same' },
   {
@@ -306,6 +315,7 @@ const ROWS: Row[] = [
   { name: 'a late report ends its task only', d: on.built(), event: reported('build', report.built), to: 'stays' },
   { name: 'a late loss ends its task only', d: on.built(), event: lost('build'), to: 'stays' },
   { name: 'a confirmation means nothing', d: on.built(), event: confirmed, to: 'same' },
+  { name: 'a check means nothing', d: on.built(), event: unreachable, to: 'same' },
   { name: 'a node’s deletion means nothing', d: on.built(), event: deleted(), to: 'same' },
   { name: 'silence means nothing', d: on.built(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'a container of a lost attempt is removed', d: on.built(), event: seen(), to: 'stays' },
@@ -396,6 +406,47 @@ const ROWS: Row[] = [
     facts: { live: [old()], route: routeTo(on.published()) },
     to: 'failed',
     error: 'proxy_unconfirmed',
+  },
+  {
+    name: 'the proxy does not reach the node',
+    d: on.published(),
+    event: unreachable,
+    facts: { live: [old(), on.published()], route: routeTo(on.published()) },
+    to: 'failed',
+    error: 'proxy_cannot_reach_node',
+  },
+  {
+    name: 'the proxy does not reach where it was before it was restarted: nothing is known of where it is now',
+    d: on.published({ host_port: 32_003 }),
+    event: unreachable,
+    facts: { live: [on.published({ host_port: 32_003 })], route: routeTo(on.published({ host_port: 32_003 })) },
+    to: 'same',
+  },
+  {
+    name: 'the proxy does not reach a container that is down just now',
+    d: on.published(),
+    event: unreachable,
+    facts: {
+      live: [on.published()],
+      route: routeTo(on.published()),
+      nodes: [node({ containers: [ofD2({ state: 'exited', host_port: null })] })],
+    },
+    to: 'same',
+  },
+  {
+    name: 'the proxy does not reach a contract-only node yet: its agent probes nothing, the application may be starting',
+    d: on.published(),
+    event: unreachable,
+    facts: { live: [on.published()], route: routeTo(on.published()), nodes: [node({ agent_version: null })] },
+    to: 'same',
+  },
+  {
+    name: 'the proxy still does not reach a contract-only node after the time of a probe',
+    d: on.published({ route_published_at: NOW - L.probeSeconds * 1000 - 1 }),
+    event: unreachable,
+    facts: { live: [on.published()], route: routeTo(on.published()), nodes: [node({ agent_version: null })] },
+    to: 'failed',
+    error: 'proxy_cannot_reach_node',
   },
   { name: 'the proxy has time still', d: on.published(), event: { type: 'tick' }, to: 'same' },
   {
@@ -525,6 +576,7 @@ const ROWS: Row[] = [
   },
   { name: 'tick means nothing', d: on.running(), event: { type: 'tick' }, to: 'same' },
   { name: 'cancel is too late', d: on.running(), event: { type: 'cancel' }, to: 'refused' },
+  { name: 'it is live: another control plane reached it', d: on.running(), event: unreachable, to: 'same' },
   { name: 'a confirmation again means nothing', d: on.running(), event: confirmed, to: 'same' },
   { name: 'the end of retiring is told', d: on.running(), event: reported('retire', report.retired), to: 'stays' },
   { name: 'the loss of retiring is told', d: on.running(), event: { type: 'task_lost', task: task('retire'), why: 'lease' }, to: 'stays' },
@@ -535,6 +587,7 @@ const ROWS: Row[] = [
     { name: 'a late report ends its task only', d: on.ended(status), event: reported('build', report.built), to: 'stays' },
     { name: 'a late loss ends its task only', d: on.ended(status), event: lost('deploy'), to: 'stays' },
     { name: 'a late confirmation', d: on.ended(status), event: confirmed, to: 'same' },
+    { name: 'a late check', d: on.ended(status), event: unreachable, to: 'same' },
     { name: 'node deleted', d: on.ended(status), event: deleted(), to: 'same' },
     { name: 'project deleted', d: on.ended(status), event: { type: 'project_deleted' }, to: 'same' },
     { name: 'silence', d: on.ended(status), event: { type: 'node_silent' }, to: 'same' },
@@ -554,6 +607,23 @@ const outcome = (row: Row): { to: Row['to']; plan: Plan | null } => {
   }
 };
 
+describe('a proxy that does not reach the node', () => {
+  it('gets the route of the old version back, and the failure names both addresses', () => {
+    const before = old();
+    const plan = advance(on.published(), unreachable, facts({ live: [before, on.published()], route: routeTo(on.published()) }));
+    expect(plan.route).toMatchObject({ set: { deployment_id: before.id, host_port: before.host_port } });
+    const { error } = changeOf(plan, on.published().id);
+    expect(error?.message).toContain('https://10.0.0.9');
+    expect(error?.message).toContain('10.0.0.1:32002');
+    expect(plan.createTasks.map((t) => t.kind)).toEqual(['retire']);
+  });
+  it('has the first deployment of a project fail too', () => {
+    const plan = advance(on.published(), unreachable, facts({ live: [on.published()], route: routeTo(on.published()) }));
+    expect(plan.route).toEqual({ remove: { project_id: on.published().project_id } });
+    expect(changeOf(plan, on.published().id).error?.code).toBe('proxy_cannot_reach_node');
+  });
+});
+
 describe('every state x every event', () => {
   it.each(ROWS.map((row) => [`${row.d.status} · ${row.event.type} · ${row.name}`, row] as const))('%s', (_, row) => {
     const { to, plan } = outcome(row);
@@ -568,6 +638,7 @@ describe('every state x every event', () => {
       'task_lost',
       'cancel',
       'route_confirmed',
+      'route_unreachable',
       'node_deleted',
       'project_deleted',
       'observed',

@@ -1,6 +1,7 @@
 /** A confirmation says what the proxy was seen to serve: the address in the configuration that was asked for, not in a newer one. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, test } from 'vitest';
+import type { ReachTarget, ReachVerdict } from '../../src/domain/configuration.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { routeConfirmer } from '../../src/loops/route-confirmer.ts';
 
@@ -19,6 +20,7 @@ test('its container gets another port while the proxy is asked: first the old ad
       config = configOf(32_002);
       return true;
     },
+    reach: null,
     settleMs: 0,
     monotonic: () => 0,
     log: silentLogger(),
@@ -26,4 +28,61 @@ test('its container gets another port while the proxy is asked: first the old ad
   await run(new AbortController().signal);
   expect(asked).toEqual(['h-32001', 'h-32002']);
   expect(said).toEqual([32_001, 32_002].map((host_port) => ({ id: 'd', type: 'route_confirmed', host_ip: '10.0.0.1', host_port })));
+});
+
+/** One deployment that waits, a proxy whose marker answers, and what it says of the node. */
+function check(verdicts: readonly ReachVerdict[], markers: readonly boolean[] = [true]) {
+  const said: Record<string, unknown>[] = [];
+  const asked: ReachTarget[] = [];
+  let marker = 0;
+  const to = { project_id: 'p', host: 'shop.berth.test', host_ip: '10.0.0.1', host_port: 32_001, auth_required: false };
+  const run = routeConfirmer({
+    stores: {
+      deployments: {
+        awaitingRoute: async () =>
+          said.length === 0 && asked.length <= 3 ? [{ id: 'd', route_published_at: 1, health_path: '/up?x=1' }] : [],
+      },
+    },
+    driver: { advance: async (id: string, event: object) => void said.push({ id, ...event }) },
+    source: { current: () => ({ hash: 'h', deployments: new Map([['d', to]]) }) },
+    probe: async () => markers[Math.min(marker++, markers.length - 1)],
+    reach: async (target: ReachTarget) => {
+      asked.push(target);
+      return verdicts[Math.min(asked.length, verdicts.length) - 1];
+    },
+    settleMs: 0,
+    now: () => 0,
+    log: silentLogger(),
+  } as unknown as LoopDeps);
+  return { run: () => run(new AbortController().signal), said, asked, to };
+}
+
+test('nothing is confirmed before the project’s own host was requested through the proxy', async () => {
+  const one = check([{ kind: 'reached' }]);
+  await one.run();
+  expect(one.asked).toEqual([{ ...one.to, path: '/up?x=1' }]);
+  expect(one.said).toEqual([{ id: 'd', type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_001 }]);
+});
+
+test('a proxy that does not reach the node is said with both addresses, and nothing is confirmed', async () => {
+  const one = check([{ kind: 'unreachable', proxy: 'https://10.0.0.9', saw: 'no answer' }]);
+  await one.run();
+  const { host_ip, host_port } = one.to;
+  expect(one.said).toEqual([{ id: 'd', type: 'route_unreachable', host_ip, host_port, proxy: 'https://10.0.0.9', saw: 'no answer' }]);
+});
+
+test('a proxy that is gone meanwhile says nothing about the node: it is asked again', async () => {
+  // The marker answers, then not when the verdict is there, then again.
+  const gone = check([{ kind: 'unreachable', proxy: 'https://10.0.0.9', saw: 'no answer' }, { kind: 'reached' }], [true, false, true]);
+  await gone.run();
+  expect(gone.said.map((event) => event['type'])).toEqual(['route_confirmed']);
+  const unasked = check([{ kind: 'no_proxy' }, { kind: 'reached' }]);
+  await unasked.run();
+  expect(unasked.said.map((event) => event['type'])).toEqual(['route_confirmed']);
+});
+
+test('what could not be proved is confirmed as before, with the reason', async () => {
+  const one = check([{ kind: 'unproven', why: 'http://10.0.0.9 only redirects to https' }]);
+  await one.run();
+  expect(one.said).toMatchObject([{ type: 'route_confirmed', note: 'http://10.0.0.9 only redirects to https' }]);
 });

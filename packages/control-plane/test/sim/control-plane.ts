@@ -9,7 +9,7 @@ import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
 import { type Changes, createChanges, type Relay } from '../../src/domain/changes.ts';
-import type { BuiltConfig, ConfigSource } from '../../src/domain/configuration.ts';
+import type { BuiltConfig, ConfigSource, ReachVerdict } from '../../src/domain/configuration.ts';
 import { DomainError } from '../../src/domain/errors.ts';
 import { DEFAULT_LIMITS, type Limits } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
@@ -105,6 +105,8 @@ export function createControlPlane(deps: {
   plant: Plant;
   /** null: no probe addresses are set; what was fetched counts as live after SETTLE_MS. */
   probe: ((hash: string) => boolean) | null;
+  /** Whether requests of every proxy arrive at this address. */
+  reaches: (hostIp: string) => boolean;
 }): ControlPlaneProcess {
   const { name, world, database, history, plant } = deps;
   let life = process(false);
@@ -202,6 +204,7 @@ export function createControlPlane(deps: {
         source,
         limits: LIMITS,
         probe,
+        reach: probe === null ? null : ({ host_ip }) => Promise.resolve(verdictOf(deps.reaches(host_ip))),
         settleMs: SETTLE_MS,
         datasets: null,
         presence: { seen: () => undefined, arePeopleHere: () => false },
@@ -414,3 +417,6 @@ export function eachMethod(
   });
   return Object.fromEntries(wrapped) as Stores;
 }
+
+const verdictOf = (reached: boolean): ReachVerdict =>
+  reached ? { kind: 'reached' } : { kind: 'unreachable', proxy: 'https://proxy', saw: 'no answer' };

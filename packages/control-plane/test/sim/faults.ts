@@ -117,6 +117,15 @@ export function createFaults(deps: {
         forAWhile(whileMs(), () => proxy.start());
       },
     },
+    {
+      weight: proxies.length === 0 ? 0 : 1,
+      strike() {
+        const { shutOut } = random.pick(proxies);
+        const { address } = random.pick(agents).engine;
+        shutOut.add(address);
+        forAWhile(whileMs(), () => shutOut.delete(address));
+      },
+    },
   ];
 
   function strike(): void {

@@ -1,4 +1,7 @@
-/** A reverse proxy: fetches the configuration again and again, swaps it whole, answers its marker. Restarted, it has none. */
+/**
+ * A reverse proxy: fetches the configuration again and again, swaps it whole, answers its marker. Restarted, it has none. A node's
+ * firewall may shut it out.
+ */
 import type { History } from '@berth/testbed/history';
 import type { DynamicConfig } from '../../src/routing/traefik.ts';
 import type { ControlPlane } from './front.ts';
@@ -12,6 +15,8 @@ export type Proxy = {
   /** Whether the marker of the configuration with this hash answers. */
   answers(hash: string): boolean;
   routes(): Record<string, string>;
+  /** Addresses of nodes whose firewall lets nothing of this proxy through. */
+  shutOut: Set<string>;
 };
 
 export function createProxy(
@@ -79,5 +84,6 @@ export function createProxy(
     },
     answers: (hash) => life.alive && serves.hash === hash,
     routes: () => serves.routes,
+    shutOut: new Set(),
   };
 }

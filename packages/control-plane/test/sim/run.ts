@@ -73,12 +73,13 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
     const network = createNetwork(world);
     const proxies: Proxy[] = [];
     const answers = (hash: string): boolean => proxies.every((p) => !network.split.has(p.name) && p.answers(hash));
+    const reaches = (hostIp: string): boolean => proxies.every((p) => !p.shutOut.has(hostIp));
     // Without probe addresses nothing is known of a proxy but what it fetched: that is enough where there is one and nothing is wrong with it.
     const settling = random.chance(0.15);
     const probe = settling ? null : answers;
     if (settling) network.sound.add('proxy-1');
     const controlPlanes = Array.from({ length: database.controlPlanes }, (_, i) =>
-      createControlPlane({ name: `cp${i + 1}`, world, database, history, plant: PLANTS[plant], probe }),
+      createControlPlane({ name: `cp${i + 1}`, world, database, history, plant: PLANTS[plant], probe, reaches }),
     );
     const controlPlane = createFront(world, network, controlPlanes);
     const people = createPeople(world, history, controlPlane);

@@ -128,7 +128,7 @@ test('what the loops ask for', async () => {
     ['switches', 'deploying'],
     ['starts', 'deploying'],
   ]);
-  expect(await stores.deployments.awaitingRoute()).toEqual([{ id: 'switches', route_published_at: NOW }]);
+  expect(await stores.deployments.awaitingRoute()).toEqual([{ id: 'switches', route_published_at: NOW, health_path: null }]);
   expect((await stores.deployments.servingOn(fresh.id)).map((d) => d.id)).toEqual(['runs', 'switches']);
   expect(await stores.deployments.onSilentNodes({ before: NOW - 100, after: NOW })).toEqual(['silent', 'never-looked']);
   expect(await stores.deployments.onSilentNodes({ before: NOW - 500, after: NOW })).toEqual([]);

@@ -1,0 +1,122 @@
+/**
+ * Finds out whether the reverse proxy reaches the node of a new route: requests the project's own host, as a visitor does, through
+ * every address of PROXY_PROBE_URLS. Any answer proves it except the proxy's own 502, 503 and 504.
+ *
+ * What is the proxy's own: Traefik answers a failed connection with the name of the status as text and without Content-Type
+ * ("Bad Gateway"), and a service without servers with "no available server". Berth's development proxy names itself in the header
+ * `Server`. An application that answers exactly like Traefik is taken for it.
+ */
+import { request as httpRequest, type IncomingHttpHeaders, STATUS_CODES } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { signReach } from '@berth/kit/reach-token';
+import type { Reach, ReachTarget, ReachVerdict } from '../domain/configuration.ts';
+
+/** Berth's agents give an application 5 s for an answer, so one that passed their probe answers within this. */
+const ANSWER_MS = 10_000;
+const LOOK_MS = 10_000;
+/** A gateway hears of a new project within 5 s. */
+const GATE_MS = 5_000;
+const PAUSE_MS = 250;
+/** The proxy's own answers are shorter. */
+const MAX_BODY = 512;
+
+type Answer =
+  | { kind: 'answer'; status: number; headers: IncomingHttpHeaders; body: string }
+  /** The proxy took the request and did not answer. */
+  | { kind: 'silent' }
+  | { kind: 'no_proxy' };
+
+export type ReachSettings = { probeUrls: readonly string[]; gatewaySecrets: readonly string[]; now: () => number };
+
+/** Never throws. Takes `LOOK_MS` and one answer's time at most. */
+export function createReach({ probeUrls, gatewaySecrets, now }: ReachSettings): Reach {
+  async function through(base: string, target: ReachTarget, signal: AbortSignal): Promise<ReachVerdict> {
+    const until = performance.now() + LOOK_MS;
+    const gateUntil = performance.now() + GATE_MS;
+    for (let tries = 0; ; tries++) {
+      const secret = gatewaySecrets[tries % gatewaySecrets.length];
+      if (target.auth_required && secret === undefined) return { kind: 'unproven', why: 'GATEWAY_SECRET is not set' };
+      const claim = { project_id: target.project_id, path: target.path };
+      const authorization = target.auth_required && secret !== undefined ? signReach(secret, claim, now()) : null;
+      const answer = await ask(base, target, authorization, signal);
+      if (signal.aborted || answer.kind === 'no_proxy') return { kind: 'no_proxy' };
+      if (answer.kind === 'silent') return { kind: 'unreachable', proxy: base, saw: 'no answer' };
+      const gate = target.auth_required && isGatesOwn(answer);
+      if (isProxysOwn(answer)) {
+        if (performance.now() >= until) return { kind: 'unreachable', proxy: base, saw: `${answer.status} ${STATUS_CODES[answer.status]}` };
+      } else if (gate) {
+        // The next secret, in case of a rotation; or the gateway does not know the project yet.
+        if (performance.now() >= gateUntil) return { kind: 'unproven', why: `the login answered ${answer.status} to the check` };
+      } else if (isRedirectToHttps(base, answer)) return { kind: 'unproven', why: `${base} only redirects to https` };
+      else return { kind: 'reached' };
+      await sleep(PAUSE_MS, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
+    }
+  }
+  return async (target, signal) => {
+    const verdicts = await Promise.all(probeUrls.map((base) => through(base, target, signal)));
+    const one = (kind: ReachVerdict['kind']): ReachVerdict | undefined => verdicts.find((v) => v.kind === kind);
+    return one('unreachable') ?? one('no_proxy') ?? one('reached') ?? one('unproven') ?? { kind: 'no_proxy' };
+  };
+}
+
+function ask(base: string, { host, path }: ReachTarget, authorization: string | null, signal: AbortSignal): Promise<Answer> {
+  const url = new URL(base);
+  const secure = url.protocol === 'https:';
+  const deadline = AbortSignal.timeout(ANSWER_MS);
+  return new Promise((resolve) => {
+    let sent = false;
+    const request = (secure ? httpsRequest : httpRequest)({
+      host: url.hostname.replace(/^\[|\]$/g, ''),
+      port: url.port === '' ? (secure ? 443 : 80) : Number(url.port),
+      path,
+      headers: {
+        host,
+        accept: '*/*',
+        'user-agent': 'berth-control-plane',
+        connection: 'close',
+        ...(authorization === null ? {} : { authorization }),
+      },
+      // A first certificate may still be on its way. Nothing secret is sent: the token opens this one request.
+      ...(secure ? { rejectUnauthorized: false, servername: host } : {}),
+      agent: false,
+      signal: AbortSignal.any([signal, deadline]),
+    });
+    request.on('socket', (socket) => socket.once(secure ? 'secureConnect' : 'connect', () => (sent = true)));
+    request.on('response', (response) => {
+      let body = '';
+      const done = (): void => {
+        resolve({ kind: 'answer', status: response.statusCode ?? 0, headers: response.headers, body });
+        response.destroy();
+      };
+      response.setEncoding('latin1');
+      response.on('data', (chunk: string) => {
+        body += chunk;
+        if (body.length > MAX_BODY) done();
+      });
+      response.on('end', done);
+      response.on('error', done);
+      // The head of an answer that is no error of the proxy is enough, however long its body takes.
+      if (![502, 503, 504].includes(response.statusCode ?? 0)) done();
+    });
+    request.on('error', () => resolve({ kind: sent ? 'silent' : 'no_proxy' }));
+    request.end();
+  });
+}
+
+type Answered = Extract<Answer, { kind: 'answer' }>;
+
+function isProxysOwn({ status, headers, body }: Answered): boolean {
+  if (status !== 502 && status !== 503 && status !== 504) return false;
+  if (headers.server === 'berth-proxy') return true;
+  if (status === 503 && body === 'no available server\n') return true;
+  return headers['content-type'] === undefined && body === STATUS_CODES[status];
+}
+
+/** The gateway refuses with a problem document. */
+const isGatesOwn = ({ status, headers }: Answered): boolean =>
+  [401, 403, 404, 429, 503].includes(status) && headers['content-type']?.startsWith('application/problem+json') === true;
+
+/** An https address proves the node by a redirect too: that is the application's. */
+const isRedirectToHttps = (base: string, { status, headers }: Answered): boolean =>
+  base.startsWith('http:') && status >= 300 && status < 400 && headers.location?.startsWith('https:') === true;

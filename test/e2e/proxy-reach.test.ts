@@ -1,0 +1,112 @@
+/**
+ * The real Traefik, the real gateway and a node behind a firewall of its own (iptables in a network namespace): a deployment whose
+ * node the proxy cannot reach fails, and the version before it goes on serving.
+ */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Project } from '@berth/wire/project';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { findProgram, findTraefik } from '@berth/testbed/config';
+import { startHandAgent } from '@berth/testbed/hand-agent';
+import { type Namespace, startNamespace } from '@berth/testbed/namespace';
+import { type Platform, startPlatform } from '@berth/testbed/platform';
+import { type Argv, run, startProcess } from '@berth/testbed/process';
+import { waitFor } from '@berth/testbed/wait';
+
+const missing =
+  process.getuid?.() !== 0 ||
+  findTraefik() === undefined ||
+  ['iptables', 'ip', 'unshare', 'nsenter'].some((p) => findProgram(p) === undefined);
+/** Four versions on one node, each at a port of its own. */
+const PORTS = [8001, 8002, 8003, 8004];
+const SERVER = `
+  for (const port of ${JSON.stringify(PORTS)}) require('node:http').createServer((q, r) => {
+    const seen = Object.keys(q.headers).filter((n) => /^(x-forwarded-user|authorization)/.test(n));
+    console.log(JSON.stringify({ port, url: q.url, agent: q.headers['user-agent'], seen }));
+    r.end('version at ' + port);
+  }).listen(port)`;
+
+describe.skipIf(missing)(`the proxy and a node’s firewall${missing ? ' (skipped: needs root, iptables and Traefik)' : ''}`, () => {
+  const stops: (() => Promise<unknown>)[] = [];
+  const ports: Record<string, number> = {};
+  const projects: Record<string, Project> = {};
+  let node: Namespace;
+  let berth: Platform;
+  let application: { tail(): string };
+  const firewall = (...rule: string[]): Promise<unknown> => run([...node.enter(), 'iptables', ...rule] as unknown as Argv);
+
+  beforeAll(async () => {
+    const dir = await mkdtemp(join(tmpdir(), 'berth-reach-'));
+    stops.push(() => rm(dir, { recursive: true, force: true }));
+    node = await startNamespace({ log: () => undefined, logFile: join(dir, 'namespace.log'), preferredNetwork: 207 });
+    stops.push(() => node.stop());
+    const server = await startProcess([...node.enter(), process.execPath, '-e', SERVER] as unknown as Argv, { name: 'application' });
+    application = server;
+    stops.push(() => server.stop());
+    await waitFor('the node serves', async () => (await fetch(`http://${node.hostIp}:8004/`)).ok);
+    berth = await startPlatform({
+      dir,
+      registry: { address: '127.0.0.1:5000', user: '', password: '' },
+      proxy: 'traefik',
+      agents: [],
+      // Nobody signs in here: the gateway only needs a provider to start.
+      gateway: { env: () => ({ OIDC_ISSUER: 'http://127.0.0.1:9', OIDC_CLIENT_ID: 'x', OIDC_CLIENT_SECRET: 'x' }) },
+      // The agent knows the contract alone: it probes nothing, and has this long.
+      env: { PROBE_TIMEOUT: '2s' },
+    });
+    stops.push(() => berth.stop());
+    const agent = await startHandAgent({ url: berth.url, secret: berth.agentSecret, hostIp: node.hostIp, ports });
+    stops.push(() => agent.stop());
+    for (const name of ['open', 'shut', 'first'])
+      projects[name] = await berth.createProject({
+        name,
+        git_url: 'https://git.example.org/app.git',
+        domain_prefix: name,
+        auth_required: name === 'shut',
+        health_path: '/up?from=berth',
+      });
+  }, 60_000);
+  afterAll(async () => {
+    for (const stop of stops.splice(0).toReversed()) await stop();
+  });
+
+  async function release(name: string, port: number) {
+    ports[name] = port;
+    return berth.settled(await berth.deploy(projects[name] as Project), 60_000);
+  }
+  const requests = (): { port: number; url: string; agent: string; seen: string[] }[] =>
+    application
+      .tail()
+      .split('\n')
+      .flatMap((line) => (line.startsWith('{') ? [JSON.parse(line) as { port: number; url: string; agent: string; seen: string[] }] : []));
+
+  it.each(['open', 'shut'])('%s: live once the project’s own host was requested through Traefik', async (name) => {
+    expect(await release(name, 8001)).toMatchObject({ status: 'running' });
+    // It passed the login of the protected one, as nobody, and the application did not see what it passed by.
+    const checks = requests().filter((r) => r.port === 8001 && r.agent === 'berth-control-plane');
+    expect(checks.at(-1)).toEqual({ port: 8001, url: '/up?from=berth', agent: 'berth-control-plane', seen: [] });
+    expect(checks.length).toBeGreaterThanOrEqual(name === 'open' ? 1 : 2);
+  });
+
+  it.each([
+    ['open', 'DROP', 8002],
+    ['open', 'REJECT', 8003],
+    ['shut', 'DROP', 8002],
+    ['shut', 'REJECT', 8003],
+    ['first', 'REJECT', 8004],
+  ])('%s: a firewall that says %s fails the deployment, and what served serves again', async (name, verdict, port) => {
+    await firewall('-A', 'INPUT', '-p', 'tcp', '--dport', String(port), '-j', verdict);
+    const failed = await release(name, port);
+    expect(failed).toMatchObject({ status: 'failed', error: { code: 'proxy_cannot_reach_node' } });
+    expect(failed.error?.message).toContain(`${node.hostIp}:${port}`);
+    expect(failed.error?.message).toContain(`${berth.traefik?.websecure}`);
+    if (name === 'open') await waitFor('the version before serves', async () => (await berth.get('open')).body === 'version at 8001');
+    if (name === 'first') await waitFor('its host is unknown again', async () => (await berth.get('first')).status === 404);
+    await firewall('-D', 'INPUT', '-p', 'tcp', '--dport', String(port), '-j', verdict);
+  });
+
+  it('the login stays closed to everybody else all the while', async () => {
+    expect((await berth.get('shut', '/up?from=berth')).status).toBe(401);
+  });
+});
