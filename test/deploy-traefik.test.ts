@@ -98,7 +98,7 @@ describe('static configuration', () => {
   test('both entry points delete headers whose names alias others', () => {
     const lines = staticLines.map((line) => line.trim());
     const addresses = lines.flatMap((line, at) => (line.startsWith('address:') ? [at] : []));
-    expect(addresses.map((at) => lines.slice(at + 1, at + 3))).toEqual([
+    expect(addresses.map((at) => lines.slice(at + 4, at + 6))).toEqual([
       ['http:', 'aliasHeadersStrategy: delete'],
       ['http:', 'aliasHeadersStrategy: delete'],
     ]);

@@ -14,12 +14,15 @@ import { type RunningProcess, startProcess } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 
 const traefik = findTraefik();
+const READ_TIMEOUT = 'readTimeout: 2h';
 type Seen = { url: string; headers: IncomingMessage['headers'] };
 type Answer = { status: number; headers: IncomingMessage['headers']; body: string };
 
 describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? ' (skipped: no Traefik: set TRAEFIK_BIN)' : ''}`, () => {
   let dir: string;
   let running: RunningProcess;
+  let impatient: RunningProcess;
+  let shortPort: number;
   let ports: { web: number; websecure: number };
   const servers: Server[] = [];
   const toGateway: Seen[] = [];
@@ -30,7 +33,8 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
   const listen = async (answer: (req: IncomingMessage) => { status: number; headers?: Record<string, string>; body?: string }) => {
     const server = createServer((req, res) => {
       const { status, headers, body } = answer(req);
-      res.writeHead(status, headers).end(body ?? '');
+      // After the whole request, as an application that takes an upload.
+      req.resume().on('end', () => res.writeHead(status, headers).end(body ?? ''));
     });
     servers.push(server);
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -89,10 +93,25 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
       logFile: join(dir, 'traefik.log'),
       env: { BASE_DOMAIN: 'berth.test', AUTH_SERVICE_URL: gateway, CONTROL_PLANE_URL: controlPlane },
     });
+    // A second one, that reads a request for a second at most.
+    const [web2, websecure2] = (await freePorts(2)) as [number, number];
+    shortPort = websecure2;
+    const short = replaced
+      .replaceAll(READ_TIMEOUT, 'readTimeout: 1s')
+      .replace(`:${web}"`, `:${web2}"`)
+      .replace(`:${websecure}"`, `:${websecure2}"`)
+      .replace(join(dir, 'acme.json'), join(dir, 'acme2.json'));
+    expect(short.match(/readTimeout: 1s/g)).toHaveLength(2);
+    await writeFile(join(dir, 'short.yml'), short);
+    impatient = await startProcess([traefik ?? '', `--configFile=${join(dir, 'short.yml')}`], {
+      name: 'traefik with a short readTimeout',
+      env: { BASE_DOMAIN: 'berth.test', AUTH_SERVICE_URL: gateway, CONTROL_PLANE_URL: controlPlane },
+    });
     await waitFor('the auth host answers', async () => (await ask('berth.test', '/_oauth/userinfo')).status === 200);
   });
   afterAll(async () => {
     await running?.stop();
+    await impatient?.stop();
     for (const server of servers) {
       server.close();
       server.closeAllConnections();
@@ -174,6 +193,44 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     const before = toControlPlane.length;
     expect((await ask('berth.test', '/api/auth/exchange', forged)).status).toBe(401);
     expect(toControlPlane).toHaveLength(before);
+  });
+
+  it('an upload goes on for as long as readTimeout says, and both entry points have more than the default of 60 s', async () => {
+    /** A body of three seconds; the status, or null where the connection was cut. */
+    const upload = (port: number): Promise<number | null> =>
+      new Promise((resolve) => {
+        const request = httpsRequest({
+          host: '127.0.0.1',
+          port,
+          servername: 'berth.test',
+          rejectUnauthorized: false,
+          method: 'POST',
+          path: '/api/upload',
+          headers: { host: 'berth.test' },
+          agent: false,
+        });
+        request.on('response', (response) => resolve(response.resume().statusCode ?? 0));
+        request.on('error', () => resolve(null));
+        let sent = 0;
+        const timer = setInterval(() => {
+          request.write('x'.repeat(100));
+          if (++sent < 30) return;
+          clearInterval(timer);
+          request.end();
+        }, 100);
+      });
+    const [patient, cut] = await Promise.all([upload(ports.websecure), upload(shortPort)]);
+    expect(patient).toBe(200);
+    expect(cut).not.toBe(200);
+    verdict = { status: 200, headers: { 'x-forwarded-user': 'ada@example.org' } };
+    const points = JSON.parse((await ask('traefik.berth.test', '/api/entrypoints')).body) as {
+      name: string;
+      transport: { respondingTimeouts: { readTimeout: string } };
+    }[];
+    expect(points.map(({ name, transport }) => [name, transport.respondingTimeouts.readTimeout])).toEqual([
+      ['web', '2h0m0s'],
+      ['websecure', '2h0m0s'],
+    ]);
   });
 
   it('plain http is redirected', async () => {
