@@ -305,6 +305,8 @@ function notesOf(config: Config): string[] {
   if (config.REGISTRY_ADDR === undefined) notes.push('REGISTRY_ADDR is not set: nothing can be built or deployed');
   if (config.PROXY_PROBE_URLS === undefined)
     notes.push('PROXY_PROBE_URLS is not set: a route counts as live when the proxy has fetched it and SETTLE_TIME has passed');
+  else if (config.PUBLIC_URL.startsWith('https:') && !config.PROXY_PROBE_URLS.some((url) => url.startsWith('https:')))
+    notes.push('PROXY_PROBE_URLS has no https address: an entry point that only redirects does not show whether the proxy reaches a node');
   if (config.AUTH_SERVICE_URL === undefined) notes.push('AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed');
   return notes;
 }

@@ -141,7 +141,7 @@ export const SETTINGS = {
   },
   ACME_RESOLVER: { doc: 'Name of the proxy’s certificate resolver', default: 'letsencrypt', parse: text },
   PROXY_PROBE_URLS: {
-    doc: 'One address for each entry point of each proxy, comma-separated; confirms route switches',
+    doc: 'One address for each entry point of each proxy, comma-separated; confirms route switches, and that the proxy reaches the node (https addresses)',
     shown: 'none: fetched plus SETTLE_TIME counts as live',
     parse: urls,
   },

@@ -6,7 +6,7 @@ import { type Api, createApi, JWT_SECRET } from './harness.ts';
 
 let api: Api;
 beforeAll(async () => {
-  api = await createApi({ env: { PROXY_PROBE_URLS: 'http://127.0.0.1:1' } });
+  api = await createApi({ env: { PROXY_PROBE_URLS: 'https://127.0.0.1:1' } });
 });
 afterAll(() => api.close());
 
@@ -25,6 +25,11 @@ describe('readyz', () => {
   test('without probe addresses it says how route switches are known', async () => {
     const other = await createApi();
     expect(JSON.stringify((await other.call('readyz')).json['notes'])).toContain('PROXY_PROBE_URLS is not set');
+    await other.close();
+  });
+  test('with addresses that only redirect it says that nothing shows whether the proxy reaches a node', async () => {
+    const other = await createApi({ env: { PROXY_PROBE_URLS: 'http://127.0.0.1:1', PUBLIC_URL: 'https://berth.test' } });
+    expect(JSON.stringify((await other.call('readyz')).json['notes'])).toContain('PROXY_PROBE_URLS has no https address');
     await other.close();
   });
   test('a database that fails or hangs is 503, without its words', async () => {

@@ -1,5 +1,6 @@
 /** What befalls the reverse proxy. */
 import { setTimeout as lasts } from 'node:timers/promises';
+import { type Argv, run } from '@berth/testbed/process';
 import { expect } from 'vitest';
 import type { Row } from '../row.ts';
 
@@ -37,6 +38,31 @@ export const PROXY_ROWS: readonly Row[] = [
       await stage.front.restartRelay();
       await stage.shims.node.clear();
       await stage.ends(asked, 'running');
+    },
+  },
+  {
+    fault: 'a firewall between the proxy and the node',
+    answer:
+      '`failed` (`proxy_cannot_reach_node`) with both addresses in its sentence, within half a minute; the route goes back and the old version serves; with the firewall open the next deployment works',
+    invariants: ['settles', 'old-serves'],
+    stage: 'relay',
+    outage: true,
+    async run(stage) {
+      const old = await stage.running();
+      const { faults } = stage.engines.node;
+      if (faults === undefined) throw new Error('the node has no engine of its own');
+      // Proxy and agent are on one machine here. Only the proxy's requests have this header, so the agent's probe passes. The port that
+      // serves stays open.
+      const proxys = ['-m', 'string', '--algo', 'bm', '--string', 'X-Forwarded-Server'];
+      const rule = ['-i', 'eth1', '-p', 'tcp', '!', '--dport', String(old.host_port), ...proxys, '-j', 'DROP'];
+      const firewall = (action: string) =>
+        run([...faults.nsenterArgv(), 'iptables', '-t', 'raw', action, 'PREROUTING', ...rule] as unknown as Argv);
+      await firewall('-A');
+      const failed = await stage.ends(await stage.releaseIll({}), 'failed', 'proxy_cannot_reach_node');
+      expect(failed.error?.message).toContain(stage.engines.node.hostIp);
+      await stage.serves(stage.version());
+      await firewall('-D');
+      await stage.ends(await stage.release(), 'running');
     },
   },
 ];
