@@ -4,7 +4,8 @@
  * goes to whichever answers.
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
-import { createServer, connect, type Socket } from 'node:net';
+import { createServer as createHttpServer } from 'node:http';
+import { type AddressInfo, createServer, connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -130,6 +131,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
         ADMIN_PASSWORD: ADMIN.password,
         REGISTRY_ADDR: 'registry.test:5000',
         PROXY_PROBE_URLS: `http://127.0.0.1:${proxyPort}`,
+        STATE_DIR: join(dir, 'state'),
         LEASE_TTL: '3s',
         CLAIM_TIMEOUT: '3s',
       }),
@@ -147,9 +149,18 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
     await proxy.start();
     stops.push(() => proxy.stop());
 
+    // The proxy is asked for the project before a switch: something must answer where the nodes say that it does.
+    const served = await Promise.all(
+      urls.map(async () => {
+        const server = createHttpServer((_, response) => void response.end('a version'));
+        await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+        stops.push(() => server.close());
+        return (server.address() as AddressInfo).port;
+      }),
+    );
     const agents = urls.flatMap((url, i) => [
       instantAgent(url, `builder-${i}`, 'builder', 0, end.signal),
-      instantAgent(url, `node-${i}`, 'deploy', 20_000 + i, end.signal),
+      instantAgent(url, `node-${i}`, 'deploy', served[i] ?? 0, end.signal),
     ]);
     stops.push(async () => {
       end.abort();
