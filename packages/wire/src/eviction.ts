@@ -1,6 +1,7 @@
 /**
- * Which cached datasets leave a node for what is to come: least recently used first, pinned ones never (contract: "cached datasets
- * are first evicted by LRU, oldest `last_used_at` first"). Pure; the agent does it, the control plane shows it beforehand.
+ * Which cached datasets leave a node for what is to come: least recently used first (contract: "cached datasets are first evicted by
+ * LRU, oldest `last_used_at` first"), then what only kept releases pin and the share still has. Mounted data and versions that the
+ * cache alone still has never leave. Pure; the agent evicts by it, the control plane shows it beforehand.
  */
 import type { CachedDataset } from './node.ts';
 
@@ -30,17 +31,19 @@ export type Eviction<C extends CachedDataset = CachedDataset> = {
 };
 
 /** Oldest use first; equal ones in one order, whoever asks. Pinned ones are left out. */
-export function evictionOrder<C extends CachedDataset>(cached: readonly C[]): C[] {
-  return cached
-    .filter((c) => c.pinned !== true)
-    .toSorted(
-      (a, b) =>
-        Date.parse(a.last_used_at) - Date.parse(b.last_used_at) ||
-        compare(a.dataset_id, b.dataset_id) ||
-        // The older version of one dataset goes before the newer one.
-        a.version - b.version,
-    );
-}
+export const evictionOrder = <C extends CachedDataset>(cached: readonly C[]): C[] => oldestFirst(cached.filter((c) => c.pinned !== true));
+
+const oldestFirst = <C extends CachedDataset>(cached: readonly C[]): C[] =>
+  cached.toSorted(
+    (a, b) =>
+      Date.parse(a.last_used_at) - Date.parse(b.last_used_at) ||
+      compare(a.dataset_id, b.dataset_id) ||
+      // The older version of one dataset goes before the newer one.
+      a.version - b.version,
+  );
+
+/** Never evicted: mounted, or the only copy of its version. */
+export const mustStay = (c: CachedDataset): boolean => c.pinned === true && c.recopyable !== true;
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 const sum = (cached: readonly CachedDataset[]): number => cached.reduce((total, c) => total + c.bytes, 0);
@@ -52,7 +55,7 @@ export function planEviction<C extends CachedDataset>({
   max,
   watermarks = WATERMARKS,
 }: EvictionQuestion<C>): Eviction<C> {
-  const pinned = sum(cached.filter((c) => c.pinned === true));
+  const pinned = sum(cached.filter(mustStay));
   const share = Math.min(max, free + sum(cached));
   const usedThen = share - free + wanted;
   const evict: C[] = [];
@@ -63,5 +66,10 @@ export function planEviction<C extends CachedDataset>({
       evict.push(c);
       freed += c.bytes;
     }
+  for (const c of oldestFirst(cached.filter((row) => row.pinned === true && row.recopyable === true))) {
+    if (free + freed >= wanted) break;
+    evict.push(c);
+    freed += c.bytes;
+  }
   return { evict, freed, pinned, enough: free + freed >= wanted };
 }

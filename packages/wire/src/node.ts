@@ -24,7 +24,12 @@ export const CachedDataset = Type.Object({
   bytes: Type.Integer({ minimum: 0 }),
   last_used_at: Time,
   name: Type.Optional(Type.String({ maxLength: 63 })),
-  pinned: Type.Optional(Type.Boolean({ description: 'mounted by what runs, or by one of the last releases kept: never evicted' })),
+  pinned: Type.Optional(Type.Boolean({ description: 'mounted by what runs, or by one of the last releases kept' })),
+  recopyable: Type.Optional(
+    Type.Boolean({
+      description: 'pinned by kept releases alone, and the share still has this version: evicted when nothing else makes room',
+    }),
+  ),
 });
 export type CachedDataset = Static<typeof CachedDataset>;
 

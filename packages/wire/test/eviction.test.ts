@@ -96,3 +96,26 @@ it('never a pinned one, never more than needed, and enough whenever that is poss
     { numRuns: 500 },
   );
 });
+
+describe('what only kept releases pin, while the share still has it', () => {
+  const kept = (id: string, bytes: number, used: number): CachedDataset => ({
+    ...copy(id, bytes, used, { pinned: true }),
+    recopyable: true,
+  });
+  it('goes last, and only as far as is needed', () => {
+    const cached = [kept('old', 40, 1), kept('older', 40, 2), copy('unpinned', 20, 9), copy('mounted', 20, 3, { pinned: true })];
+    const plan = planEviction({ cached, free: 0, wanted: 50, max: 120 });
+    expect(plan.evict.map((c) => c.dataset_id)).toEqual(['unpinned', 'old']);
+    expect(plan).toMatchObject({ freed: 60, pinned: 20, enough: true });
+  });
+  it('stays while there is room without it', () => {
+    const cached = [kept('old', 40, 1), copy('unpinned', 60, 9)];
+    expect(planEviction({ cached, free: 0, wanted: 50, max: 100 }).evict.map((c) => c.dataset_id)).toEqual(['unpinned']);
+  });
+  it('what the cache alone still has never goes', () => {
+    const cached = [copy('only-here', 40, 1, { pinned: true }), kept('old', 40, 2)];
+    const plan = planEviction({ cached, free: 0, wanted: 50, max: 80 });
+    expect(plan.evict.map((c) => c.dataset_id)).not.toContain('only-here');
+    expect(plan.enough).toBe(false);
+  });
+});

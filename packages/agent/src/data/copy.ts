@@ -37,6 +37,8 @@ export type RoundOptions = {
   /** What earlier rounds brought. */
   sources: readonly LinkSource[];
   onStep(step: CopyStep, staging: Staging): void;
+  /** A line for the log of whoever waits. */
+  say(text: string): void;
   /** Of the bytes to be copied. */
   onBytes(bytes: number): void;
   /** Released by the caller, when `place` is gone or has become the version. */
@@ -75,7 +77,7 @@ async function round(deps: CopyDeps, want: Wanted, options: RoundOptions): Promi
   if (staging.copy.files > 0) {
     const source = await deps.findSource(want.nfs_path, signal);
     options.onStep('making room', staging);
-    const reservation = await deps.makeRoom(staging.copy.room, signal);
+    const reservation = await deps.makeRoom(staging.copy.room, signal, options.say);
     options.onReserved(reservation);
     options.onStep('copying', staging);
     const result = await deps.rsync(

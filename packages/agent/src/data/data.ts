@@ -19,6 +19,7 @@ import { createCopyRate } from './copy-rate.ts';
 import { createEvict } from './evict.ts';
 import { createInventory, type Inventory } from './inventory.ts';
 import { createSweepMounts, type SweepMounts } from './keep.ts';
+import { createKept } from './kept.ts';
 import { createLayout } from './layout.ts';
 import { createMounts } from './mounts.ts';
 import { createPrepare, type Prepare } from './prepare.ts';
@@ -105,12 +106,14 @@ export async function createData(options: DataOptions): Promise<Data> {
     keepReleases: options.keepReleases,
     atWork,
   });
+  const kept = createKept({ client, mounts, versions, agent: options.agent, ours: options.ours, atWork, log });
   const makeRoom = createMakeRoom({
     storage,
     versions,
     mounts,
     evict,
     sweepMounts,
+    kept,
     locks: createLocks(),
     isHeld,
     watermarks: options.watermarks,
@@ -161,7 +164,7 @@ export async function createData(options: DataOptions): Promise<Data> {
   return {
     cache,
     prepare,
-    inventory: createInventory({ versions, mounts, evict, storage, rate, log }),
+    inventory: createInventory({ versions, mounts, evict, kept, storage, rate, log }),
     sweepMounts,
     async tidy(signal) {
       await evict.leftovers();

@@ -6,6 +6,7 @@ import type { StorageMeter } from '../storage.ts';
 import type { Container } from '../tools/docker.ts';
 import type { CopyRate } from './copy-rate.ts';
 import type { Evict } from './evict.ts';
+import type { Kept } from './kept.ts';
 import { keyOf } from './layout.ts';
 import type { Mounts } from './mounts.ts';
 import type { Versions } from './versions.ts';
@@ -23,16 +24,20 @@ export type InventoryDeps = {
   versions: Versions;
   mounts: Mounts;
   evict: Evict;
+  kept: Kept;
   storage: StorageMeter;
   rate: CopyRate;
   log: Logger;
 };
 
 const LOOK_MS = 10_000;
+/** How old the answer to what may be copied again may be: it asks the engine and the control plane. */
+const KEPT_MS = 60_000;
 
-export function createInventory({ versions, mounts, evict, storage, rate, log }: InventoryDeps): Inventory {
+export function createInventory({ versions, mounts, evict, kept, storage, rate, log }: InventoryDeps): Inventory {
   async function look(): Promise<CachedDataset[]> {
     const [here, pinned] = await Promise.all([versions.list(), mounts.pinned()]);
+    const recopyable = await kept.recopyable(KEPT_MS, AbortSignal.timeout(LOOK_MS));
     return here.map((v) => ({
       dataset_id: v.datasetId,
       version: v.version,
@@ -41,6 +46,7 @@ export function createInventory({ versions, mounts, evict, storage, rate, log }:
       ...(v.name === '' ? {} : { name: v.name }),
       // What a task holds for a moment is not: nobody would be told when it lets go.
       pinned: pinned.has(keyOf(v.datasetId, v.version)),
+      ...(recopyable.has(keyOf(v.datasetId, v.version)) ? { recopyable: true } : {}),
     }));
   }
   return {

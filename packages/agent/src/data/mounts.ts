@@ -26,6 +26,8 @@ export type Mounts = {
   own(deploymentId: string, owner: MountOwner): Promise<void>;
   /** Absolute path of the symlink, on the disk before it resolves. */
   link(deploymentId: string, link: Link): Promise<string>;
+  /** Removes a deployment's symlinks to a version; the folder stays, and with it the release counts among those that are kept. */
+  unlink(deploymentId: string, datasetId: string, version: number): Promise<void>;
   list(): Promise<MountFolder[]>;
   get(deploymentId: string): Promise<MountFolder>;
   /** Keys (layout.ts) of all versions that some symlink points to. */
@@ -65,6 +67,11 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
       for (const folder of [layout.mount(deploymentId), layout.mounts]) await syncFolder(folder);
       await failPoint('mount.linked');
       return path;
+    },
+    async unlink(deploymentId, datasetId, version) {
+      const { links } = await get(deploymentId);
+      for (const l of links)
+        if (l.datasetId === datasetId && l.version === version) await orNull(unlink(layout.link(deploymentId, l.name)));
     },
     async pinned() {
       return new Set((await list()).flatMap(({ links }) => links.map((l) => keyOf(l.datasetId, l.version))));

@@ -69,6 +69,7 @@ export function startTransfer(deps: TransferDeps, first: Wanted, onMoved: (next:
       place: join(folder, `round-${number}`),
       sources,
       onReserved: (reservation) => reservations.push(reservation),
+      say,
       onStep(step, staging) {
         if (step === 'copying') {
           copyingSince = performance.now();

@@ -93,6 +93,48 @@ describe('room', () => {
   });
 });
 
+describe('a disk full of what only kept releases pin', () => {
+  /** Deployment 1 ran on `a` and is kept for a rollback; deployment 2 runs now, on `b`. */
+  async function fullOfKept(): Promise<Site> {
+    const site = await siteWith({ maxStorage: 10 * MB, keepReleases: 2 });
+    await deploy(site, 'dep-1', 1, await dataset('a', 5 * MB));
+    await deploy(site, 'dep-2', 2, await dataset('b', 2 * MB));
+    site.containers.splice(0, 1);
+    return site;
+  }
+  it('makes room with what the share still has, and says that a rollback would copy it', async () => {
+    const site = await fullOfKept();
+    const said: string[] = [];
+    (await bring(site, await dataset('c', 6 * MB), never, said)).release();
+    expect(await cachedIn(site)).toEqual(['b v1 pinned', 'c v1']);
+    expect(said).toContainEqual(expect.stringMatching(/a v1 .*kept for a rollback.*would copy it again/));
+  });
+  it('keeps what the share no longer has: the dataset has moved on', async () => {
+    const site = await fullOfKept();
+    await share.write('a/file', Buffer.alloc(5 * MB, 'newer'));
+    await share.plane.datasets.get('a')?.scan();
+    await expect(bring(site, await dataset('c', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    expect(await cachedIn(site)).toContain('a v1 pinned');
+  });
+  it('keeps it while the share cannot be read, and while nobody can say how the dataset stands', async () => {
+    const site = await fullOfKept();
+    const a = share.plane.datasets.get('a');
+    if (a !== undefined) a.status = 'suspicious';
+    await expect(bring(site, await dataset('c', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    share.plane.datasets.delete('a');
+    await expect(bring(site, await dataset('d', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    expect(await cachedIn(site)).toContain('a v1 pinned');
+  });
+  it('tells the control plane which of it may go', async () => {
+    const site = await fullOfKept();
+    const rows = (await site.data.inventory.cached()) ?? [];
+    expect(rows.map((c) => [c.dataset_id, c.pinned, c.recopyable ?? false]).sort()).toEqual([
+      ['a', true, true],
+      ['b', true, false],
+    ]);
+  });
+});
+
 describe('versions that nothing mounts', () => {
   /** As new as `last`, each brought when it was the newest. */
   async function bringUpTo(site: Site, set: FakeDataset, last: number): Promise<void> {

@@ -4,6 +4,7 @@
  * its node reported something else: records are values, and a report that says the same as before is the same list
  * (store/node-memory.ts). So nothing has to be told of a change, and an answer is never of yesterday.
  */
+import { mustStay } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
 
 type Cached = readonly CachedDataset[];
@@ -16,7 +17,7 @@ export type CacheIndex = {
 };
 /**
  * Row i: `data` from `start[i]`, `length[i]` numbers, each once; all are below `slots`. Beside each number, in `evictable`, the bytes
- * that leave with it, 0 for what is pinned; `evictableTotal[i]` is their sum.
+ * that leave with it, 0 for what must stay; `evictableTotal[i]` is their sum.
  */
 export type Rows = {
   data: Int32Array;
@@ -52,7 +53,7 @@ export function createCacheIndex(): CacheIndex {
     const row = new Map<number, number>();
     for (const c of cached) {
       const number = slot(c.dataset_id, c.version);
-      if (!row.has(number)) row.set(number, c.pinned === true ? 0 : c.bytes);
+      if (!row.has(number)) row.set(number, mustStay(c) ? 0 : c.bytes);
     }
     return row;
   }
