@@ -47,7 +47,7 @@ export async function newDataset(world: ManyNodes, name: string, files: ShareFil
 }
 
 /** Asks for a scan and waits for its end. */
-export async function scan(world: ManyNodes, id: string): Promise<Dataset> {
+export async function scan(world: Pick<ManyNodes, 'api'>, id: string): Promise<Dataset> {
   const asked = await world.api.call('scanDataset', { params: { id }, body: {} });
   return waitFor(
     'the scan is done',

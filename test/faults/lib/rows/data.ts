@@ -1,12 +1,12 @@
 /** What befalls a copy of a dataset while it is under way. Each row has a dataset of its own. */
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { Dataset } from '@berth/wire/dataset';
 import type { Deployment } from '@berth/wire/deployment';
 import { processesOf } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
-import { bytes, halfCopies, manifestOf, sumsOf, versionFolder, versionsOn } from '../../../e2e/data-world.ts';
+import { bytes, halfCopies, manifestOf, scan, sumsOf, versionFolder, versionsOn } from '../../../e2e/data-world.ts';
 import { fill } from '../fill.ts';
 import type { Row } from '../row.ts';
 import type { Stage } from '../stage.ts';
@@ -14,12 +14,17 @@ import type { Stage } from '../stage.ts';
 /** Five seconds of the stage's bandwidth. */
 const SIZE = 10_000_000;
 
-/** A release that needs a new dataset, and whose node copies it just now. */
-async function copying(stage: Stage, name: string): Promise<{ asked: Deployment; dataset: Dataset }> {
-  const { api } = stage.berth;
+/** Five files of the folder, each with content of its own. */
+async function writeFiles(stage: Stage, name: string, size: number): Promise<void> {
   const folder = join(stage.share, name);
-  await mkdir(folder);
-  for (let i = 0; i < 5; i++) await writeFile(join(folder, `${i}.bin`), bytes(`${name} ${i}`, SIZE / 5));
+  await mkdir(folder, { recursive: true });
+  for (let i = 0; i < 5; i++) await writeFile(join(folder, `${i}.bin`), bytes(`${name} ${i}`, size / 5));
+}
+
+/** A new dataset of such files. The project mounts it from its next release on. */
+async function newDataset(stage: Stage, name: string, size: number): Promise<Dataset> {
+  const { api } = stage.berth;
+  await writeFiles(stage, name, size);
   const { id } = await api.call('createDataset', { body: { name, nfs_path: name } });
   const dataset = await waitFor(`${name} has a version`, async () => {
     const now = await api.call('getDataset', { params: { id } });
@@ -27,6 +32,12 @@ async function copying(stage: Stage, name: string): Promise<{ asked: Deployment;
   });
   const datasets = [{ dataset_id: id, mode: 'dependency' as const }];
   await api.call('patchProject', { params: { id: stage.project.id }, body: { datasets } });
+  return dataset;
+}
+
+/** A release that needs a new dataset, and whose node copies it just now. */
+async function copying(stage: Stage, name: string): Promise<{ asked: Deployment; dataset: Dataset }> {
+  const dataset = await newDataset(stage, name, SIZE);
   const asked = await stage.release();
   await waitFor(
     'the node copies it',
@@ -40,6 +51,20 @@ async function copying(stage: Stage, name: string): Promise<{ asked: Deployment;
 async function isWhole({ berth, svc }: Stage, { id }: Dataset): Promise<void> {
   expect(await sumsOf(versionFolder(svc, id, 1))).toEqual(await manifestOf(berth, id, 1));
   expect(await halfCopies(svc)).toEqual([]);
+}
+
+/** The old container is gone, and the new one has the name. */
+async function isAlone(stage: Stage): Promise<void> {
+  const alone = async (): Promise<boolean> => (await stage.containers(stage.engines.node)).join() === 'svc-app running';
+  await waitFor('it is alone', alone, { deadlineMs: 30_000 });
+}
+
+/** What the project's container reads is version 1 of the dataset, file by file. */
+async function reads(stage: Stage, { id, name }: Dataset): Promise<void> {
+  const { stdout } = await stage.engines.node.docker(['exec', 'svc-app', 'sh', '-c', `cd /data/${name} && sha256sum *`]);
+  const lines = stdout.trim().split('\n');
+  const sums = Object.fromEntries(lines.map((line) => line.split(/\s+/).toReversed() as [string, string]));
+  expect(sums).toEqual(await manifestOf(stage.berth, id, 1));
 }
 
 /** It did not go live: nothing of the dataset is left, and the next release does without. */
@@ -135,15 +160,58 @@ export const DATA_ROWS: readonly Row[] = [
       const { asked, dataset } = await copying(stage, 'mounted');
       await stage.ends(asked, 'running');
       const { docker } = stage.engines.node;
-      // The old version is gone, and the new one has the name.
-      const alone = async (): Promise<boolean> => (await stage.containers(stage.engines.node)).join() === 'svc-app running';
-      await waitFor('it is alone', alone, { deadlineMs: 30_000 });
+      await isAlone(stage);
       await stage.recorder.fromOutside(async () => stage.engines.node.faults?.restartDaemon('power-cut'));
       await stage.serves(stage.version());
       const { stdout } = await docker(['exec', 'svc-app', 'sha256sum', '/data/mounted/0.bin']);
       expect(stdout.split(' ')[0]).toBe((await manifestOf(stage.berth, dataset.id, 1))['0.bin']);
       const wrote = await docker(['exec', 'svc-app', 'touch', '/data/mounted/0.bin'], { mayFail: true });
       expect(wrote.stderr).toMatch(/read-only file system/i);
+    },
+  },
+  {
+    fault: 'all content of a dataset on the share is lost while a project mounts it (first its files are empty, then they are gone)',
+    answer:
+      'each scan ends in `suspicious` and records no version; the container keeps its data, and each new deployment gets the last good version; when the data is back the dataset is `ok`, with the same version',
+    invariants: ['settles', 'old-serves', 'one-serving'],
+    stage: 'data',
+    async run(stage) {
+      const { api } = stage.berth;
+      const size = 50_000;
+      const dataset = await newDataset(stage, 'emptied', size);
+      const params = { id: dataset.id };
+      const folder = join(stage.share, 'emptied');
+      const goesLive = async (): Promise<void> => {
+        await stage.ends(await stage.release(), 'running');
+        await isAlone(stage);
+        await reads(stage, dataset);
+      };
+      const isSuspicious = async (problem: RegExp): Promise<void> => {
+        const found = await scan(stage.berth, dataset.id);
+        expect(found).toMatchObject({ status: 'suspicious', version: 1, files: 5, bytes: size, manifest_digest: dataset.manifest_digest });
+        expect(found.problem).toMatch(problem);
+        expect((await api.call('datasetVersions', { params, query: {} })).items).toHaveLength(1);
+      };
+      await goesLive();
+
+      for (let i = 0; i < 5; i++) await writeFile(join(folder, `${i}.bin`), '');
+      await isSuspicious(/half of the content of emptied is gone: 0 bytes are left of 50000/);
+      await reads(stage, dataset);
+      await goesLive();
+
+      for (let i = 0; i < 5; i++) await rm(join(folder, `${i}.bin`));
+      await isSuspicious(/The folder emptied is empty; the newest version has 5 files/);
+      await reads(stage, dataset);
+      await goesLive();
+      expect(await versionsOn(stage.svc, dataset.id)).toEqual([1]);
+      await isWhole(stage, dataset);
+
+      await writeFiles(stage, 'emptied', size);
+      expect(await scan(stage.berth, dataset.id)).toMatchObject({ status: 'ok', problem: null, version: 1, files: 5, bytes: size });
+      const { items } = await api.call('datasetHistory', { params, query: {} });
+      expect(items.map((row) => row.change)).toEqual(['added', 'added', 'added', 'added', 'added']);
+      await goesLive();
+      await isWhole(stage, dataset);
     },
   },
   {
