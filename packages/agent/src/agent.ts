@@ -55,6 +55,7 @@ export type Agent = {
 
 const REGISTER_MS = 30_000;
 const LOOK_AGAIN_MS = 5_000;
+const SWEEP_IMAGES_MS = 86_400_000;
 /** Three registrations missed. */
 const SILENT_MS = 100_000;
 const OTHER_TASKS_AT_ONCE = 8;
@@ -254,6 +255,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
         'the registry did not take the login; tasks will say for themselves what they meet',
       );
     registry = answer;
+    if (answer.registry_addr !== '') images.sweepLater(answer.registry_addr);
   }
 
   /** The registry's password may have been changed since we asked: the next task has the new one. */
@@ -305,6 +307,9 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     if (ports.problem() !== null) reasons.push(`PROXY_IPS is not in force: ${ports.problem()}`);
     return { ready: reasons.length === 0, reasons };
   }
+  const sweeping = setInterval(() => {
+    if (registry !== null && registry.registry_addr !== '') images.sweepLater(registry.registry_addr);
+  }, SWEEP_IMAGES_MS).unref();
   const health: HealthServer | null =
     config.LISTEN === undefined ? null : await startHealthServer(config.LISTEN, { readiness, metrics: metrics.render });
 
@@ -319,6 +324,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       await registering.stop();
       await Promise.all(ended);
       await diskUse.stop();
+      clearInterval(sweeping);
       await images.stop();
       await networks.stop();
       await data?.stop();

@@ -101,7 +101,7 @@ describe('images', () => {
   it('leaves what a task holds, and takes it later', async () => {
     const removed: string[] = [];
     const docker = {
-      images: async () => [image('a', 1), image('b', 2)],
+      images: async () => [image('a', Date.now() / 1000 - 2), image('b', Date.now() / 1000 - 1)],
       imagesInUse: async () => new Set(),
       removeImageRef: async (ref: string) => (removed.push(ref), true),
     } as unknown as Docker;
@@ -114,6 +114,38 @@ describe('images', () => {
     images.cleanLater('r/app');
     await images.settle();
     expect(removed).toEqual(['r/app:a']);
+  });
+});
+
+describe('images of a project that is gone', () => {
+  const DAY_S = 86_400;
+  const image = (id: string, created: number, repository = 'r/app') => ({ id, created, refs: [`${repository}:${id}`] });
+  function engine(all: ReturnType<typeof image>[], inUse: string[] = []) {
+    const removed: string[] = [];
+    const docker = {
+      images: async (pattern: string) => all.filter((i) => pattern === 'r/*' || i.refs[0]?.startsWith(`${pattern}:`)),
+      imagesInUse: async () => new Set(inUse),
+      removeImageRef: async (ref: string) => (removed.push(ref), true),
+    } as unknown as Docker;
+    return { docker, removed };
+  }
+  it('all go when the project was deleted, but not what a container uses or a task holds', async () => {
+    const { docker, removed } = engine([image('a', 1), image('b', 2), image('c', 3), image('d', 4)], ['b']);
+    const images = createImages({ docker, keep: 10, log: silentLogger() });
+    images.hold('r/app:c');
+    images.forgetLater('r/app');
+    await images.settle();
+    expect(removed.sort()).toEqual(['r/app:a', 'r/app:d']);
+  });
+  it('all go a week after the newest was built, on a node that runs nothing of the project', async () => {
+    const now = Date.now() / 1000;
+    const [old, fresh] = [now - 8 * DAY_S, now - DAY_S];
+    const all = [image('a', old, 'r/gone'), image('b', old, 'r/runs'), image('c', fresh, 'r/new'), image('d', old, 'r/new')];
+    const { docker, removed } = engine(all, ['b']);
+    const images = createImages({ docker, keep: 10, log: silentLogger() });
+    images.sweepLater('r');
+    await images.settle();
+    expect(removed).toEqual(['r/gone:a']);
   });
 });
 

@@ -60,6 +60,7 @@ export const RetirePayload = Type.Object({
   stop: Type.Optional(Type.Array(Type.Object({ deployment_id: Id, reason: Type.String() }))),
   start: Type.Optional(orNull(Id)),
   keep: orNull(Type.Object({ deployment_id: Id, name: Type.String({ description: 'svc-{domain_prefix}' }) })),
+  project_deleted: Type.Optional(Type.Boolean({ description: 'the project was deleted: its images go too' })),
   drain_seconds: Type.Integer(),
   stop_grace_seconds: Type.Integer(),
 });

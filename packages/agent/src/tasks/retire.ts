@@ -72,7 +72,8 @@ export function createRetireHandler({ docker, ours, images, locks, networks, dat
       context.say('retire', `mount folders of earlier deployments could not be looked at: ${String(error)}`);
     });
     const repository = repositoryOf(payload.project);
-    if (repository !== null) images.cleanLater(repository);
+    if (repository !== null && payload.project_deleted === true) images.forgetLater(repository);
+    else if (repository !== null) images.cleanLater(repository);
     networks.cleanLater();
     return { report: { status: 'completed', result: null }, discard: nothingToDiscard };
   };

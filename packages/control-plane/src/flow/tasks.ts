@@ -108,6 +108,7 @@ export function createRetireTask(draft: Draft, node: NodeRecord | undefined, req
       domain_prefix: request.of.settings.domain_prefix,
       remove: request.remove.map((r) => ({ deployment_id: r.deployment.id, reason: r.reason })),
       keep: request.keep === null ? null : { deployment_id: request.keep.id, name: finalName(request.keep.settings) },
+      ...(project.deleting_at === null ? {} : { project_deleted: true }),
       drain_seconds: drain,
       stop_grace_seconds: grace,
       ...(request.stop === undefined ? {} : { stop: request.stop }),

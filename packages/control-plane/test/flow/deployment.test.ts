@@ -705,6 +705,15 @@ describe('superseding', () => {
   });
 });
 
+it('tells the node that the project was deleted, so that its images go too', () => {
+  const deleted = facts({ live: [on.running()], project: { ...facts().project, deleting_at: facts().now } });
+  const plan = advance(on.running(), { type: 'project_deleted' }, deleted);
+  expect(plan.createTasks[0]?.payload).toMatchObject({ project_deleted: true });
+  expect(advance(on.running(), { type: 'project_deleted' }, facts({ live: [on.running()] })).createTasks[0]?.payload).not.toHaveProperty(
+    'project_deleted',
+  );
+});
+
 describe('replaced stop-first', () => {
   const container = (name: string, deployment: string, over: Partial<ObservedContainer> = {}): ObservedContainer => ({
     ...ofD2({ id: name, name, labels: { 'berth.deployment': deployment, 'berth.project': 'p1' } }),
