@@ -1,5 +1,7 @@
 /** What the agent tells Prometheus: names that promtool accepts, labels from fixed sets, and nothing that a scrape makes slow. */
 import { spawnSync } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
 import { waitFor } from '@berth/testbed/wait';
@@ -59,6 +61,14 @@ it('a counter is named `_total` and nothing else is; each has a help', async () 
   expect(types.length).toBeGreaterThan(20);
   expect(types.filter(({ name, type }) => (type === 'counter') !== name.endsWith('_total'))).toEqual([]);
   expect(types.filter(({ name }) => !text.includes(`# HELP ${name} `))).toEqual([]);
+});
+
+it('docs/operating.md names every metric of the agent, and no other', async () => {
+  const text = await scrape(create());
+  const wanted = [...text.matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1] ?? '');
+  const docs = await readFile(join(import.meta.dirname, '../../../docs/operating.md'), 'utf8');
+  const named = [...docs.matchAll(/berth_agent_\w+/g)].map((m) => m[0]);
+  expect([...new Set(named)].toSorted()).toEqual(wanted.toSorted());
 });
 
 it('counts tasks by kind and by how they ended, and measures builds', async () => {
