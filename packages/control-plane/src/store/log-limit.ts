@@ -2,12 +2,14 @@
  * Keeps all logs together within KEEP_LOG_BYTES. The largest project gives first, of it the oldest deployment that has ended. Logs of
  * the newest deployments of each project go only when everything else is gone; what runs or is under way keeps its log.
  */
-import { TERMINAL_STATES } from '@berth/wire/vocabulary';
+import { isTerminal } from '@berth/wire/vocabulary';
 import type { Database } from './database.ts';
 import { removeLog } from './log-removal.ts';
 import type { NewestKept } from './newest-kept.ts';
 
 const HEADS_A_STEP = 500;
+/** More deployments of a project than are under way or run at one moment. */
+const LIVE_AT_ONCE = 5;
 /** What a line takes beside its text: its row and its place in the index, measured on SQLite (bench/retention.ts). */
 const LINE_BYTES = 140;
 
@@ -75,16 +77,22 @@ function largest(sizes: ReadonlyMap<string, number>): string | null {
   return found;
 }
 
-const oldestLog = (db: Database, projectId: string, after: number, before: number) =>
-  db.kysely
-    .selectFrom('deployments')
-    .innerJoin('log_heads', 'log_heads.deployment_id', 'deployments.id')
-    .select(['deployments.id', 'generation', 'bytes', 'last_seq', 'left_out'])
-    .where('project_id', '=', projectId)
-    .where('log_removed_at', 'is', null)
-    .where('generation', '>', after)
-    .where('generation', '<', before)
-    .where('status', 'in', [...TERMINAL_STATES])
-    .orderBy('generation')
-    .limit(1)
-    .executeTakeFirst();
+/** What is not at an end is skipped here: asked for in the statement, SQLite would take the index of states and sort. */
+async function oldestLog(db: Database, projectId: string, after: number, before: number) {
+  for (let from = after; ; ) {
+    const page = await db.kysely
+      .selectFrom('deployments')
+      .innerJoin('log_heads', 'log_heads.deployment_id', 'deployments.id')
+      .select(['deployments.id', 'generation', 'status', 'bytes', 'last_seq', 'left_out'])
+      .where('project_id', '=', projectId)
+      .where('log_removed_at', 'is', null)
+      .where('generation', '>', from)
+      .where('generation', '<', before)
+      .orderBy('generation')
+      .limit(LIVE_AT_ONCE)
+      .execute();
+    const found = page.find((row) => isTerminal(row.status));
+    if (found !== undefined || page.length < LIVE_AT_ONCE) return found;
+    from = page.at(-1)?.generation ?? before;
+  }
+}
