@@ -2,7 +2,8 @@
  * Two machines under one name (correctness.md 12). Each start of an agent has a boot_id of its own, so a restart brings a new one and
  * the old one is never heard of again. One that is heard of again, twice, runs beside the new one: then the first stays, and the other
  * is refused until the first has been silent for the offline time. Once is not enough: a request of a process that was just killed
- * may arrive after the first request of its successor. Pure.
+ * may arrive after the first request of its successor. A new process at another address that does not show the node's own secret is
+ * refused at once: taken once, it would move the node's routes to its own machine. Pure.
  */
 export type Doubled = {
   boot_id: string;
@@ -24,11 +25,12 @@ export type BootStep = {
   boots: Boots | null;
 };
 type Present = { boot_id: string | null; host_ip: string; last_seen_at: number; boots: Boots | null };
-type Given = { boot_id: string | null; host_ip: string };
+/** `isProven`: it showed the node's own secret, or an admin lets it in. A new address is then taken as that of the same machine. */
+type Given = { boot_id: string | null; host_ip: string; isProven: boolean };
 
 const RETURNS = 2;
 
-export function bootStep(node: Present, given: Given, at: number, offlineMs: number): BootStep {
+export function bootStep(node: Present, { isProven, ...given }: Given, at: number, offlineMs: number): BootStep {
   const boots = fresh(node.boots, at, offlineMs);
   const taken = (next: Boots | null): BootStep => ({ verdict: 'taken', boots: next });
   if (given.boot_id === null || node.boot_id === null) return taken(null);
@@ -38,6 +40,11 @@ export function bootStep(node: Present, given: Given, at: number, offlineMs: num
   const { doubled, previous } = boots ?? { doubled: null, previous: null };
   if (doubled !== null && isOther(doubled, node, given))
     return { verdict: 'refused', boots: { previous, doubled: { ...doubled, ...given, boot_id: given.boot_id, last_seen_at: at } } };
+  // Without the node's secret a new process at another address is another machine: taking it once would move the routes there.
+  if (!isProven && given.host_ip !== node.host_ip) {
+    const since = doubled?.boot_id === given.boot_id ? doubled.since : at;
+    return { verdict: 'refused', boots: { previous, doubled: { ...given, boot_id: given.boot_id, why: 'boot', since, last_seen_at: at } } };
+  }
   if (previous?.boot_id === given.boot_id) {
     const returns = previous.returns + 1;
     if (returns < RETURNS) return { verdict: 'ignored', boots: { doubled, previous: { ...previous, returns, last_seen_at: at } } };
@@ -48,7 +55,7 @@ export function bootStep(node: Present, given: Given, at: number, offlineMs: num
 }
 
 /** The other machine, or a new process on it. */
-const isOther = (doubled: Doubled, node: Present, given: Given): boolean =>
+const isOther = (doubled: Doubled, node: Present, given: Omit<Given, 'isProven'>): boolean =>
   doubled.why === 'boot' && (doubled.boot_id === given.boot_id || (given.host_ip === doubled.host_ip && given.host_ip !== node.host_ip));
 
 /** Without what was not heard of for the offline time. */

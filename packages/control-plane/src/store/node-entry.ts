@@ -73,7 +73,7 @@ export async function enterNode(db: Database, tx: Tx, entering: Entering): Promi
       ? { verdict: 'taken' as const, boots: null }
       : bootStep(
           { boot_id: before.boot_id, host_ip: before.host_ip, last_seen_at, boots: bootsOf(before) },
-          { boot_id: input.boot_id ?? null, host_ip: input.host_ip },
+          { boot_id: input.boot_id ?? null, host_ip: input.host_ip, isProven: isSameMachine(before, entry) },
           at,
           entry.offlineMs,
         );
@@ -107,6 +107,10 @@ export async function enterNode(db: Database, tx: Tx, entering: Entering): Promi
   if (before !== undefined && before.host_ip !== row.host_ip) await entering.moveRoutes(row);
   return { row, print, before, verdict: 'taken', refusal: null, secret: given?.text ?? null, nameTaken: hostname !== input.hostname };
 }
+
+/** Shown by the node's secret, or decided by an admin: who named the node in a join token, or reset its secret for another machine. */
+const isSameMachine = (before: NodeRow, { proof }: Entry): boolean =>
+  proof.kind === 'node' || proof.kind === 'join' || before.secret_reset_at !== null;
 
 const givesSecret = ({ proof }: Entry, input: NodeRegister): boolean =>
   (proof.kind === 'shared' || proof.kind === 'join') && wantsSecret(input);

@@ -184,7 +184,7 @@ describe('two machines under one name', () => {
     const api = await start();
     const id = String((await enter(api, a)).json['id']);
     for (const [body, status] of [
-      [b, 200],
+      [b, 409],
       [a, 200],
       [a, 200],
       [b, 409],

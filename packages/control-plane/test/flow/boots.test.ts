@@ -5,13 +5,16 @@ import { type Boots, bootStep } from '../../src/domain/boots.ts';
 const OFFLINE = 120_000;
 
 /** Registers of one node, in turn: `boot@second`, from the address of its machine (`a1` and `a2` are processes on machine a). */
-function heard(...registers: string[]): { verdicts: string[]; boots: Boots | null; owner: string | null } {
+const heard = (...registers: string[]): Heard => hear(true, registers);
+const heardUnproven = (...registers: string[]): Heard => hear(false, registers);
+type Heard = { verdicts: string[]; boots: Boots | null; owner: string | null };
+function hear(isProven: boolean, registers: string[]): Heard {
   let node = { boot_id: null as string | null, host_ip: '', last_seen_at: 0, boots: null as Boots | null };
   const verdicts = registers.map((text) => {
     const [boot = '', seconds] = text.split('@');
     const at = Number(seconds) * 1000;
     const given = { boot_id: boot, host_ip: `10.0.0.${boot.charCodeAt(0)}` };
-    const { verdict, boots } = bootStep(node, given, at, OFFLINE);
+    const { verdict, boots } = bootStep(node, { ...given, isProven }, at, OFFLINE);
     node = verdict === 'taken' ? { ...given, last_seen_at: at, boots } : { ...node, boots };
     return verdict;
   });
@@ -47,8 +50,16 @@ test('the other is forgotten when it is silent', () => {
   expect(heard('a1@0', 'b1@10', 'a1@30', 'a1@60', 'b1@70', 'a1@189').boots?.doubled).not.toBeNull();
   expect(heard('a1@0', 'b1@10', 'a1@30', 'a1@60', 'b1@70', 'a1@191').boots).toBeNull();
 });
+test('without the node’s secret another machine is refused from its first register on, until the first is silent', () => {
+  const { verdicts, owner, boots } = heardUnproven('a1@0', 'b1@10', 'a1@30', 'b1@40', 'a2@50', 'b2@60', 'a2@80', 'b2@199', 'b2@201');
+  expect(verdicts).toEqual(['taken', 'refused', 'taken', 'refused', 'taken', 'refused', 'taken', 'refused', 'taken']);
+  expect([owner, boots]).toEqual(['b2', null]);
+  expect(heardUnproven('a1@0', 'b1@10').boots?.doubled).toMatchObject({ boot_id: 'b1', host_ip: '10.0.0.98', why: 'boot' });
+});
 test('an agent without boot ids is taken as ever', () => {
-  expect(bootStep({ boot_id: 'a', host_ip: 'x', last_seen_at: 0, boots: null }, { boot_id: null, host_ip: 'y' }, 1, OFFLINE)).toEqual({
+  expect(
+    bootStep({ boot_id: 'a', host_ip: 'x', last_seen_at: 0, boots: null }, { boot_id: null, host_ip: 'y', isProven: false }, 1, OFFLINE),
+  ).toEqual({
     verdict: 'taken',
     boots: null,
   });

@@ -9,6 +9,8 @@ import type { CachedDataset } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
+import { NODE_SECRET } from '../../src/domain/agent-identity.ts';
+import type { OwnSecret, Registered } from './control-plane.ts';
 import type { ControlPlane } from './front.ts';
 import { type Container, type Engine, EngineError } from './engine.ts';
 import { createRandom } from './random.ts';
@@ -23,6 +25,8 @@ export type AgentDeps = {
   engine: Engine;
   /** How far its clock is off. */
   skewMs: number;
+  /** Asks for a secret of its own. */
+  hasOwnSecret?: boolean;
 };
 export type Agent = {
   hostname: string;
@@ -57,6 +61,8 @@ export function createAgent(deps: AgentDeps): Agent {
   let boots = 0;
   /** On its disk: it outlives the process. Under which ids it worked, as packages/agent/src/node-ids.ts keeps them. */
   const nodeIds = new Set<string>();
+  /** As that. */
+  let secret: OwnSecret | null = null;
   /** As that. */
   let cached: CachedDataset[] = [];
 
@@ -119,6 +125,7 @@ export function createAgent(deps: AgentDeps): Agent {
         hostname,
         boot_id,
         role: deps.role,
+        ...(deps.hasOwnSecret === true ? { capabilities: [NODE_SECRET] } : {}),
         host_ip: engine.address,
         max_storage: 1e9,
         max_builds: 2,
@@ -139,7 +146,9 @@ export function createAgent(deps: AgentDeps): Agent {
               })),
             }),
       };
-      const node = (await ask((api) => api.register(body))) as { id: string; last_seen_at: number };
+      const shown = deps.hasOwnSecret === true ? { secret } : null;
+      const node = (await ask((api) => api.register(body, shown))) as Registered;
+      secret = node.secret ?? secret;
       nodeId = node.id;
       nodeIds.add(node.id);
       lastAnswerAt = new Date(node.last_seen_at).toISOString();
@@ -149,6 +158,8 @@ export function createAgent(deps: AgentDeps): Agent {
       for (;;) {
         await register().catch((error: unknown) => {
           if (error instanceof DomainError && error.code === 'node_doubled') nodeId = null;
+          // Deleted, it enters anew.
+          if (error instanceof DomainError && error.code === 'agent_secret') [nodeId, secret] = [null, null];
         });
         await sleep(nodeId === null ? 500 : random.int(4_000, 8_000));
       }

@@ -10,6 +10,7 @@ import type { TaskState } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
 import { type Changes, createChanges, type Relay } from '../../src/domain/changes.ts';
 import type { BuiltConfig, ConfigSource, ReachVerdict } from '../../src/domain/configuration.ts';
+import type { AgentProof, NodeSecret } from '../../src/domain/agent-identity.ts';
 import { DomainError } from '../../src/domain/errors.ts';
 import { DEFAULT_LIMITS, type Limits } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
@@ -58,13 +59,17 @@ const LOST_BY_RELAY = 0.3;
 /** What is thrown when the connection to the database was lost. */
 const CUT: readonly string[] = ['unreachable', 'unknown_outcome'];
 
+export type OwnSecret = { node_id: string; hash: string };
+export type Registered = NodeRecord & { secret?: OwnSecret };
+
 /** What others may ask of it, as the API offers it. */
 export type Endpoints = {
   stores: Stores;
   driver: Driver;
   changes: Changes;
   source: ConfigSource;
-  register(body: NodeRegister): Promise<NodeRecord>;
+  /** `shown`: what an agent shows that wants a secret of its own; null: AGENT_SECRET is not set. */
+  register(body: NodeRegister, shown?: { secret: OwnSecret | null } | null): Promise<Registered>;
   tasks(nodeId: string): Promise<TaskRecord[]>;
   start(taskId: string): Promise<Claim>;
   renew(taskId: string, token: string): Promise<{ cancel_requested: boolean; lease_expires_at: number }>;
@@ -370,20 +375,27 @@ export function createControlPlane(deps: {
       driver,
       changes,
       source,
-      async register(body) {
+      async register(body, shown = null) {
+        let given: OwnSecret | null = null;
+        const newSecret = (node_id: string): NodeSecret => {
+          given = { node_id, hash: `${name}-secret-${++ids}` };
+          return { text: given.hash, hash: given.hash };
+        };
+        const secret = shown?.secret ?? null;
+        const proof: AgentProof = shown === null ? { kind: 'open' } : secret === null ? { kind: 'shared' } : { kind: 'node', ...secret };
         const entry = {
-          proof: { kind: 'open' },
+          proof,
           requireSecrets: false,
           address: '',
           offlineMs: LIMITS.offlineMs,
-          newSecret: null,
-        } as const;
+          newSecret: shown === null ? null : newSecret,
+        };
         const { node, before } = await stores.nodes.register(body, now(), entry);
         if (before === null || now() - before.last_seen_at > LIMITS.offlineMs || before.agent_version !== node.agent_version)
           changes.notify('work');
         if (before !== null && before.host_ip !== node.host_ip) changes.notify('routes');
         await driver.observed(node).catch(surprised);
-        return node;
+        return given === null ? node : { ...node, secret: given };
       },
       tasks: (nodeId) => stores.tasks.openFor(nodeId, now()),
       async start(id) {

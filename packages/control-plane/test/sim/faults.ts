@@ -21,10 +21,16 @@ export function createFaults(deps: {
   agents: readonly Agent[];
   /** Second processes with the identity of a first; none runs before it is struck. */
   twins: readonly Agent[];
+  /** Second machines, each with its own engine, that register under the name of a first; none runs before it is struck. */
+  doubles: readonly Agent[];
+  /**
+   * Whether those are there. Then no fault keeps a first machine silent for the offline time: after it the other takes over, as it should.
+   */
+  isDoubled: boolean;
   /** Those that may be struck. */
   proxies: readonly Proxy[];
 }): Faults {
-  const { world, network, controlPlanes, agents, twins, proxies } = deps;
+  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, proxies } = deps;
   const { random } = world;
   const chaos: Life = { name: 'chaos', alive: true };
   const heal: (() => void)[] = [];
@@ -55,8 +61,8 @@ export function createFaults(deps: {
         forAWhile(random.int(200, 3_000), () => isAway || one.start());
       },
     },
-    { weight: controlPlanes.length, strike: () => random.pick(controlPlanes).freeze(whileMs()) },
-    { weight: 1, strike: () => random.pick(controlPlanes).jump(random.pick([3_600_000, -3_600_000])) },
+    { weight: isDoubled ? 0 : controlPlanes.length, strike: () => random.pick(controlPlanes).freeze(whileMs()) },
+    { weight: isDoubled ? 0 : 1, strike: () => random.pick(controlPlanes).jump(random.pick([3_600_000, -3_600_000])) },
     {
       // Its agent answers, and everything that it is given fails at once.
       weight: 1,
@@ -69,7 +75,7 @@ export function createFaults(deps: {
     // Nothing, where there are none: each costs a tenth of a second of real time.
     { weight: 1, strike: () => void random.pick(controlPlanes).loseConnections() },
     {
-      weight: 3,
+      weight: isDoubled ? 0 : 3,
       strike() {
         const agent = random.pick(agents);
         agent.kill();
@@ -77,16 +83,25 @@ export function createFaults(deps: {
       },
     },
     {
-      weight: 2,
+      weight: isDoubled ? 0 : 2,
       strike() {
         const twin = random.pick(twins);
         twin.start();
         forAWhile(random.int(2_000, 20_000), () => twin.kill());
       },
     },
-    { weight: 2, strike: () => random.pick(agents).freeze(whileMs()) },
     {
-      weight: 2,
+      // Two machines with one hostname.
+      weight: isDoubled ? 8 : 0,
+      strike() {
+        const double = random.pick(doubles);
+        double.start();
+        forAWhile(random.int(5_000, 30_000), () => double.kill());
+      },
+    },
+    { weight: isDoubled ? 0 : 2, strike: () => random.pick(agents).freeze(whileMs()) },
+    {
+      weight: isDoubled ? 0 : 2,
       // One on which something runs: of another nobody would notice.
       strike() {
         const agent = random.maybe(agents.filter((a) => a.engine.up && a.engine.list().some((c) => c.running)));
@@ -102,7 +117,7 @@ export function createFaults(deps: {
       },
     },
     {
-      weight: 3,
+      weight: isDoubled ? 0 : 3,
       strike() {
         const one = random.pick([...agents.map((a) => a.hostname), ...proxies.map((p) => p.name)]);
         network.split.add(one);

@@ -86,6 +86,20 @@ export const PLANTS = {
     }),
   },
 
+  /** Of two machines with one hostname none is refused: the node is whichever registered last. */
+  'two machines with one hostname': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      nodes: {
+        ...stores.nodes,
+        register({ boot_id: _boot, ...input }, at, entry) {
+          return stores.nodes.register(input, at, entry === undefined ? entry : { ...entry, proof: { kind: 'open' } });
+        },
+      },
+    }),
+  },
+
   /** Deadlines go by the machine's clock: time in which no control plane served counts too. */
   'deadlines by the machine’s clock': {
     ...NONE,

@@ -87,14 +87,23 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
     const names = new Map<string, string>();
     for (let i = 0; i < (settling ? 1 : random.int(1, 2)); i++)
       proxies.push(createProxy(world, history, controlPlane.staying(), `proxy-${i + 1}`, idOf));
+    /** Two machines with one hostname; `own`: each node has a secret of its own, which the other machine lacks. */
+    const doubling = random.pick(['none', 'none', 'none', 'open', 'own'] as const);
+    const isDoubled = doubling !== 'none';
     const agents: Agent[] = [];
     const twins: Agent[] = [];
+    const doubles: Agent[] = [];
     const add = (hostname: string, role: 'builder' | 'deploy', contract: boolean, i: number): void => {
       const engine = createEngine(world, history, hostname, `10.0.${role === 'builder' ? 1 : 2}.${i}`);
       const skewMs = random.chance(0.3) ? random.pick([-3_600_000, 3_600_000, -5_000, 5_000]) : 0;
-      const parts = { world, history, controlPlane, hostname, role, engine, skewMs };
+      const parts = { world, history, controlPlane, hostname, role, engine, skewMs, hasOwnSecret: doubling === 'own' };
       agents.push((contract ? createContractAgent : createAgent)(parts));
       if (!contract && role === 'builder') twins.push(createAgent(parts));
+      if (!contract && isDoubled) {
+        network.sound.add(hostname);
+        const other = createEngine(world, history, `double-of-${hostname}`, `10.0.${role === 'builder' ? 3 : 4}.${i}`);
+        doubles.push(createAgent({ ...parts, engine: other }));
+      }
     };
     for (let i = 1; i <= random.int(1, 2); i++) add(`builder-${i}`, 'builder', i > 1 && random.chance(0.2), i);
     for (let i = 1; i <= random.int(1, 3); i++) add(`node-${i}`, 'deploy', i > 1 && random.chance(0.15), i);
@@ -123,9 +132,19 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       again();
     };
     looking(6_000);
-    const faults = createFaults({ world, network, history, controlPlanes, agents, twins, proxies: settling ? [] : proxies });
+    const faults = createFaults({
+      world,
+      network,
+      history,
+      controlPlanes,
+      agents,
+      twins,
+      doubles,
+      isDoubled,
+      proxies: settling ? [] : proxies,
+    });
     faults.begin(chaosMs);
-    const absenceMs = random.chance(0.2) ? random.int(10_000, 100_000) : 0;
+    const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
     if (absenceMs > 0) faults.absence(random.int(0, chaosMs), absenceMs);
     // Now and then several at the same moment: that is when decisions overlap.
     for (let t = 0; t < chaosMs; t += random.int(300, 4_000))
