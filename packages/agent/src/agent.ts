@@ -144,6 +144,8 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
         });
 
   let registry: RegistryConfig | null = null;
+  // The rule is of IPv4: over IPv6 the engine would answer on the same port without it.
+  const publishIp = config.PUBLISH_IP ?? (config.PROXY_IPS === undefined ? undefined : '0.0.0.0');
   const handlers: Handlers = {
     build: createBuildHandler({
       clone: createClone({
@@ -170,8 +172,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
       networks,
       prepare: data?.prepare ?? null,
       hostIp,
-      // The rule is of IPv4: over IPv6 the engine would answer on the same port without it.
-      publishIp: config.PUBLISH_IP ?? (config.PROXY_IPS === undefined ? undefined : '0.0.0.0'),
+      publishIp,
       pullTimeoutMs: config.PULL_TIMEOUT,
       pidsLimit: config.PIDS_LIMIT,
       defaultMemory: config.DEFAULT_MEMORY,
@@ -212,6 +213,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
     engine: createEngineStatus(docker),
     disk: diskUse.now,
     inventory: data?.inventory ?? null,
+    limits: { publishIp, defaultMemory: config.DEFAULT_MEMORY },
   });
   const tasks = createTaskLoop({
     client,

@@ -29,6 +29,8 @@ export type RegistrationDeps = {
   nodeName: string;
   role: NodeRole;
   maxBuilds: number;
+  /** What /readyz of the control plane warns about where it is not set. */
+  limits: { publishIp: string | undefined; defaultMemory: number | undefined };
   credentials: Credentials;
   hostIp: () => Promise<string>;
   storage: (signal: AbortSignal) => Promise<Storage>;
@@ -108,6 +110,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       arch: deps.engine.arch(),
       ...(engine === null ? {} : { engine }),
       ...(disk === null ? {} : { disk }),
+      ...(deps.role === 'deploy' ? { publish_ip: deps.limits.publishIp ?? null, default_memory: deps.limits.defaultMemory ?? null } : {}),
     };
     await failPoint('agent.register.before');
     const node = await deps.credentials.register((headers, mayAsk) =>

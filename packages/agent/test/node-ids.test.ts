@@ -53,6 +53,7 @@ async function agent(given: { id: string }) {
     storage: async () => ({ max: 1, free: 1 }),
     engine: createEngineStatus(engine.docker),
     disk: () => null,
+    limits: { publishIp: undefined, defaultMemory: undefined },
   });
   const register = async (): Promise<string[]> => {
     await registration.register(never);

@@ -84,6 +84,12 @@ export const NodeRegister = Type.Object({
     Type.Array(Type.String({ maxLength: 40 }), { maxItems: 32, description: 'what the agent can do beyond the contract' }),
   ),
   disk: Type.Optional(NodeDisk),
+  publish_ip: Type.Optional(
+    orNull(Type.String({ maxLength: 253, description: 'address that containers’ ports are bound to; null: not set, so all' })),
+  ),
+  default_memory: Type.Optional(
+    orNull(Type.Number({ minimum: 0, description: 'bytes a container of a project without a limit may use; null: all' })),
+  ),
 });
 export type NodeRegister = Static<typeof NodeRegister>;
 

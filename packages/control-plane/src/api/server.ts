@@ -27,6 +27,7 @@ import { installDocsPage } from './plugins/openapi.ts';
 import { openapiDocument } from './openapi/document.ts';
 import { installRequestLog, RequestLog, requestId } from './plugins/request-log.ts';
 import { agentDatasetRoutes } from './routes/agent-datasets.ts';
+import { createNodeSettings } from './node-settings.ts';
 import { agentRoutes } from './routes/agent.ts';
 import { auditRoutes } from './routes/audit.ts';
 import { authRoutes } from './routes/auth.ts';
@@ -160,11 +161,12 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   nodeRoutes(route, { ...deps, news });
   joiningRoutes(route, deps);
   placementRoutes(route, deps);
-  agentRoutes(route, { ...deps, holds, agents, news });
+  const nodeSettings = createNodeSettings({ now: deps.now, offlineMs: deps.limits.offlineMs });
+  agentRoutes(route, { ...deps, holds, agents, news, nodeSettings });
   agentDatasetRoutes(route, { ...deps, agents });
   gatewayRoutes(route, { ...deps, holds, guesses: createAttempts(deps.now), asks: createAttempts(deps.now, DEVICE_CODES_A_MINUTE) });
   traefikRoutes(route, { ...deps, holds });
-  systemRoutes(route, { ...deps, metrics, holds, openapi: document });
+  systemRoutes(route, { ...deps, metrics, holds, nodeSettings, openapi: document });
   define.assertComplete();
   return server;
 }

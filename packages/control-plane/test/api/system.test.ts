@@ -1,8 +1,8 @@
 /** Liveness, readiness with reasons, metrics, the OpenAPI document; settings and how wrong ones are named. */
 import { SettingsError } from '@berth/kit/config';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.ts';
-import { type Api, createApi, JWT_SECRET } from './harness.ts';
+import { type Api, createApi, JWT_SECRET, NODE, register } from './harness.ts';
 
 let api: Api;
 beforeAll(async () => {
@@ -43,6 +43,53 @@ describe('readyz', () => {
   });
   test('liveness asks nothing of the database', async () => {
     expect((await api.call('healthz')).json).toEqual({ status: 'ok' });
+  });
+});
+
+describe('settings that deploy nodes lack, in readyz', () => {
+  let other: Api;
+  beforeEach(async () => void (other = await createApi()));
+  afterEach(() => other.close());
+  const UNSET = { role: 'deploy', publish_ip: null, default_memory: null };
+  const notes = async (): Promise<string[]> =>
+    ((await other.call('readyz')).json['notes'] as string[]).filter((note) => /PUBLISH_IP|DEFAULT_MEMORY/.test(note));
+
+  test('a node without PUBLISH_IP or DEFAULT_MEMORY is named, without its address', async () => {
+    await register(other, { ...UNSET, hostname: 'd1', host_ip: '10.1.2.3', default_memory: 512e6 });
+    await register(other, { ...UNSET, hostname: 'd2', host_ip: '10.1.2.4', publish_ip: '10.1.2.4' });
+    expect(await notes()).toEqual([
+      'PUBLISH_IP is not set on d1: ports of containers there answer on every address of the machine',
+      'DEFAULT_MEMORY is not set on d2: containers of projects without a memory limit may use all memory of the machine',
+    ]);
+    expect((await other.call('readyz')).text).not.toContain('10.1.2.');
+  });
+  test('nothing is said of an agent that does not send them, and of builders', async () => {
+    await register(other, { hostname: 'older', role: 'deploy' });
+    await register(other, { hostname: 'contract', role: 'deploy', agent_version: undefined, boot_id: undefined });
+    await register(other, { ...UNSET, hostname: 'b1', role: 'builder' });
+    expect(await notes()).toEqual([]);
+  });
+  test('at most five are named', async () => {
+    for (let n = 1; n <= 5; n++) await register(other, { ...UNSET, hostname: `d${n}` });
+    expect((await notes())[0]).toContain('is not set on d1, d2, d3, d4, d5: ');
+    for (let n = 6; n <= 7; n++) await register(other, { ...UNSET, hostname: `d${n}` });
+    expect((await notes())[0]).toContain('is not set on d1, d2, d3, d4, d5 and 2 more: ');
+  });
+  test('it ends when the node has the setting, and when it is offline', async () => {
+    const set = { ...UNSET, publish_ip: '127.0.0.1', default_memory: 1e9 };
+    await register(other, { ...UNSET, hostname: 'd1' });
+    await register(other, { ...set, hostname: 'd1' });
+    expect(await notes()).toEqual([]);
+    await register(other, { ...UNSET, hostname: 'd2' });
+    expect(await notes()).toHaveLength(2);
+    other.pass(121_000);
+    expect(await notes()).toEqual([]);
+  });
+  test('a wrong value is refused by name', async () => {
+    for (const wrong of [{ publish_ip: 7 }, { default_memory: '1g' }, { default_memory: -1 }, { publish_ip: 'x'.repeat(300) }]) {
+      const reply = await other.call('agentRegister', { body: { ...NODE, ...wrong } });
+      expect([reply.status, reply.text]).toEqual([422, expect.stringContaining(Object.keys(wrong)[0] ?? '')]);
+    }
   });
 });
 

@@ -4,6 +4,7 @@ import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Holds } from '../holds.ts';
 import type { Metrics } from '../metrics.ts';
+import type { NodeSettings } from '../node-settings.ts';
 
 const PING_MS = 2_000;
 const MOST_DOUBLED = 20;
@@ -11,8 +12,10 @@ const MOST_DOUBLED = 20;
 /** `required`: without it nothing can be served, and /readyz says 503. What fails otherwise is tried again by itself. */
 type Part = { name: string; ok: boolean; required: boolean; detail: string };
 
-export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; holds: Holds; openapi: object }): void {
-  const { stores, source, loops, settings, metrics, log, limits, now } = deps;
+type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeSettings: NodeSettings; openapi: object };
+
+export function systemRoutes(route: Define, deps: Deps): void {
+  const { stores, source, loops, settings, metrics, log, limits, now, nodeSettings } = deps;
 
   route('healthz', async () => ({ status: 'ok' }));
 
@@ -20,7 +23,8 @@ export function systemRoutes(route: Define, deps: ApiDeps & { metrics: Metrics; 
     const parts: Part[] = [await database(), routes(), ...jwtSecret(), ...loops().map(loopPart)];
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
-    const notes = [...settings.notes, ...source.problems().map((p) => `left out of routing: ${p}`), ...(await doubled())];
+    const unrouted = source.problems().map((p) => `left out of routing: ${p}`);
+    const notes = [...settings.notes, ...unrouted, ...(await doubled()), ...nodeSettings.notes()];
     void reply.code(ready ? 200 : 503).send({ status, parts, notes });
     return SENT;
   });
