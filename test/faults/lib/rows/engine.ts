@@ -1,7 +1,10 @@
 /** What befalls a deploy node's container engine. */
 import { expect } from 'vitest';
+import type { PlacementRow } from '@berth/wire/node';
 import { isRunning, signalProcess } from '@berth/testbed/process';
+import { waitFor } from '@berth/testbed/wait';
 import type { Row } from '../row.ts';
+import { withSecondNode } from '../second-node.ts';
 import type { Stage } from '../stage.ts';
 
 const restarted = (how: 'SIGTERM' | 'power-cut' | 'SIGKILL', fault: string, answer: string, quick?: true): Row => ({
@@ -88,7 +91,41 @@ export const ENGINE_ROWS: readonly Row[] = [
     quick: true,
     run: (stage) => withErrors(stage),
   },
+  {
+    fault: 'a node whose engine is dead, beside a healthy one',
+    answer:
+      'it stays online and is refused, with the reason in `/api/placement`; every deployment goes live on the healthy node; when the engine is back the node takes work again',
+    invariants: ['settles', 'one-serving', 'nothing-destroyed'],
+    stage: 'main',
+    outage: true,
+    run: (stage) => withSecondNode(stage, () => withDeadEngine(stage)),
+  },
 ];
+
+async function withDeadEngine(stage: Stage): Promise<void> {
+  const { api } = stage.berth;
+  const [node, other] = [stage.engines.node, stage.engines.build];
+  const placed = async (): Promise<PlacementRow | undefined> =>
+    (await api.call('placement', { query: { project_id: stage.project.id } })).items.find((n) => n.hostname === 'node-1');
+  const refused = /has a container engine that does not answer: ./;
+  await node.faults?.powerOff();
+  try {
+    // A node registers every 30 s.
+    await waitFor('node-1 is refused for its engine', async () => refused.test((await placed())?.reason ?? ''), { deadlineMs: 75_000 });
+    const view = (await api.call('listNodes', { query: {} })).items.find((n) => n.hostname === 'node-1');
+    expect([view?.status, view?.engine?.ok]).toEqual(['online', false]);
+    for (let i = 0; i < 2; i++) {
+      await stage.ends(await stage.release(), 'running');
+      await stage.serves(stage.version());
+      expect((await placed())?.eligible).toBe(false);
+    }
+    await waitFor('the last version alone runs on node-2', async () => (await stage.containers(other)).length === 1);
+  } finally {
+    await node.faults?.powerOn();
+  }
+  await waitFor('node-1 can take work again', async () => (await placed())?.eligible === true, { deadlineMs: 75_000 });
+  await waitFor('its old container is gone', async () => (await stage.containers(node)).length === 0, { deadlineMs: 60_000 });
+}
 
 async function withErrors(stage: Stage): Promise<void> {
   const agent = stage.agent('node-1');

@@ -3,7 +3,7 @@ import { setTimeout as lasts } from 'node:timers/promises';
 import { expect } from 'vitest';
 import { waitFor } from '@berth/testbed/wait';
 import type { Row } from '../row.ts';
-import type { Stage } from '../stage.ts';
+import { withSecondNode } from '../second-node.ts';
 import { alsoAs, alsoNamed, underClock, underName, whyNoFaketime } from '../second-agent.ts';
 
 const LONGER_THAN_LEASE_MS = 8_000;
@@ -53,22 +53,6 @@ const killedAt = ({ fault, when, verb, answer, quick }: Moment): Row => ({
     await stage.ends(asked, 'running');
   },
 });
-
-/** With node-2 open for work, so that what node-1 loses has somewhere to go. */
-async function withSecondNode(stage: Stage, play: () => Promise<void>): Promise<void> {
-  const nodes = (await stage.berth.api.call('listNodes', { query: {} })).items;
-  const second = nodes.find((n) => n.hostname === 'node-2');
-  if (second === undefined) throw new Error('this stage has no second node');
-  const params = { id: second.id };
-  await stage.berth.api.call('uncordonNode', { params });
-  try {
-    await play();
-  } finally {
-    await stage.berth.api.call('cordonNode', { params });
-  }
-  // Back to where the next row expects it.
-  await stage.ends(await stage.release(), 'running');
-}
 
 export const NODE_ROWS: readonly Row[] = [
   ...MOMENTS.map(killedAt),
