@@ -8,6 +8,7 @@ import { ERRORS, FAILURES } from '@berth/wire/errors';
 import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
 import { DEPLOYMENT_STATES, isSettled, isTerminal } from '@berth/wire/vocabulary';
+import { openapiDocument } from '../packages/control-plane/src/api/openapi/document.ts';
 import { TRANSITIONS } from '../packages/control-plane/src/flow/transitions.ts';
 import { callsInSources, isPointOf } from '../test/faults/fail-points/calls.ts';
 import { FAIL_POINTS } from '../test/faults/fail-points/table.ts';
@@ -62,6 +63,34 @@ function routes(): string {
   return table(['method, path', 'who', 'status', 'does'], rows);
 }
 
+type Example = { example?: unknown };
+type Operation = {
+  requestBody?: { content: Record<string, Example> };
+  responses: Record<string, { content?: Record<string, Example> }>;
+};
+
+/** A request and its answer for each route that people and scripts call, with the sample values of the OpenAPI document. */
+function examples(): string {
+  const { paths } = openapiDocument('https://berth.example.com') as { paths: Record<string, Record<string, Operation>> };
+  return Object.entries(paths)
+    .flatMap(([at, methods]) => Object.entries(methods).map(([method, operation]) => exampleOf(method.toUpperCase(), at, operation)))
+    .join('\n\n');
+}
+
+function exampleOf(method: string, at: string, { requestBody, responses }: Operation): string {
+  const body = requestBody?.content['application/json']?.example;
+  const [status, answer] = Object.entries(responses).find(([name]) => name.startsWith('2')) ?? ['', {}];
+  const shown = answer.content?.['application/json']?.example;
+  const lines = [
+    `${method} ${at.replaceAll(/\{([a-z_]+)\}/g, (_, name: string) => (name === 'name' ? 'API_URL' : 'k3v9x2m7q4'))}`,
+    ...(body === undefined ? [] : [JSON.stringify(body)]),
+    '',
+    status,
+    ...(shown === undefined ? [] : [JSON.stringify(shown)]),
+  ];
+  return `### ${method} \`${at}\`\n\n\`\`\`http\n${lines.join('\n')}\n\`\`\``;
+}
+
 type Setting = { doc: string; default?: string; shown?: string; required?: boolean };
 const isSettings = (value: unknown): value is Record<string, Setting> =>
   typeof value === 'object' &&
@@ -102,7 +131,7 @@ function failPointTable(): string {
 /** file -> name of the generated part -> its text */
 export async function generatedParts(): Promise<Record<string, Record<string, string>>> {
   return {
-    'docs/api.md': { routes: routes() },
+    'docs/api.md': { routes: routes(), examples: examples() },
     'docs/errors.md': { errors: errors(), failures: failures() },
     'docs/fail-points.md': { points: failPointTable() },
     'docs/settings.md': { settings: await settings() },
