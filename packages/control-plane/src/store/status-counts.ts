@@ -1,6 +1,7 @@
 /**
  * How many deployments there are in each state. Those that are not at an end are few and counted each time. Those at an end are as many as
- * the platform ever had: they are counted page by page, with a turn for others between, and again when that is ten minutes ago.
+ * the platform ever had: they are counted page by page, with a turn for others between; each time while that takes less than 20 ms,
+ * and otherwise again when the last count is ten minutes old.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type DeploymentState, TERMINAL_STATES } from '@berth/wire/vocabulary';
@@ -9,25 +10,33 @@ import { LIVE_STATES } from './states.ts';
 
 const A_PAGE = 2_000;
 const RECOUNT_MS = 10 * 60_000;
+const QUICK_MS = 20;
 
 export function createStatusCounts(db: Db): () => Promise<Map<DeploymentState, number>> {
   let ended: Map<DeploymentState, number> | null = null;
   let counting: Promise<Map<DeploymentState, number>> | null = null;
   let countedAt = 0;
+  let tookMs = 0;
 
   async function count(): Promise<Map<DeploymentState, number>> {
     const counts = new Map<DeploymentState, number>();
-    for (const status of TERMINAL_STATES) counts.set(status, await countOf(db, status));
+    const begun = performance.now();
+    for (const status of TERMINAL_STATES) {
+      const counted = await countOf(db, status);
+      if (counted > 0) counts.set(status, counted);
+    }
     ended = counts;
     countedAt = performance.now();
+    tookMs = countedAt - begun;
     return counts;
   }
 
   return async () => {
-    if (ended === null || performance.now() - countedAt > RECOUNT_MS) counting ??= count().finally(() => (counting = null));
-    // The last count, while a new one is made.
-    const known = ended ?? (await counting) ?? new Map<DeploymentState, number>();
-    if (ended !== null) counting?.catch(() => undefined);
+    const isQuick = ended === null || tookMs < QUICK_MS;
+    if (isQuick || performance.now() - countedAt > RECOUNT_MS) counting ??= count().finally(() => (counting = null));
+    // The last count, while a long one is made.
+    if (!isQuick) counting?.catch(() => undefined);
+    const known = (isQuick ? await counting : ended) ?? new Map<DeploymentState, number>();
     const live = await db
       .selectFrom('deployments')
       .select((eb) => ['status', eb.fn.countAll<number>().as('count')])
