@@ -1,6 +1,7 @@
 /** One register that says something new: who may send it, which node it is, and what of it is written. In one transaction. */
 import { timingSafeEqual } from 'node:crypto';
 import type { NodeRegister } from '@berth/wire/node';
+import { LABELS } from '@berth/wire/vocabulary';
 import { AgentRefused, type Entry, mayRegister, NODE_SECRET, type SecretState, wantsSecret } from '../domain/agent-identity.ts';
 import { bootStep, type Boots, type Doubled } from '../domain/boots.ts';
 import { DomainError } from '../domain/errors.ts';
@@ -44,7 +45,8 @@ type Entering = {
   reported: Omit<NewRow<'nodes'>, 'id' | 'hostname' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'>;
   newId: NewId;
   newest: (row: NodeRow) => NodeRecord;
-  moveRoutes: (row: NodeRow) => Promise<void>;
+  /** `deployments`: whose containers the machine has; null where it does not say. */
+  moveRoutes: (row: NodeRow, deployments: readonly string[] | null) => Promise<void>;
 };
 type Entered = {
   row: NodeRow;
@@ -104,9 +106,12 @@ export async function enterNode(db: Database, tx: Tx, entering: Entering): Promi
           .returning(printOf(db))
           .executeTakeFirstOrThrow()
       : await tx.updateTable('nodes').set(values).where('id', '=', id).returningAll().returning(printOf(db)).executeTakeFirstOrThrow();
-  if (before !== undefined && before.host_ip !== row.host_ip) await entering.moveRoutes(row);
+  if (before !== undefined && before.host_ip !== row.host_ip) await entering.moveRoutes(row, deploymentsIn(input));
   return { row, print, before, verdict: 'taken', refusal: null, secret: given?.text ?? null, nameTaken: hostname !== input.hostname };
 }
+
+const deploymentsIn = ({ containers }: NodeRegister): string[] | null =>
+  containers === undefined ? null : containers.flatMap((c) => c.labels[LABELS.deployment] ?? []);
 
 /** Shown by the node's secret, or decided by an admin: who named the node in a join token, or reset its secret for another machine. */
 const isSameMachine = (before: NodeRow, { proof }: Entry): boolean =>

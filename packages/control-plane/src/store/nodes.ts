@@ -76,7 +76,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           reported,
           newId,
           newest: present,
-          moveRoutes: (row) => moveRoutes(tx, row),
+          moveRoutes: (row, deployments) => moveRoutes(tx, row, deployments),
         });
         await writeEvents(db, tx, registerEvents(made.before, made.row, at));
         return made;
@@ -390,8 +390,11 @@ const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean => b !== null && DIS
 const observedSince = ({ last_answer_at }: NodeRegister, at: number): number =>
   last_answer_at === undefined || last_answer_at === null ? at : Math.min(at, Date.parse(last_answer_at));
 
-/** A machine that got another address took its containers with it. */
-async function moveRoutes(tx: Tx, node: Row<'nodes'>): Promise<void> {
+/**
+ * A machine that got another address took its containers with it: routes follow those that it names (`deployments`), or all where it
+ * does not say. Another machine under this name has other containers, and a route must not lead to a port of a stranger.
+ */
+async function moveRoutes(tx: Tx, node: Row<'nodes'>, deployments: readonly string[] | null): Promise<void> {
   // First the versions: plans made with the old address would write it back, and one that is being written is waited for.
   await tx
     .updateTable('projects')
@@ -411,7 +414,13 @@ async function moveRoutes(tx: Tx, node: Row<'nodes'>): Promise<void> {
       ]),
     )
     .execute();
-  await tx.updateTable('routes').set({ host_ip: node.host_ip }).where('node_id', '=', node.id).execute();
+  if (deployments !== null && deployments.length === 0) return;
+  await tx
+    .updateTable('routes')
+    .set({ host_ip: node.host_ip })
+    .where('node_id', '=', node.id)
+    .$if(deployments !== null, (query) => query.where('deployment_id', 'in', [...(deployments ?? [])]))
+    .execute();
 }
 
 async function nodeRow(db: Db, id: string): Promise<Row<'nodes'>> {

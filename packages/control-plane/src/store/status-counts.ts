@@ -1,6 +1,6 @@
 /**
  * How many deployments there are in each state. Those that are not at an end are few and counted each time. Those at an end are as many as
- * the platform ever had: they are counted page by page, with a turn for others between; each time while that takes less than 20 ms,
+ * the platform ever had: they are counted page by page, with a turn for others between; each time while one page holds them all,
  * and otherwise again when the last count is ten minutes old.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -10,29 +10,27 @@ import { LIVE_STATES } from './states.ts';
 
 const A_PAGE = 2_000;
 const RECOUNT_MS = 10 * 60_000;
-const QUICK_MS = 20;
 
 export function createStatusCounts(db: Db): () => Promise<Map<DeploymentState, number>> {
   let ended: Map<DeploymentState, number> | null = null;
   let counting: Promise<Map<DeploymentState, number>> | null = null;
   let countedAt = 0;
-  let tookMs = 0;
+  let total = 0;
 
   async function count(): Promise<Map<DeploymentState, number>> {
     const counts = new Map<DeploymentState, number>();
-    const begun = performance.now();
     for (const status of TERMINAL_STATES) {
       const counted = await countOf(db, status);
       if (counted > 0) counts.set(status, counted);
     }
     ended = counts;
     countedAt = performance.now();
-    tookMs = countedAt - begun;
+    total = [...counts.values()].reduce((sum, n) => sum + n, 0);
     return counts;
   }
 
   return async () => {
-    const isQuick = ended === null || tookMs < QUICK_MS;
+    const isQuick = ended === null || total < A_PAGE;
     if (isQuick || performance.now() - countedAt > RECOUNT_MS) counting ??= count().finally(() => (counting = null));
     // The last count, while a long one is made.
     if (!isQuick) counting?.catch(() => undefined);

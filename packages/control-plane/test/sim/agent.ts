@@ -31,6 +31,8 @@ export type AgentDeps = {
 export type Agent = {
   hostname: string;
   engine: Engine;
+  /** When it was registered last; 0 before. */
+  knownAt(): number;
   life(): Life;
   start(): void;
   kill(): void;
@@ -61,6 +63,7 @@ export function createAgent(deps: AgentDeps): Agent {
   let boots = 0;
   /** On its disk: it outlives the process. Under which ids it worked, as packages/agent/src/node-ids.ts keeps them. */
   const nodeIds = new Set<string>();
+  let knownAt = 0;
   /** As that. */
   let secret: OwnSecret | null = null;
   /** As that. */
@@ -151,6 +154,7 @@ export function createAgent(deps: AgentDeps): Agent {
       secret = node.secret ?? secret;
       nodeId = node.id;
       nodeIds.add(node.id);
+      knownAt = world.now();
       lastAnswerAt = new Date(node.last_seen_at).toISOString();
     }
 
@@ -431,6 +435,7 @@ export function createAgent(deps: AgentDeps): Agent {
   return {
     hostname: deps.hostname,
     engine,
+    knownAt: () => knownAt,
     life: () => life,
     start,
     kill() {

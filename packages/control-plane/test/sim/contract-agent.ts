@@ -83,6 +83,7 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
   return {
     hostname,
     engine,
+    knownAt: () => 0,
     life: () => life,
     start() {
       if (life.alive) return;

@@ -219,7 +219,7 @@ export function createControlPlane(deps: {
         log: LOG,
       });
       // The loop itself rests by the real clock between its steps, and takes a second of it.
-      const run = declaration.name === 'deployment-retention' ? () => clean(made.stores) : loop;
+      const run = declaration.name === 'deployment-retention' ? () => clean(made.stores, mine) : loop;
       let running = false;
       let woken = false;
       let timer: Life = { name: 'timer', alive: false };
@@ -252,8 +252,13 @@ export function createControlPlane(deps: {
     }
   }
 
-  async function clean(stores: Stores): Promise<void> {
-    for await (const _step of await stores.retention.begin(KEEP, world.now));
+  /** Its steps are not calls of a store: they end with the process, whose database is closed under them. */
+  async function clean(stores: Stores, mine: Life): Promise<void> {
+    try {
+      for await (const _step of await stores.retention.begin(KEEP, world.now)) if (!mine.alive) return;
+    } catch (error) {
+      if (mine.alive) throw error;
+    }
   }
 
   function surprised(error: unknown): void {

@@ -65,7 +65,7 @@ export function createFaults(deps: {
     { weight: isDoubled ? 0 : 1, strike: () => random.pick(controlPlanes).jump(random.pick([3_600_000, -3_600_000])) },
     {
       // Its agent answers, and everything that it is given fails at once.
-      weight: 1,
+      weight: isDoubled ? 0 : 1,
       strike() {
         const { engine } = random.pick(agents);
         engine.up = false;
@@ -95,8 +95,12 @@ export function createFaults(deps: {
       weight: isDoubled ? 8 : 0,
       strike() {
         const double = random.pick(doubles);
+        // Gone before the first could have been silent for the offline time (20 s): then the other takes over, by design.
+        const lastsMs = random.int(3_000, 10_000);
+        const first = agents.find((a) => a.hostname === double.hostname);
+        if (first === undefined || world.now() - first.knownAt() > 9_000) return;
         double.start();
-        forAWhile(random.int(5_000, 30_000), () => double.kill());
+        forAWhile(lastsMs, () => double.kill());
       },
     },
     { weight: isDoubled ? 0 : 2, strike: () => random.pick(agents).freeze(whileMs()) },

@@ -82,7 +82,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       createControlPlane({ name: `cp${i + 1}`, world, database, history, plant: PLANTS[plant], probe, reaches }),
     );
     const controlPlane = createFront(world, network, controlPlanes);
-    const people = createPeople(world, history, controlPlane);
+    const people = createPeople(world, history, controlPlane, () => !isDoubled);
     const idOf = (name: string): string => [...names].find(([, n]) => n === name)?.[0] ?? name;
     const names = new Map<string, string>();
     for (let i = 0; i < (settling ? 1 : random.int(1, 2)); i++)

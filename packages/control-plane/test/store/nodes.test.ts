@@ -133,6 +133,19 @@ test('routes follow a host to its new address, and plans made with the old one a
   expect(await Promise.all(before.map((p) => stores.flow.commit(planFor(p))))).toEqual(['stale', 'committed', 'stale']);
 });
 
+test('a route follows to another address only with its container: a stranger under the name of a node gets no requests', async () => {
+  const stores = await open();
+  const node = await nodeIn(stores, 'n', { role: 'deploy', containers: [] });
+  const [here, gone] = [await projectIn(stores, 'here'), await projectIn(stores, 'gone')];
+  for (const project of [here, gone]) await commit(stores, project.id, { route: { set: routeOf(project, `d-${project.name}`, node.id) } });
+  const seen = { name: 'svc-here-g1', labels: { 'berth.deployment': 'd-here' }, host_port: 1, state: 'running' };
+  await nodeIn(stores, 'n', { role: 'deploy', host_ip: '10.0.0.9', containers: [seen] });
+  expect((await stores.routes.all()).map((r) => [r.project_name, r.host_ip])).toEqual([
+    ['gone', '10.0.0.1'],
+    ['here', '10.0.0.9'],
+  ]);
+});
+
 test('lists by host name in stable pages, all by role, and unknown ones are said to be', async () => {
   const stores = await open();
   for (const hostname of ['b', 'd']) for (const role of ['deploy', 'builder'] as const) await nodeIn(stores, hostname, { role });
