@@ -54,7 +54,8 @@ const BEAT_MS = 600;
 /** Longer than an answer takes, and a proxy to swap. */
 const SETTLE_MS = 1_000;
 /** Far less than people keep: history that a decision still needs would be missed here. */
-const KEEP = { deployments: 1, ms: 5_000, logBytes: 200 };
+/** Not shorter than the offline time: retention forgets nodes that were silent for so long, and with them who had the name. */
+const KEEP = { deployments: 1, ms: LIMITS.offlineMs + 1_000, logBytes: 200 };
 const LOST_BY_RELAY = 0.3;
 /** What is thrown when the connection to the database was lost. */
 const CUT: readonly string[] = ['unreachable', 'unknown_outcome'];
