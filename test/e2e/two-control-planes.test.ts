@@ -214,7 +214,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
     expect(await config(1)).toBe(await config(0));
   });
 
-  // Each kill may give agents a lease of grace, so that work that was under way is done again later.
+  // Seen to take 66 to 181 s on two loaded cores. The cause is not known.
   const ENDS = { timeout: 300_000 };
   it(
     'either is killed while both are asked for deployments: every one ends, generations are unique, one runs, both say the same',
