@@ -6,10 +6,13 @@ import { pathToFileURL } from 'node:url';
 import {
   canUnpackDebs,
   installedBuildx,
+  installedPromtool,
   installedRegistry,
   missingBuildx,
+  missingPromtool,
   missingRegistry,
   provideBuildx,
+  providePromtool,
   provideRegistry,
 } from './lib/debs.mjs';
 import { depsAreCurrent, provideDeps } from './lib/deps.mjs';
@@ -30,6 +33,7 @@ import { explainMissing, installSystemParts, mayInstall, missingSystemParts } fr
  * @property {'answers' | 'can-start' | 'none'} engine
  * @property {string | undefined} buildx version
  * @property {boolean} registry
+ * @property {boolean} promtool
  * @property {boolean} git
  * @property {boolean} rsync
  * @property {boolean} outward whether builds in an engine of our own reach the outside
@@ -47,7 +51,7 @@ export async function setup(options = {}) {
   const todo = plan(before, options);
   const failed = todo.length === 0 ? [] : await alone(toolsDir, () => provide(options));
   const after = todo.length === 0 ? before : await look(options);
-  const capabilities = await describe(after, failed);
+  const capabilities = await describe(after, failed, options);
   if (options.quiet !== true) for (const { part, why, how } of capabilities.missing) say(`missing: ${part} (${why}). To get it: ${how}`);
   return capabilities;
 }
@@ -62,6 +66,7 @@ async function look(options) {
     deps: node !== undefined && depsAreCurrent(node),
     system: missingSystemParts(answers, options.tests === true),
     registry: installedRegistry(),
+    promtool: installedPromtool(),
   };
 }
 
@@ -74,6 +79,7 @@ function plan(seen, options) {
     if (seen.system.length > 0 && mayInstall()) steps.push('system');
     if (seen.buildx === undefined && canUnpackDebs()) steps.push('buildx');
     if (!seen.registry && canUnpackDebs()) steps.push('registry');
+    if (options.tests === true && !seen.promtool && canUnpackDebs()) steps.push('promtool');
   }
   return steps;
 }
@@ -93,6 +99,7 @@ async function provide(options) {
     system: () => installSystemParts(seen.system),
     buildx: provideBuildx,
     registry: provideRegistry,
+    promtool: providePromtool,
   };
   for (const name of plan(seen, options)) {
     const missing = await work[name]();
@@ -101,7 +108,7 @@ async function provide(options) {
   return failed;
 }
 
-async function describe(seen, failed) {
+async function describe(seen, failed, options) {
   const whyNot = seen.answers ? undefined : await whyNoOwnEngine();
   const missing = [...failed, ...explainMissing(seen.system)];
   const add = (entry) => {
@@ -109,6 +116,7 @@ async function describe(seen, failed) {
   };
   if (seen.buildx === undefined) add(missingBuildx());
   if (!seen.registry) add(missingRegistry());
+  if (options.tests === true && !seen.promtool) add(missingPromtool());
   if (whyNot !== undefined) {
     add({
       part: 'container engine',
@@ -125,6 +133,7 @@ async function describe(seen, failed) {
     engine,
     buildx: seen.buildx,
     registry: seen.registry,
+    promtool: seen.promtool,
     git: findProgram('git') !== undefined,
     rsync: findProgram('rsync') !== undefined,
     outward: seen.answers || findProgram('slirp4netns') !== undefined,

@@ -77,6 +77,33 @@ export function missingRegistry() {
   };
 }
 
+const promtoolPlace = join(toolsDir, 'promtool');
+
+export function installedPromtool() {
+  return existsSync(promtoolPlace) || findProgram('promtool') !== undefined;
+}
+
+/** Debian's package would start a Prometheus on port 9090 of the machine; the tests need one program of it. */
+export async function providePromtool() {
+  return step('fetching promtool into .tools (checks the metrics in tests)', async () => {
+    for (const suite of [undefined, 'trixie']) {
+      const failure = await programFromDeb('prometheus', 'promtool', promtoolPlace, suite);
+      if (failure !== undefined) say(`  ${suite ?? "the machine's own sources"}: ${failure}`);
+      else if ((await run([promtoolPlace, '--version'], { deadlineMs: 10_000 })).ok) return undefined;
+      else rmSync(promtoolPlace, { force: true }); // built for a newer system
+    }
+    return missingPromtool();
+  });
+}
+
+export function missingPromtool() {
+  return {
+    part: 'promtool',
+    why: 'tests check the metrics of each process with it; without it those tests are skipped',
+    how: 'put promtool of Prometheus 2.42 or newer on PATH (Debian: the package prometheus)',
+  };
+}
+
 /** Whether packages can be fetched and unpacked here (no root needed). */
 export function canUnpackDebs() {
   return process.platform === 'linux' && isDebian();

@@ -1,0 +1,15 @@
+import { spawnSync } from 'node:child_process';
+import { findProgram } from './config.ts';
+
+const program = findProgram('promtool');
+
+/** Empty where promtool is installed, else why a test is skipped; stands behind the test's name. */
+export const noPromtool = program === undefined ? ' (skipped: no promtool; npm run setup fetches it)' : '';
+
+/** What `promtool check metrics` complains about in a page of metrics; [] for a clean one. */
+export function checkMetrics(page: string): string[] {
+  if (program === undefined) throw new Error('promtool is not installed (npm run setup fetches it)');
+  const { status, stdout, stderr, error } = spawnSync(program, ['check', 'metrics'], { input: page, encoding: 'utf8' });
+  const findings = `${stdout ?? ''}${stderr ?? ''}${error?.message ?? ''}`.split('\n').filter((line) => line !== '');
+  return status === 0 || findings.length > 0 ? findings : [`promtool ended with ${status}`];
+}
