@@ -24,6 +24,25 @@ export type DeploymentEvent = Static<typeof DeploymentEvent>;
 export const Health = Type.Object({ status: literals(HEALTH_STATES), since: Time, detail: orNull(Type.String()) });
 export type Health = Static<typeof Health>;
 
+export const TRIGGERS = ['api', 'hook', 'rollback', 'restart', 'data', 'drain'] as const;
+export type Trigger = (typeof TRIGGERS)[number];
+
+/** Who asked for a deployment. `system`: Berth itself, for a drain or for new data. */
+export const CreatedBy = Type.Object({
+  kind: literals(['user', 'token', 'hook', 'system']),
+  id: orNull(Type.String()),
+  name: orNull(Type.String({ description: 'an e-mail address; for a token its name and whose it is' })),
+});
+export type CreatedBy = Static<typeof CreatedBy>;
+
+export const PHASES = ['queue', 'build', 'place', 'copy', 'start', 'route'] as const;
+export type PhaseName = (typeof PHASES)[number];
+export const Phase = Type.Object({
+  name: literals(PHASES),
+  started_at: Time,
+  ended_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null: it goes on' })),
+});
+
 /** As lists have it: without the story and the scores of placement, which grow. */
 export const DeploymentItem = Type.Object({
   id: Id,
@@ -34,7 +53,13 @@ export const DeploymentItem = Type.Object({
   error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
   cancel_requested: Type.Boolean(),
   rollback_of: orNull(Id),
+  created_by: orNull(CreatedBy),
+  trigger: orNull(literals(TRIGGERS)),
+  branch: orNull(Type.String()),
   commit: orNull(CommitId),
+  commit_message: orNull(Type.String({ description: 'null: the agent did not say' })),
+  commit_author: orNull(Type.String()),
+  phases: Type.Array(Phase, { description: 'of the last try; a phase that an agent does not report is left out' }),
   image_tag: orNull(Type.String()),
   image_digest: orNull(ImageDigest),
   node_id: orNull(Id),

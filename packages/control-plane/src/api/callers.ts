@@ -17,7 +17,7 @@ const TTL_MS = 2_000;
 const USED_EVERY_MS = 60_000;
 
 /** A user as he may act by what he showed: `role` is no higher than that of a personal token. */
-export type Caller = UserRecord & { credential: { kind: 'session' | 'api_token'; id: string } };
+export type Caller = UserRecord & { credential: { kind: 'session'; id: string } | { kind: 'api_token'; id: string; name: string } };
 
 export type Callers = {
   /** The user that `Authorization` speaks for. Throws unauthenticated. */
@@ -53,7 +53,11 @@ export function createCallers(deps: CallerDeps): Callers {
     const found = await stores.apiTokens.find(hash, now());
     if (found === null || found.user.disabled) return null;
     const { token, user } = found;
-    const caller: Caller = { ...user, role: lowerOf(token.role, user.role), credential: { kind: 'api_token', id: token.id } };
+    const caller: Caller = {
+      ...user,
+      role: lowerOf(token.role, user.role),
+      credential: { kind: 'api_token', id: token.id, name: token.name },
+    };
     known.set(`token ${hash}`, { caller, expiresAt: token.expires_at });
     if (token.last_used_at === null || now() - token.last_used_at >= USED_EVERY_MS)
       stores.apiTokens.used(token.id, now()).catch((error: unknown) => log.warn({ err: error }, 'the use of an API token was not noted'));

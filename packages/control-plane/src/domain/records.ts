@@ -4,7 +4,7 @@
  */
 import type { Doubled } from './boots.ts';
 import type { DatasetState, MountMode, Skipped, TaskProgress } from '@berth/wire/dataset';
-import type { DeploymentEvent, Health } from '@berth/wire/deployment';
+import type { CreatedBy, DeploymentEvent, Health, PhaseName, Trigger } from '@berth/wire/deployment';
 import type { FailureCode } from '@berth/wire/errors';
 import type { CachedDataset, NodeDisk, NodeEngine, ObservedContainer, Placement } from '@berth/wire/node';
 import type { Env, ProjectPatch } from '@berth/wire/project';
@@ -47,6 +47,8 @@ export type PinnedDataset = { dataset_id: string; name: string; mode: MountMode;
 
 export type StoppedFirst = 'asked' | 'stopped';
 
+export type PhaseRecord = { name: PhaseName; started_at: number; ended_at: number | null };
+
 export type DeploymentRecord = {
   id: string;
   project_id: string;
@@ -55,6 +57,13 @@ export type DeploymentRecord = {
   settings: ProjectSettings;
   requested_commit: string | null;
   note: string | null;
+  /** Null where an earlier version made the row: created_by, trigger, phases. */
+  created_by: CreatedBy | null;
+  trigger: Trigger | null;
+  branch: string | null;
+  commit_message: string | null;
+  commit_author: string | null;
+  phases: PhaseRecord[] | null;
   /** The deployment whose release is brought back; its image is used and nothing is built. */
   rollback_of: string | null;
   error: Failure | null;
@@ -104,6 +113,12 @@ export type DeploymentSummary = Pick<
   | 'status'
   | 'requested_commit'
   | 'note'
+  | 'created_by'
+  | 'trigger'
+  | 'branch'
+  | 'commit_message'
+  | 'commit_author'
+  | 'phases'
   | 'rollback_of'
   | 'error'
   | 'cancel_requested_at'
@@ -142,7 +157,7 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   /** The accepted report, so that the same one again gets the same answer. */
   report: TaskReport | null;
   /** How far its copies are, as its agent said last. */
-  progress: TaskProgress | null;
+  progress: (TaskProgress & { copied_at?: number }) | null;
   created_at: number;
   started_at: number | null;
   finished_at: number | null;

@@ -166,7 +166,7 @@ export type TaskStore = {
     limits: { leaseMs: number; maxAttempts: number },
   ): Promise<{ task: TaskRecord; why: Overdue }[]>;
   /** Keeps how far the copies of a claimed task are, as said last. Gives the task. Throws not_found, stale_lease, task_over. */
-  progress(id: string, token: string, progress: TaskProgress): Promise<TaskRecord>;
+  progress(id: string, token: string, progress: TaskProgress, now: number): Promise<TaskRecord>;
   /** Of the open deploy tasks of these deployments what was said last, by deployment. */
   progressOf(deploymentIds: readonly string[]): Promise<Map<string, TaskProgress>>;
   /**

@@ -29,6 +29,7 @@ import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
 import { observed, sayStopped, sweep } from './observe.ts';
+import { begin, built, started } from './phases.ts';
 import { refuseRelease, tellSettings } from './release.ts';
 import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
@@ -208,7 +209,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
 
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-function buildReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'task_reported'>): void {
+function buildReported(draft: Draft, d: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
   if (d.cancel_requested_at !== null) return leave(draft, d, 'task_reported', 'cancelled', null, 'the builder has let go');
   if (report.status === 'failed') return elsewhereOr(draft, d, failureOf(report), 'builder');
   const image_tag = report.image_tag ?? null;
@@ -217,7 +218,16 @@ function buildReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'t
     d,
     'task_reported',
     'built',
-    { image_tag, image_digest: report.image_digest ?? null, image_arch: report.arch ?? null, commit, losses: [] },
+    {
+      image_tag,
+      image_digest: report.image_digest ?? null,
+      image_arch: report.arch ?? null,
+      commit,
+      commit_message: report.commit_message ?? null,
+      commit_author: report.commit_author ?? null,
+      losses: [],
+      phases: built(d.phases, task),
+    },
     `built and pushed as ${image_tag}`,
   );
 }
@@ -268,7 +278,7 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
 // ── deploying ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** The new container answered its probe: its route is published, and the old version goes on serving until the proxy follows. */
-function deployReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'task_reported'>): void {
+function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
   const node = draft.node(d.node_id);
   if (report.status === 'failed') {
     if (d.cancel_requested_at !== null) return leave(draft, d, 'task_reported', 'cancelled', null, 'the node has let go');
@@ -276,13 +286,14 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report }: EventOf<'
   }
   const host_port = report.host_port ?? null;
   if (node === undefined || host_port === null) return fail(draft, d, 'task_reported', failure('node_deleted'));
-  const started: DeploymentRecord = { ...d, host_port, container_id: report.container_id ?? null };
+  const answering: DeploymentRecord = { ...d, host_port, container_id: report.container_id ?? null };
   if (d.cancel_requested_at !== null)
-    return leave(draft, started, 'task_reported', 'cancelled', null, 'cancelled before its route was published');
+    return leave(draft, answering, 'task_reported', 'cancelled', null, 'cancelled before its route was published');
   const datasets = mounted(d, report);
   tellVersions(draft, d, datasets ?? [], d.datasets, 'it moved on while it was copied: the task');
   const timer = startedTimer(d, draft.facts.uptime.at);
-  draft.set(d, { host_port, container_id: started.container_id, route_published_at: draft.facts.now, datasets, timer });
+  const phases = begin(started(d.phases, task, draft.facts.now), 'route', draft.facts.now);
+  draft.set(d, { host_port, container_id: answering.container_id, route_published_at: draft.facts.now, datasets, timer, phases });
   draft.plan.route = routeTo(draft, d, node, host_port);
   draft.say(d, 'route_published', `its container answers at ${node.host_ip}:${host_port}; the reverse proxy is told`);
 }

@@ -4,6 +4,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { Facts, NodeFact } from '../domain/facts.ts';
 import { type DeploymentChange, emptyPlan, type NewTask, type Plan, type TaskChange } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/records.ts';
+import { phasesAfter } from './phases.ts';
 import { isTransition } from './transitions.ts';
 
 export type Change = DeploymentChange['set'];
@@ -46,7 +47,8 @@ export function createDraft(facts: Facts): Draft {
     move(d, event, to, change, message) {
       if (!isTransition(d.status, event, to))
         throw new DomainError('wrong_state', `a ${d.status} deployment does not become ${to} by ${event}`);
-      set(d, { ...change, status: to, state_since: facts.now, waiting: null, stopped_first: null });
+      const phases = phasesAfter({ phases: change.phases ?? d.phases, status: d.status }, to, facts.now);
+      set(d, { ...change, ...(phases === null ? {} : { phases }), status: to, state_since: facts.now, waiting: null, stopped_first: null });
       say(d, to, message);
     },
     task: (change) => void plan.tasks.push(change),

@@ -3,6 +3,7 @@
  * project moved on meanwhile. The only place where decisions meet the stores.
  */
 import { failPoint } from '@berth/kit/fail-point';
+import type { CreatedBy, Trigger } from '@berth/wire/deployment';
 import type { TaskReport } from '@berth/wire/task';
 import { isOpenTask, isTerminal, LABELS, type TaskState } from '@berth/wire/vocabulary';
 import type { Changes, Topic } from '../domain/changes.ts';
@@ -44,6 +45,10 @@ export type NewDeployment = {
   rollbackOf: string | null;
   /** `earlier`: the same key as an earlier version of Berth wrote it. */
   idempotency: { key: string; earlier?: string; bodyHash: string } | null;
+  /** Who asks; unset: nobody says. */
+  by?: CreatedBy;
+  /** Unset: `api`, or `rollback` where a release is brought back. */
+  trigger?: Trigger;
 };
 
 export type Driver = {
@@ -59,7 +64,7 @@ export type Driver = {
    * What runs, deployed once more under the id that is given, nothing built. Null: it no longer runs, or another deployment of
    * its project is under way. Throws not_found, being_deleted, domain_prefix_taken, busy.
    */
-  again(deploymentId: string, input: { id: string; note: string }): Promise<DeploymentRecord | null>;
+  again(deploymentId: string, input: { id: string; note: string; trigger: Trigger }): Promise<DeploymentRecord | null>;
   /** Tells, or deploys again, what runs on an older version of it, as each project has it; repeated calls have one effect. Throws, when all have been asked, what kept it from one of them. */
   datasetChanged(datasetId: string): Promise<void>;
   /** Has a node copy the newest version of a dataset now. Throws not_found, being_deleted, wrong_state, validation. */
@@ -150,7 +155,8 @@ export function createDriver(deps: DriverDeps): Driver {
         known = earlier?.deployment_id ?? null;
         if (known !== null) return null;
       }
-      return request({ id, commit: input.commit, note: input.note, release }, facts);
+      const { commit: asked, note, by = null, trigger } = input;
+      return request({ id, commit: asked, note, release, by, ...(trigger === undefined ? {} : { trigger }) }, facts);
     };
     const write: Commit = (plan) =>
       idempotency === null
@@ -203,7 +209,10 @@ export function createDriver(deps: DriverDeps): Driver {
     return { status: given.status };
   }
 
-  async function deployAgain(deploymentId: string, input: { id: string; note: string }): Promise<DeploymentRecord | null> {
+  async function deployAgain(
+    deploymentId: string,
+    input: { id: string; note: string; trigger: Trigger },
+  ): Promise<DeploymentRecord | null> {
     const { project_id } = await stores.deployments.get(deploymentId);
     let made = false;
     await commit(

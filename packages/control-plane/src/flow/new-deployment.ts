@@ -1,4 +1,5 @@
 /** A deployment as it is when it was just asked for: a copy of the settings, and nothing begun. */
+import type { CreatedBy, Trigger } from '@berth/wire/deployment';
 import type { DeploymentRecord, ProjectRecord } from '../domain/records.ts';
 import { settingsFor } from './release.ts';
 
@@ -10,22 +11,31 @@ export type DeploymentRequest = {
   release: DeploymentRecord | null;
   /** Instead of what its story begins with otherwise. */
   why?: string;
+  by?: CreatedBy | null;
+  trigger?: Trigger;
 };
 
 export function newDeployment(
-  { id, commit, note, release }: DeploymentRequest,
+  { id, commit, note, release, by = null, trigger }: DeploymentRequest,
   project: ProjectRecord,
   now: number,
   ordinal: number,
 ): DeploymentRecord {
+  const settings = settingsFor(project, release);
   return {
     id,
     project_id: project.id,
     generation: project.last_generation + 1,
     status: 'pending',
-    settings: settingsFor(project, release),
+    settings,
     requested_commit: commit,
     note,
+    created_by: by,
+    trigger: trigger ?? (release === null ? 'api' : 'rollback'),
+    branch: settings.branch,
+    commit_message: release?.commit_message ?? null,
+    commit_author: release?.commit_author ?? null,
+    phases: [{ name: 'queue', started_at: now, ended_at: null }],
     rollback_of: release?.id ?? null,
     error: null,
     cancel_requested_at: null,

@@ -27,7 +27,7 @@ async function drainOne(
   if (step.drain.finished_at !== null) log.info({ node: hostname, moved: step.drain.moved }, 'the node is drained');
   if (step.move === null) return;
   try {
-    await driver.again(step.move.running.id, { id: step.move.id, note: `node ${hostname} is drained` });
+    await driver.again(step.move.running.id, { id: step.move.id, note: `node ${hostname} is drained`, trigger: 'drain' });
   } catch (error) {
     log.warn({ err: error, node: hostname, deployment_id: step.move.running.id }, 'a deployment could not be moved');
     const why = error instanceof DomainError ? error.message : 'the control plane failed; its log says how';

@@ -2,6 +2,7 @@
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { DatasetChange, DatasetState } from '@berth/wire/dataset';
 import type { DeviceScope } from '@berth/wire/gateway';
+import type { Trigger } from '@berth/wire/deployment';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Selectable } from 'kysely';
 import type { DeviceCodeStatus } from '../domain/identity-records.ts';
@@ -71,6 +72,12 @@ export type Tables = {
     datasets: Json | null;
     waiting: string | null;
     stopped_first: StoppedFirst | null;
+    created_by: Json | null;
+    trigger: Trigger | null;
+    branch: string | null;
+    commit_message: string | null;
+    commit_author: string | null;
+    phases: Json | null;
     created_at: Ms;
     state_since: Ms;
     finished_at: Ms | null;

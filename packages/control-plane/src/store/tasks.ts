@@ -1,6 +1,5 @@
 /** Work for nodes, and the leases on it. A task ends only through a plan (commit-plan.ts); here it is offered, claimed and kept. */
 import { failPoint } from '@berth/kit/fail-point';
-import type { TaskProgress } from '@berth/wire/dataset';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
 import { openTasksText } from '@berth/wire/task';
 import type { TaskKind } from '@berth/wire/vocabulary';
@@ -106,13 +105,14 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
       throw await whyNotHeld(db.kysely, id);
     },
 
-    async progress(id, token, progress) {
+    async progress(id, token, progress, now) {
+      const copied = progress.datasets.length > 0 && progress.datasets.every((d) => d.step === 'done') ? { copied_at: now } : {};
       // Said again in a moment: not worth waiting for the disk.
       const kept = await db.writeOne((kysely) =>
         db.capabilities.unsynced(kysely, (one) =>
           one
             .updateTable('tasks')
-            .set({ progress: JSON.stringify(progress) })
+            .set({ progress: JSON.stringify({ ...progress, ...copied }) })
             .where('id', '=', id)
             .where('lease_token', '=', token)
             .where('finished_at', 'is', null)
@@ -134,9 +134,11 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
         .where('finished_at', 'is', null)
         .execute();
       return new Map(
-        rows.flatMap((t) =>
-          t.deployment_id === null || t.progress === null ? [] : [[t.deployment_id, JSON.parse(t.progress) as TaskProgress] as const],
-        ),
+        rows.flatMap((t) => {
+          if (t.deployment_id === null || t.progress === null) return [];
+          const { copied_at: _ours, ...progress } = JSON.parse(t.progress) as NonNullable<TaskRecord['progress']>;
+          return [[t.deployment_id, progress] as const];
+        }),
       );
     },
 

@@ -86,7 +86,7 @@ describe('a release that is deployed once more has the settings that it ran with
     const first = await world.live(project);
     await patch(project, { env: { A: '2' }, container_port: 9000, domain_prefix: 'store' });
     const id = api.driver.newId();
-    await api.driver.again(first, { id, note: 'node-1 is drained' });
+    await api.driver.again(first, { id, note: 'node-1 is drained', trigger: 'drain' });
     expect(await world.deployedAgain(id)).toMatchObject({ ...SET, domain_prefix: 'shop' });
     expect((await story(id, 'settings')).join()).toContain('the project’s domain_prefix, container_port, env are others now');
   });

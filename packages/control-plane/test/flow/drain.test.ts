@@ -49,7 +49,8 @@ it('ends when nothing runs there and nothing arrives', () => {
 
 it('what runs is deployed once more: the same image, nothing built, unless something else is under way', () => {
   const running = old();
-  const given = (live: ReturnType<typeof old>[]) => again({ id: 'd9', note: 'node x is drained' }, running, facts({ live }));
+  const given = (live: ReturnType<typeof old>[]) =>
+    again({ id: 'd9', note: 'node x is drained', trigger: 'drain' }, running, facts({ live }));
   expect(given([running])?.createDeployment).toMatchObject({
     id: 'd9',
     rollback_of: 'd1',

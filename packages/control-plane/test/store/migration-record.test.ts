@@ -29,13 +29,28 @@ test('what was stopped first is still to be started again', async () => {
         .execute();
       await db
         .insertInto('deployments')
-        .values({ ...DEPLOYMENT_ROW, id, project_id: `p-${id}`, status, waiting, finished_at: NOW })
+        .values({
+          ...DEPLOYMENT_ROW,
+          id,
+          project_id: `p-${id}`,
+          status,
+          waiting,
+          finished_at: NOW,
+          settings: '{"branch":"main","datasets":[]}',
+        })
         .execute();
     }
   });
   const stores = await open(path);
   for (const [id, , waiting, expected] of rows)
-    expect(await stores.deployments.get(id)).toMatchObject({ waiting, stopped_first: expected });
+    expect(await stores.deployments.get(id)).toMatchObject({
+      waiting,
+      stopped_first: expected,
+      branch: 'main',
+      created_by: null,
+      trigger: null,
+      phases: null,
+    });
   await stores.close();
 });
 

@@ -123,7 +123,7 @@ async function useData(stores: Stores, nodeId: string): Promise<void> {
   await stores.tasks.loseSync(task, 'lease', NOW);
   await stores.tasks.loseSync(task, 'wall', NOW);
   await stores.tasks.endSync('s', 't', { status: 'completed' }, NOW).catch(() => {});
-  await stores.tasks.progress('s', 't', { datasets: [] }).catch(() => {});
+  await stores.tasks.progress('s', 't', { datasets: [] }, NOW).catch(() => {});
   await stores.tasks.syncsOf([nodeId], NOW);
   await stores.datasets.markDeleting(id, NOW);
   await stores.datasets.listDeleting();

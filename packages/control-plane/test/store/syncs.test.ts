@@ -61,8 +61,8 @@ test('is claimed, tells how far it is, and ends once however often it is reporte
       },
     ],
   };
-  expect((await stores.tasks.progress('s', 't', progress)).progress).toEqual(progress);
-  expect(await codeOf(stores.tasks.progress('s', 'other', progress))).toBe('stale_lease');
+  expect((await stores.tasks.progress('s', 't', progress, NOW)).progress).toEqual(progress);
+  expect(await codeOf(stores.tasks.progress('s', 'other', progress, NOW))).toBe('stale_lease');
   expect(await codeOf(stores.tasks.endSync('s', 'other', done, NOW))).toBe('stale_lease');
   expect(await codeOf(stores.tasks.endSync('s', null, done, NOW))).toBe('stale_lease');
   const failed = { status: 'failed' as const, result: { error: { code: 'no_room', message: 'no room' } } };
@@ -70,7 +70,7 @@ test('is claimed, tells how far it is, and ends once however often it is reporte
   expect(await stores.tasks.endSync('s', 't', structuredClone(failed), NOW + 6)).toEqual({ status: 'failed' });
   expect(await codeOf(stores.tasks.endSync('s', 't', done, NOW + 6))).toBe('task_over');
   expect(await stores.tasks.get('s')).toMatchObject({ status: 'failed', finished_at: NOW + 5, report: failed, progress });
-  expect(await codeOf(stores.tasks.progress('s', 't', progress))).toBe('task_over');
+  expect(await codeOf(stores.tasks.progress('s', 't', progress, NOW))).toBe('task_over');
   expect(await codeOf(stores.tasks.endSync('nobody', 't', done, NOW))).toBe('not_found');
   expect((await stores.tasks.createSync(sync('s2', node), NOW)).created).toBe(true);
 });

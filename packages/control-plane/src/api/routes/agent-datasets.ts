@@ -28,7 +28,7 @@ export function agentDatasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' |
 
   route('agentProgress', async ({ params, body, request }) => {
     await agents.mayWorkOn(request, params.id);
-    await stores.tasks.progress(params.id, requiredToken(request), body);
+    await stores.tasks.progress(params.id, requiredToken(request), body, deps.now());
     return { status: 'ok' as const };
   });
 }

@@ -1,5 +1,5 @@
 /** Deployments: requested here, decided by the flow. */
-import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
+import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Topic } from '../../domain/changes.ts';
 import type { DeploymentRecord, DeploymentSummary } from '../../domain/records.ts';
@@ -75,7 +75,7 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
     const key = keyOf(call.request);
     const path = `${what} ${params.id}`;
     const idempotency = key === null ? null : deploymentKey({ user: user.id, key, path }, [what, ...meaning]);
-    const { deployment, created } = await driver.request({ ...asked, projectId: params.id, idempotency });
+    const { deployment, created } = await driver.request({ ...asked, projectId: params.id, idempotency, by: byOf(user) });
     if (!created) void call.reply.header('idempotent-replayed', 'true');
     return view(deployment);
   }
@@ -150,3 +150,8 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
 
   route('cancelDeployment', async ({ params }) => view(await driver.advance(params.id, { type: 'cancel' })));
 }
+
+const byOf = ({ id, email, credential }: Caller): CreatedBy =>
+  credential.kind === 'api_token'
+    ? { kind: 'token', id: credential.id, name: `${credential.name} (${email})` }
+    : { kind: 'user', id, name: email };

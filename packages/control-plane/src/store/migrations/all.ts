@@ -11,6 +11,7 @@ import { record } from './0007_record.ts';
 import { signIn } from './0008_sign_in.ts';
 import { api } from './0010_api.ts';
 import { retention } from './0011_retention.ts';
+import { origin } from './0012_origin.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
@@ -23,4 +24,5 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0008_sign_in': signIn(capabilities),
   '0010_api': api(capabilities),
   '0011_retention': retention(),
+  '0012_origin': origin(capabilities),
 });

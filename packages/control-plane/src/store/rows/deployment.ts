@@ -18,6 +18,8 @@ export function deploymentColumns({
   datasets,
   timer,
   retry,
+  created_by,
+  phases,
   ...plain
 }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
@@ -31,6 +33,8 @@ export function deploymentColumns({
     ...(losses === undefined ? {} : { losses: JSON.stringify(losses) }),
     ...(datasets === undefined ? {} : { datasets: datasets === null ? null : JSON.stringify(datasets) }),
     ...(timer === undefined ? {} : { timer: timer === null ? null : JSON.stringify(timer) }),
+    ...(created_by === undefined ? {} : { created_by: created_by === null ? null : JSON.stringify(created_by) }),
+    ...(phases === undefined ? {} : { phases: phases === null ? null : JSON.stringify(phases) }),
     ...(retry === undefined ? {} : { retry: retry === null ? null : JSON.stringify(retry) }),
   };
 }
@@ -44,6 +48,12 @@ export const SUMMARY_COLUMNS = [
   'domain_prefix',
   'requested_commit',
   'note',
+  'created_by',
+  'trigger',
+  'branch',
+  'commit_message',
+  'commit_author',
+  'phases',
   'rollback_of',
   'error_code',
   'error_message',
@@ -78,7 +88,9 @@ export function summaryOf({ ordinal, ...row }: SummaryRow): DeploymentSummary {
 }
 
 /** The parts that a summary and a whole record have in common. */
-const partsOf = (row: Omit<SummaryRow, 'ordinal'>): Pick<DeploymentRecord, 'error' | 'health' | 'datasets'> => ({
+const partsOf = (row: Omit<SummaryRow, 'ordinal'>): Pick<DeploymentRecord, 'error' | 'health' | 'datasets' | 'created_by' | 'phases'> => ({
+  created_by: row.created_by === null ? null : (JSON.parse(row.created_by) as DeploymentRecord['created_by']),
+  phases: row.phases === null ? null : (JSON.parse(row.phases) as DeploymentRecord['phases']),
   error: row.error_code === null ? null : { code: row.error_code as Failure['code'], message: row.error_message ?? '' },
   health: row.health_status === null ? null : { status: row.health_status, since: row.health_since ?? 0, detail: row.health_detail },
   datasets: row.datasets === null ? null : (JSON.parse(row.datasets) as DeploymentRecord['datasets']),

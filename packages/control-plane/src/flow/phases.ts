@@ -1,0 +1,52 @@
+/** Where the time of a deployment went, by the control plane's clock: one row for each phase, of the last try. Pure. */
+import type { PhaseName } from '@berth/wire/deployment';
+import type { DeploymentState } from '@berth/wire/vocabulary';
+import type { DeploymentRecord, PhaseRecord, TaskRecord } from '../domain/records.ts';
+
+type Phases = DeploymentRecord['phases'];
+
+const ended = (phases: readonly PhaseRecord[], at: number): PhaseRecord[] =>
+  phases.map((p) => (p.ended_at === null ? { ...p, ended_at: at } : p));
+
+/** Ends what is open and begins `name`. Null: a row of an earlier version, of which nothing is known. */
+export const begin = (phases: Phases, name: PhaseName, at: number): Phases =>
+  phases === null ? null : [...ended(phases, at), { name, started_at: at, ended_at: null }];
+
+export const end = (phases: Phases, at: number): Phases => (phases === null ? null : ended(phases, at));
+
+/** The work is given out again: what came after `name` is not of the last try, and `name` goes on. */
+function backTo(phases: Phases, name: PhaseName): Phases {
+  const i = phases?.findIndex((p) => p.name === name) ?? -1;
+  return phases === null || i < 0 ? phases : phases.slice(0, i + 1).map((p, at) => (at === i ? { ...p, ended_at: null } : p));
+}
+
+/** As a change of state leaves them. The phases of a deploy task and of the route are set where these are decided. */
+export function phasesAfter({ phases, status }: Pick<DeploymentRecord, 'phases' | 'status'>, to: DeploymentState, now: number): Phases {
+  if (to === 'building') return begin(phases, 'build', now);
+  if (to === 'pending') return backTo(phases, 'queue');
+  if (to === 'built') return status === 'deploying' ? backTo(phases, 'place') : begin(phases, 'place', now);
+  return end(phases, now);
+}
+
+/** The builder took the task some time after it was given out: until then the deployment waited. */
+export function built(phases: Phases, { started_at }: Pick<TaskRecord, 'started_at'>): Phases {
+  if (phases === null || started_at === null) return phases;
+  return phases.map((p) => {
+    if (p.name === 'queue') return { ...p, ended_at: started_at };
+    return p.name === 'build' ? { ...p, started_at } : p;
+  });
+}
+
+/** An agent that knows the contract alone does not say when it began: its phases are left out. */
+export function started(phases: Phases, { started_at, progress }: Pick<TaskRecord, 'started_at' | 'progress'>, now: number): Phases {
+  if (phases === null || started_at === null) return phases;
+  const copied = progress?.copied_at ?? null;
+  const rows: PhaseRecord[] =
+    copied === null
+      ? [{ name: 'start', started_at, ended_at: now }]
+      : [
+          { name: 'copy', started_at, ended_at: copied },
+          { name: 'start', started_at: copied, ended_at: now },
+        ];
+  return [...ended(phases, now), ...rows];
+}

@@ -1,0 +1,13 @@
+/** Who asked for a deployment, how, from which commit, and where its time went. Null for rows of an earlier version. */
+import { type Kysely, sql } from 'kysely';
+import type { Migration } from 'kysely/migration';
+import type { Capabilities } from '../capabilities.ts';
+
+export const origin = ({ engine, text }: Capabilities): Migration => ({
+  async up(db: Kysely<unknown>) {
+    for (const column of ['created_by', 'trigger', 'branch', 'commit_message', 'commit_author', 'phases'])
+      await db.schema.alterTable('deployments').addColumn(column, text).execute();
+    const branch = engine === 'sqlite' ? sql`json_extract(settings, '$.branch')` : sql`cast(settings as jsonb) ->> 'branch'`;
+    await sql`update deployments set branch = ${branch}`.execute(db);
+  },
+});

@@ -1,0 +1,40 @@
+import { expect, test } from 'vitest';
+import type { PhaseRecord } from '../../src/domain/records.ts';
+import { begin, built, end, phasesAfter, started } from '../../src/flow/phases.ts';
+
+const row = (name: PhaseRecord['name'], started_at: number, ended_at: number | null): PhaseRecord => ({ name, started_at, ended_at });
+const BUILT = [row('queue', 0, 10), row('build', 10, 20), row('place', 20, 30)];
+
+test('what a row of an earlier version does not know stays unknown', () => {
+  expect([
+    begin(null, 'build', 1),
+    end(null, 1),
+    phasesAfter({ phases: null, status: 'pending' }, 'building', 1),
+    built(null, { started_at: 1 }),
+    started(null, { started_at: 1, progress: null }, 2),
+  ]).toEqual([null, null, null, null, null]);
+});
+
+test('the wait for the builder to take the task is queue', () => {
+  expect(built([row('queue', 0, 10), row('build', 10, null)], { started_at: 14 })).toEqual([row('queue', 0, 14), row('build', 14, null)]);
+});
+
+test('copies are a phase when the agent said that they were done', () => {
+  expect(started(BUILT, { started_at: 31, progress: null }, 50)).toEqual([...BUILT, row('start', 31, 50)]);
+  expect(started(BUILT, { started_at: 31, progress: { datasets: [], copied_at: 40 } }, 50)).toEqual([
+    ...BUILT,
+    row('copy', 31, 40),
+    row('start', 40, 50),
+  ]);
+});
+
+test('an agent that knows the contract alone says nothing of copy and start', () => {
+  expect(started(BUILT, { started_at: null, progress: null }, 50)).toEqual(BUILT);
+});
+
+test('work that is given out again has the phases of its last try', () => {
+  const routed = [...BUILT, row('start', 30, 40), row('route', 40, null)];
+  expect(phasesAfter({ phases: routed, status: 'deploying' }, 'built', 60)).toEqual([...BUILT.slice(0, 2), row('place', 20, null)]);
+  const building = [row('queue', 0, 10), row('build', 10, null)];
+  expect(phasesAfter({ phases: building, status: 'building' }, 'pending', 60)).toEqual([row('queue', 0, null)]);
+});
