@@ -9,8 +9,8 @@ import { registryProgram } from '@berth/testbed/registry';
 import { versionOf } from '../../e2e/world.ts';
 import { holdsAll } from './checks.ts';
 import { whyNoTraefik } from './front.ts';
-import type { Row, StageName } from './row.ts';
-import { type Stage, startStage } from './stage.ts';
+import type { Row } from './row.ts';
+import { type Stage, type StageName, startStage } from './stage.ts';
 
 function whyNot(name: StageName): string | undefined {
   if (registryProgram() === undefined) return 'no docker-registry';

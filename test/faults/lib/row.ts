@@ -1,9 +1,6 @@
 /** What a row of the fault table is. docs/faults.md is held equal to the rows by test/faults-docs.test.ts. */
 import type { InvariantId } from '@berth/testbed/invariants';
-import type { Stage } from './stage.ts';
-
-/** `main`: a builder and two deploy nodes with engines of their own, the second cordoned; `disk`: on small file systems; `data`: one deploy node with a share; `relay`: Traefik behind the relay. */
-export type StageName = 'main' | 'disk' | 'data' | 'relay';
+import type { Stage, StageName } from './stage.ts';
 
 export type Row = {
   fault: string;

@@ -25,7 +25,9 @@ import { createShim, type Shim } from './docker-shim.ts';
 import { type Front, prepareFront } from './front.ts';
 import { createRecorder, type Recorder } from './recorder.ts';
 import { type RegistryGate, startRegistryGate } from './registry-gate.ts';
-import type { StageName } from './row.ts';
+
+/** `main`: a builder and two deploy nodes with engines of their own, the second cordoned; `disk`: on small file systems; `data`: one deploy node with a share; `relay`: Traefik behind the relay. */
+export type StageName = 'main' | 'disk' | 'data' | 'relay';
 
 /** Short, so that what takes minutes in production takes seconds here. */
 const LEASE_MS = 5_000;

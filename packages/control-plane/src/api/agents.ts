@@ -9,9 +9,9 @@ import { LRUCache } from 'lru-cache';
 import { AgentRefused, type AgentProof, NODE_SECRET } from '../domain/agent-identity.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { Stores } from '../domain/stores.ts';
-import { type Attempts, networkOf } from './attempts.ts';
-import { hashOf } from './secrets.ts';
-import { matchesAny } from './shared-secrets.ts';
+import { type Attempts, networkOf } from './auth/attempts.ts';
+import { hashOf } from './auth/secrets.ts';
+import { matchesAny } from './auth/shared-secrets.ts';
 
 export type Agents = {
   /** Sets `request.agent`. Throws agent_secret, too_many_attempts (wrong secrets only). `joining`: this is a register. */

@@ -14,7 +14,7 @@ import { type TSchema, Type } from 'typebox';
 import type { AgentProof } from '../domain/agent-identity.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
 import { type Audit, type Audited, whenAudited } from './audit.ts';
-import type { Caller } from './callers.ts';
+import type { Caller } from './auth/callers.ts';
 import { type CreatedAnswer, keyOf, type Once } from './idempotency.ts';
 import { namesIn } from './names.ts';
 import { sentence } from './problem.ts';

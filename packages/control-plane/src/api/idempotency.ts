@@ -12,7 +12,7 @@ import { deflate, inflate } from 'node:zlib';
 import type { FastifyRequest } from 'fastify';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { KeptAnswerStore } from '../domain/identity-stores.ts';
-import { newId } from './secrets.ts';
+import { newId } from './auth/secrets.ts';
 
 const HEADER = 'Idempotency-Key';
 const LIFETIME_MS = 24 * 3_600_000;

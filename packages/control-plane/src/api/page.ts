@@ -1,5 +1,5 @@
 /** A list's query as the stores take it. */
-import type { Page } from '../domain/stores.ts';
+import type { Page } from '../domain/page.ts';
 
 const DEFAULT_LIMIT = 50;
 

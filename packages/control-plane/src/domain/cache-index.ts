@@ -2,7 +2,7 @@
  * What nodes have cached, in a form that ten thousand of them can be asked within milliseconds: each dataset at one version has a
  * small number, a node's cache is a row of such numbers, and the rows lie one after the other in one array. A row is made anew when
  * its node reported something else: records are values, and a report that says the same as before is the same list
- * (store/node-memory.ts). So nothing has to be told of a change, and an answer is never of yesterday.
+ * (store/memory/node-memory.ts). So nothing has to be told of a change, and an answer is never of yesterday.
  */
 import { mustStay } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';

@@ -1,11 +1,12 @@
 /**
- * Datasets in the database: the rows themselves, who scans one now, and what scans recorded. Implemented in store/datasets.ts
- * and store/dataset-versions.ts, on the same terms as stores.ts.
+ * Datasets in the database: the rows themselves, who scans one now, and what scans recorded. Implemented in store/datasets/datasets.ts
+ * and store/datasets/dataset-versions.ts, on the same terms as stores.ts.
  */
 import type { DatasetCreate, DatasetHistoryRow, DatasetPatch, DatasetState } from '@berth/wire/dataset';
 import type { DatasetFact } from './facts.ts';
 import type { DatasetRecord, DatasetVersionRecord } from './records.ts';
-import type { Guard, NameFilter, Page, Paged } from './stores.ts';
+import type { Guard } from './guard.ts';
+import type { NameFilter, Page, Paged } from './page.ts';
 
 /** A tree object of wire/tree.ts: `digest` is `sha256:` of `text`. */
 export type TreeObject = { digest: string; text: string };

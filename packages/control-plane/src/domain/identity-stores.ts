@@ -12,7 +12,7 @@ import type {
   PolicyFacts,
 } from './identity-records.ts';
 import type { UserRecord } from './records.ts';
-import type { Page, Paged } from './stores.ts';
+import type { Page, Paged } from './page.ts';
 
 /** What has ended is of use to nobody: removed, so that no table grows for ever. Returns how many rows went. */
 type Swept = { sweep(now: number): Promise<number> };

@@ -12,6 +12,8 @@ import type { Relay } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
 import type { EventStore } from './event-store.ts';
 import type { Facts } from './facts.ts';
+import type { Change, Guard } from './guard.ts';
+import type { NameFilter, Page, Paged } from './page.ts';
 import type { Uptime, UptimeStore } from './uptime.ts';
 import type {
   ApiSessionStore,
@@ -43,17 +45,6 @@ import type {
   TaskRecord,
   UserRecord,
 } from './records.ts';
-
-/** A page: `cursor` is what the page before gave as `next`; opaque. A wrong cursor: `validation` on field `cursor`. */
-export type Page = { limit: number; cursor: string | null };
-/** `name`: only those with exactly this name. */
-export type NameFilter = { name?: string };
-export type Paged<T> = { items: T[]; next: string | null };
-
-/** What is to change, or how to tell it from the record as it stands inside the transaction. */
-export type Change<R, C> = C | ((present: R) => C);
-/** Called inside the transaction with the record as it stands, perhaps again; throws to refuse. */
-export type Guard<R> = (present: R) => void;
 
 export type ProjectStore = {
   /** Defaults of PROJECT_DEFAULTS fill what is left out (`replace`: rolling). Throws name_taken, domain_prefix_taken, validation (a dataset that is unknown or being deleted). */

@@ -4,10 +4,9 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import type { LookAtFolder } from '../domain/folder-look.ts';
-import type { LookAnswer } from './look-child.ts';
+import type { FolderLook, LookAtFolder } from '../domain/folder-look.ts';
 
-const CHILD = fileURLToPath(new URL('./look-child.ts', import.meta.url));
+const CHILD = fileURLToPath(new URL('./child/look-child.ts', import.meta.url));
 const ANSWER_MS = 5_000;
 const MOST = 4;
 
@@ -75,7 +74,7 @@ function createPlaces(waitMs: number): Places {
 }
 
 /** undefined: no answer in time. */
-function ask(start: () => ChildProcess, answerMs: number, places: Places): Promise<LookAnswer | undefined> {
+function ask(start: () => ChildProcess, answerMs: number, places: Places): Promise<FolderLook | undefined> {
   return new Promise((resolve, reject) => {
     const child = started(start, places);
     let answer = '';
@@ -100,7 +99,7 @@ function ask(start: () => ChildProcess, answerMs: number, places: Places): Promi
       clearTimeout(late);
       // Nobody listens to what it says by now.
       if (hung) return;
-      if (code === 0) resolve(JSON.parse(answer) as LookAnswer);
+      if (code === 0) resolve(JSON.parse(answer) as FolderLook);
       else reject(new Error(`the look at the shared storage ended with ${signal ?? code}`));
     });
   });

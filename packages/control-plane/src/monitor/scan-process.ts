@@ -9,8 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { dyingWithParent } from '@berth/kit/exec';
 import type { ScanOutcome, ScanProgress } from '../domain/scan.ts';
 import { groupRuns } from './process-group.ts';
-import type { ScanJob } from './run-scan.ts';
-import type { ChildMessage, ToChild } from './scan-child.ts';
+import type { ChildMessage, ScanJob, ToChild } from './scan-job.ts';
 import { stepBack } from './step-back.ts';
 
 /** The scanner itself failed: nothing can be said about the dataset. */
@@ -44,7 +43,7 @@ export type ScanProcesses = {
   close(): Promise<void>;
 };
 
-const CHILD = fileURLToPath(new URL('./scan-child.ts', import.meta.url));
+const CHILD = fileURLToPath(new URL('./child/scan-child.ts', import.meta.url));
 /** Few collections (the young generation begins at a megabyte), and each on one core: on all at once they leave none to who waits for an answer. */
 const V8_OPTIONS = ['--min-semi-space-size=8', '--single-threaded-gc', '--v8-pool-size=1'];
 /** A process that is not gone this long after SIGKILL hangs in the kernel. */

@@ -8,7 +8,7 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ScanOptions, ScanOutcome, Scanner, ScanRequest, ScanResult } from '../domain/scan.ts';
-import type { ScanJob } from './run-scan.ts';
+import type { ScanJob } from './scan-job.ts';
 import { createScanProcesses, EXIT_MS, ScanError, type ScanProcess, ScanProcessGone, type ScanProcesses } from './scan-process.ts';
 import { openTreeFiles } from './scratch.ts';
 

@@ -1,7 +1,7 @@
 /** Where tasks of a project on deploy nodes ended, and of which of them nobody said how (flow/single-writer.ts). */
 import { sql } from 'kysely';
 import type { EndedWork } from '../domain/facts.ts';
-import type { Db } from './database.ts';
+import type { Db } from './engine/tables.ts';
 
 /** Word for word the conditions of the indexes tasks_ended_work and tasks_unreported: SQLite uses a partial index only then. */
 const ENDED = sql.raw(`kind in ('deploy', 'retire') and finished_at is not null`);

@@ -6,8 +6,9 @@
  * its transaction has ended, so transactions that write events become visible in the order of their numbers.
  */
 import type { EventStore, FeedEvent } from '../domain/event-store.ts';
-import type { Database, Tx } from './database.ts';
-import type { Doors } from './doors.ts';
+import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
+import type { Doors } from './engine/doors.ts';
 
 /** Events that are kept, and how often surplus ones are removed. */
 const KEPT = 10_000;

@@ -2,12 +2,13 @@
 import { DomainError } from '../domain/errors.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import type { FlowStore } from '../domain/stores.ts';
-import type { Calm } from './calm.ts';
+import type { Calm } from './memory/calm.ts';
 import { commitPlan } from './commit-plan.ts';
-import type { Database, Tx } from './database.ts';
-import { datasetFacts } from './dataset-facts.ts';
+import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
+import { datasetFacts } from './datasets/dataset-facts.ts';
 import { endedWork } from './ended-work.ts';
-import type { NodeMemory } from './node-memory.ts';
+import type { NodeMemory } from './memory/node-memory.ts';
 import { deploymentOf } from './rows/deployment.ts';
 import { projectOf } from './rows/project.ts';
 import { taskOf } from './rows/task.ts';

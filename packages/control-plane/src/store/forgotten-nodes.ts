@@ -1,8 +1,9 @@
 /** Nodes that were silent for long and have nothing on them: machines that came back under another name, or never. */
 import { LABELS } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
-import type { Database, Tx } from './database.ts';
-import type { NodeMemory } from './node-memory.ts';
+import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
+import type { NodeMemory } from './memory/node-memory.ts';
 import { LIVE_STATES } from './states.ts';
 import { ofKindSync } from './task-row.ts';
 

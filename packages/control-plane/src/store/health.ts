@@ -2,8 +2,8 @@
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
 import type { HealthStore } from '../domain/stores.ts';
-import type { Database } from './database.ts';
-import type { NodeMemory } from './node-memory.ts';
+import type { Database } from './engine/database.ts';
+import type { NodeMemory } from './memory/node-memory.ts';
 
 export function createHealthStore(db: Database, memory: NodeMemory): HealthStore {
   return {

@@ -3,7 +3,7 @@
  * whose request died ends by itself.
  */
 import type { KeptAnswerStore } from '../domain/identity-stores.ts';
-import type { Database } from './database.ts';
+import type { Database } from './engine/database.ts';
 import { removeEnded } from './sweep.ts';
 
 /** Of one user. */

@@ -3,7 +3,7 @@
  * the newest deployments of each project go only when everything else is gone; what runs or is under way keeps its log.
  */
 import { isTerminal } from '@berth/wire/vocabulary';
-import type { Database } from './database.ts';
+import type { Database } from './engine/database.ts';
 import { removeLog } from './log-removal.ts';
 import type { NewestKept } from './newest-kept.ts';
 

@@ -1,5 +1,6 @@
 /** Removes the log of one deployment, some lines a transaction. Its mark comes first, so that nobody takes what is left for the whole log. */
-import type { Database, Tx } from './database.ts';
+import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
 
 export const LINES_A_STEP = 200;
 

@@ -7,8 +7,9 @@ import type { LogLineIn } from '@berth/wire/task';
 import { DomainError } from '../domain/errors.ts';
 import type { LogLineRecord } from '../domain/records.ts';
 import type { LogStore } from '../domain/stores.ts';
-import type { Database, Tx } from './database.ts';
-import type { NewRow } from './tables.ts';
+import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
+import type { NewRow } from './engine/tables.ts';
 
 /** `first` lines are always kept; the rest may grow to `lines` and `bytes`, and is then cut to its newest half. */
 export type LogBounds = { first: number; lines: number; bytes: number };

@@ -1,5 +1,6 @@
 import type { MetaStore } from '../domain/stores.ts';
-import type { Database, Db } from './database.ts';
+import type { Database } from './engine/database.ts';
+import type { Db } from './engine/tables.ts';
 
 export function createMetaStore(db: Database): MetaStore {
   const valueOf = async (kysely: Db, key: string): Promise<string | null> =>

@@ -1,6 +1,6 @@
 /** Names in place of ids. */
 import { sql } from 'kysely';
-import type { Db } from './database.ts';
+import type { Db } from './engine/tables.ts';
 
 /** The id that `idOrName` is, else the id of what has this name; null: there is none. */
 export async function idOf(db: Db, table: 'projects' | 'datasets', idOrName: string): Promise<string | null> {

@@ -1,5 +1,5 @@
 /** From which generation on the deployments of a project are among its newest ones. Asked once for each project in a pass. */
-import type { Db } from './database.ts';
+import type { Db } from './engine/tables.ts';
 
 export type NewestKept = (projectId: string) => Promise<number>;
 

@@ -6,12 +6,13 @@ import { AgentRefused, type Entry, mayRegister, NODE_SECRET, type SecretState, w
 import { bootStep, type Boots, type Doubled } from '../domain/boots.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { NodeRecord } from '../domain/records.ts';
-import type { Database, Tx } from './database.ts';
+import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
 import type { NewId } from './ids.ts';
-import { useJoinToken } from './join-tokens.ts';
-import { printOf } from './node-memory.ts';
+import { useJoinToken } from './identity/join-tokens.ts';
+import { printOf } from './memory/node-memory.ts';
 import { bootsOf } from './rows/node.ts';
-import type { NewRow, Row } from './tables.ts';
+import type { NewRow, Row } from './engine/tables.ts';
 
 type NodeRow = Row<'nodes'>;
 

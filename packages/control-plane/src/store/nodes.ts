@@ -5,15 +5,16 @@ import type { Entry } from '../domain/agent-identity.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
 import type { NodeStore } from '../domain/stores.ts';
-import type { Database, Db, Tx } from './database.ts';
+import type { Database } from './engine/database.ts';
+import type { Db, Tx } from './engine/tables.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
 import { enterNode, sameSecret, speaksFor, withoutProof } from './node-entry.ts';
-import { type NodeMemory, printOf } from './node-memory.ts';
+import { type NodeMemory, printOf } from './memory/node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { LIVE_STATES } from './states.ts';
 import { ofKindSync } from './task-row.ts';
-import type { NewRow, Row } from './tables.ts';
+import type { NewRow, Row } from './engine/tables.ts';
 
 export function createNodeStore(db: Database, memory: NodeMemory, now: () => number, newId: NewId): NodeStore {
   const present = (row: Row<'nodes'>): NodeRecord => memory.present(row);

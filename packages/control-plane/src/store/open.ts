@@ -1,35 +1,36 @@
 /** Opens the database and hands out the stores; the only file of store/ that app.ts names. */
 import type { Stores } from '../domain/stores.ts';
-import { createApiSessionStore } from './api-sessions.ts';
-import { createApiTokenStore } from './api-tokens.ts';
-import { createAuditStore } from './audit.ts';
-import { type Database, openDatabase, type StoreLog } from './database.ts';
-import { createDatasetStore } from './datasets.ts';
+import { createApiSessionStore } from './identity/api-sessions.ts';
+import { createApiTokenStore } from './identity/api-tokens.ts';
+import { createAuditStore } from './identity/audit.ts';
+import { type Database, openDatabase } from './engine/database.ts';
+import type { StoreLog } from './engine/errors.ts';
+import { createDatasetStore } from './datasets/datasets.ts';
 import { createDeploymentStore } from './deployments.ts';
-import { createDeviceCodeStore } from './device-codes.ts';
-import { createDeviceTokenStore } from './device-tokens.ts';
+import { createDeviceCodeStore } from './identity/device-codes.ts';
+import { createDeviceTokenStore } from './identity/device-tokens.ts';
 import { createEventStore } from './events.ts';
 import { createFlowStore } from './flow.ts';
 import { type NewId, randomId } from './ids.ts';
-import { createJoinTokenStore } from './join-tokens.ts';
+import { createJoinTokenStore } from './identity/join-tokens.ts';
 import { createKeptAnswerStore } from './kept-answers.ts';
 import { createHealthStore } from './health.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
-import { createCalm } from './calm.ts';
-import { createAdmissionStore } from './node-admissions.ts';
-import { createNodeMemory } from './node-memory.ts';
+import { createCalm } from './memory/calm.ts';
+import { createAdmissionStore } from './identity/node-admissions.ts';
+import { createNodeMemory } from './memory/node-memory.ts';
 import { createNodeStore } from './nodes.ts';
-import { createPolicyStore } from './policy.ts';
+import { createPolicyStore } from './identity/policy.ts';
 import { createProjectStore } from './projects.ts';
 import { createRetentionStore } from './retention.ts';
-import { createRevokedSessionStore } from './revoked-sessions.ts';
+import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
 import { createTaskStore } from './tasks.ts';
 import { createUptimeStore } from './uptime.ts';
-import { createUsedCodeStore } from './used-codes.ts';
-import { createUserStore } from './users.ts';
-import { allMigrations } from './migrations/all.ts';
+import { createUsedCodeStore } from './identity/used-codes.ts';
+import { createUserStore } from './identity/users.ts';
+import { allMigrations } from './engine/migrations/all.ts';
 
 export type OpenStores = {
   /** `sqlite:path` (from the working directory), `sqlite::memory:` for tests, or `postgres://…`. */

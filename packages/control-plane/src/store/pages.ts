@@ -3,7 +3,7 @@
  * hides another. Opaque to callers: base64url of a JSON array.
  */
 import { invalid } from '../domain/errors.ts';
-import type { Page, Paged } from '../domain/stores.ts';
+import type { Page, Paged } from '../domain/page.ts';
 
 type Key = readonly (string | number)[];
 

@@ -1,6 +1,7 @@
 /** Whose host name a domain prefix is, inside a transaction of others. */
 import { DomainError } from '../domain/errors.ts';
-import type { Database, Tx } from './database.ts';
+import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
 import { LIVE_STATES } from './states.ts';
 
 export const PREFIX_SET = 'another project has this domain prefix';

@@ -6,17 +6,18 @@ import { DomainError, type FieldProblem, invalid, taken } from '../domain/errors
 import { replaceProblem } from '../domain/project-rules.ts';
 import type { ProjectSettings } from '../domain/records.ts';
 import type { ProjectStore } from '../domain/stores.ts';
-import type { Database, Tx } from './database.ts';
-import { refuseUnknownDatasets } from './dataset-rows.ts';
+import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
+import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
 import { idOf } from './names.ts';
-import { refuseNestedWriters } from './nested-writers.ts';
+import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
 import { holdPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
 import { projectOf, settingColumns } from './rows/project.ts';
-import type { Row } from './tables.ts';
+import type { Row } from './engine/tables.ts';
 
 export function createProjectStore(db: Database, newId: NewId, clock: () => number): ProjectStore {
   /** The unique constraints decide, since two requests may come at once; here they get the domain's words. */

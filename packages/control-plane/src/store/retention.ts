@@ -1,10 +1,10 @@
 /** Keeps the history of deployments bounded, piece by piece (domain/retention.ts), and gives the space back. */
 import type { Keep, Removed, RetentionPass, RetentionStore } from '../domain/retention.ts';
-import type { Database } from './database.ts';
+import type { Database } from './engine/database.ts';
 import { forgetNodes } from './forgotten-nodes.ts';
 import { limitLogs } from './log-limit.ts';
 import { createNewestKept } from './newest-kept.ts';
-import type { NodeMemory } from './node-memory.ts';
+import type { NodeMemory } from './memory/node-memory.ts';
 import { ofKindSync } from './task-row.ts';
 import { removeEnded } from './sweep.ts';
 import { thinOld } from './thinning.ts';

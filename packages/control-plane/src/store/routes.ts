@@ -1,5 +1,5 @@
 import type { RouteStore } from '../domain/stores.ts';
-import type { Database } from './database.ts';
+import type { Database } from './engine/database.ts';
 
 export const createRouteStore = ({ kysely }: Database): RouteStore => ({
   async all() {

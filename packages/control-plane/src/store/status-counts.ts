@@ -5,7 +5,7 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type DeploymentState, TERMINAL_STATES } from '@berth/wire/vocabulary';
-import type { Db } from './database.ts';
+import type { Db } from './engine/tables.ts';
 import { LIVE_STATES } from './states.ts';
 
 const A_PAGE = 2_000;

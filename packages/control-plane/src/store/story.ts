@@ -1,6 +1,6 @@
 /** The one place that writes lines of stories, and keeps each story short. Inside a transaction of others. */
 import { LEFT_OUT, leftOut, repeats, STORY_HEAD, STORY_LINES } from '../domain/story.ts';
-import type { Tx } from './database.ts';
+import type { Tx } from './engine/tables.ts';
 
 type Line = { deployment_id: string; kind: string; message: string };
 

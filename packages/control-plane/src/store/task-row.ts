@@ -1,8 +1,8 @@
 /** What several files ask about a task's row. */
 import { sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
-import type { Db } from './database.ts';
-import type { Row } from './tables.ts';
+import type { Db } from './engine/tables.ts';
+import type { Row } from './engine/tables.ts';
 
 /** Written out: with a parameter SQLite does not see that the partial index `tasks_sync` will do. */
 export const ofKindSync = sql<boolean>`kind = 'sync'`;

@@ -7,15 +7,16 @@ import { DomainError } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import type { Overdue, TaskStore } from '../domain/stores.ts';
 import { isPast, type Uptime } from '../domain/uptime.ts';
-import type { Calm } from './calm.ts';
+import type { Calm } from './memory/calm.ts';
 import { writeEvents } from './events.ts';
-import type { Database, Db, Tx } from './database.ts';
-import type { NodeMemory } from './node-memory.ts';
+import type { Database } from './engine/database.ts';
+import type { Db, Tx } from './engine/tables.ts';
+import type { NodeMemory } from './memory/node-memory.ts';
 import { taskOf } from './rows/task.ts';
 import { tell } from './story.ts';
-import { syncMethods } from './syncs.ts';
+import { syncMethods } from './datasets/syncs.ts';
 import { taskRow } from './task-row.ts';
-import type { Row } from './tables.ts';
+import type { Row } from './engine/tables.ts';
 
 const CONTRACT_KINDS: readonly TaskKind[] = ['build', 'deploy'];
 const CLAIMED: Record<TaskKind, string> = {

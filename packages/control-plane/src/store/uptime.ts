@@ -1,6 +1,6 @@
 /** The uptime clock in its one row. Control planes that raise it at the same moment leave the larger value. */
 import type { UptimeStore } from '../domain/uptime.ts';
-import type { Database } from './database.ts';
+import type { Database } from './engine/database.ts';
 
 const ROW = 1;
 

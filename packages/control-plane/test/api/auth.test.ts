@@ -5,7 +5,7 @@ import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
-import { createPasswords } from '../../src/api/passwords.ts';
+import { createPasswords } from '../../src/api/auth/passwords.ts';
 import { createApp } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
 import type { UserRecord } from '../../src/domain/records.ts';

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { createSecretWatch, jwtSecretIn } from '../../src/api/jwt-secret.ts';
+import { createSecretWatch, jwtSecretIn } from '../../src/api/auth/jwt-secret.ts';
 import { type App, createApp } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
 import type { MetaStore } from '../../src/domain/stores.ts';

@@ -114,7 +114,7 @@ test('a request that is held does not count as a slow one', async () => {
 
 test('ended deployments are counted in pages, however many there are', async () => {
   const { createStatusCounts } = await import('../../src/store/status-counts.ts');
-  const { openDatabase } = await import('../../src/store/database.ts');
+  const { openDatabase } = await import('../../src/store/engine/database.ts');
   const db = await openDatabase('sqlite::memory:', { info: () => undefined, warn: () => undefined }, () => 0);
   const { sql } = await import('kysely');
   await sql`pragma foreign_keys = off`.execute(db.kysely);

@@ -14,7 +14,7 @@ import type { LoopDeps } from '../../src/loops/deps.ts';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
 import { nodeWatch } from '../../src/loops/node-watch.ts';
 import { scheduler } from '../../src/loops/scheduler.ts';
-import { type Database, openDatabase } from '../../src/store/database.ts';
+import { type Database, openDatabase } from '../../src/store/engine/database.ts';
 import { storesOn } from '../../src/store/open.ts';
 import { COMMIT, DIGEST, facts } from '../flow/fixtures.ts';
 

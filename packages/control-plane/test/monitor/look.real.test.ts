@@ -51,7 +51,7 @@ test.each([
   const base = dir();
   const breaks = `import fs from 'node:fs'; import { syncBuiltinESMExports } from 'node:module';
 fs.statSync = () => { throw Object.assign(new Error('gone'), { code: '${code}' }); }; syncBuiltinESMExports();`;
-  const child = fileURLToPath(new URL('../../src/monitor/look-child.ts', import.meta.url));
+  const child = fileURLToPath(new URL('../../src/monitor/child/look-child.ts', import.meta.url));
   const preload = `data:text/javascript,${encodeURIComponent(breaks)}`;
   const answer = execFileSync(process.execPath, ['--import', preload, child, base, 'lab'], { encoding: 'utf8' });
   expect(JSON.parse(answer)).toEqual({ rule: 'unreachable', message: `“lab” ${reason}` });

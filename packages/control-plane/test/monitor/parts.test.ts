@@ -5,10 +5,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { hashRound } from '../../src/monitor/hash-round.ts';
-import { createLookup } from '../../src/monitor/known-sums.ts';
-import { eachRecord, type Listing, parseFile, sameBytes } from '../../src/monitor/listing.ts';
-import { mountOf } from '../../src/monitor/share.ts';
+import { hashRound } from '../../src/monitor/child/hash-round.ts';
+import { createLookup } from '../../src/monitor/child/known-sums.ts';
+import { eachRecord, type Listing, parseFile, sameBytes } from '../../src/monitor/child/listing.ts';
+import { mountOf } from '../../src/monitor/child/share.ts';
 
 async function withListing<T>(records: readonly string[], use: (listing: Listing) => Promise<T>): Promise<T> {
   const dir = mkdtempSync(join(tmpdir(), 'berth-listing-'));

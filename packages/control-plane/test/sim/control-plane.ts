@@ -22,7 +22,7 @@ import type { LoopDeps } from '../../src/loops/deps.ts';
 import { LOOPS } from '../../src/loops/index.ts';
 import { createConfigSource } from '../../src/routing/config-source.ts';
 import { createPolicySource } from '../../src/routing/policy-source.ts';
-import { StoreError } from '../../src/store/errors.ts';
+import { StoreError } from '../../src/store/engine/errors.ts';
 import type { Hold, SimDatabase } from './database.ts';
 import type { Moment } from './gate.ts';
 import type { Plant } from './plants.ts';

@@ -1,7 +1,7 @@
 /** What a run keeps its data in, and how a process of a control plane comes to it. The other engine: on-postgres.ts. */
 import { sql } from 'kysely';
 import type { Stores } from '../../src/domain/stores.ts';
-import { type Database, openDatabase } from '../../src/store/database.ts';
+import { type Database, openDatabase } from '../../src/store/engine/database.ts';
 import { storesOn } from '../../src/store/open.ts';
 import type { Moment } from './gate.ts';
 import type { Random } from './random.ts';

@@ -3,8 +3,8 @@ import { waitFor } from '@berth/testbed/wait';
 import Sqlite from 'better-sqlite3';
 import { sql } from 'kysely';
 import { expect, onTestFinished, test } from 'vitest';
-import { createCheckpoints } from '../../src/store/checkpoints.ts';
-import { openDatabase } from '../../src/store/database.ts';
+import { createCheckpoints } from '../../src/store/engine/checkpoints.ts';
+import { openDatabase } from '../../src/store/engine/database.ts';
 import { freshPath, NOW, quiet } from './fixtures.ts';
 
 type Lengths = { busy: number; log: number; checkpointed: number };

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { LogLineIn } from '@berth/wire/task';
-import { openDatabase } from '../../src/store/database.ts';
+import { openDatabase } from '../../src/store/engine/database.ts';
 import { createLogStore } from '../../src/store/logs.ts';
 import { onTestFinished } from 'vitest';
 import { codeOf, deploymentIn, freshPath, NOW, open, projectIn, quiet, urlOf } from './fixtures.ts';

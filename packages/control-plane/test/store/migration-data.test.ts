@@ -1,7 +1,7 @@
 /** A database that was filled by the version before datasets: everything is there after the upgrade, and works on. */
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
-import type { Capabilities } from '../../src/store/capabilities.ts';
+import type { Capabilities } from '../../src/store/engine/capabilities.ts';
 import { emptyUrlOf, freshPath, NOW, open, rowsOf, taskOf, tasksIn, urlOf } from './fixtures.ts';
 import { DEPLOYMENT_ROW, migrateBefore, PROJECT_ROW, type Raw, raw } from './raw.ts';
 

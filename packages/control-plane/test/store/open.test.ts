@@ -3,13 +3,13 @@ import { join, relative } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { type Kysely, sql } from 'kysely';
 import { expect, onTestFinished, test } from 'vitest';
-import { SQLITE } from '../../src/store/capabilities.ts';
-import { openDatabase } from '../../src/store/database.ts';
-import { StoreError } from '../../src/store/errors.ts';
-import { migrate } from '../../src/store/migrate.ts';
-import { allMigrations } from '../../src/store/migrations/all.ts';
+import { SQLITE } from '../../src/store/engine/capabilities.ts';
+import { openDatabase } from '../../src/store/engine/database.ts';
+import { StoreError } from '../../src/store/engine/errors.ts';
+import { migrate } from '../../src/store/engine/migrate.ts';
+import { allMigrations } from '../../src/store/engine/migrations/all.ts';
 import { openStores } from '../../src/store/open.ts';
-import { assertSqliteVersion, openSqlite } from '../../src/store/sqlite.ts';
+import { assertSqliteVersion, openSqlite } from '../../src/store/engine/sqlite.ts';
 import { NOW, nodeIn, open, planFor, projectIn, quiet, tempDir } from './fixtures.ts';
 
 async function refusal(run: () => unknown): Promise<StoreError> {

@@ -5,10 +5,10 @@ import { waitFor } from '@berth/testbed/wait';
 import { sql } from 'kysely';
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { Topic } from '../../src/domain/changes.ts';
-import { type Database, openDatabase } from '../../src/store/database.ts';
-import { StoreError } from '../../src/store/errors.ts';
+import { type Database, openDatabase } from '../../src/store/engine/database.ts';
+import { StoreError } from '../../src/store/engine/errors.ts';
 import { openStores } from '../../src/store/open.ts';
-import { createRelay } from '../../src/store/postgres-relay.ts';
+import { createRelay } from '../../src/store/engine/postgres-relay.ts';
 import { newTaskColumns } from '../../src/store/rows/task.ts';
 import { commit, deploymentIn, deploymentOf, nodeIn, NOW, planFor, projectIn, quiet, routeOf, taskOf } from './fixtures.ts';
 

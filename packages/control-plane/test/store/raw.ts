@@ -1,10 +1,10 @@
 /** A database as an earlier version of Berth left it: rows are written past the stores. */
 import { Kysely } from 'kysely';
-import { type Capabilities, POSTGRES, SQLITE } from '../../src/store/capabilities.ts';
-import { migrate } from '../../src/store/migrate.ts';
-import { allMigrations } from '../../src/store/migrations/all.ts';
-import { openPostgres } from '../../src/store/postgres.ts';
-import { openSqlite } from '../../src/store/sqlite.ts';
+import { type Capabilities, POSTGRES, SQLITE } from '../../src/store/engine/capabilities.ts';
+import { migrate } from '../../src/store/engine/migrate.ts';
+import { allMigrations } from '../../src/store/engine/migrations/all.ts';
+import { openPostgres } from '../../src/store/engine/postgres.ts';
+import { openSqlite } from '../../src/store/engine/sqlite.ts';
 import { NOW } from './fixtures.ts';
 
 export type Raw = Kysely<Record<string, Record<string, unknown>>>;

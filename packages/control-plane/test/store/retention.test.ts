@@ -350,7 +350,7 @@ test('of several control planes one does it at a time, and another goes on when 
 test('every table has a bound, and docs/operating.md names it', async () => {
   const { readFileSync } = await import('node:fs');
   const docs = readFileSync(new URL('../../../../docs/operating.md', import.meta.url), 'utf8');
-  const source = readFileSync(new URL('../../src/store/tables.ts', import.meta.url), 'utf8');
+  const source = readFileSync(new URL('../../src/store/engine/tables.ts', import.meta.url), 'utf8');
   const section = docs.slice(docs.indexOf('## What is kept'), docs.indexOf('## Backup'));
   const tables = [...source.matchAll(/^ {2}([a-z_]+): \{/gm)].map(([, name]) => name ?? '');
   expect(tables.length).toBeGreaterThan(20);

@@ -3,8 +3,8 @@ import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { expect, onTestFinished, test } from 'vitest';
-import { openDatabase } from '../../src/store/database.ts';
-import { makeShrinkable } from '../../src/store/shrinkable.ts';
+import { openDatabase } from '../../src/store/engine/database.ts';
+import { makeShrinkable } from '../../src/store/engine/shrinkable.ts';
 import { NOW, quiet, tempDir } from './fixtures.ts';
 
 const modeOf = (path: string): unknown => {

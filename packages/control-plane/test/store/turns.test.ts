@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { createTurns } from '../../src/store/turns.ts';
+import { createTurns } from '../../src/store/engine/turns.ts';
 
 test('who asks first goes first, and nobody who comes at a release goes before those who wait', async () => {
   const turns = createTurns();

@@ -6,7 +6,7 @@ import { atLeast } from '../../domain/access.ts';
 import { DomainError } from '../../domain/errors.ts';
 import type { Presence } from '../../domain/presence.ts';
 import type { Agents } from '../agents.ts';
-import type { Callers } from '../callers.ts';
+import type { Callers } from '../auth/callers.ts';
 import type { Server } from '../define.ts';
 
 export function installAccess(server: Server, callers: Callers, agents: Agents, presence: Presence): void {

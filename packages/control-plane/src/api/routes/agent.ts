@@ -19,7 +19,7 @@ import { type NodeNewsDesk, newsOf } from '../node-news.ts';
 import type { NodeSettings } from '../node-settings.ts';
 import { createKnownDatasets } from '../known-datasets.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
-import { hashOf, newNodeSecret } from '../secrets.ts';
+import { hashOf, newNodeSecret } from '../auth/secrets.ts';
 import { nodeView, taskView, time } from '../views.ts';
 
 /** A register names every container and cached dataset of a node; logs come in batches of up to a thousand lines. */

@@ -4,14 +4,14 @@ import type { FastifyRequest } from 'fastify';
 import { LRUCache } from 'lru-cache';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
-import { type Assertions, SCOPE_NEEDED } from '../assertions.ts';
-import { type Attempts, networkOf } from '../attempts.ts';
-import type { Caller } from '../callers.ts';
+import { type Assertions, SCOPE_NEEDED } from '../auth/assertions.ts';
+import { type Attempts, networkOf } from '../auth/attempts.ts';
+import type { Caller } from '../auth/callers.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
-import type { Passwords } from '../passwords.ts';
-import { hashOf } from '../secrets.ts';
-import type { SignIns } from '../sign-ins.ts';
+import type { Passwords } from '../auth/passwords.ts';
+import { hashOf } from '../auth/secrets.ts';
+import type { SignIns } from '../auth/sign-ins.ts';
 import { userView } from '../views.ts';
 
 /** Of strangers from one network: the two passwords that are hashed at a time are for others too. */

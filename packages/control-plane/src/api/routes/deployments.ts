@@ -6,7 +6,7 @@ import type { DeploymentRecord, DeploymentSummary } from '../../domain/records.t
 import type { DeploymentStore } from '../../domain/stores.ts';
 import type { NewDeployment } from '../../flow/drive.ts';
 import { undeployedSettings } from '../../flow/observe.ts';
-import type { Caller, Callers } from '../callers.ts';
+import type { Caller, Callers } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';

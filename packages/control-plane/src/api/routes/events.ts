@@ -7,7 +7,7 @@ import type { Role } from '@berth/wire/vocabulary';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError } from '../../domain/errors.ts';
 import type { FeedEvent } from '../../domain/event-store.ts';
-import type { Callers } from '../callers.ts';
+import type { Callers } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';

@@ -1,12 +1,12 @@
 /** What the gateways ask (INTERFACES "Between our own processes"): their policy, and all that must hold for every one of them. */
 import { DEVICE_CODE_SECONDS, DEVICE_POLL_SECONDS, DEVICE_TOKEN_SECONDS } from '@berth/wire/gateway';
 import { DomainError } from '../../domain/errors.ts';
-import { type Attempts, networkOf } from '../attempts.ts';
+import { type Attempts, networkOf } from '../auth/attempts.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { matchesEtag } from '../etag.ts';
 import type { Holds } from '../holds.ts';
-import { hashOf, newDeviceCode, newDeviceToken, newId, newUserCode, shownUserCode, userCodeOf } from '../secrets.ts';
+import { hashOf, newDeviceCode, newDeviceToken, newId, newUserCode, shownUserCode, userCodeOf } from '../auth/secrets.ts';
 import { deviceTokenView, time } from '../views.ts';
 
 /** Two of 20^8 codes are the same once in a lifetime; five times running is a mistake of ours. */

@@ -4,7 +4,7 @@ import { invalid } from '../../domain/errors.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { pageOf } from '../page.ts';
-import { hashOf, newId, newJoinToken } from '../secrets.ts';
+import { hashOf, newId, newJoinToken } from '../auth/secrets.ts';
 import { admissionView, joinTokenView } from '../views.ts';
 
 const SHORTEST_MS = 60_000;

@@ -7,7 +7,7 @@ import { isSettled } from '@berth/wire/vocabulary';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError } from '../../domain/errors.ts';
 import type { DeploymentRecord } from '../../domain/records.ts';
-import type { Callers } from '../callers.ts';
+import type { Callers } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';

@@ -6,7 +6,7 @@ import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import { withPaths } from '../../domain/mounts.ts';
 import { type ProjectRules, projectProblems, settingsOf } from '../../domain/project-rules.ts';
 import type { ProjectRecord, ProjectSettings } from '../../domain/records.ts';
-import type { Caller } from '../callers.ts';
+import type { Caller } from '../auth/callers.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { checkIfMatch } from '../etag.ts';

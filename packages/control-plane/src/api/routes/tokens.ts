@@ -4,7 +4,7 @@ import { atLeast } from '../../domain/access.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { pageOf } from '../page.ts';
-import { hashOf, newApiToken, newId } from '../secrets.ts';
+import { hashOf, newApiToken, newId } from '../auth/secrets.ts';
 import { apiTokenView, deviceTokenView } from '../views.ts';
 import { sessionOnly } from './auth.ts';
 

@@ -7,7 +7,7 @@ import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { checkIfMatch } from '../etag.ts';
 import { pageOf } from '../page.ts';
-import type { Passwords } from '../passwords.ts';
+import type { Passwords } from '../auth/passwords.ts';
 import { userTag } from '../tags.ts';
 import { userView } from '../views.ts';
 

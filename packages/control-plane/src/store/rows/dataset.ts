@@ -1,5 +1,5 @@
 import type { DatasetRecord } from '../../domain/records.ts';
-import type { Row } from '../tables.ts';
+import type { Row } from '../engine/tables.ts';
 
 export const datasetOf = (row: Row<'datasets'>): DatasetRecord => ({
   ...row,

@@ -1,6 +1,6 @@
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { DeploymentRecord, DeploymentSummary, EventRecord, Failure } from '../../domain/records.ts';
-import type { NewRow, Row } from '../tables.ts';
+import type { NewRow, Row } from '../engine/tables.ts';
 
 type Settings = DeploymentRecord['settings'];
 type OldSettings = Omit<Settings, 'on_dataset_change'> & Partial<Pick<Settings, 'on_dataset_change'>>;

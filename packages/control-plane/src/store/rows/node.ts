@@ -1,6 +1,6 @@
 import type { Boots } from '../../domain/boots.ts';
 import type { NodeRecord } from '../../domain/records.ts';
-import type { Row } from '../tables.ts';
+import type { Row } from '../engine/tables.ts';
 
 type Hidden = 'observed_since' | 'announced' | 'secret_hash' | 'secret_used' | 'secret_reset_at' | 'boots';
 

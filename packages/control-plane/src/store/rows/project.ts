@@ -1,5 +1,5 @@
 import type { ProjectRecord, ProjectSettings } from '../../domain/records.ts';
-import type { NewRow, Row } from '../tables.ts';
+import type { NewRow, Row } from '../engine/tables.ts';
 
 type SettingColumns = Pick<NewRow<'projects'>, keyof ProjectSettings>;
 

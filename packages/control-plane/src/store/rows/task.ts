@@ -2,7 +2,7 @@ import type { TaskProgress } from '@berth/wire/dataset';
 import type { TaskReport } from '@berth/wire/task';
 import type { NewTask } from '../../domain/plan.ts';
 import type { TaskRecord } from '../../domain/records.ts';
-import type { NewRow, Row } from '../tables.ts';
+import type { NewRow, Row } from '../engine/tables.ts';
 
 export const taskOf = ({ seq: _order, ...row }: Row<'tasks'>): TaskRecord => ({
   ...row,

@@ -1,0 +1,97 @@
+/** Who makes a request: people by the token of a session or by a personal API token, gateways by the secret they share (agents: agents.ts). */
+import type { Logger } from '@berth/kit/log';
+import { API_TOKEN_PREFIX } from '@berth/wire/token';
+import { LRUCache } from 'lru-cache';
+import { lowerOf } from '../../domain/access.ts';
+import type { Changes } from '../../domain/changes.ts';
+import { DomainError } from '../../domain/errors.ts';
+import type { UserRecord } from '../../domain/records.ts';
+import type { Stores } from '../../domain/stores.ts';
+import { hashOf } from './secrets.ts';
+import { matchesAny } from './shared-secrets.ts';
+import type { Tokens } from './tokens.ts';
+
+/** Roles, sessions and `disabled` are the store's, not the token's, and at most this old where no change was heard of: who is disabled is out within 5 s. */
+const TTL_MS = 2_000;
+/** `last_used_at` of a personal token is true to this: a write for every request would be one too many. */
+const USED_EVERY_MS = 60_000;
+
+/** A user as he may act by what he showed: `role` is no higher than that of a personal token. */
+export type Caller = UserRecord & { credential: { kind: 'session'; id: string } | { kind: 'api_token'; id: string; name: string } };
+
+export type Callers = {
+  /** The user that `Authorization` speaks for. Throws unauthenticated. */
+  user(authorization: string | undefined): Promise<Caller>;
+  /** Throws gateway_secret. */
+  gateway(secret: string | string[] | undefined): void;
+};
+
+export type CallerDeps = {
+  tokens: Tokens;
+  stores: Pick<Stores, 'apiSessions' | 'apiTokens'>;
+  changes: Changes;
+  gatewaySecrets: readonly string[];
+  now: () => number;
+  log: Logger;
+};
+
+export function createCallers(deps: CallerDeps): Callers {
+  const { stores, now, log } = deps;
+  const known = new LRUCache<string, { caller: Caller; expiresAt: number }>({ max: 2_000, ttl: TTL_MS });
+  deps.changes.on('access', () => known.clear());
+  const isGateway = matchesAny(deps.gatewaySecrets);
+
+  async function ofSession(id: string): Promise<Caller | null> {
+    const found = await stores.apiSessions.find(id, now());
+    if (found === null || found.user.disabled) return null;
+    const caller: Caller = { ...found.user, credential: { kind: 'session', id } };
+    known.set(`session ${id}`, { caller, expiresAt: found.session.expires_at });
+    return caller;
+  }
+
+  async function ofApiToken(hash: string): Promise<Caller | null> {
+    const found = await stores.apiTokens.find(hash, now());
+    if (found === null || found.user.disabled) return null;
+    const { token, user } = found;
+    const caller: Caller = {
+      ...user,
+      role: lowerOf(token.role, user.role),
+      credential: { kind: 'api_token', id: token.id, name: token.name },
+    };
+    known.set(`token ${hash}`, { caller, expiresAt: token.expires_at });
+    if (token.last_used_at === null || now() - token.last_used_at >= USED_EVERY_MS)
+      stores.apiTokens.used(token.id, now()).catch((error: unknown) => log.warn({ err: error }, 'the use of an API token was not noted'));
+    return caller;
+  }
+
+  const cached = (key: string): Caller | null => {
+    const entry = known.get(key);
+    return entry === undefined || entry.expiresAt <= now() ? null : entry.caller;
+  };
+
+  return {
+    async user(authorization) {
+      const token = /^Bearer +([\w.~+/=-]+) *$/i.exec(authorization ?? '')?.[1];
+      if (token === undefined)
+        throw new DomainError(
+          'unauthenticated',
+          authorization === undefined ? 'no token was sent' : 'send the token as “Authorization: Bearer …”',
+        );
+      if (token.startsWith(API_TOKEN_PREFIX)) {
+        const hash = hashOf(token);
+        const caller = cached(`token ${hash}`) ?? (await ofApiToken(hash));
+        if (caller === null) throw new DomainError('unauthenticated', 'the token is unknown, over or revoked, or its account disabled');
+        return caller;
+      }
+      const read = await deps.tokens.read(token);
+      if (read === null) throw new DomainError('unauthenticated', 'the token is not valid or has expired');
+      const caller = cached(`session ${read.sessionId}`) ?? (await ofSession(read.sessionId));
+      if (caller === null || caller.id !== read.userId)
+        throw new DomainError('unauthenticated', 'the session has ended, or the account is gone or disabled');
+      return caller;
+    },
+    gateway(secret) {
+      if (!isGateway(secret)) throw new DomainError('gateway_secret');
+    },
+  };
+}

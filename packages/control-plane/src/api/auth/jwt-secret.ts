@@ -1,0 +1,123 @@
+/**
+ * The secret that signs API tokens where JWT_SECRET does not name one. It is kept in a file beside the database, never in the database:
+ * who gets a copy of the database must not be able to sign tokens.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { chmod, link, mkdir, open, readFile, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Logger } from '@berth/kit/log';
+import type { MetaStore } from '../../domain/stores.ts';
+
+const FILE = 'jwt-secret';
+/** Where versions before this file kept it. */
+const OLD_KEY = 'jwt_secret';
+const LEAST = 32;
+const INSTEAD = 'or set JWT_SECRET (openssl rand -hex 32)';
+
+/** Reads the secret, or makes one. Of several processes that start at once the first one's secret stands. Throws with what to do. */
+export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger): Promise<string> {
+  const path = join(folder, FILE);
+  const old = await meta.get(OLD_KEY);
+  let secret = await readSecret(path, log);
+  if (secret === null) {
+    await createFile(folder, path, old ?? randomBytes(48).toString('base64url'));
+    // Another process may have been first.
+    secret = await readSecret(path, log);
+    if (secret === null) throw new Error(`the JWT secret ${path} cannot be read right after it was written: keep the file, ${INSTEAD}`);
+    if (old !== null) log.info({ path }, 'the JWT secret was moved from the database to a file; keep a copy of it with your backups');
+  }
+  // Only now that the file is on the disk.
+  if (old !== null) await meta.remove(OLD_KEY);
+  return secret;
+}
+
+/** null: there is no file yet. */
+async function readSecret(path: string, log: Logger): Promise<string | null> {
+  let text: string;
+  try {
+    const { mode } = await stat(path);
+    text = (await readFile(path, 'utf8')).trim();
+    if ((mode & 0o077) !== 0) {
+      await chmod(path, 0o600);
+      log.warn(
+        { path, mode: (mode & 0o777).toString(8) },
+        'the JWT secret was readable by other users; its file has mode 0600 now. Delete it and restart if somebody may have read it',
+      );
+    }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw new Error(
+      `the JWT secret ${path} cannot be read: ${reasonOf(error)}. Make it a file of mode 0600 that this user owns, ${INSTEAD}`,
+      {
+        cause: error,
+      },
+    );
+  }
+  if (text.length < LEAST || /\s/.test(text))
+    throw new Error(`the JWT secret ${path} is not one line of ${LEAST} characters or more. Delete the file to get a new one, ${INSTEAD}`);
+  return text;
+}
+
+/** A whole file or none: written under another name, then linked, which fails where another process was first. */
+async function createFile(folder: string, path: string, secret: string): Promise<void> {
+  const fresh = `${path}.${randomBytes(6).toString('hex')}`;
+  try {
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    try {
+      const file = await open(fresh, 'wx', 0o600);
+      try {
+        await file.writeFile(`${secret}\n`);
+        await file.sync();
+      } finally {
+        await file.close();
+      }
+      await link(fresh, path);
+    } finally {
+      await rm(fresh, { force: true });
+    }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
+    throw new Error(`the JWT secret ${path} cannot be written: ${reasonOf(error)}. Make the folder writable for this user, ${INSTEAD}`, {
+      cause: error,
+    });
+  }
+}
+
+const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
+const SEEN = 'jwt_secret_seen ';
+/** A control plane that has not said for so long that it is there has gone. */
+const FORGOTTEN_MS = 4 * 60_000;
+
+export type SecretWatch = {
+  /** Tells the others which secret this control plane signs with, and looks which ones they sign with. */
+  look(): Promise<void>;
+  /** For /readyz; null: the others sign with what this control plane reads. */
+  problem(): string | null;
+  close(): Promise<void>;
+};
+
+/** Compares fingerprints in the database. A token that one control plane signs must be good at each other one. */
+export function createSecretWatch(deps: { meta: MetaStore; secrets: readonly string[]; now: () => number }): SecretWatch {
+  const { meta, now } = deps;
+  const [own = '', ...earlier] = deps.secrets.map((secret) => SEEN + fingerprintOf(secret));
+  const readable = new Set([own, ...earlier]);
+  let differs = false;
+  return {
+    async look() {
+      await meta.set(own, String(now()));
+      const seen = await meta.startingWith(SEEN);
+      const gone = seen.filter(({ value }) => !(Number(value) > now() - FORGOTTEN_MS));
+      for (const { key } of gone) await meta.remove(key);
+      differs = seen.some((entry) => !gone.includes(entry) && !readable.has(entry.key));
+    },
+    problem: () =>
+      differs
+        ? 'another control plane signs with another JWT secret, and its tokens are refused here: copy the file jwt-secret of one to STATE_DIR of each, or set JWT_SECRET'
+        : null,
+    close: () => meta.remove(own),
+  };
+}
+
+const fingerprintOf = (secret: string): string =>
+  createHash('sha256').update(`berth jwt fingerprint\n${secret}`).digest('hex').slice(0, 16);

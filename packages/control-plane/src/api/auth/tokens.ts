@@ -1,0 +1,62 @@
+/** API tokens: JWT (RFC 7519) signed HS256 with the first secret, read with any of them, so that a secret can be changed without a gap. */
+import { createSecretKey } from 'node:crypto';
+import { errors, jwtVerify, SignJWT } from 'jose';
+import { LRUCache } from 'lru-cache';
+import type { UserRecord } from '../../domain/records.ts';
+import { hashOf } from './secrets.ts';
+
+export const TOKEN_SECONDS = 3600;
+const ISSUER = 'berth';
+const MOST_KNOWN = 2_000;
+
+/** `sessionId`: what revokes it before its time. `expiresAt`: milliseconds. */
+export type ReadToken = { userId: string; sessionId: string; expiresAt: number };
+export type Tokens = {
+  mint(user: Pick<UserRecord, 'id' | 'email' | 'role'>, sessionId: string): Promise<string>;
+  /** null when it is not ours, not valid any more or not a token at all. */
+  read(token: string): Promise<ReadToken | null>;
+};
+
+export function createTokens(secrets: readonly string[], now: () => number): Tokens {
+  const keys = secrets.map((s) => createSecretKey(Buffer.from(s, 'utf8')));
+  const [current] = keys;
+  if (current === undefined) throw new Error('a JWT secret is needed');
+  /** By the digest of the whole token. Whose signature was right once is right again, and to look takes a turn of another thread. */
+  const known = new LRUCache<string, ReadToken>({ max: MOST_KNOWN });
+  return {
+    mint: (user, sessionId) =>
+      new SignJWT({ email: user.email, role: user.role, sid: sessionId })
+        .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
+        .setIssuer(ISSUER)
+        .setSubject(user.id)
+        .setIssuedAt(Math.floor(now() / 1000))
+        .setExpirationTime(Math.floor(now() / 1000) + TOKEN_SECONDS)
+        .sign(current),
+    async read(token) {
+      const digest = hashOf(token);
+      const before = known.get(digest);
+      if (before !== undefined) return before.expiresAt > now() ? before : null;
+      for (const key of keys) {
+        try {
+          // The algorithm is ours to say, never the token's (RFC 8725 section 3.1).
+          const { payload } = await jwtVerify(token, key, {
+            algorithms: ['HS256'],
+            issuer: ISSUER,
+            requiredClaims: ['sub', 'sid', 'iat', 'exp'],
+            currentDate: new Date(now()),
+          });
+          const sessionId = payload['sid'];
+          if (typeof sessionId !== 'string') return null;
+          const read: ReadToken = { userId: payload.sub ?? '', sessionId, expiresAt: (payload.exp ?? 0) * 1000 };
+          known.set(digest, read);
+          return read;
+        } catch (error) {
+          if (error instanceof errors.JWSSignatureVerificationFailed) continue;
+          if (error instanceof errors.JOSEError) return null;
+          throw error;
+        }
+      }
+      return null;
+    },
+  };
+}

@@ -1,0 +1,38 @@
+/** Run by look.ts: argv base, path. Prints a FolderLook as JSON. */
+import { realpathSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import type { FolderLook } from '../../domain/folder-look.ts';
+import { reasonOf } from './share.ts';
+
+const [, , basePath = '', nfsPath = ''] = process.argv;
+process.stdout.write(JSON.stringify(look(basePath, nfsPath)));
+
+function look(base: string, path: string): FolderLook {
+  const root = real(base);
+  if (typeof root !== 'string') return { rule: 'unreachable', message: `the shared storage ${base} ${reasonOf(root.code)}` };
+  const folder = real(join(root, path));
+  if (typeof folder !== 'string') {
+    if (folder.code === 'ENOENT') return { rule: 'missing', message: `there is no folder “${path}” on the shared storage` };
+    if (folder.code === 'ENOTDIR') return { rule: 'not_a_folder', message: `a part of “${path}” is not a folder` };
+    if (folder.code === 'ELOOP') return { rule: 'outside', message: `“${path}” is a symlink that leads round in a circle` };
+    if (folder.code === 'ENAMETOOLONG') return { rule: 'missing', message: `“${path}” is longer than any path there can be` };
+    return { rule: 'unreachable', message: `“${path}” ${reasonOf(folder.code)}` };
+  }
+  if (!folder.startsWith(root === '/' ? '/' : `${root}/`)) return { rule: 'outside', message: `“${path}” leads out of the shared storage` };
+  // Found a moment ago; a share may be stale all the same.
+  const isFolder = tried(() => statSync(folder).isDirectory());
+  if (typeof isFolder !== 'boolean') return { rule: 'unreachable', message: `“${path}” ${reasonOf(isFolder.code)}` };
+  return isFolder ? null : { rule: 'not_a_folder', message: `“${path}” is not a folder` };
+}
+
+function real(path: string): string | { code: string } {
+  return tried(() => realpathSync.native(path));
+}
+
+function tried<T>(ask: () => T): T | { code: string } {
+  try {
+    return ask();
+  } catch (error) {
+    return { code: (error as NodeJS.ErrnoException).code ?? 'unknown' };
+  }
+}

@@ -1,0 +1,75 @@
+/**
+ * One scan, in the child process: is the share what it was, and does the folder list as it did? All that fails on the share
+ * is an UnreachableError. What an unchanged folder does not need is loaded only when it is needed: most scans end here.
+ */
+import { closeSync } from 'node:fs';
+import { join } from 'node:path';
+import type { ShareIdentity } from '../../domain/records.ts';
+import type { ScanOutcome } from '../../domain/scan.ts';
+import type { ScanJob } from '../scan-job.ts';
+import { openCache } from './cache.ts';
+import { sameBytes, writeListing } from './listing.ts';
+import type { Listed, OnStep, ScanFolder } from './scan-folder.ts';
+import { realFolder, seeShare, UnreachableError } from './share.ts';
+
+/** Resolves with what is known; rejects when the scanner itself failed. */
+export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome> {
+  const ends: (() => void)[] = [];
+  try {
+    const checkShare = (): ShareIdentity => shareOf(job);
+    checkShare();
+    const root = folderOf(job);
+    return await scan({ job, root, list: createLister(root, job, onStep, ends), checkShare, onStep }, ends);
+  } catch (error) {
+    if (error instanceof UnreachableError) return { kind: 'unreachable', problem: error.message };
+    throw error;
+  } finally {
+    for (const end of ends) end();
+  }
+}
+
+/** `ends`: what is opened for as long as the scan takes. */
+async function scan(folder: ScanFolder, ends: (() => void)[]): Promise<ScanOutcome> {
+  const { job, root } = folder;
+  const startedAt = Date.now() / 1000;
+  const first = await folder.list();
+  const cache = openCache(job.cachePath, root);
+  if (cache !== null) ends.push(cache.close);
+  const found = cache?.header.found ?? null;
+  if (
+    cache !== null &&
+    found !== null &&
+    !job.full &&
+    cache.header.unknown === 0 &&
+    found.manifestDigest === job.previous?.manifestDigest &&
+    sameBytes(first.listing, cache.listing)
+  ) {
+    const { files, bytes, skipped } = found;
+    return { kind: 'unchanged', files, bytes, skipped, share: folder.checkShare() };
+  }
+  const { scanState } = await import('./scan-state.ts');
+  return scanState(folder, first, cache, startedAt);
+}
+
+function shareOf({ basePath, share, acceptLoss }: ScanJob): ShareIdentity {
+  return seeShare(realFolder(basePath, `The base path ${basePath}`), share, acceptLoss);
+}
+
+function folderOf({ basePath, nfsPath }: ScanJob): string {
+  const what = `The folder ${join(basePath, nfsPath)}`;
+  const root = realFolder(join(basePath, nfsPath), what);
+  const base = realFolder(basePath, `The base path ${basePath}`);
+  if (!root.startsWith(base === '/' ? base : `${base}/`)) throw new UnreachableError(`${what} leads out of the base path, to ${root}.`);
+  return root;
+}
+
+function createLister(root: string, { scratchDir, searchPath }: ScanJob, onStep: OnStep, ends: (() => void)[]): () => Promise<Listed> {
+  let number = 0;
+  return async () => {
+    const path = join(scratchDir, `listing-${number++}`);
+    const onWritten = (files: number): void => onStep('listing', files);
+    const listing = await writeListing(root, path, { env: { PATH: searchPath }, onWritten });
+    ends.push(() => closeSync(listing.fd));
+    return { listing, path };
+  };
+}

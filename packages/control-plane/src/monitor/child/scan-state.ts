@@ -1,0 +1,162 @@
+/**
+ * A folder that does not list as it did: hash what is new, and make the tree of the state. A state is recorded only when two
+ * listings with all hashing between them agree: then every file was as it was hashed at one moment.
+ */
+import { closeSync, constants, copyFileSync, openSync } from 'node:fs';
+import { setTimeout } from 'node:timers/promises';
+import type { ScanOutcome } from '../../domain/scan.ts';
+import { buildTree } from './build-tree.ts';
+import { type Cache, type CacheHeader, saveCache } from './cache.ts';
+import { hashRound, type KnownSums, type Round } from './hash-round.ts';
+import { eachRecord, FILE, LINK, type Listing, parseFile, sameBytes } from './listing.ts';
+import type { Listed, ScanFolder } from './scan-folder.ts';
+import type { ScanJob } from '../scan-job.ts';
+import { createTreeFiles } from '../scratch.ts';
+
+/** How often a state is looked at again that was written while it was hashed, and after how long first; then twice as long. */
+const ROUNDS = 5;
+const PAUSE_MS = 100;
+/** How far a file's times may be behind the clock of whoever stamps them: a file written that late is hashed again next time. */
+const GRAIN_SECONDS = 5;
+/** How far that clock may be ahead of ours. A modification time beyond that was set by hand, and a later write would not bear it. */
+const AHEAD_SECONDS = 86_400;
+
+type Settled = Listed & { sums: Buffer };
+
+/** `cache` is that of the last scan, if there is one. `startedAt`: seconds since the epoch, before the first listing. */
+export async function scanState(folder: ScanFolder, first: Listed, cache: Cache | null, startedAt: number): Promise<ScanOutcome> {
+  const { job, root, onStep } = folder;
+  const counted = await count(first.listing);
+  const loss = lossOf(job, counted.leaves, counted.bytes);
+  if (loss !== null) return loss;
+
+  const save = async ({ listing, path, sums }: Settled, found: CacheHeader['found']): Promise<void> => {
+    const unknown = await forgetRacy(listing, sums, startedAt);
+    saveCache(job.cachePath, path, listing, sums, { root, unknown, found });
+  };
+  // The hours of a first scan that is ended before its end are not lost.
+  const keep = async ({ listing, path, sums }: Settled): Promise<void> => {
+    const copy = `${path}-kept`;
+    copyFileSync(path, copy, constants.COPYFILE_FICLONE);
+    const fd = openSync(copy, 'r+');
+    try {
+      await save({ listing: { fd, length: listing.length }, path: copy, sums: Buffer.from(sums) }, null);
+    } finally {
+      closeSync(fd);
+    }
+  };
+  const settled = await settle(folder, first, counted.records, cache, keep);
+  if (settled.problem !== null) {
+    await save(settled, null);
+    return { kind: 'unsettled', problem: settled.problem };
+  }
+
+  const trees = createTreeFiles(job.scratchDir);
+  const tree = await buildTree(settled.listing, {
+    root,
+    sums: settled.sums,
+    writer: trees,
+    onRecord: (records) => onStep('building', records),
+  });
+  trees.finish();
+  const lost = lossOf(job, tree.files, tree.bytes);
+  if (lost !== null) return lost;
+  const share = folder.checkShare();
+
+  const { digest, files, bytes, skipped } = tree;
+  await save(settled, { manifestDigest: digest, files, bytes, skipped });
+  if (digest === job.previous?.manifestDigest) return { kind: 'unchanged', files, bytes, skipped, share };
+  return { kind: 'changed', manifestDigest: digest, files, bytes, skipped, share };
+}
+
+async function count(listing: Listing): Promise<{ records: number; leaves: number; bytes: number }> {
+  const counted = { records: 0, leaves: 0, bytes: 0 };
+  await eachRecord(listing, (buffer, from) => {
+    counted.records++;
+    if (buffer[from] === FILE || buffer[from] === LINK) counted.leaves++;
+    if (buffer[from] === FILE) counted.bytes += parseFile(buffer, from).size;
+  });
+  return counted;
+}
+
+/** A loss: more than half of the files, or of the bytes, of the newest version are gone. Names without content are a loss too. */
+function lossOf({ previous, acceptLoss, nfsPath }: ScanJob, files: number, bytes: number): ScanOutcome | null {
+  if (acceptLoss || previous === null) return null;
+  const seen = filesLost(nfsPath, previous.files, files) ?? bytesLost(nfsPath, previous.bytes, bytes);
+  if (seen === null) return null;
+  return { kind: 'suspicious', problem: `${seen} Nothing was recorded; accept the loss if this is meant.`, files, bytes };
+}
+
+function filesLost(nfsPath: string, before: number, files: number): string | null {
+  if (files * 2 >= before) return null;
+  if (files === 0) return `The folder ${nfsPath} is empty; the newest version has ${before} files.`;
+  return `More than half of the files in ${nfsPath} are gone: ${files} are left of ${before}.`;
+}
+
+function bytesLost(nfsPath: string, before: number, bytes: number): string | null {
+  if (bytes * 2 >= before) return null;
+  return `More than half of the content of ${nfsPath} is gone: ${bytes} bytes are left of ${before} bytes.`;
+}
+
+/** Lists and hashes until a listing has nothing that the one before it had not, and every sum is known. */
+async function settle(
+  { job, root, list, onStep }: ScanFolder,
+  first: Listed,
+  records: number,
+  cache: Cache | null,
+  keep: (state: Settled) => Promise<void>,
+): Promise<Settled & { problem: string | null }> {
+  let old = knownOf(cache);
+  let now = { ...first, records };
+  for (let number = 0; ; number++) {
+    const { listing, path } = now;
+    const trustSums = number > 0 || !job.full;
+    const round = await hashRound(listing, now.records, {
+      root,
+      old: old?.known ?? null,
+      trustSums,
+      workers: job.workers,
+      onHashed: (files, bytes) => onStep('hashing', files, bytes),
+      keep: { everyMs: job.keepMs, sums: (sums) => keep({ listing, path, sums }) },
+    });
+    const settled = { listing, path, sums: round.sums };
+    // The old listing had all of this, each with its sum: the two agree, whatever their order.
+    if (old?.complete === true && trustSums && round.fresh.count === 0 && now.records === old.records) return { ...settled, problem: null };
+    if (number === ROUNDS) return { ...settled, problem: unsettledBy(round) };
+    if (number > 0) await setTimeout(PAUSE_MS * 2 ** number);
+    const again = await list();
+    if (round.unknown === 0 && sameBytes(listing, again.listing)) return { ...settled, problem: null };
+    old = { known: settled, records: now.records, complete: round.unknown === 0 };
+    now = { ...again, records: (await count(again.listing)).records };
+  }
+}
+
+type Old = { known: KnownSums; records: number; complete: boolean };
+
+function knownOf(cache: Cache | null): Old | null {
+  const sums = cache?.sums() ?? null;
+  if (cache === null || sums === null) return null;
+  return { known: { listing: cache.listing, sums }, records: cache.header.records, complete: cache.header.unknown === 0 };
+}
+
+function unsettledBy({ fresh }: Round): string {
+  const named = fresh.first.length === 0 ? 'files were removed' : `last ${fresh.first.join(', ')}`;
+  const more = fresh.count > fresh.first.length ? ` and ${fresh.count - fresh.first.length} more` : '';
+  return `The folder was written while it was hashed, ${ROUNDS + 1} times in a row (${named}${more}); no version was made.`;
+}
+
+/** Zeroes the sums of files written so late that a later write could bear the same time. Gives how many have no sum now. */
+async function forgetRacy(listing: Listing, sums: Buffer, startedAt: number): Promise<number> {
+  const [late, ahead] = [startedAt - GRAIN_SECONDS, startedAt + AHEAD_SECONDS];
+  let unknown = 0;
+  await eachRecord(listing, (buffer, from, _to, index) => {
+    if (buffer[from] !== FILE) return;
+    const { mtime, ctime } = parseFile(buffer, from);
+    const sum = sums.subarray(32 * index, 32 * index + 32);
+    if (ctime >= late || (mtime >= late && mtime <= ahead)) sum.fill(0);
+    if (sum.equals(ZEROS)) unknown++;
+  });
+  return unknown;
+}
+
+const ZEROS = Buffer.alloc(32);

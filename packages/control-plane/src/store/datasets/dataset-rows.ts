@@ -1,0 +1,62 @@
+/** What several files ask about a dataset's row, inside a transaction of theirs. */
+import { DomainError, invalid } from '../../domain/errors.ts';
+import type { ProjectSettings } from '../../domain/records.ts';
+import type { Database } from '../engine/database.ts';
+import type { Db, Tx } from '../engine/tables.ts';
+import { LIVE_STATES } from '../states.ts';
+import type { Row } from '../engine/tables.ts';
+
+/** Throws not_found. */
+export async function datasetRow(db: Db, id: string, lock: boolean): Promise<Row<'datasets'>> {
+  const row = await db
+    .selectFrom('datasets')
+    .selectAll()
+    .where('id', '=', id)
+    .$if(lock, (q) => q.forUpdate())
+    .executeTakeFirst();
+  if (row === undefined) throw new DomainError('not_found', 'There is no such dataset');
+  return row;
+}
+
+/** Until the transaction ends nobody else begins to use these, or takes one away. In one order: two that hold several wait, and do not block each other. */
+export async function holdDatasets({ capabilities }: Database, tx: Tx, ids: readonly string[]): Promise<void> {
+  for (const id of [...new Set(ids)].sort()) await capabilities.holdName(tx, `dataset:${id}`);
+}
+
+/** A project may name those that there are and that stay. Throws validation. */
+export async function refuseUnknownDatasets(db: Database, tx: Tx, uses: ProjectSettings['datasets']): Promise<void> {
+  if (uses.length === 0) return;
+  const ids = uses.map((use) => use.dataset_id);
+  await holdDatasets(db, tx, ids);
+  const rows = await tx.selectFrom('datasets').select(['id', 'deleting_at']).where('id', 'in', ids).execute();
+  for (const [i, id] of ids.entries()) {
+    const row = rows.find((r) => r.id === id);
+    if (row === undefined) throw invalid(`datasets[${i}].dataset_id`, 'exists', 'there is no dataset with this id');
+    if (row.deleting_at !== null) throw invalid(`datasets[${i}].dataset_id`, 'exists', 'this dataset is being deleted');
+  }
+}
+
+/** Who uses it, as a person reads it: projects that name it, and what is live with it although its project does not any more. */
+export async function usersOf(tx: Tx, id: string): Promise<string[]> {
+  const like = `%"${id}"%`;
+  const projects = await tx
+    .selectFrom('projects')
+    .select('name')
+    .where('datasets', 'like', like)
+    .where('deleting_at', 'is', null)
+    .orderBy('name')
+    .execute();
+  const deployments = await tx
+    .selectFrom('deployments')
+    .innerJoin('projects', 'projects.id', 'deployments.project_id')
+    .select(['projects.name', 'deployments.generation', 'deployments.status'])
+    .where('deployments.status', 'in', [...LIVE_STATES])
+    .where((eb) => eb.or([eb('deployments.settings', 'like', like), eb('deployments.datasets', 'like', like)]))
+    .orderBy('projects.name')
+    .orderBy('deployments.generation')
+    .execute();
+  return [
+    ...projects.map(({ name }) => `project ${name}`),
+    ...deployments.map(({ name, generation, status }) => `deployment ${generation} of ${name} (${status})`),
+  ];
+}

@@ -1,0 +1,158 @@
+/**
+ * Who scans a dataset now, and what it records. A claim is a token in the dataset's row; every write of a scan asks for it in the
+ * same transaction, so that one who was stopped, and whose claim ran out meanwhile, adds nothing to what its successor writes.
+ *
+ * due -> claimed (claimDue) -> recorded (finishScan) | given back (giveBack) | run out (somebody else's claimDue)
+ *
+ * `scan_full` and `accept_loss` say for which scan they were asked (scan-flags.ts): what a person said once holds for one scan that
+ * ends, whoever asks for another one meanwhile.
+ *
+ * Tree objects and history are written before their version shows (record-version.ts): dataset_versions gets its row in finishScan.
+ */
+import { sql } from 'kysely';
+import type { DatasetStore, VersionContent, ScanPlan } from '../../domain/dataset-stores.ts';
+import type { Database } from '../engine/database.ts';
+import type { Db, Tx } from '../engine/tables.ts';
+import { claimedRow, isClaimed } from './dataset-claims.ts';
+import { pruneVersions } from './dataset-pruning.ts';
+import { datasetEvent, type NewEvent, writeEvents } from '../events.ts';
+import { readTrees } from './dataset-trees.ts';
+import { AMONG_OTHERS, recordVersion } from './record-version.ts';
+import { datasetOf } from '../rows/dataset.ts';
+import { leftFor, takenUp } from './scan-flags.ts';
+import type { Row } from '../engine/tables.ts';
+
+type ScanMethods = Pick<DatasetStore, 'claimDue' | 'renewClaim' | 'giveBack' | 'record' | 'trees' | 'finishScan' | 'prune'>;
+
+/** Others that claim at the same moment take one each. */
+const CLAIM_TRIES = 10;
+
+export function scanMethods(db: Database): ScanMethods {
+  return {
+    async claimDue(token, now, until) {
+      for (let tries = 0; tries < CLAIM_TRIES; tries++) {
+        const due = await dueAt(db.kysely, now);
+        if (due === undefined) return null;
+        const claimed = await db.writeOne((kysely) =>
+          kysely
+            .updateTable('datasets')
+            .set({ scanning_by: token, scanning_until: until, scan_full: takenUp('scan_full'), accept_loss: takenUp('accept_loss') })
+            .where('id', '=', due.id)
+            .where('deleting_at', 'is', null)
+            .where((eb) => eb.or([eb('scanning_by', 'is', null), eb('scanning_until', '<=', now)]))
+            .where((eb) => eb.or([eb('scan_requested_at', 'is not', null), eb('next_scan_at', '<=', now)]))
+            .returningAll()
+            .executeTakeFirst(),
+        );
+        if (claimed !== undefined) return { token, dataset: datasetOf(claimed) };
+      }
+      return null;
+    },
+
+    async renewClaim({ token, dataset }, until) {
+      const renewed = await db.writeOne((kysely) =>
+        kysely
+          .updateTable('datasets')
+          .set({ scanning_until: until })
+          .where('id', '=', dataset.id)
+          .where('scanning_by', '=', token)
+          .where('deleting_at', 'is', null)
+          .returning('id')
+          .executeTakeFirst(),
+      );
+      return renewed !== undefined;
+    },
+
+    async giveBack({ token, dataset }) {
+      await db.writeOne((kysely) =>
+        kysely
+          .updateTable('datasets')
+          .set({ scanning_by: null, scanning_until: null })
+          .where('id', '=', dataset.id)
+          .where('scanning_by', '=', token)
+          .execute(),
+      );
+    },
+
+    record: (claim, content, objects, signal) =>
+      db.recorder === null
+        ? recordVersion(db, { claim, content }, objects, signal, AMONG_OTHERS)
+        : db.recorder.record(claim, content, objects, signal),
+
+    trees: (datasetId, digests) => readTrees(db.kysely, datasetId, digests),
+
+    finishScan: (claim, plan, now) =>
+      db.write(async (tx) => {
+        const row = await claimedRow(db, tx, claim);
+        if (row === undefined) return false;
+        const { id } = row;
+        const free = { scanning_by: null, scanning_until: null };
+        // It was told of another folder meanwhile, of which this says nothing. That scan was asked for with it.
+        if (row.nfs_path !== claim.dataset.nfs_path) {
+          await tx.updateTable('datasets').set(free).where('id', '=', id).execute();
+          return false;
+        }
+        const { newVersion } = plan;
+        if (newVersion !== null) await showVersion(tx, row, newVersion, now);
+        const { skipped, share, ...plain } = plan.set;
+        const moved = newVersion !== null || row.status !== plan.set.status;
+        // What was asked for while it scanned is for the next one.
+        const answered = row.scan_requested_at === claim.dataset.scan_requested_at;
+        await tx
+          .updateTable('datasets')
+          .set({
+            ...free,
+            ...plain,
+            ...newVersion,
+            ...(skipped === undefined ? {} : { skipped: JSON.stringify(skipped) }),
+            ...(share === undefined ? {} : { share: share === null ? null : JSON.stringify(share) }),
+            scan_full: leftFor(row.scan_full),
+            accept_loss: leftFor(row.accept_loss),
+            ...(answered ? { scan_requested_at: null } : {}),
+            ...(moved ? { updated_at: now } : {}),
+          })
+          .where('id', '=', id)
+          .execute();
+        await writeEvents(db, tx, scanEvents(row, plan, now));
+        return true;
+      }),
+
+    prune: (claim, keep) => pruneVersions(db, claim, keep, (tx) => isClaimed(db, tx, claim)),
+  };
+}
+
+function scanEvents(row: Row<'datasets'>, { newVersion, set }: ScanPlan, now: number): NewEvent[] {
+  const problem = set.problem === null ? '' : `: ${set.problem}`;
+  return [
+    ...(newVersion === null ? [] : [datasetEvent(row, 'version', `dataset ${row.name} has version ${newVersion.version}`, now)]),
+    ...(row.status === set.status ? [] : [datasetEvent(row, 'status', `dataset ${row.name} is ${set.status}${problem}`, now)]),
+  ];
+}
+
+const dueAt = (db: Db, now: number): Promise<{ id: string } | undefined> =>
+  db
+    .selectFrom('datasets')
+    .select('id')
+    .where('deleting_at', 'is', null)
+    .where((eb) => eb.or([eb('scanning_by', 'is', null), eb('scanning_until', '<=', now)]))
+    .where((eb) => eb.or([eb('scan_requested_at', 'is not', null), eb('next_scan_at', '<=', now)]))
+    .orderBy(sql`coalesce(scan_requested_at, next_scan_at)`)
+    .limit(1)
+    .executeTakeFirst();
+
+async function showVersion(tx: Tx, row: Row<'datasets'>, shown: VersionContent, now: number): Promise<void> {
+  if (shown.version !== (row.version ?? 0) + 1) throw new Error(`version ${shown.version} of ${row.id} does not follow ${row.version}`);
+  const last = await tx
+    .selectFrom('dataset_versions')
+    .select('created_at')
+    .where('dataset_id', '=', row.id)
+    .orderBy('version', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+  // Versions are in the order of their times, also when the clock was set back.
+  const created_at = Math.max(now, last?.created_at ?? 0);
+  await tx
+    .insertInto('dataset_versions')
+    .values({ dataset_id: row.id, created_at, ...shown })
+    .execute();
+}

@@ -1,0 +1,31 @@
+/** Tree objects as they are kept: deflated, once for each dataset that has them. */
+import { promisify } from 'node:util';
+import { inflate } from 'node:zlib';
+import type { TreeObject } from '../../domain/dataset-stores.ts';
+import type { Db } from '../engine/tables.ts';
+import type { NewRow } from '../engine/tables.ts';
+
+// In the thread pool: a folder of a thousand files is 100 KB of text.
+const inflated = promisify<Buffer, Buffer>(inflate);
+
+export const treeRow = async (
+  dataset_id: string,
+  { digest, text }: TreeObject,
+  deflated: (text: string) => Promise<Buffer>,
+): Promise<NewRow<'dataset_trees'>> => ({
+  dataset_id,
+  digest,
+  body: await deflated(text),
+});
+
+/** By digest; without those that are not there. */
+export async function readTrees(db: Db, datasetId: string, digests: readonly string[]): Promise<Map<string, string>> {
+  if (digests.length === 0) return new Map();
+  const rows = await db
+    .selectFrom('dataset_trees')
+    .select(['digest', 'body'])
+    .where('dataset_id', '=', datasetId)
+    .where('digest', 'in', [...digests])
+    .execute();
+  return new Map(await Promise.all(rows.map(async ({ digest, body }) => [digest, (await inflated(body)).toString('latin1')] as const)));
+}

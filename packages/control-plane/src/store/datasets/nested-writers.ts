@@ -1,0 +1,106 @@
+/**
+ * Of datasets that lie one inside the other only one is mounted `readwrite`, by whatever projects: who writes in the outer one could put a symlink
+ * in the inner one's place, and the engine follows it, out of the share too, whenever it starts the other's container.
+ */
+import type { DatasetMount } from '@berth/wire/dataset';
+import { invalid } from '../../domain/errors.ts';
+import { liesInside } from '../../domain/paths.ts';
+import type { ProjectSettings } from '../../domain/records.ts';
+import type { Database } from '../engine/database.ts';
+import type { Tx } from '../engine/tables.ts';
+import { LIVE_STATES } from '../states.ts';
+import type { Row } from '../engine/tables.ts';
+
+/** A dataset that is mounted readwrite; `by` as a person reads it; `moves`: what is started next finds it where the dataset is by then. */
+type Writer = { projectId: string; by: string; datasetId: string; name: string; path: string; moves: boolean };
+type Folder = Pick<Row<'datasets'>, 'id' | 'name' | 'nfs_path'>;
+type Uses = ProjectSettings['datasets'];
+
+const MARK = '%"readwrite"%';
+const isWritten = ({ mode }: { mode: string }): boolean => mode === 'readwrite';
+const isNested = (a: string, b: string): boolean => liesInside(a, b) || liesInside(b, a);
+
+/** One decision at a time, whoever makes it: each rests on what all the others mount. */
+const holdWriters = ({ capabilities }: Database, tx: Tx): Promise<void> => capabilities.holdName(tx, 'readwrite mounts');
+
+/** `project.id`: null for one that is being made. Throws validation. */
+export async function refuseNestedWriters(db: Database, tx: Tx, project: { id: string | null; name: string }, uses: Uses): Promise<void> {
+  if (!uses.some(isWritten)) return;
+  await holdWriters(db, tx);
+  const folders = await foldersOf(tx);
+  // What it runs so far is stopped before the new version starts, and its agent looks at the folders after that.
+  const found = (await writersOf(tx, folders)).filter((w) => w.projectId !== project.id);
+  for (const [i, use] of uses.entries()) {
+    const mine = folders.get(use.dataset_id);
+    if (!isWritten(use) || mine === undefined) continue;
+    const other = found.find((w) => isNested(w.path, mine.nfs_path));
+    if (other !== undefined) throw invalid(`datasets[${i}].dataset_id`, 'nested_writer', sentence(mine.name, mine.nfs_path, other));
+    found.push({ ...writer(project.id ?? '', `project ${project.name}`, mine), moves: true });
+  }
+}
+
+/** Before a dataset is moved to `path`. Throws validation. */
+export async function refuseNestedPath(db: Database, tx: Tx, dataset: Folder, path: string): Promise<void> {
+  await holdWriters(db, tx);
+  const writers = await writersOf(tx, await foldersOf(tx));
+  if (!writers.some((w) => w.datasetId === dataset.id)) return;
+  // A container has it mounted where it was, also when it has moved.
+  const other = writers.find((w) => !(w.datasetId === dataset.id && w.moves) && isNested(w.path, path));
+  if (other !== undefined) throw invalid('nfs_path', 'nested_writer', sentence(dataset.name, path, other));
+}
+
+function sentence(name: string, path: string, other: Writer): string {
+  const where = liesInside(path, other.path) ? 'inside' : 'around';
+  return (
+    `${name} (${path}) lies ${where} ${other.name} (${other.path}), which ${other.by} mounts readwrite: of two datasets one inside the other ` +
+    'only one may be mounted readwrite, since who writes in the outer one can put a symlink in place of the inner one'
+  );
+}
+
+const writer = (projectId: string, by: string, { id, name, nfs_path }: Folder): Omit<Writer, 'moves'> => ({
+  projectId,
+  by,
+  datasetId: id,
+  name,
+  path: nfs_path,
+});
+
+async function foldersOf(tx: Tx): Promise<Map<string, Folder>> {
+  const rows = await tx.selectFrom('datasets').select(['id', 'name', 'nfs_path']).execute();
+  return new Map(rows.map((row) => [row.id, row]));
+}
+
+/** By projects as they are set (one that is being deleted too, until it is gone) and by what is live, where it was mounted then. */
+async function writersOf(tx: Tx, folders: ReadonlyMap<string, Folder>): Promise<Writer[]> {
+  const written = (projectId: string, by: string, uses: Uses): Writer[] =>
+    uses.filter(isWritten).flatMap(({ dataset_id }) => {
+      const folder = folders.get(dataset_id);
+      return folder === undefined ? [] : [{ ...writer(projectId, by, folder), moves: true }];
+    });
+  const projects = await tx
+    .selectFrom('projects')
+    .select(['id', 'name', 'datasets'])
+    .where('datasets', 'like', MARK)
+    .orderBy('name')
+    .execute();
+  const live = await tx
+    .selectFrom('deployments')
+    .innerJoin('projects', 'projects.id', 'deployments.project_id')
+    .select(['deployments.id', 'deployments.project_id', 'projects.name', 'deployments.generation', 'deployments.settings'])
+    .where('deployments.status', 'in', [...LIVE_STATES])
+    .where('deployments.settings', 'like', MARK)
+    .orderBy('projects.name')
+    .orderBy('deployments.generation')
+    .execute();
+  const found = projects.flatMap((row) => written(row.id, `project ${row.name}`, JSON.parse(row.datasets) as Uses));
+  for (const row of live) {
+    const by = `deployment ${row.generation} of ${row.name}`;
+    found.push(...written(row.project_id, by, (JSON.parse(row.settings) as ProjectSettings).datasets));
+    const tasks = await tx.selectFrom('tasks').select('payload').where('deployment_id', '=', row.id).where('kind', '=', 'deploy').execute();
+    for (const { payload } of tasks) {
+      const mounts = (JSON.parse(payload) as { datasets: DatasetMount[] }).datasets.filter(isWritten);
+      found.push(...mounts.map((m) => ({ ...writer(row.project_id, by, { ...m, id: m.dataset_id }), moves: false })));
+    }
+  }
+  return found;
+}

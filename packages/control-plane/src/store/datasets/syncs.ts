@@ -1,0 +1,146 @@
+/**
+ * `sync` tasks: copies that a node was asked to make. They belong to no project, so no plan makes or ends them; each is made, offered
+ * again and ended here, by compare-and-set on its attempt and lease.
+ *
+ * pending -> running (claimed) -> completed | failed (reported); running -> pending (lease missed); pending, running -> lost (deadline, node gone)
+ */
+import { isDeepStrictEqual } from 'node:util';
+import type { TaskReport } from '@berth/wire/task';
+import { isOpenTask, type TaskState } from '@berth/wire/vocabulary';
+import { DomainError } from '../../domain/errors.ts';
+import type { TaskRecord } from '../../domain/records.ts';
+import type { NewSync, TaskStore } from '../../domain/stores.ts';
+import type { Calm } from '../memory/calm.ts';
+import type { Database } from '../engine/database.ts';
+import type { Tx } from '../engine/tables.ts';
+import { newTaskColumns, taskOf } from '../rows/task.ts';
+import type { Row } from '../engine/tables.ts';
+import { ofKindSync, taskRow } from '../task-row.ts';
+
+type SyncMethods = Pick<TaskStore, 'createSync' | 'endSync' | 'loseSync' | 'syncsOf'>;
+type Sync = TaskRecord<'sync'>;
+
+/** How long one that has ended is shown, and how long it is kept. */
+const SHOWN_MS = 3_600_000;
+const KEPT_MS = 7 * 86_400_000;
+const SHOWN_A_NODE = 20;
+
+const syncOf = (row: Row<'tasks'>): Sync => taskOf(row) as Sync;
+
+export function syncMethods(db: Database, calm: Calm): SyncMethods {
+  return {
+    async createSync(input, now) {
+      try {
+        return await db.write(async (tx) => {
+          // Of two requests at once the second sees the task that the first made.
+          await db.capabilities.holdName(tx, `sync:${input.node_id}`);
+          await refuseGoingNode(db, tx, input.node_id);
+          const open = await openSync(tx, input);
+          if (open !== null) return { task: open, created: false };
+          // The only place where these tasks grow is the one that cuts them.
+          await tx
+            .deleteFrom('tasks')
+            .where(ofKindSync)
+            .where('node_id', '=', input.node_id)
+            .where('finished_at', '<=', now - KEPT_MS)
+            .execute();
+          const columns = newTaskColumns({ ...input, kind: 'sync', deployment_id: null }, null, now);
+          const row = await tx.insertInto('tasks').values(columns).returningAll().executeTakeFirstOrThrow();
+          return { task: syncOf(row), created: true };
+        });
+      } finally {
+        // Also after an error: it may have been written all the same.
+        calm.forget(input.node_id);
+      }
+    },
+
+    async endSync(id, leaseToken, report, now) {
+      const ended = await db.writeOne((kysely) =>
+        kysely
+          .updateTable('tasks')
+          .set({ status: report.status, finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
+          .where('id', '=', id)
+          .where(ofKindSync)
+          .where('finished_at', 'is', null)
+          // Its agents know leases: none ends without a claim.
+          .where('lease_token', '=', leaseToken ?? '')
+          .returning('status')
+          .executeTakeFirst(),
+      );
+      return { status: ended?.status ?? repeated(syncOf(await taskRow(db.kysely, id)), leaseToken, report) };
+    },
+
+    async loseSync(task, why, now) {
+      const lost = await db.writeOne((kysely) =>
+        kysely
+          .updateTable('tasks')
+          .set(
+            why === 'lease'
+              ? { status: 'pending', lease_token: null, lease_expires_at: null, progress: null }
+              : { status: 'lost', finished_at: now, lease_expires_at: null },
+          )
+          .where('id', '=', task.id)
+          .where(ofKindSync)
+          .where('finished_at', 'is', null)
+          .where('attempt', '=', task.attempt)
+          // One that was renewed since stands, but for its last deadline.
+          .$if(why !== 'wall', (q) => q.where('lease_expires_at', 'is not distinct from', task.lease_expires_at))
+          .returning('id')
+          .executeTakeFirst(),
+      );
+      return lost !== undefined;
+    },
+
+    async syncsOf(nodeIds, now) {
+      const found = new Map<string, Sync[]>(nodeIds.map((id) => [id, []]));
+      if (nodeIds.length === 0) return found;
+      const rows = await db.kysely
+        .selectFrom('tasks')
+        .selectAll()
+        .where(ofKindSync)
+        .where('node_id', 'in', [...nodeIds])
+        .where((eb) => eb.or([eb('finished_at', 'is', null), eb('finished_at', '>', now - SHOWN_MS)]))
+        .orderBy('seq', 'desc')
+        .execute();
+      for (const row of rows) {
+        const list = found.get(row.node_id);
+        if (list !== undefined && list.length < SHOWN_A_NODE) list.push(syncOf(row));
+      }
+      return found;
+    },
+  };
+}
+
+async function refuseGoingNode({ capabilities }: Database, tx: Tx, nodeId: string): Promise<void> {
+  const node = await tx
+    .selectFrom('nodes')
+    .select('deleting_at')
+    .where('id', '=', nodeId)
+    // Its row goes with its tasks (nodes.removeIfGone): not while one is made.
+    .$if(capabilities.rowLocks, (q) => q.forUpdate())
+    .executeTakeFirst();
+  if (node === undefined) throw new DomainError('not_found', 'There is no such node');
+  if (node.deleting_at !== null) throw new DomainError('being_deleted');
+}
+
+async function openSync(tx: Tx, { node_id, payload: { dataset } }: NewSync): Promise<Sync | null> {
+  const open = await tx
+    .selectFrom('tasks')
+    .selectAll()
+    .where('node_id', '=', node_id)
+    .where('finished_at', 'is', null)
+    .where('kind', '=', 'sync')
+    .execute();
+  const same = ({ payload }: Sync): boolean =>
+    payload.dataset.dataset_id === dataset.dataset_id && payload.dataset.version === dataset.version;
+  return open.map(syncOf).find(same) ?? null;
+}
+
+/** The answer to a report on a task that has ended, or that is another attempt's by now. */
+function repeated(task: Sync, token: string | null, report: TaskReport): TaskState {
+  if (task.kind !== 'sync') throw new Error(`task ${task.id} is a ${String(task.kind)} task: a plan ends it`);
+  if (task.lease_token === null || task.lease_token !== token) throw new DomainError('stale_lease');
+  if (isOpenTask(task.status)) throw new DomainError('stale_lease');
+  if (task.report === null || !isDeepStrictEqual(task.report, report)) throw new DomainError('task_over', `the task is ${task.status}`);
+  return task.status;
+}

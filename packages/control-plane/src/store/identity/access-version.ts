@@ -1,0 +1,13 @@
+/** Rises with every change of who is disabled, so that another control plane finds the change by one look (policy.ts, `stamp`). */
+import { sql } from 'kysely';
+import type { Tx } from '../engine/tables.ts';
+
+export const ACCESS_VERSION = 'access_version';
+
+export async function raiseAccessVersion(tx: Tx): Promise<void> {
+  await tx
+    .insertInto('meta')
+    .values({ key: ACCESS_VERSION, value: '1' })
+    .onConflict((oc) => oc.column('key').doUpdateSet({ value: sql`cast(cast(meta.value as bigint) + 1 as text)` }))
+    .execute();
+}

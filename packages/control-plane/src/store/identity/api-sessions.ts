@@ -1,0 +1,94 @@
+import { createHash } from 'node:crypto';
+import type { ApiSessionStore } from '../../domain/identity-stores.ts';
+import type { Database } from '../engine/database.ts';
+import { removeEnded } from '../sweep.ts';
+import { userOf } from './users.ts';
+
+/** Of one user: whoever signs in anew with every run of a script ends the oldest of them. */
+const MAX_SESSIONS = 200;
+
+/** The id stands in tokens, so it is a secret as they are: the database holds its SHA-256. */
+const rowId = (id: string): string => createHash('sha256').update(id).digest('hex');
+const DIGEST_LENGTH = 64;
+
+export const createApiSessionStore = (db: Database): ApiSessionStore => ({
+  async create(session, now) {
+    await db.write(async (tx) => {
+      const surplus = await tx
+        .selectFrom('api_sessions')
+        .select('id')
+        .where('user_id', '=', session.user_id)
+        .orderBy('created_at', 'desc')
+        .orderBy('id', 'desc')
+        .limit(MAX_SESSIONS)
+        .offset(MAX_SESSIONS - 1)
+        .execute();
+      if (surplus.length > 0)
+        await tx
+          .deleteFrom('api_sessions')
+          .where(
+            'id',
+            'in',
+            surplus.map((row) => row.id),
+          )
+          .execute();
+      await tx
+        .insertInto('api_sessions')
+        .values({ ...session, id: rowId(session.id), created_at: now, refreshed_at: now })
+        .execute();
+    });
+  },
+
+  async find(id, now) {
+    const row = await db.kysely
+      .selectFrom('api_sessions')
+      .innerJoin('users', 'users.id', 'api_sessions.user_id')
+      .selectAll('users')
+      .select(['api_sessions.created_at as session_created_at', 'api_sessions.expires_at as session_expires_at'])
+      .where('api_sessions.id', '=', rowId(id))
+      .where('api_sessions.expires_at', '>', now)
+      .executeTakeFirst();
+    if (row === undefined) return null;
+    const { session_created_at: created_at, session_expires_at: expires_at, ...user } = row;
+    return { session: { id, user_id: user.id, created_at, expires_at }, user: userOf(user) };
+  },
+
+  rotate(id, { old, next }, expiresAt, now) {
+    return db.write(async (tx) => {
+      const rotated = await tx
+        .updateTable('api_sessions')
+        .set({ refresh_hash: next, refreshed_at: now, expires_at: expiresAt })
+        .where('id', '=', rowId(id))
+        .where('refresh_hash', '=', old)
+        .where('expires_at', '>', now)
+        .returning('id')
+        .executeTakeFirst();
+      if (rotated !== undefined) return 'rotated';
+      // Whoever knows the session but not its present token holds one that was used: the owner or a thief, and nobody can say which.
+      const ended = await tx.deleteFrom('api_sessions').where('id', '=', rowId(id)).returning('id').executeTakeFirst();
+      return ended === undefined ? 'unknown' : 'reused';
+    });
+  },
+
+  async end(id) {
+    await db.writeOne((kysely) => kysely.deleteFrom('api_sessions').where('id', '=', rowId(id)).execute());
+  },
+
+  async hashIds() {
+    const clear = await db.kysely
+      .selectFrom('api_sessions')
+      .select('id')
+      .where((eb) => eb(eb.fn<number>('length', ['id']), '<', DIGEST_LENGTH))
+      .execute();
+    for (const { id } of clear)
+      await db.writeOne((kysely) =>
+        kysely
+          .updateTable('api_sessions')
+          .set({ id: rowId(id) })
+          .where('id', '=', id)
+          .execute(),
+      );
+  },
+
+  sweep: (now) => removeEnded(db, 'api_sessions', now),
+});

@@ -1,0 +1,152 @@
+import type { Identity } from '@berth/wire/gateway';
+import { DomainError } from '../../domain/errors.ts';
+import type { DeviceCodeStore, NewDeviceToken, Polled } from '../../domain/identity-stores.ts';
+import type { Database } from '../engine/database.ts';
+import type { Tx } from '../engine/tables.ts';
+import { countTokensOf, insertDeviceToken, MAX_DEVICE_TOKENS } from './device-tokens.ts';
+import { removeEnded } from '../sweep.ts';
+import type { Row } from '../engine/tables.ts';
+
+/** Anybody may ask for a code; what nobody confirms is gone after ten minutes. */
+const MAX_OPEN = 10_000;
+/** A code that is over is told so (`expired_token`) for as long. */
+const REMEMBERED_MS = 10 * 60_000;
+/** RFC 8628 section 3.5: slow_down adds 5 seconds, for all polls that follow. Bounded by the code's own life. */
+const SLOWER_BY = 5;
+const SLOWEST = 60;
+/** By then every gateway that can be reached has heard of a deletion. */
+const HEARD_MS = 60_000;
+/** A poll that comes a little early came in time: networks are no clocks. */
+const EARLY_MS = 500;
+
+export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
+  const lock = db.capabilities.rowLocks;
+  return {
+    async create({ device_hash, user_hash, address, user_agent, scope, poll_seconds, expires_at }, now) {
+      const { open } = await db.kysely
+        .selectFrom('device_codes')
+        .select((eb) => eb.fn.countAll<number>().as('open'))
+        .where('expires_at', '>', now)
+        .executeTakeFirstOrThrow();
+      if (open >= MAX_OPEN) throw new DomainError('too_many_requests', 'too many devices wait for a sign-in');
+      const made = await db.writeOne((kysely) =>
+        kysely
+          .insertInto('device_codes')
+          .values({
+            device_hash,
+            user_hash,
+            status: 'pending',
+            address,
+            user_agent,
+            scope,
+            identity: null,
+            poll_seconds,
+            polled_at: null,
+            created_at: now,
+            expires_at,
+          })
+          .onConflict((oc) => oc.doNothing())
+          .returning('device_hash')
+          .executeTakeFirst(),
+      );
+      return made !== undefined;
+    },
+
+    async findPending(userHash, now) {
+      const row = await db.kysely
+        .selectFrom('device_codes')
+        .select(['status', 'address', 'user_agent', 'scope', 'created_at', 'expires_at'])
+        .where('user_hash', '=', userHash)
+        .where('status', '=', 'pending')
+        .where('expires_at', '>', now)
+        .executeTakeFirst();
+      return row === undefined ? null : { ...row, scope: row.scope ?? 'projects' };
+    },
+
+    async decide(userHash, approve, identity, now) {
+      const email = identity.email.toLowerCase();
+      await db.write(async (tx) => {
+        const row = await tx
+          .selectFrom('device_codes')
+          .selectAll()
+          .where('user_hash', '=', userHash)
+          .where('expires_at', '>', now)
+          .$if(lock, (q) => q.forUpdate())
+          .executeTakeFirst();
+        if (row === undefined) throw new DomainError('not_found', 'No device asks with this code, or it has expired');
+        if (row.status !== 'pending') return refuseOther(row, approve, email);
+        if (approve) {
+          if (await mustStayOut(tx, email, now)) throw new DomainError('account_disabled');
+          await db.capabilities.holdName(tx, `device-tokens:${email}`);
+          if ((await countTokensOf(tx, email, now)) >= MAX_DEVICE_TOKENS) throw new DomainError('too_many_tokens');
+        }
+        await tx
+          .updateTable('device_codes')
+          .set({ status: approve ? 'approved' : 'denied', identity: approve ? JSON.stringify(identity) : null })
+          .where('device_hash', '=', row.device_hash)
+          .execute();
+      });
+    },
+
+    poll(deviceHash, token, now) {
+      return db.write(async (tx) => {
+        const row = await tx
+          .selectFrom('device_codes')
+          .selectAll()
+          .where('device_hash', '=', deviceHash)
+          .$if(lock, (q) => q.forUpdate())
+          .executeTakeFirst();
+        if (row === undefined || row.status === 'issued') return 'invalid_grant';
+        if (row.expires_at <= now) return 'expired_token';
+        if (row.status === 'denied') return 'access_denied';
+        return row.status === 'approved' && row.identity !== null
+          ? issue(tx, row, JSON.parse(row.identity) as Identity, token, now)
+          : stillPending(tx, row, now);
+      });
+    },
+
+    sweep: (now) => removeEnded(db, 'device_codes', now - REMEMBERED_MS),
+  };
+};
+
+/** A click that came twice is one; a different decision, or somebody else's, comes too late. */
+function refuseOther(row: Row<'device_codes'>, approve: boolean, email: string): void {
+  const by = row.identity === null ? null : (JSON.parse(row.identity) as Identity).email.toLowerCase();
+  const same = approve ? row.status !== 'denied' && by === email : row.status === 'denied';
+  if (!same) throw new DomainError('wrong_state', 'this code was decided already');
+}
+
+async function issue(tx: Tx, row: Row<'device_codes'>, identity: Identity, token: NewDeviceToken, now: number): Promise<Polled> {
+  const denied = await mustStayOut(tx, identity.email.toLowerCase(), now);
+  // Compare-and-set by the lock above: the second of two polls finds it issued.
+  await tx
+    .updateTable('device_codes')
+    .set({ status: denied ? 'denied' : 'issued' })
+    .where('device_hash', '=', row.device_hash)
+    .execute();
+  if (denied) return 'access_denied';
+  await insertDeviceToken(
+    tx,
+    { ...token, identity, address: row.address, user_agent: row.user_agent, scope: row.scope ?? 'projects' },
+    now,
+  );
+  return 'issued';
+}
+
+async function stillPending(tx: Tx, row: Row<'device_codes'>, now: number): Promise<Polled> {
+  const tooSoon = row.polled_at !== null && now - row.polled_at < row.poll_seconds * 1000 - EARLY_MS;
+  await tx
+    .updateTable('device_codes')
+    .set({ polled_at: now, poll_seconds: tooSoon ? Math.min(row.poll_seconds + SLOWER_BY, SLOWEST) : row.poll_seconds })
+    .where('device_hash', '=', row.device_hash)
+    .execute();
+  return tooSoon ? 'slow_down' : 'authorization_pending';
+}
+
+/** Disabled, or deleted so shortly ago that a gateway may still take a session from before for good. */
+async function mustStayOut(tx: Tx, email: string, now: number): Promise<boolean> {
+  const disabled = await tx.selectFrom('users').select('id').where('email', '=', email).where('disabled', '=', 1).executeTakeFirst();
+  if (disabled !== undefined) return true;
+  const deleted = await tx.selectFrom('deleted_users').select('deleted_at').where('email', '=', email).executeTakeFirst();
+  return deleted !== undefined && deleted.deleted_at > now - HEARD_MS;
+}

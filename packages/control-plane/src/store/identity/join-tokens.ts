@@ -1,0 +1,65 @@
+/** Tokens by which new machines join (EVERYDAY.md "Nodes"): one use, a role, an end. */
+import { DomainError } from '../../domain/errors.ts';
+import type { JoinTokenRecord } from '../../domain/records.ts';
+import type { JoinTokenStore } from '../../domain/stores.ts';
+import type { Database } from '../engine/database.ts';
+import type { Tx } from '../engine/tables.ts';
+import { keyAfter, paged } from '../pages.ts';
+import { removeEnded } from '../sweep.ts';
+import type { Row } from '../engine/tables.ts';
+
+const MAX_TOKENS = 1_000;
+
+const tokenOf = ({ hash: _hash, boot_id: _boot, ...row }: Row<'join_tokens'>): JoinTokenRecord => row;
+
+export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
+  create(token, now) {
+    return db.write(async (tx) => {
+      await db.capabilities.holdName(tx, 'join-tokens');
+      const { tokens } = await tx
+        .selectFrom('join_tokens')
+        .select((eb) => eb.fn.countAll<number>().as('tokens'))
+        .where('expires_at', '>', now)
+        .executeTakeFirstOrThrow();
+      if (tokens >= MAX_TOKENS) throw new DomainError('too_many_tokens', `there are ${MAX_TOKENS} join tokens; delete some first`);
+      const row = { ...token, created_at: now, used_at: null, boot_id: null, node_id: null };
+      return tokenOf(await tx.insertInto('join_tokens').values(row).returningAll().executeTakeFirstOrThrow());
+    });
+  },
+
+  async list(now, page) {
+    const after = keyAfter(page.cursor, ['number', 'string']);
+    let query = db.kysely.selectFrom('join_tokens').selectAll().where('expires_at', '>', now);
+    if (after !== null) query = query.where((eb) => eb(eb.refTuple('created_at', 'id'), '<', eb.tuple(after[0], after[1])));
+    const rows = await query
+      .orderBy('created_at', 'desc')
+      .orderBy('id', 'desc')
+      .limit(page.limit + 1)
+      .execute();
+    return paged(rows, page, (row) => [row.created_at, row.id], tokenOf);
+  },
+
+  async remove(id) {
+    const gone = await db.writeOne((kysely) => kysely.deleteFrom('join_tokens').where('id', '=', id).returning('id').executeTakeFirst());
+    if (gone === undefined) throw new DomainError('not_found', 'There is no such join token');
+  },
+
+  async hashOf(id) {
+    const row = await db.kysely.selectFrom('join_tokens').select('hash').where('id', '=', id).executeTakeFirst();
+    return row?.hash ?? null;
+  },
+
+  sweep: (now) => removeEnded(db, 'join_tokens', now),
+});
+
+/** Taken by this process, for this node. The row is locked by the write; a second use at the same moment changes no row and throws. */
+export async function useJoinToken(tx: Tx, id: string, by: { boot_id: string | null; node_id: string }, at: number): Promise<void> {
+  const used = await tx
+    .updateTable('join_tokens')
+    .set({ used_at: at, ...by })
+    .where('id', '=', id)
+    .where((eb) => eb.or([eb('used_at', 'is', null), eb('boot_id', '=', by.boot_id)]))
+    .returning('id')
+    .executeTakeFirst();
+  if (used === undefined) throw new DomainError('agent_secret');
+}

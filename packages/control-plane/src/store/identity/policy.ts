@@ -1,0 +1,86 @@
+import type { Identity } from '@berth/wire/gateway';
+import { sql } from 'kysely';
+import type { PolicyStore } from '../../domain/identity-stores.ts';
+import type { Database } from '../engine/database.ts';
+import { ACCESS_VERSION } from './access-version.ts';
+import { UNSETTLED_STATES } from '../states.ts';
+
+export const createPolicyStore = (db: Database): PolicyStore => ({
+  async stamp() {
+    // flow_version rises with every plan and every patch of a project, ACCESS_VERSION with every change of `disabled`. Rows of the other
+    // tables come and go. One may go and one may come between two looks, by a clock that is behind: sums differ then, maxima need not.
+    const { rows } = await sql<Record<string, unknown>>`select
+      (select count(*) from projects) as projects,
+      (select sum(flow_version) from projects) as versions,
+      (select max(created_at) from projects) as youngest,
+      (select count(*) from users where disabled = 1) as disabled,
+      (select value from meta where key = ${ACCESS_VERSION}) as access,
+      (select count(*) from deleted_users) as deleted,
+      (select sum(deleted_at) from deleted_users) as deletions,
+      (select count(*) from revoked_sessions) as revoked,
+      (select sum(revoked_at) from revoked_sessions) as revocations,
+      (select count(*) from device_tokens) as tokens,
+      (select sum(created_at) from device_tokens) as issues`.execute(db.kysely);
+    return JSON.stringify(rows[0]);
+  },
+
+  read: (now) =>
+    db.snapshot(async (tx) => {
+      const projects = await tx
+        .selectFrom('projects')
+        .select(['id', 'name', 'domain_prefix', 'auth_required', 'auth_epoch'])
+        .orderBy('name')
+        .execute();
+      // Only those that are not the project's present prefix: a handful of thousands. What runs is published, so it has its route.
+      const published = await tx
+        .selectFrom('routes')
+        .innerJoin('projects', 'projects.id', 'routes.project_id')
+        .select(['routes.project_id', 'routes.domain_prefix'])
+        .whereRef('routes.domain_prefix', '!=', 'projects.domain_prefix')
+        .execute();
+      const open = await tx
+        .selectFrom('deployments')
+        .innerJoin('projects', 'projects.id', 'deployments.project_id')
+        .select(['deployments.project_id', 'deployments.domain_prefix'])
+        .where('deployments.status', 'in', [...UNSETTLED_STATES])
+        .whereRef('deployments.domain_prefix', '!=', 'projects.domain_prefix')
+        .execute();
+      const more = new Map<string, Set<string>>();
+      for (const { project_id, domain_prefix } of [...published, ...open])
+        more.set(project_id, (more.get(project_id) ?? new Set()).add(domain_prefix));
+      const disabled = await tx.selectFrom('users').select('email').where('disabled', '=', 1).orderBy('email').execute();
+      const deleted = await tx
+        .selectFrom('deleted_users')
+        .select(['email', 'deleted_at'])
+        .where('expires_at', '>', now)
+        .orderBy('email')
+        .execute();
+      const revoked = await tx
+        .selectFrom('revoked_sessions')
+        .select(['id', 'expires_at'])
+        .where('expires_at', '>', now)
+        .orderBy('expires_at')
+        .orderBy('id')
+        .execute();
+      const tokens = await tx
+        .selectFrom('device_tokens')
+        .select(['id', 'hash', 'identity', 'expires_at', 'scope'])
+        .where('expires_at', '>', now)
+        .orderBy('expires_at')
+        .orderBy('id')
+        .execute();
+      return {
+        projects: projects.map(({ id, name, domain_prefix, auth_required, auth_epoch }) => ({
+          id,
+          name,
+          prefixes: [domain_prefix, ...(more.get(id) ?? [])].sort(),
+          auth_required: auth_required !== 0,
+          auth_epoch,
+        })),
+        disabled: disabled.map((user) => user.email),
+        deleted,
+        revoked,
+        tokens: tokens.map((token) => ({ ...token, identity: JSON.parse(token.identity) as Identity, scope: token.scope ?? 'projects' })),
+      };
+    }),
+});

@@ -1,0 +1,166 @@
+import { type Identity, SESSION_MAX_MS } from '@berth/wire/gateway';
+import { DomainError, taken } from '../../domain/errors.ts';
+import type { UserRecord } from '../../domain/records.ts';
+import type { UserStore } from '../../domain/stores.ts';
+import { raiseAccessVersion } from './access-version.ts';
+import type { Database } from '../engine/database.ts';
+import type { Tx } from '../engine/tables.ts';
+import { type NewEvent, writeEvents } from '../events.ts';
+import type { NewId } from '../ids.ts';
+import { keyAfter, paged } from '../pages.ts';
+import { removeEnded } from '../sweep.ts';
+import type { Row } from '../engine/tables.ts';
+
+export const userOf = (row: Row<'users'>): UserRecord => ({ ...row, disabled: row.disabled !== 0 });
+
+export function createUserStore(db: Database, newId: NewId, clock: () => number): UserStore {
+  return {
+    async findByEmail(email) {
+      const row = await db.kysely.selectFrom('users').selectAll().where('email', '=', email.toLowerCase()).executeTakeFirst();
+      return row === undefined ? null : userOf(row);
+    },
+
+    async get(id) {
+      const row = await db.kysely.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst();
+      return userOf(found(row, id));
+    },
+
+    async list(page) {
+      const after = keyAfter(page.cursor, ['string']);
+      let query = db.kysely.selectFrom('users').selectAll();
+      if (after !== null) query = query.where('email', '>', after[0]);
+      const rows = await query
+        .orderBy('email')
+        .limit(page.limit + 1)
+        .execute();
+      return paged(rows, page, (row) => [row.email], userOf);
+    },
+
+    async count() {
+      const row = await db.kysely
+        .selectFrom('users')
+        .select((eb) => eb.fn.countAll<number>().as('users'))
+        .executeTakeFirstOrThrow();
+      return row.users;
+    },
+
+    async create(input, now) {
+      const row = { id: newId(), ...input, email: input.email.toLowerCase(), disabled: 0, last_login_at: null, created_at: now };
+      try {
+        return await db.write(async (tx) => {
+          const created = await tx.insertInto('users').values(row).returningAll().executeTakeFirstOrThrow();
+          await writeEvents(db, tx, [userEvent(created, 'created', now)]);
+          return userOf(created);
+        });
+      } catch (error) {
+        if (db.capabilities.violatesUnique(error, 'users', 'email'))
+          throw taken('email', 'email_taken', `another user has the address ${row.email}`);
+        throw error;
+      }
+    },
+
+    patch(id, { disabled, ...plain }, guard) {
+      return db.write(async (tx) => {
+        await db.capabilities.holdName(tx, ADMINS);
+        const before = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(), id);
+        guard?.(userOf(before));
+        // The role also where it stays: an empty SET is no statement.
+        const set = { role: before.role, ...plain, ...(disabled === undefined ? {} : { disabled: Number(disabled) }) };
+        const after = { ...before, ...set };
+        if (isAdmin(before) && !isAdmin(after)) await refuseWithoutAdmin(tx, id);
+        const row = await tx.updateTable('users').set(set).where('id', '=', id).returningAll().executeTakeFirstOrThrow();
+        // A password that was changed, and an account that was closed, end what was begun with it.
+        if (plain.password_hash !== undefined || after.disabled === 1)
+          await tx.deleteFrom('api_sessions').where('user_id', '=', id).execute();
+        if (after.disabled !== before.disabled) await raiseAccessVersion(tx);
+        if (after.disabled === 1) await tx.deleteFrom('device_tokens').where('email', '=', before.email).execute();
+        await writeEvents(db, tx, [userEvent(row, 'changed', clock())]);
+        return userOf(row);
+      });
+    },
+
+    async remove(id, now, guard) {
+      await db.write(async (tx) => {
+        await db.capabilities.holdName(tx, ADMINS);
+        const user = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(), id);
+        guard?.(userOf(user));
+        if (isAdmin(user)) await refuseWithoutAdmin(tx, id);
+        await tx.deleteFrom('device_tokens').where('email', '=', user.email).execute();
+        await denyApproved(tx, user.email);
+        const tombstone = { deleted_at: now, expires_at: now + TOMBSTONE_MS };
+        await tx
+          .insertInto('deleted_users')
+          .values({ email: user.email, ...tombstone })
+          .onConflict((oc) => oc.column('email').doUpdateSet(tombstone))
+          .execute();
+        await raiseAccessVersion(tx);
+        // Sessions and API tokens go with the row.
+        await tx.deleteFrom('users').where('id', '=', id).execute();
+        await writeEvents(db, tx, [userEvent(user, 'deleted', now)]);
+      });
+    },
+
+    async makeAdmins(emails) {
+      if (emails.length === 0) return;
+      await db.write(async (tx) => {
+        const lower = emails.map((email) => email.toLowerCase());
+        await tx.updateTable('users').set({ role: 'admin', disabled: 0 }).where('email', 'in', lower).execute();
+        await raiseAccessVersion(tx);
+      });
+    },
+
+    async deletedAt(email) {
+      const row = await db.kysely
+        .selectFrom('deleted_users')
+        .select('deleted_at')
+        .where('email', '=', email.toLowerCase())
+        .executeTakeFirst();
+      return row?.deleted_at ?? null;
+    },
+
+    sweep: (now) => removeEnded(db, 'deleted_users', now),
+
+    async setLastLogin(id, now) {
+      await db.writeOne((kysely) => kysely.updateTable('users').set({ last_login_at: now }).where('id', '=', id).execute());
+    },
+  };
+}
+
+/** Longer than any session lives, so that none from before is left when the tombstone goes. */
+const TOMBSTONE_MS = SESSION_MAX_MS + 86_400_000;
+
+/** A device that was approved and has not fetched its token yet gets none. There are few: a code lives for ten minutes. */
+async function denyApproved(tx: Tx, email: string): Promise<void> {
+  const approved = await tx.selectFrom('device_codes').select(['device_hash', 'identity']).where('status', '=', 'approved').execute();
+  const theirs = approved.filter(({ identity }) => identity !== null && (JSON.parse(identity) as Identity).email.toLowerCase() === email);
+  for (const { device_hash } of theirs)
+    await tx.updateTable('device_codes').set({ status: 'denied' }).where('device_hash', '=', device_hash).execute();
+}
+
+const userEvent = (user: { id: string; email: string }, what: string, at: number): NewEvent => ({
+  at,
+  kind: `user.${what}`,
+  user_id: user.id,
+  message: `user ${user.email} ${what}`,
+});
+
+/** Whoever takes an admin away holds it: of two that go at once the second sees that the first is gone. */
+const ADMINS = 'admins';
+const isAdmin = (user: Pick<Row<'users'>, 'role' | 'disabled'>): boolean => user.role === 'admin' && user.disabled === 0;
+
+async function refuseWithoutAdmin(tx: Tx, leaving: string): Promise<void> {
+  const other = await tx
+    .selectFrom('users')
+    .select('id')
+    .where('role', '=', 'admin')
+    .where('disabled', '=', 0)
+    .where('id', '!=', leaving)
+    .limit(1)
+    .executeTakeFirst();
+  if (other === undefined) throw new DomainError('last_admin');
+}
+
+function found(row: Row<'users'> | undefined, id: string): Row<'users'> {
+  if (row === undefined) throw new DomainError('not_found', `There is no user with the id ${id}`);
+  return row;
+}
