@@ -64,8 +64,12 @@ test('no program is given to a shell', () => {
 
 describe('every source file', () => {
   // knip takes each file under src/ for an entry (`"./*"` in exports): it finds dead exports, not files without any.
+  // A file that starts as a process or a thread may export nothing.
+  const started = sources.flatMap((file) =>
+    [...read(file).matchAll(/new URL\('([^']+\.ts)', import\.meta\.url\)/g)].map((match) => path.join(path.dirname(file), match[1] ?? '')),
+  );
   test('exports something', () => {
-    expect(sources.filter((file) => !/^export /m.test(read(file)))).toEqual([]);
+    expect(sources.filter((file) => !/^export /m.test(read(file)) && !started.includes(file))).toEqual([]);
   });
   test('main.ts exports main and nothing else', () => {
     const exportsOf = (file: string): string[] => [...read(file).matchAll(/^export (.*?)[({=;]/gm)].map((m) => m[1] ?? '');
