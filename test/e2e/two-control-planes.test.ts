@@ -214,18 +214,22 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
     expect(await config(1)).toBe(await config(0));
   });
 
-  // Seen to take 66 to 181 s on two loaded cores. The cause is not known.
-  const ENDS = { timeout: 300_000 };
+  const ENDS = { timeout: 120_000 };
+  /** Of one request, however often it is sent again. A control plane that was killed during it holds its Idempotency-Key for 3 s. */
+  const ANSWERED_MS = 20_000;
   it(
     'either is killed while both are asked for deployments: every one ends, generations are unique, one runs, both say the same',
     ENDS,
     async () => {
       const accepted: string[] = [];
+      let slowest = 0;
       for (let round = 0; round < ROUNDS; round++) {
         const victim = at(planes, round);
         const asked = Array.from({ length: 8 }, async (_, i) => {
           await sleep(i * 40);
+          const began = performance.now();
           accepted.push((await request(at(projects, i), round + i, `round-${round}-${i}`)).id);
+          slowest = Math.max(slowest, performance.now() - began);
         });
         await sleep(60 + round * 90);
         await victim.crash();
@@ -234,6 +238,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
         await Promise.all(asked);
       }
       expect(new Set(accepted).size).toBe(ROUNDS * 8);
+      expect(slowest).toBeLessThan(ANSWERED_MS);
       const ended = await Promise.all(accepted.map(settled));
       const states = Object.groupBy(ended, (d) => d.status);
       console.log(

@@ -16,7 +16,10 @@ import { newId } from './auth/secrets.ts';
 
 const HEADER = 'Idempotency-Key';
 const LIFETIME_MS = 24 * 3_600_000;
-/** Longer than any request that creates something takes: after it, its control plane is taken to have died. */
+/** A request renews its claim while it runs. Without a renewal for DEAD_MS its control plane counts as dead. */
+const RENEW_MS = 500;
+const DEAD_MS = 3_000;
+/** The end that the claim names: for control planes of the previous version, which do not watch renewals. */
 const CLAIM_MS = 60_000;
 /** How long a duplicate waits for the first request, and between two looks. */
 const WAIT_MS = 15_000;
@@ -61,23 +64,37 @@ export function createOnce(deps: { keptAnswers: KeptAnswerStore; secrets: readon
     const claim = { user_id: user, request, claim: newId() };
     const body_hash = digest(canonical(body));
     const until = performance.now() + WAIT_MS;
+    // Counted by the pauses: the clocks of two control planes may differ, and a stalled process does not renew its own claims either.
+    let watched = { renewed: '', ms: 0 };
     for (let pause = LOOK_MS.first; ; pause = Math.min(pause * 2, LOOK_MS.longest)) {
       const found = await keptAnswers.begin(
-        { ...claim, body_hash, claimed_until: now() + CLAIM_MS, expires_at: now() + LIFETIME_MS },
+        {
+          ...claim,
+          body_hash,
+          claimed_until: now() + CLAIM_MS,
+          expires_at: now() + LIFETIME_MS,
+          ...(watched.ms > DEAD_MS ? { dead: watched.renewed } : {}),
+        },
         now(),
       );
       if (found.kind === 'other body') throw new DomainError('idempotency_mismatch');
       if (found.kind === 'kept') return { ...(await seal.open(found.answer)), replayed: true };
       if (found.kind === 'mine') break;
       if (performance.now() > until) throw new DomainError('busy', 'the first request with this Idempotency-Key is still under way');
+      if (found.renewed !== watched.renewed) watched = { renewed: found.renewed, ms: 0 };
       await sleep(pause);
+      watched.ms += pause;
     }
+    // A renewal that fails leaves the claim to others, as if this control plane were dead.
+    const renewing = setInterval(() => void keptAnswers.renew(claim, now() + CLAIM_MS).catch(() => {}), RENEW_MS);
     let answer: CreatedAnswer;
     try {
       answer = await run();
     } catch (error) {
       await keptAnswers.giveUp(claim);
       throw error;
+    } finally {
+      clearInterval(renewing);
     }
     await keptAnswers.keep(claim, await seal.close(answer));
     return { ...answer, replayed: false };

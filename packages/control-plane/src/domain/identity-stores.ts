@@ -82,11 +82,16 @@ export type ApiTokenStore = Swept & {
 /** `request` stands for method, path and key; `claim` for the one request that runs. */
 export type AnswerClaim = { user_id: string; request: string; claim: string };
 export type KeptAnswerStore = Swept & {
-  /** `mine`: the caller runs, and then calls `keep` or `giveUp`. `under way`: another request runs; look again soon. */
+  /**
+   * `mine`: the caller runs, renews its claim meanwhile, and then calls `keep` or `giveUp`. `under way`: another request runs; look again
+   * soon. `renewed` changes with each renewal; a caller that saw none for long passes it as `dead` and takes the claim over.
+   */
   begin(
-    claim: AnswerClaim & { body_hash: string; claimed_until: number; expires_at: number },
+    claim: AnswerClaim & { body_hash: string; claimed_until: number; expires_at: number; dead?: string },
     now: number,
-  ): Promise<{ kind: 'mine' } | { kind: 'under way' } | { kind: 'other body' } | { kind: 'kept'; answer: Buffer }>;
+  ): Promise<{ kind: 'mine' } | { kind: 'under way'; renewed: string } | { kind: 'other body' } | { kind: 'kept'; answer: Buffer }>;
+  /** No effect where the claim went to another request. */
+  renew(claim: AnswerClaim, claimedUntil: number): Promise<void>;
   /** No effect where the claim went to another request. The oldest answers of a user make room. */
   keep(claim: AnswerClaim, answer: Buffer): Promise<void>;
   /** No effect where the claim went to another request. */

@@ -1,6 +1,6 @@
 /**
- * Answers that are kept for an Idempotency-Key. A request first claims its row, then runs, then leaves its answer there; a claim
- * whose request died ends by itself.
+ * Answers that are kept for an Idempotency-Key. A request first claims its row, then runs, then leaves its answer there. It renews its
+ * claim while it runs; a claim that nobody renews goes to the next request.
  */
 import type { KeptAnswerStore } from '../domain/identity-stores.ts';
 import type { Database } from './engine/database.ts';
@@ -11,7 +11,7 @@ const MAX_ROWS = 1_000;
 const MAX_BYTES = 16 * 1_048_576;
 
 export const createKeptAnswerStore = (db: Database): KeptAnswerStore => ({
-  begin({ user_id, request, body_hash, claim, claimed_until, expires_at }, now) {
+  begin({ user_id, request, body_hash, claim, claimed_until, expires_at, dead }, now) {
     return db.write(async (tx) => {
       const here = tx.selectFrom('kept_answers').where('user_id', '=', user_id).where('request', '=', request);
       await tx
@@ -32,10 +32,11 @@ export const createKeptAnswerStore = (db: Database): KeptAnswerStore => ({
         .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
         .executeTakeFirst();
       // Given up at this very moment: the caller looks again.
-      if (row === undefined) return { kind: 'under way' };
+      if (row === undefined) return { kind: 'under way', renewed: '' };
       if (row.body_hash !== body_hash) return { kind: 'other body' };
       if (row.answer !== null) return { kind: 'kept', answer: row.answer };
-      if ((row.claimed_until ?? 0) > now) return { kind: 'under way' };
+      const renewed = `${row.claim} ${row.claimed_until}`;
+      if ((row.claimed_until ?? 0) > now && renewed !== dead) return { kind: 'under way', renewed };
       await tx
         .updateTable('kept_answers')
         .set({ claim, claimed_until, expires_at })
@@ -44,6 +45,21 @@ export const createKeptAnswerStore = (db: Database): KeptAnswerStore => ({
         .execute();
       return { kind: 'mine' };
     });
+  },
+
+  async renew({ user_id, request, claim }, claimedUntil) {
+    // Worthless after a crash: it does not wait for the disk.
+    await db.writeOne((kysely) =>
+      db.capabilities.unsynced(kysely, (one) =>
+        one
+          .updateTable('kept_answers')
+          .set({ claimed_until: claimedUntil })
+          .where('user_id', '=', user_id)
+          .where('request', '=', request)
+          .where('claim', '=', claim)
+          .execute(),
+      ),
+    );
   },
 
   async keep({ user_id, request, claim }, answer) {

@@ -2,7 +2,9 @@
 import { ROUTES } from '@berth/wire/routes';
 import type { Route } from '@berth/wire/route';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { freshPath, rowsOf } from '../store/fixtures.ts';
+import { createOnce } from '../../src/api/idempotency.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import { freshPath, open, rowsOf } from '../store/fixtures.ts';
 import { type Api, createApi, createProject, deploy, type Input, PROJECT, type Reply, rulesOf } from './harness.ts';
 
 let api: Api;
@@ -101,6 +103,51 @@ test('an error is not stored: the next request with the key is done', async () =
   await api.call('patchProject', { params: { id: blocker }, body: { domain_prefix: 'elsewhere' } });
   const reply = await create('error', given);
   expect([reply.status, replayed(reply)]).toEqual([201, undefined]);
+});
+
+describe('a control plane that was killed during a request', () => {
+  const answer = { text: '{}', headers: {}, target: null };
+  const asked = (user: string) => ({ user, key: 'k', method: 'POST', path: '/p', body: {} });
+  /** Two control planes on one database. */
+  async function two() {
+    const stores = await open();
+    const { id } = await stores.users.create({ email: 'ann@example.com', role: 'developer', password_hash: null }, 0);
+    const plane = (keptAnswers: Stores['keptAnswers'] = stores.keptAnswers) => createOnce({ keptAnswers, secrets: ['s'], now: Date.now });
+    return { stores, user: id, plane };
+  }
+
+  test('holds up the same request at another one for seconds, not for a lease', async () => {
+    const { stores, user, plane } = await two();
+    const { promise: claimed, resolve: hasClaim } = Promise.withResolvers<void>();
+    // It writes nothing any more, as after kill -9.
+    const dead = { ...stores.keptAnswers, renew: () => Promise.resolve() };
+    void plane(dead)(asked(user), () => {
+      hasClaim();
+      return new Promise(() => {});
+    });
+    await claimed;
+    const began = performance.now();
+    expect(await plane()(asked(user), () => Promise.resolve(answer))).toMatchObject({ replayed: false });
+    expect(performance.now() - began).toBeLessThan(6_000);
+  });
+
+  test('is not mistaken for one whose request takes long', async () => {
+    const { user, plane } = await two();
+    const { promise: claimed, resolve: hasClaim } = Promise.withResolvers<void>();
+    const { promise: done, resolve: end } = Promise.withResolvers<typeof answer>();
+    const first = plane()(asked(user), () => {
+      hasClaim();
+      return done;
+    });
+    await claimed;
+    let runs = 0;
+    const second = plane()(asked(user), () => {
+      runs++;
+      return Promise.resolve(answer);
+    });
+    setTimeout(() => end(answer), 5_000);
+    expect([await first, await second, runs]).toEqual([{ ...answer, replayed: false }, { ...answer, replayed: true }, 0]);
+  });
 });
 
 test.each(['', 'x'.repeat(201), 'ä', 'a\tb'])('%j is no key', async (key) => {

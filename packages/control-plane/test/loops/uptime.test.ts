@@ -79,6 +79,15 @@ describe('two control planes', () => {
     expect([await at(healthy), await since(healthy)]).toEqual([50_000, 0]);
     expect([await at(stalled), await since(stalled)]).toEqual([50_000, 50_000]);
   });
+  it('one is killed again and again: the other judges deadlines without a grace period', async () => {
+    const alive = await machine();
+    const deadline = START + 20_000;
+    for (let kills = 0; kills < 4; kills++) await pass(5_000, alive, await machine());
+    expect([await at(alive), await since(alive)]).toEqual([20_000, 0]);
+    // The service as a whole began 30 s ago: its first grace period is over.
+    await pass(10_000, alive);
+    expect(isPast(deadline, await alive.clock.now(), LEASE_MS)).toBe(true);
+  });
   it('one has a clock that is an hour off: neither deadline moves', async () => {
     const [one, other] = [await machine(), await machine()];
     other.skew = 3_600_000;
