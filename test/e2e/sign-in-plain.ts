@@ -244,6 +244,9 @@ export function signInSuite(proxy: ProxyKind): void {
       const after = await visitor.submit(await visitor.submit(devices, {}, 'Disconnect'), {}, 'Disconnect');
       expect(after.status).toBe(200);
       await waitFor('the token opens nothing', async () => (await curl.open(at('alpha'), bearer)).status === 401, SOON);
+      const withJwt = { headers: { ...script.headers, authorization: `Bearer ${jwt}` } };
+      const asMe = () => curl.open(`${world.berth.publicUrl}/api/auth/me`, withJwt);
+      await waitFor('neither does what it was exchanged for', async () => (await asMe()).status === 401, SOON);
     });
 
     it('control plane killed: sessions go on, the gateway may even be restarted; a new login gets a readable answer', async () => {
@@ -297,6 +300,8 @@ export function signInSuite(proxy: ProxyKind): void {
       const copied = ['alpha', 'beta'].map((prefix) => [prefix, `svc_fwd_session=${sessionAt(visitor, prefix)}`] as const);
       const sso = visitor.cookies(world.berth.baseDomain).find((cookie) => cookie.name === 'svc_fwd_session')?.value ?? '';
       expect(sso).not.toBe('');
+      const exchanged = await visitor.open(`${world.berth.publicUrl}/api/auth/exchange`, { ...script, method: 'POST' });
+      const { token } = JSON.parse(exchanged.body) as { token: string };
       const out = await visitor.open(`${world.berth.publicUrl}/_oauth/logout?redirect=https%3A%2F%2Fevil.example%2F`, { follow: false });
       expect([302, 303]).toContain(out.status);
       expect(new URL(String(out.headers['location']), world.berth.publicUrl).origin).toBe(world.berth.publicUrl);
@@ -311,6 +316,12 @@ export function signInSuite(proxy: ProxyKind): void {
           async () => (await thief.open(at(prefix), { headers: { ...script.headers, cookie } })).status === 401,
           SOON,
         );
+      const api = { headers: { ...script.headers, authorization: `Bearer ${token}` } };
+      await waitFor(
+        'the API takes no more what was exchanged before',
+        async () => (await thief.open(`${world.berth.publicUrl}/api/auth/me`, api)).status === 401,
+        SOON,
+      );
       const whoIs = { headers: { ...script.headers, cookie: `svc_fwd_session=${sso}` } };
       await waitFor(
         'nobody is told whose it was',

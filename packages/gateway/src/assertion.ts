@@ -14,27 +14,37 @@ const REUSED_SECONDS = 240;
 const MAX_KEPT = 20_000;
 
 export type Assertion = { token: string /** Milliseconds: make a new one from then on. */; renewAt: number };
-export type Assertions = { for(identity: Identity, host: string, endsAt: number, scope: DeviceScope | null): Assertion };
+type Whence = {
+  host: string;
+  /** Milliseconds. */
+  endsAt: number;
+  /** Of the device token that opened; null: a session did. */
+  scope: DeviceScope | null;
+  /** Id of that device token or session, where the API must be able to tell whether it was revoked. */
+  origin: string | null;
+};
+export type Assertions = { for(identity: Identity, whence: Whence): Assertion };
 
 export function createAssertions(keys: Keys, issuer: string, now: () => number): Assertions {
   const kept = new LRUCache<string, Assertion>({ max: MAX_KEPT });
   return {
-    for(identity, host, endsAt, scope) {
+    for(identity, whence) {
+      const { host, endsAt, scope, origin } = whence;
       const { email, name, avatar_url, provider } = identity;
       // For one session: the API refuses an assertion from before its person was deleted, and a new session must not be given that one.
-      const key = JSON.stringify([host, email, name, avatar_url, provider, endsAt, scope]);
+      const key = JSON.stringify([host, email, name, avatar_url, provider, endsAt, scope, origin]);
       const found = kept.get(key);
       if (found !== undefined && found.renewAt > now()) return found;
-      const made = make(keys, issuer, { identity, host, scope }, Math.min(endsAt, now() + LIFETIME_SECONDS * 1000), now());
+      const made = make(keys, issuer, { identity, ...whence, endsAt: Math.min(endsAt, now() + LIFETIME_SECONDS * 1000) }, now());
       kept.set(key, made);
       return made;
     },
   };
 }
 
-type About = { identity: Identity; host: string; scope: DeviceScope | null };
+type About = Whence & { identity: Identity };
 
-function make(keys: Keys, issuer: string, { identity, host, scope }: About, endsAt: number, now: number): Assertion {
+function make(keys: Keys, issuer: string, { identity, host, endsAt, scope, origin }: About, now: number): Assertion {
   const [current] = keys.assertion;
   if (current === undefined) throw new Error('no assertion key');
   const seconds = Math.floor(now / 1000);
@@ -48,6 +58,7 @@ function make(keys: Keys, issuer: string, { identity, host, scope }: About, ends
     provider: identity.provider,
     // Where a device token opened: the API takes the assertion of one only with the scope `api`, as the token itself.
     ...(scope === null ? {} : { scope }),
+    ...(origin === null ? {} : scope === null ? { sid: origin } : { device_token: origin }),
     iat: seconds,
     exp: Math.floor(endsAt / 1000),
   };

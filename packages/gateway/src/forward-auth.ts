@@ -65,6 +65,8 @@ export type Decision =
       until: number;
       /** Set where a device token opened. */
       tokenId: string | null;
+      /** Set where a session opened. */
+      sessionId: string | null;
       /** Of that token; null: a session opened. */
       scope: DeviceScope | null;
       /** What of these goes on to the project. */
@@ -140,6 +142,7 @@ export function decide(ask: Ask, known: Knowledge): Decision {
     identity: session.identity,
     until: session.expires_at,
     tokenId: null,
+    sessionId: session.id,
     scope: null,
     cookie: withoutOurCookies(ask.cookie),
     authorization: withoutDeviceToken(ask.authorization),
@@ -196,6 +199,7 @@ function byToken(token: string, ask: Ask, host: string, { view, now }: Knowledge
     identity: found.identity,
     until,
     tokenId: found.id,
+    sessionId: null,
     scope: found.scope ?? 'projects',
     cookie: withoutOurCookies(ask.cookie),
     authorization: undefined,

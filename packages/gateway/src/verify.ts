@@ -112,8 +112,10 @@ export function createVerify(deps: VerifyDeps): Verify {
   function settle(decision: Exclude<Decision, { kind: 'redeem' | 'reach' }>, ask: Ask, key: string | null): Answer {
     count(decision.kind);
     if (decision.kind !== 'pass') return answers.refuse(decision, ask);
-    const { host, identity, tokenId, scope, cookie, authorization } = decision;
-    const assertion = assertions.for(identity, host, decision.until, scope);
+    const { host, identity, tokenId, sessionId, scope, cookie, authorization } = decision;
+    // For the API alone: no project needs to know it.
+    const origin = host === own.hostname ? (tokenId ?? sessionId) : null;
+    const assertion = assertions.for(identity, { host, endsAt: decision.until, scope, origin });
     const answer = answers.pass(identity, assertion.token, cookie, authorization);
     if (tokenId !== null) policy.tokenUsed(tokenId);
     if (key !== null) kept.set(key, { answer, until: Math.min(decision.until, assertion.renewAt), tokenId });

@@ -339,6 +339,26 @@ describe('hosts that are no project', () => {
     expect(new URL(String(reply.headers.location)).searchParams.has('challenge')).toBe(false);
   });
 
+  it('at the auth host alone the assertion says what opened, so that the API can tell whether that was revoked', async () => {
+    const claimsAt = async (host: string, door: string, headers: Record<string, string>): Promise<Record<string, unknown>> => {
+      const { status, headers: given } = await berth.verify({ ...headers, 'X-Forwarded-Host': host }, door);
+      expect(status).toBe(200);
+      const [, payload = ''] = String(given['x-forwarded-user-assertion']).split('.');
+      const { sid, device_token } = JSON.parse(Buffer.from(payload, 'base64url').toString()) as Record<string, unknown>;
+      return { sid, device_token };
+    };
+    const token = `berth_${randomBytes(32).toString('base64url')}`;
+    const hash = createHash('sha256').update(token).digest('hex');
+    const expires_at = new Date(Date.now() + 3_600_000).toISOString();
+    await policy({ device_tokens: [{ id: 't7', hash, identity: ANNA, expires_at, scope: 'projects api' }] });
+    const session = sessionOf();
+    const bearer = { Authorization: `Bearer ${token}` };
+    expect(await claimsAt(BASE, '/verify', { Cookie: berth.cookie(session, 'sso') })).toEqual({ sid: session.id });
+    expect(await claimsAt(BASE, '/verify', bearer)).toEqual({ device_token: 't7' });
+    for (const headers of [{ Cookie: berth.cookie(session) }, bearer])
+      expect(await claimsAt(`one.${BASE}`, '/verify?project=p1', headers)).toEqual({});
+  });
+
   it('the admin’s door is for ADMIN_EMAILS; others get 403, a page in a browser', async () => {
     const headers = { 'X-Forwarded-Host': `proxy.${BASE}` };
     const as = (email: string): string => berth.cookie(sessionOf({ ...ANNA, email }), `host:proxy.${BASE}`);

@@ -20,6 +20,7 @@ type Swept = { sweep(now: number): Promise<number> };
 export type RevokedSessionStore = Swept & {
   /** Repeated: no change. Throws too_many_sessions. */
   revoke(session: { id: string; email: string; expires_at: number }, now: number): Promise<void>;
+  has(id: string): Promise<boolean>;
 };
 
 export type UsedCodeStore = Swept & {
@@ -47,6 +48,8 @@ export type DeviceCodeStore = Swept & {
 export type DeviceTokenStore = Swept & {
   /** null: unknown, over, or its person disabled. */
   find(hash: string, now: number): Promise<DeviceTokenRecord | null>;
+  /** Whether it is there and has not expired. */
+  stands(id: string, now: number): Promise<boolean>;
   /** Newest first. `email`: of that person alone. */
   list(filter: { email?: string }, now: number, page: Page): Promise<Paged<DeviceTokenRecord>>;
   /** `email`: only if it is that person's. Throws not_found. */

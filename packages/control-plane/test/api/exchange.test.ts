@@ -292,3 +292,51 @@ describe('bare identity headers', () => {
     expect((await exchange({ authorization: `Bearer ${await assertion()}` })).status).toBe(401);
   });
 });
+
+describe('what opened a session at the API ends it', () => {
+  type Signed = { token: string; refresh_token: string };
+  const signed = (reply: { status: number; text: string; json: Record<string, unknown> }): Signed => {
+    expect(reply.status, reply.text).toBe(200);
+    return reply.json as unknown as Signed;
+  };
+  /** Of the API token and of a refresh. */
+  const worth = async ({ token, refresh_token }: Signed): Promise<number[]> => [
+    (await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).status,
+    (await api.call('refresh', { body: { refresh_token } })).status,
+  ];
+  const tokenIdOf = async (email: string): Promise<string> => {
+    const { items } = (await api.call('deviceTokensOf', { body: { email } })).json as { items: { id: string }[] };
+    return items[0]?.id ?? '';
+  };
+
+  test.each(['the token itself', 'the assertion that the gateway makes of it'])('a device token that is revoked: %s', async (by) => {
+    const email = `revoked-${by.length}@example.com`;
+    const bearer = await deviceToken(email);
+    const id = await tokenIdOf(email);
+    const opened = () =>
+      by === 'the token itself'
+        ? exchange({ authorization: `Bearer ${bearer}` })
+        : assertion({ email, scope: 'projects api', device_token: id }).then((a) => byAssertion(a));
+    const [first, other] = [signed(await opened()), signed(await opened())];
+    const next = signed(await api.call('refresh', { body: { refresh_token: first.refresh_token } }));
+    await api.call('revokeDeviceTokenOf', { body: { email, id } });
+    expect([await worth(next), await worth(other)]).toEqual([
+      [401, 401],
+      [401, 401],
+    ]);
+  });
+
+  test('a session at the gateway that its owner signed out of; one beside it stays', async () => {
+    const end = new Date(Date.now() + 3_600_000).toISOString();
+    const [ended, other] = [
+      signed(await byAssertion(await assertion({ sid: 'left' }))),
+      signed(await byAssertion(await assertion({ sid: 'kept' }))),
+    ];
+    await api.call('revokeSession', { body: { id: 'left', email: 'ann@example.com', expires_at: end } });
+    expect((await byAssertion(await assertion({ sid: 'left' }))).status).toBe(401);
+    expect([await worth(ended), await worth(other)]).toEqual([
+      [401, 401],
+      [200, 200],
+    ]);
+  });
+});

@@ -2,8 +2,9 @@
  * The gateway's word on who somebody is: a JWT that it signs (EdDSA) for one host, here for the host of PUBLIC_URL. Its keys
  * are read from its JWKS and kept, so that an exchange goes on while the gateway is away for a while.
  */
-import { createRemoteJWKSet, customFetch, errors, type JWTVerifyGetKey, jwtVerify } from 'jose';
+import { createRemoteJWKSet, customFetch, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { DomainError } from '../../domain/errors.ts';
+import type { Origin } from './origins.ts';
 
 /** An unknown `kid` makes the keys be read again, but not more often than this. */
 const COOLDOWN_MS = 10_000;
@@ -16,8 +17,11 @@ const SKEW = '30s';
 export const SCOPE_NEEDED = 'ask for a device token with scope=projects api at /_oauth/device/code';
 
 export type Assertions = {
-  /** The e-mail it speaks for, and when it was made (milliseconds). Throws unauthenticated; gateway_unreachable while the keys cannot be read. */
-  read(assertion: string): Promise<{ email: string; madeAt: number }>;
+  /**
+   * The e-mail it speaks for, when it was made (milliseconds), and what opened (null: an earlier gateway does not say). Throws unauthenticated;
+   * gateway_unreachable while the keys cannot be read.
+   */
+  read(assertion: string): Promise<{ email: string; madeAt: number; origin: Origin | null }>;
 };
 
 export function createAssertions(deps: {
@@ -65,13 +69,18 @@ export function createAssertions(deps: {
         if (scope !== undefined && scope !== 'projects api') throw new DomainError('insufficient_scope', SCOPE_NEEDED);
         const email = payload['email'];
         if (typeof email === 'string' && /^[^@\s]+@[^@\s]+$/.test(email))
-          return { email: email.toLowerCase(), madeAt: (payload.iat ?? 0) * 1000 };
+          return { email: email.toLowerCase(), madeAt: (payload.iat ?? 0) * 1000, origin: originIn(payload) };
       } catch (error) {
         if (!(error instanceof errors.JOSEError)) throw error;
       }
       throw new DomainError('unauthenticated', 'the gateway’s assertion is not valid, not for here, or has expired');
     },
   };
+}
+
+function originIn({ scope, device_token, sid }: JWTPayload): Origin | null {
+  const id = scope === undefined ? sid : device_token;
+  return typeof id === 'string' ? { kind: scope === undefined ? 'gateway_session' : 'device_token', id } : null;
 }
 
 const CHOOSING = [errors.JWKSNoMatchingKey, errors.JWKSMultipleMatchingKeys, errors.JOSENotSupported];

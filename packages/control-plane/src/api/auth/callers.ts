@@ -7,6 +7,7 @@ import type { Changes } from '../../domain/changes.ts';
 import { DomainError } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
 import type { Stores } from '../../domain/stores.ts';
+import { type Origin, stands } from './origins.ts';
 import { hashOf } from './secrets.ts';
 import { matchesAny } from './shared-secrets.ts';
 import type { Tokens } from './tokens.ts';
@@ -28,7 +29,7 @@ export type Callers = {
 
 export type CallerDeps = {
   tokens: Tokens;
-  stores: Pick<Stores, 'apiSessions' | 'apiTokens'>;
+  stores: Pick<Stores, 'apiSessions' | 'apiTokens' | 'deviceTokens' | 'revokedSessions'>;
   changes: Changes;
   gatewaySecrets: readonly string[];
   now: () => number;
@@ -41,9 +42,9 @@ export function createCallers(deps: CallerDeps): Callers {
   deps.changes.on('access', () => known.clear());
   const isGateway = matchesAny(deps.gatewaySecrets);
 
-  async function ofSession(id: string): Promise<Caller | null> {
+  async function ofSession(id: string, origin: Origin | null): Promise<Caller | null> {
     const found = await stores.apiSessions.find(id, now());
-    if (found === null || found.user.disabled) return null;
+    if (found === null || found.user.disabled || !(await stands(stores, origin, now()))) return null;
     const caller: Caller = { ...found.user, credential: { kind: 'session', id } };
     known.set(`session ${id}`, { caller, expiresAt: found.session.expires_at });
     return caller;
@@ -85,7 +86,7 @@ export function createCallers(deps: CallerDeps): Callers {
       }
       const read = await deps.tokens.read(token);
       if (read === null) throw new DomainError('unauthenticated', 'the token is not valid or has expired');
-      const caller = cached(`session ${read.sessionId}`) ?? (await ofSession(read.sessionId));
+      const caller = cached(`session ${read.sessionId}`) ?? (await ofSession(read.sessionId, read.origin));
       if (caller === null || caller.id !== read.userId)
         throw new DomainError('unauthenticated', 'the session has ended, or the account is gone or disabled');
       return caller;

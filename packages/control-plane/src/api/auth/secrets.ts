@@ -3,6 +3,7 @@ import { createHash, randomBytes, randomInt } from 'node:crypto';
 import { DEVICE_TOKEN_PREFIX, USER_CODE_LENGTH, USER_CODE_LETTERS } from '@berth/wire/gateway';
 import { JOIN_TOKEN_PREFIX, NODE_SECRET_PREFIX } from '@berth/wire/node';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
+import { type Origin, originOf, originText } from './origins.ts';
 
 export const hashOf = (secret: string): string => createHash('sha256').update(secret).digest('hex');
 
@@ -18,8 +19,13 @@ export const newNodeSecret = (nodeId: string): string => `${NODE_SECRET_PREFIX}$
 export const newJoinToken = (id: string): string => `${JOIN_TOKEN_PREFIX}${id}_${random()}`;
 
 /** The session stands in it, so that a used one is recognised although only the present one's hash is kept. */
-export const newRefreshToken = (sessionId: string): string => `berthref_${sessionId}_${random()}`;
-export const sessionOf = (refreshToken: string): string | null => /^berthref_([0-9a-f]{24})_[\w-]{43}$/.exec(refreshToken)?.[1] ?? null;
+export const newRefreshToken = (sessionId: string, origin: Origin | null): string =>
+  `berthref_${sessionId}${origin === null ? '' : `.${originText(origin)}`}_${random()}`;
+/** null: it is no refresh token. */
+export function readRefreshToken(refreshToken: string): { sessionId: string; origin: Origin | null } | null {
+  const [, sessionId, origin] = /^berthref_([0-9a-f]{24})(?:\.([ds]\.[\w-]{1,64}))?_[\w-]{43}$/.exec(refreshToken) ?? [];
+  return sessionId === undefined ? null : { sessionId, origin: origin === undefined ? null : originOf(origin) };
+}
 
 /** As it is shown: `BCDF-GHJK`. */
 export function newUserCode(): string {

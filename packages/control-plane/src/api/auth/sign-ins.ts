@@ -2,7 +2,8 @@
 import type { LoginAnswer } from '@berth/wire/access';
 import type { UserRecord } from '../../domain/records.ts';
 import type { Stores } from '../../domain/stores.ts';
-import { hashOf, newId, newRefreshToken, sessionOf } from './secrets.ts';
+import { type Origin, stands } from './origins.ts';
+import { hashOf, newId, newRefreshToken, readRefreshToken } from './secrets.ts';
 import { TOKEN_SECONDS, type Tokens } from './tokens.ts';
 import { userView } from '../views.ts';
 
@@ -12,7 +13,8 @@ const IDLE_MS = 30 * 86_400_000;
 const WHOLE_MS = 90 * 86_400_000;
 
 export type SignIns = {
-  begin(user: UserRecord, address: string): Promise<LoginAnswer>;
+  /** `origin` null: by password. */
+  begin(user: UserRecord, address: string, origin: Origin | null): Promise<LoginAnswer>;
   /** `answer` is null when it is not good; `reusedBy`: it was once, and the session of this account has ended with it. */
   refresh(refreshToken: string): Promise<{ answer: LoginAnswer | null; reusedBy: string | null }>;
 };
@@ -20,8 +22,9 @@ export type SignIns = {
 export function createSignIns(deps: { stores: Stores; tokens: Tokens; ended: () => void; now: () => number }): SignIns {
   const { stores, tokens, ended, now } = deps;
 
-  const answer = async (user: UserRecord, sessionId: string, refresh_token: string): Promise<LoginAnswer> => ({
-    token: await tokens.mint(user, sessionId),
+  type Session = { id: string; origin: Origin | null };
+  const answer = async (user: UserRecord, session: Session, refresh_token: string): Promise<LoginAnswer> => ({
+    token: await tokens.mint(user, session.id, session.origin),
     token_type: 'Bearer',
     expires_in: TOKEN_SECONDS,
     refresh_token,
@@ -29,23 +32,25 @@ export function createSignIns(deps: { stores: Stores; tokens: Tokens; ended: () 
   });
 
   return {
-    async begin(user, address) {
+    async begin(user, address, origin) {
       const at = now();
       const id = newId();
-      const refreshToken = newRefreshToken(id);
+      const refreshToken = newRefreshToken(id, origin);
       await stores.apiSessions.create({ id, user_id: user.id, refresh_hash: hashOf(refreshToken), address, expires_at: at + IDLE_MS }, at);
       await stores.users.setLastLogin(user.id, at);
-      return answer({ ...user, last_login_at: at }, id, refreshToken);
+      return answer({ ...user, last_login_at: at }, { id, origin }, refreshToken);
     },
 
     async refresh(refreshToken) {
-      const id = sessionOf(refreshToken);
-      const found = id === null ? null : await stores.apiSessions.find(id, now());
-      if (id === null || found === null || found.user.disabled) return { answer: null, reusedBy: null };
-      const next = newRefreshToken(id);
+      const read = readRefreshToken(refreshToken);
+      const found = read === null ? null : await stores.apiSessions.find(read.sessionId, now());
+      if (read === null || found === null || found.user.disabled || !(await stands(stores, read.origin, now())))
+        return { answer: null, reusedBy: null };
+      const { sessionId: id, origin } = read;
+      const next = newRefreshToken(id, origin);
       const expiresAt = Math.min(now() + IDLE_MS, found.session.created_at + WHOLE_MS);
       const outcome = await stores.apiSessions.rotate(id, { old: hashOf(refreshToken), next: hashOf(next) }, expiresAt, now());
-      if (outcome === 'rotated') return { answer: await answer(found.user, id, next), reusedBy: null };
+      if (outcome === 'rotated') return { answer: await answer(found.user, { id, origin }, next), reusedBy: null };
       ended();
       return { answer: null, reusedBy: outcome === 'reused' ? found.user.email : null };
     },

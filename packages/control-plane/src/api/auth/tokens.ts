@@ -3,16 +3,17 @@ import { createSecretKey } from 'node:crypto';
 import { errors, jwtVerify, SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
 import type { UserRecord } from '../../domain/records.ts';
+import { type Origin, originOf, originText } from './origins.ts';
 import { hashOf } from './secrets.ts';
 
 export const TOKEN_SECONDS = 3600;
 const ISSUER = 'berth';
 const MOST_KNOWN = 2_000;
 
-/** `sessionId`: what revokes it before its time. `expiresAt`: milliseconds. */
-export type ReadToken = { userId: string; sessionId: string; expiresAt: number };
+/** `sessionId` and `origin`: what revokes it before its time. `expiresAt`: milliseconds. */
+export type ReadToken = { userId: string; sessionId: string; origin: Origin | null; expiresAt: number };
 export type Tokens = {
-  mint(user: Pick<UserRecord, 'id' | 'email' | 'role'>, sessionId: string): Promise<string>;
+  mint(user: Pick<UserRecord, 'id' | 'email' | 'role'>, sessionId: string, origin: Origin | null): Promise<string>;
   /** null when it is not ours, not valid any more or not a token at all. */
   read(token: string): Promise<ReadToken | null>;
 };
@@ -24,8 +25,8 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
   /** By the digest of the whole token. Whose signature was right once is right again, and to look takes a turn of another thread. */
   const known = new LRUCache<string, ReadToken>({ max: MOST_KNOWN });
   return {
-    mint: (user, sessionId) =>
-      new SignJWT({ email: user.email, role: user.role, sid: sessionId })
+    mint: (user, sessionId, origin) =>
+      new SignJWT({ email: user.email, role: user.role, sid: sessionId, ...(origin === null ? {} : { origin: originText(origin) }) })
         .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
         .setIssuer(ISSUER)
         .setSubject(user.id)
@@ -47,7 +48,10 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
           });
           const sessionId = payload['sid'];
           if (typeof sessionId !== 'string') return null;
-          const read: ReadToken = { userId: payload.sub ?? '', sessionId, expiresAt: (payload.exp ?? 0) * 1000 };
+          const text = payload['origin'];
+          const origin = typeof text === 'string' ? originOf(text) : null;
+          if (text !== undefined && origin === null) return null;
+          const read: ReadToken = { userId: payload.sub ?? '', sessionId, origin, expiresAt: (payload.exp ?? 0) * 1000 };
           known.set(digest, read);
           return read;
         } catch (error) {

@@ -9,6 +9,7 @@ import { type Attempts, networkOf } from '../auth/attempts.ts';
 import type { Caller } from '../auth/callers.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
+import { type Origin, stands } from '../auth/origins.ts';
 import type { Passwords } from '../auth/passwords.ts';
 import { hashOf } from '../auth/secrets.ts';
 import type { SignIns } from '../auth/sign-ins.ts';
@@ -77,7 +78,7 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     const right = await tryPassword(email, request, body.password, user?.password_hash ?? null);
     // One answer for all three: it must not tell who has an account.
     if (user === null || !right || user.disabled) throw new DomainError('wrong_credentials');
-    return signIns.begin(user, request.ip);
+    return signIns.begin(user, request.ip, null);
   });
 
   route('exchange', async ({ request }) => {
@@ -85,13 +86,13 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     const from = request.headers['sec-fetch-site'];
     if (from === 'same-site' || from === 'cross-site')
       throw new DomainError('forbidden', 'a page of another origin may not sign in its visitor');
-    const email = await identityOf(request);
+    const { email, origin } = await identityOf(request);
     request.audited = { user: email, via: 'gateway' };
-    return signIns.begin(await userFor(email), request.ip);
+    return signIns.begin(await userFor(email), request.ip, origin);
   });
 
   /** A device token, or the gateway's signed word. A bare identity header is nobody's word and never read (INTERFACES). */
-  async function identityOf(request: FastifyRequest): Promise<string> {
+  async function identityOf(request: FastifyRequest): Promise<{ email: string; origin: Origin | null }> {
     const { authorization } = request.headers;
     const assertion = request.headers['x-forwarded-user-assertion'];
     if (authorization !== undefined) {
@@ -100,14 +101,16 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
       if (found === null) throw new DomainError('unauthenticated', 'the device token is unknown, over or revoked');
       // A public project can see the tokens of its visitors: one that was given for projects alone must not open the API.
       if (found.scope !== 'projects api') throw new DomainError('insufficient_scope', SCOPE_NEEDED);
-      return found.identity.email.toLowerCase();
+      return { email: found.identity.email.toLowerCase(), origin: { kind: 'device_token', id: found.id } };
     }
     if (typeof assertion === 'string' && assertion !== '') {
-      const { email, madeAt } = await assertions.read(assertion);
+      const { email, madeAt, origin } = await assertions.read(assertion);
       const deletedAt = await stores.users.deletedAt(email);
       if (deletedAt !== null && madeAt <= deletedAt + DELETED_SKEW_MS)
         throw new DomainError('unauthenticated', 'the account was deleted after this sign-in: sign in again');
-      return email;
+      if (!(await stands(stores, origin, now())))
+        throw new DomainError('unauthenticated', 'the session or the device token behind this assertion has ended: sign in again');
+      return { email, origin };
     }
     throw new DomainError('unauthenticated', 'no token was sent: give a device token, or come through the gateway');
   }
@@ -149,7 +152,7 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     // Ends every session of the account, this one too: whoever knew the old password is out.
     const changed = await stores.users.patch(user.id, { password_hash: await passwords.hash(body.new_password) });
     changes.notify('access');
-    return signIns.begin(changed, request.ip);
+    return signIns.begin(changed, request.ip, null);
   });
 
   route('me', async ({ user }) => userView(user));

@@ -46,7 +46,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
 
   route('revokeSession', async ({ body }) => {
     await stores.revokedSessions.revoke({ ...body, expires_at: Date.parse(body.expires_at) }, now());
-    changes.notify('policy');
+    changes.notify('policy', 'access');
   });
 
   route('redeemCode', async ({ body }) => stores.usedCodes.redeem({ id: body.id, expires_at: Date.parse(body.expires_at) }, now()));
@@ -125,7 +125,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
   route('revokeDeviceTokenOf', async ({ body, request }) => {
     request.audited = { user: body.email, via: 'gateway', target: body.id };
     await stores.deviceTokens.revoke(body.id, body.email);
-    changes.notify('policy');
+    changes.notify('policy', 'access');
   });
 
   route('deviceTokensUsed', async ({ body }) =>

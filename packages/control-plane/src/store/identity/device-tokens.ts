@@ -31,6 +31,16 @@ export const createDeviceTokenStore = (db: Database): DeviceTokenStore => ({
     return row === undefined ? null : tokenOf(row);
   },
 
+  async stands(id, now) {
+    const row = await db.kysely
+      .selectFrom('device_tokens')
+      .select('id')
+      .where('id', '=', id)
+      .where('expires_at', '>', now)
+      .executeTakeFirst();
+    return row !== undefined;
+  },
+
   async list({ email }, now, page) {
     const after = keyAfter(page.cursor, ['number', 'string']);
     let query = db.kysely.selectFrom('device_tokens').selectAll().where('expires_at', '>', now);

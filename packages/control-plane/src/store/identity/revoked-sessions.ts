@@ -23,5 +23,10 @@ export const createRevokedSessionStore = (db: Database): RevokedSessionStore => 
         .execute(),
     );
   },
+  async has(id) {
+    const row = await db.kysely.selectFrom('revoked_sessions').select('id').where('id', '=', id).executeTakeFirst();
+    return row !== undefined;
+  },
+
   sweep: (now) => removeEnded(db, 'revoked_sessions', now),
 });
