@@ -1,11 +1,13 @@
 /**
  * Requests that are answered later: long polls and streams. Each hold ends when its client goes away or the server closes,
- * whichever is first; there are never more than MAX_HOLDS of them.
+ * whichever is first. There are never more than MAX_HOLDS of them, and no more than MOST_OF_ONE of one person or one address.
  */
 import type { ServerResponse } from 'node:http';
 import type { Changes, Topic } from '../domain/changes.ts';
 
 const MAX_HOLDS = 20_000;
+/** Agents and gateways share MAX_HOLDS with everybody who can read, so nobody else may take all of it. */
+const MOST_OF_ONE = 100;
 
 export type HoldKind = 'tasks' | 'config' | 'logs' | 'policy' | 'deployments' | 'events';
 export type Hold = {
@@ -19,8 +21,8 @@ export type Hold = {
 };
 
 export type Holds = {
-  /** null: too many are held already. Call `release` in a `finally`. */
-  begin(kind: HoldKind, response: ServerResponse): Hold | null;
+  /** `holder`: a person or an address, where anybody may ask; absent for agents and gateways. null: too many are held already. Call `release` in a `finally`. */
+  begin(kind: HoldKind, response: ServerResponse, holder?: string): Hold | null;
   counts(): Record<HoldKind, number>;
   /** Whether this answer may have waited for something to happen: its time says nothing about ours. */
   wasHeld(response: ServerResponse): boolean;
@@ -33,11 +35,19 @@ type Open = { kind: HoldKind; end: () => void };
 
 export function createHolds(max = MAX_HOLDS): Holds {
   const open = new Set<Open>();
+  const ofHolder = new Map<string, number>();
   const held = new WeakSet<ServerResponse>();
   let closed = false;
+  function letGo(holder: string): void {
+    const left = (ofHolder.get(holder) ?? 1) - 1;
+    if (left > 0) ofHolder.set(holder, left);
+    else ofHolder.delete(holder);
+  }
   return {
-    begin(kind, response) {
-      if (open.size >= max) return null;
+    begin(kind, response, holder) {
+      const others = holder === undefined ? 0 : (ofHolder.get(holder) ?? 0);
+      if (open.size >= max || others >= MOST_OF_ONE) return null;
+      if (holder !== undefined) ofHolder.set(holder, others + 1);
       let ended = false;
       let abort: AbortController | null = null;
       let listener: (() => void) | null = null;
@@ -65,7 +75,7 @@ export function createHolds(max = MAX_HOLDS): Holds {
         },
         release() {
           listener = null;
-          open.delete(mine);
+          if (open.delete(mine) && holder !== undefined) letGo(holder);
           response.off('close', end);
           end();
         },

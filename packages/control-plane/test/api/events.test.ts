@@ -72,6 +72,26 @@ describe('pages', () => {
 });
 
 describe('a stream', () => {
+  test('is refused to a person who holds a hundred requests already, whatever their kind; others get theirs', async () => {
+    const other = await createApi();
+    const address = await other.listen();
+    const deployment = await deploy(other, await createProject(other, {}));
+    const end = new AbortController();
+    const open = (path: string, role: 'viewer' | 'developer') =>
+      fetch(address + path, { signal: end.signal, headers: { accept: 'text/event-stream', authorization: `Bearer ${other.token(role)}` } });
+    try {
+      const paths = Array.from({ length: 100 }, (_, i) => (i % 2 === 0 ? '/api/events' : `/api/deployments/${deployment}/logs`));
+      expect(new Set((await Promise.all(paths.map((path) => open(path, 'developer')))).map(({ status }) => status))).toEqual(
+        new Set([200]),
+      );
+      const refused = await open('/api/events', 'developer');
+      expect([refused.status, ((await refused.json()) as { code: string }).code]).toEqual([429, 'too_many_requests']);
+      expect((await open('/api/events', 'viewer')).status).toBe(200);
+    } finally {
+      end.abort();
+      await other.close();
+    }
+  });
   test('brings what happens from now on, with its number as id', async () => {
     const got = await frames('/api/events', {}, 1, () => createProject(api, { name: 'live', domain_prefix: 'live' }));
     expect(got).toEqual([expect.objectContaining({ kind: 'project.created', id: String(got[0]?.seq) })]);

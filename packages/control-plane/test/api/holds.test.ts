@@ -33,6 +33,19 @@ test('for minutes, if so asked: it looks when something moves, and neither meanw
   expect([looks, answered]).toEqual([[0, 3 * MINUTE], [4.5 * MINUTE]]);
 });
 
+test('one holder takes a hundred at most of what all share; what it releases it may take again', () => {
+  const holds = createHolds();
+  const client = (): ServerResponse => new EventEmitter() as unknown as ServerResponse;
+  const begin = (holder: string) => holds.begin('events', client(), holder);
+  const mine = Array.from({ length: 100 }, () => begin('viewer'));
+  expect(mine).not.toContain(null);
+  expect(begin('viewer')).toBeNull();
+  expect(begin('somebody else')).not.toBeNull();
+  mine[0]?.release();
+  mine[0]?.release();
+  expect([begin('viewer'), begin('viewer')]).toEqual([expect.anything(), null]);
+});
+
 test.each([
   ['its client goes away', (h: ReturnType<typeof held>) => void h.client.emit('close')],
   ['the server closes', (h: ReturnType<typeof held>) => h.holds.closeAll()],

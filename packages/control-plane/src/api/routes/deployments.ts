@@ -110,13 +110,13 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
 
   route('projectDeployments', ({ params, query }) => list({ ...stateFilter(query), project_id: params.id }, query));
 
-  route('getDeployment', async ({ params, query, request, reply }) => {
+  route('getDeployment', async ({ params, query, user, request, reply }) => {
     const known = request.headers['if-none-match'];
     const look = async () => {
       const shown = await view(await stores.deployments.get(params.id));
       return { shown, etag: etagOf(JSON.stringify(shown)) };
     };
-    const seen = await heldWhile(look, known, query.wait ?? 0, `logs:${params.id}`, reply);
+    const seen = await heldWhile(look, known, { waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id }, reply);
     // Who lost the right while it was held gets nothing.
     if ((query.wait ?? 0) > 0) await callers.user(request.headers.authorization);
     void reply.header('etag', seen.etag);
@@ -129,11 +129,10 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
   async function heldWhile<T extends { etag: string }>(
     look: () => Promise<T>,
     known: string | undefined,
-    waitSeconds: number,
-    topic: Topic,
+    { waitSeconds, topic, holder }: { waitSeconds: number; topic: Topic; holder: string },
     reply: FastifyReply,
   ): Promise<T> {
-    const hold = waitSeconds === 0 || known === undefined ? null : holds.begin('deployments', reply.raw);
+    const hold = waitSeconds === 0 || known === undefined ? null : holds.begin('deployments', reply.raw, holder);
     if (hold === null) return look();
     const end = performance.now() + waitSeconds * 1000;
     const isNews = (seen: T): boolean => !matchesEtag(known, seen.etag);

@@ -23,7 +23,7 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; calle
   const { stores, changes, holds, callers, now } = deps;
 
   route('events', async ({ query, user, request, reply }) => {
-    if (wantsEventStream(request.raw)) return follow(resumeAt(request.raw, query.after ?? null), request, reply);
+    if (wantsEventStream(request.raw)) return follow(resumeAt(request.raw, query.after ?? null), user.id, request, reply);
     const page = await read(query.after ?? null, query.limit ?? PAGE, user.role);
     return { items: page.items, next: page.next, gap: page.gap };
   });
@@ -42,9 +42,9 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; calle
     message: `events before ${oldest} are not kept any more: read again what you show`,
   });
 
-  async function follow(after: number | null, request: FastifyRequest, reply: FastifyReply): Promise<typeof SENT> {
-    const hold = holds.begin('events', reply.raw);
-    if (hold === null) throw new DomainError('too_many_requests', 'too many event streams are open');
+  async function follow(after: number | null, userId: string, request: FastifyRequest, reply: FastifyReply): Promise<typeof SENT> {
+    const hold = holds.begin('events', reply.raw, userId);
+    if (hold === null) throw new DomainError('too_many_requests', 'too many streams are open; close some first');
     reply.hijack();
     const stream = openEventStream(reply.raw, { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' }, hold.signal);
     try {

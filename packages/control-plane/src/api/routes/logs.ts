@@ -22,19 +22,25 @@ const HEARTBEAT_MS = 15_000;
 export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers: Callers }): void {
   const { stores, changes, holds, callers } = deps;
 
-  route('deploymentLogs', async ({ params, query, request, reply }) => {
+  route('deploymentLogs', async ({ params, query, user, request, reply }) => {
     const deployment = await stores.deployments.get(params.id);
     const after = query.after ?? 0;
-    if (wantsEventStream(request.raw)) return follow(deployment, resumeAt(request.raw, after), request, reply);
+    if (wantsEventStream(request.raw)) return follow(deployment, resumeAt(request.raw, after), user.id, request, reply);
     const unavailable = logUnavailable(deployment);
     if (unavailable !== null) return { lines: [], next: after, unavailable };
     const lines = await stores.logs.read(params.id, after, query.limit ?? PAGE);
     return { lines: lines.map(logLineView), next: lines.at(-1)?.seq ?? after };
   });
 
-  async function follow(deployment: DeploymentRecord, after: number, request: FastifyRequest, reply: FastifyReply): Promise<typeof SENT> {
-    const hold = holds.begin('logs', reply.raw);
-    if (hold === null) throw new DomainError('too_many_requests', 'too many log streams are open');
+  async function follow(
+    deployment: DeploymentRecord,
+    after: number,
+    userId: string,
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): Promise<typeof SENT> {
+    const hold = holds.begin('logs', reply.raw, userId);
+    if (hold === null) throw new DomainError('too_many_requests', 'too many streams are open; close some first');
     reply.hijack();
     const stream = openEventStream(reply.raw, { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' }, hold.signal);
     try {

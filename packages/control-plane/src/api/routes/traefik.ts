@@ -16,9 +16,9 @@ export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): 
   const lastOn = new WeakMap<Socket, string>();
 
   /** The present configuration, or the first that is another than what the proxy has. Throws routes_unknown. */
-  async function next(has: (hash: string) => boolean, waitMs: number, reply: FastifyReply) {
+  async function next(has: (hash: string) => boolean, waitMs: number, address: string, reply: FastifyReply) {
     const first = source.current();
-    const hold = waitMs > 0 && has(first.hash) ? holds.begin('config', reply.raw) : null;
+    const hold = waitMs > 0 && has(first.hash) ? holds.begin('config', reply.raw, `address ${address}`) : null;
     if (hold === null) return first;
     const end = performance.now() + waitMs;
     try {
@@ -37,7 +37,7 @@ export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): 
     const known = request.headers['if-none-match'];
     const last = lastOn.get(socket);
     const has = (hash: string): boolean => (known === undefined ? last === hash : matchesEtag(known, tagOf(hash)));
-    const { bytes, hash } = await next(has, (query.wait ?? 0) * 1000, reply);
+    const { bytes, hash } = await next(has, (query.wait ?? 0) * 1000, request.ip, reply);
     if (request.method === 'GET') {
       lastOn.set(socket, hash);
       // Only what has left this process was given to the proxy.
