@@ -73,7 +73,8 @@ describe.skipIf(missing)(`the proxy and a node’s firewall${missing ? ' (skippe
 
   async function release(name: string, port: number) {
     ports[name] = port;
-    return berth.settled(await berth.deploy(projects[name] as Project), 60_000);
+    // A look at the proxy takes 10 s.
+    return berth.settled(await berth.deploy(projects[name] as Project), 20_000);
   }
   const requests = (): { port: number; url: string; agent: string; seen: string[] }[] =>
     application

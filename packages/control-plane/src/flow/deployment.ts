@@ -323,7 +323,8 @@ function routeUnreachable(draft: Draft, d: DeploymentRecord, event: EventOf<'rou
   if (!leadsThere(draft, d, event)) return;
   // An agent that knows the contract alone reports before its application answers: it has the time of Berth's own probe.
   const isProbed = knowsMoreThanContract(draft.node(d.node_id));
-  if (!isProbed && !hasRunOut(draft, d, draft.facts.limits.probeSeconds * 1000)) return;
+  // No grace period: nobody has to be heard of, and requests go nowhere meanwhile.
+  if (!isProbed && !hasRunOut(draft, d, draft.facts.limits.probeSeconds * 1000, 0)) return;
   const seen = `the proxy at ${event.proxy} gave ${event.saw} for ${event.host_ip}:${event.host_port}`;
   fail(draft, d, 'route_unreachable', failure('proxy_cannot_reach_node', `${seen}; let the proxy through to the node’s published ports`));
 }

@@ -15,11 +15,11 @@ export const startedTimer = (d: Pick<Timed, 'state_since'>, at: number): Timer =
   running_since: at,
 });
 
-/** Starts the timer, or goes on with it; returns whether it has run for longer than `limitMs`. */
-export function hasRunOut(draft: Draft, d: DeploymentRecord, limitMs: number): boolean {
-  const { uptime, limits } = draft.facts;
+/** Starts the timer, or goes on with it; returns whether it has run for longer than `limitMs`. `graceMs`: after a gap in the service. */
+export function hasRunOut(draft: Draft, d: DeploymentRecord, limitMs: number, graceMs = draft.facts.limits.leaseMs): boolean {
+  const { uptime } = draft.facts;
   const timer = present(d);
-  if (timer.running_since !== null) return isPast(timer.running_since + limitMs - timer.ran_ms, uptime, limits.leaseMs);
+  if (timer.running_since !== null) return isPast(timer.running_since + limitMs - timer.ran_ms, uptime, graceMs);
   draft.set(d, { timer: { ...timer, running_since: uptime.at } });
   return false;
 }

@@ -448,6 +448,26 @@ const ROWS: Row[] = [
     to: 'failed',
     error: 'proxy_cannot_reach_node',
   },
+  {
+    name: 'so it is right after a control plane has started: Berth asks by itself, and nobody has to be heard of first',
+    d: on.published({ route_published_at: NOW - L.probeSeconds * 1000 - 1 }),
+    event: unreachable,
+    facts: {
+      live: [on.published()],
+      route: routeTo(on.published()),
+      nodes: [node({ agent_version: null })],
+      uptime: { at: NOW, since: NOW - 1000 },
+    },
+    to: 'failed',
+    error: 'proxy_cannot_reach_node',
+  },
+  {
+    name: 'the proxy may follow a grace period after a control plane has started',
+    d: on.published({ route_published_at: NOW - L.routeMs - 1 }),
+    event: { type: 'tick' },
+    facts: { live: [old()], route: routeTo(on.published()), uptime: { at: NOW, since: NOW - 1000 } },
+    to: 'same',
+  },
   { name: 'the proxy has time still', d: on.published(), event: { type: 'tick' }, to: 'same' },
   {
     name: 'deploy failed',
