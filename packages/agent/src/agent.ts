@@ -132,7 +132,7 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
           keepReleases: config.KEEP_RELEASES,
           keepVersions: config.KEEP_VERSIONS,
           copiesAtOnce: config.COPIES_AT_ONCE,
-          onCopied: metrics.copied,
+          onCopyEnded: metrics.copyEnded,
           watermarks: { high: config.CACHE_HIGH / 100, low: config.CACHE_LOW / 100 },
           rsync: {
             inherit: config.inherit,

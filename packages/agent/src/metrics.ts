@@ -2,6 +2,7 @@
 import type { NodeDisk } from '@berth/wire/node';
 import { type NodeRole, TASK_KINDS } from '@berth/wire/vocabulary';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { COPY_OUTCOMES, type CopyEnd } from './data/transfer.ts';
 
 /** `shutdown`: the agent stopped first, and the task is offered again. `lost`: another agent has it, or nobody wants it any more. */
 const TASK_ENDS = ['completed', 'failed', 'cancelled', 'lost', 'shutdown'] as const;
@@ -12,8 +13,7 @@ export type TaskMeter = { taskBegan(kind: string): (end: TaskEnd) => void };
 export type Metrics = TaskMeter & {
   registered(): void;
   registrationFailed(): void;
-  /** One version of a dataset arrived whole. */
-  copied(bytes: number, ms: number): void;
+  copyEnded(ended: CopyEnd): void;
   imageRemoved(): void;
   render(): Promise<{ type: string; text: string }>;
 };
@@ -85,11 +85,19 @@ export function createMetrics({ version, role, disk, engineOk }: MetricsSource, 
 
   const copies = new Histogram({
     name: 'berth_agent_copy_duration_seconds',
-    help: 'Time of a copy of a dataset that arrived whole, from its first byte to its proof',
+    help: 'Time of one copy of a version of a dataset to this node, without the wait for its turn',
+    labelNames: ['outcome'],
     buckets: SECONDS,
     registers,
   });
-  const copiedBytes = counter('berth_agent_copied_bytes_total', 'Bytes of those copies; files that were linked on this node are left out');
+  const copyBytes = new Histogram({
+    name: 'berth_agent_copy_bytes',
+    help: 'Bytes that one copy brought from the share; files that were linked on this node are left out',
+    labelNames: ['outcome'],
+    buckets: [1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12],
+    registers,
+  });
+  for (const outcome of COPY_OUTCOMES) for (const histogram of [copies, copyBytes]) histogram.zero({ outcome });
 
   registry.registerMetric(
     new Gauge({
@@ -133,9 +141,9 @@ export function createMetrics({ version, role, disk, engineOk }: MetricsSource, 
     },
     registered: () => void (registeredAt = performance.now()),
     registrationFailed: () => registrationsFailed.inc(),
-    copied(bytes, ms) {
-      copies.observe(ms / 1000);
-      copiedBytes.inc(bytes);
+    copyEnded({ outcome, bytes, ms }) {
+      copies.observe({ outcome }, ms / 1000);
+      copyBytes.observe({ outcome }, bytes);
     },
     imageRemoved: () => imagesRemoved.inc(),
     render: async () => ({ type: registry.contentType, text: await registry.metrics() }),

@@ -1,5 +1,5 @@
 /** What the agent tells Prometheus: names that promtool accepts, labels from fixed sets, and nothing that a scrape makes slow. */
-import { readFile } from 'node:fs/promises';
+import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
@@ -31,6 +31,11 @@ const value = (text: string, series: string): number | undefined => {
   return line === undefined ? undefined : Number(line.slice(series.length + 1));
 };
 
+const copied = (text: string, outcome: string): unknown => ({
+  copies: value(text, `berth_agent_copy_duration_seconds_count{outcome="${outcome}"}`),
+  bytes: value(text, `berth_agent_copy_bytes_sum{outcome="${outcome}"}`),
+});
+
 /** Runs one build by this handler, and gives its run with the state that the control plane keeps. */
 function build(metrics: Metrics, handler: Handler<'build'>) {
   const state = plane.give(buildTask({}));
@@ -48,7 +53,7 @@ const forever: Handler<'build'> = async (_, { signal }) => {
 it.skipIf(noPromtool !== '')(`promtool check metrics${noPromtool}`, async () => {
   const metrics = create();
   metrics.registered();
-  metrics.copied(1, 1);
+  metrics.copyEnded({ outcome: 'completed', bytes: 1, ms: 1 });
   metrics.taskBegan('build')('completed');
   expect(checkMetrics(await scrape(metrics))).toEqual([]);
 });
@@ -173,7 +178,7 @@ it('registrations: how many failed, and how long ago the last one worked', async
 it('each copy is measured once, however many wait for it, and none that is here already', async () => {
   const metrics = create();
   const share = await startShare();
-  const site = await startSite(share, { onCopied: metrics.copied });
+  const site = await startSite(share, { onCopyEnded: metrics.copyEnded });
   await share.write('set/a', 'x'.repeat(3_000));
   await share.write('set/b', 'y'.repeat(96));
   const set = await share.dataset('set');
@@ -182,19 +187,46 @@ it('each copy is measured once, however many wait for it, and none that is here 
   await site.data.stop();
   await share.stop();
   const text = await scrape(metrics);
-  expect(value(text, 'berth_agent_copied_bytes_total')).toBe(3_096);
-  expect(value(text, 'berth_agent_copy_duration_seconds_count')).toBe(1);
+  expect(copied(text, 'completed')).toEqual({ copies: 1, bytes: 3_096 });
+  expect(copied(text, 'failed')).toEqual({ copies: 0, bytes: 0 });
+});
+
+it('a copy that failed and one that nobody waits for any more are measured, each under its outcome', async () => {
+  const metrics = create();
+  const share = await startShare();
+  const site = await startSite(share, { onCopyEnded: metrics.copyEnded });
+  await share.write('set/a', 'x'.repeat(3_000));
+  const set = await share.dataset('set');
+  await rm(share.path('set'), { recursive: true });
+  await expect(bring(site, set)).rejects.toMatchObject({ code: 'dataset_unreachable' });
+  expect(copied(await scrape(metrics), 'failed')).toMatchObject({ copies: 1 });
+  await share.write('slow/a', 'z'.repeat(3_000));
+  const slow = await share.dataset('slow');
+  const leaving = new AbortController();
+  const steps: string[] = [];
+  const watcher = {
+    say: () => undefined,
+    onProgress({ step }: { step: string }) {
+      steps.push(step);
+      if (step === 'copying') leaving.abort(new Error('the task was cancelled'));
+    },
+  };
+  await expect(site.data.cache.ensure(slow.source, watcher, leaving.signal)).rejects.toThrow('the task was cancelled');
+  expect(steps).toContain('copying');
+  expect(copied(await scrape(metrics), 'cancelled')).toMatchObject({ copies: 1 });
+  expect(copied(await scrape(metrics), 'completed')).toEqual({ copies: 0, bytes: 0 });
+  await site.data.stop();
+  await share.stop();
 });
 
 it('copies, images that were removed, the engine, the build', async () => {
   const metrics = create();
-  metrics.copied(1_000, 2_500);
-  metrics.copied(24, 10);
+  metrics.copyEnded({ outcome: 'completed', bytes: 1_000, ms: 2_500 });
+  metrics.copyEnded({ outcome: 'completed', bytes: 24, ms: 10 });
   metrics.imageRemoved();
   const text = await scrape(metrics);
-  expect(value(text, 'berth_agent_copied_bytes_total')).toBe(1_024);
-  expect(value(text, 'berth_agent_copy_duration_seconds_count')).toBe(2);
-  expect(value(text, 'berth_agent_copy_duration_seconds_sum')).toBeCloseTo(2.51);
+  expect(copied(text, 'completed')).toEqual({ copies: 2, bytes: 1_024 });
+  expect(value(text, 'berth_agent_copy_duration_seconds_sum{outcome="completed"}')).toBeCloseTo(2.51);
   expect(value(text, 'berth_agent_images_removed_total')).toBe(1);
   expect(value(text, 'berth_agent_engine_ok')).toBe(1);
   expect(text).toMatch(/^berth_agent_build_info\{version="1\.2\.3",role="builder",node="\d+\.\d+\.\d+"\} 1$/m);

@@ -1,4 +1,6 @@
 /** What the gateway tells Prometheus. */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { checkMetrics, noPromtool } from '@berth/testbed/promtool';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type Running, startGateway } from './core-support.ts';
@@ -20,6 +22,18 @@ const value = (text: string, series: string): number =>
 
 it.skipIf(noPromtool !== '')(`promtool check metrics${noPromtool}`, async () => {
   expect(checkMetrics(await scrape())).toEqual([]);
+});
+
+it('docs/operating.md names every metric of the gateway, and no other', async () => {
+  const wanted = [...(await scrape()).matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1] ?? '');
+  const docs = await readFile(join(import.meta.dirname, '../../../docs/operating.md'), 'utf8');
+  const table = /^\| metric of the gateway .*\n(?:\|.*\n)+/m.exec(docs)?.[0] ?? '';
+  const named = [...table.matchAll(/berth_\w+/g)].map((m) => m[0]);
+  expect(named.toSorted()).toEqual(wanted.toSorted());
+});
+
+it('says what runs', async () => {
+  expect(await scrape()).toMatch(/^berth_gateway_build_info\{version="\d+\.\d+\.\d+",node="\d+\.\d+\.\d+"\} 1$/m);
 });
 
 it('measures one answer of /verify in sixteen', async () => {

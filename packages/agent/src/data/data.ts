@@ -26,6 +26,7 @@ import { createPrepare, type Prepare } from './prepare.ts';
 import { createRescan } from './rescan.ts';
 import { createMakeRoom } from './room.ts';
 import { createFindSource } from './source.ts';
+import type { CopyEnd } from './transfer.ts';
 import { createTrees } from './trees.ts';
 import { createTrim } from './trim.ts';
 import { createVersions } from './versions.ts';
@@ -45,8 +46,7 @@ export type DataOptions = {
   keepReleases: number;
   keepVersions: number;
   copiesAtOnce: number;
-  /** A version arrived whole: what was copied of it, and how long that took. */
-  onCopied?: (bytes: number, ms: number) => void;
+  onCopyEnded?: (ended: CopyEnd) => void;
   watermarks: Watermarks;
   rsync: RsyncSettings;
   /** The cache is another than it was. */
@@ -136,13 +136,8 @@ export async function createData(options: DataOptions): Promise<Data> {
       staging: work.staging,
       storage,
       rescan: createRescan(client),
-      copyRate: {
-        get: rate.get,
-        add(bytes, ms) {
-          options.onCopied?.(bytes, ms);
-          return rate.add(bytes, ms);
-        },
-      },
+      copyRate: rate,
+      onEnded: (ended) => options.onCopyEnded?.(ended),
       slot: createSlots(options.copiesAtOnce),
     },
     (ended) => {

@@ -21,12 +21,17 @@ import { type LinkSource, sourceOfStaging } from './plan.ts';
 import type { Rescan } from './rescan.ts';
 import { countText, filesText, sizeText, timeText } from './say.ts';
 
+export const COPY_OUTCOMES = ['completed', 'failed', 'cancelled'] as const;
+/** One copy of a version. `bytes`: what rsync brought; `ms`: without the wait for its turn. */
+export type CopyEnd = { outcome: (typeof COPY_OUTCOMES)[number]; bytes: number; ms: number };
+
 export type TransferDeps = CopyDeps & {
   /** `.staging/{process}`. */
   staging: string;
   storage: StorageMeter;
   rescan: Rescan;
   copyRate: CopyRate;
+  onEnded(ended: CopyEnd): void;
   /** Runs `work` when fewer than COPIES_AT_ONCE others do. */
   slot<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T>;
 };
@@ -59,10 +64,15 @@ export function startTransfer(deps: TransferDeps, first: Wanted, onMoved: (next:
   let room = 0;
   let want = first;
   let waiting = 0;
+  let brought = 0;
+  let workedMs = 0;
+  /** Its version was already on its way: that copy is counted instead. */
+  let handedOver = false;
 
   async function once(number: number, sources: readonly LinkSource[]): Promise<Round> {
     const begun = performance.now();
     let copyingSince = begun;
+    let bytesHere = 0;
     let lines = createLines(say);
     const result = await copyRound(deps, want, {
       signal,
@@ -81,9 +91,13 @@ export function startTransfer(deps: TransferDeps, first: Wanted, onMoved: (next:
         gauge.step(step, staging.copy.bytes);
       },
       onBytes(bytes) {
+        bytesHere = bytes;
         gauge.bytes(bytes);
         lines.at(gauge.now());
       },
+    }).finally(() => {
+      brought += bytesHere;
+      workedMs += performance.now() - begun;
     });
     const { copy, linked } = result.staging;
     const [ms, copyingMs] = [performance.now() - begun, performance.now() - copyingSince];
@@ -123,6 +137,7 @@ export function startTransfer(deps: TransferDeps, first: Wanted, onMoved: (next:
       if (next.version !== want.version) {
         say(`it is v${next.version} now`);
         const other = onMoved(next);
+        handedOver = other !== null;
         if (other !== null) return other.join({ onProgress: (p) => watchers.forEach((w) => w.onProgress(p)), say }, signal);
       }
       want = next;
@@ -146,10 +161,13 @@ export function startTransfer(deps: TransferDeps, first: Wanted, onMoved: (next:
     }
   }
   const result = whole();
+  const ended = (outcome: CopyEnd['outcome']): void => {
+    if (workedMs > 0 && !handedOver) deps.onEnded({ outcome, bytes: brought, ms: workedMs });
+  };
   // Everybody may be gone by then.
   const done = result.then(
-    () => undefined,
-    () => undefined,
+    () => ended('completed'),
+    () => ended(signal.aborted ? 'cancelled' : 'failed'),
   );
   return {
     want: () => want,

@@ -1,6 +1,7 @@
 /** Prometheus metrics, in a registry of their own: several servers may live in one process (tests). */
 import { DATASET_STATES } from '@berth/wire/dataset';
-import type { RouteName } from '@berth/wire/routes';
+import type { Route } from '@berth/wire/route';
+import { type RouteName, ROUTES } from '@berth/wire/routes';
 import { DEPLOYMENT_STATES, HEALTH_STATES, NODE_ROLES, TASK_KINDS } from '@berth/wire/vocabulary';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { QUERY_KINDS } from '../domain/stores.ts';
@@ -20,8 +21,13 @@ type GaugeRow = { name: string; help: string; labels: string[]; read: () => Read
 /** Gauges of the library whose names say that they are counters; each is also there by type, under a right name. */
 const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
 const SIGN_INS: readonly string[] = ['login', 'exchange', 'refresh'] satisfies RouteName[];
-/** Nodes whose storage is told one by one: those with the least. */
+/** Bounds of series that have one label value for each node or dataset. */
 const MOST_NODES = 200;
+const MOST_DATASETS = 200;
+/** Anybody may send any of the 35 methods that Node.js parses. */
+const METHODS = new Set<string>([...Object.values<Route>(ROUTES).map(({ method }) => method), 'HEAD', 'OPTIONS']);
+
+const TASK_SECONDS = [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
 export function createMetrics(deps: MetricDeps & { news: NodeNewsDesk }, holds: Holds): Metrics {
   const registry = new Registry();
@@ -69,7 +75,7 @@ export function createMetrics(deps: MetricDeps & { news: NodeNewsDesk }, holds: 
   return {
     observe({ route, method, status, seconds, held: wasHeld }) {
       if (wasHeld) held.observe({ route }, seconds);
-      else requests.observe({ route, method, status: String(status) }, seconds);
+      else requests.observe({ route, method: METHODS.has(method) ? method : 'other', status: String(status) }, seconds);
       if (status === 429) limited.inc({ route });
       if (status >= 400 && status < 500 && SIGN_INS.includes(route)) failed.inc({ route, status: String(status) });
     },
@@ -89,7 +95,14 @@ function countTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): 
     name: 'berth_task_duration_seconds',
     help: 'From the first claim of a task to its end: builds, deployments with their copies, copies ahead of need (`sync`), removals (`retire`)',
     labelNames: ['kind', 'end'],
-    buckets: [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600],
+    buckets: TASK_SECONDS,
+    registers: [registry],
+  });
+  const phases = new Histogram({
+    name: 'berth_deployment_phase_duration_seconds',
+    help: 'Phases of deployments that settled, of their last try; the outcome of the last phase is that of the deployment, unless it went live',
+    labelNames: ['phase', 'outcome'],
+    buckets: TASK_SECONDS,
     registers: [registry],
   });
   const lost = new Counter({
@@ -109,6 +122,7 @@ function countTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): 
   for (const outcome of ['running', 'failed', 'cancelled', 'superseded']) outcomes.inc({ outcome, code: '' }, 0);
   telemetry.on((measured) => {
     if (measured.what === 'deployment') outcomes.inc({ outcome: measured.outcome, code: measured.code ?? '' });
+    else if (measured.what === 'phase') phases.observe({ phase: measured.phase, outcome: measured.outcome }, measured.seconds);
     else if (measured.what === 'task lost') lost.inc({ kind: measured.kind, why: measured.why });
     else if (measured.seconds !== null) tasks.observe({ kind: measured.kind, end: measured.end }, measured.seconds);
   });
@@ -236,11 +250,12 @@ const gauges = ({ loops, stores, source, settings, limits, now }: MetricDeps, ho
   },
   {
     name: 'berth_dataset_last_scan_timestamp_seconds',
-    help: 'When a dataset was last scanned, whatever came of it; 0: never yet',
+    help: `When a dataset was last scanned, whatever came of it, of the ${MOST_DATASETS} with the oldest scan; 0: never yet`,
     labels: ['dataset'],
     async read() {
       const all = await stores.datasets.overview();
-      return all.map((d) => ({ labels: { dataset: d.name }, value: (d.last_scanned_at ?? 0) / 1000 }));
+      const oldest = all.map(({ name, last_scanned_at: at }) => ({ name, at: at ?? 0 })).sort((a, b) => a.at - b.at);
+      return oldest.slice(0, MOST_DATASETS).map(({ name, at }) => ({ labels: { dataset: name }, value: at / 1000 }));
     },
   },
   {

@@ -1,13 +1,17 @@
 /** What happens and is counted for Prometheus. The flow and the loops tell it; api/metrics.ts listens. Nothing is decided by it. */
+import type { PhaseName } from '@berth/wire/deployment';
 import type { FailureCode } from '@berth/wire/errors';
 import { type DeploymentState, isSettled, type TaskKind, type TaskState } from '@berth/wire/vocabulary';
 import type { Facts } from './facts.ts';
 import type { Plan } from './plan.ts';
+import type { PhaseRecord } from './records.ts';
 import type { Overdue } from './stores.ts';
 
 export type Measured =
   /** A deployment went live or ended without. `code`: why it failed. */
   | { what: 'deployment'; outcome: DeploymentState; code: FailureCode | null }
+  /** One of each phase of a deployment that settled; `completed`: another phase followed, or the deployment went live. */
+  | { what: 'phase'; phase: PhaseName; outcome: DeploymentState | 'completed'; seconds: number }
   /** `seconds`: since an agent began it; null: none ever did. */
   | { what: 'task'; kind: TaskKind; end: TaskState; seconds: number | null }
   | { what: 'task lost'; kind: TaskKind; why: Overdue };
@@ -24,13 +28,23 @@ export function createTelemetry(): Telemetry {
   };
 }
 
+function phasesOf(phases: readonly PhaseRecord[], status: DeploymentState): Measured[] {
+  return phases.map(({ name, started_at, ended_at }, i) => {
+    const outcome = status === 'running' || i < phases.length - 1 ? 'completed' : status;
+    return { what: 'phase', phase: name, outcome, seconds: Math.max(0, (ended_at ?? started_at) - started_at) / 1000 };
+  });
+}
+
 /** What a plan that was committed means for the counters. */
 export function measuredOf(plan: Plan, facts: Pick<Facts, 'tasks'>): Measured[] {
   const outcomes = plan.deployments.flatMap(({ from, set }): Measured[] =>
     // What ran and ends was counted when it went live.
     set.status === undefined || set.status === from || isSettled(from) || !isSettled(set.status)
       ? []
-      : [{ what: 'deployment', outcome: set.status, code: set.status === 'failed' ? (set.error?.code ?? null) : null }],
+      : [
+          { what: 'deployment', outcome: set.status, code: set.status === 'failed' ? (set.error?.code ?? null) : null },
+          ...phasesOf(set.phases ?? [], set.status),
+        ],
   );
   const ends = plan.tasks.flatMap((change): Measured[] => {
     const task = facts.tasks.find((t) => t.id === change.id);

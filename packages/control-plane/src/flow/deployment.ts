@@ -281,8 +281,9 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
 function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
   const node = draft.node(d.node_id);
   if (report.status === 'failed') {
-    if (d.cancel_requested_at !== null) return leave(draft, d, 'task_reported', 'cancelled', null, 'the node has let go');
-    return elsewhereOr(draft, d, failureOf(report), 'deploy');
+    const tried = { ...d, phases: started(d.phases, task, draft.facts.now, false) };
+    if (d.cancel_requested_at !== null) return leave(draft, tried, 'task_reported', 'cancelled', null, 'the node has let go');
+    return elsewhereOr(draft, tried, failureOf(report), 'deploy');
   }
   const host_port = report.host_port ?? null;
   if (node === undefined || host_port === null) return fail(draft, d, 'task_reported', failure('node_deleted'));
@@ -360,8 +361,9 @@ function whySilent({ facts, node: nodeOf }: Draft, d: DeploymentRecord): string 
 
 // ── exits and ways back ──────────────────────────────────────────────────────────────────────────────────────────────
 
-function taskLost(draft: Draft, d: DeploymentRecord, { task, why }: EventOf<'task_lost'>): void {
+function taskLost(draft: Draft, given: DeploymentRecord, { task, why }: EventOf<'task_lost'>): void {
   const { now, limits } = draft.facts;
+  const d = task.kind === 'deploy' ? { ...given, phases: started(given.phases, task, now, false) } : given;
   const name = draft.node(task.node_id)?.hostname ?? task.node_id;
   if (d.cancel_requested_at !== null) return leave(draft, d, 'task_lost', 'cancelled', null, `${name} went silent; its lease is void`);
   if (why === 'wall') return fail(draft, d, 'task_lost', failure('task_timeout', `${task.kind} on ${name}`));

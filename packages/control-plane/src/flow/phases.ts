@@ -37,16 +37,23 @@ export function built(phases: Phases, { started_at }: Pick<TaskRecord, 'started_
   });
 }
 
-/** An agent that knows the contract alone does not say when it began: its phases are left out. */
-export function started(phases: Phases, { started_at, progress }: Pick<TaskRecord, 'started_at' | 'progress'>, now: number): Phases {
+/** An agent that knows the contract alone does not say when it began: its phases are left out. `answered`: the container answers. */
+export function started(
+  phases: Phases,
+  { started_at, progress }: Pick<TaskRecord, 'started_at' | 'progress'>,
+  now: number,
+  answered = true,
+): Phases {
   if (phases === null || started_at === null) return phases;
   const copied = progress?.copied_at ?? null;
   const rows: PhaseRecord[] =
-    copied === null
-      ? [{ name: 'start', started_at, ended_at: now }]
-      : [
+    copied !== null
+      ? [
           { name: 'copy', started_at, ended_at: copied },
           { name: 'start', started_at: copied, ended_at: now },
-        ];
+        ]
+      : [{ name: !answered && copies(progress) ? 'copy' : 'start', started_at, ended_at: now }];
   return [...ended(phases, now), ...rows];
 }
+
+const copies = (progress: TaskRecord['progress']): boolean => progress !== null && progress.datasets.length > 0;

@@ -1,9 +1,12 @@
 /** What Prometheus is told: names that promtool accepts, labels from fixed sets, and nothing that a scrape makes slow. */
-import { get } from 'node:http';
+import { readFile } from 'node:fs/promises';
+import { get, request } from 'node:http';
+import { join } from 'node:path';
 import { checkMetrics, noPromtool } from '@berth/testbed/promtool';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
-import { type Api, createApi, register, withBuild } from './harness.ts';
+import { createWorld } from './deployed.ts';
+import { type Api, createApi, createProject, deploy, register, tick, withBuild } from './harness.ts';
 
 let api: Api;
 beforeAll(async () => {
@@ -27,6 +30,40 @@ test('a counter is named `_total` and nothing else is; each has a help', async (
   expect(types.length).toBeGreaterThan(30);
   expect(types.filter(({ name, type }) => (type === 'counter') !== name.endsWith('_total'))).toEqual([]);
   expect(types.filter(({ name }) => !text.includes(`# HELP ${name} `))).toEqual([]);
+});
+
+test('docs/operating.md names every metric of the control plane, and no other', async () => {
+  const wanted = [...(await scrape()).matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1] ?? '');
+  const docs = await readFile(join(import.meta.dirname, '../../../../docs/operating.md'), 'utf8');
+  const table = /^\| metric of the control plane .*\n(?:\|.*\n)+/m.exec(docs)?.[0] ?? '';
+  const named = [...table.matchAll(/berth_\w+/g)].map((m) => m[0]);
+  expect(named.toSorted()).toEqual(wanted.toSorted());
+});
+
+test('a method that no route has makes no label of its own', async () => {
+  const own = await createApi();
+  const base = await own.listen();
+  for (const method of ['PROPFIND', 'LOCK', 'GET'])
+    await new Promise<void>((resolve, reject) => {
+      const sent = request(`${base}/nowhere`, { method, agent: false }, (response) => response.resume().on('end', () => resolve()));
+      sent.on('error', reject).end();
+    });
+  const text = await scrape(own);
+  expect(text).not.toMatch(/PROPFIND|LOCK/);
+  expect(value(text, 'berth_http_request_duration_seconds_count{route="none",method="other",status="404"}')).toBe(2);
+  expect(value(text, 'berth_http_request_duration_seconds_count{route="none",method="GET",status="404"}')).toBe(1);
+  await own.close();
+});
+
+test('datasets are told one by one only where their last scan is among the oldest', async () => {
+  const own = await createApi();
+  const all = Array.from({ length: 250 }, (_, i) => ({ id: `s${i}`, name: `set-${i}`, status: 'ok' as const, last_scanned_at: i * 1000 }));
+  own.stores.datasets.overview = () => Promise.resolve(all.toReversed());
+  const text = await scrape(own);
+  expect(value(text, 'berth_datasets{status="ok"}')).toBe(250);
+  const told = [...text.matchAll(/^berth_dataset_last_scan_timestamp_seconds\{dataset="(\S+)"\}/gm)].map((m) => m[1]);
+  expect([told.length, told.includes('set-0'), told.includes('set-199'), told.includes('set-200')]).toEqual([200, true, true, false]);
+  await own.close();
 });
 
 test('says what runs, how large the database is and how it answers', async () => {
@@ -68,6 +105,41 @@ test('nodes, tasks and deployments: how many, how old, how they ended', async ()
   own.pass(300_000);
   expect(value(await scrape(own), 'berth_nodes{role="builder",status="offline"}')).toBe(1);
   void builder;
+  await own.close();
+});
+
+test('copies inside a deployment have their duration, failed ones too', async () => {
+  const own = await createApi();
+  const world = await createWorld(own);
+  const series = (part: string, labels: string): string => `berth_deployment_phase_duration_seconds_${part}{${labels}}`;
+  const deployed = async (name: string, end: Record<string, unknown>, step: 'copying' | 'done'): Promise<string> => {
+    const id = await deploy(own, await createProject(own, { name, domain_prefix: name }));
+    await tick(own, id);
+    await world.built();
+    await tick(own, id);
+    const [task] = (await own.call('agentTasks', { query: { node_id: world.home } })).json as unknown as { id: string }[];
+    const params = { id: task?.id ?? '' };
+    const headers = { 'x-lease-token': String((await own.call('agentStart', { params })).json['lease_token']) };
+    own.pass(30_000);
+    const copy = { dataset_id: 's', name: 'set', version: 1, step, bytes_done: 5, bytes_total: 9, bytes_per_second: 1, remaining_seconds: 4 };
+    await own.call('agentProgress', { params, body: { datasets: [copy] }, headers });
+    own.pass(10_000);
+    await own.call('agentComplete', { params, body: end, headers });
+    return id;
+  };
+  const error = { code: 'dataset_copy_failed', message: 'the share went away' };
+  const failed = await deployed('shop', { status: 'failed', result: { error } }, 'copying');
+  expect((await own.stores.deployments.get(failed)).status).toBe('failed');
+  const live = await deployed('mill', { status: 'completed', host_port: 32_001 }, 'done');
+  await own.driver.advance(live, { type: 'route_confirmed', host_ip: '10.0.0.7', host_port: 32_001 });
+  const text = await scrape(own);
+  expect(value(text, series('count', 'phase="copy",outcome="failed"'))).toBe(1);
+  expect(Math.round(value(text, series('sum', 'phase="copy",outcome="failed"')) ?? 0)).toBe(40);
+  expect(value(text, series('count', 'phase="copy",outcome="completed"'))).toBe(1);
+  expect(Math.round(value(text, series('sum', 'phase="copy",outcome="completed"')) ?? 0)).toBe(30);
+  expect(value(text, series('count', 'phase="build",outcome="completed"'))).toBe(2);
+  expect(value(text, series('count', 'phase="route",outcome="completed"'))).toBe(1);
+  if (noPromtool === '') expect(checkMetrics(text)).toEqual([]);
   await own.close();
 });
 

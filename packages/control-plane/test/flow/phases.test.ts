@@ -28,6 +28,15 @@ test('copies are a phase when the agent said that they were done', () => {
   ]);
 });
 
+test('a task that ended without an answering container was at its copies, or at the start', () => {
+  const failed = (progress: Parameters<typeof started>[1]['progress']) => started(BUILT, { started_at: 31, progress }, 50, false);
+  const copying = { dataset_id: 's', name: 'set', version: 1, step: 'copying' as const };
+  const figures = { bytes_done: 1, bytes_total: 2, bytes_per_second: null, remaining_seconds: null };
+  expect(failed({ datasets: [{ ...copying, ...figures }] })).toEqual([...BUILT, row('copy', 31, 50)]);
+  expect(failed({ datasets: [], copied_at: 40 })).toEqual([...BUILT, row('copy', 31, 40), row('start', 40, 50)]);
+  expect(failed(null)).toEqual([...BUILT, row('start', 31, 50)]);
+});
+
 test('an agent that knows the contract alone says nothing of copy and start', () => {
   expect(started(BUILT, { started_at: null, progress: null }, 50)).toEqual(BUILT);
 });
