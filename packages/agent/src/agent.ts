@@ -43,9 +43,10 @@ import { createClone } from './tools/git.ts';
 import { createIsInsecure } from './tools/insecure.ts';
 import { createPushAccess } from './tools/push-access.ts';
 import { createWorkspaces } from './workspace.ts';
+import { createWritable } from './writable.ts';
 
 export type Agent = {
-  readiness(): Readiness;
+  readiness(): Promise<Readiness>;
   /** Port of /healthz, /readyz and /metrics; null where LISTEN is not set. */
   healthPort(): number | null;
   nodeId(): string | null;
@@ -118,9 +119,9 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
 
   let wakeRegistration: () => void = () => undefined;
   const storage = createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit: config.inherit, log });
-  const data =
+  const { data, problem: dataProblem } =
     config.NODE_ROLE !== 'deploy'
-      ? null
+      ? { data: null, problem: null }
       : await openData({
           client,
           storage,
@@ -297,8 +298,13 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
   );
   wakeRegistration = () => registering.wake();
 
-  function readiness(): Readiness {
-    const reasons: string[] = [];
+  const writable = createWritable([
+    { setting: 'STATE_DIR', path: stateDir },
+    ...(data === null ? [] : [{ setting: 'SVC_ROOT' as const, path: config.SVC_ROOT }]),
+  ]);
+  async function readiness(): Promise<Readiness> {
+    const reasons = await writable();
+    if (dataProblem !== null) reasons.push(`this node takes no datasets: ${dataProblem}`);
     const problem = registration.problem();
     if (problem !== null) reasons.push(problem);
     else if (registration.nodeId() === null) reasons.push('not registered yet');
@@ -335,13 +341,14 @@ export async function startAgent(config: AgentConfig, log: Logger): Promise<Agen
   };
 }
 
-/** Null where SVC_ROOT cannot be written: projects without datasets run all the same. */
-async function openData(options: DataOptions): Promise<Data | null> {
+/** `data` is null where SVC_ROOT cannot be written: projects without datasets run all the same. */
+async function openData(options: DataOptions): Promise<{ data: Data | null; problem: string | null }> {
   try {
-    return await createData(options);
+    return { data: await createData(options), problem: null };
   } catch (err) {
     options.log.warn({ err, SVC_ROOT: options.root }, 'SVC_ROOT cannot be used: this node can take no datasets');
-    return null;
+    const why = err instanceof Error ? err.message : String(err);
+    return { data: null, problem: `SVC_ROOT (${options.root}) could not be used at the start (${why}); mend it and restart the agent` };
   }
 }
 

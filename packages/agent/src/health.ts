@@ -6,7 +6,7 @@ import type { Listen } from '@berth/kit/config';
 export type Readiness = { ready: boolean; reasons: string[] };
 export type HealthServer = { port: number; close(): Promise<void> };
 export type HealthPages = {
-  readiness: () => Readiness;
+  readiness: () => Promise<Readiness>;
   metrics: () => Promise<{ type: string; text: string }>;
 };
 
@@ -23,8 +23,10 @@ export function startHealthServer(listen: Listen, pages: HealthPages): Promise<H
         (error: unknown) => reply(500, { error: `the metrics cannot be read: ${String(error)}` }),
       );
     if (path !== '/readyz') return reply(404, { error: 'there is /healthz, /readyz and /metrics' });
-    const { ready, reasons } = pages.readiness();
-    reply(ready ? 200 : 503, { status: ready ? 'ready' : 'not ready', reasons });
+    void pages.readiness().then(
+      ({ ready, reasons }) => reply(ready ? 200 : 503, { status: ready ? 'ready' : 'not ready', reasons }),
+      (error: unknown) => reply(500, { error: `the readiness cannot be read: ${String(error)}` }),
+    );
   });
   return new Promise((resolve, reject) => {
     server.once('error', reject);

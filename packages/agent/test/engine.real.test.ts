@@ -140,7 +140,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     const deploy = away.plane.give(deployTask('dep-x', { image: 'x:1' }));
     expect((await away.plane.reported(deploy.task.id, 30_000)).result).toMatchObject({ error: { code: 'engine_unavailable' } });
     expect(away.plane.registers.every((r) => r.containers === undefined)).toBe(true);
-    expect(away.agent.readiness()).toMatchObject({ ready: false });
+    expect(await away.agent.readiness()).toMatchObject({ ready: false });
     await away.stop();
   });
 
