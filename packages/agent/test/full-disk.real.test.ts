@@ -13,10 +13,10 @@ describe.skipIf(missingParts !== undefined || process.getuid?.() !== 0)('a disk 
     parts = await startRealParts();
     disk = join(parts.dir, 'small');
     await mkdir(disk, { recursive: true });
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=4m', 'tmpfs', disk]);
+    execFileSync('/usr/bin/mount', ['-t', 'tmpfs', '-o', 'size=4m', 'tmpfs', disk]);
   }, 120_000);
   afterAll(async () => {
-    execFileSync('umount', ['--lazy', disk]);
+    execFileSync('/usr/bin/umount', ['--lazy', disk]);
     await parts?.stop();
   }, 60_000);
 

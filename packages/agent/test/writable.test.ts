@@ -48,11 +48,11 @@ it('many who ask at once cost one write', async () => {
 
 describe.skipIf(process.getuid?.() !== 0)('mounted (skipped: not root)', () => {
   const mounted: string[] = [];
-  afterEach(() => mounted.splice(0).forEach((path) => execFileSync('umount', ['--lazy', path])));
+  afterEach(() => mounted.splice(0).forEach((path) => execFileSync('/usr/bin/umount', ['--lazy', path])));
   async function tmpfs(options: string): Promise<string> {
     const path = join(dir, 'disk');
     await mkdir(path);
-    execFileSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', path]);
+    execFileSync('/usr/bin/mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', path]);
     mounted.push(path);
     return path;
   }
