@@ -49,7 +49,9 @@ describe.skipIf(missingParts !== undefined || process.getuid?.() !== 0)('a disk 
     await mkdir(file);
     await waitFor('it says that it takes no datasets', async () => {
       const { status, reasons } = await readyz(site);
-      return status === 503 && reasons.length === 1 && /^this node takes no datasets: SVC_ROOT .* restart the agent$/.test(reasons[0] ?? '');
+      return (
+        status === 503 && reasons.length === 1 && /^this node takes no datasets: SVC_ROOT .* restart the agent$/.test(reasons[0] ?? '')
+      );
     });
     await site.stop();
   });

@@ -121,7 +121,16 @@ test('copies inside a deployment have their duration, failed ones too', async ()
     const params = { id: task?.id ?? '' };
     const headers = { 'x-lease-token': String((await own.call('agentStart', { params })).json['lease_token']) };
     own.pass(30_000);
-    const copy = { dataset_id: 's', name: 'set', version: 1, step, bytes_done: 5, bytes_total: 9, bytes_per_second: 1, remaining_seconds: 4 };
+    const copy = {
+      dataset_id: 's',
+      name: 'set',
+      version: 1,
+      step,
+      bytes_done: 5,
+      bytes_total: 9,
+      bytes_per_second: 1,
+      remaining_seconds: 4,
+    };
     await own.call('agentProgress', { params, body: { datasets: [copy] }, headers });
     own.pass(10_000);
     await own.call('agentComplete', { params, body: end, headers });
