@@ -6,7 +6,7 @@ import type { Row } from '../row.ts';
 import type { Stage } from '../stage.ts';
 
 const BUILDS_AGAIN =
-  'it is started again, claims the task anew (attempt 2) and the deployment ends running; the old version serves meanwhile';
+  'the restarted builder claims the task again (attempt 2); the deployment ends `running`; the old version serves until then';
 
 /** Kills the builder, starts it again, and sees the deployment through. */
 async function killedAndBack(stage: Stage, asked: { id: string }, back: () => void): Promise<void> {
@@ -60,8 +60,8 @@ export const BUILDER_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'a build that never ends and says nothing',
-    answer: 'it is ended after BUILD_TIMEOUT: `failed` (`build_timeout`); the old version serves',
+    fault: 'a build without an end and without output',
+    answer: 'the agent stops it after `BUILD_TIMEOUT`; the deployment ends `failed` (`build_timeout`); the old version keeps serving',
     invariants: ['settles', 'bounded', 'old-serves'],
     stage: 'main',
     async run(stage) {
@@ -70,8 +70,8 @@ export const BUILDER_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'a build that never ends and says a lot',
-    answer: 'the same; of its log the beginning and the end are kept, up to the bound, with a line that says how many were left out',
+    fault: 'a build without an end and with endless output',
+    answer: 'the same; Berth keeps the beginning and the end of the log, and one line says how many lines are missing',
     invariants: ['settles', 'bounded', 'old-serves'],
     stage: 'main',
     async run(stage) {

@@ -15,8 +15,8 @@ const LOCKED_MS = Number(process.env['FAULTS_LOCKED_SECONDS'] ?? '30') * 1_000;
 
 export const CONTROL_PLANE_ROWS: readonly Row[] = [
   {
-    fault: 'control plane away for a while (`FAULTS_AWAY_SECONDS`), in the middle of a deployment',
-    answer: 'what serves goes on serving; the agent goes on and reports until it is heard; the deployment ends `running`',
+    fault: 'control plane stopped for `FAULTS_AWAY_SECONDS` during a deployment',
+    answer: 'projects keep serving; the agent continues and repeats its report until it is answered; the deployment ends `running`',
     invariants: ['acknowledged-stays', 'settles', 'nothing-destroyed'],
     stage: 'main',
     lastsMs: AWAY_MS,
@@ -32,8 +32,8 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'control plane stalled (SIGSTOP) for several leases, in the middle of a deployment',
-    answer: 'no lease is lost: the node goes on under its first claim, and the deployment ends `running`; what serves goes on serving',
+    fault: 'control plane frozen (SIGSTOP) for several leases during a deployment',
+    answer: 'no lease expires: the node continues under its first claim, and the deployment ends `running`; projects keep serving',
     invariants: ['settles', 'one-lease', 'old-serves', 'own-clock'],
     stage: 'main',
     lastsMs: STALLED_MS,
@@ -51,8 +51,8 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'control plane away for longer than every deadline of a deployment that waits',
-    answer: 'no deadline runs meanwhile: the deployment still waits for its builder, gets it and ends `running`',
+    fault: 'control plane stopped for longer than every deadline of a waiting deployment',
+    answer: 'deadlines stand still; the deployment still waits for its builder, gets it and ends `running`',
     invariants: ['settles', 'acknowledged-stays', 'old-serves'],
     stage: 'main',
     lastsMs: AWAY_MS,
@@ -80,9 +80,9 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'database locked for 30 s by another program',
+    fault: 'database locked by another program for 30 s',
     answer:
-      'reads are answered, writes wait and then fail with an error that the caller sees, and the agents try again; nothing acknowledged is lost, deployments end',
+      'reads succeed; writes wait, then fail with an error to the caller; agents retry; no acknowledged write is lost; deployments end',
     invariants: ['acknowledged-stays', 'settles', 'nothing-destroyed'],
     stage: 'main',
     lastsMs: LOCKED_MS,
@@ -113,9 +113,9 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'database restored from an older copy',
+    fault: 'database restored from an older backup',
     answer:
-      'containers that it does not know are quarantined: named in the log and in the node’s list, never removed; a new deployment goes live beside them, and the name passes on when it is free',
+      'unknown containers are quarantined: the log and the node name them, and nothing removes them; a new deployment goes live beside them and takes the name when it is free',
     invariants: ['nothing-destroyed', 'settles'],
     stage: 'main',
     outage: true,

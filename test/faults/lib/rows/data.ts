@@ -90,7 +90,8 @@ async function signalRsync(stage: Stage, signal: 'SIGKILL' | 'SIGSTOP'): Promise
 export const DATA_ROWS: readonly Row[] = [
   {
     fault: 'rsync killed while a node copies a dataset',
-    answer: 'what had arrived is kept and proven, the rest is copied again; the deployment ends `running` on the whole version',
+    answer:
+      'the agent keeps and verifies the files that arrived and copies the rest again; the deployment ends `running` on the whole version',
     invariants: ['settles', 'old-serves', 'one-serving'],
     stage: 'data',
     async run(stage) {
@@ -104,7 +105,7 @@ export const DATA_ROWS: readonly Row[] = [
   {
     fault: 'agent killed while it copies a dataset',
     answer:
-      'started again it throws the half copy away and claims the task anew (attempt 2); the deployment ends `running` on the whole version',
+      'the restarted agent deletes the half copy and claims the task again (attempt 2); the deployment ends `running` on the whole version',
     invariants: ['settles', 'old-serves', 'one-serving', 'one-lease'],
     stage: 'data',
     async run(stage) {
@@ -118,8 +119,9 @@ export const DATA_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'the share hangs while a node copies a dataset (rsync stopped)',
-    answer: 'after COPY_STALL `failed` (`dataset_unreachable`); nothing half is left, the old version serves; the next deployment works',
+    fault: 'shared storage hangs while a node copies a dataset (rsync stopped)',
+    answer:
+      'after `COPY_STALL` the deployment ends `failed` (`dataset_unreachable`); no half copy remains; the old version keeps serving; the next deployment works',
     invariants: ['settles', 'old-serves', 'bounded'],
     stage: 'data',
     async run(stage) {
@@ -134,7 +136,8 @@ export const DATA_ROWS: readonly Row[] = [
   },
   {
     fault: 'disk full while a node copies a dataset',
-    answer: '`failed` (`disk_full`); nothing half is left, the old version serves; with room again the next deployment works',
+    answer:
+      '`failed` (`disk_full`); no half copy remains; the old version keeps serving; when there is room again, the next deployment works',
     invariants: ['settles', 'old-serves', 'bounded'],
     stage: 'data',
     async run(stage) {
@@ -151,8 +154,8 @@ export const DATA_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'engine and containers gone at once (power cut), with a dataset mounted',
-    answer: 'its container comes back with the same version of the dataset, read-only',
+    fault: 'engine and containers killed at once (power cut) with a dataset mounted',
+    answer: 'the container starts again with the same version of the dataset, read-only',
     invariants: ['route-observed', 'nothing-destroyed', 'one-serving'],
     stage: 'data',
     outage: true,
@@ -170,9 +173,9 @@ export const DATA_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'all content of a dataset on the share is lost while a project mounts it (first its files are empty, then they are gone)',
+    fault: 'a dataset on the share loses its content while a project mounts it (first empty files, then no files)',
     answer:
-      'each scan ends in `suspicious` and records no version; the container keeps its data, and each new deployment gets the last good version; when the data is back the dataset is `ok`, with the same version',
+      'each scan ends `suspicious` and records no version; the container keeps its data; new deployments get the last good version; when the data is back, the dataset is `ok` with the same version',
     invariants: ['settles', 'old-serves', 'one-serving'],
     stage: 'data',
     async run(stage) {
@@ -217,7 +220,7 @@ export const DATA_ROWS: readonly Row[] = [
   {
     fault: 'control plane killed while it scans a dataset',
     answer:
-      'when the claim of the one that died has run out (30 s) the scan begins anew; it ends in version 1, whole and once, and nothing of the scan that was killed shows',
+      'when the claim of the killed process expires (30 s), the scan starts again and ends with one whole version 1; nothing of the killed scan is visible',
     invariants: ['settles', 'acknowledged-stays'],
     stage: 'data',
     async run(stage) {

@@ -11,7 +11,7 @@ const BIG = 30_000;
 export const DISK_ROWS: readonly Row[] = [
   {
     fault: 'disk full on the builder',
-    answer: '`failed` (`disk_full`); the old version serves; the workspace is gone, so the next deployment has room',
+    answer: '`failed` (`disk_full`); the old version keeps serving; the agent deletes the workspace, so the next deployment has room',
     invariants: ['settles', 'old-serves', 'bounded'],
     stage: 'disk',
     async run(stage) {
@@ -22,7 +22,7 @@ export const DISK_ROWS: readonly Row[] = [
   },
   {
     fault: 'disk full on a deploy node',
-    answer: '`failed` (`disk_full`); what serves there goes on serving; with room again the next deployment works',
+    answer: '`failed` (`disk_full`); projects on the node keep serving; when there is room again, the next deployment works',
     invariants: ['settles', 'old-serves'],
     stage: 'disk',
     async run(stage) {
@@ -38,7 +38,7 @@ export const DISK_ROWS: readonly Row[] = [
   {
     fault: 'disk full on the control plane',
     answer:
-      'writes are answered with errors, reads and routes go on; what was acknowledged is there, also after a kill; with room again it goes on by itself',
+      'writes get errors; reads and routes work; acknowledged writes survive, also a kill; when there is room again, Berth continues by itself',
     invariants: ['acknowledged-stays', 'settles'],
     stage: 'disk',
     async run(stage) {

@@ -29,20 +29,20 @@ const NO_ANSWER = /the container engine does not answer/;
 export const ENGINE_ROWS: readonly Row[] = [
   restarted(
     'SIGTERM',
-    'engine restarted in order',
-    'its containers come back on new ports; the agent sees them and the route follows, within 60 s',
+    'engine restarted cleanly',
+    'its containers start on new ports; the agent reports them and the routes follow within 60 s',
   ),
-  restarted('power-cut', 'engine and containers gone at once (power cut)', 'the same'),
+  restarted('power-cut', 'engine and containers killed at once (power cut)', 'the same'),
   restarted(
     'SIGKILL',
     'engine alone killed with SIGKILL',
-    'engine 20.10 stops what outlived it and leaves it stopped: the agent starts again what it saw running, and the route follows',
+    'engine 20.10 stops the surviving containers; the agent starts those that it had seen running, and the routes follow',
     true,
   ),
   {
     fault: 'engine and its agent killed together',
     answer:
-      'the agent, started again, has on disk what ran and what it had stopped itself: it starts again what the engine left stopped, and nothing else',
+      'the restarted agent reads from disk which containers ran and which it had stopped; it starts exactly those that the engine left stopped',
     invariants: ['route-observed', 'nothing-destroyed', 'one-serving'],
     stage: 'main',
     outage: true,
@@ -60,7 +60,7 @@ export const ENGINE_ROWS: readonly Row[] = [
   {
     fault: 'engine hangs (SIGSTOP)',
     answer:
-      'the agent registers without a list of containers, which is not an empty one: nothing is destroyed, the route stays, what serves goes on serving',
+      'the agent registers without a container list, which does not mean an empty list: nothing is destroyed, the routes stay, projects keep serving',
     invariants: ['nothing-destroyed'],
     stage: 'main',
     async run(stage) {
@@ -85,16 +85,16 @@ export const ENGINE_ROWS: readonly Row[] = [
   },
   {
     fault: 'engine answers errors',
-    answer: 'the same: an error is not an empty list',
+    answer: 'the same: an error does not mean an empty list',
     invariants: ['nothing-destroyed'],
     stage: 'main',
     quick: true,
     run: (stage) => withErrors(stage),
   },
   {
-    fault: 'a node whose engine is dead, beside a healthy one',
+    fault: 'a node with a dead engine beside a healthy node',
     answer:
-      'it stays online and is refused, with the reason in `/api/placement`; every deployment goes live on the healthy node; when the engine is back the node takes work again',
+      'the node stays online and placement refuses it with the reason; deployments go live on the healthy node; when the engine is back, the node gets work again',
     invariants: ['settles', 'one-serving', 'nothing-destroyed'],
     stage: 'main',
     outage: true,

@@ -14,26 +14,26 @@ const MOMENTS: readonly Moment[] = [
     fault: 'deploy agent killed before `docker run`',
     when: 'before',
     verb: 'run',
-    answer: 'it is started again, claims the task anew and runs the container; one container in the end',
+    answer: 'the restarted agent claims the task again and runs the container; one container remains',
   },
   {
     fault: 'deploy agent killed after `docker run`',
     when: 'after',
     verb: 'run',
-    answer: 'started again it goes on with the container that it finds by its labels; one container in the end',
+    answer: 'the restarted agent adopts the container that it finds by its labels; one container remains',
     quick: true,
   },
   {
     fault: 'deploy agent killed before its report',
     when: 'after',
     verb: 'update',
-    answer: 'started again it probes the container that runs already and reports it; one container, one effect',
+    answer: 'the restarted agent adopts the running container, probes it and reports it; one container, one effect',
   },
   {
-    fault: 'deploy agent killed while retiring',
+    fault: 'deploy agent killed while it retires a container',
     when: 'after',
     verb: 'stop',
-    answer: 'the deployment is `running` already; started again the agent removes the old container and passes the name on',
+    answer: 'the deployment is already `running`; the restarted agent removes the old container and renames the new one',
   },
 ];
 
@@ -57,8 +57,8 @@ const killedAt = ({ fault, when, verb, answer, quick }: Moment): Row => ({
 export const NODE_ROWS: readonly Row[] = [
   ...MOMENTS.map(killedAt),
   {
-    fault: 'agent stopped past its lease, and continued',
-    answer: 'its task goes to another node; its report is refused (409), and it removes the container that it made',
+    fault: 'agent frozen (SIGSTOP) until its lease expired, then continued',
+    answer: 'another node gets the task; the late report gets 409, and the agent removes the container that it started',
     invariants: ['one-lease', 'one-serving', 'report-once', 'own-clock'],
     stage: 'main',
     async run(stage) {
@@ -81,9 +81,9 @@ export const NODE_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'node split off, its project moves, and the node comes back',
+    fault: 'node cut off from the network, its project moves, then the node comes back',
     answer:
-      'a deployment meanwhile goes to another node, the route with it; the old container is removed when the node is back, and never serves again',
+      'a new deployment moves the project and its route to another node; when the node is back, its old container is removed and never serves again',
     invariants: ['one-serving', 'nothing-destroyed', 'settles', 'old-serves'],
     stage: 'main',
     outage: true,
@@ -108,9 +108,9 @@ export const NODE_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'a node that was deleted by force comes back',
+    fault: 'a node comes back after an admin deleted it with `force`',
     answer:
-      'it has a new id, and its agent reports what runs there under the old one: the container of the deployment that ended with it is removed; the next deployment goes live there',
+      'it gets a new id; its agent reports the containers of the old id; the container of the ended deployment is removed; the next deployment goes live there',
     invariants: ['settles', 'one-serving', 'terminal-stays'],
     stage: 'main',
     outage: true,
@@ -134,7 +134,7 @@ export const NODE_ROWS: readonly Row[] = [
   },
   {
     fault: 'two agents with one identity (same NODE_NAME and role)',
-    answer: 'each claim voids the other’s lease, the story of the deployment counts the attempts; it ends, and one container serves',
+    answer: 'each claim voids the lease of the other agent; the story counts the attempts; the deployment ends, and one container serves',
     invariants: ['one-lease', 'one-serving', 'report-once', 'settles'],
     stage: 'main',
     async run(stage) {
@@ -155,7 +155,7 @@ export const NODE_ROWS: readonly Row[] = [
   },
   {
     fault: 'a machine is renamed (another hostname, the same disk)',
-    answer: 'its node keeps its id and takes the new name; what runs there serves on, and the next deployment goes live there',
+    answer: 'the node keeps its id and takes the new name; its projects keep serving, and the next deployment goes live there',
     invariants: ['old-serves', 'nothing-destroyed', 'one-serving', 'settles'],
     stage: 'main',
     async run(stage) {
@@ -173,7 +173,7 @@ export const NODE_ROWS: readonly Row[] = [
   },
   {
     fault: 'two machines with one hostname',
-    answer: 'the one that lacks the node’s own secret is refused and takes no task; the node shows both, and the first one serves on',
+    answer: 'the machine without the node’s own secret is refused and gets no task; the node shows both; the first one keeps serving',
     invariants: ['old-serves', 'nothing-destroyed', 'one-serving', 'settles'],
     stage: 'main',
     async run(stage) {
@@ -196,7 +196,7 @@ export const NODE_ROWS: readonly Row[] = [
   ...(['+1h', '-1h'] as const).map(
     (offset): Row => ({
       fault: `an agent’s clock is an hour ${offset === '+1h' ? 'ahead' : 'behind'}`,
-      answer: 'nothing: every deadline is measured by the control plane’s clock, and the lease is renewed in time',
+      answer: 'nothing changes: deadlines use the control plane’s clock, and the agent renews its lease in time',
       invariants: ['own-clock', 'settles'],
       stage: 'main',
       skip: whyNoFaketime,

@@ -6,9 +6,9 @@ import type { Row } from '../row.ts';
 
 export const PROXY_ROWS: readonly Row[] = [
   {
-    fault: 'Traefik restarted while the control plane is away',
+    fault: 'Traefik restarted while the control plane is stopped',
     answer:
-      'the relay, restarted too, hands it the last configuration from disk: every route is back; deployments go on when the control plane does',
+      'the relay, restarted too, serves the last configuration from disk; every route is back; deployments continue when the control plane is back',
     invariants: ['nothing-destroyed', 'route-observed'],
     stage: 'relay',
     outage: true,
@@ -28,7 +28,7 @@ export const PROXY_ROWS: readonly Row[] = [
   },
   {
     fault: 'relay restarted during a deployment',
-    answer: 'Traefik keeps what it has and asks again: no request fails, the deployment ends `running`',
+    answer: 'Traefik keeps its routes and asks again; no request fails; the deployment ends `running`',
     invariants: ['old-serves', 'settles'],
     stage: 'relay',
     async run(stage) {
@@ -43,7 +43,7 @@ export const PROXY_ROWS: readonly Row[] = [
   {
     fault: 'a firewall between the proxy and the node',
     answer:
-      '`failed` (`proxy_cannot_reach_node`) with both addresses in its sentence, within half a minute; the route goes back and the old version serves; with the firewall open the next deployment works',
+      '`failed` (`proxy_cannot_reach_node`) within 30 s, with both addresses in the message; the route goes back to the old version; with an open firewall the next deployment works',
     invariants: ['settles', 'old-serves'],
     stage: 'relay',
     outage: true,

@@ -4,7 +4,7 @@ import type { Row } from '../row.ts';
 
 const fails = (mode: GateMode, fault: string, code: string, answer: string, quick?: true): Row => ({
   fault,
-  answer: `\`failed\` (\`${code}\`): ${answer}; the old version serves; the next deployment works when the registry does`,
+  answer: `\`failed\` (\`${code}\`): ${answer}; the old version keeps serving; when the registry works again, the next deployment works`,
   invariants: ['settles', 'old-serves'],
   stage: 'main',
   ...(quick === undefined ? {} : { quick }),
@@ -20,24 +20,24 @@ const fails = (mode: GateMode, fault: string, code: string, answer: string, quic
 });
 
 export const REGISTRY_ROWS: readonly Row[] = [
-  fails('down', 'registry down', 'registry_unreachable', 'the push finds nobody', true),
-  fails('refuse', 'registry refuses', 'registry_refused', 'it denies the push (403)'),
+  fails('down', 'registry down', 'registry_unreachable', 'the push gets no connection', true),
+  fails('refuse', 'registry denies pushes', 'registry_refused', 'the registry answers 403'),
   fails(
     'refuse layers',
-    'registry refuses layers',
+    'registry denies single layers',
     'registry_refused',
-    'docker would try each layer again for most of a minute; the builder asks the registry itself and ends it in seconds',
+    'Docker would retry each layer for most of a minute; the builder asks the registry itself and stops within seconds',
   ),
-  fails('lose', 'manifest unknown to the builder itself', 'image_pull_failed', 'the registry does not have what was pushed a moment ago'),
   fails(
-    'forget',
-    'digest missing after the push (the registry lost the manifest)',
+    'lose',
+    'registry loses the manifest during the build',
     'image_pull_failed',
-    'the node cannot pull what was reported',
+    'the registry has no manifest for the image that was just pushed',
   ),
+  fails('forget', 'registry loses the manifest after the build', 'image_pull_failed', 'the node cannot pull the reported digest'),
   {
     fault: 'registry slow',
-    answer: 'the deployment takes longer and ends `running`; its lease is renewed meanwhile',
+    answer: 'the deployment takes longer and ends `running`; the agent renews its lease meanwhile',
     invariants: ['settles', 'one-lease'],
     stage: 'main',
     async run(stage) {
