@@ -94,7 +94,10 @@ test('no file outside the list cites a document that is not in the repository', 
 
 describe('the tests that docs/contract.md names', () => {
   const named = [...read('docs/contract.md').matchAll(/`((?:packages|test)\/[\w./-]+\.ts)`((?:,?\s+"[^"]+")*)/g)].map(
-    ([, file = '', titles = '']) => ({ file, titles: [...titles.matchAll(/"([^"]+)"/g)].map(([, title = '']) => title.replaceAll(/\s+/g, ' ')) }),
+    ([, file = '', titles = '']) => ({
+      file,
+      titles: [...titles.matchAll(/"([^"]+)"/g)].map(([, title = '']) => title.replaceAll(/\s+/g, ' ')),
+    }),
   );
   test('are many, each with its title', () => {
     expect(named.length).toBeGreaterThan(40);
