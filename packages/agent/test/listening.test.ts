@@ -55,5 +55,5 @@ it.each([
 });
 it('says that memory ran out', () => {
   expect(exitFailure({ exitCode: 137, oomKilled: true, error: '' }, 64 * 2 ** 20).message).toContain('limit of 64 MiB');
-  expect(exitFailure({ exitCode: 1, oomKilled: false, error: '' }, null).message).toBe('The container stopped by itself: exit code 1');
+  expect(exitFailure({ exitCode: 1, oomKilled: false, error: '' }, null).message).toBe('The container exited unexpectedly: exit code 1');
 });

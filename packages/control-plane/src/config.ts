@@ -1,4 +1,4 @@
-/** Every setting of the control plane; docs/settings.md is held equal to it. The only reader of the environment. */
+/** All settings of the control plane. docs/settings.md is generated from this table. Only this file reads the environment. */
 import {
   absolutePath,
   atLeast,
@@ -34,136 +34,159 @@ const registryAddr: Parser<string> = (t) => {
 };
 const weight: Parser<number> = (t) => {
   const n = Number(t);
-  if (t.trim() === '' || !Number.isFinite(n) || n < 0) throw new Error(`must be a number from 0, not "${t}"`);
+  if (t.trim() === '' || !Number.isFinite(n) || n < 0) throw new Error(`must be a number of 0 or more, not "${t}"`);
   return n;
 };
 
 export const SETTINGS = {
   LISTEN: { doc: 'Address and port of the API', default: '127.0.0.1:8080', parse: listen },
-  DATABASE_URL: { doc: 'sqlite:path (from the working directory) or postgres://…', default: 'sqlite:data/berth.db', parse: databaseUrl },
+  DATABASE_URL: {
+    doc: 'sqlite:<path>, relative to the working directory, or postgres://…',
+    default: 'sqlite:data/berth.db',
+    parse: databaseUrl,
+  },
   BASE_DOMAIN: { doc: 'Projects are published at <domain_prefix>.<BASE_DOMAIN>', required: true, parse: domainName },
   PUBLIC_URL: {
-    doc: 'How people reach Berth; scheme and port hold for the addresses of projects too',
+    doc: 'Public URL of Berth; its scheme and port also apply to the URLs of projects',
     shown: 'https://BASE_DOMAIN',
     parse: httpUrl,
   },
-  BERTH_COMMIT: { doc: 'Commit that this build was made of, for GET /api/version; packages set it', parse: text },
+  BERTH_COMMIT: { doc: 'Git commit of this build, shown by GET /api/version; packages set it', parse: text },
   CONTROL_PLANE_URL: { doc: 'Internal address of the control plane for agents and the proxy', shown: 'http://LISTEN', parse: httpUrl },
   AGENT_SECRET: {
-    doc: 'Secret of all agents; the current one first, then earlier ones, comma-separated. Unset: every agent is accepted (development only)',
+    doc: 'Secrets that agents send; the current one first, then earlier ones, comma-separated. Unset: every agent is accepted (development only)',
     parse: secrets,
   },
   REQUIRE_NODE_SECRETS: {
-    doc: 'true: AGENT_SECRET is accepted only from contract-only nodes that an admin has admitted; all others join with a token',
+    doc: 'true: AGENT_SECRET works only for contract-only nodes that an admin admitted; all other nodes join with a token',
     default: 'false',
     parse: oneOf('true', 'false'),
   },
   GATEWAY_SECRET: {
-    doc: 'Secret between gateway and control plane; current first, then earlier ones',
-    shown: 'none: no gateway is let in',
+    doc: 'Secrets shared with the gateway; the current one first, then earlier ones, comma-separated',
+    shown: 'none: requests of gateways are refused',
     parse: secrets,
   },
   JWT_SECRET: {
-    doc: 'Signs API tokens; current first, then earlier ones',
-    shown:
-      'made on first start and kept in the file jwt-secret beside the SQLite file, in STATE_DIR with PostgreSQL; the same on each control plane',
+    doc: 'Secrets that sign API tokens; the current one first, then earlier ones, comma-separated; all control planes need the same',
+    shown: 'created on the first start in the file jwt-secret, beside the SQLite file or, with PostgreSQL, in STATE_DIR',
     parse: secrets,
   },
   STATE_DIR: {
-    doc: 'With PostgreSQL: folder of generated secrets and of what scans keep (with SQLite it is the folder of the database)',
+    doc: 'Folder for generated secrets and scan state with PostgreSQL; with SQLite, the folder of the database is used',
     default: 'data',
     parse: text,
   },
   ADMIN_EMAILS: {
-    doc: 'Who is admin, comma-separated; the first gets the local account of the first start',
+    doc: 'E-mail addresses of admins, comma-separated; the first one gets the local account that the first start creates',
     shown: 'admin@BASE_DOMAIN gets the local account',
     parse: emails,
   },
   ADMIN_PASSWORD: {
-    doc: 'Password of that account, read on the first start only',
-    shown: 'made and written to a file of mode 0600 whose path is logged',
+    doc: 'Password of the local account of the first start; later starts ignore it',
+    shown: 'generated and written to a file of mode 0600, whose path is logged',
     parse: text,
   },
   TRUSTED_PROXIES: {
-    doc: 'Addresses and networks (CIDR) whose X-Forwarded-For says where a request comes from, comma-separated; also loopback, linklocal, uniquelocal; or none',
+    doc: 'Addresses and networks (CIDR) of proxies whose X-Forwarded-For is trusted, comma-separated; loopback, linklocal and uniquelocal are allowed names; or none',
     default: 'loopback',
     parse: networks,
   },
-  DEFAULT_ROLE: { doc: 'Role of people who signed in but are unknown here', shown: 'none: they get 403', parse: oneOf(...ROLES) },
+  DEFAULT_ROLE: { doc: 'Role of people who sign in without a user record', shown: 'none: they get 403', parse: oneOf(...ROLES) },
   REGISTRY_ADDR: {
-    doc: 'Image registry as agents reach it: host, host:port or host:port/path',
-    shown: 'none: nothing can be built',
+    doc: 'Address of the image registry for agents: host, host:port or host:port/path',
+    shown: 'none: builds are not possible',
     parse: registryAddr,
   },
-  REGISTRY_USER: { doc: 'User that agents log in with there', default: '', parse: text },
-  REGISTRY_PASSWORD: { doc: 'Its password', default: '', parse: text },
+  REGISTRY_USER: { doc: 'User name for the registry', default: '', parse: text },
+  REGISTRY_PASSWORD: { doc: 'Password for the registry', default: '', parse: text },
   DATASET_NFS_BASE_PATH: {
-    doc: 'Where the shared storage is mounted, here and on every deploy node',
-    shown: 'none: there can be no datasets',
+    doc: 'Path at which the shared storage is mounted, here and on every deploy node',
+    shown: 'none: datasets are not possible',
     parse: absolutePath,
   },
   DATASET_STATE_DIR: {
-    doc: 'What scans keep from one to the next, some 200 bytes a file; lost, all is hashed again',
+    doc: 'Folder for scan state, about 200 bytes per file; if it is lost, the next scan hashes all files again',
     shown: 'datasets, beside the database (data/datasets with PostgreSQL)',
     parse: text,
   },
-  DATASET_SCAN_INTERVAL: { doc: 'How often each dataset is looked through for changes', default: '10m', parse: atLeast(1_000) },
-  DATASET_SCAN_STALL: { doc: 'A scan that gets no further for so long means that the share hangs', default: '30s', parse: atLeast(1_000) },
-  DATASET_SCAN_TIMEOUT: { doc: 'How long one scan may take', default: '6h', parse: atLeast(1_000) },
-  DATASET_SCAN_WORKERS: { doc: 'Threads that hash files', shown: 'one less than the machine has cores', parse: integer(1, 256) },
-  DATASET_SCANS_AT_ONCE: { doc: 'How many datasets are scanned at once', default: '1', parse: integer(1, 64) },
+  DATASET_SCAN_INTERVAL: { doc: 'Time between two scans of a dataset', default: '10m', parse: atLeast(1_000) },
+  DATASET_SCAN_STALL: {
+    doc: 'A scan without progress for this time fails, because the share hangs',
+    default: '30s',
+    parse: atLeast(1_000),
+  },
+  DATASET_SCAN_TIMEOUT: { doc: 'Time limit of one scan', default: '6h', parse: atLeast(1_000) },
+  DATASET_SCAN_WORKERS: { doc: 'Number of threads that hash files', shown: 'one less than the number of cores', parse: integer(1, 256) },
+  DATASET_SCANS_AT_ONCE: { doc: 'Number of datasets that are scanned at the same time', default: '1', parse: integer(1, 64) },
   DATASET_HISTORY_KEEP: {
-    doc: 'Versions of a dataset that are kept with their history; older ones that nothing runs with and no node keeps are forgotten',
+    doc: 'Number of versions kept per dataset, with their history; older versions are deleted unless a deployment or a node uses them',
     default: '100',
     parse: integer(1, 10_000),
   },
   KEEP_DEPLOYMENTS: {
-    doc: 'Newest deployments of each project that stay whole, with what runs: log, story and tasks (docs/operating.md)',
+    doc: 'Number of newest deployments per project that keep log, events and tasks; running ones always keep them (docs/operating.md)',
     default: '100',
     parse: integer(1, 10_000),
   },
   KEEP_LOG_BYTES: {
-    doc: 'Bytes that all logs together take at most; logs of the oldest settled deployments of the largest projects go first',
+    doc: 'Size limit of all logs together, in bytes; logs of the oldest settled deployments of the largest projects are removed first',
     default: '1073741824',
     parse: integer(1_048_576),
   },
   KEEP_DEPLOYMENT_DAYS: {
-    doc: 'Days after its end in which every deployment stays whole; of older ones beyond KEEP_DEPLOYMENTS only the record stays',
+    doc: 'Days for which a finished deployment keeps log, events and tasks; older ones beyond KEEP_DEPLOYMENTS keep only their record',
     default: '90',
     parse: integer(1, 36_500),
   },
-  PLACEMENT_WEIGHT_CACHED: { doc: 'What each cached dataset adds to a node’s score', default: '10', parse: weight },
-  PLACEMENT_WEIGHT_MISSING: { doc: 'What each byte that must be copied takes from it', default: '0.000001', parse: weight },
-  PLACEMENT_WEIGHT_FREE: { doc: 'What each free byte adds to it', default: '0.0000001', parse: weight },
+  PLACEMENT_WEIGHT_CACHED: { doc: 'Points that each cached dataset adds to the score of a node', default: '10', parse: weight },
+  PLACEMENT_WEIGHT_MISSING: { doc: 'Points that each byte to copy subtracts from the score', default: '0.000001', parse: weight },
+  PLACEMENT_WEIGHT_FREE: { doc: 'Points that each free byte adds to the score', default: '0.0000001', parse: weight },
   AUTH_SERVICE_URL: {
-    doc: 'Internal address of the forward-auth service; without it projects that require a login are not published',
+    doc: 'Internal URL of the forward-auth service; without it, projects that require a login are not published',
     parse: httpUrl,
   },
-  ACME_RESOLVER: { doc: 'Name of the proxy’s certificate resolver', default: 'letsencrypt', parse: text },
+  ACME_RESOLVER: { doc: 'Name of the certificate resolver in the proxy', default: 'letsencrypt', parse: text },
   PROXY_PROBE_URLS: {
-    doc: 'One address for each entry point of each proxy, comma-separated; confirms route switches, and that the proxy reaches the node (https addresses)',
-    shown: 'none: fetched plus SETTLE_TIME counts as live',
+    doc: 'One URL per entry point of each proxy, comma-separated; used to confirm that a proxy serves a new route and, for https URLs, that it reaches the node',
+    shown: 'none: a route counts as live SETTLE_TIME after the proxy fetched it',
     parse: urls,
   },
-  ALLOWED_GIT_HOSTS: { doc: 'Hosts that projects may be cloned from, comma-separated; *.name for all below it', shown: 'any', parse: list },
+  ALLOWED_GIT_HOSTS: {
+    doc: 'Hosts from which projects may be cloned, comma-separated; *.name allows all subdomains of name',
+    shown: 'any',
+    parse: list,
+  },
   RESERVED_PREFIXES: {
-    doc: 'Labels under BASE_DOMAIN that no project may take, comma-separated; those of our own addresses always are',
+    doc: 'Labels under BASE_DOMAIN that projects cannot use, comma-separated; labels of Berth’s own addresses are always reserved',
     shown: 'none',
     parse: list,
   },
-  CLAIM_TIMEOUT: { doc: 'A task must be claimed within this time, else another node gets it', default: '60s', parse: atLeast(1_000) },
-  LEASE_TTL: { doc: 'A claimed task whose agent does not renew for so long is taken away', default: '30s', parse: atLeast(1_000) },
-  QUEUE_TIMEOUT: { doc: 'How long a deployment waits for a node that could take it', default: '30m', parse: atLeast(1_000) },
-  BUILD_TIMEOUT: { doc: 'How long a build may take', default: '45m', parse: atLeast(1_000) },
-  DEPLOY_TIMEOUT: { doc: 'How long a deploy task may take', default: '15m', parse: atLeast(1_000) },
-  RETIRE_TIMEOUT: { doc: 'How long the removal of an old container may take', default: '30m', parse: atLeast(1_000) },
-  ROUTE_TIMEOUT: { doc: 'How long the proxy has to take over a new route', default: '2m', parse: atLeast(1_000) },
-  PROBE_TIMEOUT: { doc: 'How long a new container has to answer HTTP', default: '60s', parse: atLeast(1_000) },
-  OFFLINE_AFTER: { doc: 'A node that did not register for so long is offline (contract: 2 minutes)', default: '2m', parse: atLeast(1_000) },
-  SETTLE_TIME: { doc: 'Without PROXY_PROBE_URLS: from the proxy’s fetch until its routes count as live', default: '3s', parse: duration },
+  CLAIM_TIMEOUT: { doc: 'Time limit for a node to claim a task; then another node gets it', default: '60s', parse: atLeast(1_000) },
+  LEASE_TTL: {
+    doc: 'Lifetime of a task lease; an agent that does not renew it in time loses the task',
+    default: '30s',
+    parse: atLeast(1_000),
+  },
+  QUEUE_TIMEOUT: { doc: 'Time limit of a deployment for finding an eligible node', default: '30m', parse: atLeast(1_000) },
+  BUILD_TIMEOUT: { doc: 'Time limit of a build', default: '45m', parse: atLeast(1_000) },
+  DEPLOY_TIMEOUT: { doc: 'Time limit of a deploy task', default: '15m', parse: atLeast(1_000) },
+  RETIRE_TIMEOUT: { doc: 'Time limit for the removal of an old container', default: '30m', parse: atLeast(1_000) },
+  ROUTE_TIMEOUT: { doc: 'Time limit for the proxy to apply a new route', default: '2m', parse: atLeast(1_000) },
+  PROBE_TIMEOUT: { doc: 'Time limit for a new container to answer an HTTP request', default: '60s', parse: atLeast(1_000) },
+  OFFLINE_AFTER: {
+    doc: 'A node without a registration for this time is offline (contract: 2 minutes)',
+    default: '2m',
+    parse: atLeast(1_000),
+  },
+  SETTLE_TIME: {
+    doc: 'Without PROXY_PROBE_URLS: time after the proxy’s fetch until its routes count as live',
+    default: '3s',
+    parse: duration,
+  },
   BERTH_FAIL_POINTS: {
-    doc: 'For tests of Berth alone: where this process kills or stops itself (docs/fail-points.md)',
-    shown: 'nowhere',
+    doc: 'Only for tests of Berth: points at which this process kills or stops itself (docs/fail-points.md)',
+    shown: 'none',
     parse: failPoints,
   },
   ...LOG_SETTINGS,
@@ -174,7 +197,7 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FO
   PUBLIC_URL: string;
   CONTROL_PLANE_URL: string;
   LOG_FORMAT: 'json' | 'pretty';
-  /** Where programs are found: our own PATH. */
+  /** PATH of this process, in which programs are searched. */
   searchPath: string;
 };
 
@@ -182,9 +205,9 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FO
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const s = readSettings(SETTINGS, env);
   if (s.REQUIRE_NODE_SECRETS === 'true' && s.AGENT_SECRET === undefined)
-    throw new SettingsError(['REQUIRE_NODE_SECRETS: needs AGENT_SECRET; without that every agent is accepted']);
+    throw new SettingsError(['REQUIRE_NODE_SECRETS: requires AGENT_SECRET; without AGENT_SECRET every agent is accepted']);
   const { host, port } = s.LISTEN;
-  // Whoever listens everywhere is reached here by the loopback address.
+  // A server that listens on all addresses is reachable from this machine through the loopback address.
   const reachable = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host;
   return {
     ...s,

@@ -1,4 +1,4 @@
-/** Every setting of the gateway; docs/settings.md is held equal to it. The only reader of the environment. */
+/** All settings of the gateway. docs/settings.md is generated from this table. Only this file reads the environment. */
 import {
   absolutePath,
   atLeast,
@@ -19,49 +19,49 @@ import {
 } from '@berth/kit/config';
 import { SESSION_MAX_MS } from '@berth/wire/gateway';
 
-/** Shorter ones could be guessed off line from a single cookie. */
-export const LEAST_SECRET = 32;
-/** Every earlier secret costs a check for each cookie that is not under the current one. */
-const MOST_SECRETS = 8;
+/** Minimum length: an attacker could guess a shorter secret offline from a single cookie. */
+export const MIN_SECRET_LENGTH = 32;
+/** Each earlier secret costs one more check for a cookie that the current secret did not seal. */
+const MAX_SECRETS = 8;
 
-/** Scheme, host and port: paths are the gateway's own. */
+/** Scheme, host and port. The gateway defines the paths. */
 const origin: Parser<string> = (t) => {
   const url = new URL(httpUrl(t));
   if (url.pathname !== '/' || url.search !== '' || url.hash !== '' || url.username !== '' || url.password !== '')
-    throw new Error(`must be scheme, host and perhaps port alone, not "${t}"`);
+    throw new Error(`must be only a scheme, a host and optionally a port, not "${t}"`);
   return url.origin;
 };
-/** Addresses, and `@domain` for everybody there. */
+/** E-mail addresses, and `@domain` for all addresses of a domain. */
 const emailsAndDomains: Parser<string[]> = (t) => {
   const wrong = list(t).filter((e) => !/^[^@\s]*@[^@\s]+$/.test(e));
   if (wrong.length > 0) throw new Error(`neither an e-mail address nor @domain: ${wrong.join(', ')}`);
-  if (list(t).length === 0) throw new Error('names nobody: leave it out to let in whoever the provider lets in');
+  if (list(t).length === 0) throw new Error('must not be an empty list; unset it to allow everybody whom the provider lets in');
   return list(t).map((e) => e.toLowerCase());
 };
 const fewSecrets: Parser<string[]> = (t) => {
   const found = secrets(t);
-  if (found.length > MOST_SECRETS) throw new Error(`holds ${found.length} secrets; more than ${MOST_SECRETS} are not taken`);
+  if (found.length > MAX_SECRETS) throw new Error(`has ${found.length} secrets; the maximum is ${MAX_SECRETS}`);
   return found;
 };
 const longSecrets: Parser<string[]> = (t) => {
   const found = fewSecrets(t);
-  if (found.some((s) => s.length < LEAST_SECRET))
-    throw new Error(`each secret must have ${LEAST_SECRET} characters or more (openssl rand -hex 32)`);
+  if (found.some((s) => s.length < MIN_SECRET_LENGTH))
+    throw new Error(`each secret must have ${MIN_SECRET_LENGTH} characters or more (openssl rand -hex 32)`);
   return found;
 };
-/** OpenID Connect Discovery 1.0 section 3 wants https; plain http is for a provider on this very machine (tests, the demo). */
+/** OpenID Connect Discovery 1.0 section 3 requires https. Plain http is allowed for a provider on this machine (tests, the demo). */
 const issuer: Parser<string> = (t) => {
   const url = URL.canParse(t) ? new URL(t) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol)) throw new Error(`must be an https URL, not "${t}"`);
   if (url.search !== '' || url.hash !== '') throw new Error('must be a URL without query and fragment');
   if (url.protocol === 'http:' && !isLoopback(url.hostname))
-    throw new Error(`must be https: plain http is taken for loopback only, not for ${url.hostname}`);
+    throw new Error(`must be https: plain http is allowed only for loopback addresses, not for ${url.hostname}`);
   return t;
 };
 const isLoopback = (hostname: string): boolean => /^(localhost|(.+\.)?localhost|127(\.\d{1,3}){3}|\[::1\])$/.test(hostname);
-/** As INTERFACES.md: the value of X-Forwarded-User-Provider, which the contract wants lower case. */
+/** The name is also the value of X-Forwarded-User-Provider, which the contract requires in lower case. */
 const providerName: Parser<string> = (t) => {
-  if (!/^[a-z0-9._-]{1,64}$/.test(t)) throw new Error(`must be 1 to 64 of a-z, 0-9, ".", "_" and "-", not "${t}"`);
+  if (!/^[a-z0-9._-]{1,64}$/.test(t)) throw new Error(`must be 1 to 64 characters from a-z, 0-9, ".", "_" and "-", not "${t}"`);
   if (t === 'github' || t === 'google') throw new Error(`"${t}" is the name of another provider`);
   return t;
 };
@@ -73,45 +73,61 @@ const sessionTtl: Parser<number> = (t) => {
 };
 
 export const SETTINGS = {
-  LISTEN: { doc: 'Address and port; the reverse proxy asks here', default: '127.0.0.1:4180', parse: listen },
-  CONTROL_PLANE_URL: { doc: 'Internal address of the control plane, e.g. http://10.0.0.1:8080', required: true, parse: httpUrl },
-  GATEWAY_SECRET: { doc: 'Secret between gateway and control plane; current first, then earlier ones', required: true, parse: fewSecrets },
+  LISTEN: { doc: 'Address and port that the reverse proxy connects to', default: '127.0.0.1:4180', parse: listen },
+  CONTROL_PLANE_URL: { doc: 'Internal URL of the control plane, e.g. http://10.0.0.1:8080', required: true, parse: httpUrl },
+  GATEWAY_SECRET: {
+    doc: 'Secrets shared with the control plane; the current one first, then earlier ones, comma-separated',
+    required: true,
+    parse: fewSecrets,
+  },
   BASE_DOMAIN: { doc: 'Projects are published at <domain_prefix>.<BASE_DOMAIN>', required: true, parse: domainName },
-  PUBLIC_URL: { doc: 'Public origin of /_oauth/…; its scheme and port hold for projects too', shown: 'https://BASE_DOMAIN', parse: origin },
+  PUBLIC_URL: {
+    doc: 'Public origin of the gateway’s own pages (/_oauth/…); its scheme and port also apply to projects',
+    shown: 'https://BASE_DOMAIN',
+    parse: origin,
+  },
   TRUSTED_PROXIES: {
-    doc: 'Addresses and networks (CIDR) of proxies whose X-Forwarded-For says where a request comes from, comma-separated; also loopback, linklocal, uniquelocal; or none',
+    doc: 'Addresses and networks (CIDR) of proxies whose X-Forwarded-For is trusted, comma-separated; loopback, linklocal and uniquelocal are allowed names; or none',
     default: 'loopback',
     parse: networks,
   },
-  ADMIN_EMAILS: { doc: 'Whom /verify/admin lets in, comma-separated', default: '', parse: emails },
+  ADMIN_EMAILS: { doc: 'E-mail addresses that /verify/admin allows, comma-separated', default: '', parse: emails },
   ALLOWED_EMAILS: {
-    doc: 'Who may sign in, and stay signed in: addresses and @domains, comma-separated',
-    shown: 'whoever the provider lets in',
+    doc: 'E-mail addresses and @domains that may sign in and stay signed in, comma-separated',
+    shown: 'everybody whom the provider lets in',
     parse: emailsAndDomains,
   },
   SESSION_SECRET: {
-    doc: 'What cookies, codes and assertions are signed and sealed with; current first, then earlier ones, each of 32 characters or more',
+    doc: 'Secrets that sign and seal cookies, codes and assertions; the current one first, then earlier ones, each of 32 characters or more',
     required: true,
     parse: longSecrets,
   },
-  SESSION_TTL: { doc: 'How long a sign-in holds; 90d at most', default: '7d', parse: sessionTtl },
-  OIDC_ISSUER: { doc: 'Issuer of an OpenID provider; https, plain http on loopback only', shown: 'no such provider', parse: issuer },
-  OIDC_CLIENT_ID: { doc: 'Client registered there, with the redirect URI PUBLIC_URL/_oauth/callback/OIDC_NAME', parse: text },
-  OIDC_CLIENT_SECRET: { doc: 'Its secret', parse: text },
-  OIDC_NAME: { doc: 'What the provider is called, in addresses and in X-Forwarded-User-Provider', default: 'oidc', parse: providerName },
-  GITHUB_CLIENT_ID: { doc: 'OAuth app at GitHub, with the callback PUBLIC_URL/_oauth/callback/github', shown: 'no GitHub', parse: text },
-  GITHUB_CLIENT_SECRET: { doc: 'Its secret', parse: text },
-  GITHUB_URL: { doc: 'GitHub, or a GitHub Enterprise server', default: 'https://github.com', parse: httpUrl },
-  GITHUB_API_URL: { doc: 'Its API', default: 'https://api.github.com', parse: httpUrl },
-  GOOGLE_CLIENT_ID: {
-    doc: 'OAuth client at Google, with the redirect URI PUBLIC_URL/_oauth/callback/google',
-    shown: 'no Google',
+  SESSION_TTL: { doc: 'Lifetime of a sign-in; 90d at most', default: '7d', parse: sessionTtl },
+  OIDC_ISSUER: {
+    doc: 'Issuer URL of an OpenID provider; https, or plain http on loopback',
+    shown: 'none: no OpenID provider',
+    parse: issuer,
+  },
+  OIDC_CLIENT_ID: { doc: 'Client id at the OpenID provider, with the redirect URI PUBLIC_URL/_oauth/callback/OIDC_NAME', parse: text },
+  OIDC_CLIENT_SECRET: { doc: 'Client secret at the OpenID provider', parse: text },
+  OIDC_NAME: { doc: 'Name of the OpenID provider in URLs and in X-Forwarded-User-Provider', default: 'oidc', parse: providerName },
+  GITHUB_CLIENT_ID: {
+    doc: 'Client id of an OAuth app at GitHub, with the callback PUBLIC_URL/_oauth/callback/github',
+    shown: 'none: no sign-in with GitHub',
     parse: text,
   },
-  GOOGLE_CLIENT_SECRET: { doc: 'Its secret', parse: text },
-  GATEWAY_WORKERS: { doc: 'Processes that share the port', default: '1', parse: integer(1, 64) },
+  GITHUB_CLIENT_SECRET: { doc: 'Client secret of the OAuth app at GitHub', parse: text },
+  GITHUB_URL: { doc: 'URL of GitHub or of a GitHub Enterprise server', default: 'https://github.com', parse: httpUrl },
+  GITHUB_API_URL: { doc: 'URL of the GitHub API', default: 'https://api.github.com', parse: httpUrl },
+  GOOGLE_CLIENT_ID: {
+    doc: 'Client id at Google, with the redirect URI PUBLIC_URL/_oauth/callback/google',
+    shown: 'none: no sign-in with Google',
+    parse: text,
+  },
+  GOOGLE_CLIENT_SECRET: { doc: 'Client secret at Google', parse: text },
+  GATEWAY_WORKERS: { doc: 'Number of processes that share the port', default: '1', parse: integer(1, 64) },
   STATE_DIR: {
-    doc: 'Where the last policy and untold revocations are kept, so that a restart while the control plane is away keeps everybody signed in',
+    doc: 'Folder for the last policy and unsent revocations; with it, people stay signed in if the gateway restarts while the control plane is down',
     default: '/var/lib/berth-gateway',
     parse: absolutePath,
   },
@@ -124,7 +140,7 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'LOG_FORMAT'> & { PUBLIC_URL:
 /** Throws SettingsError, which names every wrong variable. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const s = readSettings(SETTINGS, env);
-  const problems = halves(s);
+  const problems = incompleteProviders(s);
   if (problems.length > 0) throw new SettingsError(problems);
   return {
     ...s,
@@ -133,8 +149,8 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   };
 }
 
-/** A provider is set whole or not at all. */
-function halves(s: Settings): string[] {
+/** Returns the missing settings of providers that are only partly configured. */
+function incompleteProviders(s: Settings): string[] {
   const providers = [
     ['OIDC_ISSUER', 'OIDC_CLIENT_ID', 'OIDC_CLIENT_SECRET'],
     ['GITHUB_CLIENT_ID', 'GITHUB_CLIENT_SECRET'],
@@ -144,6 +160,6 @@ function halves(s: Settings): string[] {
     const missing = names.filter((name) => s[name] === undefined);
     if (missing.length === 0 || missing.length === names.length) return [];
     const given = names.filter((name) => s[name] !== undefined).join(', ');
-    return missing.map((name) => `${name}: must be set, since ${given} is`);
+    return missing.map((name) => `${name}: must be set, because ${given} is set`);
   });
 }

@@ -14,7 +14,7 @@ const problemsOf = (env: Record<string, string>): readonly string[] => {
 };
 
 describe('settings', () => {
-  it('with what must be set have the defaults of INTERFACES.md', () => {
+  it('have the documented defaults if only the required ones are set', () => {
     const { LISTEN: _, ...env } = ENV;
     expect(readConfig(env)).toMatchObject({
       LISTEN: { host: '127.0.0.1', port: 4180 },
@@ -28,12 +28,12 @@ describe('settings', () => {
     expect(readConfig(env).ALLOWED_EMAILS).toBeUndefined();
   });
 
-  it('all that is missing is named at once', () => {
+  it('an error names all missing settings', () => {
     const named = problemsOf({}).map((p) => p.split(':')[0]);
     expect(named).toEqual(['CONTROL_PLANE_URL', 'GATEWAY_SECRET', 'BASE_DOMAIN', 'SESSION_SECRET']);
   });
 
-  it('secrets are lists, the current one first', () => {
+  it('secrets are lists with the current one first', () => {
     const [a, b] = ['a'.repeat(32), 'b'.repeat(32)];
     expect(readConfig({ ...ENV, SESSION_SECRET: `${a}, ${b}`, GATEWAY_SECRET: 'x,y' })).toMatchObject({
       SESSION_SECRET: [a, b],
@@ -48,19 +48,19 @@ describe('settings', () => {
     ['OIDC_ISSUER', 'https://idp.example?x=1', 'query'],
     ['OIDC_NAME', 'My Company', 'a-z'],
     ['OIDC_NAME', 'github', 'another provider'],
-    ['PUBLIC_URL', 'https://berth.localhost/path', 'port alone'],
+    ['PUBLIC_URL', 'https://berth.localhost/path', 'only a scheme'],
     ['PUBLIC_URL', 'berth.localhost', 'URL'],
     ['ALLOWED_EMAILS', 'everybody', 'everybody'],
-    ['ALLOWED_EMAILS', ',', 'nobody'],
+    ['ALLOWED_EMAILS', ',', 'empty list'],
     ['ADMIN_EMAILS', '@example.com', '@example.com'],
     ['SESSION_TTL', '10', 'duration'],
     ['SESSION_TTL', '1s', 'at least'],
     ['SESSION_TTL', '91d', 'at most 90d'],
     ['GATEWAY_WORKERS', '0', 'whole number'],
     ['STATE_DIR', 'state', 'absolute'],
-    ['GATEWAY_SECRET', 'a,b,c,d,e,f,g,h,i', 'holds 9 secrets; more than 8'],
+    ['GATEWAY_SECRET', 'a,b,c,d,e,f,g,h,i', 'has 9 secrets; the maximum is 8'],
     ['GATEWAY_SECRET', ',', 'at least one secret'],
-  ])('%s=%s is refused, and why', (name, value, why) => {
+  ])('%s=%s is refused with a reason', (name, value, why) => {
     const oidc = name === 'OIDC_ISSUER' ? { OIDC_CLIENT_ID: 'x', OIDC_CLIENT_SECRET: 'y' } : {};
     const problems = problemsOf({ ...ENV, ...oidc, [name]: value });
     expect(problems).toHaveLength(1);
@@ -73,17 +73,17 @@ describe('settings', () => {
     'http://idp.localhost',
     'http://[::1]:1',
     'https://idp.example/realms/x',
-  ])('OIDC_ISSUER=%s is taken', (OIDC_ISSUER) => {
+  ])('OIDC_ISSUER=%s is accepted', (OIDC_ISSUER) => {
     expect(readConfig({ ...ENV, OIDC_ISSUER, OIDC_CLIENT_ID: 'x', OIDC_CLIENT_SECRET: 'y' }).OIDC_ISSUER).toBe(OIDC_ISSUER);
   });
 
-  it('a short secret is refused without being repeated', () => {
+  it('a short secret is refused, and the error does not repeat it', () => {
     const [problem = ''] = problemsOf({ ...ENV, SESSION_SECRET: `${'a'.repeat(32)},hunter2` });
     expect(problem).toContain('SESSION_SECRET');
     expect(problem).not.toContain('hunter2');
   });
 
-  it('a provider is set whole or not at all', () => {
+  it('a partly configured provider is refused', () => {
     expect(problemsOf({ ...ENV, GITHUB_CLIENT_ID: 'x', GOOGLE_CLIENT_SECRET: 'y' }).map((p) => p.split(':')[0])).toEqual([
       'GITHUB_CLIENT_SECRET',
       'GOOGLE_CLIENT_ID',

@@ -1,17 +1,17 @@
 /**
- * Settings from the environment: each declared once with its meaning and default (docs/settings.md is held equal to the
- * declarations), any given as NAME_FILE too, all problems named at once.
+ * Reads settings from the environment. Each setting is declared once, with its meaning and default; docs/settings.md is generated
+ * from the declarations. Each setting can also be given as a file, in NAME_FILE. An error lists all problems.
  */
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 
 export type Parser<T> = (text: string) => T;
 export type Setting<T> = {
-  /** As docs/settings.md says it. */
+  /** Description in docs/settings.md. */
   doc: string;
-  /** The default as an operator would write it; undefined: `fallback` applies, as `shown` says. */
+  /** Default value, as an operator would write it. */
   default?: string;
-  /** What the docs show as default where it is computed. */
+  /** Description of a computed default, for docs/settings.md. */
   shown?: string;
   required?: boolean;
   parse: Parser<T>;
@@ -21,7 +21,7 @@ export type Values<S extends SettingsShape> = {
   [K in keyof S]: S[K] extends Setting<infer T> ? (S[K] extends { default: string } | { required: true } ? T : T | undefined) : never;
 };
 
-/** Every wrong variable at once; the process exits with 2. */
+/** Lists all wrong variables. `settingsOrExit` ends the process with exit code 2. */
 export class SettingsError extends Error {
   override name = 'SettingsError';
   readonly problems: readonly string[];
@@ -37,7 +37,7 @@ export function readSettings<const S extends SettingsShape>(shape: S, env: NodeJ
   for (const [name, setting] of Object.entries(shape)) {
     const before = problems.length;
     const text = textOf(name, env, problems) ?? setting.default;
-    // One that cannot be read is not also missing.
+    // Do not report a value that cannot be read as missing too.
     if (problems.length > before) continue;
     if (text === undefined) {
       if (setting.required === true) problems.push(`${name}: must be set (${setting.doc})`);
@@ -53,7 +53,7 @@ export function readSettings<const S extends SettingsShape>(shape: S, env: NodeJ
   return values as Values<S>;
 }
 
-/** For an entry: what `read` gives. SettingsError is written to stderr and ends the process with 2; any other error is thrown on. */
+/** Returns the result of `read`. Writes a SettingsError to stderr and exits with code 2; throws any other error. */
 export function settingsOrExit<T>(read: () => T): T {
   try {
     return read();
@@ -64,17 +64,17 @@ export function settingsOrExit<T>(read: () => T): T {
   }
 }
 
-/** An empty variable counts as unset, as in a compose file with `NAME=`. */
+/** Treats an empty variable as unset, because compose files often contain `NAME=`. */
 function textOf(name: string, env: NodeJS.ProcessEnv, problems: string[]): string | undefined {
   const direct = env[name];
   const file = env[`${name}_FILE`];
   if (direct !== undefined && direct !== '' && file !== undefined && file !== '')
-    problems.push(`${name}: given twice, as ${name} and ${name}_FILE`);
+    problems.push(`${name}: is set twice, as ${name} and as ${name}_FILE; unset one of them`);
   if (direct !== undefined && direct !== '') return direct;
   if (file === undefined || file === '') return undefined;
   try {
     const value = readFileSync(file, 'utf8').replace(/\r?\n$/, '');
-    // A secret that was meant to be there: to start without it would be worse than not to start.
+    // The file probably should contain a secret. To start without the secret would be worse than not to start.
     if (value === '') problems.push(`${name}_FILE: ${file} is empty`);
     return value;
   } catch (error) {
@@ -107,7 +107,7 @@ export const integer =
     return n;
   };
 
-/** Proxies whose X-Forwarded-For counts: addresses, CIDR networks, and the names that proxy-addr knows; `none` for no proxy. */
+/** Trusted proxies: addresses, CIDR networks, or the names that proxy-addr defines; `none` for no proxy. */
 export const networks: Parser<string[]> = (t) => {
   if (t.trim() === 'none') return [];
   const named = ['loopback', 'linklocal', 'uniquelocal'];
@@ -129,7 +129,7 @@ export const httpUrl: Parser<string> = (t) => {
   return t.replace(/\/+$/, '');
 };
 
-/** In lower case; of 240 characters at most. */
+/** A domain name, converted to lower case, of at most 240 characters. */
 export const domainName: Parser<string> = (t) => {
   const name = t.toLowerCase();
   if (name.length > 240 || !/^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/.test(name))
@@ -137,28 +137,28 @@ export const domainName: Parser<string> = (t) => {
   return name;
 };
 
-/** Comma-separated, in lower case; may be none. */
+/** A comma-separated list, converted to lower case; it may be empty. */
 export const emails: Parser<string[]> = (t) => {
   const wrong = list(t).filter((e) => !/^[^@\s]+@[^@\s]+$/.test(e));
   if (wrong.length > 0) throw new Error(`not an e-mail address: ${wrong.join(', ')}`);
   return list(t).map((e) => e.toLowerCase());
 };
 
-/** Comma-separated, one at least. The message must not repeat what was given: it is a secret. */
+/** A comma-separated list of at least one secret. Error messages must not repeat the value. */
 export const secrets: Parser<string[]> = (t) => {
   const found = list(t);
-  if (found.length === 0) throw new Error('must hold at least one secret');
+  if (found.length === 0) throw new Error('must have at least one secret');
   return found;
 };
 
-/** Without slashes at its end. */
+/** An absolute path; trailing slashes are removed. */
 export const absolutePath: Parser<string> = (t) => {
   if (!t.startsWith('/')) throw new Error(`must be an absolute path, not "${t}"`);
   return t.replace(/\/+$/, '') || '/';
 };
 
 export type Listen = { host: string; port: number };
-/** `host:port` or `[v6]:port`; port 0 picks a free one. */
+/** `host:port`, `[v6]:port` or `:port`. Port 0 selects a free port. */
 export const listen: Parser<Listen> = (t) => {
   const match = /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]*)):(\d{1,5})$/.exec(t);
   const port = Number(match?.[3]);
@@ -173,7 +173,7 @@ export const duration: Parser<number> = (t) => {
   if (match === null) throw new Error(`must be a duration such as 900s, 15m, 12h or 7d, not "${t}"`);
   return Number(match[1]) * UNITS[match[2] as keyof typeof UNITS];
 };
-/** A duration of `ms` milliseconds or more. */
+/** A duration of at least `ms` milliseconds. */
 export const atLeast =
   (ms: number): Parser<number> =>
   (t) => {
@@ -182,12 +182,12 @@ export const atLeast =
     return given;
   };
 
-/** What every process reads. */
+/** Settings that every process has. */
 export const LOG_SETTINGS = {
   LOG_LEVEL: {
-    doc: 'How much is logged: fatal, error, warn, info, debug, trace, silent',
+    doc: 'Least severe level that is logged: fatal, error, warn, info, debug, trace, silent',
     default: 'info',
     parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'),
   },
-  LOG_FORMAT: { doc: 'json or pretty', shown: 'json; pretty on a terminal', parse: oneOf('json', 'pretty') },
+  LOG_FORMAT: { doc: 'Format of log lines: json or pretty', shown: 'json; pretty on a terminal', parse: oneOf('json', 'pretty') },
 } as const;

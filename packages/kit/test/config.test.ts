@@ -42,31 +42,31 @@ const file = (content: string): string => {
   return path.join(dir, 'value');
 };
 
-describe('reading', () => {
-  test('defaults, values, and what is not set', () => {
+describe('readSettings', () => {
+  test('uses defaults for unset and empty variables', () => {
     expect(readSettings(SHAPE, { NAME: 'x' })).toEqual({ PORT: 80, NAME: 'x' });
     expect(readSettings(SHAPE, { NAME: 'x', PORT: '8080', MODE: 'two' })).toEqual({ PORT: 8080, NAME: 'x', MODE: 'two' });
     expect(readSettings(SHAPE, { NAME: 'x', PORT: '', MODE: '' })).toEqual({ PORT: 80, NAME: 'x' });
   });
 
-  test('every problem is named at once', () => {
+  test('an error names every problem', () => {
     const problems = problemsOf({ PORT: 'http', MODE: 'three', MODE_FILE: '' });
     expect(problems).toHaveLength(3);
     for (const name of ['PORT', 'NAME', 'MODE']) expect(problems.some((p) => p.startsWith(`${name}: `))).toBe(true);
   });
 
-  test('NAME_FILE: the value of a file without its line end', () => {
+  test('NAME_FILE: the value is the content of the file without its last line end', () => {
     expect(readSettings(SHAPE, { NAME_FILE: file(' s3cret \n') }).NAME).toBe(' s3cret ');
     expect(readSettings(SHAPE, { NAME_FILE: file('two\nlines\r\n') }).NAME).toBe('two\nlines');
   });
 
-  test('NAME_FILE: a file that is not there, one beside the variable, and an empty one', () => {
+  test('NAME_FILE: a missing file, a file beside the variable, and an empty file are refused', () => {
     expect(problemsOf({ NAME_FILE: '/nowhere' })).toEqual([expect.stringContaining('NAME_FILE: ENOENT')]);
-    expect(problemsOf({ NAME: 'x', NAME_FILE: file('y') })).toEqual(['NAME: given twice, as NAME and NAME_FILE']);
+    expect(problemsOf({ NAME: 'x', NAME_FILE: file('y') })).toEqual(['NAME: is set twice, as NAME and as NAME_FILE; unset one of them']);
     expect(problemsOf({ NAME_FILE: file('\n') })).toEqual([expect.stringMatching(/^NAME_FILE: .* is empty$/)]);
   });
 
-  test('a secret in a wrong value is not the test’s business, but the message names the variable', () => {
+  test('the message names the missing variable and its meaning', () => {
     expect(() => readSettings(SHAPE, {})).toThrow('wrong settings:\n  NAME: must be set (a name)');
   });
 });
@@ -96,7 +96,7 @@ describe('parsers', () => {
     [absolutePath, '/var/lib/x//', '/var/lib/x'],
     [absolutePath, '/', '/'],
     [absolutePath, '//', '/'],
-  ] as [(t: string) => unknown, string, unknown][])('%o takes %j', (parse, given, expected) => {
+  ] as [(t: string) => unknown, string, unknown][])('%o accepts %j', (parse, given, expected) => {
     expect(parse(given)).toEqual(expected);
   });
 
@@ -135,16 +135,16 @@ describe('parsers', () => {
     expect(() => parse(given)).toThrow(/must be/);
   });
 
-  test('emails names those that are none, and no other', () => {
+  test('emails: the error names only the invalid addresses', () => {
     expect(() => emails('ada@a.test, bob, @c.test, d@e@f')).toThrow('not an e-mail address: bob, @c.test, d@e@f');
   });
 
-  test('secrets: one at least', () => {
-    expect(() => secrets(' , ')).toThrow('must hold at least one secret');
+  test('secrets: an empty list is refused', () => {
+    expect(() => secrets(' , ')).toThrow('must have at least one secret');
   });
 });
 
-describe('at an entry', () => {
+describe('settingsOrExit', () => {
   const run = (read: string): { status: number | null; stdout: string; stderr: string } => {
     const script = `
       const { integer, readSettings, settingsOrExit } = await import(${JSON.stringify(path.resolve(import.meta.dirname, '../src/config.ts'))});
@@ -153,11 +153,11 @@ describe('at an entry', () => {
     return spawnSync(process.execPath, ['--input-type=module', '-e', script], { encoding: 'utf8' });
   };
 
-  test('good settings are given on', () => {
+  test('returns valid settings', () => {
     expect(run(`readSettings(SHAPE, { PORT: '80', NAME: 'x' })`)).toMatchObject({ status: 0, stdout: '{"PORT":80,"NAME":"x"}\n' });
   });
 
-  test('wrong ones are all named, and the process exits with 2', () => {
+  test('names all wrong settings and exits with code 2', () => {
     expect(run(`readSettings(SHAPE, { PORT: 'http' })`)).toMatchObject({
       status: 2,
       stdout: '',
@@ -165,9 +165,9 @@ describe('at an entry', () => {
     });
   });
 
-  test('any other error is a defect, and exits otherwise', () => {
-    const { status, stderr } = run(`{ throw new TypeError('a slip') }`);
+  test('throws any other error, so the process exits with code 1', () => {
+    const { status, stderr } = run(`{ throw new TypeError('a defect') }`);
     expect(status).toBe(1);
-    expect(stderr).toContain('TypeError: a slip');
+    expect(stderr).toContain('TypeError: a defect');
   });
 });

@@ -1,4 +1,4 @@
-/** Getting in: what people and programs give, and the tokens that they get for it. */
+/** Sign-in to the API: credentials and the tokens issued for them. */
 import { type Static, Type } from 'typebox';
 import { Email } from './email.ts';
 import { User } from './user.ts';
@@ -8,7 +8,7 @@ export const Login = Type.Object(
   { additionalProperties: false },
 );
 
-/** `token` is a JWT (RFC 7519) for `Authorization: Bearer`; `expires_in` in seconds. `refresh_token` gets the next pair, once. */
+/** `token` is a JWT (RFC 7519) for `Authorization: Bearer`; `expires_in` is in seconds. `refresh_token` can be exchanged once for the next pair. */
 export const LoginAnswer = Type.Object({
   token: Type.String(),
   token_type: Type.Literal('Bearer'),

@@ -2,29 +2,29 @@
 import { type Static, Type } from 'typebox';
 import { literals, orNull, Time } from './vocabulary.ts';
 
-/** done: it was; refused: a rule said no (4xx); failed: it was allowed and went wrong (5xx). */
+/** done: the action succeeded; refused: a rule forbade it (4xx); failed: it was allowed but an error occurred (5xx). */
 export const AUDIT_OUTCOMES = ['done', 'refused', 'failed'] as const;
 export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 
-/** How the actor was known: a session of the API, a personal API token, the gateway's word, an agent's secret, or not yet (a sign-in). */
+/** How the actor authenticated. `gateway` means that the gateway vouched for the actor; `none` stands for a sign-in. */
 export const AUDIT_VIAS = ['session', 'api_token', 'gateway', 'agent', 'none'] as const;
 export type AuditVia = (typeof AUDIT_VIAS)[number];
 
 export const AuditEntry = Type.Object({
   id: Type.String(),
   at: Time,
-  /** E-mail; null where nobody said who they are. */
+  /** E-mail address of the actor; null if the request named no user. */
   user: orNull(Type.String()),
   via: literals(AUDIT_VIAS),
-  /** A route's name (`createProject`), or `signIn` and `signOut` of the gateway. */
+  /** Name of a route (`createProject`), or `signIn` or `signOut` at the gateway. */
   action: Type.String(),
-  /** What it was done to: an id, or an e-mail address. */
+  /** Id or e-mail address of the changed resource. */
   target: orNull(Type.String()),
   address: Type.String(),
   outcome: literals(AUDIT_OUTCOMES),
   /** HTTP status of the answer. */
   status: Type.Integer(),
-  /** The error's code, or the gateway's reason. */
+  /** Error code of the answer, or the reason that the gateway reported. */
   code: orNull(Type.String()),
   request_id: Type.String(),
 });

@@ -1,10 +1,10 @@
-/** Which action is legal in which state. The server refuses by these rows and the user interface greys out by them. */
+/** Lists the states in which each action is legal. The server and the user interface both read this table. */
 import type { DeploymentState } from './vocabulary.ts';
 
 export const DEPLOYMENT_ACTIONS = {
-  /** A `deploying` one can be cancelled until its route is published. */
+  /** A `deploying` deployment can be cancelled until its route is published. */
   cancel: ['pending', 'building', 'built', 'deploying'],
-  /** Only what ran can be brought back. A deployment becomes `retired` only from `running`. */
+  /** Only a deployment that ran has a tested release. A deployment becomes `retired` only from `running`. */
   rollback_to: ['running', 'retired'],
 } as const satisfies Record<string, readonly DeploymentState[]>;
 export type DeploymentAction = keyof typeof DEPLOYMENT_ACTIONS;

@@ -1,9 +1,9 @@
-/** Typed client made from routes.ts; used by agent, gateway, CLI, dashboard. */
+/** Typed API client, derived from routes.ts. Agent and gateway use it. */
 import { type Problem } from './errors.ts';
 import { type AnswerOf, type BodyOf, type ParamsOf, type QueryOf, ROUTES, type RouteName } from './routes.ts';
 import type { Route } from './route.ts';
 
-/** The server answered with an error. `code` is one of ERRORS, or `http_<status>` when the body was no problem document. */
+/** The server answered with an error. `code` is one of ERRORS, or `http_<status>` if the body was not a problem document. */
 export class ApiError extends Error {
   override name = 'ApiError';
   readonly status: number;
@@ -17,7 +17,7 @@ export class ApiError extends Error {
   }
 }
 
-/** No answer came: refused, reset, timed out, unreadable. `cause` says which. */
+/** The request got no usable answer: connection refused or reset, time-out, unreadable body. `cause` has the original error. */
 export class UnreachableError extends Error {
   override name = 'UnreachableError';
 }
@@ -27,21 +27,21 @@ export type CallInput<N extends RouteName> = Drop<{ params: ParamsOf<N>; body: B
   query?: QueryOf<N>;
   headers?: Record<string, string>;
   signal?: AbortSignal;
-  /** Milliseconds for the whole call; default 15,000. A held request needs more than its `wait`. */
+  /** Time limit of the whole call in ms; default 15,000. For a held request it must be longer than `wait`. */
   timeoutMs?: number;
 };
-/** `answer` is null on 304 (only when `If-None-Match` was sent). */
+/** `answer` is null on 304, which happens only if the request sent `If-None-Match`. */
 export type CallResult<N extends RouteName> = { status: number; etag: string | null; answer: AnswerOf<N> | null };
 
 export type Client = {
   call<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>>;
-  /** With the status and the ETag, for held requests. */
+  /** Like `call`, but also returns the status and the ETag, which held requests need. */
   exchange<N extends RouteName>(name: N, input: CallInput<N>): Promise<CallResult<N>>;
 };
 
 export type ClientOptions = {
   baseUrl: string;
-  /** Headers of every request (X-Agent-Secret, Authorization). */
+  /** Headers for every request (X-Agent-Secret, Authorization). */
   headers?: () => Record<string, string>;
   fetch?: typeof fetch;
 };
@@ -82,7 +82,7 @@ export function createClient(options: ClientOptions): Client {
       response = await send(base + pathOf(route, given.params, given.query), init);
       text = await response.text();
     } catch (error) {
-      // An abort the caller asked for is the caller's; a time-out is the server's.
+      // An abort by the caller is not an error of the server: pass on the caller's reason.
       if (input.signal?.aborted) throw input.signal.reason;
       throw new UnreachableError(`${route.method} ${base}${route.path}: ${reasonOf(error)}`, { cause: error });
     }
@@ -116,7 +116,7 @@ function errorOf(status: number, text: string): ApiError {
     if (typeof problem.code === 'string')
       return new ApiError(status, problem.code, problem.detail || problem.title || `HTTP ${status}`, problem);
   } catch {
-    // Not a problem document: a proxy in between answered, say. The status is all there is.
+    // The body is not a problem document, for example because a proxy in between answered. Only the status is usable.
   }
   return new ApiError(status, `http_${status}`, text.slice(0, 300) || `HTTP ${status}`, null);
 }

@@ -1,16 +1,19 @@
-/** Datasets: folders under the shared storage, their numbered versions, and what changed from one to the next (INTERFACES.md). */
+/** Datasets: folders of the shared storage, their numbered versions, and the changes between versions. */
 import { type Static, Type } from 'typebox';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
 
-/** `new`: never scanned; `unreachable`: what is known stays; `suspicious`: emptied or mostly gone, nothing is recorded until it is back or someone accepts the loss. */
+/**
+ * `new`: not scanned yet. `unreachable`: the folder cannot be read; the recorded state stays.
+ * `suspicious`: the folder is empty or lost most files; no scan is recorded until the files are back or somebody accepts the loss.
+ */
 export const DATASET_STATES = ['new', 'ok', 'unreachable', 'suspicious'] as const;
 export type DatasetState = (typeof DATASET_STATES)[number];
 
-/** Also the name of its symlink on a node, so: no separators, nothing hidden, nothing that reads as an option. */
+/** The name is also the name of a symlink on nodes: it has no separators and cannot be a hidden file or look like an option. */
 export const DatasetName = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' });
-/** Relative to DATASET_NFS_BASE_PATH; rules in control-plane/src/domain/paths.ts. */
+/** Path relative to DATASET_NFS_BASE_PATH. control-plane/src/domain/paths.ts has the full rules. */
 export const NfsPath = Type.String({ minLength: 1, maxLength: 1000 });
-/** `sha256:` of the root tree object (tree.ts). */
+/** `sha256:` and the hash of the root tree object (tree.ts). */
 export const ManifestDigest = Type.String({ pattern: '^sha256:[0-9a-f]{64}$' });
 const Bytes = Type.Integer({ minimum: 0 });
 const Count = Type.Integer({ minimum: 0 });
@@ -23,14 +26,14 @@ export const DatasetPatch = Type.Object(
   { additionalProperties: false, minProperties: 1 },
 );
 export type DatasetPatch = Static<typeof DatasetPatch>;
-/** `full` hashes every file again; `accept_loss` records a state that was `suspicious`. */
+/** `full` hashes every file again. `accept_loss` records the state of a `suspicious` dataset. */
 export const DatasetScan = Type.Object(
   { full: Type.Optional(Type.Boolean()), accept_loss: Type.Optional(Type.Boolean()) },
   { additionalProperties: false },
 );
 export type DatasetScan = Static<typeof DatasetScan>;
 
-/** What a scan left out, and why; `first` names at most 100. */
+/** Files that a scan skipped, with reasons. `first` lists at most 100 of them. */
 export const Skipped = Type.Object({
   count: Count,
   first: Type.Array(Type.Object({ path: Type.String(), reason: Type.String() })),
@@ -42,13 +45,13 @@ export const Dataset = Type.Object({
   name: DatasetName,
   nfs_path: Type.String(),
   status: literals(DATASET_STATES),
-  problem: orNull(Type.String({ description: 'why it is not ok, or why the last scan recorded nothing' })),
+  problem: orNull(Type.String({ description: 'why the status is not `ok`, or why the last scan recorded nothing' })),
   version: orNull(Version),
   manifest_digest: orNull(ManifestDigest),
   bytes: Bytes,
   files: Count,
   skipped: Skipped,
-  scanning: Type.Boolean({ description: 'a scan is asked for or under way' }),
+  scanning: Type.Boolean({ description: 'true if a scan is requested or in progress' }),
   deleting: Type.Boolean(),
   last_scanned_at: orNull(Time),
   created_at: Time,
@@ -67,7 +70,10 @@ export type DatasetVersion = Static<typeof DatasetVersion>;
 
 export const DATASET_CHANGES = ['added', 'modified', 'removed'] as const;
 export type DatasetChange = (typeof DATASET_CHANGES)[number];
-/** `path` is text where the name is UTF-8 without control characters, else percent-encoded (tree.ts, `displayPath`). Size and checksum are of the new state, null when removed. */
+/**
+ * `path` is plain text if it is UTF-8 without control characters, else it is percent-encoded (tree.ts, `displayPath`).
+ * `size` and `checksum` describe the new state; both are null for a removed file.
+ */
 export const DatasetHistoryRow = Type.Object({
   at: Time,
   version: Version,
@@ -79,11 +85,11 @@ export const DatasetHistoryRow = Type.Object({
 });
 export type DatasetHistoryRow = Static<typeof DatasetHistoryRow>;
 
-/** The modes of the contract's table "Mount modes". */
+/** Mount modes that the contract defines. */
 export const MOUNT_MODES = ['dependency', 'readwrite'] as const;
 export type MountMode = (typeof MOUNT_MODES)[number];
 
-/** A dataset at one version, as an agent needs it to copy and prove it. */
+/** A dataset at one version, with the fields that an agent needs to copy and verify it. */
 export const DatasetSource = Type.Object({
   dataset_id: Id,
   name: DatasetName,
@@ -95,7 +101,7 @@ export const DatasetSource = Type.Object({
 });
 export type DatasetSource = Static<typeof DatasetSource>;
 
-/** One row of a deploy task: where it comes from and where the container sees it. `version` is null for `readwrite`: the share itself is mounted. */
+/** A dataset mount of a deploy task: source and path in the container. `version` is null for `readwrite`, which mounts the share itself. */
 export const DatasetMount = Type.Object({
   ...DatasetSource.properties,
   mode: literals(MOUNT_MODES),
@@ -103,7 +109,7 @@ export const DatasetMount = Type.Object({
 });
 export type DatasetMount = Static<typeof DatasetMount>;
 
-/** What a deployment was made with. `current_version` and `moved_on` are as of now. */
+/** A dataset of a deployment. `version` is fixed at placement; `current_version` and `moved_on` describe the present. */
 export const DeploymentDataset = Type.Object({
   dataset_id: Id,
   name: DatasetName,
@@ -114,7 +120,7 @@ export const DeploymentDataset = Type.Object({
 });
 export type DeploymentDataset = Static<typeof DeploymentDataset>;
 
-/** A copy under way: bytes that had to be copied and are there, bytes a second of late, seconds left (null: not known yet). */
+/** Progress of a copy. `bytes_total` counts only files that must be copied. The rate is recent; null values are not known yet. */
 export const CopyProgress = Type.Object({
   dataset_id: Id,
   name: Type.String({ maxLength: 63 }),
@@ -129,11 +135,11 @@ export type CopyProgress = Static<typeof CopyProgress>;
 export const TaskProgress = Type.Object({ datasets: Type.Array(CopyProgress, { maxItems: 100 }) });
 export type TaskProgress = Static<typeof TaskProgress>;
 
-/** Tree objects by digest; more than 256 at once are refused. An unknown one is left out of the answer. */
+/** Requests tree objects by digest, at most 256. The answer omits unknown digests. */
 export const TreeRequest = Type.Object({ digests: Type.Array(ManifestDigest, { minItems: 1, maxItems: 256 }) });
 export const TreeAnswer = Type.Object({ objects: Type.Record(Type.String(), Type.String()) });
 
-/** How a dataset stands, for an agent whose source moved on while it copied. */
+/** Current state of a dataset, for an agent whose source got a newer version during the copy. */
 export const DatasetStanding = Type.Object({
   ...DatasetSource.properties,
   status: literals(DATASET_STATES),

@@ -11,13 +11,13 @@ export type DeploymentCreate = Static<typeof DeploymentCreate>;
 
 export const RollbackCreate = Type.Object({ deployment_id: Id }, { additionalProperties: false });
 
-/** One line of the story of a deployment: what happened, when, and why. A line that comes again is counted, and says so in its message. */
+/** One event of a deployment, with its time and cause. A repeated event is counted instead of stored again; its message shows the count. */
 export const DeploymentEvent = Type.Object({
   at: Time,
   kind: Type.String(),
   message: Type.String(),
-  count: Type.Optional(Type.Integer({ minimum: 2, description: 'how often it happened; absent: once' })),
-  since: Type.Optional(Type.String({ format: 'date-time', description: 'the first time; `at` is the last one' })),
+  count: Type.Optional(Type.Integer({ minimum: 2, description: 'how many times it happened; absent if once' })),
+  since: Type.Optional(Type.String({ format: 'date-time', description: 'time of the first occurrence; `at` is the last one' })),
 });
 export type DeploymentEvent = Static<typeof DeploymentEvent>;
 
@@ -27,11 +27,11 @@ export type Health = Static<typeof Health>;
 export const TRIGGERS = ['api', 'hook', 'rollback', 'restart', 'data', 'drain'] as const;
 export type Trigger = (typeof TRIGGERS)[number];
 
-/** Who asked for a deployment. `system`: Berth itself, for a drain or for new data. */
+/** The requester of a deployment. `system` stands for Berth itself, for a drain or for new data. */
 export const CreatedBy = Type.Object({
   kind: literals(['user', 'token', 'hook', 'system']),
   id: orNull(Type.String()),
-  name: orNull(Type.String({ description: 'an e-mail address; for a token its name and whose it is' })),
+  name: orNull(Type.String({ description: 'e-mail address; for a token its name and its owner' })),
 });
 export type CreatedBy = Static<typeof CreatedBy>;
 
@@ -40,10 +40,10 @@ export type PhaseName = (typeof PHASES)[number];
 export const Phase = Type.Object({
   name: literals(PHASES),
   started_at: Time,
-  ended_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null: it goes on' })),
+  ended_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null while the phase continues' })),
 });
 
-/** As lists have it: without the story and the scores of placement, which grow. */
+/** A deployment in lists. It has no events and no placement scores, because both can be large. */
 export const DeploymentItem = Type.Object({
   id: Id,
   project_id: Id,
@@ -71,9 +71,14 @@ export const DeploymentItem = Type.Object({
   url: Type.String(),
   datasets: Type.Array(DeploymentDataset),
   progress: orNull(TaskProgress),
-  log_removed_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'when retention removed the log; null: it is there' })),
+  log_removed_at: orNull(
+    Type.Unsafe<Time>({ ...Time, description: 'time at which retention removed the log; null if the log is still stored' }),
+  ),
   story_removed_at: orNull(
-    Type.Unsafe<Time>({ ...Time, description: 'when retention removed story, tasks and placement; null: they are there' }),
+    Type.Unsafe<Time>({
+      ...Time,
+      description: 'time at which retention removed events, tasks and placement; null if they are still stored',
+    }),
   ),
 });
 export type DeploymentItem = Static<typeof DeploymentItem>;
@@ -91,6 +96,6 @@ export const LogLine = Type.Object({
 export type LogLine = Static<typeof LogLine>;
 export const LogPage = Type.Object({
   lines: Type.Array(LogLine),
-  next: Type.Integer({ description: 'pass as `after` for what follows' }),
-  unavailable: Type.Optional(Type.String({ description: 'why there are no lines: retention removed the log' })),
+  next: Type.Integer({ description: 'pass it as `after` to get the following lines' }),
+  unavailable: Type.Optional(Type.String({ description: 'present if retention removed the log; the reason' })),
 });

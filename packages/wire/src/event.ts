@@ -1,12 +1,12 @@
-/** The feed of events: what changed, in order. Events are hints: who needs the state reads the thing itself. */
+/** The feed of events: all changes, in order. An event is only a hint; clients that need the state read the resource itself. */
 import { type Static, Type } from 'typebox';
 import { Id, Time } from './vocabulary.ts';
 
-/** `kind` is the noun and what happened to it (`deployment.running`, `node.offline`), or `gap`. A field that says nothing is left out. */
+/** `kind` is a noun and its change (`deployment.running`, `node.offline`), or `gap`. Fields that do not apply are left out. */
 export const Event = Type.Object({
-  seq: Type.Integer({ minimum: 0, description: 'order of the events; of a gap: the oldest event that is still kept' }),
+  seq: Type.Integer({ minimum: 0, description: 'sequence number; for `gap`: the number of the oldest event that is still stored' }),
   at: Time,
-  kind: Type.String({ description: 'noun and verb, such as `deployment.running`; `gap`: events are missing here' }),
+  kind: Type.String({ description: 'noun and change, such as `deployment.running`; `gap`: earlier events were deleted' }),
   project_id: Type.Optional(Id),
   deployment_id: Type.Optional(Id),
   node_id: Type.Optional(Id),
@@ -18,6 +18,6 @@ export type Event = Static<typeof Event>;
 
 export const EventPage = Type.Object({
   items: Type.Array(Event),
-  next: Type.Integer({ description: 'pass as `after` for what follows' }),
-  gap: Type.Boolean({ description: 'events after `after` are gone; the first item then is of kind `gap`' }),
+  next: Type.Integer({ description: 'pass it as `after` to get the following events' }),
+  gap: Type.Boolean({ description: 'true if events after `after` were already deleted; the first item then has the kind `gap`' }),
 });

@@ -1,36 +1,39 @@
 /**
- * Which cached datasets leave a node for what is to come: least recently used first (contract: "cached datasets are first evicted by
- * LRU, oldest `last_used_at` first"), then what only kept releases pin and the share still has. Mounted data and versions that the
- * cache alone still has never leave. Pure; the agent evicts by it, the control plane shows it beforehand.
+ * Selects the cached datasets that a node evicts to make room. Unpinned datasets go first, least recently used first (the contract
+ * requires this order). Then go datasets that only kept releases pin and that can be copied from the share again. Mounted datasets
+ * and versions that exist only in the cache are never evicted.
+ * The module is pure: the agent evicts with it, and the control plane shows the same result beforehand.
  */
 import type { CachedDataset } from './node.ts';
 
 /**
- * Shares of what the cache can have: beyond `high` something goes, until no more than `low` is used. So a full cache is not cleared
- * bit by bit. What others have filled of the same disk is no share of it: else a disk that they fill would empty the cache.
+ * Fractions of the storage that the cache can use. Eviction starts when usage exceeds `high` and continues down to `low`, so that a
+ * full cache does not evict for each small request. Space that other programs use on the same disk does not count as the cache's
+ * storage; otherwise a disk that they fill would empty the cache.
  */
 export type Watermarks = { high: number; low: number };
 export const WATERMARKS: Watermarks = { high: 0.9, low: 0.8 };
 
 export type EvictionQuestion<C extends CachedDataset = CachedDataset> = {
   cached: readonly C[];
-  /** Bytes that are free now, and that are wanted. */
+  /** Bytes that are free now. */
   free: number;
+  /** Bytes that must be free. */
   wanted: number;
-  /** Bytes of storage in all. */
+  /** Bytes of storage in total. */
   max: number;
   watermarks?: Watermarks;
 };
 export type Eviction<C extends CachedDataset = CachedDataset> = {
   evict: C[];
   freed: number;
-  /** Bytes that cannot go. */
+  /** Bytes that cannot be evicted. */
   pinned: number;
-  /** Whether there is room for what is wanted then. */
+  /** True if `wanted` bytes are free after the eviction. */
   enough: boolean;
 };
 
-/** Oldest use first; equal ones in one order, whoever asks. Pinned ones are left out. */
+/** Returns the unpinned datasets, least recently used first. The order is total, so that agent and control plane agree on it. */
 export const evictionOrder = <C extends CachedDataset>(cached: readonly C[]): C[] => oldestFirst(cached.filter((c) => c.pinned !== true));
 
 const oldestFirst = <C extends CachedDataset>(cached: readonly C[]): C[] =>
@@ -38,11 +41,11 @@ const oldestFirst = <C extends CachedDataset>(cached: readonly C[]): C[] =>
     (a, b) =>
       Date.parse(a.last_used_at) - Date.parse(b.last_used_at) ||
       compare(a.dataset_id, b.dataset_id) ||
-      // The older version of one dataset goes before the newer one.
+      // Evict the older version of a dataset before the newer one.
       a.version - b.version,
   );
 
-/** Never evicted: mounted, or the only copy of its version. */
+/** True for a dataset that is never evicted: it is mounted, or it is the only copy of its version. */
 export const mustStay = (c: CachedDataset): boolean => c.pinned === true && c.recopyable !== true;
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);

@@ -1,27 +1,27 @@
 /**
- * What the gateway and the control plane say to each other (INTERFACES.md "Between our own processes"), and who a signed-in
- * person is. The gateway has no database: what must outlive it, or hold for all gateways, stands in the control plane.
+ * Messages between gateway and control plane, and the identity of a signed-in person.
+ * The gateway has no database. The control plane stores all data that must survive a gateway or apply to all gateways.
  */
 import { type Static, Type } from 'typebox';
 import { Email } from './email.ts';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
 
-/** Lifetimes that the contract fixes, in seconds. */
+/** Lifetimes in seconds, fixed by the contract. */
 export const DEVICE_CODE_SECONDS = 600;
 export const DEVICE_POLL_SECONDS = 5;
 export const DEVICE_TOKEN_SECONDS = 7_776_000;
-/** The longest a session may live. A tombstone of a deleted account is kept longer than this. */
+/** Longest lifetime of a session. The tombstone of a deleted account is kept longer than this. */
 export const SESSION_MAX_MS = 90 * 86_400_000;
-/** Clocks of gateway and control plane may differ by this. A session that began so shortly after the deletion counts as from before. */
+/** Allowed clock difference between gateway and control plane. A session that began this shortly after the deletion counts as older. */
 export const DELETED_SKEW_MS = 30_000;
-/** What every device token begins with; another bearer is the application's own. */
+/** Prefix of every device token. The gateway passes any other bearer token on to the application. */
 export const DEVICE_TOKEN_PREFIX = 'berth_';
-/** Matches a device token inside a longer text. Reads the same as a regular expression of Go and of JavaScript. */
+/** Matches a device token inside a longer text. The pattern means the same in Go and in JavaScript. */
 export const DEVICE_TOKEN_PATTERN = `${DEVICE_TOKEN_PREFIX}[A-Za-z0-9_-]{43}`;
-/** What a device token opens: projects, or projects and the platform's API (by `exchange`). */
+/** Scopes of a device token: projects, or projects and the API of the platform (through `exchange`). */
 export const DEVICE_SCOPES = ['projects', 'projects api'] as const;
 export type DeviceScope = (typeof DEVICE_SCOPES)[number];
-/** RFC 8628 section 6.1: no vowels, nothing that looks like something else. */
+/** RFC 8628 section 6.1: no vowels and no characters that look alike. */
 export const USER_CODE_LETTERS = 'BCDFGHJKLMNPQRSTVWXZ';
 export const USER_CODE_LENGTH = 8;
 
@@ -34,12 +34,13 @@ export const Identity = Type.Object({
 });
 export type Identity = Static<typeof Identity>;
 
-/** Hash of a secret that only its holder has: SHA-256, hex. */
+/** SHA-256 of a secret, in hex. */
 const Digest = Type.String({ pattern: '^[0-9a-f]{64}$' });
 
 /**
- * All that `/verify` decides by; kept on the gateway's disk. A project stands in it with every host that it is or is about to be
- * published at. What is not in it is unknown: refused. Revocations stand in it until what they revoke has ended by itself.
+ * All data that `/verify` needs to decide. The gateway keeps a copy on disk. A project lists every host at which it is published or
+ * will be published soon. The gateway refuses hosts that no project lists. A revocation stays until the revoked session or token
+ * has expired.
  */
 export const Policy = Type.Object({
   projects: Type.Array(
@@ -47,15 +48,18 @@ export const Policy = Type.Object({
       id: Id,
       name: Type.String(),
       hosts: Type.Array(Type.String()),
-      /** Absent in the policy of an older control plane, as the next one. */
+      /** Absent in the policy of an older control plane. */
       auth_required: Type.Optional(Type.Boolean()),
-      /** Rises when `auth_required` is turned on. Session cookies of the project are bound to it: an application reads them while it is public. */
+      /**
+       * Rises when `auth_required` is turned on, which invalidates the project's session cookies: the application could read them while
+       * it was public. Absent in the policy of an older control plane.
+       */
       auth_epoch: Type.Optional(Type.Integer()),
     }),
   ),
-  /** Lower case. */
+  /** E-mail addresses in lower case. */
   disabled_users: Type.Array(Type.String()),
-  /** Lower case. Sessions that began before are over. Absent in the policy of an older control plane. */
+  /** E-mail addresses in lower case. Sessions that began before `deleted_at` are invalid. Absent in the policy of an older control plane. */
   deleted_users: Type.Optional(Type.Array(Type.Object({ email: Type.String(), deleted_at: Time }))),
   revoked_sessions: Type.Array(Type.Object({ id: Id, expires_at: Time })),
   device_tokens: Type.Array(
@@ -64,21 +68,21 @@ export const Policy = Type.Object({
       hash: Digest,
       identity: Identity,
       expires_at: Time,
-      /** Absent in the policy of an older control plane: `projects`. */
+      /** Absent in the policy of an older control plane; then it means `projects`. */
       scope: Type.Optional(literals(DEVICE_SCOPES)),
     }),
   ),
 });
 export type Policy = Static<typeof Policy>;
 
-/** A session is revoked at its id: the ones of every project's host carry the same. */
+/** Revokes a session by its id. The session's cookies on all project hosts have the same id. */
 export const SessionRevoke = Type.Object({ id: Id, email: Email, expires_at: Time });
 
-/** A one-time code is worth something once: `code_used` from the second time on. `expires_at`: when it need not be remembered any more. */
+/** Redeems a one-time code. A second call fails with `code_used`. The control plane may forget the code after `expires_at`. */
 export const CodeRedeem = Type.Object({ id: Id, expires_at: Time });
 
 const Text = (maxLength: number) => Type.String({ maxLength });
-/** Who asks, as the activation page shows it. */
+/** Address and browser of the device that requested the code; the activation page shows them. */
 const Asker = { address: Text(100), user_agent: Text(500) };
 const Scope = literals(DEVICE_SCOPES);
 export const DeviceCodeCreate = Type.Object({ ...Asker, scope: Type.Optional(Scope) });
@@ -88,7 +92,7 @@ export const DeviceCodeCreated = Type.Object({
   expires_in: Type.Integer(),
   interval: Type.Integer(),
 });
-/** `user_code` as it was typed. `address`: of who types; wrong ones are counted by it. */
+/** `user_code` as the person typed it. `address` is the person's address; wrong codes are counted per address. */
 export const DeviceCodeLookup = Type.Object({ user_code: Text(100), address: Text(100) });
 export const DeviceCodeSeen = Type.Object({ user_code: Type.String(), requested_at: Time, expires_at: Time, scope: Scope, ...Asker });
 export type DeviceCodeSeen = Static<typeof DeviceCodeSeen>;
@@ -99,7 +103,7 @@ export const DeviceCodeDecide = Type.Object({
   identity: Identity,
 });
 export const DeviceCodePoll = Type.Object({ device_code: Text(200) });
-/** RFC 8628 section 3.5. `access_token` stands exactly when `result` is `issued`, which it is once. */
+/** RFC 8628 section 3.5. `access_token` is set only if `result` is `issued`, which happens once per code. */
 export const DeviceCodePolled = Type.Object({
   result: literals(['issued', 'authorization_pending', 'slow_down', 'access_denied', 'expired_token', 'invalid_grant']),
   access_token: orNull(Type.String()),
@@ -107,7 +111,7 @@ export const DeviceCodePolled = Type.Object({
 });
 export type DeviceCodePolled = Static<typeof DeviceCodePolled>;
 
-/** A device token as its owner sees it. */
+/** A device token without its secret, as its owner sees it. */
 export const DeviceToken = Type.Object({
   id: Id,
   email: Type.String(),
@@ -123,7 +127,7 @@ export const DeviceTokensOf = Type.Object({ email: Email });
 export const DeviceTokenRevoke = Type.Object({ id: Id, email: Email });
 export const DeviceTokensUsed = Type.Object({ items: Type.Array(Type.Object({ id: Id, at: Time }), { maxItems: 1000 }) });
 
-/** For the audit log. `reason` is a code, never a secret. */
+/** A sign-in event for the audit log. `reason` is a code and never contains a secret. */
 export const LoginSeen = Type.Object({
   outcome: literals(['signed_in', 'refused', 'signed_out']),
   email: orNull(Email),

@@ -1,4 +1,4 @@
-/** How machines become nodes: join tokens for Berth agents, admissions for contract-only ones. */
+/** How machines become nodes: Berth agents use join tokens, contract-only agents need an admission. */
 import { type Static, Type } from 'typebox';
 import { ById, type Route } from './route.ts';
 import { Id, listOf, literals, NODE_ROLES, orNull, PageQuery, Time } from './vocabulary.ts';
@@ -8,12 +8,12 @@ const HOSTNAME = '^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$';
 export const JoinToken = Type.Object({
   id: Id,
   role: literals(NODE_ROLES),
-  name: orNull(Type.String({ description: 'the only hostname that may use it; null: any' })),
+  name: orNull(Type.String({ description: 'the only hostname that may use the token; null: any hostname' })),
   created_by: orNull(Type.String()),
   created_at: Time,
   expires_at: Time,
   used_at: orNull(Time),
-  node_id: orNull(Type.String({ description: 'the node that joined by it' })),
+  node_id: orNull(Type.String({ description: 'the node that joined with the token' })),
 });
 export type JoinToken = Static<typeof JoinToken>;
 
@@ -21,18 +21,18 @@ export const JoinTokenCreate = Type.Object(
   {
     role: literals(NODE_ROLES),
     name: Type.Optional(Type.String({ pattern: HOSTNAME, description: 'the hostname that the machine must register under' })),
-    ttl: Type.Optional(Type.String({ maxLength: 20, description: 'how long it may be used: 1m to 30d; 1h when left out' })),
+    ttl: Type.Optional(Type.String({ maxLength: 20, description: 'how long the token is valid: 1m to 30d; default 1h' })),
   },
   { additionalProperties: false },
 );
-/** `token` is shown this once; `command` reads it from standard input. */
+/** `token` is shown only in this answer. `command` reads it from standard input. */
 export const JoinTokenCreated = Type.Object({ ...JoinToken.properties, token: Type.String(), command: Type.String() });
 
 export const Admission = Type.Object({
   id: Id,
   hostname: Type.String(),
   role: literals(NODE_ROLES),
-  address: orNull(Type.String({ description: 'where it registered from last' })),
+  address: orNull(Type.String({ description: 'address of its last registration' })),
   created_at: Time,
 });
 export type Admission = Static<typeof Admission>;
@@ -47,7 +47,7 @@ export const JOINING_ROUTES = {
     method: 'POST',
     path: '/api/nodes/join-tokens',
     who: 'admin',
-    summary: 'Make a token by which one machine joins, once',
+    summary: 'Create a join token, with which one machine can join once',
     body: JoinTokenCreate,
     status: 201,
     answer: JoinTokenCreated,
@@ -56,7 +56,7 @@ export const JOINING_ROUTES = {
     method: 'GET',
     path: '/api/nodes/join-tokens',
     who: 'admin',
-    summary: 'Join tokens that are not over, newest first; used ones too',
+    summary: 'List join tokens that have not expired, newest first, including used ones',
     query: Type.Object(PageQuery),
     status: 200,
     answer: listOf(JoinToken),
@@ -65,7 +65,7 @@ export const JOINING_ROUTES = {
     method: 'DELETE',
     path: '/api/nodes/join-tokens/:id',
     who: 'admin',
-    summary: 'Delete a join token; a node that joined by it stays',
+    summary: 'Delete a join token; a node that joined with it stays',
     params: ById,
     status: 204,
   },
@@ -82,7 +82,7 @@ export const JOINING_ROUTES = {
     method: 'GET',
     path: '/api/nodes/admissions',
     who: 'admin',
-    summary: 'Contract-only nodes that were admitted',
+    summary: 'List the admitted contract-only nodes',
     status: 200,
     answer: listOf(Admission),
   },
@@ -90,7 +90,7 @@ export const JOINING_ROUTES = {
     method: 'DELETE',
     path: '/api/nodes/admissions/:id',
     who: 'admin',
-    summary: 'Take an admission back',
+    summary: 'Delete an admission',
     params: ById,
     status: 204,
   },

@@ -2,15 +2,15 @@ import { type Static, Type } from 'typebox';
 import { CopyProgress } from './dataset.ts';
 import { Id, literals, NODE_ROLES, orNull, Time } from './vocabulary.ts';
 
-/** One container of ours as the agent saw it. `host_port` is null while none is published. */
+/** One container of Berth as the agent observed it. `host_port` is null while no port is published. */
 export const ObservedContainer = Type.Object({
   id: Type.Optional(Type.String({ maxLength: 128 })),
   name: Type.String({ maxLength: 255 }),
   labels: Type.Record(Type.String(), Type.String()),
   host_port: orNull(Type.Integer({ minimum: 1, maximum: 65_535 })),
   state: Type.String({ maxLength: 40, description: 'created, running, paused, restarting, exited, dead' }),
-  image: Type.Optional(Type.String({ maxLength: 500, description: 'as `docker run` was given it' })),
-  exit_code: Type.Optional(orNull(Type.Integer({ description: 'of its last run; null while it runs' }))),
+  image: Type.Optional(Type.String({ maxLength: 500, description: 'image reference that `docker run` received' })),
+  exit_code: Type.Optional(orNull(Type.Integer({ description: 'exit code of the last run; null while it runs' }))),
   out_of_memory: Type.Optional(Type.Boolean()),
   started_at: Type.Optional(orNull(Time)),
   memory_bytes: Type.Optional(orNull(Type.Integer())),
@@ -24,20 +24,20 @@ export const CachedDataset = Type.Object({
   bytes: Type.Integer({ minimum: 0 }),
   last_used_at: Time,
   name: Type.Optional(Type.String({ maxLength: 63 })),
-  pinned: Type.Optional(Type.Boolean({ description: 'mounted by what runs, or by one of the last releases kept' })),
+  pinned: Type.Optional(Type.Boolean({ description: 'mounted by a running container or by a kept release' })),
   recopyable: Type.Optional(
     Type.Boolean({
-      description: 'pinned by kept releases alone, and the share still has this version: evicted when nothing else makes room',
+      description: 'only kept releases pin it, and the share still has this version: it is evicted last',
     }),
   ),
 });
 export type CachedDataset = Static<typeof CachedDataset>;
 
-/** How secrets of one node and join tokens begin, so that scanners and people know them. The id of the node or token follows. */
+/** Prefixes of node secrets and join tokens, so that secret scanners and people recognize them. The id of the node or token follows. */
 export const NODE_SECRET_PREFIX = 'berthnode_';
 export const JOIN_TOKEN_PREFIX = 'berthjoin_';
 
-/** Bytes on the disks that the engine and the datasets use. A part is null while it is not known. */
+/** Bytes on the disks that the engine and the datasets use. A value is null while it is unknown. */
 export const NodeDisk = Type.Object({
   datasets: orNull(Type.Number({ minimum: 0, description: 'copies of datasets' })),
   images: orNull(Type.Number({ minimum: 0 })),
@@ -48,7 +48,7 @@ export const NodeDisk = Type.Object({
 });
 export type NodeDisk = Static<typeof NodeDisk>;
 
-/** The node's container engine, as it answered its agent last. `error` is null while it answers. */
+/** The last answer of the node's container engine to its agent. `error` is null while the engine answers. */
 export const NodeEngine = Type.Object({
   ok: Type.Boolean(),
   version: orNull(Type.String({ maxLength: 100 })),
@@ -57,9 +57,9 @@ export const NodeEngine = Type.Object({
 export type NodeEngine = Static<typeof NodeEngine>;
 
 /**
- * Body of `POST /api/agent/register`. The first four are the contract's; the rest is what our agent adds.
- * Unknown fields are ignored, so that a newer agent can talk to an older control plane.
- * `containers` left out means "not looked at", never "there are none".
+ * Body of `POST /api/agent/register`. The contract defines the first four fields; Berth's agent adds the others.
+ * The server ignores unknown fields, so that a newer agent works with an older control plane.
+ * An absent `containers` means that the agent did not list its containers; it never means that there are none.
  */
 export const NodeRegister = Type.Object({
   hostname: Type.String({ minLength: 1, maxLength: 253 }),
@@ -67,33 +67,36 @@ export const NodeRegister = Type.Object({
   host_ip: Type.String({ minLength: 1, maxLength: 253 }),
   max_storage: Type.Number({ minimum: 0, description: 'bytes' }),
   free_storage: Type.Optional(Type.Number({ minimum: 0, description: 'bytes' })),
-  max_builds: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000, description: 'builds at once; 1 when left out' })),
+  max_builds: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000, description: 'builds at the same time; default 1' })),
   cached: Type.Optional(Type.Array(CachedDataset)),
   copy_rate: Type.Optional(
-    orNull(Type.Number({ exclusiveMinimum: 0, description: 'bytes a second of its copies of late; null: none yet' })),
+    orNull(Type.Number({ exclusiveMinimum: 0, description: 'bytes per second of the agent’s recent copies; null before the first copy' })),
   ),
   containers: Type.Optional(Type.Array(ObservedContainer)),
   agent_version: Type.Optional(Type.String({ maxLength: 60 })),
   last_answer_at: Type.Optional(
-    orNull({ ...Time, description: 'last_seen_at of the last answer that this process got: `containers` was looked at after it' }),
+    orNull({
+      ...Time,
+      description: '`last_seen_at` of the last answer that this process received; it listed `containers` after that answer',
+    }),
   ),
-  boot_id: Type.Optional(Type.String({ maxLength: 100, description: 'new for each start of the agent process' })),
-  arch: Type.Optional(Type.String({ maxLength: 40, description: 'Go’s name of the engine’s architecture: amd64, arm64' })),
+  boot_id: Type.Optional(Type.String({ maxLength: 100, description: 'changes with each start of the agent process' })),
+  arch: Type.Optional(Type.String({ maxLength: 40, description: 'architecture of the engine as Go names it: amd64, arm64' })),
   engine: Type.Optional(NodeEngine),
   capabilities: Type.Optional(
-    Type.Array(Type.String({ maxLength: 40 }), { maxItems: 32, description: 'what the agent can do beyond the contract' }),
+    Type.Array(Type.String({ maxLength: 40 }), { maxItems: 32, description: 'features of the agent that are not part of the contract' }),
   ),
   disk: Type.Optional(NodeDisk),
   publish_ip: Type.Optional(
-    orNull(Type.String({ maxLength: 253, description: 'address that containers’ ports are bound to; null: not set, so all' })),
+    orNull(Type.String({ maxLength: 253, description: 'address to which container ports are bound; null: all addresses' })),
   ),
   default_memory: Type.Optional(
-    orNull(Type.Number({ minimum: 0, description: 'bytes a container of a project without a limit may use; null: all' })),
+    orNull(Type.Number({ minimum: 0, description: 'memory limit in bytes of containers whose project sets none; null: no limit' })),
   ),
 });
 export type NodeRegister = Static<typeof NodeRegister>;
 
-/** One prewarm of a node. */
+/** One prewarm: a copy of a dataset that somebody requested for a node. */
 export const NodeCopy = Type.Object({
   task_id: Id,
   dataset_id: Id,
@@ -106,7 +109,7 @@ export const NodeCopy = Type.Object({
 });
 export type NodeCopy = Static<typeof NodeCopy>;
 
-/** A node that is being emptied. `left`: what still runs there, and what became of the attempt to move it. */
+/** The drain of a node. `left` lists the deployments that still run there, with the state of their move. */
 export const Drain = Type.Object({
   started_at: Time,
   finished_at: orNull(Time),
@@ -116,7 +119,7 @@ export const Drain = Type.Object({
       project_id: Id,
       project: Type.String(),
       deployment_id: Id,
-      moving_to: orNull(Type.String({ description: 'id of the deployment that is to take over' })),
+      moving_to: orNull(Type.String({ description: 'id of the deployment that will take over' })),
       problem: orNull(Type.String()),
     }),
   ),
@@ -125,7 +128,7 @@ export type Drain = Static<typeof Drain>;
 
 export const Prewarm = Type.Object({ dataset_id: Id }, { additionalProperties: false });
 
-/** What would be evicted, least recently used first; `enough`: whether that makes room for what was asked. */
+/** Datasets that would be evicted, least recently used first. `enough` is true if that frees `wanted_bytes`. */
 export const CacheRoom = Type.Object({
   free_bytes: Type.Number(),
   wanted_bytes: Type.Number(),
@@ -151,9 +154,9 @@ export const Node = Type.Object({
   max_builds: Type.Integer(),
   arch: orNull(Type.String()),
   engine: orNull(NodeEngine),
-  capabilities: orNull(Type.Array(Type.String(), { description: 'null: its agent sends none' })),
+  capabilities: orNull(Type.Array(Type.String(), { description: 'null if the agent sends none' })),
   disk: orNull(NodeDisk),
-  has_secret: Type.Boolean({ description: 'it has a secret of its own: requests for it with AGENT_SECRET get 401' }),
+  has_secret: Type.Boolean({ description: 'true if the node has its own secret; requests for it with AGENT_SECRET then get 401' }),
   doubled: orNull(
     Type.Object(
       {
@@ -164,28 +167,29 @@ export const Node = Type.Object({
       },
       {
         description:
-          'another machine that registers under this name and is refused; boot: two processes took turns; secret: it lacks the node’s own secret',
+          'another machine registers under this name and is refused; boot: two processes registered in turn; secret: it lacks the node’s own secret',
       },
     ),
   ),
-  node_secret: Type.Optional(Type.String({ description: 'in an agent’s answer, once: the node’s own secret' })),
+  node_secret: Type.Optional(Type.String({ description: 'the node’s own secret; sent once, only in an answer to the agent' })),
   cached: Type.Array(CachedDataset),
   copy_rate: orNull(Type.Number()),
   copying: Type.Optional(
-    Type.Array(NodeCopy, { description: 'copies asked for by prewarm, the last ended ones too. Not in an agent’s answer' }),
+    Type.Array(NodeCopy, { description: 'prewarm copies, including the last finished ones; absent in answers to the agent' }),
   ),
   drain: Type.Optional(orNull(Drain)),
-  forget: Type.Optional(Type.Array(Id, { description: 'in an agent’s answer: cached datasets that are no more' })),
+  forget: Type.Optional(Type.Array(Id, { description: 'cached datasets that were deleted; only in answers to the agent' })),
   containers: Type.Array(ObservedContainer),
   open_tasks: Type.Optional(
     Type.String({
       description:
-        'in an agent’s answer: its open tasks as of a few seconds ago, a line each; an agent whose list says otherwise asks for it anew',
+        'only in answers to the agent: its open tasks as of a few seconds ago, one per line; an agent with a different list requests its tasks again',
     }),
   ),
   quarantined: Type.Optional(
     Type.Array(Type.String(), {
-      description: 'names of those of `containers` whose deployment is not known here: left alone; people decide. Not in an agent’s answer',
+      description:
+        'names of containers whose deployment the control plane does not know; Berth leaves them alone until a person removes them; absent in answers to the agent',
     }),
   ),
 });
@@ -204,7 +208,7 @@ export const PlacementRow = Type.Object({
 });
 export type PlacementRow = Static<typeof PlacementRow>;
 
-/** Of the nodes that a deployment's record of its placement does not name: how many could have taken it, and how many could not, by reason. */
+/** Counts the nodes that the placement record does not list: those that were eligible, and those that were refused, by reason. */
 const LeftOut = Type.Object({ eligible: Type.Integer(), refused: Type.Record(Type.String(), Type.Integer()) });
 export const Placement = Type.Object({ items: Type.Array(PlacementRow), winner: orNull(Id), left_out: Type.Optional(LeftOut) });
 export type Placement = Static<typeof Placement>;

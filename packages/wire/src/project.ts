@@ -3,26 +3,26 @@ import { MOUNT_MODES } from './dataset.ts';
 import { ByName } from './route.ts';
 import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
 
-/** https, http, ssh or `user@host:path`; no password in it and nothing git could read as an option. Full rule: control-plane/src/domain/git-url.ts. */
+/** https, http, ssh or `user@host:path`, without a password. control-plane/src/domain/git-url.ts has the full rules. */
 export const GitUrl = Type.String({ minLength: 1, maxLength: 2000 });
-/** What git accepts as a branch name (git-check-ref-format); checked in full by domain/git-ref.ts. */
+/** A branch name that git accepts (git-check-ref-format). control-plane/src/domain/git-ref.ts has the full rules. */
 export const Branch = Type.String({ minLength: 1, maxLength: 255 });
-/** A relative path inside the repository; `..` and absolute paths are refused. */
+/** A relative path inside the repository, without `..`. */
 export const RepoPath = Type.String({ minLength: 1, maxLength: 500 });
 
-/** Variables of one project. */
+/** Most variables of one project. */
 export const MAX_ENV = 200;
-/** Of names and values together. */
+/** Most bytes of all names and values together. */
 export const MAX_ENV_BYTES = 1_048_576;
-/** Names as POSIX has them; values are text up to 32 KiB. */
+/** Names follow POSIX; values are text up to 32 KiB. */
 const EnvKey = Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_]*$', maxLength: 200 });
 const EnvValue = Type.String({ maxLength: 32_768 });
 export const Env = Type.Record(EnvKey, EnvValue, { maxProperties: MAX_ENV, additionalProperties: false });
 export type Env = Static<typeof Env>;
-/** RFC 7396: a key that is named is set, `null` removes it, every other key stays. */
+/** A merge patch (RFC 7396): sets the given keys, removes keys whose value is `null`, and keeps all others. */
 export const EnvPatch = Type.Record(EnvKey, orNull(EnvValue), { maxProperties: 2 * MAX_ENV, additionalProperties: false });
 export type EnvPatch = Static<typeof EnvPatch>;
-/** The name is checked by domain/env.ts, so that a wrong one is 422 and not 404. */
+/** domain/env.ts checks the name, so that an invalid name gets 422 and not 404. */
 export const ByEnvName = Type.Object({ ...ByName.properties, name: Type.String({ minLength: 1 }) });
 export const EnvSet = Type.Object({ value: EnvValue }, { additionalProperties: false });
 
@@ -35,15 +35,18 @@ export const DatasetUse = Type.Object(
   { additionalProperties: false },
 );
 
-/** What a new version of a dataset does to what runs on an older one: a line in its story, or a deployment of the same release too. */
+/**
+ * Reaction of a running deployment to a new version of its datasets.
+ * `tell` adds an event to the deployment; `redeploy` also deploys the same release again.
+ */
 export const ON_DATASET_CHANGE = ['ignore', 'tell', 'redeploy'] as const;
 
-/** HTTP path the probe asks for; below 400 is then healthy. Without one, any HTTP answer is. */
+/** HTTP path of the health check; a status below 400 is healthy. Without a path, every HTTP answer is healthy. */
 export const HealthPath = Type.String({ pattern: '^/[!-~]*$', maxLength: 500 });
 export const MemoryBytes = Type.Integer({
   minimum: 6_291_456,
   maximum: 1_099_511_627_776_000,
-  description: 'At least 6 MiB, the engine’s own minimum',
+  description: 'at least 6 MiB, the minimum of the container engine',
 });
 export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
 export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
@@ -51,8 +54,8 @@ export const DrainSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
 export const StopGraceSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
 
 /**
- * The fields a person sets, without defaults: a `Type.Partial` of a schema with defaults would refill them in a PATCH
- * and so lose data (STACK.md). Defaults stand once, in PROJECT_DEFAULTS.
+ * The fields that people set. The schemas have no defaults, because validation of a PATCH would fill them in and overwrite
+ * stored values. The defaults are in PROJECT_DEFAULTS.
  */
 const settable = {
   git_url: GitUrl,
@@ -95,7 +98,7 @@ export const ProjectCreate = Type.Object(
 );
 export type ProjectCreate = Static<typeof ProjectCreate>;
 
-/** `name` is fixed; a new `domain_prefix` takes effect with the next deployment. */
+/** The name of a project cannot change. A new `domain_prefix` takes effect with the next deployment. */
 export const ProjectPatch = Type.Object(Type.Partial(Type.Object({ ...settable, env: EnvPatch })).properties, {
   additionalProperties: false,
   minProperties: 1,
@@ -106,9 +109,9 @@ export const Project = Type.Object({
   id: Id,
   name: DnsLabel,
   ...settable,
-  env: Type.Optional(Type.Record(Type.String(), Type.String(), { description: 'absent for a viewer, who gets `env_names` alone' })),
+  env: Type.Optional(Type.Record(Type.String(), Type.String(), { description: 'absent for viewers, who get only `env_names`' })),
   env_names: Type.Array(Type.String()),
-  env_hidden: Type.Boolean({ description: 'the caller may not see `env`' }),
+  env_hidden: Type.Boolean({ description: 'true if the caller may not see `env`' }),
   url: Type.String(),
   running_deployment_id: orNull(Id),
   deleting: Type.Boolean(),

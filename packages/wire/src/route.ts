@@ -1,8 +1,11 @@
-/** A row of the route table (routes.ts): what the server, the client and the documents are made from. */
+/** A row of the route table (routes.ts). Server, client and API documents are derived from these rows. */
 import { type TSchema, Type } from 'typebox';
 import { Id, type Role } from './vocabulary.ts';
 
-/** `public`: nobody is asked; `agent`: X-Agent-Secret; `gateway`: X-Gateway-Secret; a role: that role or a higher one (viewer < developer < admin). */
+/**
+ * Required credentials. `public`: none; `agent`: X-Agent-Secret; `gateway`: X-Gateway-Secret;
+ * a role: that role or a higher one (viewer < developer < admin).
+ */
 export type Who = 'public' | 'agent' | 'gateway' | Role;
 
 export type Route = {
@@ -13,22 +16,22 @@ export type Route = {
   params?: TSchema;
   query?: TSchema;
   body?: TSchema;
-  /** A body may be left out altogether. */
+  /** The request may have no body. */
   bodyOptional?: true;
   status: number;
-  /** Where what a 201 or 202 answers with is found; left out: the path up to `:id`, or the path and `/:id`. */
+  /** Location header of a 201 or 202. Default: the route's path up to `:id`, or the path followed by `/:id`. */
   location?: string;
   answer?: TSchema;
 };
 
 export const ById = Type.Object({ id: Id });
-/** An id or a name; which kind follows from the path (control-plane/src/api/names.ts). */
+/** An id or a name. The path determines the type of resource (control-plane/src/api/names.ts). */
 export const ByName = Type.Object({ id: Type.String({ minLength: 1, maxLength: 300, description: 'id or name' }) });
-/** The one with exactly this name. */
-export const NameFilter = { name: Type.Optional(Type.String({ minLength: 1, maxLength: 253, description: 'exactly this name' })) };
-/** Seconds that a request may be held, where its caller hears otherwise if the connection died: agents, from the answers to their registers. */
+export const NameFilter = { name: Type.Optional(Type.String({ minLength: 1, maxLength: 253, description: 'exact name' })) };
+/** Longest hold in seconds for agents. They notice a dead connection earlier, from the answers to their registrations. */
 export const MAX_HOLD_SECONDS = 300;
 export const LongWait = {
   wait: Type.Optional(Type.Number({ minimum: 0, maximum: MAX_HOLD_SECONDS, description: 'seconds to hold the request' })),
 };
+/** Longest hold for callers that cannot notice a dead connection otherwise: 60 s. */
 export const Wait = { wait: Type.Optional(Type.Number({ minimum: 0, maximum: 60, description: 'seconds to hold the request' })) };

@@ -1,47 +1,47 @@
 /**
- * What the control plane and an agent say to each other about work (contract "Agent API", INTERFACES.md "Agent API beyond the contract").
- * The payloads are complete: an agent needs nothing but its task and `GET /api/agent/config`.
+ * Messages between control plane and agents about tasks.
+ * A payload is complete: to run a task, an agent needs only the task and `GET /api/agent/config`.
  */
 import { type Static, Type } from 'typebox';
 import { DatasetMount, DatasetSource } from './dataset.ts';
 import { CommitId, Id, ImageDigest, literals, orNull, REPLACE_MODES, TASK_KINDS, TASK_STATES, Time } from './vocabulary.ts';
 
-/** Clone `branch` of `git_url` (or just `commit`), build `dockerfile_path`, push as `image_repository:{sha}`. */
+/** Clone `branch` of `git_url` (or only `commit`), build `dockerfile_path`, push the image as `image_repository:{commit}`. */
 export const BuildPayload = Type.Object({
   project_id: Id,
   project: Type.String({ description: 'the project’s name' }),
   git_url: Type.String(),
   branch: Type.String(),
   commit: orNull(CommitId),
-  /** Hosts that submodules may come from, as ALLOWED_GIT_HOSTS; empty: any. Without it only the host of `git_url`. */
+  /** Hosts that submodules may come from, in the syntax of ALLOWED_GIT_HOSTS. Empty: any host. Absent: only the host of `git_url`. */
   allowed_git_hosts: Type.Optional(Type.Array(Type.String())),
   dockerfile_path: Type.String(),
-  image_repository: Type.String({ description: '{registry}/{project}; the tag is the clone’s full commit id' }),
+  image_repository: Type.String({ description: '{registry}/{project}; the tag is the full commit id' }),
 });
 export type BuildPayload = Static<typeof BuildPayload>;
 
 /**
- * Run `image` (by digest where one is known) beside what serves now, under `container_name`; probe it; report its host port.
- * An agent that knows the contract alone uses `domain_prefix`, `container_port`, `env` and `image`, replacing `svc-{domain_prefix}`.
+ * Run `image` (by digest if it is known) as `container_name`, beside the container that serves now; probe it; report its host port.
+ * A contract-only agent reads `domain_prefix`, `container_port`, `env` and `image`, and replaces `svc-{domain_prefix}`.
  */
 export const DeployPayload = Type.Object({
   project_id: Id,
   project: Type.String(),
   generation: Type.Integer(),
   domain_prefix: Type.String(),
-  url: Type.Optional(Type.String({ description: 'how visitors reach the project; the probe asks with its host' })),
+  url: Type.Optional(Type.String({ description: 'public address of the project; the health check sends its host' })),
   container_port: Type.Integer(),
-  image: Type.String({ description: '{registry}/{project}@sha256:… or, when no digest was reported, the tag' }),
+  image: Type.String({ description: '{registry}/{project}@sha256:…, or with the tag if no digest was reported' }),
   image_tag: Type.String(),
   image_digest: orNull(ImageDigest),
   container_name: Type.String({ description: 'svc-{domain_prefix}-g{generation}' }),
   replace: literals(REPLACE_MODES),
-  /** The deployment that serves until then; with `recreate` its container is what is put back when this one fails. */
+  /** The deployment that serves now. With `recreate`, its container is restored if this deployment fails. */
   replaces: Type.Optional(orNull(Id)),
   env: Type.Record(Type.String(), Type.String()),
   datasets: Type.Array(DatasetMount),
   health_path: orNull(Type.String()),
-  probe_seconds: Type.Integer({ description: 'how long the new container has to answer' }),
+  probe_seconds: Type.Integer({ description: 'time limit in seconds for the first answer of the new container' }),
   memory_bytes: orNull(Type.Integer()),
   cpus: orNull(Type.Number()),
   stop_grace_seconds: Type.Integer(),
@@ -49,8 +49,9 @@ export const DeployPayload = Type.Object({
 export type DeployPayload = Static<typeof DeployPayload>;
 
 /**
- * Drain, then remove the containers of `remove`; then give the one of `keep` its final name. By label, never by name. `stop`: a
- * project that is replaced stop-first goes to another node, so what it has here is stopped and kept; `start`: it is started again.
+ * Drain and remove the containers of `remove`, then give the container of `keep` its final name. Containers are found by label,
+ * never by name. `stop` lists containers of a project with `replace: recreate` that moves to another node: they are stopped and kept.
+ * `start` names the deployment whose stopped container is started again.
  */
 export const RetirePayload = Type.Object({
   project_id: Id,
@@ -60,13 +61,13 @@ export const RetirePayload = Type.Object({
   stop: Type.Optional(Type.Array(Type.Object({ deployment_id: Id, reason: Type.String() }))),
   start: Type.Optional(orNull(Id)),
   keep: orNull(Type.Object({ deployment_id: Id, name: Type.String({ description: 'svc-{domain_prefix}' }) })),
-  project_deleted: Type.Optional(Type.Boolean({ description: 'the project was deleted: its images go too' })),
+  project_deleted: Type.Optional(Type.Boolean({ description: 'true if the project was deleted; then its images are removed too' })),
   drain_seconds: Type.Integer(),
   stop_grace_seconds: Type.Integer(),
 });
 export type RetirePayload = Static<typeof RetirePayload>;
 
-/** Copy a dataset into the node's cache (prewarm). */
+/** Copy a dataset to the cache of the node (prewarm). */
 export const SyncPayload = Type.Object({ dataset: DatasetSource });
 export type SyncPayload = Static<typeof SyncPayload>;
 
@@ -77,12 +78,12 @@ const base = {
   status: literals(TASK_STATES),
   node_id: Id,
   deployment_id: orNull(Id),
-  attempt: Type.Integer({ minimum: 0, description: '0 until an agent claimed it' }),
-  cancel_requested: Type.Boolean({ description: 'stop, then complete with status failed and code cancelled' }),
+  attempt: Type.Integer({ minimum: 0, description: '0 until an agent claims the task' }),
+  cancel_requested: Type.Boolean({ description: 'stop the task, then report status `failed` with code `cancelled`' }),
   created_at: Time,
 };
 
-/** One task as its node sees it. Which `payload` it has follows from `kind`. */
+/** One task as its node sees it. `kind` determines the type of `payload`. */
 export const Task = Type.Union([
   Type.Object({ ...base, kind: Type.Literal('build'), payload: BuildPayload }),
   Type.Object({ ...base, kind: Type.Literal('deploy'), payload: DeployPayload }),
@@ -92,7 +93,7 @@ export const Task = Type.Union([
 export type Task = Static<typeof Task>;
 export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;
 
-/** How long the lease is, beside when it ends: the agent's clock may be another. */
+/** Remaining duration of the lease. Agents need it because their clock may differ from the control plane's. */
 const LeaseSeconds = Type.Optional(Type.Number({ minimum: 0 }));
 export const TaskClaim = Type.Object({
   attempt: Type.Integer(),
@@ -104,7 +105,7 @@ export type TaskClaim = Static<typeof TaskClaim>;
 
 export const TaskRenewal = Type.Object({ lease_expires_at: Time, lease_seconds: LeaseSeconds, cancel_requested: Type.Boolean() });
 
-/** `step` names what the line belongs to (`clone`, `[2/4] RUN npm ci`, `probe`); null for none. */
+/** `step` names the step that wrote the line (`clone`, `[2/4] RUN npm ci`, `probe`), or is null. */
 export const LogLineIn = Type.Object({
   at: Type.Optional(Time),
   stream: literals(['stdout', 'stderr', 'system']),
@@ -112,25 +113,25 @@ export const LogLineIn = Type.Object({
   step: Type.Optional(orNull(Type.String({ maxLength: 300 }))),
 });
 export type LogLineIn = Static<typeof LogLineIn>;
-/** `first` numbers the first line within this attempt, so that a batch sent twice is stored once. */
+/** `first` is the number of the first line within this attempt; with it, a batch that is sent twice is stored once. */
 export const TaskLogs = Type.Object({
   first: Type.Optional(Type.Integer({ minimum: 0 })),
   lines: Type.Array(LogLineIn, { maxItems: 1000 }),
 });
 export type TaskLogs = Static<typeof TaskLogs>;
 
-/** Why a task failed: `code` from FAILURES (errors.ts); an unknown one is kept as `task_failed` with its message. */
+/** Reason of a failure. `code` is one of FAILURES (errors.ts); an unknown code is stored as `task_failed` with its message. */
 export const TaskError = Type.Object({ code: Type.String({ maxLength: 60 }), message: Type.String({ maxLength: 4000 }) });
 export type TaskError = Static<typeof TaskError>;
 
-/** In characters; an agent cuts before it reports. */
+/** Limits in characters; an agent truncates longer texts before it reports. */
 export const MAX_COMMIT_MESSAGE = 2_000;
 export const MAX_COMMIT_AUTHOR = 200;
 
 /**
- * Body of `POST /api/agent/tasks/{id}/complete`. Contract: build `{status, result, image_tag?}`, deploy `{status, host_port}`.
- * `result` is an object or text for people. Fields beyond the contract: `image_digest`, `commit`, `commit_message`,
- * `commit_author` and `arch` (build), `container_id` and `datasets` (deploy).
+ * Body of `POST /api/agent/tasks/{id}/complete`. The contract defines `{status, result, image_tag?}` for a build and
+ * `{status, host_port}` for a deploy. `result` is an object, or text for people. Berth adds `image_digest`, `commit`,
+ * `commit_message`, `commit_author` and `arch` (build), and `container_id` and `datasets` (deploy).
  */
 export const TaskReport = Type.Object({
   status: literals(['completed', 'failed']),
@@ -145,22 +146,25 @@ export const TaskReport = Type.Object({
   image_digest: Type.Optional(orNull(ImageDigest)),
   commit: Type.Optional(orNull(CommitId)),
   commit_message: Type.Optional(
-    orNull(Type.String({ maxLength: MAX_COMMIT_MESSAGE, description: 'without control characters but line feeds' })),
+    orNull(Type.String({ maxLength: MAX_COMMIT_MESSAGE, description: 'has no control characters except line feeds' })),
   ),
-  commit_author: Type.Optional(orNull(Type.String({ maxLength: MAX_COMMIT_AUTHOR, description: 'the author’s name' }))),
-  arch: Type.Optional(orNull(Type.String({ maxLength: 40, description: 'the image’s architecture, as Go names it (amd64, arm64)' }))),
+  commit_author: Type.Optional(orNull(Type.String({ maxLength: MAX_COMMIT_AUTHOR, description: 'name of the author' }))),
+  arch: Type.Optional(orNull(Type.String({ maxLength: 40, description: 'architecture of the image as Go names it: amd64, arm64' }))),
   host_port: Type.Optional(orNull(Type.Integer({ minimum: 1, maximum: 65_535 }))),
   container_id: Type.Optional(orNull(Type.String({ maxLength: 128 }))),
   datasets: Type.Optional(
     Type.Array(Type.Object({ dataset_id: Id, version: orNull(Type.Integer({ minimum: 1 })) }), {
       maxItems: 100,
-      description: 'what was really mounted: a source that moved on while it was copied gives a later version',
+      description: 'the mounted versions; a version is newer than requested if the source changed during the copy',
     }),
   ),
 });
 export type TaskReport = Static<typeof TaskReport>;
 
-/** Changes whenever a list of open tasks does that an agent must act on. Both sides write it: `open_tasks` of the answer to a register. */
+/**
+ * Text that changes whenever a list of open tasks changes in a way that an agent must act on. Control plane and agent both compute
+ * it; the control plane sends it as `open_tasks` in the answer to a registration.
+ */
 export const openTasksText = (tasks: readonly Pick<Task, 'id' | 'attempt' | 'cancel_requested'>[]): string =>
   tasks
     .map((t) => `${t.id} ${t.attempt}${t.cancel_requested ? ' cancel' : ''}`)

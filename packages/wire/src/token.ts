@@ -1,8 +1,8 @@
-/** Personal API tokens: for programs that act for a person, with a role no higher than that person's. */
+/** Personal API tokens, for programs that act for a person. The role of a token cannot exceed the person's role. */
 import { type Static, Type } from 'typebox';
 import { Id, literals, orNull, ROLES, Time } from './vocabulary.ts';
 
-/** What every one begins with, so that scanners and people know it; device tokens begin otherwise. */
+/** Prefix of every API token, so that secret scanners and people recognize it. Device tokens have another prefix. */
 export const API_TOKEN_PREFIX = 'berthpat_';
 
 export const ApiToken = Type.Object({
@@ -12,7 +12,7 @@ export const ApiToken = Type.Object({
   role: literals(ROLES),
   created_at: Time,
   expires_at: Time,
-  /** To the minute. */
+  /** Exact to the minute. */
   last_used_at: orNull(Time),
 });
 export type ApiToken = Static<typeof ApiToken>;
@@ -21,10 +21,10 @@ export const ApiTokenCreate = Type.Object(
   {
     name: Type.String({ minLength: 1, maxLength: 100 }),
     role: literals(ROLES),
-    /** At most a year from now. */
+    /** At most one year from now. */
     expires_at: Time,
   },
   { additionalProperties: false },
 );
-/** `token` is shown this once. */
+/** `token` is shown only in this answer. */
 export const ApiTokenCreated = Type.Object({ ...ApiToken.properties, token: Type.String() });

@@ -1,40 +1,41 @@
 /**
- * The manifest of a dataset version: a Merkle tree of text objects, content-addressed per folder, so that a version of a
- * million files with one change is a handful of new objects. The format, its rules and its version stand here only.
+ * The manifest of a dataset version: a Merkle tree of text objects, one per folder, addressed by their content. If one of a million
+ * files changes, the new version needs only a few new objects. This file alone defines the format, its rules and its version.
  *
  *   berth-tree 1
  *   f <size> <sha256> <name>                regular file
- *   x <size> <sha256> <name>                regular file that its owner may execute
+ *   x <size> <sha256> <name>                executable regular file
  *   l <size> <sha256 of target> <name> <target>   symlink inside the dataset
- *   d <files> <bytes> <sha256 of object> <name>   folder; totals of all that is below it
- *   c <files> <bytes> <sha256 of object>    chunk: of a folder with more than 1,024 entries, whose object is such lines only
+ *   d <files> <bytes> <sha256 of object> <name>   folder, with the totals of all files below it
+ *   c <files> <bytes> <sha256 of object>    chunk; the object of a folder with more than 1,024 entries has only such lines
  *
- * Sorted by the raw bytes of the name. Names are percent-encoded (`encodeName`). Times, owners and modes are no part of it.
+ * Lines are sorted by the raw bytes of the name. Names are percent-encoded (`encodeName`).
+ * The format does not store times, owners or modes.
  */
 
 /** `checksum` is 64 hex digits, as `sha256sum` prints them; `size` is in bytes; `name` is encoded. */
 export type FileEntry = { kind: 'file'; name: string; size: number; checksum: string; executable: boolean };
-/** `target` is encoded like a name, `/` as itself; `size` is its length and `checksum` the SHA-256 of its raw bytes. */
+/** `target` is encoded like a name, but keeps `/`. `size` is the length of its raw bytes and `checksum` their SHA-256. */
 export type LinkEntry = { kind: 'link'; name: string; size: number; checksum: string; target: string };
-/** `digest` (`sha256:<hex>`) names the folder's own object; `files` and `bytes` count files and symlinks at any depth below it. */
+/** `digest` (`sha256:<hex>`) names the object of the folder. `files` and `bytes` count files and symlinks at any depth below it. */
 export type FolderEntry = { kind: 'folder'; name: string; files: number; bytes: number; digest: string };
 export type ChunkEntry = { kind: 'chunk'; files: number; bytes: number; digest: string };
 export type NamedEntry = FileEntry | LinkEntry | FolderEntry;
-/** A tree object has either named entries or chunks. */
+/** A tree object has either named entries or chunks, never both. */
 export type TreeEntry = NamedEntry | ChunkEntry;
 
-/** Reads the text of an object by its digest. Whoever fetches it from elsewhere compares the digest: this module does not hash. */
+/** Loads the text of an object by its digest. An implementation that fetches from the network must verify the digest: this module does not. */
 export type LoadTree = (digest: string) => Promise<string>;
 
-/** Something that is not a tree object of this format. Its message names the line and the rule. */
+/** The text is not a tree object of this format. The message names the line and the violated rule. */
 export class TreeFormatError extends Error {
   override name = 'TreeFormatError';
 }
 
 const HEADER = 'berth-tree 1\n';
-/** A folder with more entries than this is cut into chunks; no chunk has more of them either. */
+/** A folder with more entries than this is split into chunks, and a chunk has at most this many entries. */
 export const MOST_ENTRIES = 1024;
-/** One name in so many ends a chunk. */
+/** One name in 256 ends a chunk. */
 const CHUNK_MASK = 0xff;
 
 // ---- Names
@@ -45,7 +46,7 @@ const ESCAPES = Array.from({ length: 256 }, (_, byte) =>
 const PLAIN = /^[\x21-\x24\x26-\x7e]*$/;
 const ENCODED = /^(?:[\x21-\x24\x26-\x7e]|%(?:[01][0-9A-F]|2[05]|7F|[89A-F][0-9A-F]))+$/;
 
-/** Raw bytes of a name, path or link target as printable ASCII: all but 0x21-0x7e, and `%` itself, as %XX. */
+/** Encodes the raw bytes of a name, path or link target as printable ASCII: bytes outside 0x21-0x7e, and `%`, become %XX. */
 export function encodeName(raw: Uint8Array): string {
   const text = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString('latin1');
   if (PLAIN.test(text)) return text;
@@ -54,7 +55,7 @@ export function encodeName(raw: Uint8Array): string {
   return encoded;
 }
 
-/** The raw bytes of what `encodeName` made. Throws TreeFormatError for anything that it would not have made. */
+/** Reverses `encodeName`. Throws TreeFormatError for a text that `encodeName` cannot produce. */
 export function decodeName(encoded: string): Buffer {
   if (PLAIN.test(encoded)) return Buffer.from(encoded, 'latin1');
   if (!ENCODED.test(encoded)) throw new TreeFormatError(`not an encoded name: ${JSON.stringify(encoded.slice(0, 200))}`);
@@ -66,7 +67,7 @@ export function decodeName(encoded: string): Buffer {
 
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** An encoded name or path for people: as UTF-8 where it is that and has no control characters, else as it is. */
+/** Formats an encoded name or path for people: decoded if it is UTF-8 without control characters, else unchanged. */
 export function displayPath(encoded: string): string {
   if (!encoded.includes('%')) return encoded;
   try {
@@ -77,7 +78,7 @@ export function displayPath(encoded: string): string {
   }
 }
 
-/** The order of a tree object's lines: by raw bytes. */
+/** Compares two encoded names by their raw bytes, which is the order of the lines in a tree object. */
 export function compareNames(a: string, b: string): number {
   if (a === b) return 0;
   if (a.includes('%') || b.includes('%')) return Buffer.compare(decodeName(a), decodeName(b));
@@ -87,18 +88,18 @@ export function compareNames(a: string, b: string): number {
 // ---- Encoding
 
 export type TreeWriter = {
-  /** 64 hex digits of the SHA-256 of an ASCII text. */
+  /** Returns the SHA-256 of an ASCII text as 64 hex digits. */
   sha256: (text: string) => string;
-  /** Called once for each object, those of a folder's chunks before its own. */
+  /** Called once for each object; chunks of a folder come before the object of the folder. */
   write: (digest: string, text: string) => void;
 };
 export type TreeTotals = { digest: string; files: number; bytes: number };
 
-/** Writes the objects of one folder. `entries` come in the order of `compareNames`, else TreeFormatError; they are not kept. */
+/** Writes the objects of one folder. `entries` must be in the order of `compareNames`, else it throws TreeFormatError. */
 export function encodeTree(entries: Iterable<NamedEntry>, writer: TreeWriter): TreeTotals {
   const total = { files: 0, bytes: 0 };
   const chunks: TreeTotals[] = [];
-  // What is not in a chunk yet, and where among it a chunk ends that is written as soon as it is sure that chunks are needed.
+  // Lines that are not written yet, and the indexes at which a chunk ends. Chunks are written once the folder is known to need chunks.
   let open: string[] = [];
   let cuts: number[] = [];
   let counts: { files: number; bytes: number }[] = [];
@@ -160,7 +161,10 @@ function encodeLine(entry: NamedEntry): string {
   return `${entry.executable ? 'x' : 'f'} ${entry.size} ${entry.checksum} ${entry.name}\n`;
 }
 
-/** By the name alone, so that an added or removed neighbour moves no other cut (FNV-1a, then mixed: its low bits alone are poor). */
+/**
+ * Decides from the name alone whether it ends a chunk, so that an added or removed neighbour does not move other cuts.
+ * The hash is FNV-1a with a final mix, because the low bits of plain FNV-1a are not random enough.
+ */
 function endsChunk(name: string): boolean {
   let h = 0x811c9dc5;
   for (let i = 0; i < name.length; i++) h = Math.imul(h ^ name.charCodeAt(i), 0x01000193);
@@ -179,12 +183,13 @@ const FOLDER = new RegExp(`^d ${NUMBER} ${NUMBER} ${HEX} ([!-~]+)$`);
 const CHUNK = new RegExp(`^c ${NUMBER} ${NUMBER} ${HEX}$`);
 
 /**
- * The entries of an object, in order. It crosses the network and names files to be made, so everything is checked: the form
- * of each line, that a name is one (no `/`, `.`, `..`, NUL), order, no duplicates. Throws TreeFormatError.
+ * Returns the entries of an object, in order. Objects come from the network and name files that will be created, so this function
+ * checks everything: the form of each line, that a name is a single name (no `/`, `.`, `..`, NUL), the order, and duplicates.
+ * Throws TreeFormatError.
  */
 export function decodeTree(text: string): TreeEntry[] {
   if (!text.startsWith(HEADER)) throw new TreeFormatError(`does not begin with ${JSON.stringify(HEADER)}`);
-  if (!text.endsWith('\n')) throw new TreeFormatError('the last line has no end');
+  if (!text.endsWith('\n')) throw new TreeFormatError('the last line has no line feed at its end');
   const entries: TreeEntry[] = [];
   let last: string | null = null;
   for (let from = HEADER.length, number = 2; from < text.length; number++) {
@@ -199,7 +204,7 @@ export function decodeTree(text: string): TreeEntry[] {
     }
     entries.push(entry);
   }
-  if (last !== null && entries.length > MOST_ENTRIES) throw new TreeFormatError(`more than ${MOST_ENTRIES} entries that are not in chunks`);
+  if (last !== null && entries.length > MOST_ENTRIES) throw new TreeFormatError(`has more than ${MOST_ENTRIES} entries without chunks`);
   return entries;
 }
 
@@ -209,8 +214,7 @@ function decodeLine(line: string, number: number): TreeEntry {
   };
   const count = (digits = ''): number => (Number.isSafeInteger(Number(digits)) ? Number(digits) : refuse('the number is too large'));
   const encoded = (name = ''): string => (ENCODED.test(name) && !name.includes('%00') ? name : refuse('not an encoded name'));
-  const named = (name = ''): string =>
-    name === '.' || name === '..' || name.includes('/') ? refuse('not a name of a file') : encoded(name);
+  const named = (name = ''): string => (name === '.' || name === '..' || name.includes('/') ? refuse('not a file name') : encoded(name));
 
   const leaf = LEAF.exec(line);
   if (leaf !== null)
@@ -227,7 +231,7 @@ function decodeLine(line: string, number: number): TreeEntry {
       checksum: link[2] ?? '',
       target: encoded(link[4]),
     };
-    return decodeName(entry.target).length === entry.size ? entry : refuse('the size is not that of the target');
+    return decodeName(entry.target).length === entry.size ? entry : refuse('the size differs from the length of the target');
   }
   const chunk = CHUNK.exec(line);
   if (chunk !== null) return { kind: 'chunk', files: count(chunk[1]), bytes: count(chunk[2]), digest: `sha256:${chunk[3]}` };
@@ -236,12 +240,12 @@ function decodeLine(line: string, number: number): TreeEntry {
 
 // ---- Reading whole trees
 
-/** `path` is encoded, `/` between names, none at the front; no part of it is `.` or `..`. */
+/** `path` is encoded, with `/` between names and none at the front. No part of it is `.` or `..`. */
 export type TreeLeaf = { path: string; entry: NamedEntry };
 
 /**
- * Every file and symlink below `root`, and each folder that holds nothing (all other folders follow from the paths), in
- * order, folder by folder. Holds one object for each level. Rejects with TreeFormatError, or with what `load` rejects with.
+ * Yields every file and symlink below `root` and each empty folder, in order; the paths imply all other folders.
+ * It keeps one object per level in memory. Rejects with TreeFormatError, or with the error of `load`.
  */
 export async function* walkTree(root: string, load: LoadTree, under = ''): AsyncGenerator<TreeLeaf> {
   for await (const part of entriesOf(await folderOf(root, load), NONE, load)) yield* leavesOf(part, load, under);
@@ -264,7 +268,7 @@ async function* leavesOf(entries: readonly NamedEntry[], load: LoadTree, under: 
   }
 }
 
-/** As the history shows it. `size` and `checksum` are null of what was removed, `previous_checksum` of what was added. */
+/** A row of the history. `size` and `checksum` are null for a removed file, `previous_checksum` is null for an added one. */
 export type TreeChange = {
   path: string;
   change: 'added' | 'modified' | 'removed';
@@ -274,8 +278,8 @@ export type TreeChange = {
 };
 
 /**
- * The files and symlinks in which two trees differ, each path once but where a file took the place of a folder or the other
- * way round; null is the tree without anything. Folders are not rows. What has equal digests is never loaded.
+ * Yields the files and symlinks in which two trees differ. `null` stands for the empty tree. Folders have no rows.
+ * Each path occurs once, except where a file replaced a folder or a folder replaced a file. Subtrees with equal digests are not loaded.
  */
 export async function* diffTrees(oldRoot: string | null, newRoot: string | null, load: LoadTree, under = ''): AsyncGenerator<TreeChange> {
   if (oldRoot === newRoot) return;
@@ -297,7 +301,7 @@ export async function* diffTrees(oldRoot: string | null, newRoot: string | null,
       const { size, checksum } = newLeaf;
       yield { path, change: oldLeaf === null ? 'added' : 'modified', size, checksum, previous_checksum };
     }
-    // Awaited only where there is something to wait for: most of a walk is here.
+    // Await only if the next part must be loaded: this line runs for every entry.
     if (gone !== null && olds.next()) await olds.more();
     if (come !== null && news.next()) await news.more();
   }
@@ -307,7 +311,7 @@ type Leaf = Exclude<NamedEntry, { kind: 'folder' }>;
 const leafOf = (entry: NamedEntry | null): Leaf | null => (entry === null || entry.kind === 'folder' ? null : entry);
 const digestOf = (entry: NamedEntry | null): string | null => (entry?.kind === 'folder' ? entry.digest : null);
 
-/** Of two of one name. */
+/** Compares two leaves that have the same name. */
 function sameLeaf(a: Leaf, b: Leaf): boolean {
   if (a.size !== b.size || a.checksum !== b.checksum) return false;
   return a.kind === 'link' ? b.kind === 'link' && a.target === b.target : b.kind === 'file' && a.executable === b.executable;
@@ -318,9 +322,9 @@ const folderOf = async (root: string | null, load: LoadTree): Promise<Folder | n
   root === null ? null : { root, entries: decodeTree(await load(root)) };
 
 type Cursor = {
-  /** null: there are no more. */
+  /** Current entry; null at the end. */
   entry(): NamedEntry | null;
-  /** True: what follows is not loaded yet, and `more` loads it. */
+  /** Moves to the next entry. Returns true if that entry is not loaded yet; `more` loads it. */
   next(): boolean;
   more(): Promise<void>;
 };
@@ -337,7 +341,7 @@ async function cursorOf(folder: Folder | null, skip: ReadonlySet<string>, load: 
   return { entry: () => part[at] ?? null, next: () => ++at >= part.length, more };
 }
 
-/** A folder's entries in order, all at once or a chunk at a time, but for the chunks in `skip`; no part is empty. */
+/** Yields the entries of a folder in order, in one part or one part per chunk. Skips the chunks in `skip`; no part is empty. */
 async function* entriesOf(folder: Folder | null, skip: ReadonlySet<string>, load: LoadTree): AsyncGenerator<NamedEntry[]> {
   if (folder === null) return;
   const plain = folder.entries.filter((entry) => entry.kind !== 'chunk');
@@ -347,9 +351,9 @@ async function* entriesOf(folder: Folder | null, skip: ReadonlySet<string>, load
     if (entry.kind !== 'chunk' || skip.has(entry.digest)) continue;
     const entries = await entriesOfChunk(entry.digest, load);
     const [first] = entries;
-    // Else one name could be a symlink here and a folder there, which would be made where the symlink leads.
+    // Otherwise one name could be a symlink in one chunk and a folder in another, and files would be created at the symlink's target.
     if (last !== undefined && first !== undefined && compareNames(last, first.name) >= 0)
-      throw new TreeFormatError(`names are not in order from chunk to chunk of ${folder.root}`);
+      throw new TreeFormatError(`names are not in order across the chunks of ${folder.root}`);
     last = entries.at(-1)?.name ?? last;
     if (entries.length > 0) yield entries;
   }
@@ -357,12 +361,12 @@ async function* entriesOf(folder: Folder | null, skip: ReadonlySet<string>, load
 
 async function entriesOfChunk(digest: string, load: LoadTree): Promise<NamedEntry[]> {
   return decodeTree(await load(digest)).map((entry) => {
-    if (entry.kind === 'chunk') throw new TreeFormatError(`${digest} is a chunk and has chunks`);
+    if (entry.kind === 'chunk') throw new TreeFormatError(`${digest} is a chunk that contains chunks`);
     return entry;
   });
 }
 
-/** A chunk holds its names, so one that stands in both folders holds nothing that differs. */
+/** A chunk includes the names of its entries, so a chunk that both folders have contains no differences. */
 function sharedChunks(a: Folder | null, b: Folder | null): Set<string> {
   const there = new Set(chunksOf(b));
   return new Set(chunksOf(a).filter((digest) => there.has(digest)));

@@ -1,4 +1,4 @@
-/** Who may use the API, and as what. */
+/** The users of the API and their roles. */
 import { type Static, Type } from 'typebox';
 import { Email } from './email.ts';
 import { Id, literals, orNull, ROLES, Time } from './vocabulary.ts';
@@ -12,10 +12,10 @@ export const User = Type.Object({
 });
 export type User = Static<typeof User>;
 
-/** NIST SP 800-63B section 3.1.1.2: length is what counts. */
+/** NIST SP 800-63B section 3.1.1.2: require length, not special characters. */
 const Password = Type.String({ minLength: 10, maxLength: 1024 });
 
-/** Without a password: someone who signs in through the gateway. */
+/** A user without a password signs in through the gateway. */
 export const UserCreate = Type.Object(
   { email: Email, role: literals(ROLES), password: Type.Optional(Password) },
   { additionalProperties: false },
@@ -24,7 +24,7 @@ export const UserPatch = Type.Object(
   {
     role: Type.Optional(literals(ROLES)),
     disabled: Type.Optional(Type.Boolean()),
-    /** null: no sign-in with a password any more. */
+    /** null removes the password, so the user can sign in only through the gateway. */
     password: Type.Optional(orNull(Password)),
   },
   { additionalProperties: false, minProperties: 1 },

@@ -1,20 +1,30 @@
 /**
- * The words of Berth, used unchanged in code, API, database, docs and user interface.
+ * The glossary of Berth. Code, API, database, docs and user interface use these words unchanged.
  *
  * project     a git URL, branch, Dockerfile path, `domain_prefix`, container port, Require Auth, env, datasets
- * deployment  one request to bring one version of a project live; has a `generation` that rises per project
- * release     what a deployment produced: commit, image digest, env, dataset versions. Immutable
+ * deployment  one request to bring one version of a project live; its `generation` rises with each deployment of the project
+ * release     the immutable result of a deployment: commit, image digest, env, dataset versions
  * task        one piece of work for one node, with `attempt` and a lease
  * lease       (task, attempt, token, expiry): the right to report on a task. A later attempt voids it
- * node/agent  a machine / the program on it. Role `builder` or `deploy`
- * plan        what a decision wants changed: next state, tasks to create or cancel, route change, events
+ * node        a machine with the role `builder` or `deploy`
+ * agent       the program that runs on a node
+ * plan        the changes that a decision requests: next state, tasks to create or cancel, route change, events
  * route       host name -> node address and port, published to the reverse proxy
- * dataset     files under the shared storage; version: a numbered state of them; manifest: its path -> (size, checksum) list
- * marker      the router whose path is the configuration's hash; when it answers, that configuration is live
+ * dataset     a folder of the shared storage
+ * version     a numbered state of a dataset
+ * manifest    the files of a dataset version: path -> (size, checksum)
+ * staging     the folder in which an agent collects a copy before the copy is complete and checked
+ * batch       several small writes that one transaction commits together
+ * presence    whether a person used the API in the last 2 seconds; background work slows down meanwhile
+ * hold        a request that stays open until its answer changes or `wait` seconds have passed (long poll)
+ * marker      a router whose path is the hash of the configuration; when it answers, the proxy serves that configuration
+ * drift       a difference between a running container and its deployment or project settings; health `drifted`
+ * adoption    a deploy task continues with the container that an earlier attempt of it started, instead of starting another one
+ * quarantine  containers with Berth's labels whose deployment the control plane does not know; only people remove them
  */
 import { type Static, type TSchema, type TUnsafe, Type } from 'typebox';
 
-/** A string schema that accepts exactly `values`; one JSON Schema `enum`, so the error names all of them. */
+/** Returns a string schema that accepts exactly `values`. It is one JSON Schema `enum`, so a validation error names all values. */
 export function literals<const T extends readonly string[]>(values: T, options: object = {}): TUnsafe<T[number]> {
   return Type.Unsafe<T[number]>({ type: 'string', enum: [...values], ...options });
 }
@@ -25,7 +35,7 @@ export type Role = (typeof ROLES)[number];
 export const NODE_ROLES = ['builder', 'deploy'] as const;
 export type NodeRole = (typeof NODE_ROLES)[number];
 
-/** In the order of the ladder; see docs/states.md and control-plane/src/flow/deployment.ts. */
+/** The usual path comes first; see docs/states.md and control-plane/src/flow/deployment.ts. */
 export const DEPLOYMENT_STATES = [
   'pending',
   'building',
@@ -39,19 +49,19 @@ export const DEPLOYMENT_STATES = [
 ] as const;
 export type DeploymentState = (typeof DEPLOYMENT_STATES)[number];
 
-/** A deployment in one of these never changes its state again. */
+/** A deployment in one of these states never changes its state again. */
 export const TERMINAL_STATES = ['retired', 'failed', 'cancelled', 'superseded'] as const satisfies readonly DeploymentState[];
-/** A deployment in one of these is settled: nobody is waiting for it any more. */
+/** A deployment in one of these states is settled: no work on it remains. */
 export const SETTLED_STATES = ['running', ...TERMINAL_STATES] as const satisfies readonly DeploymentState[];
 
 export const isTerminal = (s: DeploymentState): boolean => (TERMINAL_STATES as readonly string[]).includes(s);
 export const isSettled = (s: DeploymentState): boolean => (SETTLED_STATES as readonly string[]).includes(s);
 
-/** `build` and `deploy` are the contract's; the others go only to agents that sent `agent_version`. */
+/** The contract defines `build` and `deploy`. Only agents that sent `agent_version` get the other kinds. */
 export const TASK_KINDS = ['build', 'deploy', 'retire', 'sync'] as const;
 export type TaskKind = (typeof TASK_KINDS)[number];
 
-/** pending: offered to its node; running: claimed under a lease; the rest are ends. */
+/** pending: offered to its node; running: claimed under a lease; all other states are final. */
 export const TASK_STATES = ['pending', 'running', 'completed', 'failed', 'cancelled', 'lost'] as const;
 export type TaskState = (typeof TASK_STATES)[number];
 export const isOpenTask = (s: TaskState): boolean => s === 'pending' || s === 'running';
@@ -62,7 +72,7 @@ export type HealthState = (typeof HEALTH_STATES)[number];
 export const REPLACE_MODES = ['rolling', 'recreate'] as const;
 export type ReplaceMode = (typeof REPLACE_MODES)[number];
 
-/** Labels that the agent puts on every container of ours; reconciliation goes by them alone. */
+/** Labels that the agent sets on every container of Berth. Reconciliation identifies containers only by these labels. */
 export const LABELS = {
   project: 'berth.project',
   project_name: 'berth.project_name',
@@ -71,13 +81,13 @@ export const LABELS = {
   task: 'berth.task',
   attempt: 'berth.attempt',
   node: 'berth.node',
-  /** The limit in bytes that the agent gave a container whose project sets none. */
+  /** Memory limit in bytes that the agent applied because the project sets none. */
   default_memory: 'berth.default_memory',
-  /** On networks: the agent that made it. */
+  /** Set on networks: the agent that created the network. */
   network: 'berth.network',
 } as const;
 
-/** Identity headers of the contract and their spellings that an application might read as the same. */
+/** Identity headers that the contract defines. */
 export const IDENTITY_HEADERS = [
   'X-Forwarded-User',
   'X-Forwarded-User-Name',
@@ -91,13 +101,13 @@ export const Id = Type.String({ minLength: 1, maxLength: 64, pattern: '^[A-Za-z0
 export const Time = Type.String({ format: 'date-time' });
 export type Time = Static<typeof Time>;
 
-/** A DNS label (RFC 1123): what `name` and `domain_prefix` must be. */
+/** A DNS label (RFC 1123), for `name` and `domain_prefix`. */
 export const DnsLabel = Type.String({ minLength: 1, maxLength: 63, pattern: '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$' });
 /** A full git commit id, SHA-1 or SHA-256. */
 export const CommitId = Type.String({ pattern: '^([0-9a-f]{40}|[0-9a-f]{64})$' });
 export const ImageDigest = Type.String({ pattern: '^sha256:[0-9a-f]{64}$' });
 
-/** What every list answers: `items` and the cursor of the next page, or null at the end. */
+/** Answer of every list: `items` and the cursor of the next page, which is null on the last page. */
 export const listOf = <T extends TSchema>(item: T) =>
   Type.Object({ items: Type.Array(item), next_cursor: Type.Union([Type.String(), Type.Null()]) });
 

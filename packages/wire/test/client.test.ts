@@ -32,8 +32,8 @@ const failureOf = (promise: Promise<unknown>): Promise<unknown> =>
     (error: unknown) => error,
   );
 
-describe('a path', () => {
-  test('has its params and its query, escaped; what is undefined is left out', () => {
+describe('pathOf', () => {
+  test('escapes params and query, and omits undefined values', () => {
     expect(pathOf(ROUTES.getProject, { id: 'a/b?c' })).toBe('/api/projects/a%2Fb%3Fc');
     expect(pathOf(ROUTES.listDeployments, {}, { project_id: 'p 1', status: undefined, limit: 5 })).toBe(
       '/api/deployments?project_id=p+1&limit=5',
@@ -42,8 +42,8 @@ describe('a path', () => {
   });
 });
 
-describe('a call', () => {
-  test('sends method, path, headers and body, and gives the answer', async () => {
+describe('call', () => {
+  test('sends method, path, headers and body, and returns the answer', async () => {
     const { url, seen } = await answering(201, '{"id":"d1"}');
     const client = createClient({ baseUrl: `${url}/`, headers: () => ({ authorization: 'Bearer x' }) });
     const answer = await client.call('createDeployment', {
@@ -62,13 +62,13 @@ describe('a call', () => {
     expect(seen[0]?.body).toBe('{"note":"ä"}');
   });
 
-  test('without a body says nothing about one', async () => {
+  test('sends no content-type without a body', async () => {
     const { url, seen } = await answering(200, '{}');
     await createClient({ baseUrl: url }).call('me', {});
     expect(seen[0]?.req.headers).not.toHaveProperty('content-type');
   });
 
-  test('an exchange gives status and ETag; 304 has no answer', async () => {
+  test('exchange returns status and ETag; a 304 has no answer', async () => {
     const { url } = await server((req, res) =>
       req.headers['if-none-match'] === '"1"' ? res.writeHead(304, { etag: '"1"' }).end() : res.writeHead(200, { etag: '"1"' }).end('[]'),
     );
@@ -83,17 +83,17 @@ describe('a call', () => {
   });
 });
 
-describe('an error', () => {
+describe('errors', () => {
   const problem = {
     type: 'about:blank',
-    title: 'Some fields are not valid',
+    title: 'Some fields are invalid',
     status: 422,
     detail: 'name is no label',
     code: 'validation',
     errors: [{ field: 'name', rule: 'pattern', message: 'x' }],
   };
 
-  test('that is a problem document has its code and its detail', async () => {
+  test('ApiError has the code and the detail of the problem document', async () => {
     const { url } = await answering(422, JSON.stringify(problem), { 'content-type': 'application/problem+json' });
     const error = await failureOf(createClient({ baseUrl: url }).call('me', {}));
     expect(error).toBeInstanceOf(ApiError);
@@ -102,12 +102,12 @@ describe('an error', () => {
 
   test.each([
     ['a page of a proxy', 502, '<html>Bad Gateway</html>', '<html>Bad Gateway</html>'],
-    ['JSON of another kind', 401, '{"error":"no"}', '{"error":"no"}'],
-    ['JSON that is no object', 400, 'null', 'null'],
-    ['JSON with a code that is no text', 500, '{"code":7}', '{"code":7}'],
-    ['nothing', 503, '', 'HTTP 503'],
-    ['much', 500, 'x'.repeat(10_000), 'x'.repeat(300)],
-  ])('that is %s has its status', async (_, status, body, message) => {
+    ['JSON without a code', 401, '{"error":"no"}', '{"error":"no"}'],
+    ['JSON that is not an object', 400, 'null', 'null'],
+    ['JSON with a code that is not text', 500, '{"code":7}', '{"code":7}'],
+    ['an empty body', 503, '', 'HTTP 503'],
+    ['a very long body', 500, 'x'.repeat(10_000), 'x'.repeat(300)],
+  ])('ApiError has the HTTP status if the body is no problem document: %s', async (_, status, body, message) => {
     const { url } = await answering(status, body);
     expect(await failureOf(createClient({ baseUrl: url }).call('me', {}))).toMatchObject({
       name: 'ApiError',
@@ -118,23 +118,23 @@ describe('an error', () => {
     });
   });
 
-  test('a problem document without a detail still says something', async () => {
+  test('uses the title of a problem document that has no detail', async () => {
     const { url } = await answering(409, JSON.stringify({ code: 'wrong_state', title: 'Not now' }));
     const error = (await failureOf(createClient({ baseUrl: url }).call('me', {}))) as ApiError;
     expect([error.code, error.message]).toEqual(['wrong_state', 'Not now']);
   });
 
   test.each([
-    ['nobody listens', 'http://127.0.0.1:1', /ECONNREFUSED|bad port/],
-    ['there is no such host', 'http://berth.invalid', /ENOTFOUND|EAI_AGAIN/],
-  ])('%s: unreachable, and why', async (_, baseUrl, why) => {
+    ['closed port', 'http://127.0.0.1:1', /ECONNREFUSED|bad port/],
+    ['unknown host', 'http://berth.invalid', /ENOTFOUND|EAI_AGAIN/],
+  ])('throws UnreachableError with the cause: %s', async (_, baseUrl, why) => {
     const error = await failureOf(createClient({ baseUrl }).call('me', {}));
     expect(error).toBeInstanceOf(UnreachableError);
     expect((error as Error).message).toMatch(why);
     expect((error as Error).message).toContain(`GET ${baseUrl}/api/auth/me`);
   });
 
-  test('a connection that breaks off, in the headers or in the body', async () => {
+  test('throws UnreachableError if the connection breaks during the headers or the body', async () => {
     const early = await server((_, res) => res.socket?.destroy());
     const late = await server((_, res) => {
       res.writeHead(200, { 'content-length': '100' }).write('{');
@@ -144,14 +144,14 @@ describe('an error', () => {
       expect(await failureOf(createClient({ baseUrl: url }).call('me', {}))).toBeInstanceOf(UnreachableError);
   });
 
-  test('a 200 that is no JSON is not an answer', async () => {
+  test('throws UnreachableError if a 200 is not JSON', async () => {
     const { url } = await answering(200, '<html>');
     const error = await failureOf(createClient({ baseUrl: url }).call('me', {}));
     expect(error).toBeInstanceOf(UnreachableError);
     expect((error as Error).message).toContain('not JSON');
   });
 
-  test('no answer in time: unreachable; in the body, too', async () => {
+  test('throws UnreachableError if headers or body do not arrive in time', async () => {
     const mute = await server(() => undefined);
     const slow = await server((_, res) => void res.writeHead(200).write('{'));
     for (const { url } of [mute, slow]) {
@@ -161,7 +161,7 @@ describe('an error', () => {
     }
   });
 
-  test('an abort is the caller’s own reason, before and during the call', async () => {
+  test('an abort before or during the call throws the reason of the caller', async () => {
     const { url } = await server(() => undefined);
     const client = createClient({ baseUrl: url });
     const reason = new Error('shutting down');

@@ -17,9 +17,9 @@ const node = { hostname: 'n1', role: 'deploy', host_ip: '10.0.0.1', max_storage:
 const sha = 'a'.repeat(40);
 
 const ACCEPTED: [string, TSchema, unknown][] = [
-  ['a project’s least', ProjectCreate, project],
+  ['a project with only the required fields', ProjectCreate, project],
   [
-    'a project’s most',
+    'a project with all fields',
     ProjectCreate,
     {
       ...project,
@@ -37,7 +37,7 @@ const ACCEPTED: [string, TSchema, unknown][] = [
       replace: 'recreate',
     },
   ],
-  ['null where nothing is wanted', ProjectCreate, { ...project, health_path: null, memory_bytes: null, cpus: null }],
+  ['null for optional limits', ProjectCreate, { ...project, health_path: null, memory_bytes: null, cpus: null }],
   ['a label of one character', ProjectCreate, { ...project, name: 'a', domain_prefix: '1' }],
   ['a label of 63 characters', ProjectCreate, { ...project, domain_prefix: 'a'.repeat(63) }],
   ['a patch of one field', ProjectPatch, { branch: 'next' }],
@@ -47,8 +47,8 @@ const ACCEPTED: [string, TSchema, unknown][] = [
   ['a rollback', RollbackCreate, { deployment_id: 'abc_-1' }],
   ['a login', Login, { email: 'a@b', password: 'x' }],
   ['a contract-only registration', NodeRegister, node],
-  ['a registration with what we do not know', NodeRegister, { ...node, gpu: true }],
-  ['a storage of no whole number', NodeRegister, { ...node, max_storage: 1.5 }],
+  ['a registration with an unknown field', NodeRegister, { ...node, gpu: true }],
+  ['a storage size that is not a whole number', NodeRegister, { ...node, max_storage: 1.5 }],
   ['a contract-only build report', TaskReport, { status: 'completed', result: 'ok', image_tag: 'r/shop:abc' }],
   ['a contract-only deploy report', TaskReport, { status: 'completed', host_port: 32_768 }],
   ['a failure with its reason', TaskReport, { status: 'failed', result: { error: { code: 'build_failed', message: 'x' }, more: 1 } }],
@@ -67,39 +67,39 @@ const REFUSED: [string, TSchema, unknown][] = [
   ['port 0', ProjectCreate, { ...project, container_port: 0 }],
   ['port 65536', ProjectCreate, { ...project, container_port: 65_536 }],
   ['a port as text', ProjectCreate, { ...project, container_port: '8080' }],
-  ['half a port', ProjectCreate, { ...project, container_port: 80.5 }],
-  ['yes instead of true', ProjectCreate, { ...project, auth_required: 'yes' }],
+  ['a port that is not a whole number', ProjectCreate, { ...project, container_port: 80.5 }],
+  ['a text instead of a boolean', ProjectCreate, { ...project, auth_required: 'yes' }],
   ['an environment name with a dash', ProjectCreate, { ...project, env: { 'A-B': 'x' } }],
   ['an environment name with a digit in front', ProjectCreate, { ...project, env: { '1A': 'x' } }],
   ['an environment name with =', ProjectCreate, { ...project, env: { 'A=B': 'x' } }],
   ['an environment name with a line end', ProjectCreate, { ...project, env: { 'A\n': 'x' } }],
-  ['an environment value that is no text', ProjectCreate, { ...project, env: { A: 1 } }],
+  ['an environment value that is not text', ProjectCreate, { ...project, env: { A: 1 } }],
   ['an environment value that is too long', ProjectCreate, { ...project, env: { A: 'x'.repeat(32_769) } }],
-  ['a dataset mode of another kind', ProjectCreate, { ...project, datasets: [{ dataset_id: 'd', mode: 'write' }] }],
+  ['an unknown dataset mode', ProjectCreate, { ...project, datasets: [{ dataset_id: 'd', mode: 'write' }] }],
   ['a mount path that is relative', ProjectCreate, { ...project, datasets: [{ dataset_id: 'd', mode: 'dependency', mount_path: 'data' }] }],
   ['a health path without a slash', ProjectCreate, { ...project, health_path: 'healthz' }],
   ['a health path with a space', ProjectCreate, { ...project, health_path: '/a b' }],
   ['a health path with a line end', ProjectCreate, { ...project, health_path: '/a\n' }],
   ['too little memory', ProjectCreate, { ...project, memory_bytes: 1 }],
-  ['another way to replace', ProjectCreate, { ...project, replace: 'blue-green' }],
+  ['an unknown replace mode', ProjectCreate, { ...project, replace: 'blue-green' }],
   ['an empty patch', ProjectPatch, {}],
   ['a patch of the name', ProjectPatch, { name: 'other' }],
   ['a short commit', DeploymentCreate, { commit: 'abc1234' }],
   ['a commit that is an option', DeploymentCreate, { commit: `-${sha.slice(1)}` }],
   ['an unknown field of a deployment', DeploymentCreate, { force: true }],
-  ['a rollback to nothing', RollbackCreate, {}],
+  ['a rollback without a deployment', RollbackCreate, {}],
   ['an id with a slash', RollbackCreate, { deployment_id: 'a/b' }],
   ['an address without @', Login, { email: 'a', password: 'x' }],
   ['an empty password', Login, { email: 'a@b', password: '' }],
   ['a registration without a role', NodeRegister, { ...node, role: undefined }],
-  ['a registration of another role', NodeRegister, { ...node, role: 'master' }],
+  ['a registration with an unknown role', NodeRegister, { ...node, role: 'master' }],
   ['a negative storage', NodeRegister, { ...node, max_storage: -1 }],
-  ['a report of another status', TaskReport, { status: 'done' }],
+  ['a report with an unknown status', TaskReport, { status: 'done' }],
   ['a report with port 0', TaskReport, { status: 'completed', host_port: 0 }],
-  ['a log line of another stream', TaskLogs, { lines: [{ stream: 'stdin', text: 'x' }] }],
+  ['a log line with an unknown stream', TaskLogs, { lines: [{ stream: 'stdin', text: 'x' }] }],
   ['too many log lines', TaskLogs, { lines: Array.from({ length: 1001 }, () => ({ stream: 'stdout', text: 'x' })) }],
 ];
-/** As it comes over the wire: what is undefined is not there. */
+/** Converts a value to its JSON form, which omits undefined fields. */
 const check = (schema: TSchema, value: unknown): boolean => Value.Check(schema, JSON.parse(JSON.stringify(value)));
 
 describe('schemas', () => {
@@ -110,7 +110,7 @@ describe('schemas', () => {
     expect(check(schema, value)).toBe(false);
   });
 
-  test('a patch fills in nothing: defaults stand in PROJECT_DEFAULTS alone, and are valid', () => {
+  test('a patch adds no defaults; PROJECT_DEFAULTS has all defaults, and they are valid', () => {
     expect(Value.Default(ProjectPatch, { branch: 'next' })).toEqual({ branch: 'next' });
     expect(check(ProjectCreate, { ...project, ...PROJECT_DEFAULTS })).toBe(true);
   });
@@ -120,7 +120,7 @@ const propertiesOf = (schema: TSchema | undefined): object =>
   schema !== undefined && 'properties' in schema ? Object(schema.properties) : {};
 
 describe('tables', () => {
-  test('routes: no two the same, params named as in the path, a body only where one is taken', () => {
+  test('routes are unique, their params match the path, and only writing methods have a body', () => {
     const routes: Route[] = Object.values(ROUTES);
     expect(new Set(routes.map((r) => `${r.method} ${r.path}`)).size).toBe(routes.length);
     for (const route of routes) {
@@ -131,7 +131,7 @@ describe('tables', () => {
     }
   });
 
-  test('routes: nobody but people with a role, agents and gateways with their secret, and the few that are for anyone', () => {
+  test('all routes require a role or a secret, except a fixed list of public routes', () => {
     const open = Object.entries(ROUTES).filter(([, r]) => r.who === 'public');
     expect(open.map(([name]) => name)).toEqual([
       'login',
@@ -149,7 +149,7 @@ describe('tables', () => {
     }
   });
 
-  test('errors have a status that is an error, and a sentence without its full stop', () => {
+  test('errors have a 4xx or 5xx status and a title without a full stop', () => {
     for (const [code, { status, title }] of Object.entries(ERRORS)) {
       expect(code).toMatch(/^[a-z_]+$/);
       expect(status, code).toBeGreaterThanOrEqual(400);
@@ -159,7 +159,7 @@ describe('tables', () => {
     expect([isFailureCode('git_timeout'), isFailureCode('toString'), isFailureCode('nonsense')]).toEqual([true, false, false]);
   });
 
-  test('states: terminal ones are settled; what can be cancelled is not', () => {
+  test('terminal states are settled, and states that allow a cancellation are not', () => {
     expect(DEPLOYMENT_STATES.filter(isSettled)).toEqual(['running', 'retired', 'failed', 'cancelled', 'superseded']);
     expect(DEPLOYMENT_STATES.filter(isTerminal)).toEqual(['retired', 'failed', 'cancelled', 'superseded']);
     expect(DEPLOYMENT_STATES.filter((s) => can('cancel', s))).toEqual(DEPLOYMENT_STATES.filter((s) => !isSettled(s)));

@@ -1,4 +1,4 @@
-/** The tree format against naive models: what goes in comes out, differences are those of two maps, and names are bytes. */
+/** Checks the tree format against simple models: round trips, differences as between two maps, and names as bytes. */
 import { createHash } from 'node:crypto';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -19,7 +19,7 @@ import {
 
 const sha256 = (data: string | Uint8Array): string => createHash('sha256').update(data).digest('hex');
 
-/** A store that knows which objects were asked for. */
+/** A store that records which objects were loaded. */
 function treeStore() {
   const objects = new Map<string, string>();
   const loaded: string[] = [];
@@ -43,7 +43,7 @@ const collect = async <T>(items: AsyncIterable<T>): Promise<T[]> => {
   return list;
 };
 
-/** The naive model: a file is its content, a link `-> target`, a folder a map. */
+/** The simple model: a file is its content, a link is `-> target`, a folder is a map. */
 type Node = string | { link: string } | Model;
 type Model = Map<string, Node>;
 const isFolder = (node: Node | undefined): node is Model => node instanceof Map;
@@ -62,7 +62,7 @@ function build(model: Model, store: Store): { digest: string; files: number; byt
   );
 }
 
-/** path -> checksum and kind of every file and link; empty folders end in `/`. */
+/** Maps each path to the checksum and kind of the file or link; the paths of empty folders end in `/`. */
 function flat(model: Model, under = '', into = new Map<string, { size: number; checksum: string; line: string }>()) {
   for (const [name, node] of model) {
     const path = under + name;
@@ -115,7 +115,7 @@ const { model } = fc.letrec<{ model: Model; node: Node }>((tie) => ({
 }));
 
 describe('names', () => {
-  it('are bytes: any come back as they were, as printable ASCII without spaces', () => {
+  it('are bytes: any bytes survive a round trip through printable ASCII without spaces', () => {
     fc.assert(
       fc.property(fc.uint8Array({ minLength: 1 }), (raw) => {
         const encoded = encodeName(raw);
@@ -125,7 +125,7 @@ describe('names', () => {
     );
   });
 
-  it('are ordered by their bytes, not by how they are written down', () => {
+  it('are ordered by their raw bytes, not by their encoded form', () => {
     fc.assert(
       fc.property(rawName, rawName, (a, b) => {
         expect(Math.sign(compareNames(encodeName(a), encodeName(b)))).toBe(Buffer.compare(a, b));
@@ -133,7 +133,7 @@ describe('names', () => {
     );
   });
 
-  it.each(['%', '%4', '%41', '%e9', '%2', 'a b', 'é', '', '%zz'])('has one way to be written: %j is refused', (encoded) => {
+  it.each(['%', '%4', '%41', '%e9', '%2', 'a b', 'é', '', '%zz'])('have exactly one encoded form: %j is refused', (encoded) => {
     if (encoded === '') expect(decodeName(encoded)).toHaveLength(0);
     else expect(() => decodeName(encoded)).toThrow(TreeFormatError);
   });
@@ -149,7 +149,7 @@ describe('names', () => {
 });
 
 describe('objects', () => {
-  it('come back as they went in, any bytes as names', async () => {
+  it('survive a round trip, with any bytes as names', async () => {
     await fc.assert(
       fc.asyncProperty(model, async (tree) => {
         const store = treeStore();
@@ -173,7 +173,7 @@ describe('objects', () => {
   it.each([
     ['', 'begin'],
     ['berth-tree 2\n', 'begin'],
-    [`berth-tree 1\nf 1 ${hex} a`, 'no end'],
+    [`berth-tree 1\nf 1 ${hex} a`, 'no line feed'],
     ['berth-tree 1\n\n', 'not a line'],
     [`berth-tree 1\nf 1 ${hex} a\nf 1 ${hex} a\n`, 'order'],
     [`berth-tree 1\nf 1 ${hex} b\nf 1 ${hex} a\n`, 'order'],
@@ -182,10 +182,10 @@ describe('objects', () => {
     [`berth-tree 1\nf -1 ${hex} a\n`, 'not a line'],
     [`berth-tree 1\nf 9999999999999999 ${hex} a\n`, 'too large'],
     [`berth-tree 1\nf 1 ${'A'.repeat(64)} a\n`, 'not a line'],
-    [`berth-tree 1\nf 1 ${hex} ..\n`, 'not a name'],
-    [`berth-tree 1\nf 1 ${hex} .\n`, 'not a name'],
-    [`berth-tree 1\nf 1 ${hex} ../a\n`, 'not a name'],
-    [`berth-tree 1\nd 1 1 ${hex} a/b\n`, 'not a name'],
+    [`berth-tree 1\nf 1 ${hex} ..\n`, 'not a file name'],
+    [`berth-tree 1\nf 1 ${hex} .\n`, 'not a file name'],
+    [`berth-tree 1\nf 1 ${hex} ../a\n`, 'not a file name'],
+    [`berth-tree 1\nd 1 1 ${hex} a/b\n`, 'not a file name'],
     [`berth-tree 1\nf 1 ${hex} a%00\n`, 'not an encoded name'],
     [`berth-tree 1\nf 1 ${hex} %61\n`, 'not an encoded name'],
     [`berth-tree 1\nf 1 ${hex} a\r\n`, 'not a line'],
@@ -194,12 +194,12 @@ describe('objects', () => {
     [`berth-tree 1\nf 1 ${hex} a\nc 1 1 ${hex}\n`, 'mixed'],
     [`berth-tree 1\nc 1 1 ${hex}\nf 1 ${hex} a\n`, 'mixed'],
     [`berth-tree 1\n${Array.from({ length: 1025 }, (_, i) => `f 1 ${hex} ${10_000 + i}\n`).join('')}`, 'more than'],
-  ])('%j is refused, with the rule', (text, rule) => {
+  ])('are refused with the violated rule: %j', (text, rule) => {
     expect(() => decodeTree(text)).toThrow(TreeFormatError);
     expect(() => decodeTree(text)).toThrow(rule);
   });
 
-  it('are not made of entries out of order', () => {
+  it('cannot be made from entries that are out of order', () => {
     const entry = { kind: 'file', size: 0, checksum: sha256(''), executable: false } as const;
     const entries = ['b', 'a'].map((name) => ({ ...entry, name }));
     expect(() => encodeTree(entries, treeStore().writer)).toThrow('not in order');
@@ -207,7 +207,7 @@ describe('objects', () => {
 });
 
 describe('differences', () => {
-  it('are those of two maps', async () => {
+  it('equal the differences of two maps', async () => {
     await fc.assert(
       fc.asyncProperty(model, model, async (was, is) => {
         const store = treeStore();
@@ -223,7 +223,7 @@ describe('differences', () => {
     );
   });
 
-  it('of large folders are those of two maps, too, whichever side has chunks', async () => {
+  it('of large folders equal the differences of two maps, whichever side has chunks', async () => {
     const few = fc.array(fc.nat(4000), { maxLength: 8 });
     await fc.assert(
       fc.asyncProperty(fc.integer({ min: 1000, max: 3500 }), few, few, few, async (count, gone, come, moved) => {
@@ -241,7 +241,7 @@ describe('differences', () => {
     );
   });
 
-  it('never descend into what is equal', async () => {
+  it('do not load equal subtrees', async () => {
     const store = treeStore();
     const same: Model = new Map([['deep', new Map([['x', 'y']])]]);
     const was: Model = new Map<string, Node>([['same', same]]).set('a', 'one');
@@ -256,7 +256,7 @@ describe('a large folder', () => {
   const folder = (names: Iterable<string>): Model => new Map([['big', new Map([...names].map((name) => [name, 'x'] as const))]]);
   const names = Array.from({ length: 10_000 }, (_, i) => `reading-${String(i).padStart(6, '0')}.csv`);
 
-  it('is refused when a name stands in two of its chunks: one could be a symlink out of the folder that the other is', async () => {
+  it('is refused if two of its chunks have the same name, which could be a symlink in one chunk and a folder in the other', async () => {
     const hex = '0'.repeat(64);
     const objects = new Map<string, string>();
     const put = (body: string): string => {
@@ -274,7 +274,7 @@ describe('a large folder', () => {
     await expect(walk()).rejects.toThrow(/not in order/);
   });
 
-  it('is cut into chunks of a bounded size', () => {
+  it('is split into chunks of bounded size', () => {
     const store = treeStore();
     build(folder(names), store);
     const sizes = [...store.objects.values()].map((text) => decodeTree(text)).filter(([first]) => first?.kind === 'file');
@@ -283,7 +283,7 @@ describe('a large folder', () => {
     expect(sizes.reduce((sum, entries) => sum + entries.length, 0)).toBe(10_000);
   });
 
-  it('changes in at most three objects beside the path to the root when one name is added', () => {
+  it('changes at most three objects besides the path to the root when one name is added', () => {
     const store = treeStore();
     build(folder(names), store);
     const before = new Set(store.objects.keys());
@@ -293,7 +293,7 @@ describe('a large folder', () => {
         const after = treeStore();
         build(folder([...names, added]), after);
         const fresh = [...after.objects].filter(([digest]) => !before.has(digest));
-        // The root and the folder's own object are the path; the others are chunks.
+        // Two new objects are the root and the folder's own object; the others are chunks.
         expect(fresh.length - 2).toBeLessThanOrEqual(3);
       }),
       { numRuns: 25 },

@@ -45,7 +45,11 @@ describe('login', () => {
       await login(api, 'viewer@example.com', 'wrong'),
     ];
     for (const reply of replies)
-      expect([reply.status, reply.json['code'], reply.json['detail']]).toEqual([401, 'wrong_credentials', 'E-mail or password is wrong']);
+      expect([reply.status, reply.json['code'], reply.json['detail']]).toEqual([
+        401,
+        'wrong_credentials',
+        'The e-mail address or the password is wrong',
+      ]);
   });
   test.each([
     [{ email: 'x', password: 'x' }, 'email:min_length'],

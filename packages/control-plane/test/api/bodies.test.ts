@@ -115,7 +115,7 @@ test('every problem has the shape of RFC 9457', async () => {
   checkProblem({ status: reply.statusCode, headers: reply.headers, text: reply.body, json: reply.json() });
   expect(reply.json()).toEqual({
     type: '/docs/errors#not_found',
-    title: 'There is no such thing',
+    title: 'The resource does not exist',
     status: 404,
     detail: 'there is nothing at /nothing',
     code: 'not_found',

@@ -143,7 +143,7 @@ describe('REQUIRE_NODE_SECRETS', () => {
 
   test('needs AGENT_SECRET: without it every agent would be accepted', () => {
     expect(() => readConfig({ ...ENV, AGENT_SECRET: undefined, REQUIRE_NODE_SECRETS: 'true' })).toThrow(
-      /REQUIRE_NODE_SECRETS: needs AGENT_SECRET/,
+      /REQUIRE_NODE_SECRETS: requires AGENT_SECRET/,
     );
   });
 });

@@ -2,7 +2,7 @@
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import type { LoginSeen } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { LEAST_SECRET } from '../config.ts';
+import { MIN_SECRET_LENGTH } from '../config.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { activateRoutes } from '../device/activate.ts';
 import { devicesRoutes } from '../device/devices.ts';
@@ -39,8 +39,8 @@ export async function installLogin(server: FastifyInstance, deps: GatewayDeps, {
   };
   if (deps.config.ALLOWED_EMAILS === undefined)
     deps.log.warn('ALLOWED_EMAILS is not set: whoever the identity provider lets in may sign in');
-  if (deps.config.GATEWAY_SECRET.some((secret) => secret.length < LEAST_SECRET))
-    deps.log.warn(`GATEWAY_SECRET holds a secret shorter than ${LEAST_SECRET} characters: make one with openssl rand -hex 32`);
+  if (deps.config.GATEWAY_SECRET.some((secret) => secret.length < MIN_SECRET_LENGTH))
+    deps.log.warn(`GATEWAY_SECRET contains a secret shorter than ${MIN_SECRET_LENGTH} characters; create one with openssl rand -hex 32`);
   if (context.providers.size === 0) deps.log.warn('no identity provider is set: nobody can sign in');
 
   await server.register(async (scope) => {
