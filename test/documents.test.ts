@@ -1,0 +1,67 @@
+/** Documents: links lead somewhere, every page is in the index and begins with its purpose, and no line of prose is too long. */
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, test } from 'vitest';
+
+const ROOT = path.resolve(import.meta.dirname, '..');
+const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
+const PAGES = globSync('docs/*.md', { cwd: ROOT }).toSorted();
+const DOCUMENTS = [...globSync(['*.md', 'docs/adr/*.md', 'examples/*/README.md'], { cwd: ROOT }), ...PAGES].toSorted();
+
+/** Outside of code blocks. */
+const textOf = (file: string): string => read(file).replaceAll(/^( *)```[^]*?^\1```$/gm, '');
+/** As GitHub makes the anchor of a heading. */
+const anchorOf = (heading: string): string =>
+  heading
+    .toLowerCase()
+    .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
+    .replaceAll(' ', '-');
+const anchorsIn = (file: string): string[] => [
+  ...[...textOf(file).matchAll(/^#{1,6} (.+)$/gm)].map(([, heading = '']) => anchorOf(heading)),
+  ...[...textOf(file).matchAll(/<a id="([^"]+)">/g)].map(([, id = '']) => id),
+];
+
+function brokenLinks(file: string): string[] {
+  return [...textOf(file).matchAll(/\]\(([^)\s]+)\)/g)]
+    .map(([, target = '']) => target)
+    .filter((target) => !/^[a-z]+:/.test(target))
+    .filter((target) => {
+      const [place = '', anchor] = target.split('#');
+      const to = place === '' ? file : path.join(path.dirname(file), place);
+      if (!existsSync(path.join(ROOT, to))) return true;
+      return anchor !== undefined && !anchorsIn(to).includes(anchor);
+    })
+    .map((target) => `${file}: ${target}`);
+}
+
+test('links lead to files and headings that exist', () => {
+  expect(DOCUMENTS.length).toBeGreaterThan(25);
+  expect(DOCUMENTS.flatMap(brokenLinks)).toEqual([]);
+});
+
+test('docs/README.md lists every page', () => {
+  const index = read('docs/README.md');
+  expect(PAGES.filter((page) => page !== 'docs/README.md' && !index.includes(`](${path.basename(page)})`))).toEqual([]);
+});
+
+/** Pages that are being rewritten. The list only shrinks. */
+const NOT_YET = ['docs/api.md', 'docs/errors.md', 'docs/security.md', 'docs/settings.md', 'docs/sign-in.md', 'docs/states.md'];
+const DONE = PAGES.filter((page) => !NOT_YET.includes(page));
+
+test.each(DONE)('%s begins with its purpose', (page) => {
+  expect(read(page)).toMatch(/^# .+\n\nThis page /);
+});
+
+const LONGEST = 140;
+/** Neither tables nor generated parts nor HTML; a link alone may be as long as it is. */
+const proseOf = (file: string): string[] =>
+  textOf(file)
+    .replaceAll(/<!-- generated[^]*?<!-- \/generated -->/g, '')
+    .split('\n')
+    .filter((line) => !/^ *(\||<|!\[)/.test(line));
+
+describe('no line of prose is longer than 140 characters', () => {
+  test.each(DOCUMENTS.filter((file) => !NOT_YET.includes(file) && file !== 'CHANGELOG.md'))('%s', (file) => {
+    expect(proseOf(file).filter((line) => line.length > LONGEST)).toEqual([]);
+  });
+});
