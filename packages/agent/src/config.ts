@@ -195,6 +195,8 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): AgentConfig {
     throw new SettingsError([`CACHE_LOW: must not be more than CACHE_HIGH, which is ${values.CACHE_HIGH}`]);
   if (values.PROXY_IPS !== undefined && values.PROJECT_NETWORK_POOL === null)
     throw new SettingsError(['PROXY_IPS: needs networks of projects; PROJECT_NETWORK_POOL is none']);
+  if (values.PROXY_IPS !== undefined && values.PUBLISH_IP?.includes(':') === true)
+    throw new SettingsError(['PUBLISH_IP: must be an IPv4 address where PROXY_IPS is set; the rule covers IPv4 only']);
   return {
     ...values,
     nodeName: values.NODE_NAME ?? hostname(),

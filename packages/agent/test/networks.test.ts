@@ -117,6 +117,8 @@ it('settings: the pool, the proxy and the memory', () => {
     { PROJECT_NETWORK_POOL: 'fd00::/64' },
     { PROXY_IPS: 'proxy.example' },
     { PROXY_IPS: '10.0.0.1', PROJECT_NETWORK_POOL: 'none' },
+    // The rule is one of IPv4: a port that is published over IPv6 would be open beside it.
+    { PROXY_IPS: '10.0.0.1', PUBLISH_IP: '::' },
     { DEFAULT_MEMORY: '1m' },
     { DEFAULT_MEMORY: 'much' },
   ])
