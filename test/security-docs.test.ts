@@ -1,4 +1,4 @@
-/** docs/security.md names the tests that show what it says; each of them exists. */
+/** docs/security.md: each threat has a defence, a limit and tests; each test that it names exists and is not switched off. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -6,29 +6,71 @@ import { expect, test } from 'vitest';
 const ROOT = path.resolve(import.meta.dirname, '..');
 const document = readFileSync(path.join(ROOT, 'docs', 'security.md'), 'utf8');
 
-/** `file` "title", "title" … */
-const named = [...document.matchAll(/`((?:packages|test)\/[\w./-]+\.ts)` ((?:"[^"]+"(?:, )?)+)/g)].flatMap(([, file = '', titles = '']) =>
-  [...titles.matchAll(/"([^"]+)"/g)].map(([, title = '']) => ({ file, title })),
-);
+type Threat = { name: string; what: string; defence: string; limit: string; tests: { file: string; title: string | null }[] };
 
-test('tests are named at all, and every file that is named has a test behind its name', () => {
-  expect(named.length).toBeGreaterThan(40);
-  const files = [...document.matchAll(/`((?:packages|test)\/[\w./-]+\.ts)`/g)].map(([, file]) => file);
-  expect(files.filter((file) => file !== 'test/security-docs.test.ts' && !named.some((test) => test.file === file))).toEqual([]);
-});
+/** The text of a list item, its continuation lines included. */
+const item = (text: string, name: string): string =>
+  (new RegExp(`^- \\*\\*${name}:\\*\\* (.*(?:\\n {2}\\S.*)*)`, 'm').exec(text)?.[1] ?? '').replace(/\s+/g, ' ');
 
-test('each of them exists', () => {
-  const missing = named.filter(({ file, title }) => {
-    const at = path.join(ROOT, file);
-    if (!existsSync(at)) return true;
-    // As a title: at the beginning of a call's first text.
-    return ![`('${title}'`, `("${title}"`, `(\`${title}`].some((call) => readFileSync(at, 'utf8').includes(call));
+function testsIn(text: string): Threat['tests'] {
+  const [, list = ''] = text.split('- **Tests:**\n');
+  return [...list.matchAll(/^ {2}- `([^`]+)`\n((?: {4}- ".+"\n?)*)/gm)].flatMap(([, file = '', titles = '']) => {
+    const named = [...titles.matchAll(/^ {4}- "(.+)"$/gm)].map(([, title = '']) => ({ file, title }));
+    return named.length > 0 ? named : [{ file, title: null }];
   });
-  expect(missing.map(({ file, title }) => `${file}: ${title}`)).toEqual([]);
+}
+
+const threats: Threat[] = document
+  .split(/^### /m)
+  .slice(1)
+  .map((block) => {
+    const own = block.split(/^## /m)[0] ?? '';
+    const [name = '', ...lines] = own.split('\n');
+    const what = lines.join('\n').split('\n- **')[0]?.trim() ?? '';
+    return { name, what, defence: item(own, 'Defence'), limit: item(own, 'Limit'), tests: testsIn(`${own.trimEnd()}\n`) };
+  });
+
+/** How a test with this title is called (`it`, `test.each(…)`, …); null: there is none. */
+function callOf({ file, title }: { file: string; title: string }): string | null {
+  if (!existsSync(path.join(ROOT, file))) return null;
+  const source = readFileSync(path.join(ROOT, file), 'utf8');
+  const at = ['(', '(\n'].flatMap((open) => ["'", '"', '`'].map((quote) => [open, quote] as const));
+  for (const [open, quote] of at) {
+    const end = quote === '`' ? '' : quote;
+    const found =
+      open === '('
+        ? source.indexOf(`(${quote}${title}${end}`)
+        : source.search(new RegExp(`\\(\\n\\s*${quote}${RegExp.escape(title)}${end}`));
+    if (found !== -1) return source.slice(0, found).split('\n').at(-1) ?? '';
+  }
+  return null;
+}
+
+test('each threat says what it is, what stands against it, where that ends, and which tests show it', () => {
+  expect(threats.length).toBeGreaterThan(60);
+  const named = threats.map(({ name }) => name);
+  expect(named.filter((name, i) => named.indexOf(name) < i)).toEqual([]);
+  const incomplete = threats.filter(({ what, defence, limit, tests }) => [what, defence, limit].includes('') || tests.length === 0);
+  expect(incomplete.map(({ name }) => name)).toEqual([]);
 });
 
-test('every threat has a test or says where it is shown', () => {
-  const rows = document.split('\n').filter((line) => /^\| (?!threat|---)/.test(line));
-  expect(rows.length).toBeGreaterThan(30);
-  expect(rows.filter((row) => !/`(packages|test)\/[^`]+` "|the same/.test(row.split('|').at(-2) ?? ''))).toEqual([]);
+test('nothing of the page lies outside of that form', () => {
+  const inForm = threats.flatMap(({ tests }) => tests.map(({ file, title }) => `${file} ${title}`)).length;
+  expect(document.match(/^ {4}- "/gm)).toHaveLength(inForm);
+  expect(document.match(/^- \*\*Defence:\*\* /gm)).toHaveLength(threats.length);
+});
+
+test('each test that is named exists and is not switched off', () => {
+  const wrong = threats.flatMap(({ name, tests }) =>
+    tests.flatMap(({ file, title }) => {
+      const call = title === null ? null : callOf({ file, title });
+      if (call === null) return [`${name}: ${file}: ${title ?? 'no title'}`];
+      return /\.(skip|todo|fails)\b/.test(call) ? [`${name}: switched off: ${title}`] : [];
+    }),
+  );
+  expect(wrong).toEqual([]);
+});
+
+test('the page is prose that fits: no line of more than 140 characters', () => {
+  expect(document.split('\n').filter((line) => line.length > 140)).toEqual([]);
 });
