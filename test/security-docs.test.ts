@@ -15,8 +15,8 @@ const item = (text: string, name: string): string =>
 function testsIn(text: string): Threat['tests'] {
   const [, list = ''] = text.split('- **Tests:**\n');
   return [...list.matchAll(/^ {2}- `([^`]+)`\n((?: {4}- ".+"\n?)*)/gm)].flatMap(([, file = '', titles = '']) => {
-    const named = [...titles.matchAll(/^ {4}- "(.+)"$/gm)].map(([, title = '']) => ({ file, title }));
-    return named.length > 0 ? named : [{ file, title: null }];
+    const named = [...titles.matchAll(/^ {4}- "(.+)"$/gm)].map(([, title = '']): string | null => title);
+    return (named.length > 0 ? named : [null]).map((title) => ({ file, title }));
   });
 }
 
@@ -30,20 +30,12 @@ const threats: Threat[] = document
     return { name, what, defence: item(own, 'Defence'), limit: item(own, 'Limit'), tests: testsIn(`${own.trimEnd()}\n`) };
   });
 
-/** How a test with this title is called (`it`, `test.each(…)`, …); null: there is none. */
+/** What calls a test with this title (`it`, `test.each(…)`, …); null: there is none. */
 function callOf({ file, title }: { file: string; title: string }): string | null {
   if (!existsSync(path.join(ROOT, file))) return null;
-  const source = readFileSync(path.join(ROOT, file), 'utf8');
-  const at = ['(', '(\n'].flatMap((open) => ["'", '"', '`'].map((quote) => [open, quote] as const));
-  for (const [open, quote] of at) {
-    const end = quote === '`' ? '' : quote;
-    const found =
-      open === '('
-        ? source.indexOf(`(${quote}${title}${end}`)
-        : source.search(new RegExp(`\\(\\n\\s*${quote}${RegExp.escape(title)}${end}`));
-    if (found !== -1) return source.slice(0, found).split('\n').at(-1) ?? '';
-  }
-  return null;
+  const source = readFileSync(path.join(ROOT, file), 'utf8').replace(/\(\n\s*(?=['"`])/g, '(');
+  const found = [`('${title}'`, `("${title}"`, `(\`${title}`].map((text) => source.indexOf(text)).find((at) => at !== -1);
+  return found === undefined ? null : (source.slice(0, found).split('\n').at(-1) ?? '');
 }
 
 test('each threat says what it is, what stands against it, where that ends, and which tests show it', () => {
