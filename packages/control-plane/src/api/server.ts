@@ -47,7 +47,7 @@ import { userRoutes } from './routes/users.ts';
 import { createSignIns } from './auth/sign-ins.ts';
 import { createTogether } from './together.ts';
 import { createTokens } from './auth/tokens.ts';
-import { createValidatorCompiler } from './validation.ts';
+import { compileValidator } from './validation.ts';
 
 const MIB = 1_048_576;
 /** INTERFACES: 128 KiB of headers are answered as any other; the request line comes on top. */
@@ -114,7 +114,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const signIns = createSignIns({ ...deps, tokens, ended: () => deps.changes.notify('access') });
   const passwords = createPasswords(deps.settings.passwordCost);
 
-  server.setValidatorCompiler(createValidatorCompiler());
+  server.setValidatorCompiler(compileValidator);
   // Answers are made by views.ts and checked against the table by the tests; at run time nothing is cut away silently.
   server.setSerializerCompiler(() => (data) => JSON.stringify(data));
   installRequestLog(server);
