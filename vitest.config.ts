@@ -1,34 +1,54 @@
 /**
- * `unit` has no process and no engine of its own, so its files share threads; `real` drives real parts (docker, git, Traefik, our
- * own programs), each file in a process of its own; `browser` is alone with its own; `faults` breaks them.
+ * The test projects. `npm run check` runs `unit`; `npm test` runs all but `faults`.
+ * - `unit`: no process of our own and no engine, so the files share threads.
+ * - `slow`: the same, but the file takes more than a few seconds: thousands of simulated deployments, or waits in real time.
+ * - `real`: real parts (Docker, git, Traefik, our own programs); each file has its own process.
+ * - `browser`: Chromium, alone.
+ * - `faults`: real parts that the tests break (`npm run test:faults`).
  */
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 
 /** Chromium ends all that it has under way when the machine's addresses change, which engines beside it do (net::ERR_NETWORK_CHANGED). */
 const BROWSER = ['test/e2e/sign-in.test.ts'];
+const UNIT = ['packages/*/test/**/*.test.ts', 'test/*.test.ts'];
+const SLOW = [
+  'packages/control-plane/test/sim/*.test.ts',
+  'packages/control-plane/test/store/recording.test.ts',
+  'packages/control-plane/test/flow/retry.test.ts',
+  'packages/control-plane/test/api/agent-scale.test.ts',
+  'packages/control-plane/test/api/story.test.ts',
+  'packages/agent/test/data/{faults,evict,odd-moments,copy}.test.ts',
+  'packages/agent/test/{loop,run-task}.test.ts',
+  'packages/gateway/test/login/provider-faults.test.ts',
+  'packages/kit/test/{exec,sha256-files}.test.ts',
+  'packages/proxy/test/provider.test.ts',
+];
 const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
 
 const INSTALLED = ['**/node_modules/**'];
-/** Each file in a process of its own. */
+/** The files share threads. Left to itself, vitest uses one thread on two cores. */
+const THREADS = {
+  pool: 'threads',
+  isolate: false,
+  testTimeout: 10_000,
+  maxWorkers: Math.max(2, availableParallelism() - 1),
+} as const;
+/** Each file has its own process. */
 const PROCESSES = { exclude: INSTALLED, pool: 'forks', isolate: true, hookTimeout: 180_000 } as const;
 
 export default defineConfig({
   test: {
     teardownTimeout: 60_000,
     projects: [
+      { test: { ...THREADS, name: 'unit', include: UNIT, exclude: [...SLOW, ...REAL, ...INSTALLED], sequence: { groupOrder: 0 } } },
       {
         test: {
-          name: 'unit',
-          include: ['packages/*/test/**/*.test.ts', 'test/*.test.ts'],
+          ...THREADS,
+          name: 'slow',
+          include: SLOW,
           exclude: [...REAL, ...INSTALLED],
-          // First all of these, then the slow ones.
-          sequence: { groupOrder: 0 },
-          pool: 'threads',
-          isolate: false,
-          // Left to itself vitest takes one thread of two cores.
-          maxWorkers: Math.max(2, availableParallelism() - 1),
-          testTimeout: 10_000,
+          sequence: { groupOrder: 1 },
         },
       },
       {
@@ -37,7 +57,7 @@ export default defineConfig({
           name: 'real',
           include: REAL,
           exclude: [...BROWSER, ...INSTALLED],
-          sequence: { groupOrder: 1 },
+          sequence: { groupOrder: 2 },
           // Each file starts engines, registries and proxies, and waits for them half of its time: three at once fill two cores.
           maxWorkers: 3,
           testTimeout: 120_000,
@@ -48,7 +68,7 @@ export default defineConfig({
           ...PROCESSES,
           name: 'browser',
           include: BROWSER,
-          sequence: { groupOrder: 2 },
+          sequence: { groupOrder: 3 },
           maxWorkers: 1,
           testTimeout: 120_000,
         },
@@ -59,7 +79,7 @@ export default defineConfig({
           ...PROCESSES,
           name: 'faults',
           include: ['test/faults/**/*.test.ts'],
-          sequence: { groupOrder: 3 },
+          sequence: { groupOrder: 4 },
           maxWorkers: 1,
           testTimeout: 180_000,
         },
