@@ -66,10 +66,10 @@ it('a counter is named `_total` and nothing else is; each has a help', async () 
   expect(types.filter(({ name }) => !text.includes(`# HELP ${name} `))).toEqual([]);
 });
 
-it('docs/operating.md names every metric of the agent, and no other', async () => {
+it('docs/metrics.md names every metric of the agent, and no other', async () => {
   const text = await scrape(create());
   const wanted = [...text.matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1] ?? '');
-  const docs = await readFile(join(import.meta.dirname, '../../../docs/operating.md'), 'utf8');
+  const docs = await readFile(join(import.meta.dirname, '../../../docs/metrics.md'), 'utf8');
   const named = [...docs.matchAll(/berth_agent_\w+/g)].map((m) => m[0]);
   expect([...new Set(named)].toSorted()).toEqual(wanted.toSorted());
 });

@@ -24,9 +24,9 @@ it.skipIf(noPromtool !== '')(`promtool check metrics${noPromtool}`, async () => 
   expect(checkMetrics(await scrape())).toEqual([]);
 });
 
-it('docs/operating.md names every metric of the gateway, and no other', async () => {
+it('docs/metrics.md names every metric of the gateway, and no other', async () => {
   const wanted = [...(await scrape()).matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1] ?? '');
-  const docs = await readFile(join(import.meta.dirname, '../../../docs/operating.md'), 'utf8');
+  const docs = await readFile(join(import.meta.dirname, '../../../docs/metrics.md'), 'utf8');
   const table = /^\| metric of the gateway .*\n(?:\|.*\n)+/m.exec(docs)?.[0] ?? '';
   const named = [...table.matchAll(/berth_\w+/g)].map((m) => m[0]);
   expect(named.toSorted()).toEqual(wanted.toSorted());

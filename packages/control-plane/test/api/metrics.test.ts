@@ -32,9 +32,9 @@ test('a counter is named `_total` and nothing else is; each has a help', async (
   expect(types.filter(({ name }) => !text.includes(`# HELP ${name} `))).toEqual([]);
 });
 
-test('docs/operating.md names every metric of the control plane, and no other', async () => {
+test('docs/metrics.md names every metric of the control plane, and no other', async () => {
   const wanted = [...(await scrape()).matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1] ?? '');
-  const docs = await readFile(join(import.meta.dirname, '../../../../docs/operating.md'), 'utf8');
+  const docs = await readFile(join(import.meta.dirname, '../../../../docs/metrics.md'), 'utf8');
   const table = /^\| metric of the control plane .*\n(?:\|.*\n)+/m.exec(docs)?.[0] ?? '';
   const named = [...table.matchAll(/berth_\w+/g)].map((m) => m[0]);
   expect(named.toSorted()).toEqual(wanted.toSorted());
