@@ -15,6 +15,7 @@ import { type App, createApp } from '../packages/control-plane/src/app.ts';
 import { readConfig } from '../packages/control-plane/src/config.ts';
 
 const DAYS = 200;
+const A_DAY = 500;
 const PROJECTS = 20;
 const LINES = 8;
 const REAL_LINES = 500;
@@ -27,7 +28,16 @@ const keepOf = (deployments: number) => ({
   logBytes: Math.round((((2 ** 30 * LINES) / REAL_LINES) * deployments) / 100_000),
 });
 
-type Engine = { name: string; url: string; run(sql: string): Promise<unknown>; vacuum(): Promise<void> };
+/** The largest first. */
+type Sizes = ReadonlyMap<string, number>;
+type Engine = {
+  name: string;
+  url: string;
+  run(sql: string): Promise<unknown>;
+  vacuum(how?: 'full'): Promise<void>;
+  /** Bytes of each table with its indexes. */
+  tables(): Promise<Sizes>;
+};
 
 /** `deployments`: over 200 days; 100,000 are 500 a day. */
 export async function benchRetention({ deployments }: { deployments: number }): Promise<string[]> {
@@ -43,6 +53,7 @@ export async function benchRetention({ deployments }: { deployments: number }): 
         url: `sqlite:${path}`,
         run: async (sql) => runIn(path, sql),
         vacuum: async () => undefined,
+        tables: async () => sizesIn(path),
       })),
     );
     const reason = whyNoPostgres();
@@ -55,7 +66,14 @@ export async function benchRetention({ deployments }: { deployments: number }): 
           name: 'PostgreSQL',
           url,
           run: (sql) => pg.query(sql, 'bench'),
-          vacuum: async () => void (await pg.query('vacuum analyze', 'bench')),
+          vacuum: async (how) => void (await pg.query(`vacuum ${how ?? ''} analyze`, 'bench')),
+          tables: async () => {
+            const rows = await pg.query(
+              "select relname, pg_total_relation_size(oid) as bytes from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace order by 2 desc",
+              'bench',
+            );
+            return new Map(rows.split('\n').map((row) => [row.split('|')[0] ?? '', Number(row.split('|')[1])]));
+          },
         })),
       );
     } finally {
@@ -72,6 +90,18 @@ function runIn(path: string, sql: string): void {
   try {
     db.exec('pragma synchronous = off');
     db.exec(sql);
+  } finally {
+    db.close();
+  }
+}
+
+function sizesIn(path: string): Sizes {
+  const db = new DatabaseSync(path, { readOnly: true });
+  try {
+    const rows = db
+      .prepare('select tbl_name, sum(pgsize) as bytes from dbstat join sqlite_master using (name) group by tbl_name order by 2 desc')
+      .all();
+    return new Map(rows.map((row) => [String(row['tbl_name']), Number(row['bytes'])]));
   } finally {
     db.close();
   }
@@ -96,6 +126,7 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
   app = await open();
   try {
     const before = await app.stores.health.size();
+    const tables = await engine.tables();
     const asked = await slowest(app, deployments);
     const work = await app.stores.retention.begin(keepOf(deployments), () => now);
     const took: number[] = [];
@@ -110,12 +141,16 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
       const askedAfter = await slowest(app, deployments);
       const sorted = took.toSorted((a, b) => a - b);
       const at = (share: number): string => (sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0).toFixed(1);
-      const year = (after.bytes - after.free) / deployments;
+      // PostgreSQL keeps the free space of what was inserted at once here; in a year autovacuum gives it to new rows.
+      await engine.vacuum('full');
+      const left = await engine.tables();
       return [
         `retention: ${engine.name}: ${mb(before.bytes)} before, ${mb(after.bytes)} after (${mb(after.free)} of it free); ${step.value.thinned} deployments reduced to their record, ${step.value.logs} more logs removed`,
+        `retention: ${engine.name}: before: ${largest(tables)}`,
+        `retention: ${engine.name}: after, packed: ${largest(left)}`,
         `retention: ${engine.name}: ${sorted.length} steps in ${((performance.now() - began) / 1000).toFixed(0)} s without rests; a step took p50 ${at(0.5)} ms, p99 ${at(0.99)} ms, longest ${at(1)} ms`,
         `retention: ${engine.name}: slowest list before ${asked.list}, after ${askedAfter.list}; slowest detail before ${asked.detail}, after ${askedAfter.detail}`,
-        `retention: ${engine.name}: ${(year / 1000).toFixed(1)} KB a deployment are left, logs scaled`,
+        `retention: ${engine.name}: ${yearOf({ deployments, thinned: step.value.thinned, tables, left })}`,
       ];
     }
   } finally {
@@ -168,6 +203,28 @@ async function slowest(app: App, deployments: number): Promise<{ list: string; d
   return { list: await worst(list), detail: await worst(detail) };
 }
 
+/** What a year of 500 a day comes to, from the bytes that each kind of row took here. */
+function yearOf({ deployments, thinned, tables, left }: { deployments: number; thinned: number; tables: Sizes; left: Sizes }): string {
+  const of = (sizes: Sizes, ...names: string[]): number => names.reduce((sum, name) => sum + (sizes.get(name) ?? 0), 0);
+  const whole = of(tables, 'deployments', 'deployment_events', 'tasks', 'log_heads', 'log_marks') / deployments;
+  const wholeLeft = ((deployments - thinned) * of(tables, 'deployments')) / deployments;
+  const record = (of(left, 'deployments', 'kept_settings') - wholeLeft) / thinned;
+  const parts = {
+    logs: (of(left, 'log_lines') * REAL_LINES * 100_000) / LINES / deployments,
+    'whole deployments': whole * A_DAY * 90,
+    records: record * A_DAY * (365 - 90),
+    'audit log': (of(left, 'audit_log') / deployments) * A_DAY * 365,
+  };
+  const sum = Object.values(parts).reduce((a, b) => a + b);
+  const said = Object.entries(parts).map(([name, bytes]) => `${name} ${mb(bytes)}`);
+  return `${(whole / 1000).toFixed(1)} KB a whole deployment, ${(record / 1000).toFixed(1)} KB a record; a year of ${A_DAY} a day takes ${mb(sum)}: ${said.join(', ')}`;
+}
+
+const largest = (tables: Sizes): string =>
+  [...tables]
+    .slice(0, 7)
+    .map(([table, bytes]) => `${table} ${mb(bytes)}`)
+    .join(', ');
 const mb = (bytes: number): string => `${(bytes / 1e6).toFixed(0)} MB`;
 const idOf = (i: number): string => `8b1f2c3d-0000-4000-8000-${100_000_000_000 + i}`;
 
@@ -203,14 +260,26 @@ async function history(app: App, deployments: number, now: number): Promise<stri
     ...settings
   } = await app.stores.projects.get(projects[0] ?? '');
   const text = (value: unknown): string => `'${(typeof value === 'string' ? value : JSON.stringify(value)).replaceAll("'", "''")}'`;
-  const payload = text({
-    project_id: projects[0],
-    project: 'project-0',
-    generation: 1,
-    env,
-    image: `registry/${'x'.repeat(80)}`,
-    datasets: [],
-  });
+  const origin = {
+    created_by: { kind: 'user', id: idOf(700_000), name: 'a.developer@bench.test' },
+    phases: ['queue', 'build', 'place', 'copy', 'start', 'route'].map((name) => ({ name, started_at: now, ended_at: now })),
+  };
+  const common = { project_id: projects[0], project: 'project-0', domain_prefix: 'project-0' };
+  const reason = 'deployment 124 of project-0 is live';
+  const payloads = {
+    build: { ...common, git_url: 'https://git.example/project-0.git', branch: 'main', image_repository: 'registry.test:5000/project-0' },
+    deploy: {
+      ...common,
+      generation: 123,
+      // As its end left it.
+      env: {},
+      image: `registry/${'x'.repeat(80)}`,
+      image_tag: 'x'.repeat(80),
+      datasets: [],
+      replace: 'rolling',
+    },
+    retire: { ...common, remove: [{ deployment_id: idOf(1), reason }], keep: null, drain_seconds: 5, stop_grace_seconds: 10 },
+  };
   const id = `'8b1f2c3d-0000-4000-8000-' || (100000000000 + i)`;
   const hex = `'${'ab'.repeat(18)}' || (1000 + i % 9000)`;
   const at = `${now} - cast(${deployments} - i as bigint) * ${(DAYS * DAY) / deployments}`;
@@ -220,18 +289,22 @@ async function history(app: App, deployments: number, now: number): Promise<stri
   const steps = (count: number): string => `, k(j) as (select 1 union all select j + 1 from k where j < ${count})`;
   return [
     `insert into deployments (id, project_id, generation, status, settings, domain_prefix, note, error_code, error_message, "commit", image_tag,
-       image_digest, builder_id, node_id, container_id, host_port, route_published_at, placement, losses, created_at, state_since, finished_at, ordinal)
+       image_digest, builder_id, node_id, container_id, host_port, route_published_at, placement, losses, created_at, state_since, finished_at, ordinal,
+       created_by, trigger, branch, commit_message, commit_author, phases)
      ${n()} select ${id}, ${project}, (i - 1) / ${PROJECTS} + 1, ${status}, ${text(settings)}, 'project-' || (i % ${PROJECTS}), null,
        case when i % 10 = 7 then 'build_step_failed' end, case when i % 10 = 7 then 'RUN npm test: exit code 1' end,
        ${hex}, 'registry.test:5000/project:' || ${hex}, 'sha256:${'cd'.repeat(32)}', ${text(idOf(800_000))}, ${text(idOf(900_000))},
-       '${'ef'.repeat(32)}', 32768, ${at} + 60000, ${text({ chosen: idOf(900_000), nodes })}, '[]', ${at}, ${at} + 600000, ${at} + 90000, i from n`,
+       '${'ef'.repeat(32)}', 32768, ${at} + 60000, ${text({ chosen: idOf(900_000), nodes })}, '[]', ${at}, ${at} + 600000, ${at} + 90000, i,
+       ${text(origin.created_by)}, 'api', 'main', 'Basket: the sum is right again after a coupon was taken off (#1234)', 'A. Developer', ${text(origin.phases)} from n`,
     `update projects set last_generation = ${deployments / PROJECTS}`,
     `insert into deployment_events (deployment_id, at, kind, message)
      ${n()}${steps(9)} select ${id}, ${at}, 'step_' || j, 'worker-1 did what this line of the story says, and it took 12 s' from n, k`,
     `insert into tasks (id, kind, status, project_id, deployment_id, node_id, attempt, payload, report, queue_deadline_at, wall_deadline_at,
        created_at, started_at, finished_at, lease_token)
      ${n()}${steps(3)} select ${id} || '-' || j, case j when 1 then 'build' when 2 then 'deploy' else 'retire' end, 'completed', ${project}, ${id},
-       ${text(idOf(900_000))}, 1, ${payload}, '{"status":"completed","container_id":"${'ef'.repeat(32)}"}', ${at}, ${at}, ${at}, ${at}, ${at} + j, '${'t'.repeat(43)}' from n, k`,
+       ${text(idOf(900_000))}, 1, case j when 1 then ${text(payloads.build)} when 2 then ${text(payloads.deploy)} else ${text(payloads.retire)} end, '{"status":"completed","container_id":"${'ef'.repeat(32)}"}', ${at}, ${at}, ${at}, ${at}, ${at} + j, '${'t'.repeat(43)}' from n, k`,
+    `insert into audit_log (at, email, via, action, target, address, outcome, status, request_id)
+     ${n()} select ${at}, 'a.developer@bench.test', 'token', 'deploy', ${project}, '192.0.2.17', 'done', 201, ${id} from n`,
     `insert into log_lines (deployment_id, seq, at, stream, step, text)
      ${n()}${steps(LINES)} select ${id}, j, ${at}, 'stdout', '[4/9] RUN npm ci', 'added 412 packages, and audited 413 packages in 12s, of a log line like any other ' || j from n, k`,
     `insert into log_heads (deployment_id, last_seq, bytes, left_out) ${n()} select ${id}, ${LINES}, ${LINES * 98}, 0 from n`,

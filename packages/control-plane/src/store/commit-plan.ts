@@ -16,7 +16,7 @@ import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { refuseUsedPrefix } from './prefixes.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { deploymentColumns } from './rows/deployment.ts';
-import { newTaskColumns } from './rows/task.ts';
+import { endedPayload, newTaskColumns } from './rows/task.ts';
 import { tell } from './story.ts';
 
 /** Thrown to roll back; never leaves this file. */
@@ -195,13 +195,19 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
             lease_expires_at: null,
             ...(change.report === undefined ? {} : { report: JSON.stringify(change.report) }),
           })
-          .returning('id')
+          .returning(['kind', 'payload'])
           .executeTakeFirst()
       : await update
           .set((eb) => ({ cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(plan.now)) }))
-          .returning('id')
+          .returning(['kind', 'payload'])
           .executeTakeFirst();
   if (row === undefined) throw new Stale();
+  if ('end' in change && row.kind === 'deploy')
+    await tx
+      .updateTable('tasks')
+      .set({ payload: endedPayload(row.payload) })
+      .where('id', '=', change.id)
+      .execute();
 }
 
 async function changeRoute(tx: Tx, change: RouteChange): Promise<void> {

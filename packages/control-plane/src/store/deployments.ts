@@ -5,6 +5,7 @@ import type { DeploymentStore } from '../domain/stores.ts';
 import type { Calm } from './memory/calm.ts';
 import type { Database } from './engine/database.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
+import { deploymentsOf } from './kept-settings.ts';
 import { keyAfter, paged } from './pages.ts';
 import { deploymentOf, eventOf, SUMMARY_COLUMNS, summaryOf } from './rows/deployment.ts';
 import { createStatusCounts } from './status-counts.ts';
@@ -16,9 +17,9 @@ const ORDINAL = sql<number>`coalesce(ordinal, created_at)`;
 export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, calm: Calm): DeploymentStore {
   return {
     async get(id) {
-      const row = await kysely.selectFrom('deployments').selectAll().where('id', '=', id).executeTakeFirst();
-      if (row === undefined) throw new DomainError('not_found', `There is no deployment with the id ${id}`);
-      return deploymentOf(row);
+      const [record] = await this.getMany([id]);
+      if (record === undefined) throw new DomainError('not_found', `There is no deployment with the id ${id}`);
+      return record;
     },
 
     countByStatus: createStatusCounts(kysely),
@@ -94,7 +95,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .orderBy('created_at')
         .orderBy('id')
         .execute();
-      return rows.map(deploymentOf);
+      return deploymentsOf(kysely, rows);
     },
 
     async concerning(node, named) {
@@ -158,11 +159,8 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .selectAll()
         .where('id', 'in', [...ids])
         .execute();
-      const byId = new Map(rows.map((row) => [row.id, row]));
-      return ids.flatMap((id) => {
-        const row = byId.get(id);
-        return row === undefined ? [] : [deploymentOf(row)];
-      });
+      const byId = new Map((await deploymentsOf(kysely, rows)).map((record) => [record.id, record]));
+      return ids.flatMap((id) => byId.get(id) ?? []);
     },
   };
 }

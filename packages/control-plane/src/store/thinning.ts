@@ -1,16 +1,18 @@
 /**
- * Reduces deployments that ended long ago to their record: no log, story, tasks or placement. What a rollback needs stays: settings,
- * image, commit, datasets. So does what says how work ended on each node, for a project that is replaced stop-first.
+ * Reduces deployments that ended long ago to their record: no log, story, tasks or placement. What a rollback needs stays: settings
+ * (kept-settings.ts), image, commit, datasets. So does what says how work ended on each node, for a project that is replaced stop-first.
  */
-import type { Payload } from '@berth/wire/task';
 import { isTerminal, TERMINAL_STATES } from '@berth/wire/vocabulary';
 import type { EndedWork } from '../domain/facts.ts';
 import type { ProjectSettings } from '../domain/records.ts';
+import type { Capabilities } from './engine/capabilities.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { endedWork } from './ended-work.ts';
+import { keepSettings } from './kept-settings.ts';
 import { removeLogStep } from './log-removal.ts';
 import type { NewestKept } from './newest-kept.ts';
+import { endedPayload } from './rows/task.ts';
 
 const FOUND_A_STEP = 200;
 const EVENTS_A_STEP = 200;
@@ -51,14 +53,14 @@ export async function* thinOld(
 
 async function* thin(db: Database, old: Old, now: number): AsyncGenerator<void, void, void> {
   for (;;) {
-    const done = await db.writeUnsynced((tx) => step(tx, old, now));
+    const done = await db.writeUnsynced((tx) => step(tx, old, now, db.capabilities.packDeployment));
     yield;
     if (done) return;
   }
 }
 
 /** Gives whether only the record is left. The marks come first: whoever looks meanwhile is told that something is missing. */
-async function step(tx: Tx, { id, project_id }: Old, now: number): Promise<boolean> {
+async function step(tx: Tx, { id, project_id }: Old, now: number, pack: Capabilities['packDeployment']): Promise<boolean> {
   const row = await tx
     .updateTable('deployments')
     .set((eb) => ({
@@ -70,16 +72,17 @@ async function step(tx: Tx, { id, project_id }: Old, now: number): Promise<boole
     .where('id', '=', id)
     .where('thinned_at', 'is', null)
     .where('status', 'in', [...TERMINAL_STATES])
-    .returning(['status', 'image_tag', 'route_published_at', 'settings'])
+    .returning(['status', 'image_tag', 'route_published_at', 'settings', 'settings_digest'])
     .executeTakeFirst();
   if (row === undefined) return true;
   const parts = [await removeLogStep(tx, id), await removeEvents(tx, id), await removeTasks(tx, id, project_id)];
   if (parts.includes(false)) return false;
   await tx
     .updateTable('deployments')
-    .set({ thinned_at: now, ...(isRelease(row) ? {} : { settings: withoutEnv(row.settings) }) })
+    .set({ thinned_at: now, ...(row.settings_digest === null ? await keepSettings(tx, project_id, settingsOf(row)) : {}) })
     .where('id', '=', id)
     .execute();
+  await pack?.(tx, id);
   return true;
 }
 
@@ -87,7 +90,11 @@ async function step(tx: Tx, { id, project_id }: Old, now: number): Promise<boole
 const isRelease = (row: { status: string; image_tag: string | null; route_published_at: number | null }): boolean =>
   row.status === 'retired' || row.route_published_at !== null || row.image_tag !== null;
 
-const withoutEnv = (settings: string): string => JSON.stringify({ ...(JSON.parse(settings) as ProjectSettings), env: {} });
+/** Without an image it cannot be brought back: its env is needed no longer. */
+const settingsOf = (row: Parameters<typeof isRelease>[0] & { settings: string }): ProjectSettings => {
+  const settings = JSON.parse(row.settings) as ProjectSettings;
+  return isRelease(row) ? settings : { ...settings, env: {} };
+};
 
 async function removeEvents(tx: Tx, id: string): Promise<boolean> {
   const beyond = await tx
@@ -131,7 +138,7 @@ async function removeTasks(tx: Tx, id: string, projectId: string): Promise<boole
     if (task.kind === 'deploy')
       await tx
         .updateTable('tasks')
-        .set({ payload: JSON.stringify({ ...(JSON.parse(task.payload) as Payload['deploy']), env: {} }) })
+        .set({ payload: endedPayload(task.payload) })
         .where('id', '=', task.id)
         .execute();
   return gone.length + needed.length === tasks.length;

@@ -48,6 +48,11 @@ export type Capabilities = {
   elements: (json: string) => RawBuilder<unknown>;
   /** Gives a little of the space that deletions left back to the disk; false: there is too little. Null: the engine does so by itself. */
   giveBack: ((db: Reclaimable) => Promise<boolean>) | null;
+  /**
+   * Moves a row that became smaller to the end of its table: in its old place it would keep the page that it had nearly to itself, since
+   * the engine never joins pages by itself. Null: the engine uses the space within pages.
+   */
+  packDeployment: ((tx: Tx, id: string) => Promise<unknown>) | null;
   /** What the database takes on the disk, and how much of that is empty. */
   size: (db: Db) => Promise<{ bytes: number; free: number }>;
   /** Whether this error says that a row with the same value in that unique column is there. */
@@ -92,6 +97,7 @@ export const SQLITE: Capabilities = {
   digest: () => sql<string>`''`,
   elements: (json) => sql`json_each(${json})`,
   giveBack: giveBackPages,
+  packDeployment: (tx, id) => sql`update deployments set rowid = (select max(rowid) + 1 from deployments) where id = ${id}`.execute(tx),
   async size(db) {
     const [page, pages, free] = [await pragma(db, 'page_size'), await pragma(db, 'page_count'), await pragma(db, 'freelist_count')];
     return { bytes: page * pages, free: page * free };
@@ -131,6 +137,7 @@ export const POSTGRES: Capabilities = {
   elements: (json) => sql`jsonb_array_elements(cast(${json} as jsonb)) as elements(value)`,
   // autovacuum makes the space of deleted rows free for new ones; tables do not shrink, and do not grow either.
   giveBack: null,
+  packDeployment: null,
   async size(db) {
     const { rows } = await sql<{ bytes: number }>`select pg_database_size(current_database()) as bytes`.execute(db);
     return { bytes: rows[0]?.bytes ?? 0, free: 0 };

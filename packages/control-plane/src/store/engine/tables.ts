@@ -90,7 +90,10 @@ export type Tables = {
     log_removed_at: Generated<Ms | null>;
     story_removed_at: Generated<Ms | null>;
     thinned_at: Generated<Ms | null>;
+    /** Its settings are in kept_settings; null: they are in this row. */
+    settings_digest: Generated<string | null>;
   };
+  kept_settings: { project_id: string; digest: string; settings: Json };
   /** Written by store/story.ts alone. `at`: the last time; `count` and `first_at` (null: once): a line that repeats. */
   deployment_events: {
     id: Generated<number>;

@@ -111,6 +111,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     retry,
     ordinal,
     thinned_at: _thinned,
+    settings_digest: _digest,
     ...plain
   } = row;
   return {

@@ -1,5 +1,5 @@
 import type { TaskProgress } from '@berth/wire/dataset';
-import type { TaskReport } from '@berth/wire/task';
+import type { Payload, TaskReport } from '@berth/wire/task';
 import type { NewTask } from '../../domain/plan.ts';
 import type { TaskRecord } from '../../domain/records.ts';
 import type { NewRow, Row } from '../engine/tables.ts';
@@ -10,6 +10,10 @@ export const taskOf = ({ seq: _order, ...row }: Row<'tasks'>): TaskRecord => ({
   report: row.report === null ? null : (JSON.parse(row.report) as TaskReport),
   progress: row.progress === null ? null : (JSON.parse(row.progress) as TaskProgress),
 });
+
+/** The payload of a deploy task that has ended: nobody needs its env again. */
+export const endedPayload = (payload: string): string =>
+  JSON.stringify({ ...(JSON.parse(payload) as Payload['deploy']), env: {} } satisfies Payload['deploy']);
 
 /** `projectId` is null for `sync`. */
 export const newTaskColumns = (task: NewTask, projectId: string | null, now: number): NewRow<'tasks'> => ({

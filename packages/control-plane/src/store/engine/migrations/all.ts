@@ -12,6 +12,7 @@ import { signIn } from './0008_sign_in.ts';
 import { api } from './0010_api.ts';
 import { retention } from './0011_retention.ts';
 import { origin } from './0012_origin.ts';
+import { keptSettings } from './0013_kept_settings.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
@@ -25,4 +26,5 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0010_api': api(capabilities),
   '0011_retention': retention(),
   '0012_origin': origin(capabilities),
+  '0013_kept_settings': keptSettings(capabilities),
 });

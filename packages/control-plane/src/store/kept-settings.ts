@@ -1,0 +1,48 @@
+/**
+ * The settings of deployments that retention reduced to their record. Most of a record is its copy of the project's settings, so equal
+ * copies of a project are stored once, by their digest. They go with their project.
+ */
+import { createHash } from 'node:crypto';
+import type { DeploymentRecord, ProjectSettings } from '../domain/records.ts';
+import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
+import { deploymentOf } from './rows/deployment.ts';
+
+type Columns = Pick<NewRow<'deployments'>, 'settings' | 'settings_digest'>;
+
+/** Stores these settings and returns the columns that refer to them. */
+export async function keepSettings(tx: Tx, projectId: string, settings: ProjectSettings): Promise<Columns> {
+  const text = JSON.stringify(settings);
+  const digest = createHash('sha256').update(text).digest('base64url');
+  await tx
+    .insertInto('kept_settings')
+    .values({ project_id: projectId, digest, settings: text })
+    .onConflict((oc) => oc.doNothing())
+    .execute();
+  return { settings: JSON.stringify(rest(settings)), settings_digest: digest };
+}
+
+/**
+ * Stays in the row for the version before this table. That version shows the record, removes its container, and refuses a rollback to it
+ * (`no_release`), because it finds no such dataset.
+ */
+const rest = ({ domain_prefix, drain_seconds, stop_grace_seconds }: ProjectSettings) => ({
+  domain_prefix,
+  drain_seconds,
+  stop_grace_seconds,
+  env: {},
+  datasets: [{ dataset_id: 'kept-by-a-newer-version-of-Berth', mode: 'dependency' }],
+});
+
+/** Returns the records of these rows, in their order, with the settings that are stored apart. */
+export async function deploymentsOf(db: Db, rows: readonly Row<'deployments'>[]): Promise<DeploymentRecord[]> {
+  const digests = [...new Set(rows.flatMap((row) => row.settings_digest ?? []))];
+  if (digests.length === 0) return rows.map(deploymentOf);
+  const found = await db.selectFrom('kept_settings').selectAll().where('digest', 'in', digests).execute();
+  const kept = new Map(found.map((row) => [`${row.project_id} ${row.digest}`, row.settings]));
+  return rows.flatMap((row) => {
+    if (row.settings_digest === null) return [deploymentOf(row)];
+    const settings = kept.get(`${row.project_id} ${row.settings_digest}`);
+    // The project, and with it both rows, was deleted between the two queries.
+    return settings === undefined ? [] : [deploymentOf({ ...row, settings })];
+  });
+}
