@@ -45,7 +45,7 @@ describe('what is in it', () => {
     });
   });
   test.each(names.filter((n) => ROUTES[n].method === 'GET' && ROUTES[n].who === 'admin'))(
-    '%s, refused to a viewer; done it is no line',
+    '%s: a refusal is a line, a success is none',
     async (name) => {
       await api.call(name, { as: 'viewer' });
       await api.call(name);
@@ -57,7 +57,7 @@ describe('what is in it', () => {
 
 describe('one by one', () => {
   beforeEach(anew);
-  test('what was made, by its id; who was made, by address', async () => {
+  test('a new thing by its id, a new user by address', async () => {
     const id = await createProject(api);
     await api.call('createUser', { body: { email: 'Eve@example.com', role: 'viewer' } });
     expect((await lines()).map((l) => [l.action, l.target, l.outcome, l.status])).toEqual([
@@ -65,7 +65,7 @@ describe('one by one', () => {
       ['createProject', id, 'done', 201],
     ]);
   });
-  test('sign-ins, right and wrong, by account; a stranger without one is not worth a line', async () => {
+  test('sign-ins, right and wrong, by account; a request without an account is no line', async () => {
     await api.call('login', { body: { email: 'Admin@example.com', password: PASSWORD } });
     await api.call('login', { body: { email: 'nobody@example.com', password: 'x' } });
     for (let i = 0; i < 11; i++) await api.call('login', { body: { email: 'admin@example.com', password: 'x' } });
@@ -101,7 +101,7 @@ describe('one by one', () => {
       ['admin@example.com', 'login', null],
     ]);
   });
-  test('what the gateway saw', async () => {
+  test('sign-ins that the gateway reports', async () => {
     const seen = { email: 'Ann@example.com', provider: 'oidc', address: '203.0.113.9', user_agent: 'Mozilla' };
     await api.call('loginSeen', { body: { ...seen, outcome: 'signed_in', reason: null } });
     await api.call('loginSeen', { body: { ...seen, outcome: 'refused', reason: 'unverified_email' } });
@@ -114,7 +114,7 @@ describe('one by one', () => {
       ['ann@example.com', 'gateway', 'signIn', 'oidc', '203.0.113.9', 'done', null],
     ]);
   });
-  test('a device that was let in, by whom and for where', async () => {
+  test('an approved device: by whom and from which address', async () => {
     const identity = { email: 'ann@example.com', name: null, avatar_url: null, provider: 'oidc' };
     const { json } = await api.call('createDeviceCode', { body: { address: '203.0.113.9', user_agent: 'curl' } });
     await api.call('decideDeviceCode', { body: { user_code: json['user_code'], address: '198.51.100.1', approve: true, identity } });
@@ -123,7 +123,7 @@ describe('one by one', () => {
     ]);
     expect(JSON.stringify(await lines())).not.toContain(String(json['user_code']));
   });
-  test('a personal token is told from its owner’s session', async () => {
+  test('a personal token differs from a session of its owner', async () => {
     const made = await api.call('createToken', {
       as: 'admin',
       body: { name: 'ci', role: 'admin', expires_at: new Date(Date.now() + 1e6).toISOString() },
@@ -138,7 +138,7 @@ describe('one by one', () => {
 
 describe('reading it', () => {
   beforeAll(anew);
-  test('by user, action, outcome, time and page', async () => {
+  test('filters by user, action, outcome and time, in pages', async () => {
     await createProject(api);
     await api.call('createProject', { as: 'viewer', body: {} });
     await api.call('createProject', { as: 'developer', body: {} });
@@ -162,7 +162,7 @@ describe('reading it', () => {
   });
 });
 
-test('a line that cannot be written does not undo what was done', async () => {
+test('a failure to write a line does not undo the action', async () => {
   const broken = await createApi({
     stores: (real) => ({ ...real, audit: { ...real.audit, append: () => Promise.reject(new Error('disk')) } }),
   });
@@ -171,12 +171,12 @@ test('a line that cannot be written does not undo what was done', async () => {
   await broken.close();
 });
 
-test('routes that ask nobody for a role are not people’s doings, but for those of signing in', () => {
+test('of routes without a role only those of sign-ins are audited', () => {
   const audited = names.filter((n) => !(ROLES as readonly string[]).includes(ROUTES[n].who) && whenAudited(n) !== 'never');
   expect(audited.toSorted()).toEqual(['decideDeviceCode', 'exchange', 'login', 'loginSeen', 'refresh', 'revokeDeviceTokenOf']);
 });
 
-test('no secret is in it, in the policy or in the metrics', async () => {
+test('the log, the policy and the metrics hold no secret', async () => {
   await anew();
   const secrets: string[] = [PASSWORD, 'a new and long one', 'canary-value'];
   const signed = await api.call('login', { body: { email: 'admin@example.com', password: PASSWORD } });

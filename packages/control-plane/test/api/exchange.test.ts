@@ -74,7 +74,7 @@ async function deviceToken(email = 'ann@example.com', scope: string | undefined 
 }
 
 describe('an assertion of the gateway', () => {
-  test('gives a token; the unknown one gets DEFAULT_ROLE, once', async () => {
+  test('returns a token; an unknown person gets one account with DEFAULT_ROLE', async () => {
     const fresh = await start();
     const replies = await Promise.all([1, 2, 3].map(async () => byAssertion(await assertion(), fresh)));
     for (const reply of replies) expect([reply.status, roleOf(reply)]).toEqual([200, 'viewer']);
@@ -86,13 +86,13 @@ describe('an assertion of the gateway', () => {
     expect(fetched).toBe(1);
     await fresh.close();
   });
-  test('ADMIN_EMAILS are admin, known people are what they are', async () => {
+  test('people of ADMIN_EMAILS are admin, known people keep their role', async () => {
     const other = await start({ ADMIN_EMAILS: 'admin@example.com, Boss@example.com' });
     expect(roleOf(await byAssertion(await assertion({ email: 'boss@EXAMPLE.com' }), other))).toBe('admin');
     expect(roleOf(await byAssertion(await assertion({ email: 'developer@example.com' }), other))).toBe('developer');
     await other.close();
   });
-  test('without DEFAULT_ROLE a stranger gets 403 that says so, and no account', async () => {
+  test('without DEFAULT_ROLE an unknown person gets 403 with the reason, and no account', async () => {
     const other = await start({ DEFAULT_ROLE: undefined });
     const reply = await byAssertion(await assertion(), other);
     expect([reply.status, reply.json['code']]).toEqual([403, 'no_role']);
@@ -112,12 +112,12 @@ describe('an assertion of the gateway', () => {
     ['api', 403],
     [['projects api'], 403],
     ['projects api', 200],
-  ])('that a device token with the scope %j opened is as good as the token: %i', async (scope, status) => {
+  ])('of a device token with the scope %j counts as the token itself: %i', async (scope, status) => {
     const reply = await byAssertion(await assertion({ scope }));
     expect([reply.status, reply.json['code']]).toEqual([status, status === 403 ? 'insufficient_scope' : undefined]);
   });
 
-  test('from before its person was deleted is refused; one from after gives a token', async () => {
+  test('of a person who was deleted after it is refused; a later one returns a token', async () => {
     const other = await start();
     const email = 'viewer@example.com';
     const id = (await other.stores.users.findByEmail(email))?.id ?? '';
@@ -182,7 +182,7 @@ describe('an assertion of the gateway', () => {
     await other.close();
   });
 
-  test('keys that change are read again; many unknown ones do not make us ask each time', async () => {
+  test('changed keys are read again; many unknown key ids do not cause a request each', async () => {
     const other = await start();
     expect((await byAssertion(await assertion(), other)).status).toBe(200);
     for (let i = 0; i < 20; i++) expect((await byAssertion(await assertion({}, { key: strangers, kid: `x${i}` }), other)).status).toBe(401);
@@ -205,7 +205,7 @@ describe('an assertion of the gateway', () => {
     expect([reply.status, reply.json['code'], reply.headers['retry-after']]).toEqual([503, 'gateway_unreachable', '5']);
     await other.close();
   });
-  test('a gateway that is away: 503; without one: 401', async () => {
+  test('503 while the gateway is away; 401 without a gateway', async () => {
     const away = await start({ AUTH_SERVICE_URL: 'http://127.0.0.1:1' });
     expect((await byAssertion(await assertion(), away)).status).toBe(503);
     await away.close();
@@ -216,7 +216,7 @@ describe('an assertion of the gateway', () => {
 });
 
 describe('a device token', () => {
-  test('gives a token until it is revoked', async () => {
+  test('returns a token until it is revoked', async () => {
     const token = await deviceToken();
     const reply = await exchange({ authorization: `Bearer ${token}` });
     expect([reply.status, roleOf(reply)]).toEqual([200, 'viewer']);
@@ -260,7 +260,7 @@ describe('a device token', () => {
     const reply = await exchange({ authorization: `Bearer ${token}`, 'x-forwarded-user-assertion': await assertion() });
     expect(reply.status).toBe(401);
   });
-  test('of a disabled person is over', async () => {
+  test('of a disabled person is refused', async () => {
     const token = await deviceToken('viewer@example.com');
     const dev = await api.stores.users.findByEmail('viewer@example.com');
     await api.call('patchUser', { params: { id: dev?.id ?? '' }, body: { disabled: true } });
@@ -282,13 +282,13 @@ test.each([
 
 describe('bare identity headers', () => {
   test.each(['x-forwarded-user', 'x-forwarded-email', 'remote-user', 'x_forwarded_user', 'x-forwarded-user_assertion'])(
-    '%s is nobody’s word',
+    '%s is ignored',
     async (name) => {
       const reply = await exchange({ [name]: 'admin@example.com' });
       expect([reply.status, reply.json['code']]).toEqual([401, 'unauthenticated']);
     },
   );
-  test('nor is an assertion sent as a bearer', async () => {
+  test('an assertion as a bearer token is refused', async () => {
     expect((await exchange({ authorization: `Bearer ${await assertion()}` })).status).toBe(401);
   });
 });
@@ -326,7 +326,7 @@ describe('what opened a session at the API ends it', () => {
     ]);
   });
 
-  test('a session at the gateway that its owner signed out of; one beside it stays', async () => {
+  test('a gateway session that its owner signed out of; another session stays', async () => {
     const end = new Date(Date.now() + 3_600_000).toISOString();
     const [ended, other] = [
       signed(await byAssertion(await assertion({ sid: 'left' }))),

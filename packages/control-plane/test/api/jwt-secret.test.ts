@@ -78,7 +78,7 @@ describe('a copy of the database', () => {
     expect(await me(again, jwt({ ...claimsOf(token), sid: digest }, { secret }))).toBe(401);
   });
 
-  test('a start moves the secret and the ids of an older version; who was signed in stays so', async () => {
+  test('a start moves the secret and hashes the ids of an older version; sessions survive', async () => {
     const before = await openStores({ databaseUrl: `sqlite:${folder}/berth.db`, log });
     const old = await before.meta.setOnce('jwt_secret', 'o'.repeat(64));
     const user = await before.users.create({ email: 'admin@example.com', role: 'admin', password_hash: null }, Date.now());
@@ -104,19 +104,19 @@ describe('the file of the secret', () => {
   const path = (): string => join(folder, 'jwt-secret');
   const read = (meta: MetaStore = metaOf(), at = folder): Promise<string> => jwtSecretIn(at, meta, log);
 
-  test('of twenty that start at once all have the same one', async () => {
+  test('twenty processes that start at once use the same secret', async () => {
     const found = await Promise.all(Array.from({ length: 20 }, () => read()));
     expect(new Set(found).size).toBe(1);
     expect((await readFile(path(), 'utf8')).trim()).toBe(found[0]);
     expect(await readdir(folder)).toEqual(['jwt-secret']);
   });
-  test('stands where there is one; another one in the database is removed', async () => {
+  test('wins over a secret in the database, which is removed', async () => {
     await writeFile(path(), `${'f'.repeat(40)}\n`, { mode: 0o600 });
     const meta = metaOf({ jwt_secret: 'd'.repeat(40) });
     expect(await read(meta)).toBe('f'.repeat(40));
     expect(meta.rows.has('jwt_secret')).toBe(false);
   });
-  test.each([0o644, 0o640, 0o604, 0o660])('with mode %o is for its owner alone afterwards', async (mode) => {
+  test.each([0o644, 0o640, 0o604, 0o660])('with mode %o gets mode 0600', async (mode) => {
     await writeFile(path(), 'f'.repeat(40));
     await chmod(path(), mode);
     const lines: string[] = [];
@@ -136,7 +136,7 @@ describe('the file of the secret', () => {
     expect(failure).toMatch(/32 characters.*JWT_SECRET/);
     expect(failure).not.toContain('aaaa');
   });
-  test('that cannot be written stops the start before the secret of the database is lost', async () => {
+  test('that cannot be written stops the start before the database loses its secret', async () => {
     await mkdir(path());
     await writeFile(join(folder, 'file'), '');
     // A folder that nobody can write to looks the same to root only where it is none.
@@ -146,7 +146,7 @@ describe('the file of the secret', () => {
       expect(meta.rows.get('jwt_secret')).toBe('d'.repeat(40));
     }
   });
-  test('is not there where JWT_SECRET is set', async () => {
+  test('is not created where JWT_SECRET is set', async () => {
     const config = readConfig({ ...ENV, DATABASE_URL: `sqlite:${folder}/berth.db` });
     apps.push(await createApp(config, { log, loops: false, passwordCost: { logN: 4, r: 8, p: 1 } }));
     expect(await readdir(folder)).not.toContain('jwt-secret');
@@ -158,7 +158,7 @@ describe('two control planes with one database', () => {
   let now = 1_000_000_000_000;
   const watch = (meta: MetaStore, ...secrets: string[]) => createSecretWatch({ meta, secrets, now: () => now });
 
-  test('say so while their secrets differ, both of them, and no more when one has gone', async () => {
+  test('both report while their secrets differ, and stop when one has gone', async () => {
     const meta = metaOf();
     const [one, two] = [watch(meta, A), watch(meta, B)];
     await one.look();
@@ -171,7 +171,7 @@ describe('two control planes with one database', () => {
     await one.look();
     expect(one.problem()).toBeNull();
   });
-  test('one that died is forgotten after some minutes', async () => {
+  test('a dead one is forgotten after some minutes', async () => {
     const meta = metaOf();
     await watch(meta, B).look();
     const one = watch(meta, A);
@@ -181,7 +181,7 @@ describe('two control planes with one database', () => {
     await one.look();
     expect([one.problem(), meta.rows.size]).toEqual([null, 1]);
   });
-  test('one that reads what the other signs with is no problem: a secret is being changed', async () => {
+  test('one that reads the other’s secret is no problem: a rotation is under way', async () => {
     const meta = metaOf();
     const [changed, other] = [watch(meta, B, A), watch(meta, A)];
     await other.look();

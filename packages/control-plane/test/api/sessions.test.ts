@@ -21,14 +21,14 @@ const refresh = (refresh_token: string, on: Api = api) => on.call('refresh', { b
 const me = async (token: string): Promise<number> => (await api.call('me', bearer(token))).status;
 
 describe('refresh', () => {
-  test('gives the next pair; the old JWT goes on until it ends', async () => {
+  test('returns the next pair; the old JWT works until it expires', async () => {
     const first = await login();
     const next = (await refresh(first.refresh_token)).json as unknown as Signed;
     expect(next.refresh_token).not.toBe(first.refresh_token);
     expect([await me(first.token), await me(next.token)]).toEqual([200, 200]);
     expect((await refresh(next.refresh_token)).status).toBe(200);
   });
-  test('a token that comes a second time ends the session for whoever holds any of it', async () => {
+  test('a second use of a token ends the session for everybody who holds a token of it', async () => {
     const first = await login();
     const other = await login();
     const next = (await refresh(first.refresh_token)).json as unknown as Signed;
@@ -43,7 +43,7 @@ describe('refresh', () => {
     const replies = await Promise.all([refresh(refresh_token), refresh(refresh_token), refresh(refresh_token)]);
     expect(replies.filter((r) => r.status === 200).length).toBeLessThanOrEqual(1);
   });
-  test('ends after thirty days without use, and after ninety in any case', async () => {
+  test('ends after 30 days without use, and after 90 days in any case', async () => {
     const idle = await login();
     api.pass(30 * 86_400_000 + 1_000);
     expect((await refresh(idle.refresh_token)).status).toBe(401);
@@ -59,7 +59,7 @@ describe('refresh', () => {
     api.pass(11 * 86_400_000);
     expect((await refresh(String(last.json['refresh_token']))).status).toBe(401);
   });
-  test('is not there for a disabled account', async () => {
+  test('is refused for a disabled account', async () => {
     await api.call('createUser', { body: { email: 'eve@example.com', role: 'viewer', password: PASSWORD } });
     const { refresh_token, token } = await login(api, 'eve@example.com');
     const eve = await api.stores.users.findByEmail('eve@example.com');
@@ -73,7 +73,7 @@ describe('refresh', () => {
 });
 
 describe('logout', () => {
-  test('ends this session at once and no other', async () => {
+  test('ends this session at once, and no other session', async () => {
     const [one, two] = [await login(), await login()];
     expect((await api.call('logout', bearer(one.token))).status).toBe(204);
     expect([await me(one.token), await me(two.token)]).toEqual([401, 200]);
@@ -85,7 +85,7 @@ describe('logout', () => {
 describe('another password', () => {
   const change = (token: string, old_password: string, new_password: string) =>
     api.call('changePassword', { ...bearer(token), body: { old_password, new_password } });
-  test('with the old one: everybody who knew it is out, oneself has a new session', async () => {
+  test('with the old password: ends every session and returns a new one', async () => {
     const [mine, theirs] = [await login(), await login()];
     const reply = await change(mine.token, PASSWORD, 'a new and long one');
     expect(reply.status).toBe(200);
@@ -93,16 +93,16 @@ describe('another password', () => {
     expect((await api.call('login', { body: { email: 'admin@example.com', password: PASSWORD } })).status).toBe(401);
     await login(api, 'admin@example.com', 'a new and long one');
   });
-  test('not with a wrong one, guessed at the same pace as at the login', async () => {
+  test('with a wrong old password: refused, with the rate limit of the login', async () => {
     const { token } = await login();
     for (let i = 0; i < 10; i++) expect(rulesOf(await change(token, 'wrong', 'a new and long one'))).toEqual(['old_password:wrong']);
     expect((await change(token, PASSWORD, 'a new and long one')).status).toBe(429);
     expect(await me(token)).toBe(200);
   });
-  test('not by one who has none', async () => {
+  test('refused for an account without a password', async () => {
     expect(rulesOf(await change(api.token('viewer'), 'x', 'a new and long one'))).toEqual(['old_password:wrong']);
   });
-  test('not a short one', async () => {
+  test('a short password is refused', async () => {
     const { token } = await login();
     expect(rulesOf(await change(token, PASSWORD, 'short'))).toEqual(['new_password:min_length']);
   });
@@ -111,12 +111,12 @@ describe('another password', () => {
 describe('whose address it is', () => {
   const from = (address: string, password: string, email = 'admin@example.com') =>
     api.call('login', { body: { email, password }, headers: { 'x-forwarded-for': address } });
-  test('behind a proxy on this machine it is the client’s: nobody locks out somebody else', async () => {
+  test('behind a proxy on this machine it is the client’s: one client does not lock out another', async () => {
     for (let i = 0; i < 12; i++) await from('203.0.113.66', 'wrong');
     expect((await from('203.0.113.66', PASSWORD)).status).toBe(429);
     expect((await from('198.51.100.7', PASSWORD)).status).toBe(200);
   });
-  test('a client cannot choose it: only what the trusted proxy saw counts', async () => {
+  test('a client cannot choose it: only the address that the trusted proxy saw counts', async () => {
     for (let i = 0; i < 10; i++) expect((await from(`1.2.3.${i}, 203.0.113.66`, 'wrong')).status).toBe(401);
     expect((await from('9.9.9.9, 203.0.113.66', PASSWORD)).status).toBe(429);
   });
@@ -126,7 +126,7 @@ describe('whose address it is', () => {
       expect(() => readConfig({ ...ENV, TRUSTED_PROXIES: given })).toThrow(/TRUSTED_PROXIES: neither an address nor a network/);
     },
   );
-  test.each(['192.0.2.1', 'none', '2001:db8::/32, linklocal'])('without a trusted proxy (%s) the header is nothing', async (given) => {
+  test.each(['192.0.2.1', 'none', '2001:db8::/32, linklocal'])('without a trusted proxy (%s) the header is ignored', async (given) => {
     const open = await createApi({ env: { TRUSTED_PROXIES: given } });
     const login = (i: number) =>
       open.call('login', { body: { email: 'admin@example.com', password: 'wrong' }, headers: { 'x-forwarded-for': `1.2.3.${i}` } });
@@ -134,13 +134,13 @@ describe('whose address it is', () => {
     expect((await login(99)).status).toBe(429);
     await open.close();
   });
-  test('one password tried at many accounts from one place is stopped too', async () => {
+  test('one password tried at many accounts from one address is limited too', async () => {
     const replies = [];
     for (let i = 0; i < 65; i++) replies.push((await from('203.0.113.66', 'Summer2026!', `user${i}@example.com`)).status);
     expect(replies.filter((status) => status === 401)).toHaveLength(60);
     expect((await from('198.51.100.7', PASSWORD)).status).toBe(200);
   });
-  test('and whoever signed in from that place before still can', async () => {
+  test('an account that signed in from that address before is not limited', async () => {
     await from('203.0.113.66', PASSWORD);
     for (let i = 0; i < 65; i++) await from('203.0.113.66', 'Summer2026!', `user${i}@example.com`);
     expect((await from('203.0.113.66', 'x', 'somebody@example.com')).status).toBe(429);
@@ -188,7 +188,7 @@ describe('changed tokens', () => {
   };
   const header = (text: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(text);
 
-  test('no JWT but the one that was given', async () => {
+  test('only the JWT that was issued is accepted', async () => {
     await fc.assert(
       fc.asyncProperty(mutated(good.token), async (token) => {
         fc.pre(header(token) && !meansTheSame(token.trim(), good.token));
@@ -198,7 +198,7 @@ describe('changed tokens', () => {
     );
     expect((await one.call('me', bearer(good.token))).status).toBe(200);
   });
-  test('no personal token but the one that was given', async () => {
+  test('only the personal token that was issued is accepted', async () => {
     await fc.assert(
       fc.asyncProperty(mutated(personal), async (token) => {
         fc.pre(header(token) && token.trim() !== personal);
@@ -208,7 +208,7 @@ describe('changed tokens', () => {
     );
     expect((await one.call('me', bearer(personal))).status).toBe(200);
   });
-  test('no refresh token but the one that was given', async () => {
+  test('only the refresh token that was issued is accepted', async () => {
     await fc.assert(
       fc.asyncProperty(mutated(good.refresh_token), async (token) => {
         fc.pre(token !== good.refresh_token);

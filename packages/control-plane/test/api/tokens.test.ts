@@ -19,7 +19,7 @@ const bearer = (token: string) => ({ as: null, headers: { authorization: `Bearer
 const idOf = async (email: string): Promise<string> => (await api.stores.users.findByEmail(email))?.id ?? '';
 
 describe('personal tokens', () => {
-  test('are shown once, and open the API as their owner', async () => {
+  test('are shown once, and act as their owner', async () => {
     const made = await make('developer');
     const { token, ...shown } = made.json;
     expect(token).toMatch(/^berthpat_[\w-]{43}$/);
@@ -42,13 +42,13 @@ describe('personal tokens', () => {
   ])('%j is 422', async (more, rule) => {
     expect(rulesOf(await make('developer', more))).toEqual([rule]);
   });
-  test('end when they said', async () => {
+  test('end at their expiry', async () => {
     const token = await tokenOf('viewer', { expires_at: inDays(1) });
     expect((await api.call('me', bearer(token))).status).toBe(200);
     api.pass(DAY + 1);
     expect((await api.call('me', bearer(token))).status).toBe(401);
   });
-  test('are revoked by their owner and by admins, at once; to anybody else they do not exist', async () => {
+  test('their owner and admins revoke them at once; for everybody else they do not exist', async () => {
     const [one, two] = [await make('developer'), await make('developer')];
     expect((await api.call('me', bearer(String(one.json['token'])))).status).toBe(200);
     const remove = (as: Role, made: typeof one) => api.call('deleteToken', { as, params: { id: String(made.json['id']) } });
@@ -58,14 +58,14 @@ describe('personal tokens', () => {
     expect((await remove('admin', two)).status).toBe(204);
     expect((await api.call('me', bearer(String(two.json['token'])))).status).toBe(401);
   });
-  test('are listed for oneself; others’ are for admins', async () => {
+  test('a user lists the own ones; admins list all', async () => {
     await make('developer');
     const user_id = await idOf('developer@example.com');
     expect((await api.call('listTokens', { as: 'viewer' })).json['items']).toEqual([]);
     expect((await api.call('listTokens', { as: 'viewer', query: { user_id } })).status).toBe(403);
     expect((await api.call('listTokens', { as: 'admin', query: { user_id } })).json['items']).toHaveLength(1);
   });
-  test('never outlive themselves: no new tokens, no password, no session by one', async () => {
+  test('cannot make tokens, passwords or sessions', async () => {
     const token = bearer(await tokenOf('admin'));
     const more = await api.call('createToken', { ...token, body: { name: 'x', role: 'viewer', expires_at: inDays(1) } });
     expect([more.status, more.json['code']]).toEqual([403, 'forbidden']);
@@ -76,7 +76,7 @@ describe('personal tokens', () => {
     expect((await api.call('exchange', token)).status).toBe(401);
     expect((await api.call('refresh', { body: { refresh_token: token.headers.authorization.slice(7) } })).status).toBe(401);
   });
-  test('end with the account, rest while it is disabled', async () => {
+  test('end with the account, and are refused while it is disabled', async () => {
     const token = bearer(await tokenOf('developer'));
     const id = await idOf('developer@example.com');
     await api.call('patchUser', { params: { id }, body: { disabled: true } });
@@ -86,12 +86,12 @@ describe('personal tokens', () => {
     await api.call('deleteUser', { params: { id } });
     expect((await api.call('me', token)).status).toBe(401);
   });
-  test('a person has a hundred at most', async () => {
+  test('a person has 100 at most', async () => {
     for (let i = 0; i < 100; i++) expect((await make('viewer')).status).toBe(201);
     expect((await make('viewer')).json['code']).toBe('too_many_tokens');
     expect((await make('developer')).status).toBe(201);
   });
-  test('hide the environment where their role does, whoever owns them', async () => {
+  test('hide env values by their own role, whatever the role of the owner', async () => {
     const id = await createProject(api, { env: { KEY: 'canary-value' } });
     const asViewer = await api.call('getProject', { ...bearer(await tokenOf('admin', { role: 'viewer' })), params: { id } });
     expect([asViewer.status, asViewer.json['env_names'], asViewer.json['env_hidden']]).toEqual([200, ['KEY'], true]);
@@ -139,7 +139,7 @@ describe('device tokens', () => {
   };
   const inPolicy = async (): Promise<number> => ((await api.call('gatewayPolicy')).json['device_tokens'] as unknown[]).length;
 
-  test('one’s own; all of them for admins; revoked they leave the policy', async () => {
+  test('a user lists the own ones, admins all; a revoked one leaves the policy', async () => {
     await device('viewer@example.com');
     await device('nobody@example.com');
     expect((await list('viewer')).map((t) => t.email)).toEqual(['viewer@example.com']);
@@ -156,7 +156,7 @@ describe('device tokens', () => {
     expect((await remove('viewer', mine?.id)).status).toBe(204);
     await expect.poll(inPolicy).toBe(0);
   });
-  test('leave the policy with their person’s account', async () => {
+  test('leave the policy with the account of their owner', async () => {
     await device('viewer@example.com');
     expect(await inPolicy()).toBe(1);
     await api.call('patchUser', { params: { id: await idOf('viewer@example.com') }, body: { disabled: true } });

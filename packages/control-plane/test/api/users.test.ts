@@ -14,7 +14,7 @@ const idOf = async (email: string): Promise<string> => (await api.stores.users.f
 const login = async (email: string, password: string): Promise<number> => (await api.call('login', { body: { email, password } })).status;
 
 describe('users', () => {
-  test('are made, listed, changed and deleted', async () => {
+  test('are created, listed, changed and deleted', async () => {
     const made = await create({ email: 'Eve@Example.com', role: 'developer', password: PASSWORD });
     expect(made.json).toEqual({ id: made.json['id'], email: 'eve@example.com', role: 'developer', disabled: false, last_login_at: null });
     expect(await login('eve@example.com', PASSWORD)).toBe(200);
@@ -51,7 +51,7 @@ describe('users', () => {
   ])('a change of %j is 422', async (body, rule) => {
     expect(rulesOf(await patch(await idOf('viewer@example.com'), body))).toContain(rule);
   });
-  test('one’s own password is not changed without the old one', async () => {
+  test('the own password needs the old one', async () => {
     expect(rulesOf(await patch(await idOf('admin@example.com'), { password: 'another long one' }))).toEqual(['password:own']);
     expect(await login('admin@example.com', PASSWORD)).toBe(200);
   });
@@ -89,13 +89,13 @@ describe('ADMIN_EMAILS', () => {
   test('may be changed otherwise', async () => {
     expect((await patch(await idOf('admin@example.com'), { role: 'admin', disabled: false })).status).toBe(200);
   });
-  test('are made admin, and only so', async () => {
+  test('can be created as admin only', async () => {
     await api.close();
     api = await createApi({ env: { ADMIN_EMAILS: 'admin@example.com, later@example.com' } });
     expect((await create({ email: 'later@example.com', role: 'viewer' })).json['code']).toBe('admin_by_settings');
     expect((await create({ email: 'later@example.com', role: 'admin' })).status).toBe(201);
   });
-  test('whoever was demoted and disabled is admin again after a start with the setting', async () => {
+  test('a demoted and disabled user is admin again after a start with the setting', async () => {
     const { stores } = api;
     const admin = await stores.users.create({ email: 'lost@example.com', role: 'viewer', password_hash: null }, Date.now());
     await stores.users.patch(admin.id, { disabled: true });
@@ -161,7 +161,7 @@ describe('an account that was deleted', () => {
     },
   );
 
-  test('leaves no device token behind: not one that was approved and is fetched later, nor one that is approved right after', async () => {
+  test('leaves no device token: neither one that was approved and is fetched later, nor one that is approved right after', async () => {
     await create({ email: ann.email, role: 'viewer' });
     const before = await askCode();
     expect((await approve(before['user_code'])).status).toBe(204);
@@ -175,7 +175,7 @@ describe('an account that was deleted', () => {
     expect(await poll(after['device_code'])).toBe('issued');
   });
 
-  test('ends what its owner signed in with at the API, also where the address is used again', async () => {
+  test('ends the API sessions of its owner, also where a new account has the address', async () => {
     await create({ email: ann.email, role: 'viewer', password: PASSWORD });
     const { json } = await api.call('login', { body: { email: ann.email, password: PASSWORD } });
     const me = async (): Promise<number> =>

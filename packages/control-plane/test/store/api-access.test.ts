@@ -12,7 +12,7 @@ const sessionIn = (stores: Stores, user: UserRecord, id = 's1', now = NOW): Prom
   stores.apiSessions.create({ id, user_id: user.id, refresh_hash: `r-${id}`, address: '127.0.0.1', expires_at: now + LIFE }, now);
 const page = { limit: 100, cursor: null };
 
-test('a session is found until it ends, with its user as he is now', async () => {
+test('a session is found until it ends, with the current user', async () => {
   const stores = await open();
   const ann = await userIn(stores);
   await sessionIn(stores, ann);
@@ -28,7 +28,7 @@ test('a session is found until it ends, with its user as he is now', async () =>
   expect(await stores.apiSessions.sweep(NOW + LIFE)).toBe(1);
 });
 
-test('a refresh token is good once: the second time ends the session', async () => {
+test('a refresh token works once: a second use ends the session', async () => {
   const stores = await open();
   const ann = await userIn(stores);
   await sessionIn(stores, ann);
@@ -39,7 +39,7 @@ test('a refresh token is good once: the second time ends the session', async () 
   expect(await stores.apiSessions.rotate('s1', { old: 'r2', next: 'r3' }, NOW + LIFE, NOW)).toBe('unknown');
 });
 
-test('of many that use one refresh token at once, one wins and nobody keeps the session', async () => {
+test('of many parallel uses of one refresh token one wins, and the session ends', async () => {
   const stores = await open();
   await sessionIn(stores, await userIn(stores));
   const outcomes = await Promise.all(
@@ -50,7 +50,7 @@ test('of many that use one refresh token at once, one wins and nobody keeps the 
   expect(await stores.apiSessions.find('s1', NOW)).toBeNull();
 });
 
-test('a user has two hundred sessions at most: the oldest end', async () => {
+test('a user has 200 sessions at most: the oldest end', async () => {
   const stores = await open();
   const ann = await userIn(stores);
   for (let i = 0; i < 202; i++) await sessionIn(stores, ann, `s${i}`, NOW + i);
@@ -71,7 +71,7 @@ test.each([
   expect((await stores.apiSessions.find('s1', NOW)) === null).toBe(ends);
 });
 
-test('somebody is left who is admin and not disabled', async () => {
+test('the last admin who is not disabled cannot be removed', async () => {
   const stores = await open();
   const [one, two] = [await userIn(stores, 'one', 'admin'), await userIn(stores, 'two', 'admin')];
   const off = await userIn(stores, 'off', 'admin');
@@ -102,7 +102,7 @@ test('users in pages, by address', async () => {
   expect((await stores.users.list({ limit: 2, cursor: first.next })).items.map((u) => u.email)).toEqual(['c@example.org']);
 });
 
-test('personal tokens: found while they are good, listed for their owner, gone with him', async () => {
+test('personal tokens: found while valid, listed for their owner, deleted with the account', async () => {
   const stores = await open();
   const [ann, bob] = [await userIn(stores), await userIn(stores, 'bob')];
   const make = (user: UserRecord, name: string, now = NOW) =>
@@ -166,7 +166,7 @@ test('the audit log: newest first, by filter and page', async () => {
   ]);
 });
 
-test('the audit log is bounded by age, and refusals push out refusals alone', async () => {
+test('the audit log is bounded by age, and refusals push out only refusals', async () => {
   const stores = await open();
   await stores.audit.append(line({ at: NOW - 10 }));
   for (let i = 0; i < 5; i++) await stores.audit.append(line({ at: NOW + i }));

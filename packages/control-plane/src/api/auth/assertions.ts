@@ -1,16 +1,16 @@
 /**
- * The gateway's word on who somebody is: a JWT that it signs (EdDSA) for one host, here for the host of PUBLIC_URL. Its keys
- * are read from its JWKS and kept, so that an exchange goes on while the gateway is away for a while.
+ * Reads the gateway's assertion: a JWT that the gateway signs (EdDSA) for one host, here the host of PUBLIC_URL. The keys come from
+ * the gateway's JWKS and are cached, so that an exchange works while the gateway is away for some minutes.
  */
 import { createRemoteJWKSet, customFetch, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { DomainError } from '../../domain/errors.ts';
 import type { Origin } from './origins.ts';
 
-/** An unknown `kid` makes the keys be read again, but not more often than this. */
+/** Least time between two reads of the keys for an unknown `kid`. */
 const COOLDOWN_MS = 10_000;
 const KEPT_MS = 10 * 60_000;
 const TIMEOUT_MS = 3_000;
-/** The gateway's assertions live for 5 minutes; an older one is none of its. */
+/** The gateway's assertions live for 5 minutes; one minute more is for clocks that differ. */
 const MAX_AGE = '6m';
 const SKEW = '30s';
 
@@ -18,8 +18,8 @@ export const SCOPE_NEEDED = 'ask for a device token with scope=projects api at /
 
 export type Assertions = {
   /**
-   * The e-mail it speaks for, when it was made (milliseconds), and what opened (null: an earlier gateway does not say). Throws unauthenticated;
-   * gateway_unreachable while the keys cannot be read.
+   * Returns the e-mail address, the time of the assertion in ms, and the origin (null: an earlier gateway does not say). Throws
+   * unauthenticated, insufficient_scope, and gateway_unreachable while the keys cannot be read.
    */
   read(assertion: string): Promise<{ email: string; madeAt: number; origin: Origin | null }>;
 };
@@ -40,9 +40,10 @@ export function createAssertions(deps: {
           timeoutDuration: TIMEOUT_MS,
           ...(deps.fetch === undefined ? {} : { [customFetch]: deps.fetch }),
         });
-  /** What fails in reading the keys is the gateway's trouble; what fails in choosing one is the assertion's. */
+  /** A failure to read the keys is a fault of the gateway; a failure to choose one is a fault of the assertion. */
   const keyOf: JWTVerifyGetKey = async (header, token) => {
-    if (keys === null) throw new DomainError('unauthenticated', 'AUTH_SERVICE_URL is not set: there is no gateway whose word would count');
+    if (keys === null)
+      throw new DomainError('unauthenticated', 'AUTH_SERVICE_URL is not set, so no assertion can be checked: set it on the control plane');
     try {
       return await keys(header, token);
     } catch (error) {
@@ -54,9 +55,9 @@ export function createAssertions(deps: {
     async read(assertion) {
       try {
         const { payload } = await jwtVerify(assertion, keyOf, {
-          // RFC 8725 section 3.1: what it says of its own algorithm counts for nothing.
+          // RFC 8725 section 3.1: we choose the algorithm, not the token.
           algorithms: ['EdDSA'],
-          // As OpenID Connect Core section 3.1.3.7 has it for ID tokens: issuer, audience, end.
+          // The checks of OpenID Connect Core section 3.1.3.7 for ID tokens: issuer, audience, end.
           issuer: new URL(publicUrl).origin,
           audience: new URL(publicUrl).hostname,
           requiredClaims: ['email', 'iat', 'exp'],
@@ -64,7 +65,7 @@ export function createAssertions(deps: {
           clockTolerance: SKEW,
           currentDate: new Date(now()),
         });
-        // RFC 6750 section 3.1. Absent: a person's own session.
+        // RFC 6750 section 3.1. Absent where a session opened.
         const scope = payload['scope'];
         if (scope !== undefined && scope !== 'projects api') throw new DomainError('insufficient_scope', SCOPE_NEEDED);
         const email = payload['email'];
@@ -73,7 +74,7 @@ export function createAssertions(deps: {
       } catch (error) {
         if (!(error instanceof errors.JOSEError)) throw error;
       }
-      throw new DomainError('unauthenticated', 'the gateway’s assertion is not valid, not for here, or has expired');
+      throw new DomainError('unauthenticated', 'the assertion is not valid, is for another host, or has expired: sign in again');
     },
   };
 }

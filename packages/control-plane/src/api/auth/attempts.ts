@@ -1,17 +1,17 @@
-/** How often something was guessed wrong of late: so many tries in a window for each key (INTERFACES "Limits"). */
+/** Rate limit of wrong guesses: so many tries for each key in a sliding window of one minute (INTERFACES "Limits"). */
 import { LRUCache } from 'lru-cache';
 import { DomainError } from '../../domain/errors.ts';
 
 const WINDOW_MS = 60_000;
-/** Bounded: whoever tries many accounts pushes out old keys, not the memory. */
+/** Many keys push out old keys and do not fill the memory. */
 const MAX_KEYS = 20_000;
 
 export type Attempts = {
-  /** Counts a try before it is made, so that many at once do not all slip in. Throws too_many_attempts with the seconds to wait. */
+  /** Counts a try before it is made, so that parallel tries count too. Throws too_many_attempts with the seconds to wait. */
   begin(key: string): void;
-  /** This one try was right, or nobody looked at it. */
+  /** Removes one try that was right, or that was never checked. */
   takeBack(key: string): void;
-  /** Whoever this key is about has proved who they are: begins anew. */
+  /** Removes all tries of the key after a right one. */
   forgive(key: string): void;
 };
 
@@ -36,7 +36,7 @@ export function createAttempts(now: () => number, most = 10): Attempts {
   };
 }
 
-/** An IPv6 customer has a /64 and may use a new address for each try: the network is what counts. */
+/** Returns the network that limits count: an IPv4 address, or an IPv6 /64, since one customer has all addresses of a /64. */
 export function networkOf(address: string): string {
   if (!address.includes(':') || /^::ffff:\d+\.\d+\.\d+\.\d+$/i.test(address)) return address.replace(/^::ffff:/i, '');
   const [head = '', tail] = address.split('::');

@@ -1,4 +1,4 @@
-/** Who makes a request: people by the token of a session or by a personal API token, gateways by the secret they share (agents: agents.ts). */
+/** Authenticates people by the JWT of a session or by a personal API token, and gateways by their shared secret (agents: agents.ts). */
 import type { Logger } from '@berth/kit/log';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import { LRUCache } from 'lru-cache';
@@ -12,16 +12,16 @@ import { hashOf } from './secrets.ts';
 import { matchesAny } from './shared-secrets.ts';
 import type { Tokens } from './tokens.ts';
 
-/** Roles, sessions and `disabled` are the store's, not the token's, and at most this old where no change was heard of: who is disabled is out within 5 s. */
+/** Cache time of role, session and `disabled`. The store decides them, not the token. Short, since a disabled user must be out within 5 s. */
 const TTL_MS = 2_000;
-/** `last_used_at` of a personal token is true to this: a write for every request would be one too many. */
+/** Precision of `last_used_at` of a personal token: a write for each request would cost too much. */
 const USED_EVERY_MS = 60_000;
 
-/** A user as he may act by what he showed: `role` is no higher than that of a personal token. */
+/** The user with the rights of the credential: `role` is no higher than that of a personal token. */
 export type Caller = UserRecord & { credential: { kind: 'session'; id: string } | { kind: 'api_token'; id: string; name: string } };
 
 export type Callers = {
-  /** The user that `Authorization` speaks for. Throws unauthenticated. */
+  /** Returns the user of `Authorization`. Throws unauthenticated. */
   user(authorization: string | undefined): Promise<Caller>;
   /** Throws gateway_secret. */
   gateway(secret: string | string[] | undefined): void;
@@ -61,7 +61,9 @@ export function createCallers(deps: CallerDeps): Callers {
     };
     known.set(`token ${hash}`, { caller, expiresAt: token.expires_at });
     if (token.last_used_at === null || now() - token.last_used_at >= USED_EVERY_MS)
-      stores.apiTokens.used(token.id, now()).catch((error: unknown) => log.warn({ err: error }, 'the use of an API token was not noted'));
+      stores.apiTokens
+        .used(token.id, now())
+        .catch((error: unknown) => log.warn({ err: error, token: token.id }, 'last use of an API token not stored'));
     return caller;
   }
 
@@ -81,14 +83,15 @@ export function createCallers(deps: CallerDeps): Callers {
       if (token.startsWith(API_TOKEN_PREFIX)) {
         const hash = hashOf(token);
         const caller = cached(`token ${hash}`) ?? (await ofApiToken(hash));
-        if (caller === null) throw new DomainError('unauthenticated', 'the token is unknown, over or revoked, or its account disabled');
+        if (caller === null)
+          throw new DomainError('unauthenticated', 'the token is unknown, has expired or was revoked, or its account is disabled');
         return caller;
       }
       const read = await deps.tokens.read(token);
-      if (read === null) throw new DomainError('unauthenticated', 'the token is not valid or has expired');
+      if (read === null) throw new DomainError('unauthenticated', 'the token is not valid or has expired: sign in again');
       const caller = cached(`session ${read.sessionId}`) ?? (await ofSession(read.sessionId, read.origin));
       if (caller === null || caller.id !== read.userId)
-        throw new DomainError('unauthenticated', 'the session has ended, or the account is gone or disabled');
+        throw new DomainError('unauthenticated', 'the session has ended, or the account was deleted or disabled: sign in again');
       return caller;
     },
     gateway(secret) {

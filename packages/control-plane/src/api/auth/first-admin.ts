@@ -1,4 +1,4 @@
-/** The first account, made from settings when there is none; with a password of our own making where none was given. */
+/** Creates the first account from settings when there is none. Generates its password where the settings give none. */
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -8,12 +8,12 @@ import type { Passwords } from './passwords.ts';
 
 export type FirstAdmin = {
   email: string;
-  /** null: one is made and written to `passwordFile`. */
+  /** null: a generated one is written to `passwordFile`. */
   password: string | null;
   passwordFile: string;
 };
 
-/** Where there are accounts already, nothing happens: ADMIN_PASSWORD is for the first start alone. */
+/** Does nothing where an account exists: ADMIN_PASSWORD is for the first start only. */
 export async function ensureFirstAdmin(
   users: UserStore,
   passwords: Passwords,
@@ -23,18 +23,18 @@ export async function ensureFirstAdmin(
 ): Promise<void> {
   if ((await users.count()) > 0) return;
   const password = settings.password ?? randomBytes(18).toString('base64url');
-  // The file before the account: a crash in between leaves a file that the next start replaces, not an account nobody can enter.
+  // The file comes first: after a crash in between, the next start replaces the file. An account without a known password would stay.
   if (settings.password === null) await writeSecret(settings.passwordFile, `${password}\n`);
   try {
     await users.create({ email: settings.email.toLowerCase(), role: 'admin', password_hash: await passwords.hash(password) }, now);
   } catch (error) {
-    // Another control plane on the same database was first.
+    // Another control plane on the same database created it first.
     if ((await users.findByEmail(settings.email.toLowerCase())) !== null) return;
     throw error;
   }
   log.info(
     { email: settings.email, ...(settings.password === null ? { file: settings.passwordFile } : {}) },
-    settings.password === null ? 'first admin made; its password is in the file' : 'first admin made',
+    settings.password === null ? 'first admin created; its password is in the file' : 'first admin created',
   );
 }
 

@@ -1,6 +1,6 @@
 /**
- * The secret that signs API tokens where JWT_SECRET does not name one. It is kept in a file beside the database, never in the database:
- * who gets a copy of the database must not be able to sign tokens.
+ * The secret that signs API tokens where JWT_SECRET is not set. It is in a file beside the database, never in the database:
+ * a copy of the database must not be enough to sign tokens.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { chmod, link, mkdir, open, readFile, rm, stat } from 'node:fs/promises';
@@ -9,29 +9,29 @@ import type { Logger } from '@berth/kit/log';
 import type { MetaStore } from '../../domain/stores.ts';
 
 const FILE = 'jwt-secret';
-/** Where versions before this file kept it. */
+/** Row of `meta` where earlier versions kept the secret. */
 const OLD_KEY = 'jwt_secret';
 const LEAST = 32;
 const INSTEAD = 'or set JWT_SECRET (openssl rand -hex 32)';
 
-/** Reads the secret, or makes one. Of several processes that start at once the first one's secret stands. Throws with what to do. */
+/** Reads the secret, or generates one. Where several processes start at once, all use the secret of the first. Throws with what to do. */
 export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger): Promise<string> {
   const path = join(folder, FILE);
   const old = await meta.get(OLD_KEY);
   let secret = await readSecret(path, log);
   if (secret === null) {
     await createFile(folder, path, old ?? randomBytes(48).toString('base64url'));
-    // Another process may have been first.
+    // Another process may have written its secret first.
     secret = await readSecret(path, log);
-    if (secret === null) throw new Error(`the JWT secret ${path} cannot be read right after it was written: keep the file, ${INSTEAD}`);
-    if (old !== null) log.info({ path }, 'the JWT secret was moved from the database to a file; keep a copy of it with your backups');
+    if (secret === null) throw new Error(`the JWT secret ${path} cannot be read right after the write: do not delete the file, ${INSTEAD}`);
+    if (old !== null) log.info({ path }, 'JWT secret moved from the database to a file; add the file to your backups');
   }
-  // Only now that the file is on the disk.
+  // Only after the file is on the disk.
   if (old !== null) await meta.remove(OLD_KEY);
   return secret;
 }
 
-/** null: there is no file yet. */
+/** Returns null where there is no file yet. */
 async function readSecret(path: string, log: Logger): Promise<string | null> {
   let text: string;
   try {
@@ -41,7 +41,7 @@ async function readSecret(path: string, log: Logger): Promise<string | null> {
       await chmod(path, 0o600);
       log.warn(
         { path, mode: (mode & 0o777).toString(8) },
-        'the JWT secret was readable by other users; its file has mode 0600 now. Delete it and restart if somebody may have read it',
+        'JWT secret was readable by other users; its file has mode 0600 now. If somebody may have read it, delete the file and restart',
       );
     }
   } catch (error) {
@@ -58,7 +58,7 @@ async function readSecret(path: string, log: Logger): Promise<string | null> {
   return text;
 }
 
-/** A whole file or none: written under another name, then linked, which fails where another process was first. */
+/** Writes the whole file or nothing: writes under another name, then links. The link fails where another process was first. */
 async function createFile(folder: string, path: string, secret: string): Promise<void> {
   const fresh = `${path}.${randomBytes(6).toString('hex')}`;
   try {
@@ -86,18 +86,18 @@ async function createFile(folder: string, path: string, secret: string): Promise
 const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 const SEEN = 'jwt_secret_seen ';
-/** A control plane that has not said for so long that it is there has gone. */
+/** A control plane counts as stopped when its entry is older than this. */
 const FORGOTTEN_MS = 4 * 60_000;
 
 export type SecretWatch = {
-  /** Tells the others which secret this control plane signs with, and looks which ones they sign with. */
+  /** Publishes the fingerprint of the own secret and reads those of the other control planes. */
   look(): Promise<void>;
-  /** For /readyz; null: the others sign with what this control plane reads. */
+  /** Text for /readyz; null: this control plane can read the tokens of all others. */
   problem(): string | null;
   close(): Promise<void>;
 };
 
-/** Compares fingerprints in the database. A token that one control plane signs must be good at each other one. */
+/** Compares fingerprints in the database: each control plane must accept the tokens of every other one. */
 export function createSecretWatch(deps: { meta: MetaStore; secrets: readonly string[]; now: () => number }): SecretWatch {
   const { meta, now } = deps;
   const [own = '', ...earlier] = deps.secrets.map((secret) => SEEN + fingerprintOf(secret));

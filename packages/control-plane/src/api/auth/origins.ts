@@ -1,6 +1,6 @@
 /**
- * What opened a session of the API where its owner can revoke it: a device token, or a session at the gateway. The session of the API
- * ends with it. The origin stands in the session's tokens, where the signature or the hash of the whole token protects it.
+ * The origin of an API session: the device token, or the session at the gateway, that opened it. When its owner revokes the origin,
+ * the API session ends too. The origin is a part of the session's tokens; the signature or the hash of the whole token protects it.
  */
 import type { Stores } from '../../domain/stores.ts';
 
@@ -11,13 +11,13 @@ const LETTERS = { d: 'device_token', s: 'gateway_session' } as const;
 /** `d.<id>` or `s.<id>`. */
 export const originText = ({ kind, id }: Origin): string => `${kind === 'device_token' ? 'd' : 's'}.${id}`;
 
-/** null: the text names no origin. */
+/** Returns null where the text names no origin. */
 export function originOf(text: string): Origin | null {
   const [, letter, id] = /^([ds])\.([\w-]{1,64})$/.exec(text) ?? [];
   return letter === undefined || id === undefined ? null : { kind: LETTERS[letter as keyof typeof LETTERS], id };
 }
 
-/** Whether the origin was neither revoked nor, as a device token, has expired. Sessions by password have no origin and stand. */
+/** Whether the origin is neither revoked nor expired. A session by password has no origin and always stands. */
 export async function stands(
   stores: Pick<Stores, 'deviceTokens' | 'revokedSessions'>,
   origin: Origin | null,

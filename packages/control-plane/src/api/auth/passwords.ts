@@ -1,20 +1,20 @@
-/** Passwords, kept as scrypt hashes with their parameters beside them: `scrypt$17$8$1$salt$hash`, so that the cost can rise later. */
+/** Hashes passwords with scrypt. The parameters stand in the hash (`scrypt$17$8$1$salt$hash`), so that the cost can rise later. */
 import { randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:crypto';
 import { DomainError } from '../../domain/errors.ts';
 
 /** N as a power of two. */
 export type PasswordCost = { logN: number; r: number; p: number };
-/** OWASP's first choice for scrypt: 128 MiB and some hundred milliseconds for each try. */
+/** OWASP's first choice for scrypt: 128 MiB and some 400 ms for each try. */
 export const PASSWORD_COST: PasswordCost = { logN: 17, r: 8, p: 1 };
 
 const KEY_BYTES = 32;
-/** Each takes 128 MiB and a thread of the pool that files and DNS use too. */
+/** Each hash takes 128 MiB and a thread of the pool that files and DNS share. */
 const AT_ONCE = 2;
 const MAX_QUEUE = 64;
 
 export type Passwords = {
   hash(password: string): Promise<string>;
-  /** With null (no such account) it takes as long and says no, so that time does not tell who has one. Throws too_many_requests. */
+  /** Takes as long for null (no such account), so that the time does not reveal who has an account. Throws too_many_requests. */
   verify(password: string, hash: string | null): Promise<boolean>;
 };
 
@@ -58,14 +58,14 @@ const scryptAsync = (password: string, salt: Buffer, options: ScryptOptions): Pr
     scrypt(password, salt, KEY_BYTES, options, (error, key) => (error === null ? resolve(key) : reject(error))),
   );
 
-/** AT_ONCE run, MAX_QUEUE wait in order, the rest is refused. */
+/** Runs AT_ONCE hashes, queues MAX_QUEUE in order, and refuses the rest. */
 function createGate(): <T>(work: () => Promise<T>) => Promise<T> {
   let running = 0;
   const queue: (() => void)[] = [];
   return async (work) => {
     if (running >= AT_ONCE) {
       if (queue.length >= MAX_QUEUE) throw new DomainError('too_many_requests');
-      // Whoever ends hands its place over: `running` stays as it is.
+      // A finished hash hands its place to this one, so `running` stays.
       await new Promise<void>((resolve) => queue.push(resolve));
     } else running++;
     try {

@@ -1,4 +1,4 @@
-/** Secrets that only their holders have: made here, kept as SHA-256. Long and random, so a slow hash would add nothing. */
+/** Generates secrets. The database keeps their SHA-256: they are long and random, so a slow hash would add nothing. */
 import { createHash, randomBytes, randomInt } from 'node:crypto';
 import { DEVICE_TOKEN_PREFIX, USER_CODE_LENGTH, USER_CODE_LETTERS } from '@berth/wire/gateway';
 import { JOIN_TOKEN_PREFIX, NODE_SECRET_PREFIX } from '@berth/wire/node';
@@ -8,31 +8,31 @@ import { type Origin, originOf, originText } from './origins.ts';
 export const hashOf = (secret: string): string => createHash('sha256').update(secret).digest('hex');
 
 const random = (): string => randomBytes(32).toString('base64url');
-/** As all ids: never beginning with a dash. */
+/** Never begins with a dash. */
 export const newId = (): string => randomBytes(12).toString('hex');
 export const newDeviceCode = random;
 export const newDeviceToken = (): string => DEVICE_TOKEN_PREFIX + random();
 export const newApiToken = (): string => API_TOKEN_PREFIX + random();
 
-/** Which node and which token it is stands in them: they are looked up by that, and compared in constant time. */
+/** The id of the node or token is a part of the secret: the lookup uses the id, and the comparison takes constant time. */
 export const newNodeSecret = (nodeId: string): string => `${NODE_SECRET_PREFIX}${nodeId}_${random()}`;
 export const newJoinToken = (id: string): string => `${JOIN_TOKEN_PREFIX}${id}_${random()}`;
 
-/** The session stands in it, so that a used one is recognised although only the present one's hash is kept. */
+/** Contains the session id: a used token is recognised although only the hash of the current one is stored. */
 export const newRefreshToken = (sessionId: string, origin: Origin | null): string =>
   `berthref_${sessionId}${origin === null ? '' : `.${originText(origin)}`}_${random()}`;
-/** null: it is no refresh token. */
+/** Returns null for text that is no refresh token. */
 export function readRefreshToken(refreshToken: string): { sessionId: string; origin: Origin | null } | null {
   const [, sessionId, origin] = /^berthref_([0-9a-f]{24})(?:\.([ds]\.[\w-]{1,64}))?_[\w-]{43}$/.exec(refreshToken) ?? [];
   return sessionId === undefined ? null : { sessionId, origin: origin === undefined ? null : originOf(origin) };
 }
 
-/** As it is shown: `BCDF-GHJK`. */
+/** Returns a code in the form that people read: `BCDF-GHJK`. */
 export function newUserCode(): string {
   const letters = Array.from({ length: USER_CODE_LENGTH }, () => USER_CODE_LETTERS[randomInt(USER_CODE_LETTERS.length)] ?? '');
   return shownUserCode(letters.join(''));
 }
-/** Case, spaces and dashes are ignored (RFC 8628 section 6.1); null: it cannot be one. */
+/** Ignores case, spaces and dashes (RFC 8628 section 6.1). Returns null for text that cannot be a user code. */
 export function userCodeOf(typed: string): string | null {
   const letters = typed.replace(/[\s\p{Pd}]/gu, '').toUpperCase();
   return USER_CODE.test(letters) ? letters : null;

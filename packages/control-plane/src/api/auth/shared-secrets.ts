@@ -1,8 +1,8 @@
 import { timingSafeEqual } from 'node:crypto';
 
 /**
- * All are compared, each as its length and its bytes in a space for the longest there is: the time tells neither how much was
- * right nor which one it was. (Digests would do the same at ten times the cost, and ten thousand agents ask all the time.)
+ * Compares a secret with all known ones in constant time. Each is padded to the longest, with its length in front, so the time reveals
+ * neither how much was right nor which one matched. Digests would do the same at ten times the cost, and 10,000 agents poll.
  */
 export function matchesAny(secrets: readonly string[]): (given: string | string[] | undefined) => boolean {
   const size = Math.max(0, ...secrets.map((s) => Buffer.byteLength(s)));
@@ -15,7 +15,7 @@ export function matchesAny(secrets: readonly string[]): (given: string | string[
 }
 
 const LENGTH_BYTES = 4;
-/** What is longer than the space is cut: its length says that it is no secret of ours. */
+/** Cuts text that is too long; its length in front then differs from that of every known secret. */
 function spread(text: string, into: Buffer): Buffer {
   into.fill(0);
   into.writeUInt32LE(Buffer.byteLength(text));

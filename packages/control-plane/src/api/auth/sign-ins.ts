@@ -1,4 +1,4 @@
-/** A sign-in at the API, however it came about: its session, a JWT for an hour, and a refresh token for the next one. */
+/** Sign-ins at the API by any way: a session, a JWT for 1 hour, and a refresh token for the next JWT. */
 import type { LoginAnswer } from '@berth/wire/access';
 import type { UserRecord } from '../../domain/records.ts';
 import type { Stores } from '../../domain/stores.ts';
@@ -7,15 +7,15 @@ import { hashOf, newId, newRefreshToken, readRefreshToken } from './secrets.ts';
 import { TOKEN_SECONDS, type Tokens } from './tokens.ts';
 import { userView } from '../views.ts';
 
-/** A session that is not refreshed for so long has ended. */
+/** Idle timeout: a session ends when it is not refreshed for 30 days. */
 const IDLE_MS = 30 * 86_400_000;
-/** However often it is refreshed, somebody signs in anew after this. */
+/** Absolute timeout, however often the session is refreshed. */
 const WHOLE_MS = 90 * 86_400_000;
 
 export type SignIns = {
   /** `origin` null: by password. */
   begin(user: UserRecord, address: string, origin: Origin | null): Promise<LoginAnswer>;
-  /** `answer` is null when it is not good; `reusedBy`: it was once, and the session of this account has ended with it. */
+  /** `answer` is null for a token that is not valid. `reusedBy`: it was used before, and the session of this account has ended. */
   refresh(refreshToken: string): Promise<{ answer: LoginAnswer | null; reusedBy: string | null }>;
 };
 

@@ -1,4 +1,4 @@
-/** API tokens: JWT (RFC 7519) signed HS256 with the first secret, read with any of them, so that a secret can be changed without a gap. */
+/** API tokens: JWT (RFC 7519), signed HS256 with the first secret and read with any of them, so that secrets can rotate. */
 import { createSecretKey } from 'node:crypto';
 import { errors, jwtVerify, SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
@@ -10,11 +10,11 @@ export const TOKEN_SECONDS = 3600;
 const ISSUER = 'berth';
 const MOST_KNOWN = 2_000;
 
-/** `sessionId` and `origin`: what revokes it before its time. `expiresAt`: milliseconds. */
+/** The token ends early with its `sessionId` or its `origin`. `expiresAt` is in ms. */
 export type ReadToken = { userId: string; sessionId: string; origin: Origin | null; expiresAt: number };
 export type Tokens = {
   mint(user: Pick<UserRecord, 'id' | 'email' | 'role'>, sessionId: string, origin: Origin | null): Promise<string>;
-  /** null when it is not ours, not valid any more or not a token at all. */
+  /** Returns null for text that is no valid token of ours. */
   read(token: string): Promise<ReadToken | null>;
 };
 
@@ -22,7 +22,7 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
   const keys = secrets.map((s) => createSecretKey(Buffer.from(s, 'utf8')));
   const [current] = keys;
   if (current === undefined) throw new Error('a JWT secret is needed');
-  /** By the digest of the whole token. Whose signature was right once is right again, and to look takes a turn of another thread. */
+  /** Tokens whose signature was verified, by the digest of the whole token: a verification takes a turn of another thread. */
   const known = new LRUCache<string, ReadToken>({ max: MOST_KNOWN });
   return {
     mint: (user, sessionId, origin) =>
@@ -39,7 +39,7 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
       if (before !== undefined) return before.expiresAt > now() ? before : null;
       for (const key of keys) {
         try {
-          // The algorithm is ours to say, never the token's (RFC 8725 section 3.1).
+          // RFC 8725 section 3.1: we choose the algorithm, not the token.
           const { payload } = await jwtVerify(token, key, {
             algorithms: ['HS256'],
             issuer: ISSUER,

@@ -1,4 +1,4 @@
-/** Rises with every change of who is disabled, so that another control plane finds the change by one look (policy.ts, `stamp`). */
+/** A counter that rises with each change of `disabled`, so that another control plane sees the change in one read (policy.ts, `stamp`). */
 import { sql } from 'kysely';
 import type { Tx } from '../engine/tables.ts';
 

@@ -4,10 +4,10 @@ import type { Database } from '../engine/database.ts';
 import { removeEnded } from '../sweep.ts';
 import { userOf } from './users.ts';
 
-/** Of one user: whoever signs in anew with every run of a script ends the oldest of them. */
+/** Sessions of one user. A script that signs in on each run ends the oldest ones. */
 const MAX_SESSIONS = 200;
 
-/** The id stands in tokens, so it is a secret as they are: the database holds its SHA-256. */
+/** The id is a part of tokens and so a secret: the database holds its SHA-256. */
 const rowId = (id: string): string => createHash('sha256').update(id).digest('hex');
 const DIGEST_LENGTH = 64;
 
@@ -64,7 +64,7 @@ export const createApiSessionStore = (db: Database): ApiSessionStore => ({
         .returning('id')
         .executeTakeFirst();
       if (rotated !== undefined) return 'rotated';
-      // Whoever knows the session but not its present token holds one that was used: the owner or a thief, and nobody can say which.
+      // The session is known but the token is not current: it was used before, by the owner or by a thief. So the session ends.
       const ended = await tx.deleteFrom('api_sessions').where('id', '=', rowId(id)).returning('id').executeTakeFirst();
       return ended === undefined ? 'unknown' : 'reused';
     });

@@ -7,7 +7,7 @@ import { removeEnded } from '../sweep.ts';
 import type { Row } from '../engine/tables.ts';
 import { userOf } from './users.ts';
 
-/** Of one user. */
+/** Valid tokens of one user. */
 const MAX_TOKENS = 100;
 
 const tokenOf = ({ hash: _, ...row }: Row<'api_tokens'>): ApiTokenRecord => row;

@@ -34,7 +34,7 @@ export const createAuditStore = (db: Database): AuditStore => ({
   async sweep(before, rows) {
     const old = await db.writeOne((kysely) => kysely.deleteFrom('audit_log').where('at', '<', before).executeTakeFirstOrThrow());
     let gone = Number(old.numDeletedRows);
-    // Each outcome has a bound of its own: whoever makes refusals by the thousand pushes out refusals, not what was done.
+    // Each outcome has its own bound: thousands of refusals push out refusals, not the lines of what was done.
     for (const outcome of AUDIT_OUTCOMES) {
       const first = await db.kysely
         .selectFrom('audit_log')

@@ -7,16 +7,16 @@ import { countTokensOf, insertDeviceToken, MAX_DEVICE_TOKENS } from './device-to
 import { removeEnded } from '../sweep.ts';
 import type { Row } from '../engine/tables.ts';
 
-/** Anybody may ask for a code; what nobody confirms is gone after ten minutes. */
+/** Open codes. Anybody may ask for one; an unconfirmed code expires after 10 minutes. */
 const MAX_OPEN = 10_000;
-/** A code that is over is told so (`expired_token`) for as long. */
+/** Time that an expired code answers `expired_token`. */
 const REMEMBERED_MS = 10 * 60_000;
-/** RFC 8628 section 3.5: slow_down adds 5 seconds, for all polls that follow. Bounded by the code's own life. */
+/** RFC 8628 section 3.5: slow_down adds 5 s to the interval of all further polls. */
 const SLOWER_BY = 5;
 const SLOWEST = 60;
-/** By then every gateway that can be reached has heard of a deletion. */
+/** Time until every reachable gateway knows of a deletion. */
 const HEARD_MS = 60_000;
-/** A poll that comes a little early came in time: networks are no clocks. */
+/** Tolerance for polls that the network delivers early. */
 const EARLY_MS = 500;
 
 export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
@@ -28,7 +28,7 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
         .select((eb) => eb.fn.countAll<number>().as('open'))
         .where('expires_at', '>', now)
         .executeTakeFirstOrThrow();
-      if (open >= MAX_OPEN) throw new DomainError('too_many_requests', 'too many devices wait for a sign-in');
+      if (open >= MAX_OPEN) throw new DomainError('too_many_requests', 'too many devices wait for a sign-in: try again in some minutes');
       const made = await db.writeOne((kysely) =>
         kysely
           .insertInto('device_codes')
@@ -109,16 +109,16 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
   };
 };
 
-/** A click that came twice is one; a different decision, or somebody else's, comes too late. */
+/** Accepts the same decision of the same person a second time. Throws wrong_state for any other. */
 function refuseOther(row: Row<'device_codes'>, approve: boolean, email: string): void {
   const by = row.identity === null ? null : (JSON.parse(row.identity) as Identity).email.toLowerCase();
   const same = approve ? row.status !== 'denied' && by === email : row.status === 'denied';
-  if (!same) throw new DomainError('wrong_state', 'this code was decided already');
+  if (!same) throw new DomainError('wrong_state', 'this code was approved or denied before: start again on the device');
 }
 
 async function issue(tx: Tx, row: Row<'device_codes'>, identity: Identity, token: NewDeviceToken, now: number): Promise<Polled> {
   const denied = await mustStayOut(tx, identity.email.toLowerCase(), now);
-  // Compare-and-set by the lock above: the second of two polls finds it issued.
+  // The lock above makes this a compare-and-set: the second of two polls finds the code issued.
   await tx
     .updateTable('device_codes')
     .set({ status: denied ? 'denied' : 'issued' })
@@ -143,7 +143,7 @@ async function stillPending(tx: Tx, row: Row<'device_codes'>, now: number): Prom
   return tooSoon ? 'slow_down' : 'authorization_pending';
 }
 
-/** Disabled, or deleted so shortly ago that a gateway may still take a session from before for good. */
+/** Whether the person is disabled, or was deleted so recently that a gateway may still accept an old session. */
 async function mustStayOut(tx: Tx, email: string, now: number): Promise<boolean> {
   const disabled = await tx.selectFrom('users').select('id').where('email', '=', email).where('disabled', '=', 1).executeTakeFirst();
   if (disabled !== undefined) return true;

@@ -8,7 +8,7 @@ import { keyAfter, paged } from '../pages.ts';
 import { removeEnded } from '../sweep.ts';
 import type { Row } from '../engine/tables.ts';
 
-/** Of one person. Each is a line of every gateway's policy. */
+/** Tokens of one person. Each is a line in the policy of every gateway. */
 export const MAX_DEVICE_TOKENS = 100;
 
 const tokenOf = ({ hash: _h, email: _e, identity, scope, ...row }: Row<'device_tokens'>): DeviceTokenRecord => ({
@@ -69,7 +69,7 @@ export const createDeviceTokenStore = (db: Database): DeviceTokenStore => ({
   async used(items) {
     if (items.length === 0) return;
     await db.write(async (tx) => {
-      // In one order: two gateways that tell of the same tokens do not wait for each other in a ring.
+      // Sorted, so that two gateways that report the same tokens do not deadlock.
       for (const { id, at } of items.toSorted((a, b) => (a.id < b.id ? -1 : 1)))
         await tx
           .updateTable('device_tokens')

@@ -1,4 +1,4 @@
-/** Tokens by which new machines join (EVERYDAY.md "Nodes"): one use, a role, an end. */
+/** Join tokens for new machines (EVERYDAY.md "Nodes"): each has one use, a role and an end. */
 import { DomainError } from '../../domain/errors.ts';
 import type { JoinTokenRecord } from '../../domain/records.ts';
 import type { JoinTokenStore } from '../../domain/stores.ts';
@@ -21,7 +21,8 @@ export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
         .select((eb) => eb.fn.countAll<number>().as('tokens'))
         .where('expires_at', '>', now)
         .executeTakeFirstOrThrow();
-      if (tokens >= MAX_TOKENS) throw new DomainError('too_many_tokens', `there are ${MAX_TOKENS} join tokens; delete some first`);
+      if (tokens >= MAX_TOKENS)
+        throw new DomainError('too_many_tokens', `there are ${MAX_TOKENS} join tokens, which is the limit: delete some first`);
       const row = { ...token, created_at: now, used_at: null, boot_id: null, node_id: null };
       return tokenOf(await tx.insertInto('join_tokens').values(row).returningAll().executeTakeFirstOrThrow());
     });
@@ -52,7 +53,7 @@ export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
   sweep: (now) => removeEnded(db, 'join_tokens', now),
 });
 
-/** Taken by this process, for this node. The row is locked by the write; a second use at the same moment changes no row and throws. */
+/** Marks the token as used by this process for this node. The write locks the row: a second use at the same moment throws. */
 export async function useJoinToken(tx: Tx, id: string, by: { boot_id: string | null; node_id: string }, at: number): Promise<void> {
   const used = await tx
     .updateTable('join_tokens')

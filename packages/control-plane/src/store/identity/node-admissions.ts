@@ -1,10 +1,10 @@
-/** Contract-only nodes that may use the shared secret while REQUIRE_NODE_SECRETS is on. */
+/** Admissions: contract-only nodes that may use the shared secret while REQUIRE_NODE_SECRETS is on. */
 import { DomainError } from '../../domain/errors.ts';
 import type { AdmissionStore } from '../../domain/stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { NewId } from '../ids.ts';
 
-/** People type them in one by one. */
+/** Admins enter them one by one. */
 const MAX_ADMISSIONS = 10_000;
 
 export const createAdmissionStore = (db: Database, newId: NewId): AdmissionStore => ({
@@ -22,7 +22,8 @@ export const createAdmissionStore = (db: Database, newId: NewId): AdmissionStore
         .selectFrom('node_admissions')
         .select((eb) => eb.fn.countAll<number>().as('rows'))
         .executeTakeFirstOrThrow();
-      if (rows >= MAX_ADMISSIONS) throw new DomainError('wrong_state', `${MAX_ADMISSIONS} nodes are admitted; remove some first`);
+      if (rows >= MAX_ADMISSIONS)
+        throw new DomainError('wrong_state', `${MAX_ADMISSIONS} nodes are admitted, which is the limit: remove some first`);
       const row = { id: newId(), hostname, role, address: null, created_at: now };
       return tx.insertInto('node_admissions').values(row).returningAll().executeTakeFirstOrThrow();
     });

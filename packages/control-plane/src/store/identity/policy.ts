@@ -7,8 +7,8 @@ import { UNSETTLED_STATES } from '../states.ts';
 
 export const createPolicyStore = (db: Database): PolicyStore => ({
   async stamp() {
-    // flow_version rises with every plan and every patch of a project, ACCESS_VERSION with every change of `disabled`. Rows of the other
-    // tables come and go. One may go and one may come between two looks, by a clock that is behind: sums differ then, maxima need not.
+    // flow_version rises with each plan and patch of a project, ACCESS_VERSION with each change of `disabled`. Rows of the other tables
+    // come and go. Between two reads one row may go and one may come with an older time: the sum then differs, the maximum may not.
     const { rows } = await sql<Record<string, unknown>>`select
       (select count(*) from projects) as projects,
       (select sum(flow_version) from projects) as versions,
@@ -31,7 +31,7 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
         .select(['id', 'name', 'domain_prefix', 'auth_required', 'auth_epoch'])
         .orderBy('name')
         .execute();
-      // Only those that are not the project's present prefix: a handful of thousands. What runs is published, so it has its route.
+      // Only routes with an earlier prefix: few among thousands. A running deployment is published, so it has a route.
       const published = await tx
         .selectFrom('routes')
         .innerJoin('projects', 'projects.id', 'routes.project_id')

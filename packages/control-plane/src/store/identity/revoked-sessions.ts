@@ -3,7 +3,10 @@ import type { RevokedSessionStore } from '../../domain/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import { removeEnded } from '../sweep.ts';
 
-/** Of one person: each is a line of every gateway's policy, and signing in and out makes as many as one likes. Only his own last ones are then not ended early. */
+/**
+ * Revocations of one person. Each is a line in the policy of every gateway, and a person makes one with each sign-out. Beyond the
+ * bound, only the person's own further sessions are not revoked early.
+ */
 const MAX_ENDED = 1_000;
 
 export const createRevokedSessionStore = (db: Database): RevokedSessionStore => ({

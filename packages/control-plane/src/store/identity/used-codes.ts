@@ -3,12 +3,12 @@ import type { UsedCodeStore } from '../../domain/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import { removeEnded } from '../sweep.ts';
 
-/** The gateway's clock may be behind ours by so much: a code that it still takes is remembered as long. */
+/** Tolerance for a gateway whose clock is behind: a code is remembered for as long as such a gateway accepts it. */
 const SKEW_MS = 5 * 60_000;
 
 export const createUsedCodeStore = (db: Database): UsedCodeStore => ({
   async redeem({ id, expires_at }, now) {
-    // What was swept could be taken a second time, were it not refused for its age.
+    // Refused by age: the row of its first use may be swept already.
     if (expires_at + SKEW_MS <= now) throw new DomainError('code_used');
     const taken = await db.writeOne((kysely) =>
       kysely

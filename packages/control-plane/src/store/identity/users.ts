@@ -64,12 +64,12 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
         await db.capabilities.holdName(tx, ADMINS);
         const before = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(), id);
         guard?.(userOf(before));
-        // The role also where it stays: an empty SET is no statement.
+        // The role is set even when it stays: SQL has no empty SET.
         const set = { role: before.role, ...plain, ...(disabled === undefined ? {} : { disabled: Number(disabled) }) };
         const after = { ...before, ...set };
         if (isAdmin(before) && !isAdmin(after)) await refuseWithoutAdmin(tx, id);
         const row = await tx.updateTable('users').set(set).where('id', '=', id).returningAll().executeTakeFirstOrThrow();
-        // A password that was changed, and an account that was closed, end what was begun with it.
+        // A new password or a disabled account ends the sessions.
         if (plain.password_hash !== undefined || after.disabled === 1)
           await tx.deleteFrom('api_sessions').where('user_id', '=', id).execute();
         if (after.disabled !== before.disabled) await raiseAccessVersion(tx);
@@ -94,7 +94,7 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
           .onConflict((oc) => oc.column('email').doUpdateSet(tombstone))
           .execute();
         await raiseAccessVersion(tx);
-        // Sessions and API tokens go with the row.
+        // Foreign keys delete sessions and API tokens with the row.
         await tx.deleteFrom('users').where('id', '=', id).execute();
         await writeEvents(db, tx, [userEvent(user, 'deleted', now)]);
       });
@@ -126,10 +126,10 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
   };
 }
 
-/** Longer than any session lives, so that none from before is left when the tombstone goes. */
+/** Longer than the longest session: when the tombstone expires, no session from before the deletion is left. */
 const TOMBSTONE_MS = SESSION_MAX_MS + 86_400_000;
 
-/** A device that was approved and has not fetched its token yet gets none. There are few: a code lives for ten minutes. */
+/** Denies devices that are approved and have not fetched their token. There are few: a code lives for 10 minutes. */
 async function denyApproved(tx: Tx, email: string): Promise<void> {
   const approved = await tx.selectFrom('device_codes').select(['device_hash', 'identity']).where('status', '=', 'approved').execute();
   const theirs = approved.filter(({ identity }) => identity !== null && (JSON.parse(identity) as Identity).email.toLowerCase() === email);
@@ -144,7 +144,7 @@ const userEvent = (user: { id: string; email: string }, what: string, at: number
   message: `user ${user.email} ${what}`,
 });
 
-/** Whoever takes an admin away holds it: of two that go at once the second sees that the first is gone. */
+/** Lock for changes that remove an admin: the second of two at once sees that the first admin is gone. */
 const ADMINS = 'admins';
 const isAdmin = (user: Pick<Row<'users'>, 'role' | 'disabled'>): boolean => user.role === 'admin' && user.disabled === 0;
 
