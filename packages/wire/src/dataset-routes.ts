@@ -33,6 +33,7 @@ export const DATASET_ROUTES = {
     body: DatasetCreate,
     status: 201,
     answer: Dataset,
+    etag: true,
   },
   getDataset: {
     method: 'GET',
@@ -42,6 +43,7 @@ export const DATASET_ROUTES = {
     params: ByName,
     status: 200,
     answer: Dataset,
+    etag: true,
   },
   patchDataset: {
     method: 'PATCH',
@@ -52,6 +54,8 @@ export const DATASET_ROUTES = {
     body: DatasetPatch,
     status: 200,
     answer: Dataset,
+    etag: true,
+    locked: true,
   },
   deleteDataset: {
     method: 'DELETE',
@@ -61,6 +65,8 @@ export const DATASET_ROUTES = {
     params: ByName,
     status: 202,
     answer: Dataset,
+    etag: true,
+    locked: true,
   },
   datasetVersions: {
     method: 'GET',
@@ -106,6 +112,7 @@ export const DATASET_ROUTES = {
     bodyOptional: true,
     status: 202,
     answer: Dataset,
+    etag: true,
   },
 
   agentDataset: {

@@ -28,6 +28,7 @@ export const GATEWAY_ROUTES = {
     query: Type.Object(Wait),
     status: 200,
     answer: Policy,
+    etag: true,
   },
   revokeSession: {
     method: 'POST',

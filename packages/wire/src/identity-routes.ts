@@ -65,6 +65,7 @@ export const IDENTITY_ROUTES = {
     body: UserCreate,
     status: 201,
     answer: User,
+    etag: true,
   },
   getUser: {
     method: 'GET',
@@ -74,6 +75,7 @@ export const IDENTITY_ROUTES = {
     params: ById,
     status: 200,
     answer: User,
+    etag: true,
   },
   patchUser: {
     method: 'PATCH',
@@ -84,6 +86,8 @@ export const IDENTITY_ROUTES = {
     body: UserPatch,
     status: 200,
     answer: User,
+    etag: true,
+    locked: true,
   },
   deleteUser: {
     method: 'DELETE',
@@ -92,6 +96,7 @@ export const IDENTITY_ROUTES = {
     summary: 'Delete a user and the user’s sessions and tokens',
     params: ById,
     status: 204,
+    locked: true,
   },
 
   listTokens: {

@@ -22,6 +22,12 @@ export type Route = {
   /** Location header of a 201 or 202. Default: the route's path up to `:id`, or the path followed by `/:id`. */
   location?: string;
   answer?: TSchema;
+  /** The answer has an ETag. */
+  etag?: true;
+  /** A change that takes If-Match; a stale one is 412 `changed_meanwhile`. */
+  locked?: true;
+  /** With `Accept: text/event-stream` the answer is a stream, which goes on after `Last-Event-ID`. */
+  streams?: true;
 };
 
 export const ById = Type.Object({ id: Id });

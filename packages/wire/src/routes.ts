@@ -37,6 +37,7 @@ export const ROUTES = {
     body: ProjectCreate,
     status: 201,
     answer: Project,
+    etag: true,
   },
   getProject: {
     method: 'GET',
@@ -46,6 +47,7 @@ export const ROUTES = {
     params: ByName,
     status: 200,
     answer: Project,
+    etag: true,
   },
   patchProject: {
     method: 'PATCH',
@@ -56,6 +58,8 @@ export const ROUTES = {
     body: ProjectPatch,
     status: 200,
     answer: Project,
+    etag: true,
+    locked: true,
   },
   deleteProject: {
     method: 'DELETE',
@@ -65,6 +69,8 @@ export const ROUTES = {
     params: ByName,
     status: 202,
     answer: Project,
+    etag: true,
+    locked: true,
   },
   putEnv: {
     method: 'PUT',
@@ -75,6 +81,8 @@ export const ROUTES = {
     body: EnvSet,
     status: 200,
     answer: Project,
+    etag: true,
+    locked: true,
   },
   deleteEnv: {
     method: 'DELETE',
@@ -84,6 +92,8 @@ export const ROUTES = {
     params: ByEnvName,
     status: 200,
     answer: Project,
+    etag: true,
+    locked: true,
   },
 
   createDeployment: {
@@ -137,6 +147,7 @@ export const ROUTES = {
     query: Type.Object(Wait),
     status: 200,
     answer: Deployment,
+    etag: true,
   },
   cancelDeployment: {
     method: 'POST',
@@ -159,6 +170,7 @@ export const ROUTES = {
     }),
     status: 200,
     answer: LogPage,
+    streams: true,
   },
 
   listNodes: {
@@ -274,6 +286,7 @@ export const ROUTES = {
     query: Type.Object({ node_id: Id, ...LongWait }),
     status: 200,
     answer: Type.Array(Task),
+    etag: true,
   },
   agentStart: {
     method: 'POST',
@@ -324,6 +337,7 @@ export const ROUTES = {
     summary: 'Get the dynamic configuration of the reverse proxy; held with `wait`',
     query: Type.Object(Wait),
     status: 200,
+    etag: true,
   },
   events: {
     method: 'GET',
@@ -336,6 +350,7 @@ export const ROUTES = {
     }),
     status: 200,
     answer: EventPage,
+    streams: true,
   },
   version: {
     method: 'GET',

@@ -18,6 +18,7 @@ import type { Caller } from './auth/callers.ts';
 import { type CreatedAnswer, keyOf, type Once } from './idempotency.ts';
 import { namesIn } from './names.ts';
 import { sentence } from './problem.ts';
+import { wantsEventStream } from './sse.ts';
 import { nulProblems } from './validation.ts';
 
 declare module 'fastify' {
@@ -39,12 +40,22 @@ declare module 'fastify' {
 export type Server = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
 
 type WhoOf<N extends RouteName> = (typeof ROUTES)[N]['who'];
+/** `T` where the row has the flag; elsewhere the handler cannot use it. */
+type Flagged<N extends RouteName, F extends 'etag' | 'locked' | 'streams', T> = (typeof ROUTES)[N] extends Record<F, true> ? T : never;
+/** Sets the ETag of the answer. */
+export type Tag = (etag: string) => void;
 export type Call<N extends RouteName> = {
   params: ParamsOf<N>;
   query: QueryOf<N>;
   body: BodyOf<N>;
   /** Who asks; null where nobody was asked for a role. */
   user: WhoOf<N> extends Exclude<Who, Role> ? null : Caller;
+  /** Must be called once, where the row says that the answer has an ETag. */
+  tag: Flagged<N, 'etag', Tag>;
+  /** What the caller read; undefined: he does not say. */
+  ifMatch: Flagged<N, 'locked', string | undefined>;
+  /** Whether the caller prefers the stream. */
+  stream: Flagged<N, 'streams', boolean>;
   request: FastifyRequest;
   reply: FastifyReply;
 };
@@ -86,15 +97,25 @@ export function createDefine(
           query: request.query,
           body: request.body,
           user: request.caller,
+          tag: (etag: string) => void reply.header('etag', etag),
+          ifMatch: request.headers['if-match'],
+          stream: wantsEventStream(request.raw),
           request,
           reply,
         } as unknown as Call<typeof name>;
+        const run = async () => {
+          const answer = await handler(call);
+          // 204 has no representation.
+          const tagged = row.etag === true && row.status !== 204;
+          if (answer !== SENT && tagged && !reply.hasHeader('etag')) throw new Error(`${name} answers without the ETag that its row has`);
+          return answer;
+        };
         const key = creates(row) ? keyOf(request) : null;
         if (key !== null) {
-          const text = await createdOnce(row, key, { user: request.caller as Caller, request, reply }, () => handler(call));
+          const text = await createdOnce(row, key, { user: request.caller as Caller, request, reply }, run);
           return reply.code(row.status).type(JSON_TYPE).send(text);
         }
-        const answer = await handler(call);
+        const answer = await run();
         if (answer === SENT) return reply;
         // What was made by this has its id in the answer only.
         if (row.params === undefined && hasId(answer)) request.audited = { target: answer.id, ...request.audited };

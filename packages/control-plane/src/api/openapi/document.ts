@@ -125,16 +125,13 @@ function requestHeaders(route: Route): Schema[] {
   if (creates(route))
     list.push(header('Idempotency-Key', 'The same key with the same body returns the first answer again, for 24 h.', KEY));
   if (isHeld(route)) list.push(header('If-None-Match', 'With `wait`: the request is held while the answer has this ETag.'));
-  if (isLocked(route)) list.push(header('If-Match', 'The ETag that was read; a stale one is 412 `changed_meanwhile`.'));
-  if (streams(route)) list.push(header('Last-Event-ID', 'With `Accept: text/event-stream`: the stream goes on after this event.'));
+  if (route.locked === true) list.push(header('If-Match', 'The ETag that was read; a stale one is 412 `changed_meanwhile`.'));
+  if (route.streams === true) list.push(header('Last-Event-ID', 'With `Accept: text/event-stream`: the stream goes on after this event.'));
   return list;
 }
 
 const creates = (route: Route): boolean => route.method === 'POST' && route.status === 201;
 const isHeld = (route: Route): boolean => propertiesOf(route.query).properties?.['wait'] !== undefined;
-const hasETag = (route: Route): boolean => /^\/api\/(projects|datasets|users)\/:id(\/env\/:name)?$/.test(route.path);
-const isLocked = (route: Route): boolean => hasETag(route) && route.method !== 'GET';
-const streams = (route: Route): boolean => route.path.endsWith('/logs') || route.path === '/api/events';
 
 // ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -152,7 +149,7 @@ function success(route: Route, components: Components): Schema {
       ? (OTHER_CONTENT[route.path] ?? { 'application/json': { schema: { type: 'object' } } })
       : { 'application/json': { schema: toOpenapi(route.answer, components), example: sampleOf(route.answer) } };
   const headers = {
-    ...(hasETag(route) || isHeld(route) ? { ETag: text('Version of the resource, for If-Match and If-None-Match') } : {}),
+    ...(route.etag === true ? { ETag: text('Version of the resource, for If-Match and If-None-Match') } : {}),
     ...(route.status === 201 || route.status === 202 ? { Location: text('Path of the resource') } : {}),
     ...(creates(route) ? { 'Idempotent-Replayed': text('`true` when this answer was given before to the same Idempotency-Key') } : {}),
   };
@@ -160,7 +157,7 @@ function success(route: Route, components: Components): Schema {
     [route.status]: {
       description: DESCRIPTIONS[route.status] ?? 'Done',
       ...(Object.keys(headers).length === 0 ? {} : { headers }),
-      content: { ...content, ...(streams(route) ? { 'text/event-stream': { schema: { type: 'string' } } } : {}) },
+      content: { ...content, ...(route.streams === true ? { 'text/event-stream': { schema: { type: 'string' } } } : {}) },
     },
     ...(isHeld(route) ? { 304: { description: 'Nothing changed while the request was held' } } : {}),
     ...(route.path === '/readyz' ? { 503: { description: 'Not ready', content } } : {}),
@@ -198,7 +195,7 @@ function codesOf(name: RouteName, route: Route): ErrorCode[] {
     ...(route.body === undefined ? [] : (['invalid_json', 'body_too_large', 'unsupported_media_type'] as const)),
     ...(route.body === undefined && route.query === undefined ? [] : (['validation'] as const)),
     ...(creates(route) ? (['idempotency_mismatch'] as const) : []),
-    ...(isLocked(route) ? (['changed_meanwhile'] as const) : []),
+    ...(route.locked === true ? (['changed_meanwhile'] as const) : []),
     ...(CODES[name] ?? []),
   ];
 }

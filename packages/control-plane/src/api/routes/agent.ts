@@ -114,7 +114,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
     };
   });
 
-  route('agentTasks', async ({ query, request, reply }) => {
+  route('agentTasks', async ({ query, tag, request, reply }) => {
     const look = async () => {
       await agents.mayActFor(request, query.node_id);
       const tasks = (await stores.tasks.openFor(query.node_id, now())).map(taskView);
@@ -134,7 +134,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
               waitMs: (query.wait ?? 0) * 1000,
               hold,
             });
-      void reply.header('etag', etag);
+      tag(etag);
       if (!matchesEtag(known, etag)) return tasks;
       void reply.code(304).send();
       return SENT;

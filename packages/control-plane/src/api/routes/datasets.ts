@@ -1,13 +1,12 @@
 /** Datasets as people register, look at and scan them. */
 import type { Dataset } from '@berth/wire/dataset';
 import { decodeName, encodeName, TreeFormatError } from '@berth/wire/tree';
-import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { HistoryFilter } from '../../domain/dataset-stores.ts';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { nfsPathProblem, sharePath } from '../../domain/paths.ts';
 import type { DatasetRecord } from '../../domain/records.ts';
 import { datasetView, historyView, versionView } from '../dataset-views.ts';
-import type { Define } from '../define.ts';
+import type { Define, Tag } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { checkIfMatch } from '../etag.ts';
 import { pageOf } from '../page.ts';
@@ -17,15 +16,15 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
   const { stores, changes, lookAtFolder, settings, now } = deps;
 
   /** One dataset and its ETag. */
-  const view = (dataset: DatasetRecord, reply: FastifyReply): Dataset => {
-    void reply.header('etag', datasetTag(dataset));
+  const view = (dataset: DatasetRecord, tag: Tag): Dataset => {
+    tag(datasetTag(dataset));
     return datasetView(dataset);
   };
   /** The check of If-Match, for where the dataset cannot change meanwhile. */
   const unchanged =
-    (request: FastifyRequest) =>
+    (ifMatch: string | undefined) =>
     (present: DatasetRecord): void =>
-      checkIfMatch(request.headers['if-match'], datasetTag(present));
+      checkIfMatch(ifMatch, datasetTag(present));
 
   /** Gives it in the one way it is kept. Throws validation. */
   async function checkedPath(given: string): Promise<string> {
@@ -42,27 +41,27 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     return { items: items.map(datasetView), next_cursor: next };
   });
 
-  route('createDataset', async ({ body, reply }) => {
+  route('createDataset', async ({ body, tag }) => {
     const dataset = await stores.datasets.create({ ...body, nfs_path: await checkedPath(body.nfs_path) }, now());
     changes.notify('datasets', 'events');
-    return view(dataset, reply);
+    return view(dataset, tag);
   });
 
-  route('getDataset', async ({ params, reply }) => view(await stores.datasets.get(params.id), reply));
+  route('getDataset', async ({ params, tag }) => view(await stores.datasets.get(params.id), tag));
 
-  route('patchDataset', async ({ params, body, request, reply }) => {
+  route('patchDataset', async ({ params, body, tag, ifMatch }) => {
     // First: whether there is one to change.
     await stores.datasets.get(params.id);
     const patch = body.nfs_path === undefined ? body : { ...body, nfs_path: await checkedPath(body.nfs_path) };
-    const dataset = await stores.datasets.patch(params.id, patch, now(), unchanged(request));
+    const dataset = await stores.datasets.patch(params.id, patch, now(), unchanged(ifMatch));
     changes.notify('datasets', 'events');
-    return view(dataset, reply);
+    return view(dataset, tag);
   });
 
-  route('deleteDataset', async ({ params, request, reply }) => {
-    const dataset = await stores.datasets.markDeleting(params.id, now(), unchanged(request));
+  route('deleteDataset', async ({ params, tag, ifMatch }) => {
+    const dataset = await stores.datasets.markDeleting(params.id, now(), unchanged(ifMatch));
     changes.notify('datasets', 'events');
-    return view(dataset, reply);
+    return view(dataset, tag);
   });
 
   route('datasetVersions', async ({ params, query }) => {
@@ -81,7 +80,7 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     return { items: items.map(historyView), next_cursor: next };
   });
 
-  route('scanDataset', async ({ params, body, reply }) => {
+  route('scanDataset', async ({ params, body, tag }) => {
     if (!settings.hasShare) {
       const { name } = await stores.datasets.get(params.id);
       throw new DomainError('wrong_state', `${name} cannot be scanned: DATASET_NFS_BASE_PATH of the control plane is not set`);
@@ -89,7 +88,7 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     const asked = { full: body.full ?? false, acceptLoss: body.accept_loss ?? false };
     const dataset = await stores.datasets.requestScan(params.id, asked, now());
     changes.notify('datasets', 'events');
-    return view(dataset, reply);
+    return view(dataset, tag);
   });
 }
 

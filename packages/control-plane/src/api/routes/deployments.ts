@@ -110,7 +110,7 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
 
   route('projectDeployments', ({ params, query }) => list({ ...stateFilter(query), project_id: params.id }, query));
 
-  route('getDeployment', async ({ params, query, user, request, reply }) => {
+  route('getDeployment', async ({ params, query, user, tag, request, reply }) => {
     const known = request.headers['if-none-match'];
     const look = async () => {
       const shown = await view(await stores.deployments.get(params.id));
@@ -119,7 +119,7 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
     const seen = await heldWhile(look, known, { waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id }, reply);
     // Who lost the right while it was held gets nothing.
     if ((query.wait ?? 0) > 0) await callers.user(request.headers.authorization);
-    void reply.header('etag', seen.etag);
+    tag(seen.etag);
     if (!matchesEtag(known, seen.etag)) return seen.shown;
     void reply.code(304).send();
     return SENT;

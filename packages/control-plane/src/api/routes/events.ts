@@ -11,7 +11,7 @@ import type { Callers } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';
-import { type EventStream, openEventStream, resumeAt, wantsEventStream } from '../sse.ts';
+import { type EventStream, openEventStream, resumeAt } from '../sse.ts';
 import { time } from '../views.ts';
 
 const PAGE = 200;
@@ -22,8 +22,8 @@ const HEARTBEAT_MS = 15_000;
 export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers: Callers }): void {
   const { stores, changes, holds, callers, now } = deps;
 
-  route('events', async ({ query, user, request, reply }) => {
-    if (wantsEventStream(request.raw)) return follow(resumeAt(request.raw, query.after ?? null), user.id, request, reply);
+  route('events', async ({ query, user, stream, request, reply }) => {
+    if (stream) return follow(resumeAt(request.raw, query.after ?? null), user.id, request, reply);
     const page = await read(query.after ?? null, query.limit ?? PAGE, user.role);
     return { items: page.items, next: page.next, gap: page.gap };
   });

@@ -23,7 +23,7 @@ export type GatewayRouteDeps = ApiDeps & {
 export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
   const { stores, policy, changes, holds, guesses, asks, now } = deps;
 
-  route('gatewayPolicy', async ({ query, request, reply }) => {
+  route('gatewayPolicy', async ({ query, tag, request, reply }) => {
     const known = request.headers['if-none-match'];
     const end = performance.now() + (query.wait ?? 0) * 1000;
     let answer = await policy.current();
@@ -38,7 +38,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
     } finally {
       hold?.release();
     }
-    void reply.header('etag', answer.etag);
+    tag(answer.etag);
     if (matchesEtag(known, answer.etag)) void reply.code(304).send();
     else void reply.code(200).type('application/json').send(answer.bytes);
     return SENT;

@@ -11,7 +11,7 @@ import type { Callers } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';
-import { type EventStream, openEventStream, resumeAt, wantsEventStream } from '../sse.ts';
+import { type EventStream, openEventStream, resumeAt } from '../sse.ts';
 import { logLineView, logUnavailable, time } from '../views.ts';
 
 const PAGE = 500;
@@ -22,10 +22,10 @@ const HEARTBEAT_MS = 15_000;
 export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers: Callers }): void {
   const { stores, changes, holds, callers } = deps;
 
-  route('deploymentLogs', async ({ params, query, user, request, reply }) => {
+  route('deploymentLogs', async ({ params, query, user, stream, request, reply }) => {
     const deployment = await stores.deployments.get(params.id);
     const after = query.after ?? 0;
-    if (wantsEventStream(request.raw)) return follow(deployment, resumeAt(request.raw, after), user.id, request, reply);
+    if (stream) return follow(deployment, resumeAt(request.raw, after), user.id, request, reply);
     const unavailable = logUnavailable(deployment);
     if (unavailable !== null) return { lines: [], next: after, unavailable };
     const lines = await stores.logs.read(params.id, after, query.limit ?? PAGE);

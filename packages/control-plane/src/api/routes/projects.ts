@@ -1,13 +1,12 @@
 /** Projects: what people set, checked where it enters. */
 import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
-import type { FastifyReply, FastifyRequest } from 'fastify';
 import { envNameProblem, mergedEnv } from '../../domain/env.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import { withPaths } from '../../domain/mounts.ts';
 import { type ProjectRules, projectProblems, settingsOf } from '../../domain/project-rules.ts';
 import type { ProjectRecord, ProjectSettings } from '../../domain/records.ts';
 import type { Caller } from '../auth/callers.ts';
-import type { Define } from '../define.ts';
+import type { Define, Tag } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { checkIfMatch } from '../etag.ts';
 import { pageOf } from '../page.ts';
@@ -37,21 +36,21 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   }
 
   /** One project and its ETag. */
-  async function view(project: ProjectRecord, { user, reply }: { user: Caller; reply: FastifyReply }): Promise<Project> {
+  async function view(project: ProjectRecord, { user, tag }: { user: Caller; tag: Tag }): Promise<Project> {
     const running = await stores.projects.runningDeployments([project.id]);
-    void reply.header('etag', projectTag(project, user.role));
+    tag(projectTag(project, user.role));
     return projectView(project, running.get(project.id) ?? null, user.role, settings);
   }
 
   /** The check of If-Match, for where the project cannot change meanwhile. */
   const unchanged =
-    ({ user, request }: { user: Caller; request: FastifyRequest }) =>
+    ({ user, ifMatch }: { user: Caller; ifMatch: string | undefined }) =>
     (present: ProjectRecord): void =>
-      checkIfMatch(request.headers['if-match'], projectTag(present, user.role));
+      checkIfMatch(ifMatch, projectTag(present, user.role));
 
   /** Merged and judged inside the transaction: of changes at the same moment each sees what the one before it left. */
   async function change(
-    call: { params: { id: string }; user: Caller; request: FastifyRequest; reply: FastifyReply },
+    call: { params: { id: string }; user: Caller; tag: Tag; ifMatch: string | undefined },
     given: ProjectPatch,
     check: (present: ProjectRecord) => void = () => {},
   ): Promise<Project> {

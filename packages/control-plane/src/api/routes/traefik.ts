@@ -32,7 +32,7 @@ export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): 
     }
   }
 
-  route('traefikConfig', async ({ query, request, reply }) => {
+  route('traefikConfig', async ({ query, tag, request, reply }) => {
     const { socket } = request.raw;
     const known = request.headers['if-none-match'];
     const last = lastOn.get(socket);
@@ -43,7 +43,7 @@ export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): 
       // Only what has left this process was given to the proxy.
       reply.raw.once('finish', () => source.served(hash));
     }
-    void reply.header('etag', tagOf(hash));
+    tag(tagOf(hash));
     if (matchesEtag(known, tagOf(hash))) void reply.code(304).send();
     else void reply.code(200).type('application/json').send(bytes);
     return SENT;

@@ -1,9 +1,8 @@
 /** Who may use the API, and as what: for admins. */
 import type { User } from '@berth/wire/user';
-import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
-import type { Define } from '../define.ts';
+import type { Define, Tag } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { checkIfMatch } from '../etag.ts';
 import { pageOf } from '../page.ts';
@@ -14,15 +13,15 @@ import { userView } from '../views.ts';
 export function userRoutes(route: Define, deps: ApiDeps & { passwords: Passwords }): void {
   const { stores, changes, settings, passwords, now } = deps;
   /** One user and its ETag. */
-  const view = (user: UserRecord, reply: FastifyReply): User => {
-    void reply.header('etag', userTag(user));
+  const view = (user: UserRecord, tag: Tag): User => {
+    tag(userTag(user));
     return userView(user);
   };
   /** The check of If-Match, for where the user cannot change meanwhile. */
   const unchanged =
-    (request: FastifyRequest) =>
+    (ifMatch: string | undefined) =>
     (present: UserRecord): void =>
-      checkIfMatch(request.headers['if-match'], userTag(present));
+      checkIfMatch(ifMatch, userTag(present));
   const bySettings = (email: string): boolean => settings.adminEmails.includes(email);
 
   route('listUsers', async ({ query }) => {
@@ -30,17 +29,17 @@ export function userRoutes(route: Define, deps: ApiDeps & { passwords: Passwords
     return { items: items.map(userView), next_cursor: next };
   });
 
-  route('getUser', async ({ params, reply }) => view(await stores.users.get(params.id), reply));
+  route('getUser', async ({ params, tag }) => view(await stores.users.get(params.id), tag));
 
-  route('createUser', async ({ body, request, reply }) => {
+  route('createUser', async ({ body, request, tag }) => {
     const email = body.email.toLowerCase();
     request.audited = { target: email };
     if (bySettings(email) && body.role !== 'admin') throw new DomainError('admin_by_settings');
     const password_hash = body.password === undefined ? null : await passwords.hash(body.password);
-    return view(await stores.users.create({ email, role: body.role, password_hash }, now()), reply);
+    return view(await stores.users.create({ email, role: body.role, password_hash }, now()), tag);
   });
 
-  route('patchUser', async ({ params, body, user, request, reply }) => {
+  route('patchUser', async ({ params, body, user, request, tag, ifMatch }) => {
     const { email } = await stores.users.get(params.id);
     request.audited = { target: email };
     if (bySettings(email) && ((body.role !== undefined && body.role !== 'admin') || body.disabled === true))
@@ -50,16 +49,16 @@ export function userRoutes(route: Define, deps: ApiDeps & { passwords: Passwords
     const { password, ...rest } = body;
     const hash = password === undefined || password === null ? password : await passwords.hash(password);
     const change = { ...rest, ...(hash === undefined ? {} : { password_hash: hash }) };
-    const changed = await stores.users.patch(params.id, change, unchanged(request));
+    const changed = await stores.users.patch(params.id, change, unchanged(ifMatch));
     changes.notify('access', 'policy', 'events');
-    return view(changed, reply);
+    return view(changed, tag);
   });
 
-  route('deleteUser', async ({ params, request }) => {
+  route('deleteUser', async ({ params, request, ifMatch }) => {
     const { email } = await stores.users.get(params.id);
     request.audited = { target: email };
     if (bySettings(email)) throw new DomainError('admin_by_settings');
-    await stores.users.remove(params.id, now(), unchanged(request));
+    await stores.users.remove(params.id, now(), unchanged(ifMatch));
     changes.notify('access', 'policy', 'events');
   });
 }
