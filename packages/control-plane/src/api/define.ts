@@ -40,8 +40,8 @@ declare module 'fastify' {
 export type Server = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
 
 type WhoOf<N extends RouteName> = (typeof ROUTES)[N]['who'];
-/** `T` where the row has the flag; elsewhere the handler cannot use it. */
-type Flagged<N extends RouteName, F extends 'etag' | 'locked' | 'streams', T> = (typeof ROUTES)[N] extends Record<F, true> ? T : never;
+/** `T` where the row has the flag; elsewhere the handler does not get it. */
+type Flagged<N extends RouteName, F extends 'etag' | 'locked' | 'streams', T> = (typeof ROUTES)[N] extends Record<F, true> ? T : undefined;
 /** Sets the ETag of the answer. */
 export type Tag = (etag: string) => void;
 export type Call<N extends RouteName> = {
@@ -97,9 +97,9 @@ export function createDefine(
           query: request.query,
           body: request.body,
           user: request.caller,
-          tag: (etag: string) => void reply.header('etag', etag),
-          ifMatch: request.headers['if-match'],
-          stream: wantsEventStream(request.raw),
+          tag: row.etag === true ? (etag: string) => void reply.header('etag', etag) : undefined,
+          ifMatch: row.locked === true ? request.headers['if-match'] : undefined,
+          stream: row.streams === true ? wantsEventStream(request.raw) : undefined,
           request,
           reply,
         } as unknown as Call<typeof name>;
