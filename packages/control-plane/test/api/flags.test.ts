@@ -93,7 +93,10 @@ describe.each(rows((r) => r.locked === true))('%s takes If-Match', (name) => {
   });
 });
 
-const isHeld = (route: Route): boolean => 'wait' in ((route.query as { properties?: object } | undefined)?.properties ?? {});
+const isHeld = (route: Route): boolean => {
+  const query: { properties?: object } = route.query ?? {};
+  return 'wait' in (query.properties ?? {});
+};
 describe.each(rows(isHeld))('%s can be held', (name) => {
   test('while it has the ETag in If-None-Match', async () => {
     expect((ROUTES[name] as Route).etag).toBe(true);
