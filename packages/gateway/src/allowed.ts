@@ -1,4 +1,7 @@
-/** Who may sign in at all (INTERFACES.md, ALLOWED_EMAILS): addresses and `@domains`, lower case; undefined: everybody. */
+/**
+ * Checks an e-mail address against ALLOWED_EMAILS: addresses and `@domains` in lower case, or undefined to allow everybody
+ * (docs/interfaces.md "Settings").
+ */
 export const allowedBy =
   (allowed: readonly string[] | undefined) =>
   (email: string): boolean => {

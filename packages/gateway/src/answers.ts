@@ -1,4 +1,4 @@
-/** What /verify answers for each decision. A `Location` is absolute: Traefik resolves a relative one against our own address. */
+/** Answers of /verify to each decision. `Location` is absolute, because Traefik resolves a relative one against the gateway's address. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Identity } from '@berth/wire/gateway';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
@@ -12,10 +12,10 @@ import { PROBLEM_TYPE, problemOf } from './problem.ts';
 import { localPath } from './redirect.ts';
 import type { Session } from './deps.ts';
 
-/** `headers`: name, value, name, value, as node:http writes them fastest. */
+/** `headers` alternates names and values, the form that node:http writes fastest. */
 export type Answer = { status: number; headers: string[]; body: string };
 
-/** Longer ones would not come back (redirect.ts): the person gets to the page's path, or to the first page. */
+/** redirect.ts refuses longer targets. For a longer address, the person returns to its path or to the first page. */
 const MAX_RETURN = 1900;
 export const RETRY_AFTER_SECONDS = 5;
 
@@ -23,27 +23,29 @@ type Refused = Exclude<Decision, { kind: 'pass' } | { kind: 'redeem' } | { kind:
 
 export type Answers = {
   pass(identity: Identity, assertion: string, cookie: string | undefined, authorization: string | undefined): Answer;
-  /** Lets in a request that is nobody's: the project gets no identity. */
-  passNobody(cookie: string | undefined): Answer;
+  /** Lets a request pass without an identity. */
+  passWithoutIdentity(cookie: string | undefined): Answer;
   refuse(decision: Refused, ask: Ask): Answer;
-  /** The code was taken: the session begins at this host. */
+  /** The one-time code was redeemed: starts the session at this host. */
   arrived(host: string, redirect: string, value: string, session: Session): Answer;
+  /** The one-time code was already used. */
   used(host: string, redirect: string, ask: Ask): Answer;
+  /** The decision is not possible at the moment (503). */
   doubt(ask: Ask | null): Answer;
 };
 
 export function createAnswers(publicUrl: string, now: () => number): Answers {
-  const own = new URL(publicUrl);
-  const secure = own.protocol === 'https:';
-  const port = own.port === '' ? '' : `:${own.port}`;
-  const urlOf = (host: string, path: string): string => `${own.protocol}//${host}${port}${path}`;
+  const base = new URL(publicUrl);
+  const secure = base.protocol === 'https:';
+  const port = base.port === '' ? '' : `:${base.port}`;
+  const urlOf = (host: string, path: string): string => `${base.protocol}//${host}${port}${path}`;
   const loginUrl = (page: string): string => `${publicUrl}/_oauth/login?redirect=${encodeURIComponent(page)}`;
 
   function login(host: string, uri: string, ask: Ask): Answer {
-    const page = urlOf(host, comeBackTo(uri));
-    // At the auth host itself no code is needed to get there.
-    if (host === own.hostname) return redirect(loginUrl(page), []);
-    // The same for every tab that is opened later, so that they do not pile up.
+    const page = urlOf(host, returnPath(uri));
+    // The session cookie of the auth host is valid there, so no one-time code is needed.
+    if (host === base.hostname) return redirect(loginUrl(page), []);
+    // Reuse the nonce of an earlier tab, so that nonce cookies do not pile up.
     const nonce = noncesIn(ask.cookie, secure)[0] ?? randomBytes(32).toString('base64url');
     const challenge = challengeOf(nonce);
     return redirect(`${loginUrl(page)}&challenge=${challenge}`, [
@@ -56,21 +58,21 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
       case 'login':
         return login(decision.host, decision.uri, ask);
       case 'too_many_cookies':
-        return tooManyCookies(urlOf(decision.host, comeBackTo(decision.uri)));
+        return tooManyCookies(urlOf(decision.host, returnPath(decision.uri)));
       case 'unauthenticated':
         return problem('unauthenticated', 'open login_url in a browser, or send a device token', {
-          // RFC 6750 section 3.1: no error where nothing was tried.
+          // RFC 6750 section 3.1: no error code if the request had no token.
           headers: ['WWW-Authenticate', 'Bearer'],
           more: { login_url: loginUrl(urlOf(decision.host, '/')) },
         });
       case 'bad_token':
-        return problem('unauthenticated', 'the device token is unknown, has ended or was revoked', {
+        return problem('unauthenticated', 'the device token is unknown, expired or revoked', {
           headers: ['WWW-Authenticate', 'Bearer error="invalid_token"'],
         });
       case 'forbidden':
         return forbidden(decision, ask);
       case 'not_found':
-        return problem('not_found', 'paths under /_oauth/ are not the project’s');
+        return problem('not_found', 'paths under /_oauth/ belong to the gateway, not to the project');
       case 'no_code':
         return noCode(decision, ask);
       case 'doubt':
@@ -79,28 +81,28 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
   }
 
   function noCode({ why, host, redirect: to }: Extract<Decision, { kind: 'no_code' }>, ask: Ask): Answer {
-    const again = urlOf(host, localPath(to));
-    if (why === 'signed_in') return redirect(again, []);
-    if (!isNavigation(ask)) return problem('bad_request', 'this sign-in link opens nothing here (any more)');
-    // Not another redirect: without cookies that would never end.
-    if (why === 'no_nonce') return page(400, cookiesBlockedPage(reference(), again));
-    return expiredLink(again);
+    const pageUrl = urlOf(host, localPath(to));
+    if (why === 'signed_in') return redirect(pageUrl, []);
+    if (!isNavigation(ask)) return problem('bad_request', 'this sign-in link is not valid here or has expired');
+    // Do not redirect again: without cookies the redirects would never end.
+    if (why === 'no_nonce') return page(400, cookiesBlockedPage(reference(), pageUrl));
+    return expiredLink(pageUrl);
   }
 
-  const tooManyCookies = (again: string): Answer => {
+  const tooManyCookies = (pageUrl: string): Answer => {
     const { status, title, what, todo, action } = REFUSALS.too_many_cookies;
-    return page(status, problemPage({ title, what, todo, reference: reference(), action: { href: again, label: action } }));
+    return page(status, problemPage({ title, what, todo, reference: reference(), action: { href: pageUrl, label: action } }));
   };
 
-  const expiredLink = (again: string): Answer =>
+  const expiredLink = (pageUrl: string): Answer =>
     page(
       400,
       problemPage({
         title: 'This sign-in link is no longer valid',
-        what: 'It holds for a minute and works once, in the browser that began the sign-in.',
-        todo: 'Open the page again; you will not need to sign in anew if you just did.',
+        what: 'A sign-in link is valid for one minute. It works once, and only in the browser that started the sign-in.',
+        todo: 'Open the page again. If you have just signed in, you do not need to sign in again.',
         reference: reference(),
-        action: { href: again, label: 'Open the page again' },
+        action: { href: pageUrl, label: 'Open the page again' },
       }),
     );
 
@@ -112,9 +114,9 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
     return page(
       403,
       problemPage({
-        title: 'You may not go here',
+        title: 'You do not have access to this page',
         what: `${detail[0]?.toUpperCase()}${detail.slice(1)}.${who}`,
-        todo: email === undefined ? 'Check the address.' : 'Sign out and use another account, or ask your administrator.',
+        todo: email === undefined ? 'Check the address.' : 'Sign out and use another account, or ask your administrator for access.',
         reference: reference(),
         action: signOut,
       }),
@@ -124,24 +126,24 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
   function doubt(ask: Ask | null): Answer {
     const headers = ['Retry-After', String(RETRY_AFTER_SECONDS)];
     if (ask === null || !isNavigation(ask))
-      return problem('policy_unknown', 'whether this request may pass cannot be known right now; try again', { headers });
+      return problem('policy_unknown', 'the gateway cannot check this request at the moment; try again', { headers });
     return page(
       503,
       problemPage({
-        title: 'Not right now',
-        what: 'Whether you may go here cannot be known at the moment: a part of the platform is away.',
+        title: 'Temporarily unavailable',
+        what: 'Your access cannot be checked at the moment, because a part of the platform is down.',
         todo: 'Try again in a few seconds.',
         reference: reference(),
-        action: { href: urlOf(hostIn(ask), comeBackTo(pathOf(ask.uri))), label: 'Try again' },
+        action: { href: urlOf(hostIn(ask), returnPath(pathOf(ask.uri))), label: 'Try again' },
       }),
       headers,
     );
   }
-  const hostIn = (ask: Ask): string => /^[a-z0-9.-]+/i.exec(ask.host)?.[0] ?? own.hostname;
+  const hostIn = (ask: Ask): string => /^[a-z0-9.-]+/i.exec(ask.host)?.[0] ?? base.hostname;
 
   return {
     pass,
-    passNobody: (cookie) => ({
+    passWithoutIdentity: (cookie) => ({
       status: 200,
       headers: [...(cookie === undefined ? [] : ['Cookie', cookie]), 'Content-Length', '0'],
       body: '',
@@ -152,17 +154,17 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
       return redirect(urlOf(host, localPath(to)), [setCookie(SESSION_COOKIE, value, { maxAgeSeconds, secure })]);
     },
     used: (host, to, ask) =>
-      isNavigation(ask) ? expiredLink(urlOf(host, localPath(to))) : problem('bad_request', 'this sign-in link was used already'),
+      isNavigation(ask) ? expiredLink(urlOf(host, localPath(to))) : problem('bad_request', 'this sign-in link was already used'),
     doubt,
   };
 }
 
 const FORBIDDEN = {
-  incomplete: 'the proxy did not say what was asked for',
-  unknown_project: 'this project is not known here',
-  unknown_host: 'this host is not one of this platform',
+  incomplete: 'the proxy did not send the requested path',
+  unknown_project: 'this project does not exist on this platform',
+  unknown_host: 'this host does not belong to this platform',
   wrong_host: 'this host does not belong to the project',
-  not_admin: 'only administrators get here',
+  not_admin: 'only administrators have access',
 } as const;
 
 function pass(
@@ -175,22 +177,26 @@ function pass(
   if (name !== null && name !== '') headers.push('X-Forwarded-User-Name', percentEncoded(name));
   if (avatar_url !== null && avatar_url !== '') headers.push('X-Forwarded-User-Avatar', percentEncoded(avatar_url));
   headers.push('X-Forwarded-User-Assertion', assertion);
-  // What is not given back here the proxy takes out of the request.
+  // The proxy removes these headers from the request if the answer does not contain them.
   if (cookie !== undefined) headers.push('Cookie', cookie);
   if (authorization !== undefined) headers.push('Authorization', authorization);
   headers.push('Content-Length', '0');
   return { status: 200, headers, body: '' };
 }
 
-/** INTERFACES.md: `%` and all outside printable ASCII, as UTF-8; a space at an end would be lost on the way. */
+/**
+ * Percent-encodes `%` and every character outside printable ASCII, as UTF-8 (docs/interfaces.md "Identity headers").
+ * Also encodes spaces at the ends, because they would be lost on the way.
+ */
 export function percentEncoded(text: string): string {
   const encoded = text.toWellFormed().replace(/[^ -$&-~]+/gu, encodeURIComponent);
   return encoded.replace(/^ +| +$/g, (spaces) => '%20'.repeat(spaces.length));
 }
-/** The contract's header is the address itself; one beyond ASCII goes as UTF-8, which node:http takes a byte a character. */
+/** The contract requires the plain address in the header. Non-ASCII addresses are sent as UTF-8; node:http takes one character per byte. */
 const asBytes = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 
-function comeBackTo(uri: string): string {
+/** Path to which the person returns after the sign-in. */
+function returnPath(uri: string): string {
   if (!uri.startsWith('/')) return '/';
   if (uri.length <= MAX_RETURN) return uri;
   const path = pathOf(uri);

@@ -1,4 +1,4 @@
-/** Composition root: every part of the gateway is made here and handed what it needs. Tests call it too. */
+/** Composition root: creates every part of the gateway and passes in its dependencies. Tests call it too. */
 import type { AddressInfo } from 'node:net';
 import type { Logger } from '@berth/kit/log';
 import { type Client, createClient } from '@berth/wire/client';
@@ -21,7 +21,7 @@ import { createSessions } from './session.ts';
 import { createVerify } from './verify.ts';
 
 export type Gateway = {
-  /** What a test injects requests into. */
+  /** Tests inject requests into it. */
   server: FastifyInstance;
   deps: GatewayDeps;
   metrics: Metrics;
@@ -33,12 +33,12 @@ export type Overrides = {
   log: Logger;
   controlPlane?: Client;
   now?: () => number;
-  /** The other workers. */
+  /** The other workers of this gateway. */
   peers?: Peers;
-  /** Of all workers together. */
+  /** Renders the metrics of all workers together. */
   renderMetrics?: Metrics['render'];
   processMetrics?: boolean;
-  /** Where Google is, and how long providers may take: tests have neither the way nor the time. */
+  /** Address of Google and time limit of providers; tests replace both. */
   providers?: ProviderOverrides;
 };
 

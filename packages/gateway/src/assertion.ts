@@ -1,7 +1,7 @@
 /**
- * The signed assertion beside the plain identity headers (JWT, RFC 7519; EdDSA, RFC 8037): an application that can be reached
- * past the proxy can refuse what did not come through it. Made once for a session and host while it is young, so the hot path
- * signs nothing.
+ * The signed assertion beside the plain identity headers (JWT, RFC 7519; EdDSA, RFC 8037). With it, an application that is reachable
+ * without the proxy can refuse requests that bypass the proxy. An assertion is cached per session and host, so that the hot path does
+ * not sign.
  */
 import { type KeyObject, sign } from 'node:crypto';
 import type { DeviceScope, Identity } from '@berth/wire/gateway';
@@ -9,42 +9,46 @@ import { LRUCache } from 'lru-cache';
 import type { Keys } from './deps.ts';
 
 const LIFETIME_SECONDS = 300;
-/** Whoever gets one can use it for at least a minute. */
+/** An assertion is reused for this long, so that every application can use it for at least a minute. */
 const REUSED_SECONDS = 240;
-const MAX_KEPT = 20_000;
+const MAX_CACHED = 20_000;
 
-export type Assertion = { token: string /** Milliseconds: make a new one from then on. */; renewAt: number };
-type Whence = {
+export type Assertion = {
+  token: string;
+  /** Time in ms from which a new assertion is made. */
+  renewAt: number;
+};
+type Grant = {
   host: string;
-  /** Milliseconds. */
+  /** End of the session or device token, in ms. */
   endsAt: number;
-  /** Of the device token that opened; null: a session did. */
+  /** Scope of the device token; null for a session. */
   scope: DeviceScope | null;
-  /** Id of that device token or session, where the API must be able to tell whether it was revoked. */
+  /** Id of the device token or session, with which the API checks for revocation; null if the API does not need it. */
   origin: string | null;
 };
-export type Assertions = { for(identity: Identity, whence: Whence): Assertion };
+export type Assertions = { for(identity: Identity, grant: Grant): Assertion };
 
 export function createAssertions(keys: Keys, issuer: string, now: () => number): Assertions {
-  const kept = new LRUCache<string, Assertion>({ max: MAX_KEPT });
+  const cache = new LRUCache<string, Assertion>({ max: MAX_CACHED });
   return {
-    for(identity, whence) {
-      const { host, endsAt, scope, origin } = whence;
+    for(identity, grant) {
+      const { host, endsAt, scope, origin } = grant;
       const { email, name, avatar_url, provider } = identity;
-      // For one session: the API refuses an assertion from before its person was deleted, and a new session must not be given that one.
+      // The key includes the session's end: after a deletion of the person, a new session must not get the assertion of an old one.
       const key = JSON.stringify([host, email, name, avatar_url, provider, endsAt, scope, origin]);
-      const found = kept.get(key);
+      const found = cache.get(key);
       if (found !== undefined && found.renewAt > now()) return found;
-      const made = make(keys, issuer, { identity, ...whence, endsAt: Math.min(endsAt, now() + LIFETIME_SECONDS * 1000) }, now());
-      kept.set(key, made);
+      const made = make(keys, issuer, { identity, ...grant, endsAt: Math.min(endsAt, now() + LIFETIME_SECONDS * 1000) }, now());
+      cache.set(key, made);
       return made;
     },
   };
 }
 
-type About = Whence & { identity: Identity };
+type Content = Grant & { identity: Identity };
 
-function make(keys: Keys, issuer: string, { identity, host, endsAt, scope, origin }: About, now: number): Assertion {
+function make(keys: Keys, issuer: string, { identity, host, endsAt, scope, origin }: Content, now: number): Assertion {
   const [current] = keys.assertion;
   if (current === undefined) throw new Error('no assertion key');
   const seconds = Math.floor(now / 1000);
@@ -56,7 +60,7 @@ function make(keys: Keys, issuer: string, { identity, host, endsAt, scope, origi
     ...(identity.name === null ? {} : { name: identity.name }),
     ...(identity.avatar_url === null ? {} : { avatar_url: identity.avatar_url }),
     provider: identity.provider,
-    // Where a device token opened: the API takes the assertion of one only with the scope `api`, as the token itself.
+    // Set for a device token: the API accepts its assertion only if the scope includes `api`, as for the token itself.
     ...(scope === null ? {} : { scope }),
     ...(origin === null ? {} : scope === null ? { sid: origin } : { device_token: origin }),
     iat: seconds,

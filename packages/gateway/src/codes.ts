@@ -1,6 +1,6 @@
 /**
- * One-time codes carry a session from the auth host to another one. Sealed, so that the address bar shows nothing; bound to
- * that host and, by the hash of its nonce cookie, to the browser that asked; remembered as used by the control plane.
+ * One-time codes transfer a session from the auth host to another host. A code is encrypted, so that the address bar does not show
+ * its content. It is bound to the host and, by the hash of a nonce cookie, to the browser. The control plane remembers used codes.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { ApiError, type Client } from '@berth/wire/client';
@@ -8,7 +8,7 @@ import type { OneTimeCodes, Sealer, Session } from './deps.ts';
 
 /** RFC 6749 section 4.1.2 allows ten minutes at most; a redirect needs seconds. */
 const CODE_TTL_MS = 60_000;
-/** How much longer than the code itself its use is remembered: clocks of two machines may differ. */
+/** Used codes are remembered this much longer than they are valid, because clocks of two machines may differ. */
 const REMEMBERED_MS = 60_000;
 const REDEEM_TIMEOUT_MS = 4_000;
 const PURPOSE = 'one-time code';
@@ -34,7 +34,7 @@ export function createCodes(sealer: Sealer, controlPlane: Client, now: () => num
       const content = sealer.open<Content>(PURPOSE, code);
       if (content === null || nonce === undefined || content.host !== host) return null;
       if (!sameText(challengeOf(nonce), content.challenge) || content.session.expires_at <= now()) return null;
-      // Absent in a code of an older gateway beside this one.
+      // An older gateway that runs beside this one does not write `begun_at`.
       return { id: content.id, session: { ...content.session, begun_at: content.session.begun_at ?? 0 }, expires_at: content.expires_at };
     },
     async redeem({ id, expires_at }) {

@@ -1,82 +1,83 @@
-/** What the parts of the gateway are given by app.ts; each door is narrow and made in a file of its own. */
+/** The narrow interfaces between the parts of the gateway. app.ts connects the implementations, each of which has its own file. */
 import type { KeyObject } from 'node:crypto';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { Identity, Policy } from '@berth/wire/gateway';
 import type { Config } from './config.ts';
 
-/** `id` is the same in the single sign-on session and in those of the hosts that came from it: one logout ends all. */
+/** The single sign-on session and the sessions at other hosts that came from it have the same `id`, so one logout ends all. */
 export type Session = {
   id: string;
   identity: Identity;
-  /** Milliseconds since the epoch; 0 in a cookie of an older version. */
+  /** Milliseconds since the epoch; 0 for a cookie of an older version, which does not contain it. */
   begun_at: number;
   /** Milliseconds since the epoch. */
   expires_at: number;
 };
 
-/** What a session cookie is good for: the auth host, one project, or one host that is no project. */
+/** Where a session cookie is valid: the auth host, one project, or one host that belongs to no project. */
 export type Audience = 'sso' | `project:${string}` | `host:${string}`;
-/** A cookie from before the project required a login (again) has another audience. */
+/** The epoch is part of the audience: turning `auth_required` on invalidates earlier cookies of the project. */
 export const audienceOfProject = ({ id, auth_epoch = 0 }: Policy['projects'][number]): Audience =>
   auth_epoch === 0 ? `project:${id}` : `project:${id} ${auth_epoch}`;
 
-/** Signed, not encrypted: a cookie's own browser may read who it is. */
+/** Session cookies are signed and not encrypted, because a browser may read its own identity. */
 export type Sessions = {
   seal(session: Session, audience: Audience): string;
-  /** null: not ours, for another audience, expired, tampered, too long, anything else. Never throws. */
+  /** Returns null for every invalid cookie: forged, changed, for another audience, expired, too long. Never throws. */
   open(value: string, audience: Audience): Session | null;
 };
 
-/** What `/verify` decides by, made from the newest policy that could be had. Lookups cost a map hit. */
+/** Lookups in the newest available policy, for the decisions of `/verify`. Each lookup costs one map access. */
 export type PolicyView = {
-  /** false: none was ever had, not even from disk; then everything is in doubt (503). */
-  readonly known: boolean;
-  /** Rises with every policy; what was computed under an earlier one is worth nothing. */
+  /** False if the gateway never had a policy, not even from disk. Then it answers 503 to everything. */
+  readonly loaded: boolean;
+  /** Rises with every change. Results that were computed with an earlier version are invalid. */
   readonly version: number;
   projectById(id: string): Policy['projects'][number] | undefined;
   /** Host without port, lower case. */
   projectByHost(host: string): Policy['projects'][number] | undefined;
-  /** Or not named by ALLOWED_EMAILS (any more). */
+  /** Also true if ALLOWED_EMAILS does not allow the address. */
   isDisabled(email: string): boolean;
   isRevoked(sessionId: string): boolean;
-  /** Whether the account was deleted after a session that began then. */
+  /** True if the account was deleted after `begunAt`, the start of the session. */
   isDeleted(email: string, begunAt: number): boolean;
   deviceToken(token: string): Policy['device_tokens'][number] | undefined;
 };
-export type PolicySource = {
+export type PolicyClient = {
   view(): PolicyView;
-  /** As soon as a policy is as wanted; false: not within that time. */
-  until(wanted: (view: PolicyView) => boolean, ms: number): Promise<boolean>;
-  /** Holds here at once, on this gateway's disk, and is told to the control plane when that can be reached. */
+  /** Resolves with true as soon as the policy satisfies `condition`, or with false after `ms`. */
+  until(condition: (view: PolicyView) => boolean, ms: number): Promise<boolean>;
+  /** Revokes the session here immediately, stores the revocation on disk, and sends it to the control plane as soon as possible. */
   revokeSession(session: Session): Promise<void>;
-  /** Noted, told in batches. */
+  /** Records the use of a device token. Uses are sent to the control plane in batches. */
   tokenUsed(id: string): void;
   close(): Promise<void>;
 };
 
-/** Codes that carry a session from the auth host to another one: short-lived, bound to host and browser, worth something once. */
+/** Codes that transfer a session from the auth host to another host. They are short-lived, bound to host and browser, and work once. */
 export type OneTimeCodes = {
-  /** `challenge`: what the browser's nonce at that host hashes to. */
+  /** `challenge` is the hash of the browser's nonce at that host. */
   mint(session: Session, host: string, challenge: string): string;
-  /** Checks all but whether it was used. */
+  /** Checks everything except whether the code was used. */
   read(code: string, host: string, nonce: string | undefined): { id: string; session: Session; expires_at: number } | null;
-  /** @throws UnreachableError while the control plane is away. */
+  /** @throws UnreachableError if the control plane cannot be reached. */
   redeem(read: { id: string; expires_at: number }): Promise<'redeemed' | 'used'>;
 };
 
-/** Where a redirect may lead (INTERFACES.md): `/` for everything that it may not. Absolute targets come back normalised. */
+/** Checks redirect targets (docs/interfaces.md "Login"). */
 export type Redirects = {
+  /** Returns the target, normalised if it is absolute, or `/` if the target is not allowed. */
   target(raw: string | undefined): string;
-  /** Of a target that is not on the auth host: its host; null: it stays here. */
+  /** Returns the host of a target on another host, or null if the target is on the auth host. */
   otherHost(target: string): string | null;
 };
 
-/** Encrypted and authenticated (AES-256-GCM) small values for cookies and states; each purpose has its own key. */
+/** Encrypts and authenticates small values for cookies and states (AES-256-GCM). Each purpose has its own key. */
 export type Sealer = {
   seal(purpose: string, value: unknown, ttlMs: number): string;
-  /** null where `seal` did not make it for this purpose, or too long ago. Never throws. */
-  // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- what was sealed comes back as what it was
+  /** Returns null if `seal` did not make the text for this purpose, or if it expired. Never throws. */
+  // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the opened value has the type that was sealed
   open<T>(purpose: string, text: string): T | null;
 };
 
@@ -84,14 +85,14 @@ export type Keys = {
   /** The current one first. */
   session: readonly KeyObject[];
   sealing: readonly KeyObject[];
-  /** Ed25519; `kid` stands in the JWKS. */
+  /** Ed25519 keys; the JWKS lists them by `kid`. */
   assertion: readonly { kid: string; privateKey: KeyObject; publicKey: KeyObject }[];
 };
 
 export type GatewayDeps = {
   config: Config;
   controlPlane: Client;
-  policy: PolicySource;
+  policy: PolicyClient;
   sessions: Sessions;
   codes: OneTimeCodes;
   redirects: Redirects;

@@ -1,16 +1,19 @@
 /**
- * The decision of /verify: what is asked and what is known come in as data, what to answer goes out as data. No I/O; the one
- * step that needs some (taking a one-time code) is named in the answer. Guards first; only the last lines let anybody in.
+ * The decision of /verify, as a pure function: request and context come in as data, and the decision is data. The only step that
+ * needs I/O (to redeem a one-time code) is part of the decision. Guards come first; only the last lines let a request pass.
  *
- *   policy unknown                               doubt        503
- *   not our host, unknown project, host of another  forbidden 403
- *   /_oauth/session at a project's host          redeem       the code is read, then taken
- *   any other reserved path                      not_found    404
- *   the control plane's check, good | bad        reach: its id is taken, then it passes without a name | 401
- *   a device token, good | bad                   pass | refused token 401
- *   a session of this audience                   pass (or forbidden: no admin)
- *   none                                         login 302 for navigations, 401 for the rest
- *   none, and more cookies than are checked      too_many_cookies, a page
+ *   no policy loaded                              doubt             503
+ *   unknown host or project, host of another      forbidden         403
+ *   /_oauth/session at a project's host           redeem            check the code, then redeem it
+ *   any other reserved path                       not_found         404
+ *   reach check of the control plane, valid       reach             redeem its id, then pass without an identity
+ *   reach check of the control plane, invalid     bad_token         401
+ *   device token, valid                           pass
+ *   device token, invalid                         bad_token         401
+ *   session of this audience                      pass              (forbidden at /verify/admin for other people than admins)
+ *   no session, navigation of a browser           login             302
+ *   no session, any other request                 unauthenticated   401
+ *   no session, but too many session cookies      too_many_cookies  an error page
  */
 import { trimOws } from '@berth/kit/ows';
 import { readReach } from '@berth/kit/reach-token';
@@ -20,56 +23,56 @@ import { type Audience, audienceOfProject, type OneTimeCodes, type PolicyView, t
 import { isGood } from './policy-view.ts';
 import { isReservedPath } from './redirect.ts';
 
-/** Which of the three middlewares asks (INTERFACES.md). */
-export type Door = { kind: 'project'; id: string } | { kind: 'any' } | { kind: 'admin' };
+/** The proxy middleware that sent the request (docs/interfaces.md "Verify endpoints"). */
+export type Middleware = { kind: 'project'; id: string } | { kind: 'any' } | { kind: 'admin' };
 
-/** The request that the proxy holds, as its headers tell it. The identity headers it carries are never read. */
+/** The request that the proxy asks about, from the headers of the proxy's request. Its identity headers are never read. */
 export type Ask = {
-  door: Door;
+  middleware: Middleware;
   method: string;
-  /** X-Forwarded-Host: perhaps with a port. */
+  /** X-Forwarded-Host, possibly with a port. */
   host: string;
   /** Path and query. */
   uri: string;
   accept: string | undefined;
   fetchMode: string | undefined;
   requestedWith: string | undefined;
-  /** Upgrade, or what a WebSocket handshake is known by: proxies drop hop-by-hop headers when they ask here. */
+  /** Upgrade, or Sec-WebSocket-Key, because proxies drop hop-by-hop headers in their request to /verify. */
   upgrade: string | undefined;
   cookie: string | undefined;
   authorization: string | undefined;
 };
 
-export type Knowledge = {
+export type DecisionContext = {
   view: PolicyView;
   sessions: Pick<Sessions, 'open'>;
   codes: Pick<OneTimeCodes, 'read'>;
   baseDomain: string;
   /** Host of PUBLIC_URL. */
   authHost: string;
-  /** PUBLIC_URL is https. */
+  /** True if PUBLIC_URL is https. */
   secure: boolean;
   adminEmails: readonly string[];
-  /** GATEWAY_SECRET: the control plane signs its checks with it. */
+  /** GATEWAY_SECRET, with which the control plane signs its reach checks. */
   gatewaySecrets: readonly string[];
   now: number;
 };
 
-/** `host` is without port, lower case. */
+/** `host` is in lower case and without a port. */
 export type Decision =
   | {
       kind: 'pass';
       host: string;
       identity: Identity;
-      /** Milliseconds: holds no longer, whatever the policy says. */
+      /** Time in ms at which the decision expires at the latest. */
       until: number;
-      /** Set where a device token opened. */
+      /** Id of the device token, if one was used. */
       tokenId: string | null;
-      /** Set where a session opened. */
+      /** Id of the session, if one was used. */
       sessionId: string | null;
-      /** Of that token; null: a session opened. */
+      /** Scope of the device token; null for a session. */
       scope: DeviceScope | null;
-      /** What of these goes on to the project. */
+      /** Cookie and Authorization headers that are forwarded to the project. */
       cookie: string | undefined;
       authorization: string | undefined;
     }
@@ -86,26 +89,26 @@ export type Decision =
       code: { id: string; session: Session; expires_at: number };
       redirect: string;
     }
-  /** A code that opens nothing; `signed_in`: the browser has its session already, from another tab or a second click. */
+  /** The one-time code is not usable. `signed_in`: the browser already has its session, from another tab or a second click. */
   | { kind: 'no_code'; why: 'signed_in' | 'no_nonce' | 'bad_code' | 'ended'; host: string; redirect: string }
-  /** The control plane looks whether the proxy reaches the project: nobody's request, good once. */
+  /** The control plane checks whether the proxy reaches the project. The check has no identity and works once. */
   | { kind: 'reach'; host: string; code: { id: string; expires_at: number }; cookie: string | undefined }
   | { kind: 'doubt' };
 
 const SESSION_PATH = '/_oauth/session';
 
-export function decide(ask: Ask, known: Knowledge): Decision {
-  const { view } = known;
-  if (!view.known) return { kind: 'doubt' };
+export function decide(ask: Ask, context: DecisionContext): Decision {
+  const { view } = context;
+  if (!view.loaded) return { kind: 'doubt' };
 
-  // A reserved path that is not told could not be held back.
+  // Without the path, a request for a reserved path could not be stopped.
   if (ask.uri === '') return { kind: 'forbidden', why: 'incomplete' };
   const host = hostOf(ask.host);
-  if (host === null || !isUnder(host, known)) return { kind: 'forbidden', why: 'unknown_host' };
-  // The single sign-on cookie lives at the auth host and nowhere else; a project's cookie at that project's hosts.
-  let audience: Audience = host === known.authHost ? 'sso' : `host:${host}`;
-  if (ask.door.kind === 'project') {
-    const project = view.projectById(ask.door.id);
+  if (host === null || !isUnder(host, context)) return { kind: 'forbidden', why: 'unknown_host' };
+  // The single sign-on cookie is valid only at the auth host; a project's cookie is valid at all hosts of the project.
+  let audience: Audience = host === context.authHost ? 'sso' : `host:${host}`;
+  if (ask.middleware.kind === 'project') {
+    const project = view.projectById(ask.middleware.id);
     if (project === undefined) return { kind: 'forbidden', why: 'unknown_project' };
     if (view.projectByHost(host)?.id !== project.id) return { kind: 'forbidden', why: 'wrong_host' };
     audience = audienceOfProject(project);
@@ -114,11 +117,11 @@ export function decide(ask: Ask, known: Knowledge): Decision {
   const path = pathOf(ask.uri);
   if (isReservedPath(path))
     return path === SESSION_PATH && audience !== 'sso' && ask.method === 'GET'
-      ? arrival(ask, host, audience, known)
+      ? arrival(ask, host, audience, context)
       : { kind: 'not_found' };
 
-  if (ask.door.kind === 'project') {
-    const check = readReach(known.gatewaySecrets, ask.authorization, { project_id: ask.door.id, path: ask.uri }, known.now);
+  if (ask.middleware.kind === 'project') {
+    const check = readReach(context.gatewaySecrets, ask.authorization, { project_id: ask.middleware.id, path: ask.uri }, context.now);
     if (check !== null)
       return check.valid !== null && ask.method === 'GET'
         ? { kind: 'reach', host, code: check.valid, cookie: withoutOurCookies(ask.cookie) }
@@ -126,15 +129,15 @@ export function decide(ask: Ask, known: Knowledge): Decision {
   }
 
   const token = deviceTokenIn(ask.authorization);
-  if (token !== null) return byToken(token, ask, host, known);
+  if (token !== null) return byToken(token, ask, host, context);
 
-  const session = sessionIn(ask, audience, known);
+  const session = sessionIn(ask, audience, context);
   if (session === null) {
     if (!isNavigation(ask)) return { kind: 'unauthenticated', host, uri: ask.uri };
-    // A login would end here again, without an end: its cookie would not be among those that are checked.
+    // A login would cause endless redirects, because its cookie would not be among the checked ones.
     return hasTooMany(ask.cookie) ? { kind: 'too_many_cookies', host, uri: ask.uri } : { kind: 'login', host, uri: ask.uri };
   }
-  if (ask.door.kind === 'admin' && !known.adminEmails.includes(session.identity.email.toLowerCase()))
+  if (ask.middleware.kind === 'admin' && !context.adminEmails.includes(session.identity.email.toLowerCase()))
     return { kind: 'forbidden', why: 'not_admin', email: session.identity.email };
   return {
     kind: 'pass',
@@ -149,8 +152,8 @@ export function decide(ask: Ask, known: Knowledge): Decision {
   };
 }
 
-/** Signed, for here, not ended, neither revoked nor its owner disabled. Of several cookies the first that is all that. */
-function sessionIn(ask: Ask, audience: Audience, { sessions, view }: Knowledge): Session | null {
+/** Returns the session of the first cookie that is signed, has this audience, and is neither expired nor ended early. */
+function sessionIn(ask: Ask, audience: Audience, { sessions, view }: DecisionContext): Session | null {
   for (const value of cookiesNamed(ask.cookie, SESSION_COOKIE)) {
     const session = sessions.open(value, audience);
     if (session !== null && isGood(session, view)) return session;
@@ -158,37 +161,40 @@ function sessionIn(ask: Ask, audience: Audience, { sessions, view }: Knowledge):
   return null;
 }
 
-/** The browser comes back from the auth host with a one-time code. */
-function arrival(ask: Ask, host: string, audience: Audience, known: Knowledge): Decision {
+/** Handles a browser that returns from the auth host with a one-time code. */
+function arrival(ask: Ask, host: string, audience: Audience, context: DecisionContext): Decision {
   const query = new URLSearchParams(ask.uri.slice(SESSION_PATH.length));
   const redirect = query.get('redirect') ?? '/';
-  const nonces = noncesIn(ask.cookie, known.secure);
+  const nonces = noncesIn(ask.cookie, context.secure);
   for (const nonce of nonces) {
-    const code = known.codes.read(query.get('code') ?? '', host, nonce);
+    const code = context.codes.read(query.get('code') ?? '', host, nonce);
     if (code === null) continue;
-    return isGood(code.session, known.view)
+    return isGood(code.session, context.view)
       ? { kind: 'redeem', host, audience, code, redirect }
       : { kind: 'no_code', why: 'ended', host, redirect };
   }
-  if (sessionIn(ask, audience, known) !== null) return { kind: 'no_code', why: 'signed_in', host, redirect };
+  if (sessionIn(ask, audience, context) !== null) return { kind: 'no_code', why: 'signed_in', host, redirect };
   return { kind: 'no_code', why: nonces.length === 0 ? 'no_nonce' : 'bad_code', host, redirect };
 }
 
 // ---- Bearer tokens (RFC 6750)
 
-/** Longer than any of ours; what is longer is not hashed. */
+/** Longer than every device token; longer tokens are refused without hashing them. */
 const MAX_TOKEN = 200;
 
-/** Section 2.1; the scheme in any case (RFC 9110 section 11.1). null: whatever it is, it is the application's own. */
+/**
+ * Returns the device token of a Bearer header (section 2.1; RFC 9110 section 11.1: the scheme is case-insensitive).
+ * Returns null for every other header: it belongs to the application.
+ */
 function deviceTokenIn(authorization: string | undefined): string | null {
   const token = trimOws(/^bearer[ \t]+(.*)$/i.exec(authorization ?? '')?.[1] ?? '');
   return token.startsWith(DEVICE_TOKEN_PREFIX) ? token : null;
 }
 
-/** A token that does not open is never passed over for the cookie: section 3.1, invalid_token. */
-function byToken(token: string, ask: Ask, host: string, { view, now }: Knowledge): Decision {
-  // The admin door is for people who signed in (contract, Authentication 6).
-  if (token.length > MAX_TOKEN || ask.door.kind === 'admin') return { kind: 'bad_token' };
+/** An invalid token is refused, even if the request also has a valid cookie (section 3.1, invalid_token). */
+function byToken(token: string, ask: Ask, host: string, { view, now }: DecisionContext): Decision {
+  // Admin-only resources require a signed-in person (docs/contract.md "Admin-only resources").
+  if (token.length > MAX_TOKEN || ask.middleware.kind === 'admin') return { kind: 'bad_token' };
   const found = view.deviceToken(token);
   if (found === undefined || view.isDisabled(found.identity.email)) return { kind: 'bad_token' };
   const until = Date.parse(found.expires_at);
@@ -207,18 +213,18 @@ function byToken(token: string, ask: Ask, host: string, { view, now }: Knowledge
 }
 
 const DEVICE_TOKEN = new RegExp(DEVICE_TOKEN_PATTERN);
-/** One of ours in an odd place (another scheme, a list) opens nothing here and must not reach an application either. */
+/** Removes a header that contains a device token in another place (another scheme, a list): no application may see the token. */
 const withoutDeviceToken = (authorization: string | undefined): string | undefined =>
   authorization !== undefined && DEVICE_TOKEN.test(authorization) ? undefined : authorization;
 
 // ---- The request
 
-/** Whether a person's browser goes to a page: only then is a redirect to the login of use. */
+/** True if a browser opens a page. Only then a redirect to the login makes sense. */
 export function isNavigation(ask: Ask): boolean {
   if (ask.method !== 'GET' && ask.method !== 'HEAD') return false;
   if (ask.upgrade !== undefined) return false;
   if (ask.requestedWith?.toLowerCase() === 'xmlhttprequest') return false;
-  // Fetch Metadata, section 2.4: only a navigation shows what it gets.
+  // Fetch Metadata section 2.4: only a navigation shows its result to the person.
   if (ask.fetchMode !== undefined && ask.fetchMode !== 'navigate') return false;
   return acceptsHtml(ask.accept);
 }
@@ -232,16 +238,16 @@ function acceptsHtml(accept: string | undefined): boolean {
   });
 }
 
-/** Without port, lower case; null: no host name at all. */
+/** Returns the host name in lower case and without port, or null if it is not a host name. */
 function hostOf(given: string): string | null {
   const match = /^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)(:\d{1,5})?$/i.exec(given);
   return match?.[1]?.toLowerCase() ?? null;
 }
 
-const isUnder = (host: string, { baseDomain, authHost }: Knowledge): boolean =>
+const isUnder = (host: string, { baseDomain, authHost }: DecisionContext): boolean =>
   host === authHost || host === baseDomain || host.endsWith(`.${baseDomain}`);
 
-/** As it was sent, without the query. */
+/** Returns the path as it was sent, without query and fragment. */
 export function pathOf(uri: string): string {
   const query = uri.indexOf('?');
   const path = query === -1 ? uri : uri.slice(0, query);

@@ -1,6 +1,6 @@
 /**
- * All keys come from SESSION_SECRET by HKDF (RFC 5869), each for one use: so workers and restarts agree without keeping
- * anything, and a key that leaked would open nothing else. The current secret makes; earlier ones only check.
+ * Derives all keys from SESSION_SECRET with HKDF (RFC 5869), one key per use. Workers and restarts get the same keys without stored
+ * state, and a leaked key is useless for the other uses. The current secret signs and encrypts; earlier secrets only verify and decrypt.
  */
 import { createPrivateKey, createPublicKey, createSecretKey, createHash, hkdfSync, type KeyObject } from 'node:crypto';
 import type { Keys } from './deps.ts';
@@ -29,7 +29,7 @@ function assertionKey(seed: Buffer): Keys['assertion'][number] {
   return { kid, privateKey, publicKey };
 }
 
-/** RFC 7517; RFC 8037 section 2. The public halves alone. */
+/** Returns the public keys as a JWK set (RFC 7517; RFC 8037 section 2). */
 export function jwks(keys: Keys): { keys: Record<string, string>[] } {
   return {
     keys: keys.assertion.map(({ kid, publicKey }) => {

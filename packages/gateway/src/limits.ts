@@ -1,10 +1,10 @@
-/** How much of a request is looked at. */
+/** Size limits of requests. */
 import type { IncomingMessage } from 'node:http';
 import { type Answer, problem } from './answers.ts';
 
-/** INTERFACES: 128 KiB of headers are answered as any other; what the proxy adds and the request line come on top. */
+/** Clients may send 128 KiB of headers (docs/interfaces.md "Limits"). The request line and headers that the proxy adds come on top. */
 const MAX_HEADERS = 160 * 1024;
-/** Above what Traefik takes (1 MiB): it would make a 500 of node:http's own answer, which ends the connection. */
+/** Above Traefik's own limit of 1 MiB, so that node:http never answers itself: it would end the connection, and Traefik would answer 500. */
 export const MAX_READ = 1280 * 1024;
 
 export function isTooLarge({ rawHeaders, url = '' }: IncomingMessage): boolean {

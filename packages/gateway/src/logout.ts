@@ -1,6 +1,6 @@
 /**
- * GET and POST /_oauth/logout: ends the session everywhere, its cookies at every project too.
- * The contract has GET, so any page can sign a visitor out (logout CSRF); nothing but a new sign-in is lost by it, and it is accepted.
+ * GET and POST /_oauth/logout: ends the session everywhere, including its cookies at every project.
+ * The contract requires GET, so any page can sign a visitor out (logout CSRF). This is accepted: it only costs a new sign-in.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Context } from './login/context.ts';
@@ -12,16 +12,16 @@ import { audienceOf } from './userinfo.ts';
 export function logoutRoutes(server: FastifyInstance, context: Context): void {
   const { attempts, config, policy, providers, redirects, reports, sso } = context;
 
-  /** Returns the provider that the person had signed in with; null: nobody was signed in. */
+  /** Returns the provider with which the person signed in, or null if nobody was signed in. */
   async function endSessions(request: FastifyRequest, reply: FastifyReply): Promise<string | null> {
-    // First, so that it is gone from this browser whatever happens next.
+    // Remove the cookies first, so that this browser loses them even if a later step fails.
     const sessions = sso.readAll(request.headers.cookie, audienceOf(request, config, policy.view()));
-    const again = sessions.length === 0 ? [] : [sso.askAgain()];
-    void reply.header('set-cookie', [sso.forget(), ...again, ...attempts.dropAll(request.headers.cookie)]);
+    const choice = sessions.length === 0 ? [] : [sso.requireAccountChoice()];
+    void reply.header('set-cookie', [sso.clearSession(), ...choice, ...attempts.dropAll(request.headers.cookie)]);
     for (const session of sessions) {
       await policy.revokeSession(session);
       request.log.info({ email: session.identity.email }, 'signed out');
-      reports.tell({
+      reports.send({
         outcome: 'signed_out',
         email: session.identity.email,
         provider: session.identity.provider,
@@ -38,14 +38,14 @@ export function logoutRoutes(server: FastifyInstance, context: Context): void {
     return reply.redirect(redirects.target(parameter(request.query, 'redirect')), 302);
   });
 
-  // The button of our own pages.
+  // The sign-out button on the gateway's own pages.
   server.post('/_oauth/logout', async (request, reply) => {
     const provider = await endSessions(request, reply);
     const query = provider === null ? '' : `?${new URLSearchParams({ provider }).toString()}`;
     return reply.redirect(`/_oauth/signed-out${query}`, 303);
   });
 
-  // A link and no redirect: the contract says where GET leads, and `form-action` of our pages keeps a form on this host.
+  // The page shows a link to the provider instead of redirecting, because `form-action` of our pages allows only this host.
   server.get('/_oauth/signed-out', async (request, reply) => {
     const provider = providers.get(parameter(request.query, 'provider') ?? '');
     const url = await provider?.signOutUrl(`${config.PUBLIC_URL}/_oauth/signed-out`);

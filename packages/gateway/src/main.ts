@@ -15,7 +15,7 @@ export async function main(): Promise<void> {
     side.onDrain(() => void closers.close().then(() => process.exit(0)));
     return start(config, log, closers, side);
   }
-  // Before anything is opened: a signal during the start ends the process too.
+  // Install the handlers first, so that a signal during the start ends the process too.
   closeOnSignals(closers, log);
   if (config.GATEWAY_WORKERS === 1) return start(config, log, closers, {});
   const workers = superviseWorkers(config.GATEWAY_WORKERS, log, () => void closers.close().then(() => process.exit(1)));
@@ -29,11 +29,11 @@ async function start(config: Config, log: Logger, closers: Closers, overrides: P
     closers.add('gateway', () => gateway.close());
     const { address, port } = await gateway.listen();
     log.info(
-      { address: `${address}:${port}`, public_url: config.PUBLIC_URL, policy: gateway.deps.policy.view().known },
+      { address: `${address}:${port}`, public_url: config.PUBLIC_URL, policy: gateway.deps.policy.view().loaded },
       'gateway is listening',
     );
   } catch (error) {
-    log.fatal({ err: error }, error instanceof Error ? error.message : 'the start failed');
+    log.fatal({ err: error }, error instanceof Error ? error.message : 'start failed');
     await closers.close();
     process.exit(1);
   }

@@ -1,4 +1,4 @@
-/** RFC 8414: where the endpoints of the device flow are, so that stock clients find them. */
+/** OAuth authorization server metadata (RFC 8414), with which standard clients find the endpoints of the device flow. */
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config.ts';
 
@@ -15,7 +15,7 @@ export function metadataRoutes(server: FastifyInstance, { config }: { config: Co
     jwks_uri: `${PUBLIC_URL}/_oauth/jwks.json`,
     scopes_supported: ['projects', 'api'],
     grant_types_supported: [DEVICE_GRANT],
-    // Section 2: required; there is no authorization endpoint for clients.
+    // Section 2 requires this field; clients have no authorization endpoint.
     response_types_supported: [],
     token_endpoint_auth_methods_supported: ['none'],
   };

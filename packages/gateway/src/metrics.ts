@@ -1,4 +1,4 @@
-/** For Prometheus. What the hot path counts it counts itself; it is read when somebody asks. */
+/** Prometheus metrics. The hot path counts in plain variables, which are read when the metrics are requested. */
 import type { LoginSeen } from '@berth/wire/gateway';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import manifest from '../package.json' with { type: 'json' };
@@ -8,13 +8,13 @@ import type { Verify } from './verify.ts';
 export type Metrics = {
   registry: Registry;
   render(): Promise<{ type: string; text: string }>;
-  /** A login ended. */
+  /** Counts a finished login. */
   login(seen: Pick<LoginSeen, 'outcome' | 'provider' | 'reason'>): void;
-  /** Anything but /verify was answered. */
+  /** Records an answer to any request except /verify. */
   answered(route: string, status: number, seconds: number): void;
 };
 
-/** Gauges of the library whose names say that they are counters; each is also there by type, under a right name. */
+/** Gauges of the library with names of counters (`_total`). The library exports each also by type, under a correct name. */
 const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
 
 export function createMetrics(verify: Verify, policy: PolicyFollower, processMetrics: boolean): Metrics {
@@ -33,7 +33,7 @@ export function createMetrics(verify: Verify, policy: PolicyFollower, processMet
   registry.registerMetric(
     new Counter({
       name: 'berth_verify_total',
-      help: 'Answers of /verify; `kept`: from what was decided before',
+      help: 'Answers of /verify by outcome; `kept` counts answers from the cache',
       labelNames: ['outcome'],
       registers: [],
       collect() {
@@ -54,27 +54,32 @@ export function createMetrics(verify: Verify, policy: PolicyFollower, processMet
         },
       }),
     );
-  gauge('berth_policy_age_seconds', 'Since the control plane last said that the policy holds; -1: none was ever had', 'max', () => {
-    const ms = policy.ageMs();
-    return ms === null ? -1 : ms / 1000;
-  });
-  gauge('berth_revocations_untold', 'Logouts the control plane has not heard of yet', 'sum', () => policy.untold());
+  gauge(
+    'berth_policy_age_seconds',
+    'Seconds since the control plane last confirmed the policy; -1 if there was never a policy',
+    'max',
+    () => {
+      const ms = policy.ageMs();
+      return ms === null ? -1 : ms / 1000;
+    },
+  );
+  gauge('berth_revocations_untold', 'Revoked sessions that the control plane does not know yet', 'sum', () => policy.unsentRevocations());
   const verifies = new Histogram({
     name: 'berth_verify_duration_seconds',
-    help: 'Time of an answer of /verify, of every 16th request; one-time codes, which ask the control plane, are left out',
+    help: 'Duration of /verify, measured for every 16th request; without one-time codes, which need the control plane',
     buckets: [0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1],
     registers: [registry],
   });
   verify.onSample((seconds) => verifies.observe(seconds));
   const logins = new Counter({
     name: 'berth_logins_total',
-    help: 'Logins that ended, by provider, and why one was refused',
+    help: 'Finished logins by outcome, provider and reason of a refusal',
     labelNames: ['outcome', 'provider', 'reason'],
     registers: [registry],
   });
   const requests = new Histogram({
     name: 'berth_gateway_http_request_duration_seconds',
-    help: 'Time from a request to its answer: login, device flow, logout; /verify has a histogram of its own',
+    help: 'Duration of requests to login, device flow and logout; /verify has its own histogram',
     labelNames: ['route', 'status'],
     buckets: [0.002, 0.01, 0.05, 0.25, 1, 2.5, 5, 10],
     registers: [registry],

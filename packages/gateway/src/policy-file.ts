@@ -1,4 +1,4 @@
-/** What the gateway keeps on its disk: the last policy, and logouts that the control plane may not have heard of yet. */
+/** Stores the last policy, and revocations that the control plane may not have received yet, on the gateway's disk. */
 import { mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
@@ -7,14 +7,18 @@ import type { Static } from 'typebox';
 import { Compile } from 'typebox/compile';
 
 export type Revocation = Static<typeof SessionRevoke>;
-export type KeptPolicy = { policy: Policy /** When the control plane last said that it holds; milliseconds. */; at: number };
+export type StoredPolicy = {
+  policy: Policy;
+  /** Time in ms at which the control plane last confirmed the policy. */
+  at: number;
+};
 export type PolicyFile = {
-  read(): Promise<KeptPolicy | null>;
+  read(): Promise<StoredPolicy | null>;
   write(policy: Policy): Promise<void>;
-  /** The file's time of change says when it was last right. */
+  /** Records that the control plane confirmed the policy at `at`, in the file's modification time. */
   confirm(at: number): Promise<void>;
   revocations(): Promise<Revocation[]>;
-  /** On disk when it resolves. */
+  /** Resolves when the revocation is on disk. */
   addRevocation(revocation: Revocation): Promise<void>;
   dropRevocation(id: string): Promise<void>;
 };
@@ -23,7 +27,7 @@ const policySchema = Compile(Policy);
 const revocationSchema = Compile(SessionRevoke);
 export const isPolicy = (value: unknown): value is Policy => policySchema.Check(value);
 
-/** `writer`: workers share the folder, and each needs a name of its own for what it has not finished. */
+/** `writer` names this process in the names of temporary files, because workers share the folder. */
 export async function openPolicyFile(stateDir: string, log: Logger, writer: string = String(process.pid)): Promise<PolicyFile> {
   const path = join(stateDir, 'policy.json');
   const revoked = join(stateDir, 'revocations');
@@ -35,7 +39,7 @@ export async function openPolicyFile(stateDir: string, log: Logger, writer: stri
         const [text, { mtimeMs }] = await Promise.all([readFile(path, 'utf8'), stat(path)]);
         const policy = parsed(text);
         if (isPolicy(policy)) return { policy, at: mtimeMs };
-        log.error({ path }, 'the kept policy cannot be read; starting without one');
+        log.error({ path }, 'the stored policy is not readable; starting without a policy');
         return null;
       } catch (error) {
         if (isMissing(error)) return null;
@@ -49,12 +53,12 @@ export async function openPolicyFile(stateDir: string, log: Logger, writer: stri
       for (const name of await readdir(revoked)) {
         if (!name.endsWith('.json')) continue;
         const value = await readFile(join(revoked, name), 'utf8').then(parsed, (error: unknown) => {
-          // Another worker has just told it and put it away.
+          // Another worker has just sent it and deleted the file.
           if (isMissing(error)) return undefined;
           throw error;
         });
         if (revocationSchema.Check(value)) list.push(value);
-        else if (value !== undefined) log.error({ name }, 'a kept revocation cannot be read');
+        else if (value !== undefined) log.error({ name }, 'a stored revocation is not readable');
       }
       return list;
     },
@@ -74,10 +78,10 @@ function parsed(text: string): unknown {
   }
 }
 
-/** An id is url-safe by its schema; as hex it cannot collide on a file system that ignores case. */
+/** Encodes the id as hex, so that ids cannot collide on a file system that ignores case. */
 const fileName = (id: string): string => Buffer.from(id).toString('hex');
 
-/** Temporary file, sync, rename: after a power cut the old one is there or the new one, whole. */
+/** Writes a temporary file, syncs and renames it. After a power cut either the old file or the new one is complete. */
 async function replace(path: string, text: string, writer: string): Promise<void> {
   const fresh = `${path}.${writer}.new`;
   const file = await open(fresh, 'w', 0o600);

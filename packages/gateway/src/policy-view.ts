@@ -1,15 +1,18 @@
-/** The policy as `/verify` looks things up in it: a map for each question, made once for each policy. */
+/** Lookup tables for `/verify`, built once for each policy. */
 import { createHash } from 'node:crypto';
 import { DELETED_SKEW_MS, type Policy } from '@berth/wire/gateway';
 import type { PolicyView, Session } from './deps.ts';
 
 export type Tables = Omit<PolicyView, 'version'>;
 
-/** Not ended before its time: neither revoked, nor its owner disabled or deleted. */
+/** True if the session was not ended early: it is not revoked, and its owner is neither disabled nor deleted. */
 export const isGood = ({ id, identity, begun_at }: Session, view: PolicyView): boolean =>
   !view.isRevoked(id) && !view.isDisabled(identity.email) && !view.isDeleted(identity.email, begun_at);
 
-/** `local`: sessions revoked here that the policy need not hold yet. `allowed`: who may be in at all, also with a session from before. */
+/**
+ * `local` has sessions that were revoked at this gateway, which the policy may not list yet.
+ * `allowed` checks an address against ALLOWED_EMAILS; it also applies to sessions that began earlier.
+ */
 export function tablesOf(policy: Policy | null, local: ReadonlyMap<string, number>, allowed: (email: string) => boolean): Tables {
   const byId = new Map(policy?.projects.map((p) => [p.id, p]));
   const byHost = new Map(policy?.projects.flatMap((p) => p.hosts.map((host) => [host.toLowerCase(), p] as const)));
@@ -18,7 +21,7 @@ export function tablesOf(policy: Policy | null, local: ReadonlyMap<string, numbe
   const revoked = new Set(policy?.revoked_sessions.map((s) => s.id));
   const tokens = new Map(policy?.device_tokens.map((t) => [t.hash, t]));
   return {
-    known: policy !== null,
+    loaded: policy !== null,
     projectById: (id) => byId.get(id),
     projectByHost: (host) => byHost.get(host),
     isDisabled: (email) => disabled.has(email.toLowerCase()) || !allowed(email),

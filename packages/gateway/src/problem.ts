@@ -1,4 +1,4 @@
-/** Problem documents (RFC 9457), made from the error table. */
+/** Creates problem documents (RFC 9457) from the error table. */
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 
 export const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';

@@ -1,15 +1,15 @@
-/** Small values that leave this process and must come back unread and unchanged: AES-256-GCM, a key for each purpose. */
+/** Encrypts and authenticates small values that leave this process and come back (AES-256-GCM, one key per purpose). */
 import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import type { Keys, Sealer } from './deps.ts';
 import { derive } from './keys.ts';
 
 const IV_BYTES = 12;
 const TAG_BYTES = 16;
-/** More than a request may carry was never made here. */
+/** Longer texts do not fit into a request, so `seal` cannot have made them. */
 const MAX_TEXT = 16_384;
 
 export function createSealer(keys: Keys, now: () => number): Sealer {
-  /** Purposes are words of the code: there are few. */
+  /** The code uses a small, fixed set of purposes, so this map is bounded. */
   const derived = new Map<string, readonly KeyObject[]>();
   const keysFor = (purpose: string): readonly KeyObject[] => {
     let found = derived.get(purpose);
@@ -32,7 +32,7 @@ export function createSealer(keys: Keys, now: () => number): Sealer {
     open(purpose, text) {
       if (text.length > MAX_TEXT || !/^[A-Za-z0-9_-]+$/.test(text)) return null;
       const bytes = Buffer.from(text, 'base64url');
-      // Only one spelling of the same bytes: a decoder that forgives would make other texts of it.
+      // Accept only the canonical encoding, because a lenient decoder would accept several texts for the same bytes.
       if (bytes.length <= IV_BYTES + TAG_BYTES || bytes.toString('base64url') !== text) return null;
       for (const key of keysFor(purpose)) {
         const plain = decrypt(key, bytes);
@@ -51,7 +51,7 @@ function decrypt(key: KeyObject, bytes: Buffer): string | null {
   try {
     return Buffer.concat([decipher.update(bytes.subarray(IV_BYTES + TAG_BYTES)), decipher.final()]).toString('utf8');
   } catch {
-    // The tag is wrong: another key made it, another purpose, or somebody else.
+    // The authentication tag is wrong: another key or purpose, or a forged text.
     return null;
   }
 }

@@ -1,6 +1,6 @@
 /**
- * The HTTP server. /verify is answered before any framework sees the request; everything else is Fastify's. Request logging
- * is off: what matters is counted, and logged where it is decided.
+ * The HTTP server. It answers /verify without Fastify, for speed; Fastify handles everything else. Request logging is off, because
+ * metrics count requests and each decision writes its own log line.
  */
 import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -35,13 +35,13 @@ export function buildServer({ deps, policy, verify, metrics }: ServerParts): Fas
         response.writeHead(status, headers).end(body);
       }),
     bodyLimit: 64 * 1024,
-    // Limits and the consent page use the client's address, so only named proxies may say what it is.
+    // Limits and the consent page use the client's address, so only trusted proxies may set it.
     trustProxy: [...deps.config.TRUSTED_PROXIES],
     requestIdHeader: false,
-    // What an error page names: the same in no two processes, and short enough to read out.
+    // Error pages show this id: it is unique across processes and short enough to read aloud.
     genReqId: () => randomBytes(6).toString('hex'),
     return503OnClosing: false,
-    // What goes wrong before a route is found: a path that cannot be decoded.
+    // Errors before a route is found, for example a path that cannot be decoded.
     frameworkErrors: (error, _request, reply) => void badRequest(error, reply),
     routerOptions: { maxParamLength: 200 },
   });
@@ -53,16 +53,16 @@ export function buildServer({ deps, policy, verify, metrics }: ServerParts): Fas
         .code(status)
         .type(PROBLEM_TYPE)
         .send({ ...problemOf('bad_request', error.message), status });
-    request.log.error({ err: error }, 'a request failed');
-    // In doubt 503: nothing here is beyond trying again.
+    request.log.error({ err: error }, 'request failed');
+    // Answer 503 and not 500, because every request here may be retried.
     return reply
       .code(503)
       .header('retry-after', '5')
       .type(PROBLEM_TYPE)
-      .send({ ...problemOf('internal', 'it was logged'), status: 503 });
+      .send({ ...problemOf('internal', 'the gateway logged the error; try again later'), status: 503 });
   });
   server.setNotFoundHandler((_request, reply) =>
-    reply.code(404).type(PROBLEM_TYPE).send(problemOf('not_found', 'there is nothing at this path')),
+    reply.code(404).type(PROBLEM_TYPE).send(problemOf('not_found', 'no page exists at this path')),
   );
   server.addHook('preClose', async () => verify.drain());
   const hsts = hstsOf(deps.config.PUBLIC_URL);
@@ -82,7 +82,7 @@ export function buildServer({ deps, policy, verify, metrics }: ServerParts): Fas
     return reply.type(type).send(text);
   });
   const keys = jwks(deps.keys);
-  // Short: after a rotation the new key must be found before an assertion under it is refused.
+  // A short max-age, so that applications find a new key soon after a rotation.
   server.get('/_oauth/jwks.json', (_request, reply) =>
     reply.header('cache-control', 'public, max-age=60').header('access-control-allow-origin', '*').send(keys),
   );
@@ -99,12 +99,12 @@ function readinessOf(policy: PolicyFollower): {
   control_plane: string;
 } {
   const ageMs = policy.ageMs();
-  const { known } = policy.view();
-  const reasons = known ? [] : ['no policy was ever had: the control plane has not answered yet'];
+  const { loaded } = policy.view();
+  const reasons = loaded ? [] : ['no policy: the control plane has not answered yet, and no policy is stored on disk'];
   return {
-    status: known ? 'ready' : 'not ready',
+    status: loaded ? 'ready' : 'not ready',
     reasons,
     policy_age_seconds: ageMs === null ? null : Math.round(ageMs / 1000),
-    control_plane: policy.trouble() ?? 'answers',
+    control_plane: policy.lastError() ?? 'answers',
   };
 }

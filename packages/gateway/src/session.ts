@@ -1,6 +1,6 @@
 /**
- * The session cookie: `<payload>.<HMAC-SHA-256>`, both base64url. Who it is for (the auth host, a project, a host) is part of
- * what is signed, not of the payload: at any other door the signature is wrong, with nothing to compare and forget.
+ * The session cookie: `<payload>.<HMAC-SHA-256>`, both base64url. The signature also covers the audience (the auth host, a project or
+ * a host), which is not part of the payload. For another audience the signature is wrong, so no check can be forgotten.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 import type { Identity } from '@berth/wire/gateway';
@@ -40,11 +40,11 @@ export function createSessions(keys: Keys, now: () => number): Sessions {
   };
 }
 
-/** The audience stands before the payload and cannot hold a line feed, so no two pairs give the same bytes. */
+/** The audience cannot contain a line feed, so different pairs of audience and payload give different bytes. */
 const macOf = (key: KeyObject, payload: string, audience: Audience): string =>
   createHmac('sha256', key).update(`${audience}\n${payload}`).digest('base64url');
 
-/** What would not fit into a cookie is left out, least needed first: the contract has name and avatar "only when the identity provider returns it". */
+/** Leaves out the avatar, then the name, if the payload does not fit into a cookie. The contract makes both optional. */
 function payloadOf(session: Session): string {
   for (const identity of [
     session.identity,
@@ -54,7 +54,7 @@ function payloadOf(session: Session): string {
     const payload = encode(session, identity);
     if (payload.length + MAC_LENGTH + 1 <= MAX_COOKIE_VALUE) return payload;
   }
-  throw new Error('this session does not fit into a cookie');
+  throw new Error('the session does not fit into a cookie');
 }
 
 function encode(session: Session, { email, name, avatar_url, provider }: Identity): string {
@@ -70,7 +70,7 @@ function encode(session: Session, { email, name, avatar_url, provider }: Identit
   return Buffer.from(JSON.stringify(payload)).toString('base64url');
 }
 
-/** Only ever called with what the signature has shown to be our own. */
+/** Parses a payload. Callers check the signature first. */
 function sessionOf(payload: string): Session {
   const [id, email, name, avatar_url, provider, seconds, begun = 0] = JSON.parse(
     Buffer.from(payload, 'base64url').toString('utf8'),

@@ -1,4 +1,4 @@
-/** GET /_oauth/userinfo: who the visitor is, for the JavaScript of a project (the contract's userinfo record). */
+/** GET /_oauth/userinfo: the visitor's identity, for the JavaScript of a project (docs/contract.md "Userinfo record"). */
 import { DEVICE_TOKEN_PREFIX, type Identity } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Config } from './config.ts';
@@ -15,24 +15,24 @@ export function userinfoRoutes(server: FastifyInstance, context: Context): void 
     const view = policy.view();
     allowOrigin(request, reply, config, view);
     void reply.headers({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' });
-    if (!view.known) {
+    if (!view.loaded) {
       void reply.header('retry-after', '5');
-      return problem(reply, request, 503, 'policy_unknown', 'The gateway has just started and does not know yet who may come in');
+      return problem(reply, request, 503, 'policy_unknown', 'The gateway has just started and has not loaded its policy yet; try again');
     }
     const bearer = deviceTokenIn(request);
     const identity =
       bearer === null ? sso.read(request.headers.cookie, audienceOf(request, config, view))?.identity : byToken(bearer, view);
     if (identity !== undefined)
       return reply.send({ email: identity.email, name: identity.name, avatar_url: identity.avatar_url, provider: identity.provider });
-    // RFC 6750 section 3: a bad token is named as such, and a good cookie beside it does not help it.
+    // RFC 6750 section 3: an invalid token is an error, even if the request also has a valid cookie.
     void reply.header('www-authenticate', bearer === null ? 'Bearer' : 'Bearer error="invalid_token"');
-    return problem(reply, request, 401, 'unauthenticated', 'Sign in first');
+    return problem(reply, request, 401, 'unauthenticated', 'Authentication is required; sign in first');
   });
 
-  /** Fetch, section 3.2: a preflight carries no credentials and gets no identity. */
+  /** Fetch section 3.2: a preflight request has no credentials and gets no identity. */
   server.options('/_oauth/userinfo', (request, reply) => {
     if (!allowOrigin(request, reply, config, policy.view()))
-      return problem(reply, request, 403, 'forbidden', 'This origin is no project of this platform');
+      return problem(reply, request, 403, 'forbidden', 'This origin is not a project of this platform that requires a login');
     return reply
       .headers({
         'access-control-allow-methods': 'GET',
@@ -66,13 +66,13 @@ export function userinfoRoutes(server: FastifyInstance, context: Context): void 
   }
 }
 
-/** RFC 6750 section 2.1. A bearer that is not ours is the application's own business. */
+/** Returns the device token of a Bearer header (RFC 6750 section 2.1), or null. Other bearer tokens belong to the application. */
 function deviceTokenIn(request: FastifyRequest): string | null {
   const [, token] = /^bearer +(\S+)$/i.exec(request.headers.authorization ?? '') ?? [];
   return token?.startsWith(DEVICE_TOKEN_PREFIX) === true ? token : null;
 }
 
-/** Which session cookie the browser sends here: the auth host's own, or the one of the host that is asked. */
+/** Returns the audience of the session cookie that a browser sends to the requested host. */
 export function audienceOf(request: FastifyRequest, config: Config, view: PolicyView): Audience {
   const host = (request.headers.host ?? '').replace(/:\d+$/, '').toLowerCase();
   if (host === '' || host === new URL(config.PUBLIC_URL).hostname) return 'sso';
@@ -80,16 +80,19 @@ export function audienceOf(request: FastifyRequest, config: Config, view: Policy
   return project === undefined ? `host:${host}` : audienceOfProject(project);
 }
 
-/** Exactly our own origin and those of projects that require a login (INTERFACES): a public project learns of no visitor who they are. Never `*` where credentials are. */
+/**
+ * Allows exactly the gateway's own origin and the origins of projects that require a login (docs/interfaces.md "Userinfo"). A public
+ * project must not learn the identity of its visitors. The answer never allows `*`, because the request has credentials.
+ */
 function allowOrigin(request: FastifyRequest, reply: FastifyReply, config: Config, view: PolicyView): boolean {
   void reply.header('vary', 'Origin');
   const { origin } = request.headers;
   if (origin === undefined || !URL.canParse(origin)) return false;
-  const [asking, own] = [new URL(origin), new URL(config.PUBLIC_URL)];
-  if (asking.origin !== origin || asking.protocol !== own.protocol || asking.port !== own.port) return false;
-  if (asking.hostname !== own.hostname) {
-    const project = view.projectByHost(asking.hostname);
-    // Absent in the policy of an older control plane.
+  const [caller, base] = [new URL(origin), new URL(config.PUBLIC_URL)];
+  if (caller.origin !== origin || caller.protocol !== base.protocol || caller.port !== base.port) return false;
+  if (caller.hostname !== base.hostname) {
+    const project = view.projectByHost(caller.hostname);
+    // The policy of an older control plane does not contain `auth_required`.
     if (project === undefined || project.auth_required === false) return false;
   }
   void reply.headers({ 'access-control-allow-origin': origin, 'access-control-allow-credentials': 'true' });

@@ -1,7 +1,7 @@
 /**
- * /verify as it is served: the proxy asks here before every request to a protected project. A request that was answered
- * before costs a look into a map: finished answers are kept under all that they depend on, for one version of the policy and
- * no longer than the session, the token and the assertion hold.
+ * Serves /verify, which the proxy calls before every request to a protected project. Answers are cached, so a repeated request costs
+ * one map lookup. The cache key contains everything that an answer depends on. An entry is valid for one version of the policy and
+ * expires with the session, the token or the assertion, whichever is first.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from '@berth/kit/log';
@@ -9,28 +9,28 @@ import { LRUCache } from 'lru-cache';
 import { type Answer, createAnswers } from './answers.ts';
 import type { Assertions } from './assertion.ts';
 import type { GatewayDeps, PolicyView } from './deps.ts';
-import { type Ask, type Decision, type Door, decide, type Knowledge, pathOf } from './forward-auth.ts';
+import { type Ask, type Decision, type DecisionContext, decide, type Middleware, pathOf } from './forward-auth.ts';
 import { isTooLarge, tooLarge } from './limits.ts';
 import { isReservedPath } from './redirect.ts';
 
-/** Bytes, about. */
-const MAX_KEPT = 64 * 1024 * 1024;
-/** A power of two less one: one answer of so many is measured. */
-const SAMPLED = 15;
-/** Larger requests are decided each time. */
+/** Approximate size limit of the cache in bytes. */
+const MAX_CACHE_BYTES = 64 * 1024 * 1024;
+/** Bit mask that selects every 16th request for measurement. */
+const SAMPLE_MASK = 15;
+/** Requests with longer headers are not cached. */
 const MAX_KEY = 8 * 1024;
 
-type Kept = { answer: Answer; until: number; tokenId: string | null };
+type CachedAnswer = { answer: Answer; until: number; tokenId: string | null };
 export type Outcome = Decision['kind'] | 'arrived' | 'used';
 export type Verify = {
-  /** Whether `url` is for this door and no route's. */
+  /** True if `url` is a verify endpoint and not a route of Fastify. */
   takes(url: string): boolean;
   handle(request: IncomingMessage, response: ServerResponse): void;
-  /** How many of each were answered. */
+  /** Returns the number of answers by outcome. */
   counts(): Readonly<Record<string, number>>;
-  /** Told how long every 16th answer took; to measure each would cost the others a tenth of a microsecond. */
+  /** Calls `listener` with the duration of every 16th answer. To measure each answer would cost 0.1 µs per request. */
   onSample(listener: (seconds: number) => void): void;
-  /** From now on connections end with their answer. */
+  /** Closes each connection after its next answer. */
   drain(): void;
 };
 export type VerifyDeps = Pick<GatewayDeps, 'policy' | 'sessions' | 'codes' | 'now'> & {
@@ -41,41 +41,44 @@ export type VerifyDeps = Pick<GatewayDeps, 'policy' | 'sessions' | 'codes' | 'no
 
 export function createVerify(deps: VerifyDeps): Verify {
   const { policy, sessions, codes, assertions, log, now } = deps;
-  const own = new URL(deps.config.PUBLIC_URL);
+  const publicUrl = new URL(deps.config.PUBLIC_URL);
   const answers = createAnswers(deps.config.PUBLIC_URL, now);
-  const fixed: Omit<Knowledge, 'view' | 'now'> = {
+  const fixed: Omit<DecisionContext, 'view' | 'now'> = {
     sessions,
     codes,
     baseDomain: deps.config.BASE_DOMAIN,
-    authHost: own.hostname,
-    secure: own.protocol === 'https:',
+    authHost: publicUrl.hostname,
+    secure: publicUrl.protocol === 'https:',
     adminEmails: deps.config.ADMIN_EMAILS,
     gatewaySecrets: deps.config.GATEWAY_SECRET,
   };
-  const kept = new LRUCache<string, Kept>({ maxSize: MAX_KEPT, sizeCalculation: (value, key) => 2 * key.length + sizeOf(value.answer) });
-  let keptFor: PolicyView | null = null;
+  const cache = new LRUCache<string, CachedAnswer>({
+    maxSize: MAX_CACHE_BYTES,
+    sizeCalculation: (value, key) => 2 * key.length + sizeOf(value.answer),
+  });
+  let cachedView: PolicyView | null = null;
   const counts: Record<string, number> = { kept: 0 };
   let draining = false;
-  let asked = 0;
+  let requests = 0;
   let sample = (_seconds: number): void => undefined;
   const count = (outcome: Outcome): void => void (counts[outcome] = (counts[outcome] ?? 0) + 1);
 
   function handle(request: IncomingMessage, response: ServerResponse): void {
-    if ((++asked & SAMPLED) !== 0) return void reply(request, response);
-    const began = performance.now();
-    if (reply(request, response)) sample((performance.now() - began) / 1000);
+    if ((++requests & SAMPLE_MASK) !== 0) return void reply(request, response);
+    const startedAt = performance.now();
+    if (reply(request, response)) sample((performance.now() - startedAt) / 1000);
   }
 
-  /** Gives whether it was answered at once. */
+  /** Returns true if it answered synchronously. */
   function reply(request: IncomingMessage, response: ServerResponse): boolean {
     const view = policy.view();
-    if (view !== keptFor) {
-      kept.clear();
-      keptFor = view;
+    if (view !== cachedView) {
+      cache.clear();
+      cachedView = view;
     }
     const key = keyOf(request);
     if (key !== null) {
-      const found = kept.get(key);
+      const found = cache.get(key);
       if (found !== undefined && found.until > now()) {
         counts['kept'] = (counts['kept'] ?? 0) + 1;
         if (found.tokenId !== null) policy.tokenUsed(found.tokenId);
@@ -101,8 +104,8 @@ export function createVerify(deps: VerifyDeps): Verify {
       );
       return false;
     } catch (error) {
-      // Nothing that was not foreseen lets anybody in.
-      log.error({ err: error }, 'a decision failed');
+      // An unexpected error must never let a request pass.
+      log.error({ err: error }, 'verify decision failed');
       count('doubt');
       send(response, answers.doubt(ask));
       return true;
@@ -113,12 +116,12 @@ export function createVerify(deps: VerifyDeps): Verify {
     count(decision.kind);
     if (decision.kind !== 'pass') return answers.refuse(decision, ask);
     const { host, identity, tokenId, sessionId, scope, cookie, authorization } = decision;
-    // For the API alone: no project needs to know it.
-    const origin = host === own.hostname ? (tokenId ?? sessionId) : null;
+    // Only the API at the auth host needs the origin; projects must not learn it.
+    const origin = host === publicUrl.hostname ? (tokenId ?? sessionId) : null;
     const assertion = assertions.for(identity, { host, endsAt: decision.until, scope, origin });
     const answer = answers.pass(identity, assertion.token, cookie, authorization);
     if (tokenId !== null) policy.tokenUsed(tokenId);
-    if (key !== null) kept.set(key, { answer, until: Math.min(decision.until, assertion.renewAt), tokenId });
+    if (key !== null) cache.set(key, { answer, until: Math.min(decision.until, assertion.renewAt), tokenId });
     return answer;
   }
 
@@ -127,13 +130,13 @@ export function createVerify(deps: VerifyDeps): Verify {
     try {
       if ((await codes.redeem(code)) === 'used') {
         count('used');
-        log.warn({ host }, 'a one-time code came a second time');
+        log.warn({ host }, 'one-time code reused');
         return answers.used(host, redirect, ask);
       }
       count('arrived');
       return answers.arrived(host, redirect, sessions.seal(code.session, audience), code.session);
     } catch (error) {
-      log.warn({ err: error, host }, 'a one-time code could not be taken');
+      log.warn({ err: error, host }, 'one-time code could not be redeemed');
       count('doubt');
       return answers.doubt(ask);
     }
@@ -143,13 +146,13 @@ export function createVerify(deps: VerifyDeps): Verify {
     try {
       if ((await codes.redeem(code)) === 'used') {
         count('bad_token');
-        log.warn({ host }, 'a check of the control plane came a second time');
+        log.warn({ host }, 'reach check reused');
         return answers.refuse({ kind: 'bad_token' }, ask);
       }
       count('reach');
-      return answers.passNobody(cookie);
+      return answers.passWithoutIdentity(cookie);
     } catch (error) {
-      log.warn({ err: error, host }, 'a check of the control plane could not be taken');
+      log.warn({ err: error, host }, 'reach check could not be redeemed');
       count('doubt');
       return answers.doubt(ask);
     }
@@ -175,8 +178,11 @@ const sizeOf = ({ headers }: Answer): number => headers.reduce((sum, text) => su
 const isVerifyUrl = (url: string): boolean =>
   url.startsWith('/verify') && (url.length === 7 || url[7] === '?' || url === '/verify/admin' || url.startsWith('/verify/admin?'));
 
-/** Exactly the addresses of INTERFACES.md: one that is nearly right is no door to everybody, but a project that does not exist. */
-function doorOf(url: string): Door {
+/**
+ * Accepts only the exact addresses (docs/interfaces.md "Verify endpoints"). A wrong address counts as a project that does not exist,
+ * so that a typing error in a proxy configuration opens nothing.
+ */
+function middlewareOf(url: string): Middleware {
   if (url === '/verify') return { kind: 'any' };
   if (url === '/verify/admin') return { kind: 'admin' };
   const query = [...new URLSearchParams(url.slice('/verify'.length))];
@@ -185,8 +191,8 @@ function doorOf(url: string): Door {
 }
 
 /**
- * All that a `pass` depends on; null: never to be answered from what is kept. `headers` and not `rawHeaders`: node:http has looked
- * for Host and Expect there before us, so they are built, and a loop of our own only comes on top.
+ * Returns the cache key, which contains everything that a `pass` depends on, or null if the request must not be cached.
+ * It reads `headers` and not `rawHeaders`, because node:http has already built `headers` for every request.
  */
 function keyOf({ url, headers }: IncomingMessage): string | null {
   const { cookie = '', authorization = '' } = headers;
@@ -194,11 +200,11 @@ function keyOf({ url, headers }: IncomingMessage): string | null {
   const uri = headers['x-forwarded-uri'];
   if (typeof host !== 'string' || typeof uri !== 'string' || uri === '') return null;
   if (cookie.length + authorization.length + uri.length > MAX_KEY || isReservedPath(pathOf(uri))) return null;
-  // A line feed can stand in none of them.
+  // None of the parts can contain a line feed.
   return `${url}\n${host}\n${authorization}\n${cookie}`;
 }
 
-/** One of a name, or joined by `, ` as node:http does: no host, then. */
+/** Reads the request. Repeated headers arrive joined with `, `, so a repeated host header never parses as a host. */
 function askOf(request: IncomingMessage): Ask {
   const { headers } = request;
   const one = (name: string): string | undefined => {
@@ -206,7 +212,7 @@ function askOf(request: IncomingMessage): Ask {
     return typeof value === 'string' ? value : value?.join(', ');
   };
   return {
-    door: doorOf(request.url ?? ''),
+    middleware: middlewareOf(request.url ?? ''),
     method: one('x-forwarded-method') ?? '',
     host: one('x-forwarded-host') ?? '',
     uri: one('x-forwarded-uri') ?? '',

@@ -1,9 +1,9 @@
 /**
- * Several processes that share the port (node:cluster hands each connection to the next one). A worker is a whole gateway; the
- * first process only keeps as many alive as were asked for, passes logouts from one to the others, and adds up their metrics.
+ * Several worker processes that share the port (node:cluster distributes connections). Each worker is a complete gateway. The primary
+ * process replaces workers that exit, forwards revocations between workers, and adds up their metrics.
  *
- *   running    a worker that ends is replaced, with back-off when it ends again and again
- *   draining   SIGTERM: each worker ends its requests and exits; none is replaced
+ *   running    a worker that exits is replaced; back-off applies if workers exit repeatedly
+ *   draining   SIGTERM: each worker finishes its requests and exits; no worker is replaced
  */
 import cluster, { type Worker } from 'node:cluster';
 import { once } from 'node:events';
@@ -14,7 +14,7 @@ import type { Metrics } from './metrics.ts';
 import type { Peers } from './policy.ts';
 import type { Revocation } from './policy-file.ts';
 
-/** What goes over the channel, beside prom-client's own messages. */
+/** Messages between primary and workers. prom-client sends its own messages over the same channel. */
 type Message =
   | { berth: 'revoked'; revocation: Revocation }
   | { berth: 'metrics'; id: number }
@@ -23,12 +23,12 @@ type Message =
 const isMessage = (value: unknown): value is Message => typeof value === 'object' && value !== null && 'berth' in value;
 
 const RESPAWN = { min: 100, max: 10_000 };
-/** One that lived so long did not fail at its start. */
-const LIVED_MS = 10_000;
+/** A worker that ran this long did not fail at its start. */
+const STABLE_MS = 10_000;
 
 export const isWorker = (): boolean => cluster.isWorker;
 
-/** `giveUp`: none ever listened, so a setting is wrong or the port is taken, and another one would not fare better. */
+/** Calls `giveUp` if a worker exits before any worker listened: a setting is wrong or the port is in use, so a restart would not help. */
 export function superviseWorkers(count: number, log: Logger, giveUp: () => void): { close(): Promise<void> } {
   const metrics = new AggregatorRegistry();
   let closing = false;
@@ -46,9 +46,9 @@ export function superviseWorkers(count: number, log: Logger, giveUp: () => void)
     worker.once('exit', (code, signal) => {
       if (closing) return;
       if (!listened) return giveUp();
-      failures = performance.now() - since > LIVED_MS ? 0 : failures + 1;
+      failures = performance.now() - since > STABLE_MS ? 0 : failures + 1;
       const waitMs = failures === 0 ? 0 : backoff(failures - 1, RESPAWN);
-      log.error({ pid: worker.process.pid, code, signal, again_ms: Math.round(waitMs) }, 'a worker ended; another takes its place');
+      log.error({ pid: worker.process.pid, code, signal, restart_in_ms: Math.round(waitMs) }, 'worker exited; starting another one');
       const timer = setTimeout(() => {
         pending.delete(timer);
         fork();
@@ -69,7 +69,7 @@ export function superviseWorkers(count: number, log: Logger, giveUp: () => void)
         text: await metrics.clusterMetrics(),
       } satisfies Message);
     } catch (error) {
-      log.warn({ err: error }, 'the metrics of all workers could not be had');
+      log.warn({ err: error }, 'collecting the metrics of all workers failed');
     }
   }
 
@@ -103,42 +103,42 @@ export type WorkerSide = {
 const METRICS_TIMEOUT_MS = 5_000;
 
 export function workerSide(): WorkerSide {
-  const asked = new Map<number, (metrics: { type: string; text: string }) => void>();
-  /** Until somebody listens, they are kept. */
+  const pendingMetrics = new Map<number, (metrics: { type: string; text: string }) => void>();
+  /** Revocations that arrived before `onRevocation` was called. */
   const early: Revocation[] = [];
-  let heard: (revocation: Revocation) => void = (revocation) => void early.push(revocation);
+  let receive: (revocation: Revocation) => void = (revocation) => void early.push(revocation);
   let drain: () => void = () => undefined;
   let id = 0;
-  // A signal to the whole group (Ctrl-C) is the first process's to answer: it drains us.
+  // Ignore signals to the process group (Ctrl-C): the primary handles them and drains the workers.
   process.on('SIGINT', () => undefined);
   process.on('SIGTERM', () => undefined);
   process.on('message', (message: unknown) => {
     if (!isMessage(message)) return;
-    if (message.berth === 'revoked') heard(message.revocation);
+    if (message.berth === 'revoked') receive(message.revocation);
     if (message.berth === 'drain') drain();
     if (message.berth === 'metrics-text') {
-      asked.get(message.id)?.(message);
-      asked.delete(message.id);
+      pendingMetrics.get(message.id)?.(message);
+      pendingMetrics.delete(message.id);
     }
   });
   const send = (message: Message): void => void process.send?.(message);
 
   return {
     peers: {
-      tell: (revocation) => send({ berth: 'revoked', revocation }),
-      onTold(f) {
-        heard = f;
-        for (const revocation of early.splice(0)) f(revocation);
+      send: (revocation) => send({ berth: 'revoked', revocation }),
+      onRevocation(listener) {
+        receive = listener;
+        for (const revocation of early.splice(0)) listener(revocation);
       },
     },
     renderMetrics: () =>
       new Promise((resolve, reject) => {
         const mine = ++id;
         const timer = setTimeout(() => {
-          asked.delete(mine);
-          reject(new Error('the first process did not answer'));
+          pendingMetrics.delete(mine);
+          reject(new Error('the primary process did not send the metrics in time'));
         }, METRICS_TIMEOUT_MS);
-        asked.set(mine, ({ type, text }) => {
+        pendingMetrics.set(mine, ({ type, text }) => {
           clearTimeout(timer);
           resolve({ type, text });
         });
@@ -146,7 +146,7 @@ export function workerSide(): WorkerSide {
       }),
     shareMetrics(registry) {
       AggregatorRegistry.setRegistries(registry);
-      // It answers the first process from now on.
+      // The constructor installs the listener that answers the primary's requests for metrics.
       void new AggregatorRegistry();
     },
     onDrain: (f) => void (drain = f),

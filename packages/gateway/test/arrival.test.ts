@@ -13,7 +13,7 @@ let now = Date.now();
 let berth: Running;
 beforeAll(async () => {
   berth = await startGateway({ now: () => now });
-  await waitFor('the policy is there', () => berth.gateway.deps.policy.view().known);
+  await waitFor('the policy is there', () => berth.gateway.deps.policy.view().loaded);
 });
 afterAll(() => berth.stop());
 

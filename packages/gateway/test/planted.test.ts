@@ -10,7 +10,7 @@ const GITHUB = { GITHUB_CLIENT_ID: 'berth', GITHUB_CLIENT_SECRET: 'secret of the
 let berth: Running;
 beforeAll(async () => {
   berth = await startGateway({ env: GITHUB });
-  await waitFor('the policy is there', () => berth.gateway.deps.policy.view().known);
+  await waitFor('the policy is there', () => berth.gateway.deps.policy.view().loaded);
 });
 afterAll(() => berth.stop());
 

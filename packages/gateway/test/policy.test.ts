@@ -27,7 +27,7 @@ async function stop(berth: Running): Promise<void> {
   running = running.filter((other) => other !== berth);
   await berth.stop();
 }
-const known = (berth: Running): Promise<true> => waitFor('the policy is there', () => berth.gateway.deps.policy.view().known);
+const known = (berth: Running): Promise<true> => waitFor('the policy is there', () => berth.gateway.deps.policy.view().loaded);
 const away = () => {
   const controlPlane = fakeControlPlane(null);
   controlPlane.away(true);

@@ -7,7 +7,7 @@ const HOST = `one.${BASE}`;
 let berth: Running;
 beforeAll(async () => {
   berth = await startGateway({});
-  await waitFor('the policy is there', () => berth.gateway.deps.policy.view().known);
+  await waitFor('the policy is there', () => berth.gateway.deps.policy.view().loaded);
 });
 afterAll(() => berth.stop());
 

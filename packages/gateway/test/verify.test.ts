@@ -9,7 +9,7 @@ import { ANNA, BASE, BROWSER, policyOf, type Running, sessionOf, startGateway } 
 let berth: Running;
 beforeAll(async () => {
   berth = await startGateway();
-  await waitFor('the policy is there', () => berth.gateway.deps.policy.view().known);
+  await waitFor('the policy is there', () => berth.gateway.deps.policy.view().loaded);
 });
 afterAll(() => berth.stop());
 

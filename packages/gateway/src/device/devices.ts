@@ -1,7 +1,7 @@
-/** GET and POST /_oauth/devices: a person's device tokens, and their end. */
+/** GET and POST /_oauth/devices: lists and revokes a person's device tokens. */
 import { ApiError } from '@berth/wire/client';
 import type { FastifyInstance } from 'fastify';
-import { assertPolicyKnown, type Context } from '../login/context.ts';
+import { assertPolicyLoaded, type Context } from '../login/context.ts';
 import { loginPath } from '../login/destination.ts';
 import { sendPage } from '../login/reply.ts';
 import { Refusal } from '../login/refusal.ts';
@@ -10,7 +10,7 @@ import { devicesPage } from '../pages/device.ts';
 import { createForms } from './forms.ts';
 
 export const DEVICES_PATH = '/_oauth/devices';
-/** One token of the page for all its forms. */
+/** All forms of the page share one token. */
 const ABOUT = 'devices';
 
 export function devicesRoutes(server: FastifyInstance, context: Context): void {
@@ -18,7 +18,7 @@ export function devicesRoutes(server: FastifyInstance, context: Context): void {
   const forms = createForms(sealer, config.PUBLIC_URL);
 
   server.get(DEVICES_PATH, async (request, reply) => {
-    assertPolicyKnown(context, DEVICES_PATH);
+    assertPolicyLoaded(context, DEVICES_PATH);
     const session = sso.read(request.headers.cookie);
     if (session === null) return reply.redirect(loginPath({ kind: 'devices' }), 302);
     const { identity } = session;
@@ -27,13 +27,13 @@ export function devicesRoutes(server: FastifyInstance, context: Context): void {
   });
 
   server.post(DEVICES_PATH, async (request, reply) => {
-    assertPolicyKnown(context, DEVICES_PATH);
+    assertPolicyLoaded(context, DEVICES_PATH);
     const session = sso.read(request.headers.cookie);
-    if (session === null || !forms.isOwn(session, ABOUT, request)) throw new Refusal('form_expired', { again: DEVICES_PATH });
+    if (session === null || !forms.isOwn(session, ABOUT, request)) throw new Refusal('form_expired', { retryPath: DEVICES_PATH });
     const id = parameter(request.body, 'id');
-    if (id === undefined || !/^[\w-]{1,64}$/.test(id)) throw new Refusal('bad_form', { again: DEVICES_PATH });
+    if (id === undefined || !/^[\w-]{1,64}$/.test(id)) throw new Refusal('bad_form', { retryPath: DEVICES_PATH });
     await controlPlane.call('revokeDeviceTokenOf', { body: { id, email: session.identity.email } }).catch((error: unknown) => {
-      // Gone already, or never theirs: the list that follows shows what there is.
+      // The token is already gone or belongs to somebody else. The list that follows shows the person's tokens.
       if (!(error instanceof ApiError && error.status === 404)) throw error;
     });
     request.log.info({ email: session.identity.email, device_token: id }, 'device token revoked by its owner');

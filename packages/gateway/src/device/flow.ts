@@ -1,4 +1,4 @@
-/** What a device asks (RFC 8628): POST /_oauth/device/code for its codes, POST /_oauth/device/token for its token. */
+/** The requests of a device (RFC 8628): POST /_oauth/device/code for its codes, POST /_oauth/device/token for its token. */
 import { DEVICE_TOKEN_SECONDS, type DeviceScope } from '@berth/wire/gateway';
 import type { FastifyInstance } from 'fastify';
 import type { Context } from '../login/context.ts';
@@ -7,13 +7,13 @@ import { shownUserCode } from '../pages/device.ts';
 import { NO_STORE, OauthError, sendOauthError } from './oauth-error.ts';
 
 const LONGEST_DEVICE_CODE = 200;
-/** The policy is long-polled: a new token is in it within milliseconds. Without it the token works a little later. */
-const TOKEN_KNOWN_MS = 2_000;
+/** Longest wait until the policy contains a new token. Usually it takes milliseconds; after this wait the token works a little later. */
+const TOKEN_IN_POLICY_MS = 2_000;
 
 export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane, policy }: Context): void {
   const activation = `${config.PUBLIC_URL}/_oauth/device/activate`;
 
-  // Section 3.1. `client_id` is taken and ignored (INTERFACES); the contract's clients send no body at all.
+  // Section 3.1. The gateway ignores `client_id`; clients of the contract send no body (docs/interfaces.md "Device flow").
   server.post('/_oauth/device/code', { errorHandler: sendOauthError }, async (request, reply) => {
     const scope = scopeIn(request.body);
     const made = await controlPlane.call('createDeviceCode', {
@@ -31,14 +31,14 @@ export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane
     });
   });
 
-  // Section 3.4. `grant_type` and `client_id` are taken and ignored (INTERFACES).
+  // Section 3.4. The gateway ignores `grant_type` and `client_id` (docs/interfaces.md "Device flow").
   server.post('/_oauth/device/token', { errorHandler: sendOauthError }, async (request, reply) => {
     const polled = await controlPlane.call('pollDeviceCode', { body: { device_code: deviceCodeIn(request.body) } });
     if (polled.result !== 'issued') throw new OauthError(polled.result);
     const token = polled.access_token;
     if (token === null) throw new Error('the control plane issued no token');
-    // A program uses it at once: /verify must know it by then.
-    await policy.until((view) => view.deviceToken(token) !== undefined, TOKEN_KNOWN_MS);
+    // A program may use the token immediately, so wait until /verify accepts it.
+    await policy.until((view) => view.deviceToken(token) !== undefined, TOKEN_IN_POLICY_MS);
     // RFC 6749 section 5.1
     return reply.headers(NO_STORE).send({ access_token: token, token_type: 'Bearer', expires_in: DEVICE_TOKEN_SECONDS });
   });
@@ -47,10 +47,10 @@ export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane
 const given = (body: unknown, name: string): unknown =>
   typeof body === 'object' && body !== null && Object.hasOwn(body, name) ? (body as Record<string, unknown>)[name] : undefined;
 
-/** RFC 6749 section 3.3: names separated by spaces, in any order. Every token opens projects. */
+/** RFC 6749 section 3.3: names separated by spaces, in any order. Every token has the scope `projects`. */
 function scopeIn(body: unknown): DeviceScope {
   const text = given(body, 'scope') ?? '';
-  if (typeof text !== 'string' || given(body, 'scope') === null) throw new OauthError('invalid_request', 'scope must be one text');
+  if (typeof text !== 'string' || given(body, 'scope') === null) throw new OauthError('invalid_request', 'scope must be a single string');
   const names = new Set(text.split(' ').filter((name) => name !== ''));
   if (names.size === 0) return 'projects';
   if (!names.has('projects') || [...names].some((name) => name !== 'projects' && name !== 'api')) throw new OauthError('invalid_scope');
@@ -59,9 +59,9 @@ function scopeIn(body: unknown): DeviceScope {
 
 function deviceCodeIn(body: unknown): string {
   const code = given(body, 'device_code');
-  // RFC 6749 section 3.2: a parameter that stands twice (an array here) is as bad as none.
-  if (typeof code !== 'string' || code === '') throw new OauthError('invalid_request', 'device_code is missing');
-  // Longer than any that was ever made.
+  // RFC 6749 section 3.2: a repeated parameter (an array here) is invalid.
+  if (typeof code !== 'string' || code === '') throw new OauthError('invalid_request', 'device_code is missing or repeated');
+  // No device code is this long.
   if (code.length > LONGEST_DEVICE_CODE) throw new OauthError('invalid_grant');
   return code;
 }

@@ -1,6 +1,6 @@
 /**
- * Logins under way: one sealed cookie each, found again by the state that comes back. So parallel tabs do not disturb each other,
- * any worker can finish what another began, and nothing has to be remembered here.
+ * Logins in progress. Each has a sealed cookie, which the gateway finds by the `state` that comes back. So parallel tabs do not
+ * interfere, any worker can finish a login, and the gateway stores nothing.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { trimOws } from '@berth/kit/ows';
@@ -17,35 +17,36 @@ export type Attempt = Secrets & {
 };
 
 export const ATTEMPT_TTL_MS = 900_000;
-/** INTERFACES: at most 5 attempt cookies at a time. */
-const MOST = 5;
+/** Limit of attempt cookies at the same time (docs/interfaces.md "Login"). */
+const MAX_ATTEMPTS = 5;
 const PURPOSE = 'login attempt';
 const HINT_PURPOSE = 'login destination';
 const HINT_TTL_MS = 86_400_000;
-/** Providers bound what they carry; a longer one is done without. */
-const LONGEST_HINT = 600;
+/** Providers limit the length of `state`, so a longer hint is left out. */
+const MAX_HINT = 600;
 
 export type Attempts = {
-  /** The new attempt, and the Set-Cookie lines that keep it and drop the oldest ones. */
+  /** Creates an attempt, and the Set-Cookie headers that store it and remove the oldest attempts. */
   begin(cookieHeader: string | undefined, provider: string, destination: Destination): { attempt: Attempt; setCookies: string[] };
-  /** The attempt that this state belongs to; null: none of this browser's. */
+  /** Returns the attempt of this browser with this state, or null. */
   find(cookieHeader: string | undefined, state: string): Attempt | null;
-  /** Of a state whose attempt is gone: where its login was to lead, so that starting again leads there too; null: not known. */
+  /** Returns the destination from a state whose attempt has expired, so that a new login leads there too, or null if it is unknown. */
   hint(state: string): Destination | null;
-  /** Ends one (it is worth something once), or all. */
+  /** Returns the Set-Cookie header that ends this attempt. An attempt can be used once. */
   drop(state: string): string;
+  /** Returns the Set-Cookie headers that end all attempts of the browser. */
   dropAll(cookieHeader: string | undefined): string[];
 };
 
 export function createAttempts(sealer: Sealer, secure: boolean, now: () => number): Attempts {
   const hintFor = (destination: Destination): string => {
     const hint = `.${sealer.seal(HINT_PURPOSE, destination, HINT_TTL_MS)}`;
-    return hint.length > LONGEST_HINT ? '' : hint;
+    return hint.length > MAX_HINT ? '' : hint;
   };
   const prefix = attemptCookiePrefix(secure);
   const path = attemptCookiePath(secure);
   const remove = (name: string): string => setCookie(name, '', { maxAgeSeconds: 0, secure, path });
-  /** A state that anybody may have sent: its hash is a cookie's name whatever it holds. */
+  /** The name contains a hash, because the state comes from the request and may contain any characters. */
   const nameOf = (state: string): string => prefix + createHash('sha256').update(state).digest('base64url').slice(0, 16);
 
   return {
@@ -63,10 +64,12 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
         at: sealer.open<Attempt>(PURPOSE, cookie.value)?.begun_at ?? 0,
       }));
       older.sort((a, b) => b.at - a.at);
-      const dropped = [...new Set(older.slice(MOST - 1).map((cookie) => cookie.name))].filter((name) => name !== nameOf(attempt.state));
+      const dropped = [...new Set(older.slice(MAX_ATTEMPTS - 1).map((cookie) => cookie.name))].filter(
+        (name) => name !== nameOf(attempt.state),
+      );
       const sealed = sealer.seal(PURPOSE, attempt, ATTEMPT_TTL_MS);
-      const kept = setCookie(nameOf(attempt.state), sealed, { maxAgeSeconds: ATTEMPT_TTL_MS / 1000, secure, path });
-      return { attempt, setCookies: [...dropped.map(remove), kept] };
+      const added = setCookie(nameOf(attempt.state), sealed, { maxAgeSeconds: ATTEMPT_TTL_MS / 1000, secure, path });
+      return { attempt, setCookies: [...dropped.map(remove), added] };
     },
     find(cookieHeader, state) {
       const name = nameOf(state);
@@ -83,8 +86,8 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
   };
 }
 
-/** A browser keeps 5; more come from somebody who plays. */
-const MOST_READ = 40;
+/** Limit of cookies that are read. A normal browser has at most 5. */
+const MAX_READ = 40;
 function cookiesOf(header: string | undefined, prefix: string): { name: string; value: string }[] {
   if (header === undefined || !header.includes(prefix)) return [];
   const found: { name: string; value: string }[] = [];
@@ -92,7 +95,7 @@ function cookiesOf(header: string | undefined, prefix: string): { name: string; 
     const equals = pair.indexOf('=');
     const name = trimOws(pair.slice(0, Math.max(equals, 0)));
     const value = trimOws(pair.slice(equals + 1));
-    if (name.startsWith(prefix) && /^[\w-]+$/.test(name) && found.length < MOST_READ) found.push({ name, value });
+    if (name.startsWith(prefix) && /^[\w-]+$/.test(name) && found.length < MAX_READ) found.push({ name, value });
   }
   return found;
 }

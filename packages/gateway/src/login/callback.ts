@@ -1,11 +1,11 @@
-/** GET /_oauth/callback/{provider}: the browser comes back from the provider. The checks stand in ../oidc/callback-checks.ts, in their order. */
+/** GET /_oauth/callback/{provider}: handles a browser that returns from the provider. ../oidc/callback-checks.ts lists the checks in order. */
 import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Session } from '../deps.ts';
-import { CALLBACK_CHECKS, type CallbackState, held } from '../oidc/callback-checks.ts';
+import { CALLBACK_CHECKS, type CallbackState, required } from '../oidc/callback-checks.ts';
 import { ProviderUnavailable } from '../oidc/fetch.ts';
 import type { Context } from './context.ts';
-import { againPath, arrivalOf } from './destination.ts';
+import { arrivalOf, retryPathOf } from './destination.ts';
 import { Refusal } from './refusal.ts';
 import { addressOf, parameter, userAgentOf } from './request.ts';
 
@@ -28,24 +28,24 @@ export function callbackRoutes(server: FastifyInstance, context: Context): void 
       for (const check of CALLBACK_CHECKS) await check(state);
     } catch (error) {
       const refusal = refusalOf(error, state);
-      // Whatever went wrong, the attempt was answered: it is worth nothing any more.
+      // The provider has answered the attempt, so it cannot be used again.
       if (state.attempt !== null) void reply.header('set-cookie', attempts.drop(state.attempt.state));
-      tellRefused(request, state, refusal);
+      reportRefusal(request, state, refusal);
       throw refusal;
     }
 
-    const attempt = held(state.attempt);
-    const identity = held(state.identity);
+    const attempt = required(state.attempt);
+    const identity = required(state.identity);
     const earlier = sso.read(request.headers.cookie);
     const session: Session = {
-      // A second tab that finishes its login joins the session of the first, so that one logout ends both. Another person's session is
-      // not revoked: a planted attempt could otherwise sign the owner out everywhere.
+      // A second tab joins the session of the first one, so that one logout ends both. A session of another person is not revoked,
+      // because otherwise a planted attempt could sign that person out everywhere.
       id: earlier?.identity.email === identity.email ? earlier.id : randomBytes(18).toString('base64url'),
       identity,
       begun_at: now(),
       expires_at: now() + config.SESSION_TTL,
     };
-    reports.tell({
+    reports.send({
       outcome: 'signed_in',
       email: identity.email,
       provider: identity.provider,
@@ -57,29 +57,30 @@ export function callbackRoutes(server: FastifyInstance, context: Context): void 
     return reply
       .header('set-cookie', [
         attempts.drop(attempt.state),
-        sso.keep(session),
-        ...(sso.asksAgain(request.headers.cookie) ? [sso.askNoMore()] : []),
+        sso.setSession(session),
+        ...(sso.requiresAccountChoice(request.headers.cookie) ? [sso.clearAccountChoice()] : []),
       ])
       .redirect(arrivalOf(attempt.destination, session, redirects, codes), 302);
   });
 
   function refusalOf(error: unknown, state: CallbackState): Refusal {
-    const again = againOf(state);
+    const retryPath = retryPathFor(state);
     if (error instanceof Refusal)
-      return new Refusal(error.code, { again, ...(error.detail === null ? {} : { detail: error.detail }), cause: error.cause });
-    if (error instanceof ProviderUnavailable) return new Refusal('provider_unavailable', { again, detail: error.message, cause: error });
-    return new Refusal('internal', { again, cause: error });
+      return new Refusal(error.code, { retryPath, ...(error.detail === null ? {} : { detail: error.detail }), cause: error.cause });
+    if (error instanceof ProviderUnavailable)
+      return new Refusal('provider_unavailable', { retryPath, detail: error.message, cause: error });
+    return new Refusal('internal', { retryPath, cause: error });
   }
 
-  function againOf({ attempt, query }: CallbackState): string {
+  function retryPathFor({ attempt, query }: CallbackState): string {
     const destination = attempt?.destination ?? attempts.hint(parameter(query, 'state') ?? '');
-    return destination === null ? '/_oauth/login' : againPath(destination);
+    return destination === null ? '/_oauth/login' : retryPathOf(destination);
   }
 
-  function tellRefused(request: FastifyRequest, state: CallbackState, refusal: Refusal): void {
-    // An address that anybody can type is no sign-in: it is not worth a line in the audit log.
+  function reportRefusal(request: FastifyRequest, state: CallbackState, refusal: Refusal): void {
+    // Without an attempt it is not a sign-in: anybody can open the address, so the audit log ignores it.
     if (state.attempt === null) return;
-    reports.tell({
+    reports.send({
       outcome: 'refused',
       email: state.identity?.email ?? null,
       provider: state.attempt.provider,

@@ -1,4 +1,4 @@
-/** What the endpoints of the gateway's own pages share; made once in install.ts. */
+/** Shared dependencies of the gateway's own pages. install.ts creates the context once. */
 import type { GatewayDeps } from '../deps.ts';
 import type { Provider } from '../oidc/provider.ts';
 import type { Attempts } from './attempts.ts';
@@ -7,14 +7,14 @@ import type { Reports } from './report.ts';
 import type { Sso } from './sso.ts';
 
 export type Context = GatewayDeps & {
-  /** By id, in the order of the choice page. */
+  /** Providers by id, in the order of the choice page. */
   providers: ReadonlyMap<string, Provider>;
   attempts: Attempts;
   sso: Sso;
   reports: Reports;
 };
 
-/** In doubt nobody comes in: who is disabled and what is revoked stands in the policy. */
-export function assertPolicyKnown({ policy }: Pick<Context, 'policy'>, again: string | null): void {
-  if (!policy.view().known) throw new Refusal('policy_unknown', { again });
+/** Throws a Refusal if no policy is loaded. The policy lists disabled users and revocations, so nobody may sign in without it. */
+export function assertPolicyLoaded({ policy }: Pick<Context, 'policy'>, retryPath: string | null): void {
+  if (!policy.view().loaded) throw new Refusal('policy_unknown', { retryPath });
 }

@@ -1,4 +1,4 @@
-/** Where a login leads when it is done: a redirect target that was checked, or one of the gateway's own pages (no redirect targets, INTERFACES). */
+/** The destination after a login: a checked redirect target, or one of the gateway's own pages (docs/interfaces.md "Login"). */
 import type { OneTimeCodes, Redirects, Session } from '../deps.ts';
 import { parameter } from './request.ts';
 
@@ -7,9 +7,9 @@ export type Destination =
   | { kind: 'activate'; code: string }
   | { kind: 'devices' };
 
-/** base64url of a SHA-256, as /verify made it of the nonce it left in the browser. */
+/** base64url of a SHA-256. /verify computes it from the nonce in the browser's cookie. */
 const CHALLENGE = /^[A-Za-z0-9_-]{43}$/;
-/** Anything a person might type for a user code; the control plane knows which are codes. */
+/** Returns the typed user code, or an empty text if it is too long. The control plane checks whether the code exists. */
 export const typedCode = (text: string | undefined): string => (text !== undefined && text.length <= 100 ? text : '');
 
 export function destinationOf(query: unknown, redirects: Redirects): Destination {
@@ -24,7 +24,7 @@ export function destinationOf(query: unknown, redirects: Redirects): Destination
   };
 }
 
-/** The address that begins a login which leads there. */
+/** Returns the address that starts a login for this destination. */
 export function loginPath(destination: Destination, provider?: string): string {
   const query = new URLSearchParams(provider === undefined ? {} : { provider });
   if (destination.kind === 'target') {
@@ -37,13 +37,13 @@ export function loginPath(destination: Destination, provider?: string): string {
   return `/_oauth/login?${query.toString()}`;
 }
 
-/** For starting over later: the page itself, since the nonce behind a challenge does not live long. */
-export function againPath(destination: Destination): string {
+/** Returns the address for a retry. It leads to the page itself, because the nonce of a challenge expires soon. */
+export function retryPathOf(destination: Destination): string {
   if (destination.kind !== 'target') return loginPath(destination);
   return destination.target.startsWith('/') ? loginPath({ ...destination, challenge: null }) : destination.target;
 }
 
-/** Where a browser with this session goes. A host of its own gets a one-time code (INTERFACES "Gateway beyond the contract"). */
+/** Returns the address for a browser with this session. A project's host gets a one-time code (docs/interfaces.md "Login"). */
 export function arrivalOf(destination: Destination, session: Session, redirects: Redirects, codes: OneTimeCodes): string {
   if (destination.kind === 'activate') {
     return destination.code === ''
@@ -53,7 +53,7 @@ export function arrivalOf(destination: Destination, session: Session, redirects:
   if (destination.kind === 'devices') return '/_oauth/devices';
   const { target, challenge } = destination;
   const host = redirects.otherHost(target);
-  // Without a challenge the code would be bound to no browser: /verify at that host makes one and sends the browser here again.
+  // Without a challenge, a code could not be bound to the browser. /verify at that host creates a nonce and redirects here again.
   if (host === null || challenge === null) return target;
   const url = new URL(target);
   const query = new URLSearchParams({ code: codes.mint(session, host, challenge), redirect: `${url.pathname}${url.search}${url.hash}` });

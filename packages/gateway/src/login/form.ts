@@ -1,9 +1,9 @@
-/** Reads the body of a form. Anybody can send one without a session, so its cost has a constant bound. */
+/** Parses form bodies. Anybody can send a form without a session, so the cost of parsing is bounded. */
 
-/** The largest of our forms has 3; RFC 8628 and extensions of clients add a few. */
+/** The gateway's largest form has 3 parameters; RFC 8628 and client extensions add a few. */
 export const MAX_PARAMETERS = 20;
 
-/** Returns each parameter by its name, a list where it stands more than once; null: more than MAX_PARAMETERS. Makes one pass over the body. */
+/** Returns the parameters by name, with a list for repeated ones, or null if there are more than MAX_PARAMETERS. Parses in one pass. */
 export function parseForm(body: string): Record<string, string | string[]> | null {
   let separators = 0;
   for (let at = body.indexOf('&'); at !== -1; at = body.indexOf('&', at + 1)) if (++separators >= MAX_PARAMETERS) return null;

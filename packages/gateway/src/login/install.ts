@@ -1,4 +1,4 @@
-/** Everything of the gateway that people and devices see: logins, pages, device flow, userinfo, logout, metadata. */
+/** Installs all endpoints for people and devices: login, pages, device flow, userinfo, logout, metadata. */
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import type { LoginSeen } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -23,7 +23,7 @@ import { MAX_PARAMETERS, parseForm } from './form.ts';
 import { REFUSALS, Refusal } from './refusal.ts';
 import { createSso } from './sso.ts';
 
-/** No form and no device call is larger. */
+/** All forms and device requests are smaller. */
 const BODY_LIMIT = 16_384;
 
 type Parts = { overrides?: ProviderOverrides | undefined; loginSeen?: (login: LoginSeen) => void };
@@ -38,10 +38,10 @@ export async function installLogin(server: FastifyInstance, deps: GatewayDeps, {
     sso: createSso(deps),
   };
   if (deps.config.ALLOWED_EMAILS === undefined)
-    deps.log.warn('ALLOWED_EMAILS is not set: whoever the identity provider lets in may sign in');
+    deps.log.warn('ALLOWED_EMAILS is not set: everybody whom the identity provider lets in may sign in');
   if (deps.config.GATEWAY_SECRET.some((secret) => secret.length < MIN_SECRET_LENGTH))
     deps.log.warn(`GATEWAY_SECRET contains a secret shorter than ${MIN_SECRET_LENGTH} characters; create one with openssl rand -hex 32`);
-  if (context.providers.size === 0) deps.log.warn('no identity provider is set: nobody can sign in');
+  if (context.providers.size === 0) deps.log.warn('no identity provider is configured: nobody can sign in');
 
   await server.register(async (scope) => {
     acceptBodies(scope);
@@ -62,7 +62,7 @@ export async function installLogin(server: FastifyInstance, deps: GatewayDeps, {
   });
 }
 
-/** RFC 8628 section 3.1 has forms, the contract JSON. A body of any other type is as none: each endpoint says what it misses. */
+/** Accepts forms (RFC 8628 section 3.1) and JSON (the contract). A body of another type counts as empty; each endpoint then reports what is missing. */
 function acceptBodies(scope: FastifyInstance): void {
   scope.removeAllContentTypeParsers();
   const parseJson = scope.getDefaultJsonParser('error', 'error');
@@ -72,20 +72,20 @@ function acceptBodies(scope: FastifyInstance): void {
   });
   scope.addContentTypeParser('application/x-www-form-urlencoded', { parseAs: 'string' }, (_request, body, done) => {
     const values = parseForm(String(body));
-    if (values === null) done(Object.assign(new Error(`a form of more than ${MAX_PARAMETERS} parameters`), { statusCode: 400 }));
+    if (values === null) done(Object.assign(new Error(`the form has more than ${MAX_PARAMETERS} parameters`), { statusCode: 400 }));
     else done(null, values);
   });
   scope.addContentTypeParser('*', { parseAs: 'string' }, (_request, _body, done) => done(null, undefined));
 }
 
-/** Every error of a page becomes a page. What nobody foresaw is logged, and nothing of it is told. */
+/** Answers every error of a page with an error page. Unexpected errors are logged, and the page shows no details of them. */
 function sendRefusal(error: Error & { statusCode?: number }, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const refusal = translate(error);
   const { status } = REFUSALS[refusal.code];
   if (refusal.code === 'internal') request.log.error({ err: error }, 'request failed');
   else request.log[status === 503 ? 'warn' : 'info']({ code: refusal.code, detail: refusal.detail, path: pathOf(request) }, 'refused');
   if (status === 503) void reply.header('retry-after', '5');
-  return sendPage(reply, status, refusalPage(refusal.code, request.id, refusal.again));
+  return sendPage(reply, status, refusalPage(refusal.code, request.id, refusal.retryPath));
 }
 
 function translate(error: Error & { statusCode?: number }): Refusal {
@@ -100,5 +100,5 @@ function translate(error: Error & { statusCode?: number }): Refusal {
   return new Refusal('internal', { cause: error });
 }
 
-/** Without the query: codes and states stand there. */
+/** Returns the path without the query, because the query contains codes and states. */
 const pathOf = (request: FastifyRequest): string => request.url.split('?', 1)[0] ?? '';

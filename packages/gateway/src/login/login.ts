@@ -1,10 +1,10 @@
-/** GET /_oauth/login: begins a login, or goes straight on where somebody is signed in already (single sign-on). */
+/** GET /_oauth/login: starts a login, or redirects immediately if the person is already signed in (single sign-on). */
 import type { FastifyInstance } from 'fastify';
 import { hasTooMany } from '../cookies.ts';
 import type { Provider } from '../oidc/provider.ts';
 import { choicePage } from '../pages/sign-in.ts';
-import { assertPolicyKnown, type Context } from './context.ts';
-import { againPath, arrivalOf, type Destination, destinationOf, loginPath } from './destination.ts';
+import { assertPolicyLoaded, type Context } from './context.ts';
+import { arrivalOf, type Destination, destinationOf, loginPath, retryPathOf } from './destination.ts';
 import { sendPage } from './reply.ts';
 import { Refusal } from './refusal.ts';
 import { parameter } from './request.ts';
@@ -14,29 +14,29 @@ export function loginRoutes(server: FastifyInstance, context: Context): void {
 
   server.get('/_oauth/login', async (request, reply) => {
     const destination = destinationOf(request.query, redirects);
-    assertPolicyKnown(context, loginPath(destination));
+    assertPolicyLoaded(context, loginPath(destination));
 
     const session = sso.read(request.headers.cookie);
     if (session !== null) return reply.redirect(arrivalOf(destination, session, redirects, codes), 302);
-    // Our own pages would send the browser back here after every sign-in, without an end.
-    if (hasTooMany(request.headers.cookie)) throw new Refusal('too_many_cookies', { again: againPath(destination) });
+    // Otherwise the browser would be redirected here after every sign-in, endlessly.
+    if (hasTooMany(request.headers.cookie)) throw new Refusal('too_many_cookies', { retryPath: retryPathOf(destination) });
 
     const provider = chosen(parameter(request.query, 'provider'), destination);
     if (provider === null) return sendPage(reply, 200, choicePage(choices(destination)));
 
     const { attempt, setCookies } = attempts.begin(request.headers.cookie, provider.id, destination);
-    const fresh = sso.asksAgain(request.headers.cookie);
+    const fresh = sso.requiresAccountChoice(request.headers.cookie);
     const url = await provider.authorizationUrl(attempt, callbackUrl(config.PUBLIC_URL, provider.id), fresh).catch((error: unknown) => {
-      throw new Refusal('provider_unavailable', { again: loginPath(destination, provider.id), detail: String(error), cause: error });
+      throw new Refusal('provider_unavailable', { retryPath: loginPath(destination, provider.id), detail: String(error), cause: error });
     });
     return reply.header('set-cookie', setCookies).redirect(url.href, 302);
   });
 
-  /** null: there are several, and the person chooses. */
+  /** Returns null if there are several providers and the person must choose. */
   function chosen(name: string | undefined, destination: Destination): Provider | null {
     if (name !== undefined) {
       const provider = providers.get(name);
-      if (provider === undefined) throw new Refusal('provider_unknown', { again: loginPath(destination) });
+      if (provider === undefined) throw new Refusal('provider_unknown', { retryPath: loginPath(destination) });
       return provider;
     }
     const [first, ...others] = providers.values();
@@ -52,5 +52,5 @@ export function loginRoutes(server: FastifyInstance, context: Context): void {
   }
 }
 
-/** RFC 9700 section 4.4.2.2: a redirect URI for each provider, so that none can answer for another. */
+/** RFC 9700 section 4.4.2.2: each provider has its own redirect URI, so that it cannot answer for another provider. */
 export const callbackUrl = (publicUrl: string, provider: string): string => `${publicUrl}/_oauth/callback/${provider}`;

@@ -1,4 +1,4 @@
-/** How pages leave the gateway. */
+/** Sends HTML pages with their security headers. */
 import type { FastifyReply } from 'fastify';
 import { PAGE_HEADERS } from '../pages/layout.ts';
 

@@ -1,19 +1,21 @@
-/** The session of the auth host, which all others come from. */
+/** The single sign-on session at the auth host, from which all other sessions are made. */
 import { ASK_MAX_AGE_SECONDS, ASK_VALUE, askCookieName, cookiesNamed, SESSION_COOKIE, setCookie } from '../cookies.ts';
 import type { Audience, GatewayDeps, Session } from '../deps.ts';
 import { isGood } from '../policy-view.ts';
 
 export type Sso = {
-  /** Valid, not revoked, not of a disabled user; null otherwise. */
+  /** Returns the first valid session that was not ended early, or null. */
   read(cookieHeader: string | undefined, audience?: Audience): Session | null;
-  /** Every one that the browser sent: whoever signs out leaves none behind. */
+  /** Returns every validly signed session that the browser sent, so that a sign-out ends all of them. */
   readAll(cookieHeader: string | undefined, audience?: Audience): Session[];
-  keep(session: Session): string;
-  forget(): string;
-  /** Whether a sign-out was the last thing that this browser did here: then the next login asks who signs in. */
-  asksAgain(cookieHeader: string | undefined): boolean;
-  askAgain(): string;
-  askNoMore(): string;
+  /** Returns the Set-Cookie header that stores the session. */
+  setSession(session: Session): string;
+  /** Returns the Set-Cookie header that removes the session. */
+  clearSession(): string;
+  /** True after a sign-out in this browser: the next login lets the person choose an account. */
+  requiresAccountChoice(cookieHeader: string | undefined): boolean;
+  requireAccountChoice(): string;
+  clearAccountChoice(): string;
 };
 
 export function createSso({ config, sessions, policy, now }: Pick<GatewayDeps, 'config' | 'sessions' | 'policy' | 'now'>): Sso {
@@ -28,11 +30,11 @@ export function createSso({ config, sessions, policy, now }: Pick<GatewayDeps, '
       const view = policy.view();
       return readAll(cookieHeader, audience).find((session) => isGood(session, view)) ?? null;
     },
-    keep: (session) =>
+    setSession: (session) =>
       setCookie(SESSION_COOKIE, sessions.seal(session, 'sso'), { maxAgeSeconds: (session.expires_at - now()) / 1000, secure }),
-    asksAgain: (cookieHeader) => cookiesNamed(cookieHeader, askCookieName(secure)).includes(ASK_VALUE),
-    askAgain: () => setCookie(askCookieName(secure), ASK_VALUE, { maxAgeSeconds: ASK_MAX_AGE_SECONDS, secure }),
-    askNoMore: () => setCookie(askCookieName(secure), '', { maxAgeSeconds: 0, secure }),
-    forget: () => setCookie(SESSION_COOKIE, '', { maxAgeSeconds: 0, secure }),
+    requiresAccountChoice: (cookieHeader) => cookiesNamed(cookieHeader, askCookieName(secure)).includes(ASK_VALUE),
+    requireAccountChoice: () => setCookie(askCookieName(secure), ASK_VALUE, { maxAgeSeconds: ASK_MAX_AGE_SECONDS, secure }),
+    clearAccountChoice: () => setCookie(askCookieName(secure), '', { maxAgeSeconds: 0, secure }),
+    clearSession: () => setCookie(SESSION_COOKIE, '', { maxAgeSeconds: 0, secure }),
   };
 }

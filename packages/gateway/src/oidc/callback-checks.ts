@@ -1,10 +1,10 @@
 /**
- * What must hold before anybody is signed in, in this order: first that the answer belongs to a login of this browser, then that the
- * provider asked is the one that answers, then what it says, then whether that person may come in. Each check names its section.
+ * The checks before a person is signed in, in this order: the answer belongs to a login of this browser, it comes from the expected
+ * provider, the identity is valid, and the person may sign in. Each check names its RFC section.
  */
 import { allowedBy } from '../allowed.ts';
 import type { Attempt } from '../login/attempts.ts';
-import { assertPolicyKnown, type Context } from '../login/context.ts';
+import { assertPolicyLoaded, type Context } from '../login/context.ts';
 import { Refusal } from '../login/refusal.ts';
 import { parameter } from '../login/request.ts';
 import type { Identity } from '@berth/wire/gateway';
@@ -12,10 +12,10 @@ import { identityOf } from './identity.ts';
 import { ProviderUnavailable } from './fetch.ts';
 import type { Claimed, Provider } from './provider.ts';
 
-/** Filled by the checks as they pass. */
+/** The checks fill in the fields that are null at first. */
 export type CallbackState = {
   readonly context: Context;
-  /** As the browser came back to it. */
+  /** The address to which the browser returned. */
   readonly url: URL;
   readonly query: unknown;
   readonly providerId: string;
@@ -27,54 +27,54 @@ export type CallbackState = {
 };
 type Check = (s: CallbackState) => void | Promise<void>;
 
-/** What an earlier check left; that it did is the order of the list. */
-export function held<T>(value: T | null): T {
-  if (value === null) throw new Error('a check ran before the one it builds on');
+/** Returns a value that an earlier check filled in. The order of the list guarantees that the check ran. */
+export function required<T>(value: T | null): T {
+  if (value === null) throw new Error('a check ran before a check that it depends on');
   return value;
 }
 
-function policyIsKnown({ context }: CallbackState): void {
-  assertPolicyKnown(context, null);
+function policyIsLoaded({ context }: CallbackState): void {
+  assertPolicyLoaded(context, null);
 }
 
-/** RFC 9700 section 4.4.2.2: each provider has a redirect URI of its own. */
+/** RFC 9700 section 4.4.2.2: each provider has its own redirect URI. */
 function providerIsSetUp(s: CallbackState): void {
   s.provider = s.context.providers.get(s.providerId) ?? null;
   if (s.provider === null) throw new Refusal('provider_unknown');
 }
 
-/** RFC 6749 section 4.1.2: the answer carries the state that the request had; section 3.1: once. */
+/** RFC 6749 section 4.1.2: the answer contains the state of the request; section 3.1: exactly once. */
 function stateIsThere({ query }: CallbackState): void {
   if (parameter(query, 'state') === undefined) throw new Refusal('state_missing');
 }
 
-/** RFC 6749 section 10.12: of a login that this very browser began and that was not answered yet. */
+/** RFC 6749 section 10.12: the state belongs to an open login of this browser. */
 function stateIsOfThisBrowser(s: CallbackState): void {
   s.attempt = s.context.attempts.find(s.cookieHeader, parameter(s.query, 'state') ?? '');
   if (s.attempt === null) throw new Refusal('state_unknown');
 }
 
-/** RFC 9700 section 4.4.2: mix-up; the provider that was asked is the one that answers. */
+/** RFC 9700 section 4.4.2 (mix-up attacks): the expected provider answers. */
 function providerIsTheOneAsked(s: CallbackState): void {
-  const asked = held(s.attempt).provider;
-  if (asked !== s.providerId) throw new Refusal('provider_mismatch', { detail: `asked ${asked}, answered at ${s.providerId}` });
+  const expected = required(s.attempt).provider;
+  if (expected !== s.providerId) throw new Refusal('provider_mismatch', { detail: `expected ${expected}, but ${s.providerId} answered` });
 }
 
-/** RFC 9207 section 2.4: an issuer that is named must be the right one, and must be named by those who say that they name it. */
+/** RFC 9207 section 2.4: a named issuer must be the expected one, and a provider that announces `iss` must send it. */
 async function issuerIsTheOneAsked(s: CallbackState): Promise<void> {
   const given = s.url.searchParams.getAll('iss');
-  const expected = await held(s.provider).issuer();
+  const expected = await required(s.provider).issuer();
   if (given.length === 0 && !expected.named) return;
   if (given.length !== 1 || given[0] !== expected.issuer) throw new Refusal('issuer_mismatch');
 }
 
-/** RFC 6749 section 4.1.2.1 and OpenID Connect Core section 3.1.2.6: the provider's own error answer. */
-function providerSaidYes({ query, providerId }: CallbackState): void {
+/** RFC 6749 section 4.1.2.1 and OpenID Connect Core section 3.1.2.6: the provider did not answer with an error. */
+function providerSentNoError({ query, providerId }: CallbackState): void {
   if (typeof query !== 'object' || query === null || !Object.hasOwn(query, 'error')) return;
   const error = parameter(query, 'error') ?? '';
-  if (error === 'server_error' || error === 'temporarily_unavailable') throw new ProviderUnavailable(`${providerId}: it said ${error}`);
-  if (error === 'invalid_scope') throw new Refusal('scope_refused', { detail: `${providerId}: it said invalid_scope` });
-  throw new Refusal('provider_denied', { detail: /^[\w.-]{1,60}$/.test(error) ? error : 'an error that is none of RFC 6749' });
+  if (error === 'server_error' || error === 'temporarily_unavailable') throw new ProviderUnavailable(`${providerId}: it answered ${error}`);
+  if (error === 'invalid_scope') throw new Refusal('scope_refused', { detail: `${providerId}: it answered invalid_scope` });
+  throw new Refusal('provider_denied', { detail: /^[\w.-]{1,60}$/.test(error) ? error : 'an error code that RFC 6749 does not define' });
 }
 
 /** RFC 6749 section 4.1.2 */
@@ -82,66 +82,66 @@ function codeIsThere({ query }: CallbackState): void {
   if (parameter(query, 'code') === undefined) throw new Refusal('code_missing');
 }
 
-/** RFC 6749 section 4.1.3 with RFC 7636 section 4.5; OpenID Connect Core section 3.1.3.7 for what the ID token must hold. */
-async function codeBuysIdentity(s: CallbackState): Promise<void> {
-  s.claimed = await held(s.provider).claims(s.url, held(s.attempt));
+/** RFC 6749 section 4.1.3 with RFC 7636 section 4.5; OpenID Connect Core section 3.1.3.7 for the content of the ID token. */
+async function codeGivesIdentity(s: CallbackState): Promise<void> {
+  s.claimed = await required(s.provider).claims(s.url, required(s.attempt));
 }
 
-/** OpenID Connect Core section 5.7: an address is who somebody is to us, so there must be one that can stand in a header. */
+/** Berth identifies people by e-mail address (OpenID Connect Core section 5.7), so the address must exist and fit into a header. */
 function emailIsUsable(s: CallbackState): void {
-  s.identity = identityOf(held(s.claimed), s.providerId);
+  s.identity = identityOf(required(s.claimed), s.providerId);
   if (s.identity === null) throw new Refusal('email_missing');
 }
 
-/** OpenID Connect Core section 5.1, `email_verified`: anybody can write anybody's address into an unverified one. */
+/** OpenID Connect Core section 5.1, `email_verified`: anybody can enter another person's address as an unverified address. */
 function emailIsVerified({ claimed }: CallbackState): void {
-  if (!held(claimed).verified) throw new Refusal('email_unverified');
+  if (!required(claimed).verified) throw new Refusal('email_unverified');
 }
 
-/** INTERFACES: ALLOWED_EMAILS, addresses and `@domains`. */
+/** ALLOWED_EMAILS lists addresses and `@domains` (docs/interfaces.md "Settings"). */
 function emailIsAllowed({ identity, context }: CallbackState): void {
-  if (!allowedBy(context.config.ALLOWED_EMAILS)(held(identity).email)) throw new Refusal('email_not_allowed');
+  if (!allowedBy(context.config.ALLOWED_EMAILS)(required(identity).email)) throw new Refusal('email_not_allowed');
 }
 
-/** Of these Google itself is the provider, and no company manages an account. */
+/** Domains of Google's own mail service. No company manages their accounts. */
 const GOOGLES_OWN = new Set(['gmail.com', 'googlemail.com']);
 
 /**
- * Google: `email_verified` was true once, and an account of one's own keeps the address of a company that one has left. `hd` says who
- * manages the account now. For those whom ALLOWED_EMAILS names by their domain alone.
+ * At Google, `email_verified` may be outdated: a private account keeps a company's address after the person leaves the company. The
+ * claim `hd` names the company that manages the account now. The check applies to people whom ALLOWED_EMAILS lists only by domain.
  */
 function domainManagesAccount({ claimed, identity, context }: CallbackState): void {
-  const { hosted_domain: managedBy } = held(claimed);
+  const { hosted_domain: managedBy } = required(claimed);
   const { ALLOWED_EMAILS: allowed } = context.config;
-  const { email } = held(identity);
+  const { email } = required(identity);
   const domain = email.slice(email.lastIndexOf('@') + 1);
   if (managedBy === undefined || allowed === undefined || allowed.includes(email) || GOOGLES_OWN.has(domain)) return;
   if (managedBy?.toLowerCase() !== domain)
     throw new Refusal('email_not_allowed', {
-      detail: `ALLOWED_EMAILS names the domain ${domain}, and it does not manage this account (hd)`,
+      detail: `ALLOWED_EMAILS lists the domain ${domain}, but that domain does not manage this account (hd)`,
     });
 }
 
-/** INTERFACES: a disabled user gets no new session. */
+/** A disabled user gets no new session (docs/interfaces.md "Revocation and outages"). */
 function userIsEnabled({ identity, context }: CallbackState): void {
-  if (context.policy.view().isDisabled(held(identity).email)) throw new Refusal('user_disabled');
+  if (context.policy.view().isDisabled(required(identity).email)) throw new Refusal('user_disabled');
 }
 
-/** A session that begins now would count as one from before the deletion, and the browser would be sent here again without an end. */
+/** A session that starts now would count as older than the deletion, so the browser would be redirected here endlessly. */
 function userIsNotJustDeleted({ identity, context }: CallbackState): void {
-  if (context.policy.view().isDeleted(held(identity).email, context.now())) throw new Refusal('user_deleted');
+  if (context.policy.view().isDeleted(required(identity).email, context.now())) throw new Refusal('user_deleted');
 }
 
 export const CALLBACK_CHECKS: readonly Check[] = [
-  policyIsKnown,
+  policyIsLoaded,
   providerIsSetUp,
   stateIsThere,
   stateIsOfThisBrowser,
   providerIsTheOneAsked,
   issuerIsTheOneAsked,
-  providerSaidYes,
+  providerSentNoError,
   codeIsThere,
-  codeBuysIdentity,
+  codeGivesIdentity,
   emailIsUsable,
   emailIsVerified,
   emailIsAllowed,

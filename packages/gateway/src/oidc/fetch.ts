@@ -1,6 +1,6 @@
-/** How a provider is spoken to: a deadline over the whole answer, a bound on its size, no redirects followed, no reason told to strangers. */
+/** Requests to identity providers: a deadline for the whole answer, a limit on its size, and no redirects. */
 
-/** No answer that can be used came: away, slow, an error of its own, garbage. A page with 503 says so; the next login tries anew. */
+/** The provider gave no usable answer: unreachable, too slow, an error, or invalid data. The gateway answers 503; the next login retries. */
 export class ProviderUnavailable extends Error {
   override name = 'ProviderUnavailable';
 }
@@ -10,7 +10,7 @@ const MAX_ANSWER_BYTES = 512 * 1024;
 
 export type Fetch = (url: string, init?: RequestInit) => Promise<Response>;
 
-/** The body is read here, so that what comes after works on bytes that are there. */
+/** Reads the whole body, so that callers do not wait for the network again. */
 export function createProviderFetch(timeoutMs: number = PROVIDER_TIMEOUT_MS): Fetch {
   return async (url, init = {}) => {
     const timeout = AbortSignal.timeout(timeoutMs);
@@ -19,7 +19,7 @@ export function createProviderFetch(timeoutMs: number = PROVIDER_TIMEOUT_MS): Fe
       const response = await fetch(url, { ...init, redirect: 'manual', signal });
       const body = await readBounded(response);
       const { status } = response;
-      // A status that allows no body (204, 304) is refused one by the constructor.
+      // The constructor refuses a body for a status without body (204, 304).
       return new Response(body.length === 0 ? null : body, { status: status < 200 ? 502 : status, headers: response.headers });
     } catch (error) {
       throw new ProviderUnavailable(`${new URL(url).origin}: ${reasonOf(error)}`, { cause: error });
@@ -32,7 +32,7 @@ async function readBounded(response: Response): Promise<Buffer<ArrayBuffer>> {
   let size = 0;
   for await (const part of response.body ?? []) {
     size += part.length;
-    if (size > MAX_ANSWER_BYTES) throw new Error(`its answer is larger than ${MAX_ANSWER_BYTES} bytes`);
+    if (size > MAX_ANSWER_BYTES) throw new Error(`the answer is larger than ${MAX_ANSWER_BYTES} bytes`);
     parts.push(part);
   }
   return Buffer.concat(parts);

@@ -1,4 +1,7 @@
-/** GitHub: OAuth 2.0 (RFC 6749) with PKCE, no OpenID Connect; who it is stands in its API. GitHub Enterprise by GITHUB_URL and GITHUB_API_URL. */
+/**
+ * Sign-in with GitHub: OAuth 2.0 (RFC 6749) with PKCE. GitHub has no OpenID Connect, so the identity comes from its API.
+ * GITHUB_URL and GITHUB_API_URL select a GitHub Enterprise server.
+ */
 import { createHash } from 'node:crypto';
 import { Refusal } from '../login/refusal.ts';
 import { type Fetch, ProviderUnavailable } from './fetch.ts';
@@ -33,7 +36,7 @@ export function createGithubProvider(options: GithubOptions): Provider {
     const answer = objectOf(
       await ask(`${options.url}/login/oauth/access_token`, { method: 'POST', headers: { accept: 'application/json' }, body }),
     );
-    // GitHub says 200 to errors too.
+    // GitHub answers errors with status 200 too.
     const error = answer['error'];
     if (error === 'bad_verification_code' || error === 'invalid_grant' || error === 'incorrect_client_credentials_for_code')
       throw new Refusal('code_refused', { detail: error });
@@ -41,7 +44,7 @@ export function createGithubProvider(options: GithubOptions): Provider {
       throw new Refusal('client_refused', { detail: `github: ${error}` });
     if (typeof error === 'string') throw new ProviderUnavailable(`github: ${error.replace(/[^\w.-]/g, '?').slice(0, 60)}`);
     const token = answer['access_token'];
-    if (typeof token !== 'string' || token === '') throw new ProviderUnavailable('github: no access token in the answer');
+    if (typeof token !== 'string' || token === '') throw new ProviderUnavailable('github: the answer contains no access token');
     return token;
   }
 
@@ -63,7 +66,7 @@ export function createGithubProvider(options: GithubOptions): Provider {
       return url;
     },
     signOutUrl: () => Promise.resolve(null),
-    // RFC 9207: github.com names it since April 2026, Enterprise servers need not.
+    // RFC 9207: github.com sends `iss` since April 2026, but Enterprise servers may not.
     issuer: () => Promise.resolve({ issuer: `${options.url}/login/oauth`, named: false }),
     async claims(callback, secrets) {
       const redirectUri = `${callback.origin}${callback.pathname}`;
@@ -81,7 +84,7 @@ export function createGithubProvider(options: GithubOptions): Provider {
         ask(`${options.apiUrl}/user/emails?per_page=100`, init),
       ]);
       if (!Array.isArray(emails)) throw new ProviderUnavailable('github: /user/emails is not a list');
-      // The address of the public profile proves nothing: anybody may write anything there.
+      // Do not use the address of the public profile: people can enter any address there.
       const primary = emails.map(objectOf).find((e) => e['primary'] === true);
       const profile = objectOf(user);
       const text = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);

@@ -1,19 +1,19 @@
-/** An identity of ours from what a provider says: bounded, in one spelling, fit to stand in a header. */
+/** Converts a provider's claims to an identity: bounded, normalised, and safe for headers. */
 import type { Identity } from '@berth/wire/gateway';
 import type { Claimed } from './provider.ts';
 
-const LONGEST_EMAIL = 254;
-const LONGEST_NAME = 500;
-const LONGEST_AVATAR = 2000;
+const MAX_EMAIL = 254;
+const MAX_NAME = 500;
+const MAX_AVATAR = 2000;
 
 /**
- * Printable ASCII without what separates lists: beyond it two addresses can look like one, or become one when their case is changed.
- * null where there is no such address.
+ * Returns null unless the e-mail address is printable ASCII without list separators. With other characters, two addresses could look
+ * alike or become equal in lower case.
  */
 export function identityOf(claimed: Claimed, provider: string): Identity | null {
   const email = claimed.email?.trim().toLowerCase() ?? '';
   if (claimed.email === null || !/^[!-~]+$/.test(claimed.email.trim())) return null;
-  if (email.length > LONGEST_EMAIL || !/^[^@\s,;<>"]+@[^@\s,;<>"]+$/.test(email)) return null;
+  if (email.length > MAX_EMAIL || !/^[^@\s,;<>"]+@[^@\s,;<>"]+$/.test(email)) return null;
   return { email, name: nameOf(claimed.name), avatar_url: avatarOf(claimed.avatar_url), provider };
 }
 
@@ -22,14 +22,14 @@ function nameOf(name: string | null): string | null {
     name
       ?.replace(/\p{Cc}+/gu, ' ')
       .trim()
-      .slice(0, LONGEST_NAME)
+      .slice(0, MAX_NAME)
       .toWellFormed() ?? '';
   return plain === '' ? null : plain;
 }
 
-/** What an application may put into an `img` without thinking: an address on the web, nothing that runs. */
+/** Returns a URL that is safe in an `img` of an application: http or https, no scripts. */
 function avatarOf(url: string | null): string | null {
-  if (url === null || url.length > LONGEST_AVATAR || !URL.canParse(url)) return null;
+  if (url === null || url.length > MAX_AVATAR || !URL.canParse(url)) return null;
   const { protocol, href } = new URL(url);
-  return /^https?:$/.test(protocol) && href.length <= LONGEST_AVATAR ? href : null;
+  return /^https?:$/.test(protocol) && href.length <= MAX_AVATAR ? href : null;
 }

@@ -1,4 +1,4 @@
-/** OpenID Connect: authorization code flow with PKCE, state, nonce and issuer check, by openid-client. */
+/** Sign-in with OpenID Connect: authorization code flow with PKCE, state, nonce and issuer check (openid-client). */
 import {
   allowInsecureRequests,
   authorizationCodeGrant,
@@ -28,59 +28,59 @@ export type OpenidOptions = {
   issuer: string;
   clientId: string;
   clientSecret: string | undefined;
-  /** Whether `hd` says which company manages an account (Google). */
-  saysHostedDomain?: boolean;
-  /** Whether it takes `prompt=select_account`, although its metadata say nothing of it (Google). */
-  choosesAccount?: boolean;
+  /** True if the claim `hd` names the company that manages an account (Google). */
+  hasHostedDomain?: boolean;
+  /** True if the provider accepts `prompt=select_account` without announcing it in its metadata (Google). */
+  acceptsSelectAccount?: boolean;
   fetch: Fetch;
   now: () => number;
 };
 type Discovered = { config: Configuration; signatures: Signatures; at: number };
 
-/** Endpoints move seldom; an answer that fails makes them be asked for anew whatever their age. */
+/** Endpoints change rarely. A failed request also reloads the metadata. */
 const METADATA_TTL_MS = 600_000;
-/** How long the address that browsers are sent to counts as alive, or as dead, after it was asked. */
+/** Validity of a probe of the authorization endpoint, after a success and after a failure. */
 const ALIVE_MS = 5_000;
 const DEAD_MS = 2_000;
 const PROBE_TIMEOUT_MS = 2_000;
 
 export function createOpenidProvider(options: OpenidOptions): Provider {
   const issuer = new URL(options.issuer);
-  // INTERFACES: plain http is for loopback only (config.ts sees to it); the metadata may not lead anywhere weaker.
+  // config.ts allows plain http only for loopback. The endpoints in the metadata must not be weaker than the issuer.
   const insecure = issuer.protocol === 'http:';
-  let known: Discovered | null = null;
-  let asking: Promise<Discovered> | null = null;
+  let cached: Discovered | null = null;
+  let loading: Promise<Discovered> | null = null;
 
-  async function ask(): Promise<Discovered> {
+  async function load(): Promise<Discovered> {
     try {
       const config = await discovery(issuer, options.clientId, options.clientSecret, clientAuth(options.clientSecret), {
         [customFetch]: (url, init) => options.fetch(url, init as RequestInit),
         timeout: Math.ceil(PROVIDER_TIMEOUT_MS / 1000),
-        // oxlint-disable-next-line no-deprecated -- so marked to stand out; the case it is meant for: a provider on this very machine.
+        // oxlint-disable-next-line no-deprecated -- marked as deprecated only as a warning; a provider on this machine is its intended use.
         execute: insecure ? [allowInsecureRequests] : [],
       });
       assertEndpoints(config, insecure);
-      known = { config, signatures: createSignatures(String(config.serverMetadata().jwks_uri), options.fetch), at: options.now() };
-      return known;
+      cached = { config, signatures: createSignatures(String(config.serverMetadata().jwks_uri), options.fetch), at: options.now() };
+      return cached;
     } catch (error) {
       throw new ProviderUnavailable(`${options.id}: metadata: ${reasonOf(error)}`, { cause: error });
     }
   }
-  /** One question at a time, however many logins wait for it; the old answer serves where a new one cannot be had. */
+  /** Loads the metadata once for all waiting logins. If a reload fails, the old metadata stay in use. */
   async function discovered(): Promise<Discovered> {
-    if (known !== null && options.now() - known.at < METADATA_TTL_MS) return known;
-    asking ??= ask().finally(() => {
-      asking = null;
+    if (cached !== null && options.now() - cached.at < METADATA_TTL_MS) return cached;
+    loading ??= load().finally(() => {
+      loading = null;
     });
-    if (known === null) return asking;
-    const old = known;
-    return asking.catch(() => old);
+    if (cached === null) return loading;
+    const old = cached;
+    return loading.catch(() => old);
   }
 
   let probed: { at: number; error: Error | null } | null = null;
   let probing: Promise<void> | null = null;
 
-  /** Any answer but an error of the server itself will do: the request lacks all that the endpoint needs. */
+  /** Accepts every answer below 500, because the probe has none of the parameters that the endpoint requires. */
   async function probe(url: string): Promise<void> {
     const at = options.now();
     try {
@@ -92,7 +92,7 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
       throw error;
     }
   }
-  /** Metadata are kept for minutes; a browser must not be sent to a provider that has died meanwhile. One question at a time. */
+  /** Checks that the provider still answers before a browser is redirected to it; the metadata may be minutes old. Probes one at a time. */
   async function assertAlive(config: Configuration): Promise<void> {
     const age = probed === null ? Number.POSITIVE_INFINITY : options.now() - probed.at;
     if (probed !== null && age >= 0 && age < (probed.error === null ? ALIVE_MS : DEAD_MS)) {
@@ -104,10 +104,11 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
     });
     await probing;
   }
-  /** What the provider understands; `login` stands in OpenID Connect Core, a choice of accounts is kinder. */
+  /** Prefers an account choice if the provider supports it; every provider supports `login` (OpenID Connect Core). */
   function promptOf(config: Configuration): string {
-    const known: unknown = config.serverMetadata()['prompt_values_supported'];
-    return options.choosesAccount === true || (Array.isArray(known) && known.includes('select_account')) ? 'select_account' : 'login';
+    const supported: unknown = config.serverMetadata()['prompt_values_supported'];
+    const selects = options.acceptsSelectAccount === true || (Array.isArray(supported) && supported.includes('select_account'));
+    return selects ? 'select_account' : 'login';
   }
 
   return {
@@ -131,7 +132,7 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
       const found = await discovered().catch(() => null);
       const endpoint = found?.config.serverMetadata().end_session_endpoint;
       if (found === null || endpoint === undefined || !URL.canParse(endpoint) || !mayLeadTo(endpoint, insecure)) return null;
-      // Section 2: the client's id in place of an id_token_hint; the ID token is not kept.
+      // Section 2 allows the client's id instead of an id_token_hint. The gateway does not store ID tokens.
       return buildEndSessionUrl(found.config, { post_logout_redirect_uri: returnTo });
     },
     async issuer() {
@@ -150,26 +151,26 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
         await signatures.verify(tokens.id_token ?? '');
         const claims = tokens.claims();
         if (claims === undefined) throw new Refusal('identity_refused', { detail: 'no ID token' });
-        // OpenID Connect Core section 5.4: e-mail and profile may be had at the userinfo endpoint only.
+        // OpenID Connect Core section 5.4: some providers return e-mail and profile only from the userinfo endpoint.
         const more =
           claims['email'] === undefined && config.serverMetadata().userinfo_endpoint !== undefined
             ? await fetchUserInfo(config, tokens.access_token, claims.sub)
             : {};
         const all: Record<string, unknown> = { ...more, ...claims };
         const hd = all['hd'];
-        return { ...claimed(all), ...(options.saysHostedDomain === true ? { hosted_domain: typeof hd === 'string' ? hd : null } : {}) };
+        return { ...claimed(all), ...(options.hasHostedDomain === true ? { hosted_domain: typeof hd === 'string' ? hd : null } : {}) };
       } catch (error) {
         if (error instanceof Refusal) throw error;
         const translated = translate(options.id, error);
-        // It may have moved: the next login asks where its endpoints are.
-        if (translated instanceof ProviderUnavailable) known = null;
+        // The endpoints may have changed, so the next login reloads the metadata.
+        if (translated instanceof ProviderUnavailable) cached = null;
         throw translated;
       }
     },
   };
 }
 
-/** RFC 8414 section 2: how the client may show who it is, as the provider's metadata say; client_secret_basic where they say nothing. */
+/** Selects the client authentication from the provider's metadata (RFC 8414 section 2); the default is client_secret_basic. */
 function clientAuth(secret: string | undefined): ClientAuth {
   if (secret === undefined) return None();
   const basic = ClientSecretBasic(secret);
@@ -181,13 +182,14 @@ function clientAuth(secret: string | undefined): ClientAuth {
   };
 }
 
-/** OpenID Connect Discovery section 3: what is needed is there, and leads nowhere weaker than the issuer itself. */
+/** OpenID Connect Discovery section 3: the required endpoints exist and are not weaker than the issuer (https). */
 function assertEndpoints(config: Configuration, insecure: boolean): void {
   const metadata = config.serverMetadata();
   for (const name of ['authorization_endpoint', 'token_endpoint', 'jwks_uri', 'userinfo_endpoint'] as const) {
     const url = metadata[name];
     if (url === undefined && name === 'userinfo_endpoint') continue;
-    if (typeof url !== 'string' || !URL.canParse(url) || !mayLeadTo(url, insecure)) throw new Error(`the metadata have no usable ${name}`);
+    if (typeof url !== 'string' || !URL.canParse(url) || !mayLeadTo(url, insecure))
+      throw new Error(`the metadata contain no usable ${name}`);
   }
 }
 
@@ -200,21 +202,21 @@ function claimed(claims: Record<string, unknown>): Claimed {
   const text = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
   return {
     email: text(claims['email']),
-    // OpenID Connect Core section 5.1: a JSON boolean; some providers write it as text. Absent is not verified.
+    // OpenID Connect Core section 5.1 defines a boolean, but some providers send text. An absent claim means not verified.
     verified: claims['email_verified'] === true || claims['email_verified'] === 'true',
     name: text(claims['name']) ?? text(claims['preferred_username']),
     avatar_url: text(claims['picture']),
   };
 }
 
-/** Errors of openid-client by their codes. Only kinds are told on: a response may hold tokens. */
+/** Translates errors of openid-client by their codes. Details of responses are dropped, because they may contain tokens. */
 function translate(id: string, error: unknown): Error {
   const unreachable = causes(error).find((e) => e instanceof ProviderUnavailable);
   if (unreachable !== undefined) return unreachable;
   // RFC 6749 section 5.2
   if (error instanceof ResponseBodyError && error.error === 'invalid_grant') return new Refusal('code_refused', { cause: error });
   if (error instanceof ResponseBodyError && error.error === 'access_denied') return new Refusal('provider_denied', { cause: error });
-  // RFC 6749 section 5.2; with 401 the token endpoint names the scheme that it wants. A bearer challenge comes from userinfo.
+  // RFC 6749 section 5.2: a 401 of the token endpoint names the required scheme. A bearer challenge comes from the userinfo endpoint.
   if (error instanceof ResponseBodyError && (error.error === 'invalid_client' || error.error === 'unauthorized_client'))
     return new Refusal('client_refused', { detail: `${id}: ${reasonOf(error)}`, cause: error });
   if (error instanceof WWWAuthenticateChallengeError && !error.cause.some(({ scheme }) => scheme === 'bearer'))
@@ -224,7 +226,7 @@ function translate(id: string, error: unknown): Error {
   return new ProviderUnavailable(`${id}: ${reasonOf(error)}`, { cause: error });
 }
 
-/** OpenID Connect Core section 3.1.3.7: what makes an ID token worth nothing. */
+/** Error codes of an invalid ID token (OpenID Connect Core section 3.1.3.7). */
 const CLAIMS_WRONG = new Set([
   'OAUTH_INVALID_RESPONSE',
   'OAUTH_JWT_CLAIM_COMPARISON_FAILED',

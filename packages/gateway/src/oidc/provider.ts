@@ -1,9 +1,9 @@
-/** What a login needs of an identity provider, whichever protocol it speaks. */
+/** The interface of an identity provider, independent of its protocol. */
 import type { Identity } from '@berth/wire/gateway';
 
-/** What one login sends out and must get back; kept in the attempt cookie, sealed. */
+/** Secrets of one login, stored in the sealed attempt cookie. */
 export type Secrets = {
-  /** RFC 6749 section 10.12: binds the answer to the browser that asked. */
+  /** RFC 6749 section 10.12: binds the answer to the browser. */
   state: string;
   /** OpenID Connect Core section 3.1.2.1: binds the ID token to this request. */
   nonce: string;
@@ -11,35 +11,36 @@ export type Secrets = {
   verifier: string;
 };
 
-/** As the provider says it; the checks of the callback make an identity of it. */
+/** Claims of the provider. The checks of the callback convert them to an identity. */
 export type Claimed = {
   email: string | null;
   verified: boolean;
   name: string | null;
   avatar_url: string | null;
-  /** Google's `hd`: the company that manages the account; null: none does. Absent where the provider has no such claim. */
+  /** Google's `hd`: the domain of the company that manages the account, or null. Absent for providers without this claim. */
   hosted_domain?: string | null;
 };
 
 export type Provider = {
-  /** In addresses and in X-Forwarded-User-Provider: `github`, `google` or OIDC_NAME. */
+  /** Name in addresses and in X-Forwarded-User-Provider: `github`, `google` or OIDC_NAME. */
   id: Identity['provider'];
-  /** For people. */
+  /** Name for people. */
   label: string;
   /**
-   * Where the browser is sent. `fresh`: the provider asks who signs in, also where it knows somebody (OpenID Connect Core section 3.1.2.1, `prompt`).
+   * Returns the address to which the browser is redirected. With `fresh`, the provider lets the person choose an account or sign in
+   * again, even if it has a session (OpenID Connect Core section 3.1.2.1, `prompt`).
    * @throws ProviderUnavailable
    */
   authorizationUrl(secrets: Secrets, redirectUri: string, fresh: boolean): Promise<URL>;
-  /** Where the provider ends its own session (OpenID Connect RP-Initiated Logout 1.0); null: it does not say, or is away. */
+  /** Returns the address that ends the provider's own session (OpenID Connect RP-Initiated Logout 1.0), or null if it is unknown. */
   signOutUrl(returnTo: string): Promise<URL | null>;
   /**
-   * RFC 9207 section 2.4: the issuer that an answer may name, and whether it has to.
+   * RFC 9207 section 2.4: the issuer that an answer may name. `named` is true if the answer must name it.
    * @throws ProviderUnavailable
    */
   issuer(): Promise<{ issuer: string; named: boolean }>;
   /**
-   * Spends the code of `callback` (the address that the browser came back to).
+   * Redeems the code in `callback`, the address to which the browser returned.
    * @throws ProviderUnavailable, or Refusal `code_refused`, `identity_refused`, `provider_denied`, `client_refused`
    */
   claims(callback: URL, secrets: Secrets): Promise<Claimed>;

@@ -1,17 +1,17 @@
-/** The identity providers that are set up, in the order of the choice page. */
+/** Creates the configured identity providers, in the order of the choice page. */
 import type { Config } from '../config.ts';
 import { createProviderFetch } from './fetch.ts';
 import { createGithubProvider } from './github.ts';
 import { createOpenidProvider } from './openid.ts';
 import type { Provider } from './provider.ts';
 
-/** OpenID Connect Discovery: Google's issuer. */
+/** Google's issuer for OpenID Connect Discovery. */
 const GOOGLE_ISSUER = 'https://accounts.google.com';
 
 export type ProviderOverrides = {
-  /** Tests have no way to Google itself. */
+  /** Replaces Google's issuer in tests. */
   googleIssuer?: string;
-  /** Milliseconds for one answer. */
+  /** Time limit of one answer in ms. */
   timeoutMs?: number;
 };
 
@@ -48,8 +48,8 @@ export function createProviders(config: Config, now: () => number, overrides: Pr
         issuer: overrides.googleIssuer ?? GOOGLE_ISSUER,
         clientId: config.GOOGLE_CLIENT_ID,
         clientSecret: config.GOOGLE_CLIENT_SECRET,
-        saysHostedDomain: true,
-        choosesAccount: true,
+        hasHostedDomain: true,
+        acceptsSelectAccount: true,
         fetch,
         now,
       }),

@@ -3,7 +3,7 @@ import type { DeviceCodeSeen, DeviceToken, Identity } from '@berth/wire/gateway'
 import { html, type Markup } from './html.ts';
 import { renderPage } from './layout.ts';
 
-/** Four and four are easier to read out and to compare. */
+/** Formats a user code in two groups of four characters, which are easier to read aloud and to compare. */
 export const shownUserCode = (code: string): string => (code.length === 8 ? `${code.slice(0, 4)}-${code.slice(4)}` : code);
 
 const account = (identity: Identity): Markup =>
@@ -11,7 +11,7 @@ const account = (identity: Identity): Markup =>
 
 const when = (time: string): string => `${time.slice(0, 16).replace('T', ' ')} UTC`;
 
-/** `wrong`: what to say about the code that was tried. */
+/** `wrong` describes the problem of the code that was entered, if any. */
 export function activatePage(identity: Identity, wrong: { title: string; what: string; todo: string } | null): string {
   return renderPage({
     title: 'Connect a device',
@@ -37,12 +37,12 @@ export function confirmPage(options: { identity: Identity; seen: DeviceCodeSeen;
       seen.scope === 'projects api'
         ? html`It will be able to open every project and use the API of Berth with your role, as <span class="mark">${identity.email}</span>, for 90 days.`
         : html`It will be able to open every project as <span class="mark">${identity.email}</span> for 90 days. It will not be able to use the API of Berth.`
-    } Go on only if you started this yourself and the code is the one that your device shows.</p>
+    } Continue only if you started this yourself and your device shows the same code.</p>
 <strong class="code">${shownUserCode(seen.user_code)}</strong>
 <dl>
-<dt>Asked by</dt><dd>${seen.user_agent === '' ? 'a program that gives no name' : seen.user_agent}</dd>
-<dt>From</dt><dd>${seen.address === '' ? 'an unknown address' : seen.address}</dd>
-<dt>At</dt><dd>${when(seen.requested_at)}</dd>
+<dt>Program</dt><dd>${seen.user_agent === '' ? 'a program without a name' : seen.user_agent}</dd>
+<dt>Address</dt><dd>${seen.address === '' ? 'an unknown address' : seen.address}</dd>
+<dt>Time</dt><dd>${when(seen.requested_at)}</dd>
 </dl>
 <form method="post" action="/_oauth/device/activate">
 <input type="hidden" name="csrf" value="${csrf}">
@@ -62,10 +62,10 @@ export function decidedPage(identity: Identity, approved: boolean): string {
     tone: approved ? 'good' : 'plain',
     body: approved
       ? html`<h1>The device is connected</h1>
-<p>You can close this page and go back to it. It goes on within a few seconds.</p>
-<p class="soft">You can end its access whenever you like at <a href="/_oauth/devices">your devices</a>.</p>`
+<p>You can close this page and return to the device. It continues within a few seconds.</p>
+<p class="soft">You can end its access at any time at <a href="/_oauth/devices">your devices</a>.</p>`
       : html`<h1>The device was refused</h1>
-<p>It gets no access. If you did not start this yourself, somebody may have tried to use your account: tell your administrator.</p>`,
+<p>It gets no access. If you did not start this yourself, somebody may have tried to use your account. Tell your administrator.</p>`,
     footer: account(identity),
   });
 }
@@ -73,7 +73,7 @@ export function decidedPage(identity: Identity, approved: boolean): string {
 export function devicesPage(options: { identity: Identity; tokens: readonly DeviceToken[]; csrf: string }): string {
   const { identity, tokens, csrf } = options;
   const row = (token: DeviceToken): Markup => {
-    const name = token.user_agent === '' ? 'A program that gives no name' : token.user_agent;
+    const name = token.user_agent === '' ? 'A program without a name' : token.user_agent;
     return html`<li><div><strong>${name}</strong>
 <span class="soft">${token.last_used_at === null ? 'Never used' : `Last used ${when(token.last_used_at)}`}</span>
 <span class="soft">Connected ${when(token.created_at)} from ${token.address === '' ? 'an unknown address' : token.address} · ends ${token.expires_at.slice(0, 10)}</span>
@@ -87,7 +87,7 @@ export function devicesPage(options: { identity: Identity; tokens: readonly Devi
 ${
   tokens.length === 0
     ? html`<p>No device or command line is connected to your account.</p>`
-    : html`<p>These devices and command lines act as you. Disconnect what you do not know; it takes effect within seconds.</p>
+    : html`<p>These devices and command lines act as you. Disconnect devices that you do not recognize. This takes effect within seconds.</p>
 <ul class="devices">${tokens.map(row)}</ul>`
 }
 <p><a href="/_oauth/device/activate">Connect a device</a></p>`,

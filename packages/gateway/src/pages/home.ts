@@ -1,4 +1,4 @@
-/** The auth host's first page. */
+/** The start page of the auth host. */
 import type { Identity } from '@berth/wire/gateway';
 import { html } from './html.ts';
 import { renderPage } from './layout.ts';
@@ -15,7 +15,7 @@ export function homePage(identity: Identity | null): string {
   return renderPage({
     title: 'Signed in',
     body: html`<h1>You are signed in</h1>
-<p>As <span class="mark">${identity.email}</span>. Open a project’s address to go to it.</p>
+<p>You are signed in as <span class="mark">${identity.email}</span>. To use a project, open its address.</p>
 <div class="buttons"><a class="button" href="/_oauth/devices">Your devices</a></div>
 <form class="buttons" method="post" action="/_oauth/logout"><button class="button" type="submit">Sign out everywhere</button></form>`,
   });

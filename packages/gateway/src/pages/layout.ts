@@ -1,9 +1,9 @@
-/** What every page of the gateway has in common, and the headers it is sent with. */
+/** Layout and headers of all pages of the gateway. */
 import { html, type Markup } from './html.ts';
 import { STYLE, STYLE_HASH } from './style.ts';
 
 export type Page = {
-  /** Of the window; the heading stands in `body`. */
+  /** Title of the browser window. `body` contains the heading. */
   title: string;
   body: Markup;
   tone?: 'plain' | 'good' | 'bad';
@@ -12,8 +12,8 @@ export type Page = {
 };
 
 /**
- * Nothing runs, nothing is loaded, nothing is framed; forms come back here only. (A redirect after a form to another host would
- * fail `form-action`: forms are answered by pages or redirects of this host.)
+ * Pages have no scripts, load nothing, and cannot be framed. Forms can only be sent to this host. A redirect to another host after a
+ * form would violate `form-action`, so forms are answered with pages or redirects of this host.
  */
 export const PAGE_HEADERS = {
   'content-type': 'text/html; charset=utf-8',
@@ -21,7 +21,7 @@ export const PAGE_HEADERS = {
   'x-frame-options': 'DENY',
   'x-content-type-options': 'nosniff',
   'cache-control': 'no-store',
-  // RFC 9700 section 4.2: codes and states stand in addresses.
+  // RFC 9700 section 4.2: addresses contain codes and states, so they must not leak as referrers.
   'referrer-policy': 'no-referrer',
   'cross-origin-opener-policy': 'same-origin',
 } as const;

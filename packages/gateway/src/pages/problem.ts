@@ -1,4 +1,4 @@
-/** Pages for what went otherwise than wished: what is wrong, what to do, and what to quote to an administrator. */
+/** Error pages: the problem, the next step, and a reference for the administrator. */
 import { REFUSALS, type RefusalCode } from '../login/refusal.ts';
 import { html } from './html.ts';
 import { renderPage } from './layout.ts';
@@ -7,13 +7,13 @@ export type ProblemPage = {
   title: string;
   what: string;
   todo: string;
-  /** Stands in the log too. */
+  /** Also appears in the log. */
   reference: string;
-  /** A way out that was checked to be one of ours. */
+  /** Button with a checked address of this platform. */
   action?: { href: string; label: string } | null;
 };
 
-/** Also for the pages of other parts of the gateway. */
+/** Renders an error page, for all parts of the gateway. */
 export function problemPage(page: ProblemPage): string {
   return renderPage({
     title: page.title,
@@ -26,18 +26,18 @@ ${page.action ? html`<div class="buttons"><a class="button first" href="${page.a
   });
 }
 
-export function refusalPage(code: RefusalCode, reference: string, again: string | null): string {
+export function refusalPage(code: RefusalCode, reference: string, retryPath: string | null): string {
   const { title, what, todo, action } = REFUSALS[code];
-  return problemPage({ title, what, todo, reference, action: again === null ? null : { href: again, label: action } });
+  return problemPage({ title, what, todo, reference, action: retryPath === null ? null : { href: retryPath, label: action } });
 }
 
-/** The nonce that /verify left at this host did not come back: redirecting once more would go round for ever. */
-export function cookiesBlockedPage(reference: string, again: string): string {
+/** For a browser that did not send back the nonce cookie of /verify. Another redirect would cause an endless loop. */
+export function cookiesBlockedPage(reference: string, pageUrl: string): string {
   return problemPage({
-    title: 'Your browser does not keep our cookie',
-    what: 'Signing in needs one cookie of this site, and it did not come back. Cookies may be blocked, the sign-in may have taken too long, or the link comes from another browser.',
+    title: 'Your browser does not store our cookie',
+    what: 'The sign-in requires a cookie of this site, but your browser did not send it back. Cookies may be blocked, the sign-in may have taken too long, or the link may come from another browser.',
     todo: 'Allow cookies for this site, then open the page again.',
     reference,
-    action: { href: again, label: 'Open the page again' },
+    action: { href: pageUrl, label: 'Open the page again' },
   });
 }

@@ -1,4 +1,4 @@
-/** The pages around signing in and out. */
+/** Pages for sign-in and sign-out. */
 import { html } from './html.ts';
 import { renderPage } from './layout.ts';
 
@@ -7,12 +7,12 @@ export function choicePage(options: { providers: readonly { label: string; href:
   return renderPage({
     title: 'Sign in',
     body: html`<h1>Sign in</h1>
-<p>${host === null ? 'Choose how you want to sign in.' : html`Choose how you want to sign in to go on to <span class="mark">${host}</span>.`}</p>
+<p>${host === null ? 'Choose how you want to sign in.' : html`Choose how you want to sign in to continue to <span class="mark">${host}</span>.`}</p>
 <ul class="buttons">${providers.map((p) => html`<li><a class="button" href="${p.href}">Continue with ${p.label}</a></li>`)}</ul>`,
   });
 }
 
-/** `provider`: where the person can end the provider's own session; null: it offers no address for that, or is not known. */
+/** `provider` has the address that ends the provider's own session; null if there is no such address. */
 export function signedOutPage(provider: { label: string; href: string } | null): string {
   return renderPage({
     title: 'Signed out',

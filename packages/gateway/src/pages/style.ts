@@ -1,4 +1,4 @@
-/** The one style sheet of all pages: no script, no font, no image from elsewhere; dark and light as the reader's system is. */
+/** The style sheet of all pages. It loads no fonts or images and follows the reader's dark or light mode. */
 import { createHash } from 'node:crypto';
 
 export const STYLE = `
@@ -48,5 +48,5 @@ footer form{display:inline}
 @media (max-width:480px){main{padding:22px 18px}.devices li{flex-direction:column;align-items:stretch}.devices .small{width:100%}dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:8px}}
 `;
 
-/** CSP level 3 names an inline style by its hash: no other can be brought in. */
+/** Hash for the Content-Security-Policy (level 3), which then allows only this inline style. */
 export const STYLE_HASH = `sha256-${createHash('sha256').update(STYLE).digest('base64')}`;

@@ -82,7 +82,7 @@ const changed = (url: URL, change: (query: URLSearchParams) => void): URL => {
 };
 
 describe('state', () => {
-  const INCOMPLETE = 'This sign-in link is not complete';
+  const INCOMPLETE = 'This sign-in link is incomplete';
   const OVER = 'This sign-in is no longer valid';
 
   test.each<[string, (q: URLSearchParams) => void, string]>([
@@ -134,9 +134,9 @@ describe('state', () => {
 
 describe('code', () => {
   test.each<[string, (q: URLSearchParams) => void, string]>([
-    ['missing', (q) => q.delete('code'), 'This sign-in link is not complete'],
-    ['empty', (q) => q.set('code', ''), 'This sign-in link is not complete'],
-    ['twice', (q) => q.append('code', 'x'), 'This sign-in link is not complete'],
+    ['missing', (q) => q.delete('code'), 'This sign-in link is incomplete'],
+    ['empty', (q) => q.set('code', ''), 'This sign-in link is incomplete'],
+    ['twice', (q) => q.append('code', 'x'), 'This sign-in link is incomplete'],
     ['another', (q) => q.set('code', 'x'.repeat(43)), 'The identity provider did not accept this sign-in'],
     ['very long', (q) => q.set('code', 'c'.repeat(20_000)), 'The identity provider did not accept this sign-in'],
   ])('%s', async (_what, change, title) => {
@@ -245,7 +245,7 @@ test('a scope that the provider does not give: the page names it, and is not the
       q.set('error', 'invalid_scope');
     }),
   );
-  expect([page.status, titleOf(page.body)]).toEqual([403, 'The identity provider does not tell your e-mail address']);
+  expect([page.status, titleOf(page.body)]).toEqual([403, 'The identity provider does not share your e-mail address']);
   expect(page.body).toContain('openid, email and profile');
 });
 
@@ -363,7 +363,7 @@ test('over https every cookie is Secure too', async () => {
     { ...config, PUBLIC_URL: 'https://berth.localhost', STATE_DIR: `${config.STATE_DIR}/https` },
     { log, controlPlane: site.cp.client },
   );
-  await waitFor('the policy is known', () => gateway.deps.policy.view().known);
+  await waitFor('the policy is known', () => gateway.deps.policy.view().loaded);
   const begun = await gateway.server.inject({ url: '/_oauth/login?provider=github', headers: { host: 'berth.localhost' } });
   const state = new URL(String(begun.headers.location)).searchParams.get('state') ?? '';
   const [attempt = ''] = [begun.headers['set-cookie'] ?? []].flat();

@@ -234,7 +234,7 @@ describe('the person', () => {
     const form = await person.open(activation());
     person.forgetCookies();
     const page = await person.submit(form, { code: user_code }, 'Continue');
-    expect([page.status, titleOf(page.body), page.hops.length]).toEqual([401, 'You are not signed in any more', 1]);
+    expect([page.status, titleOf(page.body), page.hops.length]).toEqual([401, 'You are no longer signed in', 1]);
     const href = /class="button first" href="([^"]+)">Sign in</.exec(page.body)?.[1]?.replaceAll('&amp;', '&') ?? '';
     expect(titleOf((await person.open(new URL(href, site.url))).body)).toBe('Connect this device?');
   });
@@ -286,7 +286,7 @@ describe('the person', () => {
     const form = await person.open(activation(user_code));
     await person.submit(form, {}, 'Refuse');
     const page = await person.submit(form, {}, 'Connect');
-    expect([page.status, titleOf(page.body)]).toEqual([404, 'This code is not known']);
+    expect([page.status, titleOf(page.body)]).toEqual([404, 'This code is not valid']);
   });
 
   test('what a device calls itself is text on the page, never markup', async () => {
@@ -303,7 +303,7 @@ describe('the person', () => {
     site.cp.away = true;
     const page = await person.open(activation(user_code));
     site.cp.away = false;
-    expect([page.status, page.headers['retry-after'], titleOf(page.body)]).toEqual([503, '5', 'The platform does not answer']);
+    expect([page.status, page.headers['retry-after'], titleOf(page.body)]).toEqual([503, '5', 'The platform does not respond']);
   });
 });
 
@@ -351,7 +351,7 @@ describe('the devices of a person', () => {
     try {
       const page = await person.submit(await person.open(activation(user_code)), {}, 'Connect');
       expect([page.status, titleOf(page.body)]).toEqual([409, 'Too many devices']);
-      expect(page.body).toContain('href="/_oauth/devices">See them</a>');
+      expect(page.body).toContain('href="/_oauth/devices">Show your devices</a>');
     } finally {
       site.cp.fullFor = null;
     }

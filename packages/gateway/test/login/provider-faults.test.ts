@@ -37,7 +37,7 @@ const ada = (): IdentityProvider['accounts'][number] => {
   return account;
 };
 async function expectUnavailable(page: Page): Promise<void> {
-  expect([page.status, page.headers['retry-after'], titleOf(page.body)]).toEqual([503, '5', 'The identity provider does not answer']);
+  expect([page.status, page.headers['retry-after'], titleOf(page.body)]).toEqual([503, '5', 'The identity provider does not respond']);
   // The way on, where it says "try again".
   expect(page.body).toMatch(/href="\/_oauth\/login\?[^"]*redirect=%2Fmine[^"]*">Try again/);
 }
@@ -220,7 +220,7 @@ describe('an ID token that is not right signs nobody in', () => {
     id_token: change(partsOf(String(answer['id_token']))),
   });
   const REFUSED = [400, 'The identity could not be verified'];
-  const AWAY = [503, 'The identity provider does not answer'];
+  const AWAY = [503, 'The identity provider does not respond'];
 
   test.each<[string, (answer: TokenAnswer) => TokenAnswer | Promise<TokenAnswer>, (string | number)[]]>([
     ['signed with another key', edited((p) => signed(p)), REFUSED],
@@ -302,7 +302,7 @@ describe('an ID token that is not right signs nobody in', () => {
     'an address %j is none',
     async (email) => {
       const { page, who } = await withSaid({ email, email_verified: true });
-      expect([page.status, titleOf(page.body), who.status]).toEqual([403, 'Your account has no e-mail address we can use', 401]);
+      expect([page.status, titleOf(page.body), who.status]).toEqual([403, 'Your account has no usable e-mail address', 401]);
     },
   );
 

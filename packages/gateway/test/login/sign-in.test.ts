@@ -113,7 +113,7 @@ describe('each provider', () => {
     const target = site.url.replace('berth.localhost', 'alpha.berth.localhost');
     const page = await browser.open(`${site.url}/_oauth/login?redirect=${encodeURIComponent(`${target}/page`)}`);
     expect(page.status).toBe(200);
-    expect(textOf(page.body)).toContain('go on to alpha.berth.localhost');
+    expect(textOf(page.body)).toContain('continue to alpha.berth.localhost');
     expect([...page.body.matchAll(/Continue with ([^<]+)/g)].map(([, label]) => label)).toEqual(['corp', 'GitHub', 'Google']);
     const href = /href="([^"]+provider=github[^"]*)"/.exec(page.body)?.[1]?.replaceAll('&amp;', '&') ?? '';
     const end = await browser.open(new URL(href, site.url));
@@ -217,7 +217,7 @@ describe('who may not', () => {
       const browser = new PlainBrowser();
       const page = await idp.signIn(browser, await browser.open(`${site.url}/_oauth/login?provider=corp`), ada);
       ada.email = 'ada@example.test';
-      expect([email, page.status, titleOf(page.body)]).toEqual([email, 403, 'Your account has no e-mail address we can use']);
+      expect([email, page.status, titleOf(page.body)]).toEqual([email, 403, 'Your account has no usable e-mail address']);
     }
   });
 
@@ -230,7 +230,7 @@ describe('who may not', () => {
     await waitFor('the session ends', async () => (await userinfo(browser)).status === 401);
     const fresh = new PlainBrowser();
     const end = await idp.signIn(fresh, await fresh.open(`${site.url}/_oauth/login?provider=corp`), ada);
-    expect([end.status, titleOf(end.body)]).toEqual([403, 'Your account is switched off']);
+    expect([end.status, titleOf(end.body)]).toEqual([403, 'Your account is disabled']);
     site.cp.policy.disabled_users = [];
     site.cp.changed();
     await waitFor('they may again', () => !site.gateway.deps.policy.view().isDisabled('ada@example.test'));
@@ -338,7 +338,7 @@ test('whoever was deleted a moment ago gets a page that says so, not a sign-in w
   deleted(Date.now());
   await waitFor('the session from before has ended', async () => (await userinfo(before)).status === 401);
   const page = await login(new PlainBrowser());
-  expect([page.status, titleOf(page.body)]).toEqual([403, 'Your account was deleted a moment ago']);
+  expect([page.status, titleOf(page.body)]).toEqual([403, 'Your account was just deleted']);
   deleted(Date.now() - 60_000);
   const again = new PlainBrowser();
   await waitFor('a new sign-in holds', async () => (await login(again)).url.pathname === '/in');
@@ -351,7 +351,7 @@ test('without ALLOWED_EMAILS the gateway starts and warns; without a provider it
   const bare = await startSite(() => ({}));
   expect(bare.log()).toContain('ALLOWED_EMAILS is not set');
   const page = await new PlainBrowser().open(`${bare.url}/_oauth/login?redirect=/mine`);
-  expect([page.status, titleOf(page.body)]).toEqual([503, 'Signing in is not set up']);
+  expect([page.status, titleOf(page.body)]).toEqual([503, 'Sign-in is not configured']);
   await bare.close();
   expect(site.log()).not.toContain('ALLOWED_EMAILS is not set');
 });

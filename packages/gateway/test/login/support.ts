@@ -59,7 +59,7 @@ export async function startSite(
     ...(options.providers === undefined ? {} : { providers: options.providers }),
   });
   await gateway.listen();
-  await waitFor('the policy is known', () => gateway.deps.policy.view().known);
+  await waitFor('the policy is known', () => gateway.deps.policy.view().loaded);
   return {
     url,
     gateway,
