@@ -39,6 +39,20 @@ test('links lead to files and headings that exist', () => {
   expect(DOCUMENTS.flatMap(brokenLinks)).toEqual([]);
 });
 
+/** A document may leave out the beginning of a path: `flow/deployment.ts`. */
+test('source files that a document names exist', () => {
+  const patterns = ['packages/*/{src,test}/**/*.ts', '{test,scripts,bench,examples}/**/*.{ts,mjs}'];
+  const files = globSync(patterns, { cwd: ROOT, exclude: (name) => name.includes('node_modules') });
+  const known = new Set(files.flatMap((file) => file.split('/').map((_, i, parts) => parts.slice(i).join('/'))));
+  const wrong = DOCUMENTS.filter((file) => file !== 'CHANGELOG.md').flatMap((file) =>
+    [...read(file).matchAll(/(?<![\w./*{-])([\w-]+(?:\/[\w.-]+)*\.(?:ts|mjs))\b/g)]
+      .map(([, named = '']) => named)
+      .filter((named) => !known.has(named) && !known.has(named.replace(/^(control-plane|agent|gateway|wire|kit)\//, '$1/src/')))
+      .map((named) => `${file}: ${named}`),
+  );
+  expect(wrong).toEqual([]);
+});
+
 test('docs/README.md lists every page', () => {
   const index = read('docs/README.md');
   expect(PAGES.filter((page) => page !== 'docs/README.md' && !index.includes(`](${path.basename(page)})`))).toEqual([]);
