@@ -11,7 +11,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { HOLDS } from '@berth/agent/loop';
+import { POLL_HOLD } from '@berth/agent/loop';
 import { freePort } from '@berth/testbed/ports';
 import { type RunningProcess, startProcess, statOf, untilReady } from '@berth/testbed/process';
 import { GiveUp, waitFor } from '@berth/testbed/wait';
@@ -123,7 +123,7 @@ const settingsOf = (port: number, secret: string, agents: number): FleetSettings
   agents,
   builders: BUILDERS,
   registerMs: REGISTER_MS,
-  hold: HOLDS,
+  hold: POLL_HOLD,
 });
 
 async function startFleet(settings: FleetSettings): Promise<Fleet> {

@@ -87,7 +87,7 @@ function agentIn(dir: string, objects: ReadonlyMap<string, string>, fetched: { b
   return createData({
     client: { call } as unknown as Client,
     storage: createStorage({ root, maxStorage: undefined, inherit: INHERIT, log }),
-    ours: async () => [],
+    listContainers: async () => [],
     log,
     root,
     share: join(dir, 'share'),
@@ -103,7 +103,7 @@ function agentIn(dir: string, objects: ReadonlyMap<string, string>, fetched: { b
 
 type Version = DatasetSource & { version: number; manifest_digest: string };
 const ensure = (data: Data, version: Version) =>
-  data.cache.ensure(version, { onProgress: () => undefined, say: () => undefined }, new AbortController().signal);
+  data.cache.ensure(version, { onProgress: () => undefined, logLine: () => undefined }, new AbortController().signal);
 
 function scannerIn(dir: string, objects: Map<string, string>): (before?: Version) => Promise<Version> {
   const scanner = createScanner({ stateDir: join(dir, 'state'), searchPath: INHERIT.PATH, workers: 2 });

@@ -180,7 +180,7 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     const { deployment, progress } = await settledWithProgress(world, await world.berth.deploy(second));
     expect(deployment).toMatchObject({ status: 'running', error: null, node_id: node.nodeId });
     expect(progress.filter((p) => p.bytes_done > 0)).toEqual([]);
-    expect(await logs(deployment)).toContain('stars v1 is here already');
+    expect(await logs(deployment)).toContain('stars v1 is already cached on this node');
     expect(await logs(deployment)).not.toMatch(/copying stars|copied/);
     expect(await inode(versionFolder(node, stars.id, 1))).toBe(was);
     expect(await ask('second', '/data/stars/readme.txt')).toBe(README);
@@ -237,7 +237,7 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     expect(await ask('reader', '/data/stars/sky/f.txt')).toBe('status 404');
 
     // Two million bytes of the fifteen, the rest are the same files.
-    expect(await logs(next)).toMatch(/copied 2\.0 MB of stars v2 .*; 4 of 6 files were there already/);
+    expect(await logs(next)).toMatch(/copied 2\.0 MB of stars v2 .*; 4 of 6 files were already on this node/);
     const [old, now] = [versionFolder(node, stars.id, 1), versionFolder(node, stars.id, 2)];
     expect(await sumsOf(now)).toEqual(await manifestOf(world, stars.id, 2));
     for (const path of ['readme.txt', 'sky/c.bin', 'sky/d.bin', 'sky/e.bin'])
@@ -250,7 +250,7 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     expect(first).toMatchObject({ status: 'running', error: null });
     expect(first.datasets[0]).toMatchObject({ version: 2, moved_on: false });
     expect(await ask('reader', '/data/stars/sky/f.txt')).toBe('new\n');
-    expect(await logs(first)).toContain('stars v2 is here already');
+    expect(await logs(first)).toContain('stars v2 is already cached on this node');
 
     // The program of then, the data of today; and the story says both.
     const back = await world.berth.settled(

@@ -1,4 +1,4 @@
-/** A program that hangs in the kernel (a share that does not answer) cannot be ended, and must not take us with it. */
+/** A process that hangs in the kernel (a share that does not answer) cannot be killed. The agent stops waiting for it. */
 import { reasonOf } from './stopped.ts';
 
 export class AbandonedError extends Error {
@@ -6,14 +6,14 @@ export class AbandonedError extends Error {
 }
 
 /**
- * What `work` gives; but it is waited for no longer than `mostMs`, and no longer than `graceMs` after the signal was aborted.
- * After that the rejection is the signal's reason, or AbandonedError, and `work` is left behind.
+ * Waits for `work`, at most `limitMs`, and at most `graceMs` after the signal was aborted. After that it rejects with
+ * AbandonedError, or with the signal's reason, and `work` goes on alone.
  */
-export async function orAbandon<T>(work: Promise<T>, signal: AbortSignal, mostMs: number, graceMs: number): Promise<T> {
+export async function orAbandon<T>(work: Promise<T>, signal: AbortSignal, limitMs: number, graceMs: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   let onAbort: () => void = () => undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new AbandonedError(`not done after ${Math.round(mostMs / 1000)} s`)), mostMs);
+    timer = setTimeout(() => reject(new AbandonedError(`no result after ${Math.round(limitMs / 1000)} s`)), limitMs);
     onAbort = () => {
       clearTimeout(timer);
       timer = setTimeout(() => reject(reasonOf(signal)), graceMs);
@@ -21,7 +21,7 @@ export async function orAbandon<T>(work: Promise<T>, signal: AbortSignal, mostMs
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });
   });
-  // Who is left behind may still fail; nobody listens any more.
+  // Abandoned work may still fail; its error has no reader.
   work.catch(() => undefined);
   try {
     return await Promise.race([work, late]);

@@ -1,4 +1,4 @@
-/** Settings of the agent (INTERFACES.md "Settings"); docs/settings.md is held equal to this table. */
+/** Settings of the agent. docs/settings.md is generated from this table. */
 import { hostname } from 'node:os';
 import {
   absolutePath,
@@ -20,7 +20,7 @@ import { failPoints } from '@berth/kit/fail-point';
 import { NODE_ROLES } from '@berth/wire/vocabulary';
 import { type Range, rangeOf } from './networks.ts';
 
-/** Ends up in the command by which git starts ssh, and there in a list of files. */
+/** The path becomes a part of git’s ssh command and of an option with a list of files, so it holds plain characters only. */
 const plainPath: Parser<string> = (t) => {
   if (!/^[\w./@+-]+$/.test(t)) throw new Error(`must hold letters, digits and . / _ @ + - only, not "${t}"`);
   return absolutePath(t);
@@ -29,23 +29,24 @@ const ip: Parser<string> = (t) => {
   if (!/^[0-9A-Fa-f:.]+$/.test(t)) throw new Error(`must be an IP address, not "${t}"`);
   return t;
 };
-/** With several, the current one is the first; the agent sends that one only. */
+/** The agent sends only the first of several secrets, which is the current one. */
 const firstOf: Parser<string> = (t) => t.split(',')[0]?.trim() ?? '';
 
 const bandwidth: Parser<string> = (t) => {
-  if (!/^\d+(\.\d+)?[kmg]?$/i.test(t)) throw new Error(`must be a number, or one with k, m or g, not "${t}"`);
+  if (!/^\d+(\.\d+)?[kmg]?$/i.test(t)) throw new Error(`must be a number, optionally with k, m or g, not "${t}"`);
   return t;
 };
 
 const SIZES = { k: 1024, m: 1024 ** 2, g: 1024 ** 3 } as const;
-/** As the engine takes it; less than 6 MiB it refuses. */
+/** The engine refuses less than 6 MiB. */
 const memory: Parser<number> = (t) => {
   const [, number = '', unit] = /^(\d+)([kmg])?$/i.exec(t) ?? [];
   const bytes = Number(number) * (unit === undefined ? 1 : SIZES[unit.toLowerCase() as keyof typeof SIZES]);
-  if (number === '' || bytes < 6 * SIZES.m) throw new Error(`must be a number of bytes, or one with k, m or g, of 6m or more, not "${t}"`);
+  if (number === '' || bytes < 6 * SIZES.m)
+    throw new Error(`must be a number of bytes, optionally with k, m or g, and at least 6m, not "${t}"`);
   return bytes;
 };
-/** As CIDR; null for `none`. */
+/** Reads a CIDR; null for `none`. */
 const networkPool: Parser<{ cidr: string; range: Range } | null> = (t) => {
   if (t === 'none') return null;
   const range = rangeOf(t);
@@ -68,96 +69,108 @@ export const AGENT_SETTINGS = {
     parse: httpUrl,
   },
   AGENT_SECRET: {
-    doc: 'The secret shared with the control plane, sent until the node has its own; with several, separated by commas, the first is sent',
+    doc: 'Secret shared with the control plane, sent until the node has its own; the first of several, separated by commas, is sent',
     shown: 'none is sent',
     parse: firstOf,
   },
   JOIN_TOKEN: {
-    doc: 'Token by which this machine joins, once; sent before AGENT_SECRET and not needed after the first register',
+    doc: 'Token with which this machine joins once; tried before AGENT_SECRET and not needed after the first registration',
     shown: 'none',
     parse: (t: string) => t.trim(),
   },
   HOST_IP: {
-    doc: 'Address at which the reverse proxy reaches containers of this node',
+    doc: 'Address at which the reverse proxy reaches the containers of this node',
     shown: 'the local address of a connection to CONTROL_PLANE_URL',
     parse: text,
   },
-  PUBLISH_IP: { doc: 'Address that containers’ ports are bound to', shown: 'all, as -p 0:port does', parse: ip },
+  PUBLISH_IP: { doc: 'Address on which the ports of containers are published', shown: 'all addresses', parse: ip },
   PROJECT_NETWORK_POOL: {
-    doc: 'Addresses for the networks of projects, a /28 for each; none: all containers stand on the engine’s default network',
+    doc: 'Addresses for the project networks, a /28 for each; none: all containers use the engine’s default network',
     default: '10.217.0.0/16',
     parse: networkPool,
   },
   PROXY_IPS: {
-    doc: 'IPv4 addresses or networks of the reverse proxy; only they reach published ports of projects (iptables; the agent must be root)',
-    shown: 'none: whoever reaches the node reaches the ports',
+    doc: 'IPv4 addresses or networks of the reverse proxy; only they can reach published ports (iptables; the agent must run as root)',
+    shown: 'none: every host that reaches the node reaches the ports',
     parse: ipv4List,
   },
-  DEFAULT_MEMORY: { doc: 'Memory limit of containers of projects that set none: bytes, or with k, m or g', shown: 'none', parse: memory },
-  NODE_NAME: { doc: 'Name the node registers under; the same name and role get the same node', shown: 'the host name', parse: text },
-  DOCKER_HOST: { doc: 'Container engine, as the docker command line takes it', shown: 'unix:///var/run/docker.sock', parse: text },
-  DOCKER_PLUGINS_DIR: { doc: 'Folder with docker command line plugins (buildx) beside the usual ones', shown: 'none', parse: absolutePath },
+  DEFAULT_MEMORY: { doc: 'Memory limit for containers of projects without one: bytes, or with k, m or g', shown: 'none', parse: memory },
+  NODE_NAME: {
+    doc: 'Name under which the node registers; the same name and role register as the same node',
+    shown: 'the host name',
+    parse: text,
+  },
+  DOCKER_HOST: {
+    doc: 'Address of the container engine, in the format of the docker command',
+    shown: 'unix:///var/run/docker.sock',
+    parse: text,
+  },
+  DOCKER_PLUGINS_DIR: { doc: 'Additional folder with plugins of the docker command (buildx)', shown: 'none', parse: absolutePath },
   STATE_DIR: {
-    doc: 'Where the agent keeps workspaces and the engine’s credentials, in a folder for each role (mode 0700)',
+    doc: 'Folder for workspaces and credentials; each role has its own subfolder (mode 0700)',
     default: '/var/lib/berth-agent',
     parse: plainPath,
   },
-  SVC_ROOT: { doc: 'Where copies of datasets are kept', default: '/svc/data', parse: absolutePath },
+  SVC_ROOT: { doc: 'Folder for the copies of datasets', default: '/svc/data', parse: absolutePath },
   DATASET_NFS_BASE_PATH: {
-    doc: 'Where the shared dataset storage is mounted',
+    doc: 'Mount point of the shared dataset storage',
     shown: 'none: no datasets on this node',
     parse: absolutePath,
   },
   CACHE_HIGH: {
-    doc: 'Percent of MAX_STORAGE beyond which cached datasets are evicted, least recently used first',
+    doc: 'High watermark in percent of MAX_STORAGE: above it cached datasets are evicted, least recently used first',
     default: '90',
     parse: integer(1, 100),
   },
-  CACHE_LOW: { doc: 'Percent of MAX_STORAGE down to which they are evicted then', default: '80', parse: integer(1, 100) },
+  CACHE_LOW: { doc: 'Low watermark in percent of MAX_STORAGE: evictions stop below it', default: '80', parse: integer(1, 100) },
   KEEP_VERSIONS: {
-    doc: 'Newest versions of each dataset that are kept although nothing mounts them; older ones are evicted after a copy',
+    doc: 'Number of unmounted versions of each dataset that are kept; older ones are evicted after a copy',
     default: '3',
     parse: integer(1, 1000),
   },
   COPY_TIMEOUT: { doc: 'Longest time for one copy of a dataset', default: '6h', parse: atLeast(1_000) },
-  COPY_STALL: { doc: 'How long a copy may stand still until it is given up', default: '60s', parse: atLeast(1_000) },
-  COPIES_AT_ONCE: { doc: 'Copies of datasets at once', default: '2', parse: integer(1, 100) },
+  COPY_STALL: { doc: 'Longest time without progress in a copy; after it the copy fails', default: '60s', parse: atLeast(1_000) },
+  COPIES_AT_ONCE: { doc: 'Dataset copies that run at once', default: '2', parse: integer(1, 100) },
   COPY_BANDWIDTH: {
-    doc: 'Most that one copy may take, as rsync’s --bwlimit: KiB a second, or with k, m or g',
+    doc: 'Highest bandwidth of one copy, in the format of rsync’s --bwlimit: KiB per second, or with k, m or g',
     shown: 'no limit',
     parse: bandwidth,
   },
-  MAX_STORAGE: { doc: 'Bytes that datasets may take on this node', shown: 'the size of SVC_ROOT’s file system', parse: integer(0) },
+  MAX_STORAGE: { doc: 'Bytes that datasets may use on this node', shown: 'the size of SVC_ROOT’s file system', parse: integer(0) },
   LISTEN: {
-    doc: 'Address for /healthz, /readyz and /metrics, e.g. 127.0.0.1:7070; no page asks for a login, so an address that is not loopback shows them to all who reach it',
+    doc: 'Address for /healthz, /readyz and /metrics, e.g. 127.0.0.1:7070; the pages need no login, so keep it private',
     shown: 'none',
     parse: listen,
   },
-  MAX_BUILDS: { doc: 'Builds at once', default: '2', parse: integer(1, 1000) },
+  MAX_BUILDS: { doc: 'Builds that run at once', default: '2', parse: integer(1, 1000) },
   KEEP_RELEASES: {
-    doc: 'Newest images of each project that are kept on this node; those in use are kept always',
+    doc: 'Number of newest images of each project that are kept on this node; images in use are always kept',
     default: '3',
     parse: integer(1, 1000),
   },
   CLONE_TIMEOUT: { doc: 'Longest time for a clone', default: '5m', parse: duration },
-  GIT_STALL_TIMEOUT: { doc: 'How long a git server may send (nearly) nothing', default: '30s', parse: duration },
+  GIT_STALL_TIMEOUT: {
+    doc: 'Longest stall of a git server; over http a stall is less than 1,000 bytes per second',
+    default: '30s',
+    parse: duration,
+  },
   SSH_KEY_HOSTS: {
-    doc: 'Git hosts to which a builder may offer its own ssh keys and ssh agent, comma-separated; *.name for all below it',
+    doc: 'Git hosts to which a builder may offer its ssh keys and ssh agent, comma-separated; *.name for all subdomains',
     shown: 'none',
     parse: list,
   },
   BUILD_FRONTENDS: {
-    doc: 'Dockerfile frontends (# syntax=) that a builder allows beside docker/dockerfile: image names or whole references, comma-separated',
+    doc: 'Dockerfile frontends (# syntax=) allowed besides docker/dockerfile: image names or full references, comma-separated',
     shown: 'none',
     parse: list,
   },
   BUILD_TIMEOUT: { doc: 'Longest time for a build and push', default: '30m', parse: duration },
   PULL_TIMEOUT: { doc: 'Longest time to pull an image', default: '10m', parse: duration },
-  PIDS_LIMIT: { doc: 'Processes and threads a container may have', default: '4096', parse: integer(16) },
+  PIDS_LIMIT: { doc: 'Processes and threads that one container may have', default: '4096', parse: integer(16) },
   LOG_MAX_SIZE: { doc: 'Size at which the engine rotates a container’s log file', default: '10m', parse: text },
-  LOG_MAX_FILES: { doc: 'How many rotated log files of a container are kept', default: '3', parse: integer(1, 100) },
+  LOG_MAX_FILES: { doc: 'Number of rotated log files that are kept for a container', default: '3', parse: integer(1, 100) },
   BERTH_FAIL_POINTS: {
-    doc: 'For tests of Berth alone: where this process kills or stops itself (docs/fail-points.md)',
+    doc: 'For tests of Berth only: the points at which this process kills or stops itself (docs/fail-points.md)',
     shown: 'nowhere',
     parse: failPoints,
   },
@@ -165,14 +178,14 @@ export const AGENT_SETTINGS = {
 } as const;
 
 export type AgentConfig = Values<typeof AGENT_SETTINGS> & {
-  /** Name to register under. */
+  /** Name under which the node registers. */
   nodeName: string;
-  /** What the tools get of our own environment, and nothing else. */
+  /** The variables of the agent’s environment that its tools receive. They receive no others. */
   inherit: NodeJS.ProcessEnv;
   logFormat: 'json' | 'pretty';
 };
 
-/** Where programs are found, how they get out, whom they trust. `SSH_AUTH_SOCK` is for the hosts of SSH_KEY_HOSTS. */
+/** Search path, proxies and trusted certificates. `SSH_AUTH_SOCK` is used only for the hosts of SSH_KEY_HOSTS. */
 const INHERITED = [
   'PATH',
   'SSL_CERT_FILE',
@@ -192,11 +205,11 @@ const INHERITED = [
 export function readConfig(env: NodeJS.ProcessEnv = process.env): AgentConfig {
   const values = readSettings(AGENT_SETTINGS, env);
   if (values.CACHE_LOW > values.CACHE_HIGH)
-    throw new SettingsError([`CACHE_LOW: must not be more than CACHE_HIGH, which is ${values.CACHE_HIGH}`]);
+    throw new SettingsError([`CACHE_LOW: must not exceed CACHE_HIGH, which is ${values.CACHE_HIGH}`]);
   if (values.PROXY_IPS !== undefined && values.PROJECT_NETWORK_POOL === null)
-    throw new SettingsError(['PROXY_IPS: needs networks of projects; PROJECT_NETWORK_POOL is none']);
+    throw new SettingsError(['PROXY_IPS: needs project networks, but PROJECT_NETWORK_POOL is none; set PROJECT_NETWORK_POOL']);
   if (values.PROXY_IPS !== undefined && values.PUBLISH_IP?.includes(':') === true)
-    throw new SettingsError(['PUBLISH_IP: must be an IPv4 address where PROXY_IPS is set; the rule covers IPv4 only']);
+    throw new SettingsError(['PUBLISH_IP: must be an IPv4 address if PROXY_IPS is set, because the firewall rules cover IPv4 only']);
   return {
     ...values,
     nodeName: values.NODE_NAME ?? hostname(),

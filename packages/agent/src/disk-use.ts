@@ -1,6 +1,6 @@
 /**
- * What takes room on the disks of this node: `disk` of a register (wire/node.ts). Counted in the background: the engine may take
- * minutes to add up its images.
+ * Counts what uses the disks of this node: `disk` of a registration (wire/node.ts). The count runs in the background, because the engine
+ * may take minutes to add up its images.
  */
 import { stat, statfs } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
@@ -8,19 +8,19 @@ import type { NodeDisk } from '@berth/wire/node';
 import type { EngineUse } from './tools/engine-use.ts';
 
 export type DiskUse = {
-  /** As counted last, null before the first count; begins another count when that is old. */
+  /** Returns the last count, null before the first; starts a new count if the last is older than 5 min. */
   now(): NodeDisk | null;
-  /** As counted last, null before the first count; counts nothing. */
+  /** Returns the last count, null before the first; starts no count. */
   last(): NodeDisk | null;
   stop(): Promise<void>;
 };
 export type DiskUseDeps = {
-  /** Folders whose file systems count: where the datasets are, and the agent's own. */
+  /** Folders whose file systems are counted: SVC_ROOT and the agent’s own. */
   folders: readonly string[];
-  /** Bytes of datasets; null while not known, or where the node takes none. */
+  /** Bytes of datasets; null if unknown. */
   datasets: () => number | null;
   engineUse: (signal: AbortSignal) => Promise<EngineUse>;
-  /** The first count is there: worth a register before the next one is due. */
+  /** Called after the first count, so that a registration reports it before the next one is due. */
   onFirst: () => void;
   log: Logger;
 };
@@ -39,15 +39,15 @@ export function createDiskUse({ folders, datasets, engineUse, onFirst, log }: Di
       use = await engineUse(ending.signal);
     } catch (err) {
       if (ending.signal.aborted) return;
-      log.warn({ err }, 'the engine does not say what its images and its build cache take');
+      log.warn({ err }, 'reading the size of images and build cache from the engine failed');
     }
     const disks = await measure([...folders, ...(use.root === null ? [] : [use.root])]);
     if (disks === null) return;
     const parts = { datasets: datasets(), images: use.images, build_cache: use.build_cache };
-    const known = (parts.datasets ?? 0) + (parts.images ?? 0) + (parts.build_cache ?? 0);
+    const counted = (parts.datasets ?? 0) + (parts.images ?? 0) + (parts.build_cache ?? 0);
     const complete = parts.images !== null && parts.build_cache !== null;
     const first = last === null;
-    last = { ...parts, other: complete ? Math.max(0, disks.total - disks.free - known) : null, ...disks };
+    last = { ...parts, other: complete ? Math.max(0, disks.total - disks.free - counted) : null, ...disks };
     countedAt = performance.now();
     if (first) onFirst();
   }
@@ -56,7 +56,7 @@ export function createDiskUse({ folders, datasets, engineUse, onFirst, log }: Di
     now() {
       if (performance.now() - countedAt > FRESH_MS)
         counting ??= count()
-          .catch((err: unknown) => log.warn({ err }, 'what the disks hold could not be counted'))
+          .catch((err: unknown) => log.warn({ err }, 'counting disk use failed'))
           .finally(() => (counting = null));
       return last;
     },
@@ -68,7 +68,7 @@ export function createDiskUse({ folders, datasets, engineUse, onFirst, log }: Di
   };
 }
 
-/** Each file system once; null when none of the folders is there. */
+/** Counts each file system once. Null if none of the folders exists. */
 async function measure(folders: readonly string[]): Promise<{ free: number; total: number } | null> {
   const seen = new Map<number, { free: number; total: number }>();
   for (const folder of folders) {
@@ -77,7 +77,7 @@ async function measure(folders: readonly string[]): Promise<{ free: number; tota
       const { blocks, bavail, bsize } = await statfs(folder);
       seen.set(dev, { free: bavail * bsize, total: blocks * bsize });
     } catch (error) {
-      // SVC_ROOT is made with the first dataset; the engine's root may be on another machine, or not ours to read.
+      // SVC_ROOT is created with the first dataset; the engine’s root may be on another machine or unreadable.
       if (!['ENOENT', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
     }
   }

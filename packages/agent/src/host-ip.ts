@@ -1,8 +1,8 @@
-/** HOST_IP as the contract detects it: the local address of a connection to the control plane. */
+/** Detects HOST_IP: the local address of a connection to the control plane. */
 import { connect, isIPv6 } from 'node:net';
 import { UnreachableError } from '@berth/wire/client';
 
-/** Opens and closes one TCP connection to `url`. Rejects when there is no answer within `timeoutMs`. */
+/** Opens and closes one TCP connection to `url`. Rejects if there is no answer within `timeoutMs`. */
 export function localAddressTo(url: string, timeoutMs = 5_000): Promise<string> {
   const { hostname, port, protocol } = new URL(url);
   const host = hostname.replace(/^\[|\]$/g, '');
@@ -19,21 +19,24 @@ export function localAddressTo(url: string, timeoutMs = 5_000): Promise<string> 
 }
 
 /**
- * HOST_IP as set, else as detected; what was detected last while the control plane is away (a container is probed by it
- * then too). Rejects with UnreachableError when there was never an answer.
+ * Returns the set HOST_IP, else the detected one. While the control plane is away it returns the last detected address, because the
+ * probe of a container needs it too. Rejects with UnreachableError if no detection ever succeeded.
  */
-export function createHostIp(set: string | undefined, controlPlaneUrl: string): () => Promise<string> {
-  let known: string | null = null;
+export function createHostIp(configured: string | undefined, controlPlaneUrl: string): () => Promise<string> {
+  let detected: string | null = null;
   return async () => {
-    if (set !== undefined) return set;
+    if (configured !== undefined) return configured;
     try {
-      known = await localAddressTo(controlPlaneUrl);
+      detected = await localAddressTo(controlPlaneUrl);
     } catch (error) {
-      if (known === null)
-        throw new UnreachableError(`HOST_IP cannot be detected: ${error instanceof Error ? error.message : String(error)}`, {
-          cause: error,
-        });
+      if (detected === null)
+        throw new UnreachableError(
+          `detecting HOST_IP failed (set HOST_IP to skip the detection): ${error instanceof Error ? error.message : String(error)}`,
+          {
+            cause: error,
+          },
+        );
     }
-    return known;
+    return detected;
   };
 }

@@ -1,35 +1,40 @@
 /**
- * Images of a project beyond its newest few are removed from this node after each of its tasks; all of them when the project was
- * deleted, or a week after the newest was built where no container of it is here: the registry still has them. Never by force, never
- * one that a container was made from, never one that a task is about to run. Build cache is not touched.
+ * Removes old images from this node, in the background after each task; the registry still has them.
+ *
+ * - Of each project, the newest KEEP_RELEASES images stay.
+ * - All images go when the project was deleted.
+ * - All images go a week after the newest was built, if the node has no container of the project.
+ *
+ * An image is never removed by force, while a container was made from it, or while a task holds it. The build cache is not touched.
  */
 import type { Logger } from '@berth/kit/log';
+import { createRefCounts } from './ref-counts.ts';
 import type { Docker, Image } from './tools/docker.ts';
 
 export type Images = {
   /** Keeps `ref` from being removed until the returned function is called. */
   hold(ref: string): () => void;
-  /** Soon and once, however often it is asked for. `repository` is `{registry}/{project}`. */
+  /** Cleans soon, once for several requests. `repository` is `{registry}/{project}`. */
   cleanLater(repository: string): void;
-  /** All images of a project that was deleted; otherwise as `cleanLater`. */
+  /** Removes all images of a deleted project; otherwise like `cleanLater`. */
   forgetLater(repository: string): void;
-  /** Every repository of this registry, as `cleanLater`. */
+  /** Cleans every repository of this registry; otherwise like `cleanLater`. */
   sweepLater(registry: string): void;
-  /** Does at once what was asked for. */
+  /** Runs the requested clean-ups at once. */
   settle(): Promise<void>;
-  /** Forgets what was asked for; resolves when the removal under way is over. */
+  /** Drops the requests. Resolves when the running removal has ended. */
   stop(): Promise<void>;
 };
 
-/** So many a run: the rest goes next time. */
+/** Limit per run and repository; the next run removes the rest. */
 const MAX_REMOVED = 50;
-/** Long enough that the switch to the new version is over, which wants the processor for itself. */
+/** Long enough for the switch to the new version, which needs the CPU for itself. */
 const DELAY_MS = 20_000;
-/** On a node that runs nothing of a project its images stay for so long after the newest was built. */
+/** Images of a project without a container on this node stay so long after the newest was built. */
 const ABSENT_S = 7 * 86_400;
 
 export function createImages({ delayMs = DELAY_MS, ...deps }: { docker: Docker; keep: number; log: Logger; delayMs?: number }): Images {
-  const held = new Map<string, number>();
+  const holds = createRefCounts();
   const waiting = new Set<string>();
   const forgotten = new Set<string>();
   const registries = new Set<string>();
@@ -41,10 +46,10 @@ export function createImages({ delayMs = DELAY_MS, ...deps }: { docker: Docker; 
     const [images, inUse] = [await deps.docker.images(repository), await deps.docker.imagesInUse()];
     const keep = forgotten.delete(repository) || isAbsent(images, inUse) ? 0 : deps.keep;
     let removed = 0;
-    for (const ref of spare(images, { keep, inUse, maxRefs: MAX_REMOVED })) {
+    for (const ref of removableRefs(images, { keep, inUse, maxRefs: MAX_REMOVED })) {
       if (stopped) return;
-      // Asked again for each: a task may have taken hold of it meanwhile.
-      if (held.has(ref)) continue;
+      // Check for each image: a task may have taken a hold meanwhile.
+      if (holds.has(ref)) continue;
       if (await deps.docker.removeImageRef(ref)) removed += 1;
     }
     if (removed > 0) deps.log.info({ repository, removed }, 'old images removed');
@@ -56,12 +61,12 @@ export function createImages({ delayMs = DELAY_MS, ...deps }: { docker: Docker; 
   async function work(): Promise<void> {
     for (const registry of registries) {
       registries.delete(registry);
-      await sweep(registry).catch((error: unknown) => deps.log.warn({ err: error, registry }, 'images could not be listed; will retry'));
+      await sweep(registry).catch((error: unknown) => deps.log.warn({ err: error, registry }, 'listing images failed; will retry'));
     }
     for (const repository of waiting) {
       waiting.delete(repository);
       await clean(repository).catch((error: unknown) =>
-        deps.log.warn({ err: error, repository }, 'old images could not be removed; tried again after the next task'),
+        deps.log.warn({ err: error, repository }, 'removing old images failed; will retry after the next task'),
       );
     }
   }
@@ -75,14 +80,7 @@ export function createImages({ delayMs = DELAY_MS, ...deps }: { docker: Docker; 
     if (!stopped) timer ??= setTimeout(() => void start(), delayMs).unref();
   };
   return {
-    hold(ref) {
-      held.set(ref, (held.get(ref) ?? 0) + 1);
-      return () => {
-        const left = (held.get(ref) ?? 1) - 1;
-        if (left > 0) held.set(ref, left);
-        else held.delete(ref);
-      };
-    },
+    hold: holds.add,
     cleanLater(repository) {
       waiting.add(repository);
       later();
@@ -105,12 +103,12 @@ export function createImages({ delayMs = DELAY_MS, ...deps }: { docker: Docker; 
   };
 }
 
-/** No container was made from any of them, and the newest is a week old: nothing here is about to run one. */
+/** No container uses any of them and the newest is a week old, so no task is about to run one. */
 const isAbsent = (images: readonly Image[], inUse: ReadonlySet<string>): boolean =>
   !images.some((i) => inUse.has(i.id)) && Math.max(0, ...images.map((i) => i.created)) < Date.now() / 1000 - ABSENT_S;
 
-/** What may go: references of the images beyond the newest `keep` that no container uses, oldest first. */
-export function spare(
+/** References of the images that may be removed: beyond the newest `keep`, unused, oldest first. */
+export function removableRefs(
   images: readonly Image[],
   { keep, inUse, maxRefs }: { keep: number; inUse: ReadonlySet<string>; maxRefs: number },
 ): string[] {
@@ -123,7 +121,7 @@ export function spare(
     .slice(0, maxRefs);
 }
 
-/** `{registry}/{project}` of `{registry}/{project}:{tag}` or `…@sha256:…`; a registry's port is no tag. */
+/** Returns `{registry}/{project}` of `{registry}/{project}:{tag}` or `…@sha256:…`. The port of a registry is not a tag. */
 export function repositoryOf(ref: string): string {
   const withoutDigest = ref.split('@')[0] ?? ref;
   const slash = withoutDigest.lastIndexOf('/');

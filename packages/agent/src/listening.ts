@@ -1,9 +1,9 @@
 /**
- * What listens where inside a container, read from outside it: the diagnosis when a container does not answer.
+ * Finds the listening ports inside a container, read from outside it, to diagnose a container that does not answer.
  *
- * The container's processes are found by their control group, which names the container's full id, in whatever /proc we
- * see: the engine's own `.State.Pid` counts in the engine's namespace, which may not be ours. Where none is to be seen (an
- * agent that runs in a container itself), the container's own `cat` is tried.
+ * The container's processes are found by their control group, which names the container's full id. The engine's `.State.Pid` is not
+ * used: it counts in the engine's pid namespace, which may differ from the agent's. If /proc shows no process of the container, because
+ * the agent itself runs in a container, the agent runs `cat` inside the container.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ import type { Docker } from './tools/docker.ts';
 
 export type Listener = { address: string; port: number; loopback: boolean };
 
-/** Null: it could not be seen. */
+/** Null if the ports could not be read. */
 export async function listenersOf(id: string, docker: Docker, procDir = '/proc'): Promise<Listener[] | null> {
   const pid = await pidOf(id, procDir);
   const text = pid === null ? null : await readTables(join(procDir, pid, 'net'));
@@ -34,7 +34,7 @@ async function readTables(dir: string): Promise<string | null> {
   return tables.every((t) => t === null) ? null : tables.join('');
 }
 
-/** Null where the process has ended meanwhile, is not ours to read, or the kernel has no IPv6. */
+/** Null if the process has ended, if the file is not readable, or if the kernel has no IPv6. */
 async function readOrNull(path: string): Promise<string | null> {
   try {
     return await readFile(path, 'utf8');
@@ -45,10 +45,10 @@ async function readOrNull(path: string): Promise<string | null> {
 }
 
 const LISTEN_STATE = '0A';
-/** The engine's own name server inside user-defined networks. */
+/** The engine's own DNS server in user-defined networks. */
 const ENGINE_DNS = '127.0.0.11';
 
-/** Lines of /proc/net/tcp and tcp6 (proc(5)): addresses in host byte order, word by word, ports in hex. */
+/** Parses /proc/net/tcp and tcp6 (proc(5)): addresses in host byte order in each 32-bit word, ports in hexadecimal. */
 export function parseListeners(text: string): Listener[] {
   const found = new Map<string, Listener>();
   for (const line of text.split('\n')) {

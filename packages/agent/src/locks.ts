@@ -1,12 +1,14 @@
+/** Locks by key, in memory: one holder for each key, in the order of the requests. */
 import { reasonOf } from './stopped.ts';
 
-/** One at a time for each key, in the order of asking. */
-export type Locks = { hold(key: string, signal: AbortSignal): Promise<() => void> };
+export type Locks = {
+  /** Resolves with the release. Rejects with the signal's reason if that comes first, and leaves the queue. */
+  hold(key: string, signal: AbortSignal): Promise<() => void>;
+};
 
 export function createLocks(): Locks {
   const tails = new Map<string, Promise<void>>();
   return {
-    /** Resolves with the release; rejects with the signal's reason when that comes first (the place in the queue is given up). */
     async hold(key, signal) {
       const before = tails.get(key) ?? Promise.resolve();
       let release: () => void = () => undefined;

@@ -1,9 +1,9 @@
 /**
- * Sends a task's log lines in batches while it runs. The work never waits for it: lines beyond the buffer push out the
- * oldest unsent ones, and a line says how many. A batch keeps its number and its lines until it was taken, so that one
- * sent twice is stored once.
+ * Sends a task's log lines in batches while the task runs. The task never waits for it: when the buffer is full, each new line pushes
+ * out the oldest unsent line, and a line tells how many were dropped. A batch keeps its number and its lines until it was accepted, so
+ * the control plane stores a batch once even if it is sent twice.
  *
- * idle -> (push) waiting FLUSH_MS -> sending -> waiting or idle; any -> closed (lease lost, or everything was sent).
+ * idle -> (push) waiting for flushMs -> sending -> waiting or idle; any -> closed (lease lost, or all lines sent).
  */
 import type { LogLineIn } from '@berth/wire/task';
 import { terminalText } from './terminal-text.ts';
@@ -11,11 +11,11 @@ import { terminalText } from './terminal-text.ts';
 export type SendLines = (first: number, lines: LogLineIn[]) => Promise<void>;
 export type LogShipper = {
   push(line: LogLineIn): void;
-  /** Sends what is left. Resolves when it is taken, refused for good, or the signal aborts. */
+  /** Sends the remaining lines. Resolves when they are accepted or refused for good, or when the signal aborts. */
   flush(signal: AbortSignal): Promise<void>;
 };
 export type LogShipperOptions = {
-  /** Retries by itself; rejects only when the lines will never be taken (they are then dropped). */
+  /** Retries by itself. Rejects only if the lines will never be accepted; they are then dropped. */
   send: SendLines;
   onDropped: (error: unknown) => void;
   flushMs?: number;
@@ -23,7 +23,7 @@ export type LogShipperOptions = {
   now?: () => Date;
 };
 
-/** Of the wire's limits (1000 lines, 16,384 characters, 1 MiB a body) with room to spare. */
+/** Below the limits of the agent API: 1000 lines, 16,384 characters in a line, 1 MiB in a body. */
 const BATCH_LINES = 500;
 const BATCH_CHARS = 400_000;
 const MAX_TEXT = 16_000;
@@ -37,21 +37,21 @@ export function createLogShipper({
   now = () => new Date(),
 }: LogShipperOptions): LogShipper {
   const buffer: LogLineIn[] = [];
-  let leftOut = 0;
+  let dropped = 0;
   let next = 0;
   let timer: NodeJS.Timeout | undefined;
   let sending: Promise<void> | null = null;
 
   function takeBatch(): LogLineIn[] {
     const batch: LogLineIn[] = [];
-    if (leftOut > 0)
+    if (dropped > 0)
       batch.push({
         at: now().toISOString(),
         stream: 'system',
         step: null,
-        text: `… ${leftOut} lines were left out: they came faster than they could be sent`,
+        text: `… ${dropped} lines were dropped: the output was faster than the connection to the control plane`,
       });
-    leftOut = 0;
+    dropped = 0;
     let chars = 0;
     while (buffer.length > 0 && batch.length < BATCH_LINES && chars < BATCH_CHARS) {
       const line = buffer.shift();
@@ -78,7 +78,7 @@ export function createLogShipper({
     timer = undefined;
     sending ??= sendAll().finally(() => {
       sending = null;
-      // Pushed after the last look and before this one: nobody has set a timer for it.
+      // Lines that were pushed between the last check and here have no timer yet.
       if (buffer.length > 0) timer ??= setTimeout(() => void go(), flushMs);
     });
     return sending;
@@ -94,7 +94,7 @@ export function createLogShipper({
       });
       if (buffer.length > maxLines) {
         buffer.shift();
-        leftOut += 1;
+        dropped += 1;
       }
       if (sending === null) timer ??= setTimeout(() => void go(), flushMs);
     },
@@ -111,9 +111,9 @@ export function createLogShipper({
   };
 }
 
-/** Half a character is none, and a cut escape sequence is taken out with the rest of its kind. */
+/** Cuts a long line, removes escape sequences (terminal-text.ts) and repairs half a character at the cut. */
 function clean(text: string, max: number, colours: boolean): string {
   const cut = text.length > max ? `${text.slice(0, max - 20)}… (line cut)` : text;
-  // A database stores no NUL.
+  // PostgreSQL cannot store NUL.
   return terminalText(cut.replaceAll('\0', '\u{FFFD}'), { colours }).toWellFormed();
 }

@@ -1,9 +1,9 @@
 /**
- * Which tasks are ours and which of them run (INTERFACES.md "Agent API beyond the contract").
+ * Polls the node's open tasks, and runs them.
  *
- * The list of unfinished tasks is asked for all the time and held by the control plane while it is as it was (`If-None-Match`);
- * a control plane that does not hold gets the contract's poll every 5 s. Each answer is compared with what runs here:
- * new ones begin (as many at once as allowed), ones to cancel are stopped, ones that are gone are dropped as lost.
+ * The agent requests the list of open tasks again and again. The control plane holds each request until the list changes
+ * (`If-None-Match`). A control plane that does not hold requests is polled every 5 s. Each list is compared with the running tasks:
+ * new tasks start within the limits, cancelled tasks are stopped, and tasks that are not in the list any more are dropped as lost.
  */
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
@@ -17,82 +17,85 @@ export type TaskLoopDeps = {
   log: Logger;
   nodeId: () => string | null;
   run: (task: Task) => TaskRun;
-  /** How many tasks at once. Retirements and copies mostly wait (a drain may take an hour), so they do not take the place of deployments. */
+  /** Limits of tasks at once. Retirements and copies mostly wait (a drain may take an hour), so they have limits of their own. */
   limits: { build: number; retire: number; sync: number; other: number };
-  /** The node is not known any more: register again. */
+  /** The control plane does not know the node any more: register again. */
   onUnknownNode: () => void;
-  /** A task was taken from us. Until we are heard of again we get nothing more of its deployment: register now. */
+  /** The agent lost a task. Until its next registration it gets no further task of that deployment: register now. */
   onLost: () => void;
-  /** Called once, with the first list, before any task of it begins. */
+  /** Called once, with the first list, before a task of the list starts. */
   onFirstList: (tasks: readonly Task[]) => Promise<void>;
-  holds?: Holds;
+  hold?: PollHold;
   pollMs?: number;
-  /** How old the last list must be at least to be doubted (`heard`). */
-  doubtMs?: number;
+  /** `checkOpenTasks` trusts a list that is younger than this. */
+  trustMs?: number;
 };
-/** Seconds that a request for tasks is held: any time `from`–`to`, so that those of a fleet do not end together, or `short`. */
-export type Holds = { from: number; to: number; short: number };
+/**
+ * How long the control plane may hold a poll, in seconds: a random time between `from` and `to`, so that the polls of many agents
+ * do not end together, or `short`.
+ */
+export type PollHold = { from: number; to: number; short: number };
 export type TaskLoop = {
   /** Polls until the signal aborts. */
   run(signal: AbortSignal): Promise<void>;
-  /** Ends what runs: builds at once, the rest when it is done or after `graceMs`. */
+  /** Ends the running tasks: builds at once, the others when they are done or after `graceMs`. */
   drain(graceMs: number): Promise<void>;
   lastPollOkAt(): number | null;
   running(): number;
-  /** The node is not ours any more: a request that is held for it ends, and none follows until there is a node again. */
-  letGo(): void;
-  /** What the answer to a register says is open (`open_tasks`); undefined: its control plane does not say. */
-  heard(open: string | undefined): void;
+  /** Aborts a held poll, because the node belongs to another machine now. Polls resume when `nodeId` returns an id. */
+  abortPoll(): void;
+  /** Compares the list with `open_tasks` of a registration’s answer; undefined if the control plane does not send it. */
+  checkOpenTasks(open: string | undefined): void;
 };
 
 /**
- * Long where a register's answer tells every 30 s what is open, so that a held request whose connection died unnoticed costs half
- * a minute; with the 15 s that an answer may take, below the 300 s after which `fetch` gives up. Short where it does not tell, and
- * for a while where longer ones were cut: proxies let a request be silent for a minute.
+ * Long holds are used if each registration's answer, every 30 s, names the open tasks: a poll whose connection died unnoticed then costs
+ * half a minute. With the 15 s that an answer may take, a hold stays below the 300 s after which `fetch` gives up. Short holds are used
+ * if the answer does not name them, and for an hour after long polls were cut: many proxies cut a request that is silent for a minute.
  */
-export const HOLDS: Holds = { from: 200, to: 280, short: 50 };
+export const POLL_HOLD: PollHold = { from: 200, to: 280, short: 50 };
 const SHORT_FOR_MS = 3_600_000;
-/** The control plane's look at what is open is a few seconds old (loops/task-watch.ts). */
-const DOUBT_MS = 5_000;
-/** After a task was lost, it is not begun again for so long, however often it is listed. */
-const HOLD_OFF_MS = 3_000;
+/** `open_tasks` may be a few seconds old (the control plane's loops/task-watch.ts). */
+const TRUST_MS = 5_000;
+/** A lost task is not started again for this time, even if it is listed. */
+const BACKOFF_MS = 3_000;
 
 export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
-  const { client, log, holds = HOLDS, pollMs = 5_000, doubtMs = DOUBT_MS } = deps;
+  const { client, log, hold = POLL_HOLD, pollMs = 5_000, trustMs = TRUST_MS } = deps;
   const runs = new Map<string, TaskRun>();
-  /** Tasks that ended here: not begun again by a list that is older than their end. */
+  /** Tasks that ended here. A list that was requested before their end must not start them again. */
   const ended = new Map<string, { at: number; notBefore: number }>();
   let listed: { tasks: readonly Task[]; askedAt: number } = { tasks: [], askedAt: -Infinity };
   let etag: string | null = null;
   let lastPollOkAt: number | null = null;
-  /** Like all times here but `lastPollOkAt` by the clock that nobody sets. */
+  /** Monotonic clock in ms, like all times here except `lastPollOkAt`. */
   let askedAt = 0;
-  let saysOpen = false;
-  /** Requests in a row that ended without an answer after longer than a short hold. */
+  let knowsOpenTasks = false;
+  /** Consecutive polls that ended without an answer after more than a short hold. */
   let cuts = 0;
   let shortUntil = -Infinity;
   let first = true;
   let draining = false;
-  let again: NodeJS.Timeout | undefined;
-  /** Ends a held request, so that the list is asked for anew. */
-  let held = new AbortController();
+  let repoll: NodeJS.Timeout | undefined;
+  /** Aborts the held poll, so that the next one starts. */
+  let poll = new AbortController();
 
   type Kind = keyof TaskLoopDeps['limits'];
   const kindOf = (task: Task): Kind => (task.kind === 'build' || task.kind === 'retire' || task.kind === 'sync' ? task.kind : 'other');
-  const atWork = (kind: Kind): number => [...runs.values()].filter((r) => kindOf(r.task) === kind).length;
+  const runningOf = (kind: Kind): number => [...runs.values()].filter((r) => kindOf(r.task) === kind).length;
 
-  function beginWhatFits(): void {
+  function startTasks(): void {
     for (const task of listed.tasks) {
       if (draining) return;
       if (runs.has(task.id)) continue;
       const end = ended.get(task.id);
       if (end !== undefined && performance.now() < end.notBefore) continue;
       if (end !== undefined && listed.askedAt <= end.at) {
-        // Asked for before the task ended here: it may be over or offered anew. The next list says, and is not held.
+        // This list was requested before the task ended here. Drop the ETag, so that the next list is not held and tells the task’s state.
         etag = null;
         continue;
       }
-      if (atWork(kindOf(task)) >= deps.limits[kindOf(task)]) continue;
+      if (runningOf(kindOf(task)) >= deps.limits[kindOf(task)]) continue;
       const run = deps.run(task);
       runs.set(task.id, run);
       void run.done.then((outcome) => onEnd(task, outcome));
@@ -101,17 +104,17 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   function onEnd(task: Task, outcome: TaskOutcome): void {
     runs.delete(task.id);
     const now = performance.now();
-    ended.set(task.id, { at: now, notBefore: outcome === 'reported' ? now : now + HOLD_OFF_MS });
+    ended.set(task.id, { at: now, notBefore: outcome === 'reported' ? now : now + BACKOFF_MS });
     if (outcome === 'lost') deps.onLost();
-    if (outcome !== 'reported') again ??= setTimeout(askAgain, HOLD_OFF_MS + 50);
-    beginWhatFits();
+    if (outcome !== 'reported') repoll ??= setTimeout(pollAgain, BACKOFF_MS + 50);
+    startTasks();
   }
-  function askAgain(): void {
-    again = undefined;
+  function pollAgain(): void {
+    repoll = undefined;
     etag = null;
-    held.abort(new Error('the list is asked for anew'));
+    poll.abort(new Error('polling the task list again'));
   }
-  function compare(): void {
+  function applyList(): void {
     const byId = new Map(listed.tasks.map((t) => [t.id, t]));
     for (const [id, run] of runs) {
       const task = byId.get(id);
@@ -119,18 +122,21 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
       else if (task.cancel_requested) run.stop('cancelled');
     }
     for (const [id, end] of ended) if (!byId.has(id) && listed.askedAt > end.at) ended.delete(id);
-    beginWhatFits();
+    startTasks();
   }
 
-  /** Only a request that says what we have is held: the first answer is what readiness and reconciliation wait for. */
+  /** The first poll is not held: readiness and reconciliation wait for its answer. */
   function holdSeconds(): number {
     if (etag === null) return 0;
-    if (!saysOpen || performance.now() < shortUntil) return holds.short;
-    return Math.round(holds.from + Math.random() * (holds.to - holds.from));
+    if (!knowsOpenTasks || performance.now() < shortUntil) return hold.short;
+    return Math.round(hold.from + Math.random() * (hold.to - hold.from));
   }
 
-  const wasLong = (): boolean => performance.now() - askedAt > holds.short * 1000;
-  /** Once, the control plane may have ended; twice in a row, something between us and it takes silence for an end. */
+  const wasLong = (): boolean => performance.now() - askedAt > hold.short * 1000;
+  /**
+   * Counts a long poll without an answer. One may be a restart of the control plane; two in a row mean that a proxy cuts silent
+   * requests.
+   */
   function noteCut(error: unknown): void {
     if (!wasLong() || (error instanceof ApiError && error.status < 500)) return;
     cuts += 1;
@@ -139,9 +145,9 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
 
   async function pollOnce(nodeId: string, signal: AbortSignal): Promise<void> {
     askedAt = performance.now();
-    held = new AbortController();
+    poll = new AbortController();
     const headers: Record<string, string> = etag === null ? {} : { 'if-none-match': etag };
-    const either = AbortSignal.any([signal, held.signal]);
+    const either = AbortSignal.any([signal, poll.signal]);
     const wait = holdSeconds();
     const result = await client.exchange('agentTasks', {
       query: { node_id: nodeId, wait },
@@ -158,22 +164,22 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
         first = false;
         await deps.onFirstList(listed.tasks);
       }
-      compare();
+      applyList();
     }
-    // Neither held nor with an ETag to hold by: poll as the contract says.
+    // The control plane does not hold requests: wait until the next poll is due.
     if (result.etag === null && performance.now() - askedAt < 1_000) await pause(pollMs, signal);
   }
 
   return {
     lastPollOkAt: () => lastPollOkAt,
     running: () => runs.size,
-    letGo: () => askAgain(),
-    heard(open) {
-      saysOpen = open !== undefined;
-      if (open === undefined || lastPollOkAt === null || Date.now() - lastPollOkAt < doubtMs) return;
+    abortPoll: () => pollAgain(),
+    checkOpenTasks(open) {
+      knowsOpenTasks = open !== undefined;
+      if (open === undefined || lastPollOkAt === null || Date.now() - lastPollOkAt < trustMs) return;
       if (open === openTasksText(listed.tasks)) return;
-      log.info('the list of tasks has changed and the request for it did not say so; it is asked for anew');
-      askAgain();
+      log.info('the open tasks differ from the polled list; polling again');
+      pollAgain();
     },
     async run(signal) {
       for (let failures = 0; !signal.aborted; ) {
@@ -187,11 +193,11 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
           failures = 0;
         } catch (error) {
           if (signal.aborted) return;
-          if (error === held.signal.reason) continue;
-          // 401: the node is gone with its secret, or the secret was reset.
+          if (error === poll.signal.reason) continue;
+          // 401: the node was deleted with its secret, or the secret was reset.
           if (error instanceof ApiError && (error.status === 404 || error.status === 401)) deps.onUnknownNode();
           noteCut(error);
-          if (failures === 0) log.warn({ err: error }, 'tasks cannot be asked for; tried again');
+          if (failures === 0) log.warn({ err: error }, 'polling the task list failed; will retry');
           await pause(backoff(failures, { min: 500, max: pollMs }), signal).catch(() => undefined);
           failures += 1;
         }
@@ -199,12 +205,12 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
     },
     async drain(graceMs) {
       draining = true;
-      clearTimeout(again);
-      const stop = (why: Stopped['why'], which: (r: TaskRun) => boolean): void =>
+      clearTimeout(repoll);
+      const stopWhere = (why: Stopped['why'], which: (r: TaskRun) => boolean): void =>
         [...runs.values()].filter(which).forEach((r) => r.stop(why));
-      stop('shutdown', (r) => r.task.kind === 'build');
+      stopWhere('shutdown', (r) => r.task.kind === 'build');
       const all = Promise.all([...runs.values()].map((r) => r.done));
-      const late = setTimeout(() => stop('shutdown', () => true), graceMs);
+      const late = setTimeout(() => stopWhere('shutdown', () => true), graceMs);
       await all;
       clearTimeout(late);
     },

@@ -1,4 +1,4 @@
-/** Entry of `berth agent`. Exits 2 on wrong settings, 0 after SIGTERM. */
+/** Entry of `berth agent`. Exits with 2 on wrong settings, with 1 if the start fails, and with 0 after SIGTERM. */
 import { closeOnSignals, createClosers } from '@berth/kit/closers';
 import { settingsOrExit } from '@berth/kit/config';
 import { armFailPoints } from '@berth/kit/fail-point';
@@ -13,7 +13,7 @@ export async function main(): Promise<void> {
   const closers = createClosers(log, 20_000);
   closeOnSignals(closers, log);
   const agent = await startAgent(config, log).catch((error: unknown) => {
-    log.fatal({ err: error }, 'the agent cannot start');
+    log.fatal({ err: error }, 'starting the agent failed');
     process.exit(1);
   });
   closers.add('agent', () => agent.stop());

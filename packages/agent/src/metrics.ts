@@ -1,18 +1,19 @@
-/** GET /metrics of the agent, for Prometheus. A scrape reads what is known already: it asks neither the engine nor the disks. */
+/** GET /metrics of the agent, for Prometheus. A scrape reads values in memory: it asks neither the engine nor the disks. */
 import type { NodeDisk } from '@berth/wire/node';
 import { type NodeRole, TASK_KINDS } from '@berth/wire/vocabulary';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { COPY_OUTCOMES, type CopyEnd } from './data/transfer.ts';
 
-/** `shutdown`: the agent stopped first, and the task is offered again. `lost`: another agent has it, or nobody wants it any more. */
+/** `shutdown`: the agent stopped first, and the task is offered again. `lost`: another agent has the task, or it was withdrawn. */
 const TASK_ENDS = ['completed', 'failed', 'cancelled', 'lost', 'shutdown'] as const;
 export type TaskEnd = (typeof TASK_ENDS)[number];
-/** Counts a task from its claim; the function that it gives is called once, when the task has ended. */
+/** Counts a task from its claim. Call the returned function once, when the task has ended. */
 export type TaskMeter = { taskBegan(kind: string): (end: TaskEnd) => void };
 
 export type Metrics = TaskMeter & {
   registered(): void;
   registrationFailed(): void;
+  /** Call after each copy of a dataset version, with its outcome. */
   copyEnded(ended: CopyEnd): void;
   imageRemoved(): void;
   render(): Promise<{ type: string; text: string }>;
@@ -20,22 +21,22 @@ export type Metrics = TaskMeter & {
 export type MetricsSource = {
   version: string;
   role: NodeRole;
-  /** As the last register said it; null before the first count. */
+  /** The value of the last registration; null before the first count. */
   disk: () => NodeDisk | null;
   engineOk: () => boolean | null;
 };
 
-/** Gauges of the library whose names say that they are counters; each is also there by type, under a right name. */
+/** Gauges of the library with names of counters. The library has each of them under a right name too. */
 const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
 const MEASURED_BUILDS: readonly TaskEnd[] = ['completed', 'failed'];
 const SECONDS = [1, 5, 15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600];
 
-/** `ofProcess`: memory, processor and event loop too. */
-export function createMetrics({ version, role, disk, engineOk }: MetricsSource, { ofProcess }: { ofProcess: boolean }): Metrics {
+/** `processMetrics`: adds memory, CPU and event loop of this process. */
+export function createMetrics({ version, role, disk, engineOk }: MetricsSource, { processMetrics }: { processMetrics: boolean }): Metrics {
   const registry = new Registry();
   const registers = [registry];
-  // The library's 10 ms would wake an idle process a hundred times a second.
-  if (ofProcess) collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
+  // The library's default of 10 ms would wake an idle process a hundred times a second.
+  if (processMetrics) collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   for (const name of MISNAMED) registry.removeSingleMetric(name);
 
   const gauge = (name: string, help: string, read: () => number | null): Gauge =>
@@ -61,13 +62,13 @@ export function createMetrics({ version, role, disk, engineOk }: MetricsSource, 
   const kindOf = (kind: string): string => ((TASK_KINDS as readonly string[]).includes(kind) ? kind : 'other');
   const inProgress = new Gauge({
     name: 'berth_agent_tasks_in_progress',
-    help: 'Tasks that this agent has claimed and not ended',
+    help: 'Tasks that this agent has claimed and that have not ended',
     labelNames: ['kind'],
     registers,
   });
   const finished = new Counter({
     name: 'berth_agent_tasks_finished_total',
-    help: 'Tasks that this agent claimed, by how they ended here',
+    help: 'Tasks that this agent claimed, by outcome',
     labelNames: ['kind', 'outcome'],
     registers,
   });
@@ -77,7 +78,7 @@ export function createMetrics({ version, role, disk, engineOk }: MetricsSource, 
   }
   const builds = new Histogram({
     name: 'berth_agent_build_duration_seconds',
-    help: 'Time from the claim of a build to the answer to its report; builds that were cancelled, lost or cut off are left out',
+    help: 'Time from the claim of a build to the answer to its report; without builds that were cancelled, lost or interrupted',
     labelNames: ['outcome'],
     buckets: SECONDS,
     registers,
@@ -85,14 +86,14 @@ export function createMetrics({ version, role, disk, engineOk }: MetricsSource, 
 
   const copies = new Histogram({
     name: 'berth_agent_copy_duration_seconds',
-    help: 'Time of one copy of a version of a dataset to this node, without the wait for its turn',
+    help: 'Duration of one copy of a dataset version to this node, without the wait for a free slot',
     labelNames: ['outcome'],
     buckets: SECONDS,
     registers,
   });
   const copyBytes = new Histogram({
     name: 'berth_agent_copy_bytes',
-    help: 'Bytes that one copy brought from the share; files that were linked on this node are left out',
+    help: 'Bytes that one copy read from the share; without files that were linked on this node',
     labelNames: ['outcome'],
     buckets: [1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12],
     registers,
@@ -102,7 +103,7 @@ export function createMetrics({ version, role, disk, engineOk }: MetricsSource, 
   registry.registerMetric(
     new Gauge({
       name: 'berth_agent_disk_bytes',
-      help: 'What takes room on the disks of this node, as it was counted last (every 5 min at most); unknown parts are left out',
+      help: 'Disk use of this node by kind, at the last count (every 5 min at most); without unknown parts',
       labelNames: ['use'],
       registers: [],
       collect() {
@@ -113,17 +114,19 @@ export function createMetrics({ version, role, disk, engineOk }: MetricsSource, 
       },
     }),
   );
-  gauge('berth_agent_disk_free_bytes', 'Bytes that are free on the disks of this node, as counted last', () => disk()?.free ?? null);
+  gauge('berth_agent_disk_free_bytes', 'Free bytes on the disks of this node, at the last count', () => disk()?.free ?? null);
   gauge('berth_agent_disk_size_bytes', 'Size of the disks of this node', () => disk()?.total ?? null);
 
-  const registrationsFailed = counter('berth_agent_registrations_failed_total', 'Registers that got no answer or a refusal');
-  /** By the clock that nobody sets. */
+  const registrationsFailed = counter('berth_agent_registrations_failed_total', 'Registrations that got no answer or a refusal');
+  /** Monotonic clock in ms. */
   let registeredAt: number | null = null;
-  gauge('berth_agent_last_registration_age_seconds', 'Since the control plane last took a register; -1: never yet', () =>
-    registeredAt === null ? -1 : (performance.now() - registeredAt) / 1000,
+  gauge(
+    'berth_agent_last_registration_age_seconds',
+    'Seconds since the control plane last accepted a registration; -1 before the first',
+    () => (registeredAt === null ? -1 : (performance.now() - registeredAt) / 1000),
   );
   const imagesRemoved = counter('berth_agent_images_removed_total', 'References of old images that were removed from this node');
-  gauge('berth_agent_engine_ok', '1 while the container engine answers; left out before it was first asked', () => {
+  gauge('berth_agent_engine_ok', '1 while the container engine answers, else 0; absent before the first request to it', () => {
     const ok = engineOk();
     return ok === null ? null : Number(ok);
   });

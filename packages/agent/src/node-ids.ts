@@ -1,7 +1,7 @@
 /**
- * Which containers on the engine are this agent's: those that carry an id that its node has had. A node that was deleted and
- * comes back gets a new id; what runs here under the old one must not be forgotten over that. Kept on disk; an old id goes
- * with its last container.
+ * The ids that this agent's node has had, saved on disk. They tell which containers on the engine belong to this agent. A node that was
+ * deleted and registers again gets a new id, and containers with the old id still belong to it. An old id is dropped with its last
+ * container.
  */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
@@ -9,16 +9,16 @@ import { LABELS } from '@berth/wire/vocabulary';
 import type { Container, Docker } from './tools/docker.ts';
 
 export type NodeIds = {
-  /** Since this process began, or from before. */
+  /** Includes the ids of earlier processes. */
   all(): readonly string[];
   add(id: string): Promise<void>;
-  /** What the first look of this process showed: no task of an old id can be at work any more, so one without containers is over. */
+  /** Drops ids without containers. Only the first call does it: later, a task with an old id cannot be running any more. */
   seen(containers: readonly Container[], present: string): Promise<void>;
 };
 
 export async function createNodeIds(path: string, log: Logger): Promise<NodeIds> {
   let ids = await read(path, log);
-  let looked = false;
+  let pruned = false;
 
   async function set(next: string[]): Promise<void> {
     ids = next;
@@ -26,8 +26,8 @@ export async function createNodeIds(path: string, log: Logger): Promise<NodeIds>
       await writeFile(`${path}.new`, JSON.stringify(ids), { mode: 0o600 });
       await rename(`${path}.new`, path);
     } catch (error) {
-      // This process knows them all the same.
-      log.warn({ err: error }, 'the ids of this node could not be written down');
+      // This process still has them in memory.
+      log.warn({ err: error }, 'saving the ids of this node failed');
     }
   }
   return {
@@ -36,8 +36,8 @@ export async function createNodeIds(path: string, log: Logger): Promise<NodeIds>
       if (!ids.includes(id)) await set([...ids, id]);
     },
     async seen(containers, present) {
-      if (looked) return;
-      looked = true;
+      if (pruned) return;
+      pruned = true;
       const used = new Set([present, ...containers.map((c) => c.labels[LABELS.node])]);
       if (ids.some((id) => !used.has(id))) await set(ids.filter((id) => used.has(id)));
     },
@@ -48,16 +48,17 @@ async function read(path: string, log: Logger): Promise<string[]> {
   try {
     const content: unknown = JSON.parse(await readFile(path, 'utf8'));
     if (Array.isArray(content)) return content.filter((id) => typeof id === 'string');
-    throw new Error('it is no list');
+    throw new Error('the file holds no list');
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') log.warn({ err: error, path }, 'the ids that this node had cannot be read');
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
+      log.warn({ err: error, path }, 'reading the earlier ids of this node failed; starting without them');
     return [];
   }
 }
 
-/** Lists containers of ours, whichever id the node had when they were made. Rejects when the engine does not answer. */
-export type ListOurs = (labels: Record<string, string>, signal?: AbortSignal) => Promise<Container[]>;
-export const listOurs =
-  (docker: Pick<Docker, 'list'>, ids: Pick<NodeIds, 'all'>): ListOurs =>
+/** Lists this node’s containers, under each id that the node has had. Rejects if the engine does not answer. */
+export type ListNodeContainers = (labels: Record<string, string>, signal?: AbortSignal) => Promise<Container[]>;
+export const listNodeContainers =
+  (docker: Pick<Docker, 'list'>, ids: Pick<NodeIds, 'all'>): ListNodeContainers =>
   async (labels, signal) =>
     (await Promise.all(ids.all().map((id) => docker.list({ ...labels, [LABELS.node]: id }, signal)))).flat();

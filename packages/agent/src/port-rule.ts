@@ -1,11 +1,11 @@
 /**
- * A rule of the node's packet filter (iptables): only the reverse proxy reaches the published ports of projects. Off unless
- * PROXY_IPS is set. Two ways lead there:
+ * Firewall rules (iptables) that let only the reverse proxy reach the published ports of projects. Off unless PROXY_IPS is set. Two
+ * paths lead to a published port:
  *
  *   from other machines   the engine rewrites the address, then FORWARD ─ DOCKER-USER ─ BERTH-PUBLISHED
  *   from any container    to an address of the node itself: INPUT ─ BERTH-LOCAL, then the engine's docker-proxy
  *
- * The agent's own probe comes from the node itself, which neither stops.
+ * The agent's own probe comes from the node itself, and neither chain stops it.
  */
 import { readFile } from 'node:fs/promises';
 import { exec } from '@berth/kit/exec';
@@ -14,7 +14,7 @@ import { exec } from '@berth/kit/exec';
 export type RunIptables = (argv: readonly string[], stdin?: string) => Promise<{ code: number | null; stdout: string; stderr: string }>;
 
 export type PortRule = {
-  /** Puts the rule in force where it is not. Gives why that does not work, or null. */
+  /** Adds the rules if they are missing. Returns the error, or null. */
   ensure(): Promise<string | null>;
 };
 
@@ -24,7 +24,7 @@ const PUBLISHED = 'BERTH-PUBLISHED';
 const LOCAL = 'BERTH-LOCAL';
 const WAIT = ['-w', '5'];
 
-/** The ports that the engine chooses from where none is named: the kernel's own for outgoing connections. */
+/** The range from which the engine chooses host ports: the kernel’s range for outgoing connections. */
 export async function enginePorts(path = '/proc/sys/net/ipv4/ip_local_port_range'): Promise<Ports> {
   const [first = 32_768, last = 60_999] = (await readFile(path, 'utf8')).trim().split(/\s+/).map(Number);
   return { first, last };
@@ -36,37 +36,37 @@ export const iptablesOf =
     exec(argv, { env: { ...inherit, LC_ALL: 'C' }, timeoutMs: 15_000, ...(stdin === undefined ? {} : { stdin }) });
 
 export type PortRuleOptions = {
-  /** Addresses of all projects' networks. */
+  /** Addresses of all project networks, as CIDR. */
   pool: string;
   /** IPv4 addresses or networks. */
   proxies: readonly string[];
-  /** Among which the published ones are. */
+  /** The range that holds the published ports. */
   ports: Ports;
   run: RunIptables;
 };
 
 export function createPortRule({ pool, proxies, ports, run }: PortRuleOptions): PortRule {
-  // Answers to what was asked for, and what is under way.
-  const underWay = '-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN';
+  // Packets of existing connections pass.
+  const established = '-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN';
   const allowed = proxies.map((proxy) => `-s ${proxy} -j RETURN`);
   const chains: Record<string, readonly string[]> = {
-    // Within one project. From one project's network to another's the engine lets nothing through.
-    [PUBLISHED]: [underWay, `-s ${pool} -m conntrack ! --ctstate DNAT -j RETURN`, ...allowed, '-j DROP'],
+    // Traffic inside one project passes; the engine itself blocks traffic between projects.
+    [PUBLISHED]: [established, `-s ${pool} -m conntrack ! --ctstate DNAT -j RETURN`, ...allowed, '-j DROP'],
     // The engine names its bridges docker0 and br-{id}.
-    [LOCAL]: [underWay, ...allowed, '-i docker0 -j DROP', '-i br-+ -j DROP'],
+    [LOCAL]: [established, ...allowed, '-i docker0 -j DROP', '-i br-+ -j DROP'],
   };
   const jumps = [
     ['DOCKER-USER', '-d', pool, '-j', PUBLISHED],
     ['INPUT', '-p', 'tcp', '--dport', `${ports.first}:${ports.last}`, '-j', LOCAL],
   ];
-  /** As iptables shows it, which is not as it was given. */
+  /** The rules as iptables prints them, which differs from the input. */
   let shown: string | null = null;
   const show = async (): Promise<string> =>
     (await Promise.all([PUBLISHED, LOCAL].map((chain) => run(['iptables', ...WAIT, '-S', chain])))).map(({ stdout }) => stdout).join('');
   const isThere = async (jump: readonly string[]): Promise<boolean> => (await run(['iptables', ...WAIT, '-C', ...jump])).code === 0;
 
   async function apply(): Promise<string | null> {
-    // In one step: no chain is ever half there.
+    // iptables-restore applies all chains at once, so no chain is ever incomplete.
     const heads = Object.keys(chains).map((chain) => `:${chain} - [0:0]\n`);
     const rules = Object.entries(chains).flatMap(([chain, list]) => list.map((rule) => `-A ${chain} ${rule}\n`));
     const restored = await run(['iptables-restore', ...WAIT, '--noflush'], `*filter\n${heads.join('')}${rules.join('')}COMMIT\n`);

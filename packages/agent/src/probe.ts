@@ -1,6 +1,6 @@
 /**
- * Asks a new container over HTTP, from outside, until it answers (INTERFACES.md "Details settled"). A TCP connect proves
- * nothing: the engine accepts for a port where nothing listens.
+ * Sends HTTP requests to a new container from outside until it answers. A TCP connect would prove nothing: the engine accepts
+ * connections to a port on which no program listens.
  */
 import { request } from 'node:http';
 import { pause, reasonOf } from './stopped.ts';
@@ -10,18 +10,18 @@ export type ProbeTarget = {
   port: number;
   /** Null: any HTTP answer passes. Otherwise a status below 400 passes. */
   healthPath: string | null;
-  /** How visitors reach the project. Applications with a list of allowed hosts refuse any other Host. Null: not known. */
+  /** The address that visitors use. Applications with a list of allowed hosts refuse any other Host. Null if unknown. */
   visitorUrl: string | null;
 };
-/** The last thing seen, for the diagnosis. */
+/** The last result, for the diagnosis. */
 export type ProbeAnswer = { kind: 'status'; status: number } | { kind: 'refused'; message: string } | { kind: 'no_http'; message: string };
 export type ProbeResult = { ok: true; status: number; tries: number } | { ok: false; last: ProbeAnswer | null; tries: number };
 
-/** Quick at first, since most are up in less than a second. */
+/** Short at first: most containers answer in less than a second. */
 const waitBefore = (attempt: number): number => Math.min(1_000, 25 * 1.5 ** attempt);
 const TRY_MS = 5_000;
 
-/** Ends when it is healthy, when `deadlineMs` is over, or (rejecting with the reason) when the signal aborts. */
+/** Ends when the container is healthy or `deadlineMs` has passed. Rejects with the reason when the signal aborts. */
 export async function probe(target: ProbeTarget, deadlineMs: number, signal: AbortSignal): Promise<ProbeResult> {
   const until = Date.now() + deadlineMs;
   let last: ProbeAnswer | null = null;
@@ -31,20 +31,20 @@ export async function probe(target: ProbeTarget, deadlineMs: number, signal: Abo
     const answer = await ask(target, Math.min(TRY_MS, left), signal);
     if (answer.kind === 'status' && (target.healthPath === null || answer.status < 400))
       return { ok: true, status: answer.status, tries: tries + 1 };
-    // A status says more than the refused try that came after it.
+    // A status explains more than a refused connection after it.
     if (answer.kind === 'status' || last?.kind !== 'status') last = answer;
     await pause(Math.min(waitBefore(tries), Math.max(0, until - Date.now())), signal);
   }
 }
 
-/** Headers that the reverse proxy adds to a visitor's request. */
+/** The headers that the reverse proxy adds to a visitor’s request. */
 function visitorHeaders(visitorUrl: string | null): Record<string, string> {
   if (visitorUrl === null || !URL.canParse(visitorUrl)) return {};
   const { host, protocol } = new URL(visitorUrl);
   return { host, 'x-forwarded-host': host, 'x-forwarded-proto': protocol.slice(0, -1) };
 }
 
-/** One GET on a connection of its own; redirects are answers, not followed. */
+/** Sends one GET on a new connection. A redirect counts as an answer and is not followed. */
 function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(reasonOf(signal));
@@ -60,13 +60,13 @@ function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promi
     });
     req.once('response', (response) => {
       const status = response.statusCode ?? 0;
-      // The head is the answer; a body may be endless.
+      // Only the status matters; a body may be endless.
       response.destroy();
       resolve({ kind: 'status', status });
     });
     req.once('error', (error: NodeJS.ErrnoException) => {
       if (signal.aborted) return reject(reasonOf(signal));
-      if (deadline.aborted) return resolve({ kind: 'no_http', message: 'no answer' });
+      if (deadline.aborted) return resolve({ kind: 'no_http', message: 'no answer in time' });
       if (error.code === 'ECONNREFUSED' || error.code === 'EHOSTUNREACH' || error.code === 'ENETUNREACH')
         return resolve({ kind: 'refused', message: error.message });
       resolve({ kind: 'no_http', message: error.message });

@@ -1,60 +1,60 @@
 /**
- * How far the copies of a task are, sent to the control plane: the newest state only, at most once a second, never twice at
- * once. It is for people who watch: what cannot be sent is dropped.
+ * Sends the progress of a task's copies to the control plane: only the newest state, at most once per second, one request at a time.
+ * Progress is for people who watch; a report that cannot be sent is dropped.
  */
 import type { CopyProgress } from '@berth/wire/dataset';
 
 export type ProgressSender = {
   push(datasets: readonly CopyProgress[]): void;
-  /** Sends what is not sent yet, without waiting for its second. */
+  /** Sends the newest state at once if it is not sent yet. */
   flush(): Promise<void>;
-  /** Nothing is sent after it. */
+  /** Stops for good: later states are not sent. */
   stop(): void;
 };
 type Send = (datasets: CopyProgress[], signal: AbortSignal) => Promise<unknown>;
 
-const EVERY_MS = 1_000;
-const SEND_MS = 3_000;
-/** The rows that one message may have (wire/dataset.ts). */
-const MOST = 100;
+const SEND_EVERY_MS = 1_000;
+const SEND_TIMEOUT_MS = 3_000;
+/** The limit of rows in one message (wire/dataset.ts). */
+const MAX_ROWS = 100;
 
-export function createProgressSender(send: Send, everyMs = EVERY_MS): ProgressSender {
+export function createProgressSender(send: Send, everyMs = SEND_EVERY_MS): ProgressSender {
   const ending = new AbortController();
   let newest: readonly CopyProgress[] | null = null;
   let timer: NodeJS.Timeout | undefined;
   let sending: Promise<void> | null = null;
   let sentAt = -Infinity;
 
-  function go(): void {
+  function sendNow(): void {
     clearTimeout(timer);
     timer = undefined;
     if (newest === null || sending !== null || ending.signal.aborted) return;
-    const datasets = newest.slice(0, MOST);
+    const datasets = newest.slice(0, MAX_ROWS);
     newest = null;
     sentAt = performance.now();
-    sending = send(datasets, AbortSignal.any([ending.signal, AbortSignal.timeout(SEND_MS)])).then(over, over);
+    sending = send(datasets, AbortSignal.any([ending.signal, AbortSignal.timeout(SEND_TIMEOUT_MS)])).then(onSent, onSent);
   }
-  function over(): void {
+  function onSent(): void {
     sending = null;
-    plan();
+    schedule();
   }
-  function plan(): void {
+  function schedule(): void {
     if (newest === null || sending !== null || ending.signal.aborted) return;
-    timer ??= setTimeout(go, Math.max(0, sentAt + everyMs - performance.now()));
+    timer ??= setTimeout(sendNow, Math.max(0, sentAt + everyMs - performance.now()));
   }
   return {
     push(datasets) {
       newest = datasets;
-      plan();
+      schedule();
     },
     async flush() {
       await sending;
-      go();
+      sendNow();
       await sending;
     },
     stop() {
       clearTimeout(timer);
-      ending.abort(new Error('the task is over'));
+      ending.abort(new Error('the task has ended'));
     },
   };
 }

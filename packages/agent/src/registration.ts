@@ -1,4 +1,7 @@
-/** POST /api/agent/register (contract "Node", INTERFACES.md): who we are, what we have, what we see. */
+/**
+ * Registers the node with POST /api/agent/register: its identity, its capacity, and the containers and datasets on it
+ * (docs/contract.md).
+ */
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
@@ -6,7 +9,7 @@ import type { Node, NodeDisk, NodeRegister, ObservedContainer } from '@berth/wir
 import type { NodeRole } from '@berth/wire/vocabulary';
 import type { Credentials } from './credentials.ts';
 import type { EngineStatus } from './engine-status.ts';
-import { type ListOurs, type NodeIds } from './node-ids.ts';
+import { type ListNodeContainers, type NodeIds } from './node-ids.ts';
 import { observe, toObserved } from './observe.ts';
 import type { Inventory } from './data/inventory.ts';
 import type { Storage } from './storage.ts';
@@ -18,18 +21,18 @@ const OBSERVE_MS = 15_000;
 
 export type RegistrationDeps = {
   client: Client;
-  list: ListOurs;
+  list: ListNodeContainers;
   ids: NodeIds;
-  /** Sets right what an engine that was restarted left undone. */
-  look: Revival['look'];
+  /** Starts containers that an engine restart left stopped. */
+  revive: Revival['revive'];
   engine: EngineStatus;
-  /** Null: not counted yet. */
+  /** Null before the first count. */
   disk: () => NodeDisk | null;
   log: Logger;
   nodeName: string;
   role: NodeRole;
   maxBuilds: number;
-  /** What /readyz of the control plane warns about where it is not set. */
+  /** The control plane’s /readyz warns if these are not set. */
   limits: { publishIp: string | undefined; defaultMemory: number | undefined };
   credentials: Credentials;
   hostIp: () => Promise<string>;
@@ -38,13 +41,13 @@ export type RegistrationDeps = {
   inventory: Inventory | null;
 };
 export type Registration = {
-  /** One registration; rejects when it did not arrive. */
+  /** Sends one registration. Rejects if it did not succeed. */
   register(signal: AbortSignal): Promise<Node>;
   nodeId(): string | null;
   lastOkAt(): number | null;
-  /** Why the control plane refuses this machine; null: it does not. */
+  /** Why the control plane refuses this machine; null if it does not. */
   problem(): string | null;
-  /** Whether the engine answered when it was last asked. */
+  /** Whether the engine answered the last request; null before the first. */
   engineOk(): boolean | null;
 };
 
@@ -54,43 +57,43 @@ export function createRegistration(deps: RegistrationDeps): Registration {
   let lastOkAt: number | null = null;
   let lastAnswerAt: string | null = null;
 
-  /** Undefined: not looked at, which is something else than none. */
-  async function containers(signal: AbortSignal): Promise<ObservedContainer[] | undefined> {
+  /** Undefined if the containers are unknown, which is not the same as an empty list. */
+  async function observedContainers(signal: AbortSignal): Promise<ObservedContainer[] | undefined> {
     if (nodeId === null) {
       await deps.engine.ask(signal);
       return undefined;
     }
     try {
-      // An engine that hangs must not keep us from being seen.
-      const seen = await observe(deps.list, AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]), deps.look);
+      // An engine that hangs must not delay the registration.
+      const seen = await observe(deps.list, AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]), deps.revive);
       await deps.engine.answered(signal);
       await deps.ids.seen(seen, nodeId);
       return seen.map(toObserved);
     } catch (error) {
       signal.throwIfAborted();
       deps.engine.failed(error);
-      deps.log.warn({ err: error }, 'the container engine does not answer; registering without what runs');
+      deps.log.warn({ err: error }, 'listing containers failed; registering without them');
       return undefined;
     }
   }
 
-  /** Deleting may take long, and registering must not wait for it. */
-  let forgetting: Promise<void> | null = null;
-  function forget(datasetIds: readonly string[]): void {
+  /** Evicts in the background: deleting may take long, and a registration must not wait for it. */
+  let evicting: Promise<void> | null = null;
+  function evictDeleted(datasetIds: readonly string[]): void {
     if (datasetIds.length === 0 || deps.inventory === null) return;
-    forgetting ??= deps.inventory
+    evicting ??= deps.inventory
       .forget(datasetIds)
-      .catch((err: unknown) => deps.log.warn({ err }, 'datasets that are no more could not be evicted; tried again'))
-      .finally(() => (forgetting = null));
+      .catch((err: unknown) => deps.log.warn({ err }, 'evicting deleted datasets failed; will retry'))
+      .finally(() => (evicting = null));
   }
 
   async function send(signal: AbortSignal): Promise<Node> {
-    // Before the look: a list that arrives late must not count as newer than it is.
+    // Read this before the list is made: a list that arrives late must not look newer than it is.
     const answeredAt = lastAnswerAt;
     const [hostIp, storage, seen, cached] = await Promise.all([
       deps.hostIp(),
       deps.storage(signal),
-      containers(signal),
+      observedContainers(signal),
       deps.inventory?.cached(),
     ]);
     const [engine, disk] = [deps.engine.now(), deps.disk()];
@@ -113,13 +116,13 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       ...(deps.role === 'deploy' ? { publish_ip: deps.limits.publishIp ?? null, default_memory: deps.limits.defaultMemory ?? null } : {}),
     };
     await failPoint('agent.register.before');
-    const node = await deps.credentials.register((headers, mayAsk) =>
-      deps.client.call('agentRegister', { body: { ...body, capabilities: mayAsk ? ['node_secret'] : [] }, headers, signal }),
+    const node = await deps.credentials.register((headers, maySave) =>
+      deps.client.call('agentRegister', { body: { ...body, capabilities: maySave ? ['node_secret'] : [] }, headers, signal }),
     );
     await failPoint('agent.register.after');
     lastOkAt = Date.now();
     lastAnswerAt = node.last_seen_at;
-    forget(node.forget ?? []);
+    evictDeleted(node.forget ?? []);
     return node;
   }
 
@@ -129,9 +132,9 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     lastOkAt: () => lastOkAt,
     problem: () => problem,
     async register(signal) {
-      const before = nodeId;
+      const previousId = nodeId;
       const node = await send(signal).catch((error: unknown) => {
-        // The tasks of that name are another machine's.
+        // Another machine registers under this name, and the tasks of the node are its tasks.
         problem = error instanceof ApiError && error.code === 'node_doubled' ? error.message : null;
         if (problem !== null) nodeId = null;
         throw error;
@@ -139,9 +142,9 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       problem = null;
       nodeId = node.id;
       await deps.ids.add(node.id);
-      if (before === node.id) return node;
-      deps.log.info({ node: node.id, role: deps.role, host_ip: node.host_ip }, 'registered');
-      // Containers are found by the node's id, which we have only now.
+      if (previousId === node.id) return node;
+      deps.log.info({ node: node.id, role: deps.role, host_ip: node.host_ip }, 'node registered');
+      // The id of the node is new: register again, now with the containers, which are found by that id.
       return send(signal);
     },
   };

@@ -1,14 +1,14 @@
-/** The registry's credentials: into the engine's config folder, and tried once (contract: "the agent logs in to the registry"). */
+/** Logs in to the registry: writes its credentials into the agent's docker config folder, and tries them once. */
 import type { AgentConfig } from '@berth/wire/task';
 import type { DockerCli } from './tools/docker-cli.ts';
-import { lastWords } from './tools/failures.ts';
+import { outputTail } from './tools/failures.ts';
 
 /**
- * Writes them for every later docker command, then lets the engine try them. A registry that is down now is a warning,
- * not an end: each task says for itself what it meets. Gives what the engine said when it did not work, else null.
+ * Writes the credentials for all later docker commands, and lets the engine try them. Returns the engine's message if the login
+ * failed, else null. The agent goes on after a failed login: each task reports its own registry errors.
  */
 export async function logIn(cli: DockerCli, config: AgentConfig, signal: AbortSignal): Promise<string | null> {
-  if (config.registry_addr === '') return 'no registry is set on the control plane (REGISTRY_ADDR)';
+  if (config.registry_addr === '') return 'the control plane has no registry; set its REGISTRY_ADDR';
   const login = { address: config.registry_addr, user: config.registry_user, password: config.registry_password };
   await cli.useRegistry(login);
   if (login.user === '') return null;
@@ -17,7 +17,7 @@ export async function logIn(cli: DockerCli, config: AgentConfig, signal: AbortSi
     signal,
     timeoutMs: 30_000,
   });
-  // `docker login` rewrites the file when it worked; ours is written again so that it holds what we chose, either way.
+  // A successful `docker login` rewrites the config file; write the agent’s own content again.
   await cli.useRegistry(login);
-  return result.code === 0 ? null : lastWords(result.stderr) || 'docker login failed';
+  return result.code === 0 ? null : outputTail(result.stderr) || 'docker login failed';
 }

@@ -1,18 +1,18 @@
-/** Calls to the control plane that must arrive: again and again while it is away, never again when it said no. */
+/** Repeats calls to the control plane while it is unreachable, and ends at the first refusal. */
 import { backoff } from '@berth/kit/backoff';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import { pause } from './stopped.ts';
 
-/** No answer, an answer that something is wrong over there, or a secret that is being changed. */
-export function isPassing(error: unknown): boolean {
+/** No answer, a server error, too many requests, or a secret that is being rotated (401). */
+export function isTransient(error: unknown): boolean {
   if (error instanceof UnreachableError) return true;
   return error instanceof ApiError && (error.status >= 500 || error.status === 429 || error.status === 408 || error.status === 401);
 }
 
 export type RetryOptions = { signal: AbortSignal; minMs?: number; maxMs?: number; onFailure?: (error: unknown, waitMs: number) => void };
 
-/** Until it works, an error that does not pass, or the signal (its reason is thrown). */
-export async function untilAnswered<T>(
+/** Repeats the call with backoff until it succeeds. Rejects with the first lasting error, or with the signal’s reason. */
+export async function retryUntilAnswered<T>(
   call: () => Promise<T>,
   { signal, minMs = 250, maxMs = 10_000, onFailure }: RetryOptions,
 ): Promise<T> {
@@ -21,7 +21,7 @@ export async function untilAnswered<T>(
     try {
       return await call();
     } catch (error) {
-      if (!isPassing(error)) throw error;
+      if (!isTransient(error)) throw error;
       const wait = backoff(attempt, { min: minMs, max: maxMs });
       onFailure?.(error, wait);
       await pause(wait, signal);

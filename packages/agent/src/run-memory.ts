@@ -1,26 +1,30 @@
-/** What ran when it was last looked, on which process of the engine, and what we stopped on purpose: on disk, for the next process. */
+/**
+ * Remembers on disk, for the next process: the containers that ran at the last check, the engine process, and the containers that the
+ * agent stopped.
+ */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
 import type { Container } from './tools/docker.ts';
 
-type Known = { engine: string | null; running: string[]; stopped: string[] };
+type Saved = { engine: string | null; running: string[]; stopped: string[] };
 
 export type RunMemory = {
-  /** The process of the engine that was last looked at (Docker.incarnation). */
+  /** The engine process at the last check (Docker.incarnation). */
   engine(): string | null;
   ran(c: Pick<Container, 'id'>): boolean;
   wasStopped(c: Pick<Container, 'id' | 'name'>): boolean;
-  /** By id or name; written before it resolves. */
+  /** Records a stop, by id or name, on disk before it resolves. */
   stopping(ref: string): Promise<void>;
-  /** It is gone, or is to run again. */
+  /** Forgets a stop: the container was removed, or will run again. */
   forget(ref: string): Promise<void>;
-  /** What an earlier process was killed over is gone by now, or still there. */
-  onlyOf(seen: readonly Pick<Container, 'id' | 'name'>[]): Promise<void>;
-  looked(now: Pick<Known, 'engine' | 'running'>): Promise<void>;
+  /** Forgets the stops of containers that do not exist any more. */
+  retainOnly(listed: readonly Pick<Container, 'id' | 'name'>[]): Promise<void>;
+  /** Records the result of a check. */
+  checked(now: Pick<Saved, 'engine' | 'running'>): Promise<void>;
 };
 
 export async function createRunMemory(path: string, log: Logger): Promise<RunMemory> {
-  const read = await readKnown(path, log);
+  const read = await readSaved(path, log);
   let { engine } = read;
   let running = new Set(read.running);
   const stopped = new Set(read.stopped);
@@ -28,18 +32,18 @@ export async function createRunMemory(path: string, log: Logger): Promise<RunMem
   let writing: Promise<void> = Promise.resolve();
 
   async function write(): Promise<void> {
-    const text = JSON.stringify({ engine, running: [...running].sort(), stopped: [...stopped] } satisfies Known);
+    const text = JSON.stringify({ engine, running: [...running].sort(), stopped: [...stopped] } satisfies Saved);
     if (text === written) return;
     try {
       await writeFile(`${path}.new`, text, { mode: 0o600 });
       await rename(`${path}.new`, path);
       written = text;
     } catch (error) {
-      // A disk that is full must not keep containers from being stopped; this process knows it all the same.
-      log.warn({ err: error }, 'what runs here could not be written down');
+      // A full disk must not prevent a stop; this process still has the record in memory.
+      log.warn({ err: error }, 'saving the list of running containers failed');
     }
   }
-  /** One after the other: each writes what is known when its turn comes. */
+  /** Writes run one after the other; each saves the newest state. */
   const save = (): Promise<void> => (writing = writing.then(write));
 
   return {
@@ -54,13 +58,13 @@ export async function createRunMemory(path: string, log: Logger): Promise<RunMem
       stopped.delete(ref);
       return save();
     },
-    onlyOf(seen) {
-      const there = new Set(seen.flatMap(({ id, name }) => [id, name]));
-      for (const ref of stopped) if (!there.has(ref)) stopped.delete(ref);
+    retainOnly(listed) {
+      const present = new Set(listed.flatMap(({ id, name }) => [id, name]));
+      for (const ref of stopped) if (!present.has(ref)) stopped.delete(ref);
       return save();
     },
-    looked(now) {
-      // Not told just now: it is the one that was told before.
+    checked(now) {
+      // The engine process is unknown right now: keep the last known one.
       engine = now.engine ?? engine;
       running = new Set(now.running);
       return save();
@@ -68,9 +72,9 @@ export async function createRunMemory(path: string, log: Logger): Promise<RunMem
   };
 }
 
-async function readKnown(path: string, log: Logger): Promise<Known> {
+async function readSaved(path: string, log: Logger): Promise<Saved> {
   try {
-    const content = JSON.parse(await readFile(path, 'utf8')) as Partial<Known>;
+    const content = JSON.parse(await readFile(path, 'utf8')) as Partial<Saved>;
     const list = (given: unknown): string[] => (Array.isArray(given) ? given.filter((id) => typeof id === 'string') : []);
     return {
       engine: typeof content.engine === 'string' ? content.engine : null,
@@ -78,7 +82,8 @@ async function readKnown(path: string, log: Logger): Promise<Known> {
       stopped: list(content.stopped),
     };
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') log.warn({ err: error, path }, 'what ran here before cannot be read');
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
+      log.warn({ err: error, path }, 'reading the list of containers that ran before failed; starting without it');
     return { engine: null, running: [], stopped: [] };
   }
 }

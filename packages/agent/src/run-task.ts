@@ -1,12 +1,12 @@
 /**
- * One attempt at one task, from claim to report (ARCHITECTURE.md "Tasks, leases, fencing").
+ * Runs one attempt at one task, from the claim to the report (ARCHITECTURE.md "Who waits for what").
  *
- *   claim ──> work ──> flush the log ──> report ──> taken (200)
- *     │ 404, 409          │                 │ 404, 409: somebody else has it: discard the product
- *     └> not ours         └ meanwhile: renew at a third of the lease. 409 or gone from the list: `lost`; asked to cancel: `cancelled`
+ *   claim ──> work ──> flush the log ──> report ──> accepted (200)
+ *     │ 404, 409          │                 │ 404, 409: another attempt has the task: discard the product
+ *     └> not our task     └ meanwhile: renew at a third of the lease. 409, or not listed any more: `lost`; cancel requested: `cancelled`
  *
- * `cancelled` is reported, `lost` and `shutdown` are not: in those the work clears up after itself and that is all.
- * A report is tried until it was answered. One that this process does not live to deliver is made again: the task is offered again.
+ * `cancelled` is reported. `lost` and `shutdown` are not: the work cleans up after itself. The report is repeated until it is answered.
+ * If the process dies before that, the control plane offers the task again.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
@@ -16,24 +16,25 @@ import type { Task, TaskClaim, TaskReport } from '@berth/wire/task';
 import { createLogShipper, type LogShipper } from './log-shipper.ts';
 import type { TaskEnd, TaskMeter } from './metrics.ts';
 import { createProgressSender, type ProgressSender } from './progress-sender.ts';
-import { untilAnswered } from './retry.ts';
+import { retryUntilAnswered } from './retry.ts';
 import { pause, Stopped } from './stopped.ts';
 import type { Handlers, Product, TaskContext } from './tasks/task.ts';
 import { nothingToDiscard } from './tasks/task.ts';
 import { taskErrorOf } from './tools/failures.ts';
 
-/** reported: answered 200; lost: 404 or 409 somewhere; shutdown: given up, it will be offered again. */
+/** reported: answered with 200; lost: answered with 404 or 409; shutdown: given up, the task is offered again. */
 export type TaskOutcome = 'reported' | 'lost' | 'shutdown';
 export type TaskRun = {
   task: Task;
   done: Promise<TaskOutcome>;
-  /** While it works; a report under way is not stopped by `lost`: its own answer decides. */
+  /** Stops the work. A report that is being sent is not stopped by `lost`: its answer decides. */
   stop(why: Stopped['why']): void;
 };
 export type RunTaskDeps = {
   client: Client;
   handlers: Handlers;
-  log: Logger /** Of each failure of the work, by its code. */;
+  log: Logger;
+  /** Called with the failure code of each failed task. */
   onFailure?: (code: string) => void;
   meter?: TaskMeter;
 };
@@ -44,38 +45,38 @@ const CANCELLED = { code: 'cancelled', message: `${FAILURES.cancelled}.` };
 export function runTask(task: Task, { client, handlers, log: parent, onFailure, meter }: RunTaskDeps): TaskRun {
   const log = parent.child({ task: task.id, kind: task.kind, deployment: task.deployment_id });
   const work = new AbortController();
-  /** Ends the claim and the report as well: only a shutdown does. */
+  /** Ends the claim and the report too. Only a shutdown aborts it. */
   const life = new AbortController();
   const stop = (why: Stopped['why']): void => {
     work.abort(new Stopped(why));
     if (why === 'shutdown') life.abort(new Stopped(why));
   };
   const params = { id: task.id };
-  /** Of what was reported. */
-  let reported: TaskEnd = 'failed';
-  let tellEnd: (end: TaskEnd) => void = () => undefined;
+  /** The outcome that was reported. */
+  let reportedEnd: TaskEnd = 'failed';
+  let countEnd: (end: TaskEnd) => void = () => undefined;
 
   async function attempt(): Promise<TaskOutcome> {
     await failPoint('agent.claim.before', () => task.kind);
-    const claim = await untilAnswered(() => client.call('agentStart', { params, signal: life.signal }), {
+    const claim = await retryUntilAnswered(() => client.call('agentStart', { params, signal: life.signal }), {
       signal: life.signal,
-      onFailure: (err) => log.warn({ err }, 'cannot claim yet'),
+      onFailure: (err) => log.warn({ err }, 'claiming the task failed; will retry'),
     });
     const headers = { 'x-lease-token': claim.lease_token };
-    log.info({ attempt: claim.attempt }, 'task begun');
-    if (meter !== undefined) tellEnd = meter.taskBegan(task.kind);
+    log.info({ attempt: claim.attempt }, 'task started');
+    if (meter !== undefined) countEnd = meter.taskBegan(task.kind);
     await failPoint('agent.claim.after', () => task.kind);
     const shipper = createLogShipper({
       send: async (first, lines) => {
         await failPoint('agent.logs.before');
-        await untilAnswered(() => client.call('agentLogs', { params, headers, body: { first, lines }, signal: life.signal }), {
+        await retryUntilAnswered(() => client.call('agentLogs', { params, headers, body: { first, lines }, signal: life.signal }), {
           signal: life.signal,
         });
         await failPoint('agent.logs.after');
       },
       onDropped: (err) => {
-        if (isOver(err)) work.abort(new Stopped('lost'));
-        else if (!life.signal.aborted) log.warn({ err }, 'log lines refused; they are dropped');
+        if (isLost(err)) work.abort(new Stopped('lost'));
+        else if (!life.signal.aborted) log.warn({ err }, 'the control plane refused log lines; they are dropped');
       },
     });
     const renewing = new AbortController();
@@ -87,14 +88,14 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
     try {
       let product = await perform(claim, shipper, progress);
       const why = work.signal.aborted ? (work.signal.reason as Stopped).why : null;
-      // A container that is up stays up: the task is offered again and goes on with it.
+      // A running container stays: the task is offered again, and the next attempt adopts the container.
       if (why === 'shutdown') return 'shutdown';
       if (why === 'lost') {
         await discard(product);
         return 'lost';
       }
       if (why === 'cancelled' && product.report.status === 'completed') {
-        // Asked for in the last moment: what nobody wants any more is not handed over.
+        // The cancellation came at the end of the work: the finished product is discarded.
         await discard(product);
         product = failed(CANCELLED);
       }
@@ -113,7 +114,7 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
       attempt: claim.attempt,
       signal: work.signal,
       log: (line) => shipper.push(line),
-      say: (step, text) => {
+      logStep: (step, text) => {
         for (const line of text.split('\n')) shipper.push({ stream: 'system', step, text: line });
       },
       progress: progress.push,
@@ -126,7 +127,7 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
       const failure = taskErrorOf(error);
       log.warn({ err: error, code: failure.code }, 'task failed');
       onFailure?.(failure.code);
-      context.say('failed', failure.message);
+      context.logStep('failed', failure.message);
       return failed(failure);
     }
   }
@@ -136,40 +137,43 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
     for (;;) {
       try {
         await pause(renewIn(lease), signal);
-        const answer = await untilAnswered(() => client.call('agentRenew', { params, headers, signal }), { signal, maxMs: 3_000 });
+        const answer = await retryUntilAnswered(() => client.call('agentRenew', { params, headers, signal }), { signal, maxMs: 3_000 });
         await failPoint('agent.renew.after');
         lease = answer;
         if (answer.cancel_requested) stop('cancelled');
       } catch (error) {
         if (signal.aborted) return;
-        if (isOver(error)) return stop('lost');
-        log.error({ err: error }, 'the lease could not be renewed; tried again');
+        if (isLost(error)) return stop('lost');
+        log.error({ err: error }, 'renewing the lease failed; will retry');
       }
     }
   }
 
   async function deliver(product: Product, headers: Record<string, string>): Promise<TaskOutcome> {
     const complete = (report: TaskReport) =>
-      untilAnswered(() => client.call('agentComplete', { params, headers, body: report, signal: life.signal }), {
+      retryUntilAnswered(() => client.call('agentComplete', { params, headers, body: report, signal: life.signal }), {
         signal: life.signal,
-        onFailure: (err, waitMs) => log.warn({ err, waitMs }, 'report not delivered yet'),
+        onFailure: (err, waitMs) => log.warn({ err, retry_in_ms: waitMs }, 'delivering the report failed; will retry'),
       });
     try {
       await failPoint('agent.report.before', () => task.kind);
       await complete(product.report);
-      reported = endOf(product.report);
+      reportedEnd = endOf(product.report);
       await failPoint('agent.report.after', () => task.kind);
     } catch (error) {
       if (life.signal.aborted) throw error;
       await discard(product);
-      if (isOver(error)) {
-        log.info({ err: error }, 'the report came too late; what was made is thrown away');
+      if (isLost(error)) {
+        log.info({ err: error }, 'the report came too late; the product is discarded');
         return 'lost';
       }
-      // Our report is wrong: the task must end all the same.
+      // The report is invalid; the task must end all the same, as failed.
       log.error({ err: error }, 'the control plane refused the report');
       await complete(
-        failed({ code: 'task_failed', message: `${FAILURES.task_failed}: its report was refused: ${String(error)}`.slice(0, 4000) }).report,
+        failed({
+          code: 'task_failed',
+          message: `${FAILURES.task_failed}: the control plane refused its report: ${String(error)}`.slice(0, 4000),
+        }).report,
       );
     }
     log.info({ status: product.report.status }, 'task reported');
@@ -177,20 +181,20 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
   }
 
   async function discard(product: Product): Promise<void> {
-    await product.discard().catch((error: unknown) => log.error({ err: error }, 'what the task made could not be removed'));
+    await product.discard().catch((error: unknown) => log.error({ err: error }, 'discarding the product of the task failed'));
   }
 
   const done = attempt().catch((error: unknown): TaskOutcome => {
     if (life.signal.aborted) return 'shutdown';
-    if (!isOver(error)) log.error({ err: error }, 'the task could not be run');
+    if (!isLost(error)) log.error({ err: error }, 'running the task failed');
     return 'lost';
   });
-  void done.then((outcome) => tellEnd(outcome === 'reported' ? reported : outcome));
+  void done.then((outcome) => countEnd(outcome === 'reported' ? reportedEnd : outcome));
   return { task, done, stop };
 }
 
-/** 404 unknown task; 409 stale lease, task over. */
-const isOver = (error: unknown): boolean => error instanceof ApiError && (error.status === 404 || error.status === 409);
+/** 404: unknown task; 409: the lease is stale or the task has ended. */
+const isLost = (error: unknown): boolean => error instanceof ApiError && (error.status === 404 || error.status === 409);
 
 function endOf({ status, result }: TaskReport): TaskEnd {
   if (status === 'completed') return 'completed';
@@ -203,8 +207,8 @@ const failed = (error: { code: string; message: string }): Product => ({
 });
 
 /**
- * A third of the lease, by its length: the two clocks may be hours apart. A control plane that does not say the length is taken
- * by its clock, between 1 and 20 s.
+ * Time until the next renewal in ms: a third of the lease's length, because the two clocks may be hours apart. If the control plane
+ * does not send the length, a third of the time until the lease expires, between 1 and 20 s.
  */
 export function renewIn(lease: Pick<TaskClaim, 'lease_expires_at' | 'lease_seconds'>, now = Date.now()): number {
   if (lease.lease_seconds !== undefined) return Math.max(250, (lease.lease_seconds * 1000) / 3);
@@ -227,7 +231,7 @@ function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<P
   }
 }
 
-/** A newer control plane may know more kinds than we do. */
+/** A newer control plane may know more kinds of tasks than this agent. */
 function unknownKind(task: never): Promise<Product> {
-  return Promise.reject(new Error(`this agent does not know tasks of kind ${(task as Task).kind}; update it`));
+  return Promise.reject(new Error(`this agent does not know tasks of kind ${(task as Task).kind}; update the agent`));
 }

@@ -1,9 +1,9 @@
 /**
- * Why work was stopped from outside. It is the reason of the abort signal, so it arrives where the work is.
+ * Why work was stopped from outside. It is the reason of the abort signal, so the work receives it.
  *
- * cancelled   the control plane asked: clean up, then report `cancelled`
- * lost        somebody else has the task or it is over: clean up, report nothing
- * shutdown    this process ends: clean up, report nothing; the task is offered again
+ * cancelled   the control plane asked for it: clean up, then report `cancelled`
+ * lost        another attempt has the task, or the task has ended: clean up, report nothing
+ * shutdown    this process ends: clean up, report nothing; the control plane offers the task again
  */
 export class Stopped extends Error {
   override name = 'Stopped';
@@ -14,7 +14,7 @@ export class Stopped extends Error {
   }
 }
 
-/** Why a signal was aborted, as an error. */
+/** Returns the signal's abort reason as an error. */
 export const reasonOf = (signal: AbortSignal): Error => (signal.reason instanceof Error ? signal.reason : new Error(String(signal.reason)));
 
 /** Resolves after `ms`; rejects with the signal's reason when that comes first. */

@@ -1,9 +1,9 @@
 /**
- * How much SVC_ROOT may hold and how much of that is free (contract "Node", INTERFACES.md `free_storage_bytes`).
+ * Measures how much SVC_ROOT may hold and how much of it is free: `max_storage` and `free_storage` of a registration.
  *
- * What it holds is counted by `du`, a file with several names once, in the background by a child with a deadline: a disk that
- * hangs must not stop us from registering. Between two counts it follows what is copied and deleted. Copies under way have
- * their room reserved: of the budget as a whole, of the disk what is not written yet.
+ * `du` counts the used bytes in a child process with a deadline, so that a disk that hangs does not block registrations. Hard links
+ * count once. Between two counts the sum follows copies and evictions. Running copies reserve room: their full size in the budget, and
+ * the bytes that are not written yet on the disk.
  */
 import { statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -11,25 +11,29 @@ import { exec } from '@berth/kit/exec';
 import type { Logger } from '@berth/kit/log';
 import { orAbandon } from './abandon.ts';
 
-export type Storage = { max: number /** Null: not known yet. */; free: number | null };
+export type Storage = {
+  max: number;
+  /** Null before the first count. */
+  free: number | null;
+};
 export type StorageOptions = { root: string; maxStorage: number | undefined; inherit: NodeJS.ProcessEnv; log: Logger };
 export type Reservation = { wrote(bytes: number): void; release(): void };
 export type StorageMeter = {
-  /** Answers at once, as far as is known. */
+  /** Returns the last count. Waits at most 500 ms for a new one if the last is older than 5 min. */
   read(signal: AbortSignal): Promise<Storage>;
-  /** Bytes that SVC_ROOT holds; null before the first count. */
+  /** Used bytes of SVC_ROOT; null before the first count. */
   used(): number | null;
-  /** Waits until it was counted; rejects when it cannot be. `free` may be negative. */
+  /** Waits for the first count and rejects if it fails. `free` may be negative. */
   now(signal: AbortSignal): Promise<{ max: number; free: number }>;
   reserve(bytes: number): Reservation;
-  /** Something was added, or freed (negative). */
+  /** Adds bytes that were copied; a negative number for bytes that were freed. */
   add(bytes: number): void;
-  /** Counts again at the next look. */
+  /** Makes the next read count again. */
   stale(): void;
 };
 
 const DU_MS = 10 * 60_000;
-/** How long an ended `du` may take to be gone. */
+/** Time for a killed `du` to end. */
 const END_MS = 30_000;
 const FRESH_MS = 5 * 60_000;
 
@@ -48,23 +52,23 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
     });
     countedAt = Date.now();
     const bytes = /^(\d+)\t/.exec(result.stdout)?.[1];
-    // A file that went away meanwhile gives an exit code and a good sum all the same.
+    // If a file vanishes during the count, du fails but its sum is still good.
     if (bytes !== undefined && result.ended === null) used = Number(bytes) - sum('written');
     else if (/No such file or directory/.test(result.stderr)) used = 0;
-    else log.warn({ stderr: result.stderr, ended: result.ended }, 'what SVC_ROOT holds could not be counted');
+    else log.warn({ stderr: result.stderr, ended: result.ended }, 'counting the used bytes of SVC_ROOT failed');
   }
   const counted = (signal: AbortSignal): Promise<void> =>
     (counting ??= count(signal)
-      .catch((err: unknown) => void (signal.aborted || log.warn({ err }, 'du could not be run')))
+      .catch((err: unknown) => void (signal.aborted || log.warn({ err }, 'running du failed')))
       .finally(() => (counting = null)));
   async function firstCount(signal: AbortSignal): Promise<void> {
-    for (let ours = false; used === null && !ours; ) {
-      // One that somebody else began ends with his task: then it is for us to count.
-      ours = counting === null;
+    for (let startedHere = false; used === null && !startedHere; ) {
+      // A count that another task started ends with that task; then this task counts itself.
+      startedHere = counting === null;
       await orAbandon(counted(signal), signal, DU_MS + END_MS, 0);
     }
   }
-  async function look(): Promise<{ max: number; free: number | null }> {
+  async function measure(): Promise<{ max: number; free: number | null }> {
     const disk = await statfsUpwards(root);
     const max = maxStorage ?? disk.size;
     const left = sum('bytes') - sum('written');
@@ -74,24 +78,27 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
   return {
     async read(signal) {
       if (counting === null && Date.now() - countedAt > FRESH_MS) {
-        // Mostly it takes milliseconds, and then the first registration has it.
+        // A count mostly takes milliseconds; then the first registration already has it.
         await Promise.race([counted(signal), new Promise((resolve) => setTimeout(resolve, 500))]);
       }
-      const { max, free } = await look();
+      const { max, free } = await measure();
       return { max, free: free === null ? null : Math.max(0, free) };
     },
     used: () => used,
     async now(signal) {
       await firstCount(signal);
       signal.throwIfAborted();
-      const { max, free } = await look();
-      if (free === null) throw new Error(`what ${root} holds could not be counted`);
+      const { max, free } = await measure();
+      if (free === null) throw new Error(`counting the used bytes of ${root} failed; see the agent’s log`);
       return { max, free };
     },
     reserve(bytes) {
-      const mine = { bytes, written: 0 };
-      reservations.add(mine);
-      return { wrote: (written) => void (mine.written = Math.min(bytes, written)), release: () => void reservations.delete(mine) };
+      const reservation = { bytes, written: 0 };
+      reservations.add(reservation);
+      return {
+        wrote: (written) => void (reservation.written = Math.min(bytes, written)),
+        release: () => void reservations.delete(reservation),
+      };
     },
     add(bytes) {
       if (used !== null) used = Math.max(0, used + bytes);
@@ -100,7 +107,7 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
   };
 }
 
-/** Of the nearest folder that exists: SVC_ROOT is made when the first dataset comes. */
+/** Reads the nearest existing folder: SVC_ROOT is created with the first dataset. */
 async function statfsUpwards(path: string): Promise<{ size: number; free: number }> {
   try {
     const s = await statfs(path);

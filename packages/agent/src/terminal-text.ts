@@ -1,19 +1,19 @@
 /**
- * Text that a program wrote for a terminal, made safe to show: colours (SGR) stay, every other escape sequence and control
- * character goes. In a log they would move the cursor over other lines, set a title, or put text on the reader's clipboard.
+ * Makes terminal output safe to show: colours (SGR) stay, all other escape sequences and control characters are removed. In a log they
+ * would move the cursor over other lines, set a title, or write to the reader's clipboard.
  */
 
 const ESC = '\u001B';
-/** Ends of a sequence that carries a string (OSC, DCS, SOS, PM, APC): BEL, ST, or ESC, which begins the next sequence or ST. */
+/** Ends of a sequence that carries a string (OSC, DCS, SOS, PM, APC): BEL, ST, or ESC, which starts ST or the next sequence. */
 const STRING_END = new Set(['\u0007', '\u009C', ESC]);
 const SGR = /^[\d;:]*$/;
 
-/** One pass over the text: what is left where a sequence was taken out cannot form a new one, because no ESC is ever kept alone. */
+/** One pass is enough: a removed sequence cannot form a new one with its neighbours, because no lone ESC is kept. */
 export function terminalText(text: string, { colours }: { colours: boolean }): string {
   if (!/[\p{Cc}]/u.test(text)) return text;
   let kept = '';
   let at = 0;
-  /** Behind the parameters and the final character of a control sequence (ECMA-48 5.4). */
+  /** Skips the parameters and the final character of a control sequence (ECMA-48 5.4). */
   const control = (mayColour: boolean): void => {
     const from = at;
     while (at < text.length && inRange(text, at, 0x20, 0x3f)) at += 1;
@@ -24,7 +24,7 @@ export function terminalText(text: string, { colours }: { colours: boolean }): s
   };
   const string = (): void => {
     while (at < text.length && !STRING_END.has(text[at] ?? '')) at += 1;
-    // ESC is read again: it begins ST or the next sequence.
+    // Do not skip ESC: it starts ST or the next sequence.
     if (text[at] !== ESC) at += 1;
   };
   while (at < text.length) {
@@ -39,7 +39,7 @@ export function terminalText(text: string, { colours }: { colours: boolean }): s
         at += 1;
         string();
       } else {
-        // Intermediate characters and a final one (ECMA-35 13.2), e.g. ESC ( 0.
+        // Skip intermediate characters and a final one (ECMA-35 13.2), e.g. ESC ( 0.
         while (inRange(text, at, 0x20, 0x2f)) at += 1;
         if (inRange(text, at, 0x30, 0x7e)) at += 1;
       }

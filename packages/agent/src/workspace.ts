@@ -1,12 +1,12 @@
-/** A fresh folder for each attempt at a task, gone when the work is over; and what earlier, killed processes left. */
+/** A fresh folder for each attempt at a task. It is removed when the attempt ends; leftovers of killed processes are removed at start. */
 import { chmod, lstat, mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 
 export type Workspaces = {
-  /** Runs `work` in a folder of its own under STATE_DIR/work and removes the folder, whatever happens. */
+  /** Runs `work` in a folder under STATE_DIR/work and removes the folder after every outcome. */
   with<T>(name: string, work: (dir: string) => Promise<T>): Promise<T>;
-  /** At start only: nothing of this process is there yet. */
+  /** Call only at start, before this process has made a workspace. */
   removeLeftovers(): Promise<void>;
 };
 
@@ -19,14 +19,16 @@ export function createWorkspaces(root: string, log: Logger): Workspaces {
       try {
         return await work(dir);
       } finally {
-        // A folder that cannot be removed must not turn a build that is done into a failed one; the next start removes it.
-        await remove(dir).catch((error: unknown) => log.error({ err: error, dir }, 'workspace not removed'));
+        // A failed removal must not fail a build that succeeded; the next start removes the folder.
+        await remove(dir).catch((error: unknown) =>
+          log.error({ err: error, dir }, 'removing the workspace failed; the next start removes it'),
+        );
       }
     },
     async removeLeftovers() {
       await mkdir(root, { recursive: true, mode: 0o700 });
       for (const name of await readdir(root)) {
-        log.info({ dir: join(root, name) }, 'removing the workspace of an earlier run');
+        log.info({ dir: join(root, name) }, 'removing a workspace that an earlier process left');
         await remove(join(root, name));
       }
     },
@@ -38,7 +40,7 @@ async function remove(dir: string): Promise<void> {
     await rm(dir, { recursive: true, force: true, maxRetries: 3 });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error;
-    // A repository may hold folders without the write bit; an agent that is not root cannot empty those as they are.
+    // A repository may hold folders without write permission, which an agent without root cannot empty.
     await makeWritable(dir);
     await rm(dir, { recursive: true, force: true });
   }

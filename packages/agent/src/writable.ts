@@ -1,26 +1,29 @@
-/** Writes a little into each folder that the agent needs. /readyz asks no login, so many requests at once cost one write. */
+/**
+ * Checks that the agent can write to its folders: it writes a small file into each. /readyz needs no login, so parallel requests share
+ * one write.
+ */
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
 export type Folder = { setting: 'SVC_ROOT' | 'STATE_DIR'; path: string };
 type Options = { write?: (path: string) => Promise<void>; deadlineMs?: number; freshMs?: number };
 
-/** Small files may fit where no block is free. */
-const SOME = Buffer.alloc(64 * 1024);
+/** A smaller file may fit on a disk without a free block. */
+const CONTENT = Buffer.alloc(64 * 1024);
 
-/** Returns what is wrong with each folder. A disk that hangs has one write under way, however often it is asked for. */
+/** Returns the problem of each folder that has one. A disk that hangs gets only one write, however many requests come. */
 export function createWritable(folders: readonly Folder[], options: Options = {}): () => Promise<string[]> {
-  const { write = writeSome, deadlineMs = 2_000, freshMs = 1_000 } = options;
-  const looks = folders.map((folder) => createLook(folder, write, deadlineMs));
+  const { write = writeTestFile, deadlineMs = 2_000, freshMs = 1_000 } = options;
+  const checks = folders.map((folder) => createCheck(folder, write, deadlineMs));
   let last: { at: number; problems: Promise<string[]> } | null = null;
   return () => {
     if (last === null || performance.now() - last.at >= freshMs)
-      last = { at: performance.now(), problems: Promise.all(looks.map((look) => look())).then((all) => all.filter((p) => p !== null)) };
+      last = { at: performance.now(), problems: Promise.all(checks.map((check) => check())).then((all) => all.filter((p) => p !== null)) };
     return last.problems.then((problems) => [...problems]);
   };
 }
 
-function createLook({ setting, path }: Folder, write: (path: string) => Promise<void>, deadlineMs: number): () => Promise<string | null> {
+function createCheck({ setting, path }: Folder, write: (path: string) => Promise<void>, deadlineMs: number): () => Promise<string | null> {
   let writing: Promise<string | null> | null = null;
   return async () => {
     writing ??= write(path)
@@ -30,7 +33,7 @@ function createLook({ setting, path }: Folder, write: (path: string) => Promise<
       )
       .finally(() => (writing = null));
     const late = Promise.withResolvers<string>();
-    const text = `${setting} (${path}) does not answer: a write was not done after ${deadlineMs / 1000} s`;
+    const text = `${setting} (${path}) does not answer: a write did not end within ${deadlineMs / 1000} s`;
     const timer = setTimeout(() => late.resolve(text), deadlineMs);
     try {
       return await Promise.race([writing, late.promise]);
@@ -40,11 +43,11 @@ function createLook({ setting, path }: Folder, write: (path: string) => Promise<
   };
 }
 
-/** One name: an agent that was killed meanwhile leaves no more than one file. */
-async function writeSome(path: string): Promise<void> {
+/** The name is fixed, so a killed agent leaves at most one file. */
+async function writeTestFile(path: string): Promise<void> {
   const file = join(path, '.writable');
   try {
-    await writeFile(file, SOME, { mode: 0o600 });
+    await writeFile(file, CONTENT, { mode: 0o600 });
   } finally {
     await rm(file, { force: true });
   }

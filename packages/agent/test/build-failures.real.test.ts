@@ -1,4 +1,4 @@
-/** Every way a build ends badly, with real git, buildx and registry: its own code, a sentence, and the workspace gone. */
+/** Builds that fail, with real git, buildx and registry: each has its own code and message, and the workspace is removed. */
 import { execOk } from '@berth/kit/exec';
 import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -32,37 +32,37 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
   let repositories = 0;
   const repo = (files: Record<string, string>) => parts.git.createRepo(`r${(repositories += 1)}`, files);
 
-  it('unknown branch', async () => {
+  it('an unknown branch fails with git_unknown_branch', async () => {
     const { url } = await repo({ Dockerfile: GOOD });
     expect(await build({ git_url: url, branch: 'nowhere' })).toMatchObject({
       code: 'git_unknown_branch',
       message: expect.stringContaining('nowhere'),
     });
   });
-  it('missing repository', async () => {
+  it('a missing repository fails with git_repository_not_found', async () => {
     expect(await build({ git_url: parts.git.repoUrl('missing') })).toMatchObject({ code: 'git_repository_not_found' });
   });
-  it('credentials wanted', async () => {
+  it('a repository that needs credentials fails with git_credentials', async () => {
     parts.git.behave({ status: 401 });
     expect(await build({ git_url: parts.git.repoUrl('private') })).toMatchObject({ code: 'git_credentials' });
     parts.git.behave('serve');
   });
-  it('a server that never answers', async () => {
+  it('a git server that never answers fails with git_timeout', async () => {
     parts.git.behave('mute');
     const outcome = await build({ git_url: parts.git.repoUrl('r1') });
     parts.git.behave('serve');
     expect(outcome).toMatchObject({ code: 'git_timeout' });
   });
-  it('no server at all', async () => {
+  it('an unreachable git server fails with git_unreachable', async () => {
     expect(await build({ git_url: 'http://127.0.0.1:9/x.git' })).toMatchObject({ code: 'git_unreachable' });
     expect(await build({ git_url: 'ssh://git@127.0.0.1:9/x.git' })).toMatchObject({ code: 'git_unreachable' });
     expect(await build({ git_url: 'https://no-such-host.invalid/x.git' })).toMatchObject({ code: 'git_unreachable' });
   });
-  it('a protocol that is not allowed', async () => {
+  it('a protocol that is not allowed fails with git_failed', async () => {
     expect(await build({ git_url: 'file:///etc' })).toMatchObject({ code: 'git_failed' });
     expect(await build({ git_url: 'ext::sh -c true' })).toMatchObject({ code: 'git_failed' });
   });
-  it('an old commit by its id; one that does not exist; one the server does not hand out', async () => {
+  it('an old commit is built by its id; an unknown or refused commit fails', async () => {
     const { url, sha } = await repo({ Dockerfile: GOOD, 'a.txt': '1' });
     const name = `r${repositories}`;
     await parts.git.commit(name, { 'a.txt': '2' }, 'second');
@@ -72,14 +72,14 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     await parts.git.allowAnySha(name, false);
     expect(await build({ git_url: url, commit: sha })).toMatchObject({ code: 'git_commit_refused' });
   });
-  it('no Dockerfile; one that leads out', async () => {
+  it('a missing Dockerfile, or one outside the repository, fails', async () => {
     const { url } = await repo({ 'README.md': 'x', 'sub/Dockerfile': GOOD });
     expect(await build({ git_url: url })).toMatchObject({ code: 'dockerfile_missing' });
     expect(await build({ git_url: url, dockerfile_path: 'sub' })).toMatchObject({ code: 'dockerfile_missing' });
     expect(await build({ git_url: url, dockerfile_path: '../Dockerfile' })).toMatchObject({ code: 'dockerfile_outside' });
     expect((await build({ git_url: url, dockerfile_path: 'sub/Dockerfile' })).report.status).toBe('completed');
   });
-  it('a RUN that fails', async () => {
+  it('a failed RUN step is reported with its output', async () => {
     const { url } = await repo({
       Dockerfile: `FROM busybox:stable\nRUN echo before; echo ${Date.now()}\nRUN echo so it goes >&2; exit 3\n`,
     });
@@ -88,7 +88,7 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect(outcome.message).toMatch(/\[3\/3\] RUN echo so it goes .*exit code 3\nso it goes/);
     expect(outcome.text).toContain('| before');
   });
-  it('a step that prints 12 KB at once and fails', async () => {
+  it('a failed step that printed a line of 12 KB is reported with its last lines', async () => {
     const { url } = await repo({
       Dockerfile: `FROM busybox:stable\nRUN echo ${Date.now()}; head -c 12000 /dev/zero | tr '\\0' x; echo; echo so it goes; exit 3\n`,
     });
@@ -96,26 +96,26 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect(outcome).toMatchObject({ code: 'build_step_failed', message: expect.stringMatching(/exit code 3\n[^]*so it goes/) });
     expect(outcome.text).toContain(`| ${'x'.repeat(12_000)}\n`);
   });
-  it('a Dockerfile with 60 steps, the last of which fails', { timeout: 120_000 }, async () => {
+  it('the last of 60 steps that fails is reported', { timeout: 120_000 }, async () => {
     const steps = Array.from({ length: 59 }, (_, i) => `WORKDIR /${'a-folder-whose-name-is-not-short-'.repeat(6)}${i}`);
     const { url } = await repo({ Dockerfile: `FROM busybox:stable\n${steps.join('\n')}\nRUN echo so it goes ${Date.now()}; exit 3\n` });
     const outcome = await build({ git_url: url });
     expect(outcome).toMatchObject({ code: 'build_step_failed', message: expect.stringMatching(/exit code 3\nso it goes/) });
     expect(outcome.text).not.toContain('"vertexes"');
   });
-  it('a frontend that the builder does not allow', async () => {
+  it('a frontend that is not allowed is refused before the build', async () => {
     const { url } = await repo({ Dockerfile: `# syntax=${parts.registry.address}/evil:1\n${GOOD}` });
     const outcome = await build({ git_url: url });
     expect(outcome).toMatchObject({ code: 'build_frontend_refused', message: expect.stringContaining('BUILD_FRONTENDS') });
     expect(outcome.text).not.toContain('resolve image config');
   });
-  it('a cache mount is of its own project: another one does not see it', async () => {
+  it('a cache mount is not shared with another project', async () => {
     const key = `key-${Date.now()}`;
     const mount = 'RUN --mount=type=cache,id=shared,target=/cache';
     const { url } = await repo({
       Dockerfile: `FROM busybox:stable\n${mount} echo ${key}; cat /cache/* 2>/dev/null; echo ${key} > /cache/a\n`,
     });
-    // Another text each time, or BuildKit would not run it again.
+    // The text differs each time, because BuildKit would not run an equal step again.
     const reads = (who: string): ReturnType<typeof repo> =>
       repo({ Dockerfile: `FROM busybox:stable\n${mount} echo ${who} ${key}; echo saw $(cat /cache/a)\n` });
     expect((await build({ git_url: url, project_id: 'prj-a' })).code).toBeUndefined();
@@ -124,21 +124,21 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect(other.text).toContain(`| b ${key}`);
     expect(other.text).not.toContain(`| saw ${key}`);
   });
-  it('a COPY of what is not there', async () => {
+  it('a COPY of a missing file fails the step', async () => {
     const { url } = await repo({ Dockerfile: 'FROM busybox:stable\nCOPY nothing /x\n' });
     expect(await build({ git_url: url })).toMatchObject({ code: 'build_step_failed', message: expect.stringContaining('COPY nothing') });
   });
-  it('a Dockerfile that is none', async () => {
+  it('an invalid Dockerfile fails with build_failed', async () => {
     const { url } = await repo({ Dockerfile: 'FROM busybox:stable\nRUNN x\n' });
     const outcome = await build({ git_url: url });
     expect(outcome).toMatchObject({ code: 'build_failed' });
     expect(outcome.message).toMatch(/unknown instruction: RUNN/i);
   });
-  it('a base image that cannot be had', async () => {
+  it('a base image that cannot be pulled fails with build_base_image', async () => {
     const { url } = await repo({ Dockerfile: `FROM ${parts.registry.address}/nobody/nothing:1\n` });
     expect(await build({ git_url: url })).toMatchObject({ code: 'build_base_image', message: expect.stringContaining('nobody/nothing') });
   });
-  it('a registry that is not there; one that refuses', { timeout: 90_000 }, async () => {
+  it('an unreachable registry and a registry that refuses the login fail with their codes', { timeout: 90_000 }, async () => {
     const { url } = await repo({ Dockerfile: GOOD });
     const away = await build({ git_url: url, image_repository: `${parts.engine.gatewayIp}:9/app` });
     expect(away, away.text).toMatchObject({ code: 'registry_unreachable' });
@@ -153,14 +153,14 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     await other.stop();
     await plane.stop();
   });
-  it('a build that takes too long', async () => {
+  it('a build beyond BUILD_TIMEOUT fails with build_timeout', async () => {
     const { url } = await repo({ Dockerfile: 'FROM busybox:stable\nRUN sleep 100\n' });
     const other = await startSite(parts, { NODE_ROLE: 'builder', BUILD_TIMEOUT: '2s' });
     const { task } = other.plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/app` }));
     expect((await other.plane.reported(task.id)).result).toMatchObject({ error: { code: 'build_timeout' } });
     await other.stop();
   });
-  it('a disk that is full', async () => {
+  it('a full disk fails with disk_full, and the workspace is removed', async () => {
     const { url } = await repo({
       Dockerfile: GOOD,
       big: Buffer.from(Array.from({ length: 3_000_000 }, () => Math.random() * 256)).toString('base64'),
@@ -178,7 +178,7 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
       await execOk(['umount', '--lazy', dir], { env: process.env });
     }
   });
-  it('cancelled in the middle: stopped at once, reported, nothing left', async () => {
+  it('a cancelled build stops at once, is reported, and leaves no files or processes', async () => {
     const { url } = await repo({ Dockerfile: `FROM busybox:stable\nRUN echo begun ${Date.now()} && sleep 99\n` });
     const { task } = site.plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/app` }));
     await until('the step', () => site.plane.text(task.id).includes('| begun'));
@@ -189,7 +189,7 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect(await readdir(join(site.stateDir, 'work'))).toEqual([]);
     expect(await processesOf((argv) => argv.join('\0').includes(`metadata-file\0${site.stateDir}`))).toEqual([]);
   });
-  it('leaves no workspace behind', async () => {
+  it('no build leaves a workspace', async () => {
     expect(await readdir(join(site.stateDir, 'work'))).toEqual([]);
   });
 });

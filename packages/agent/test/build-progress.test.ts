@@ -1,30 +1,31 @@
+/** Reads the output of buildx: log lines with steps, and the failed step. */
 import { expect, it } from 'vitest';
 import { type BuildLine, plainReader, rawJsonReader } from '../src/tools/build-progress.ts';
 
 const at = (s: number): string => new Date(Date.UTC(2026, 0, 1, 0, 0, s)).toISOString();
 const b64 = (text: string): string => Buffer.from(text).toString('base64');
 
-it('rawjson: names of steps, output cut anywhere, cached ones, the failure', () => {
+it('rawjson: reads steps, output in pieces, cached steps and the failure', () => {
   const lines: BuildLine[] = [];
   const reader = rawJsonReader((line) => lines.push(line));
-  const say = (progress: object): void => reader.read(JSON.stringify(progress));
-  say({ vertexes: [{ digest: 'a', name: '[internal] load .dockerignore', started: at(0), completed: at(1) }] });
-  say({
+  const send = (progress: object): void => reader.read(JSON.stringify(progress));
+  send({ vertexes: [{ digest: 'a', name: '[internal] load .dockerignore', started: at(0), completed: at(1) }] });
+  send({
     vertexes: [
       { digest: 'b', name: '[1/3] FROM busybox', started: at(1), completed: at(1), cached: true },
       { digest: 'c', name: '[2/3] RUN x' },
     ],
   });
-  say({ vertexes: [{ digest: 'c', name: '[2/3] RUN x', started: at(1) }] });
-  say({
+  send({ vertexes: [{ digest: 'c', name: '[2/3] RUN x', started: at(1) }] });
+  send({
     logs: [
       { vertex: 'c', stream: 1, data: b64('one\ntw') },
       { vertex: 'c', stream: 2, data: b64('ouch\n') },
     ],
   });
-  say({ logs: [{ vertex: 'c', stream: 1, data: b64('o\r\nthree') }] });
-  say({ vertexes: [{ digest: 'd', name: '[other 1/1] RUN y', started: at(1), completed: at(2), error: 'context canceled' }] });
-  say({ vertexes: [{ digest: 'c', name: '[2/3] RUN x', started: at(1), completed: at(3), error: 'exit code: 3' }] });
+  send({ logs: [{ vertex: 'c', stream: 1, data: b64('o\r\nthree') }] });
+  send({ vertexes: [{ digest: 'd', name: '[other 1/1] RUN y', started: at(1), completed: at(2), error: 'context canceled' }] });
+  send({ vertexes: [{ digest: 'c', name: '[2/3] RUN x', started: at(1), completed: at(3), error: 'exit code: 3' }] });
   reader.read('ERROR: failed to build: exit code: 3');
   const step = '[2/3] RUN x';
   expect(lines).toEqual([
@@ -42,7 +43,7 @@ it('rawjson: names of steps, output cut anywhere, cached ones, the failure', () 
   expect(reader.failed()).toEqual({ step, error: 'exit code: 3', output: ['one', 'ouch', 'two', 'three'] });
 });
 
-it('plain: the same from what an older buildx prints', () => {
+it('plain: reads steps, output and the failure of an older buildx', () => {
   const lines: BuildLine[] = [];
   const reader = plainReader((line) => lines.push(line));
   const said = `#0 building with "default" instance using docker driver
@@ -71,7 +72,7 @@ ERROR: failed to build: failed to solve: exit code: 3`;
   expect(reader.failed()).toMatchObject({ step, output: ['so'] });
 });
 
-/** What one step prints to its standard output in these pieces, as the lines of the log. */
+/** Log lines of one step that prints these pieces to its standard output. */
 function printed(pieces: readonly (string | Buffer)[]): string[] {
   const lines: BuildLine[] = [];
   const reader = rawJsonReader((line) => lines.push(line));
@@ -83,27 +84,27 @@ function printed(pieces: readonly (string | Buffer)[]): string[] {
   return lines.filter((line) => line.stream === 'stdout').map((line) => line.text);
 }
 
-it('rawjson: output without line feeds takes time that grows with its length alone', () => {
+it('rawjson: output without line feeds is read in linear time', () => {
   const began = performance.now();
   expect(printed(Array.from({ length: 40_000 }, () => 'x'.repeat(50)))).toEqual([`${'x'.repeat(15_000)}… (line cut)`]);
   expect(performance.now() - began).toBeLessThan(3_000);
 });
 
-it('rawjson: a character that two pieces share is whole', () => {
+it('rawjson: a character that is split between two pieces is joined', () => {
   const bytes = Buffer.from('grüße €\n');
   expect(printed([...bytes].map((byte) => Buffer.of(byte)))).toEqual(['grüße €']);
   expect(printed([Buffer.from('€').subarray(0, 2)])).toEqual(['\u{FFFD}']);
 });
 
-it('rawjson: a carriage return begins the line anew, as on a terminal', () => {
+it('rawjson: a carriage return starts the line again, as on a terminal', () => {
   expect(printed(['10 %\r', '20 %\r100 %\r', '\ndone\r\nend'])).toEqual(['100 %', 'done', 'end']);
 });
 
-it('rawjson: a message beyond the bound is named, and costs no more than itself', () => {
+it('rawjson: a message beyond the limit is named in the log', () => {
   const lines: BuildLine[] = [];
   const reader = rawJsonReader((line) => lines.push(line));
   reader.read('{"logs":[{"vertex":"a","stream":1,"data":"eHh4… (line cut)');
   expect(lines).toEqual([
-    { stream: 'system', step: null, text: 'a message of the builder was longer than 4 MiB: what it said is missing here' },
+    { stream: 'system', step: null, text: 'a message of the builder was longer than 4 MiB; its output is missing in this log' },
   ]);
 });

@@ -1,4 +1,4 @@
-/** The node's own secret on the agent's side: asked for, kept, and shown instead of the shared one. */
+/** The node's own secret: requested, saved, and used instead of the shared secret. */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,19 +17,19 @@ const start = (given: { shared?: string; joinToken?: string } = { shared: 'share
   readCredentials({ stateDir, shared: given.shared, joinToken: given.joinToken, log: silentLogger() });
 const refused = (): Error => new ApiError(401, 'agent_secret', 'wrong', null);
 
-/** A control plane that takes these secrets, and gives one out when it is asked with another than the own one. */
+/** A control plane that accepts these secrets, and hands out `gives` to a registration with another one. */
 function plane(accepts: string[], gives: string | null = null) {
   const seen: (string | undefined)[] = [];
-  const send = async (headers: Record<string, string>, mayAsk: boolean): Promise<{ node_secret?: string }> => {
+  const send = async (headers: Record<string, string>, maySave: boolean): Promise<{ node_secret?: string }> => {
     const shown = headers['x-agent-secret'];
     seen.push(shown);
     if (!accepts.includes(shown ?? '')) throw refused();
-    return gives !== null && mayAsk && shown !== gives ? { node_secret: gives } : {};
+    return gives !== null && maySave && shown !== gives ? { node_secret: gives } : {};
   };
   return { seen, send };
 }
 
-it('keeps the secret at mode 0600 and shows it from then on, also after a restart', async () => {
+it('saves the secret with mode 0600 and uses it from then on, also after a restart', async () => {
   const { seen, send } = plane(['shared', 'berthnode_n_1'], 'berthnode_n_1');
   const first = await start();
   await first.register(send);
@@ -42,7 +42,7 @@ it('keeps the secret at mode 0600 and shows it from then on, also after a restar
   expect(seen).toEqual(['shared', 'berthnode_n_1']);
 });
 
-it('a join token goes first, and is enough', async () => {
+it('a join token is tried first, and is sufficient', async () => {
   const { seen, send } = plane(['token', 'berthnode_n_1'], 'berthnode_n_1');
   const agent = await start({ joinToken: 'token', shared: 'shared' });
   await agent.register(send);
@@ -53,7 +53,7 @@ it('a join token goes first, and is enough', async () => {
   expect(seen.at(-1)).toBe('berthnode_n_1');
 });
 
-it('a secret that was reset: the shared one is tried, and the next own one kept', async () => {
+it('after a reset of its secret it registers with the shared one and saves the new one', async () => {
   writeFileSync(join(stateDir, 'node-secret'), 'berthnode_n_old');
   const { seen, send } = plane(['shared', 'berthnode_n_new'], 'berthnode_n_new');
   const agent = await start();
@@ -63,7 +63,7 @@ it('a secret that was reset: the shared one is tried, and the next own one kept'
   expect(agent.headers()).toEqual({ 'x-agent-secret': 'berthnode_n_new' });
 });
 
-it('refused with everything it has, it keeps its own secret: the database may have been restored, and may be again', async () => {
+it('keeps its own secret if all secrets are refused, because a restored database may accept it later', async () => {
   writeFileSync(join(stateDir, 'node-secret'), 'berthnode_n_1');
   const agent = await start();
   await expect(agent.register(plane([]).send)).rejects.toMatchObject({ status: 401 });
@@ -72,17 +72,17 @@ it('refused with everything it has, it keeps its own secret: the database may ha
   expect(agent.headers()).toEqual({ 'x-agent-secret': 'berthnode_n_1' });
 });
 
-it('killed between the answer and the disk, it asks again as the same process', async () => {
+it('a process killed before it saved the secret asks again with the same boot id', async () => {
   const first = await start();
   await expect(first.register(async () => Promise.reject(new Error('killed')))).rejects.toThrow('killed');
   const second = await start();
   expect(second.bootId).toBe(first.bootId);
   await second.register(plane(['shared']).send);
-  // An older control plane gave none: the next start is another process.
+  // This control plane is older and hands out no secret, so the next start has a new boot id.
   expect((await start()).bootId).not.toBe(first.bootId);
 });
 
-it('where nothing can be written it asks for none, and works on with the shared one', async () => {
+it('with a read-only state folder it asks for no secret and uses the shared one', async () => {
   mkdirSync(join(stateDir, 'node-secret-boot'));
   mkdirSync(join(stateDir, 'node-secret-boot', 'in-the-way'));
   const { send } = plane(['shared'], 'berthnode_n_1');
@@ -92,7 +92,7 @@ it('where nothing can be written it asks for none, and works on with the shared 
   expect(agent.headers()).toEqual({ 'x-agent-secret': 'shared' });
 });
 
-it('without any secret it sends none', async () => {
+it('without a secret it sends no header', async () => {
   const { seen, send } = plane(['']);
   const agent = await start({});
   await agent.register(send);

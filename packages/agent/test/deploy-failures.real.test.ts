@@ -1,4 +1,4 @@
-/** Every way a container does not come up, on a real engine: its own code, its last lines, and the old one still serving. */
+/** Deployments that fail on a real engine: each has its own code and the container's last lines, and the old container keeps serving. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { TaskReport } from '@berth/wire/task';
 import { deployTask, type TaskState, until } from './fake-control-plane.ts';
@@ -70,7 +70,7 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     (await fetch(`http://${parts.engine.hostIp}:${report.host_port}/bin/busybox`, { method: 'HEAD' })).status;
 
   let old: TaskReport;
-  it('one that is good is there to stay', async () => {
+  it('a healthy container is deployed and stays', async () => {
     const { report, message } = await deploy('good', { health_path: '/bin/busybox', probe_seconds: 10 });
     expect(report, message).toMatchObject({ status: 'completed' });
     old = report;
@@ -78,10 +78,10 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
 
   const cases: [ImageName, Parameters<typeof deployTask>[1], string, RegExp][] = [
     ['exits', { probe_seconds: 10 }, 'container_exited', /exit code 7/],
-    ['mute', {}, 'container_not_listening', /nothing listens/],
-    ['other', {}, 'container_wrong_port', /9090.*port 8080/],
+    ['mute', {}, 'container_not_listening', /no program listened/],
+    ['other', {}, 'container_wrong_port', /9090.*port is 8080/],
     ['loopback', {}, 'container_loopback_only', /127\.0\.0\.1:8080/],
-    ['nothttp', {}, 'probe_timeout', /did not speak HTTP/],
+    ['nothttp', {}, 'probe_timeout', /did not answer HTTP/],
     ['good', { health_path: '/nothing/here' }, 'health_check_failed', /status 404/],
     ['hungry', { memory_bytes: 16 * 2 ** 20, probe_seconds: 15 }, 'container_exited', /memory/],
     ['noprogram', {}, 'container_start_failed|container_exited', /no such file|exit code 127|not found/i],
@@ -96,12 +96,12 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
       expect(await serves(old)).toBe(200);
     });
   }
-  it('one that takes its time', async () => {
+  it('a container that needs 2 s to start is deployed', async () => {
     const { report } = await deploy('late', { probe_seconds: 15 });
     expect(report.status).toBe('completed');
     await parts.engine.docker(['rm', '--force', report.container_id ?? '']);
   });
-  it('an image that the registry does not have', async () => {
+  it('an image that the registry lacks, or whose registry is unreachable, cannot be pulled', async () => {
     const missing = `sha256:${'0'.repeat(64)}`;
     expect(await deploy('good', { image: `${parts.registry.address}/app@${missing}`, image_digest: missing })).toMatchObject({
       code: 'image_pull_failed',
@@ -110,7 +110,7 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
       code: 'registry_unreachable',
     });
   });
-  it('cancelled while it is probed: removed and reported', async () => {
+  it('a deployment cancelled during the probe is removed and reported', async () => {
     const state = give('mute', { probe_seconds: 60 });
     await until('the probe', () => site.plane.text(state.task.id).includes('probe|'));
     site.plane.cancel(state.task.id);
@@ -118,14 +118,14 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     expect(report).toMatchObject({ status: 'failed', result: { error: { code: 'cancelled' } } });
     expect(await names()).toEqual(['svc-app-g1']);
   });
-  it('taken away while it is probed: removed, nothing reported', async () => {
+  it('a deployment lost during the probe is removed and not reported', async () => {
     const state = give('mute', { probe_seconds: 60 });
     await until('the probe', () => site.plane.text(state.task.id).includes('probe|'));
     site.plane.takeAway(state.task.id);
     await until('the container to go', () => site.plane.registers.at(-1)?.containers?.every((c) => c.name === 'svc-app-g1'), 10_000);
     expect(state.report).toBeNull();
   });
-  it('replaced stop-first: the old one comes back when the new one fails, and stays stopped when it works', async () => {
+  it('with recreate the old container is restarted if the new one fails, and stays stopped if it works', async () => {
     const bad = await deploy('exits', { replace: 'recreate', probe_seconds: 10 });
     expect(bad.code).toBe('container_exited');
     expect(await names()).toEqual(['svc-app-g1']);
@@ -136,15 +136,15 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     );
     const good = await deploy('good', { replace: 'recreate', probe_seconds: 10 });
     expect(good.report).toMatchObject({ status: 'completed' });
-    // Until it is retired, when the proxy serves the new one.
+    // The old container stays until it is retired, after the proxy has switched.
     const running = await parts.engine.docker(['ps', '--format', '{{.Names}}']);
     expect(running.stdout.trim()).toBe(`svc-app-g${generation}`);
     expect(await names()).toEqual(['svc-app-g1', `svc-app-g${generation}`]);
   });
-  it('a name that somebody else has', async () => {
+  it('a foreign container with the wanted name stays, and the new one gets another name', async () => {
     await parts.engine.docker(['run', '--detach', '--name', `svc-app-g${generation + 1}`, 'busybox:stable', 'sleep', '1000']);
     const outcome = await deploy('good', { probe_seconds: 10 });
     expect(outcome.report, outcome.message).toMatchObject({ status: 'completed' });
-    expect(outcome.text).toContain('is taken by a container of somebody else');
+    expect(outcome.text).toContain('belongs to a container that Berth did not start');
   });
 });

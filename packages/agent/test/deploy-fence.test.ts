@@ -1,4 +1,4 @@
-/** What one attempt at a deploy task may remove, stop and start while others work on the same engine. */
+/** Which containers one attempt at a deploy task may remove, stop and start while other attempts work on the same engine. */
 import type { TaskOf } from '@berth/wire/task';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Stopped } from '../src/stopped.ts';
@@ -11,7 +11,7 @@ let engine: FakeEngine;
 beforeEach(async () => void (engine = await startFakeEngine()));
 afterEach(() => engine.stop());
 
-/** Each call is another agent, with another memory, on the one engine. */
+/** Each call makes another agent, without shared memory, on the same engine. */
 function agent(over: Partial<FakeEngine['docker']> = {}) {
   const handler = deployHandlerOn({ docker: { ...engine.docker, ...over }, prepare: null });
   const said: string[] = [];
@@ -21,7 +21,7 @@ function agent(over: Partial<FakeEngine['docker']> = {}) {
       attempt,
       signal: ending.signal,
       log: () => undefined,
-      say: (_, text) => void said.push(text),
+      logStep: (_, text) => void said.push(text),
       progress: () => undefined,
     };
     return handler(task, context);
@@ -33,31 +33,31 @@ const asked = (over: Parameters<typeof deployTask>[1] = {}) =>
   deployTask('d2', { image: IMAGE, image_digest: 'sha256:1', container_name: 'svc-app-g2', generation: 2, probe_seconds: 5, ...over });
 
 describe('two agents with one identity', () => {
-  it('a report that is refused removes what this agent made, if nobody went on with it', async () => {
+  it('after a refused report an agent removes its own container if no other attempt adopted it', async () => {
     const product = await agent().begin(asked(), 1);
     expect(engine.all()).toEqual(['svc-app-g2 running']);
     await product.discard();
     expect(engine.all()).toEqual([]);
   });
-  it('and not what its twin has gone on with meanwhile', async () => {
+  it('an agent does not remove a container that the other one has adopted', async () => {
     const task = asked();
     const first = await agent().begin(task, 1);
-    const twin = agent();
-    const second = await twin.begin(task, 2);
-    expect(twin.said.join()).toContain('going on with svc-app-g2');
+    const other = agent();
+    const second = await other.begin(task, 2);
+    expect(other.said.join()).toContain('adopted container svc-app-g2');
     expect(second.report.container_id).toBe(first.report.container_id);
     await first.discard();
     expect([...engine.containers.keys()]).toEqual([second.report.container_id]);
     await second.discard();
     expect(engine.all()).toEqual([]);
   });
-  it('nor where the work was given out again as another task', async () => {
+  it('an agent does not remove a container that was adopted for a new task of the same deployment', async () => {
     const first = await agent().begin(asked(), 1);
     const second = await agent().begin(asked(), 1);
     await first.discard();
     expect([...engine.containers.keys()]).toEqual([second.report.container_id]);
   });
-  it('nor one that the later attempt made anew under the same name', async () => {
+  it('an agent does not remove a container that a later attempt started under the same name', async () => {
     const first = await agent().begin(asked(), 1);
     await engine.docker.stop(first.report.container_id ?? '', 1);
     const second = await agent().begin(asked(), 1);
@@ -65,21 +65,21 @@ describe('two agents with one identity', () => {
     await first.discard();
     expect(engine.all()).toEqual(['svc-app-g2 running']);
   });
-  it('one that loses the task while it asks its container leaves the one that its twin has taken', async () => {
+  it('an agent that loses the task during the probe leaves the container that the other one has adopted', async () => {
     const task = asked();
-    let twin: Promise<Product> | undefined;
+    let other: Promise<Product> | undefined;
     const slow = agent({
       async restartAlways() {
-        twin ??= agent().begin(task, 2);
-        await twin;
+        other ??= agent().begin(task, 2);
+        await other;
         slow.lose();
         throw new Stopped('lost');
       },
     });
     await expect(slow.begin(task, 1)).rejects.toThrow(/lost/);
-    expect([...engine.containers.keys()]).toEqual([(await twin)?.report.container_id]);
+    expect([...engine.containers.keys()]).toEqual([(await other)?.report.container_id]);
   });
-  it('a stale one does not take back what a later attempt has', async () => {
+  it('an earlier attempt does not adopt the container of a later attempt', async () => {
     const task = asked();
     const later = await agent().begin(task, 2);
     const stale = await agent().begin(task, 1);
@@ -89,7 +89,7 @@ describe('two agents with one identity', () => {
   });
 });
 
-describe('replaced stop-first', () => {
+describe('the strategy recreate', () => {
   const of = (id: string, deployment: string, generation: number, over = {}) =>
     engine.put({
       id,
@@ -98,34 +98,34 @@ describe('replaced stop-first', () => {
       ...over,
     });
   const recreate = asked.bind(null, { replace: 'recreate', replaces: 'd1' });
-  const failing = { restartAlways: () => Promise.reject(new Error('the engine says no')) };
+  const failing = { restartAlways: () => Promise.reject(new Error('the engine refuses')) };
 
-  it('everything of the project is stopped, nothing is removed: the one in quarantine is kept, and that is said', async () => {
+  it('stops all containers of the project, removes none, and logs that an unknown one stays stopped', async () => {
     of('svc-app', 'forgotten', 9);
     of('svc-app-g1', 'd1', 1);
     const worker = agent();
     await worker.begin(recreate(), 1);
     expect(engine.all()).toEqual(['svc-app exited', 'svc-app-g1 exited', 'svc-app-g2 running']);
-    expect(worker.said.find((line) => line.startsWith('stopping svc-app '))).toMatch(/it is kept, stopped \(docker start svc-app /);
-    expect(worker.said.find((line) => line.startsWith('stopping svc-app-g1 '))).not.toMatch(/kept/);
+    expect(worker.said.find((line) => line.startsWith('stopping svc-app '))).toMatch(/it stays stopped \(docker start svc-app /);
+    expect(worker.said.find((line) => line.startsWith('stopping svc-app-g1 '))).not.toMatch(/stays stopped/);
   });
-  it('when it fails what served is put back, and that alone', async () => {
+  it('restarts only the container that served if the new one fails', async () => {
     of('svc-app', 'forgotten', 9);
     of('svc-app-g1', 'd1', 1);
-    await expect(agent(failing).begin(recreate(), 1)).rejects.toThrow('the engine says no');
+    await expect(agent(failing).begin(recreate(), 1)).rejects.toThrow('the engine refuses');
     expect(engine.all()).toEqual(['svc-app exited', 'svc-app-g1 running']);
   });
-  it('where nothing served, the one that ran', async () => {
+  it('restarts the container that ran if none served', async () => {
     of('svc-app', 'forgotten', 9);
-    await expect(agent(failing).begin(asked({ replace: 'recreate', replaces: null }), 1)).rejects.toThrow('the engine says no');
+    await expect(agent(failing).begin(asked({ replace: 'recreate', replaces: null }), 1)).rejects.toThrow('the engine refuses');
     expect(engine.all()).toEqual(['svc-app running']);
   });
-  it('one that a person had stopped is not started over it', async () => {
+  it('does not restart a container that a person had stopped', async () => {
     of('svc-app', 'forgotten', 9, { state: 'exited' });
-    await expect(agent(failing).begin(asked({ replace: 'recreate', replaces: null }), 1)).rejects.toThrow('the engine says no');
+    await expect(agent(failing).begin(asked({ replace: 'recreate', replaces: null }), 1)).rejects.toThrow('the engine refuses');
     expect(engine.all()).toEqual(['svc-app exited']);
   });
-  it('not by an agent that has lost the task: its twin has stopped it', async () => {
+  it('restarts no container after the task was lost: the other agent has stopped it', async () => {
     of('svc-app-g1', 'd1', 1);
     const slow = agent({
       async restartAlways() {

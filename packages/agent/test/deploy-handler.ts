@@ -4,11 +4,11 @@ import { createDeployHandler, type DeployDeps } from '../src/tasks/deploy.ts';
 
 const images = { hold: () => () => undefined, cleanLater: () => undefined } as unknown as Images;
 
-/** The deploy handler of an agent of its own, with no one to share its memory with, on a given engine. */
+/** The deploy handler of a separate agent, which shares no memory with others, on the given engine. */
 export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' | 'prepare'>): ReturnType<typeof createDeployHandler> =>
   createDeployHandler({
     docker,
-    ours: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
+    listContainers: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
     images,
     locks: createLocks(),
     networks: {

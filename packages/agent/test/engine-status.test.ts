@@ -1,4 +1,4 @@
-/** What a register says of the engine and of the disks. */
+/** What a registration reports about the engine and the disks. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ import { until } from './fake-control-plane.ts';
 
 const never = new AbortController().signal;
 
-it('engine: its version while it answers, the reason while it does not, and its own architecture', async () => {
+it('the engine’s version is reported while it answers, the error while it does not, and its architecture', async () => {
   let asked = 0;
   let answer: () => Promise<{ version: string; arch: string }> = async () => ({ version: '28.2.2', arch: 'arm64' });
   const engine = createEngineStatus({ version: () => ((asked += 1), answer()) }, 'x64');
@@ -24,7 +24,7 @@ it('engine: its version while it answers, the reason while it does not, and its 
   expect(asked).toBe(1);
   engine.failed(new Error('Cannot connect to the Docker daemon'));
   expect(engine.now()).toEqual({ ok: false, version: '28.2.2', error: 'Cannot connect to the Docker daemon' });
-  // It was restarted, perhaps by an upgrade.
+  // A restart of the engine may be an upgrade.
   answer = async () => ({ version: '28.3.0', arch: 'arm64' });
   await engine.answered(never);
   expect(engine.now()).toEqual({ ok: true, version: '28.3.0', error: null });
@@ -33,7 +33,7 @@ it('engine: its version while it answers, the reason while it does not, and its 
   expect(engine.now()?.error).toHaveLength(300);
 });
 
-it('engine: a stop of the agent is no failure of the engine', async () => {
+it('a stop of the agent does not count as a failure of the engine', async () => {
   const stop = new AbortController();
   const engine = createEngineStatus({
     version: (signal) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error))),
@@ -44,7 +44,7 @@ it('engine: a stop of the agent is no failure of the engine', async () => {
   expect(engine.now()).toBeNull();
 });
 
-it('disk: nothing before the first count; what is not datasets, images or build cache is "other"', async () => {
+it('disk use is unknown before the first count; the rest besides datasets, images and build cache is "other"', async () => {
   const dir = await mkdtemp(join(tmpdir(), 'agent-disk-'));
   onTestFinished(() => rm(dir, { recursive: true }));
   let use: () => Promise<{ root: string | null; images: number | null; build_cache: number | null }> = async () => ({
@@ -59,7 +59,7 @@ it('disk: nothing before the first count; what is not datasets, images or build 
   const counted = await until('counted', () => disk.now() ?? undefined);
   expect(counted).toMatchObject({ datasets: 10, images: 2_000, build_cache: 300 });
   expect(counted.other).toBe(counted.total - counted.free - 2_310);
-  // Without the engine's answer its parts are unknown, not zero.
+  // Without an answer of the engine, its parts are unknown and not zero.
   use = () => Promise.reject(new Error('no engine'));
   const blind = make();
   blind.now();
@@ -76,4 +76,4 @@ it.each([
   ['1.2TB', 1.2e12],
   ['', null],
   ['many', null],
-])('reads the size %s', (text, bytes) => expect(bytesOf(text)).toBe(bytes));
+])('bytesOf reads the size %s as %s', (text, bytes) => expect(bytesOf(text)).toBe(bytes));

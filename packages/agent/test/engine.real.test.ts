@@ -1,4 +1,4 @@
-/** What the agent makes of its engine over time: images that pile up, an engine that restarts, what earlier runs left. */
+/** The agent and its engine over time: old images, engine restarts, leftovers of earlier processes. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildTask, deployTask, retireTask, until } from './fake-control-plane.ts';
 import { missingParts, type RealParts, startRealParts, startSite } from './real-parts.ts';
@@ -27,7 +27,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     return { cli, docker: createDocker(cli, { scratchDir: parts.dir }) };
   }
 
-  it('removes images beyond the newest few, never one in use', { timeout: 60_000 }, async () => {
+  it('images beyond the newest few are removed, except images in use', { timeout: 60_000 }, async () => {
     const repository = `${parts.registry.address}/many`;
     for (let i = 1; i <= 5; i += 1) {
       await parts.engine.docker(['build', '--quiet', '--tag', `${repository}:v${i}`, '-'], {
@@ -45,7 +45,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     await parts.engine.docker(['rm', 'user']);
   });
 
-  it('a register carries the engine’s version and architecture, and what takes room on its disk', { timeout: 60_000 }, async () => {
+  it('a registration reports the engine’s version, its architecture and its disk use', { timeout: 60_000 }, async () => {
     const site = await startSite(parts);
     const first = await until('a register', () => site.plane.registers[0]);
     expect(first.engine).toEqual({ ok: true, version: expect.stringMatching(/^\d+\.\d+/), error: null });
@@ -56,7 +56,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     await site.stop();
   });
 
-  it('sees a container whose env value and label are as long as the API allows', { timeout: 60_000 }, async () => {
+  it('a container with an env value and a label of the longest allowed length can be started and listed', { timeout: 60_000 }, async () => {
     const { docker } = await ownDocker('docker-long');
     const long = 'x'.repeat(32_768);
     const wide = '€'.repeat(32_768);
@@ -91,7 +91,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     await parts.engine.docker(['rm', '--force', 'long']);
   });
 
-  it('sees the state of a container although the registry password is a word of docker', { timeout: 60_000 }, async () => {
+  it('a registry password that is a word of docker’s output does not hide the state of a container', { timeout: 60_000 }, async () => {
     const { docker, cli } = await ownDocker('docker-password');
     await cli.useRegistry({ address: parts.registry.address, user: 'berth', password: 'running' });
     await parts.engine.docker(['run', '--detach', '--name', 'runs', '--label', 'berth.project=runs', 'busybox:stable', 'sleep', '99']);
@@ -99,7 +99,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     await parts.engine.docker(['rm', '--force', 'runs']);
   });
 
-  it('an engine that restarts: no empty list meanwhile, the new port soon after', { timeout: 90_000 }, async () => {
+  it('during an engine restart no empty list is reported, and soon after the new port is', { timeout: 90_000 }, async () => {
     const site = await startSite(parts);
     const tag = `${parts.registry.address}/app:1`;
     await parts.engine.docker(['build', '--quiet', '--tag', tag, '-'], {
@@ -120,13 +120,13 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     );
     const port = after.containers?.[0]?.host_port;
     expect((await fetch(`http://${parts.engine.hostIp}:${port}/bin/busybox`, { method: 'HEAD' })).status).toBe(200);
-    // While it was away: either nothing said, or the container seen; never "there are none".
+    // During the restart the list is absent or holds the container, and is never empty.
     expect(site.plane.registers.slice(seen).filter((r) => r.containers?.length === 0)).toEqual([]);
     expect(typeof before).toBe('number');
     await site.stop();
   });
 
-  it('an engine that dies during a build, and one that is away', { timeout: 90_000 }, async () => {
+  it('an engine that dies during a build, or is away, fails tasks with engine_unavailable', { timeout: 90_000 }, async () => {
     const site = await startSite(parts, { NODE_ROLE: 'builder' });
     const { url } = await parts.git.createRepo('dies', { Dockerfile: `FROM busybox:stable\nRUN echo begun ${Date.now()} && sleep 30\n` });
     const { task } = site.plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/dies` }));
@@ -144,7 +144,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     await away.stop();
   });
 
-  it('at start: a container that never ran goes, others’ stay, an exited one is reported', { timeout: 60_000 }, async () => {
+  it('at start an unstarted container is removed, foreign ones stay, and an exited one is reported', { timeout: 60_000 }, async () => {
     const label = (name: string): string[] => ['--label', `berth.node=node-1`, '--label', `berth.deployment=${name}`];
     await parts.engine.docker(['create', '--name', 'left', ...label('dep-left'), 'busybox:stable', 'true']);
     await parts.engine.docker(['create', '--name', 'others', '--label', 'berth.node=node-2', 'busybox:stable', 'true']);
@@ -159,7 +159,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     const names = (await parts.engine.docker(['ps', '--all', '--format', '{{.Names}}'])).stdout.trim().split('\n');
     expect(names).toContain('others');
     expect(names).not.toContain('left');
-    // A name that somebody else has is not ours to free.
+    // A foreign container with the stable name keeps it.
     await parts.engine.docker(['rename', 'others', 'svc-app']);
     await parts.engine.docker([
       'run',
@@ -175,7 +175,9 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     ]);
     const retire = site.plane.give(retireTask({ keep: { deployment_id: 'dep-7', name: 'svc-app' } }));
     const report = await site.plane.reported(retire.task.id);
-    expect(JSON.stringify(report.result)).toContain('svc-app belongs to a container of somebody else; svc-app-g7 serves all the same');
+    expect(JSON.stringify(report.result)).toContain(
+      'a container of another program has the name svc-app; rename it. svc-app-g7 serves under its own name',
+    );
     await site.stop();
   });
 });

@@ -1,4 +1,4 @@
-/** Real output of git 2.39, docker 28 (CLI) with a 20.10 engine, buildx 0.29 and git hosts, as seen. */
+/** Failure codes of real output of git 2.39, docker 28 (CLI) with a 20.10 engine, buildx 0.29 and git hosts. */
 import { ExecError } from '@berth/kit/exec';
 import { describe, expect, it } from 'vitest';
 import { gitFailure } from '../src/tools/git.ts';
@@ -79,7 +79,7 @@ describe('registry and engine', () => {
   ])('%s', (text, code) => {
     expect(classify(REGISTRY_FAILURES, text, 'task_failed')).toBe(code);
   });
-  it('an image that is gone', () => {
+  it('a missing manifest is image_pull_failed', () => {
     expect(
       classify(
         PULL_FAILURES,
@@ -116,8 +116,8 @@ describe('buildFailure', () => {
   ])('%o', (failed, code) => {
     expect(buildFailure(failed, 'ERROR: failed to build: x').code).toBe(code);
   });
-  it('without a step that failed', () => {
-    // Pushed, and then the registry does not have it: the builder asks for the digest.
+  it('classifies a failure without a failed step by the output', () => {
+    // The push succeeded, but the registry lost the image before the builder asked for its digest.
     const lost = 'ERROR: failed to build: Error response from daemon: manifest unknown: manifest unknown';
     expect(buildFailure(null, lost).code).toBe('image_pull_failed');
     expect(buildFailure(null, 'ERROR: failed to build: dockerfile parse error on line 2').code).toBe('build_failed');
@@ -128,14 +128,14 @@ describe('buildFailure', () => {
       'engine_unavailable',
     );
   });
-  it('says the step, the exit code and the last words', () => {
+  it('names the step, the exit code and the last output', () => {
     expect(buildFailure(step('[3/3] RUN npm test', 'exit code: 3', ['one', 'two']), '').message).toBe(
       'A step of the Dockerfile failed: [3/3] RUN npm test: exit code 3\none\ntwo',
     );
   });
 });
 
-it('taskErrorOf', () => {
+it('taskErrorOf keeps codes, and reports an unexpected error as task_failed', () => {
   expect(taskErrorOf(new TaskFailure('disk_full', 'x'))).toEqual({ code: 'disk_full', message: 'The disk is full: x' });
   expect(taskErrorOf(new Error('surprise'))).toEqual({ code: 'task_failed', message: 'The agent reported a failure: surprise' });
   const result = { argv: [], code: 1, signal: null, stdout: '', stdoutCut: false, stderr: 'no space left on device', ended: null };
@@ -148,14 +148,14 @@ describe('the builder', () => {
     ['github.com/docker/buildx 0.29.1+ds1 0.29.1', 'Buildkit:  v0.7.0', /BuildKit 0.7.*0.8/],
     ['github.com/docker/buildx v0.13.0', 'Buildkit: 20.10.24', null],
     ['github.com/docker/buildx v1.2.0', '', null],
-  ])('%s with %s', (buildx, builder, expected) => {
+  ])('%s with %s: minimum versions', (buildx, builder, expected) => {
     const problem = builderProblem(buildx, builder);
     if (expected === null) expect(problem).toBeNull();
     else expect(problem).toMatch(expected);
   });
 });
 
-it('a message for people holds nothing that was meant for a terminal', () => {
+it('a failure message holds no terminal escape sequences', () => {
   const message = taskErrorOf(
     new TaskFailure('build_step_failed', 'RUN x: exit code 1\n\u001b[31mred\u001b[0m \u001b]0;title\u0007end'),
   ).message;

@@ -1,4 +1,4 @@
-/** A control plane in a few lines: tasks in memory, leases, held lists, a log; and the faults that tests ask for. */
+/** A small fake control plane: tasks in memory, leases, held polls, logs, and the faults that tests ask for. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { CopyProgress, DatasetSource, DatasetStanding } from '@berth/wire/dataset';
@@ -12,10 +12,10 @@ export type TaskState = {
   lines: LogLineIn[];
   report: TaskReport | null;
   renewals: number;
-  /** Every message about its copies. */
+  /** All progress reports of its copies. */
   progress: CopyProgress[][];
 };
-/** A dataset as the control plane knows it; `scan` looks at its folder again. */
+/** A dataset of the control plane. `scan` reads its folder again. */
 export type FakeDataset = {
   source: DatasetSource & { version: number; manifest_digest: string };
   objects: ReadonlyMap<string, string>;
@@ -29,22 +29,22 @@ export type FakeControlPlane = {
   registers: NodeRegister[];
   requests: string[];
   datasets: Map<string, FakeDataset>;
-  /** In the answer to a register. */
+  /** Sent in the answer to a registration. */
   forget: string[];
   give(task: Task): TaskState;
   state(id: string): TaskState;
   /** Waits for the report of a task. */
   reported(id: string, ms?: number): Promise<TaskReport>;
   cancel(id: string): void;
-  /** Voids the lease, as for a node that was given up; the task goes away. */
+  /** Voids the lease and removes the task, as for a node that counts as offline. */
   takeAway(id: string): void;
-  /** Every request matching is answered with this status (0: the connection is cut) until set to null. */
+  /** All matching requests are answered with this status (0: the connection is cut), until it is null. */
   fail: { match: RegExp; status: number } | null;
-  /** What each request for tasks asked to be held, in seconds. */
+  /** The `wait` of each poll, in seconds. */
   waits: number[];
-  /** Held requests hear of nothing, as where their connection died and nobody said so. */
+  /** Held polls are not answered, as if their connections had died unnoticed. */
   deaf: boolean;
-  /** Held requests are cut after so long, as a proxy does that takes silence for an end. */
+  /** Held polls are cut after this time, as by a proxy with an idle timeout. */
   cutAfterMs: number;
   text(id: string): string;
   stop(): Promise<void>;
@@ -57,7 +57,7 @@ export async function until<T>(what: string, look: () => T | null | undefined | 
   for (;;) {
     const seen = look();
     if (seen !== null && seen !== undefined && seen !== false) return seen;
-    if (Date.now() > end) throw new Error(`${what}: not within ${ms} ms`);
+    if (Date.now() > end) throw new Error(`${what}: not reached within ${ms} ms`);
     await sleep(20);
   }
 }

@@ -1,4 +1,4 @@
-/** A container engine in memory: containers with names, labels and states, whose ports all lead to one web server. */
+/** A container engine in memory: containers with names, labels and states. All their ports lead to one web server. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { reasonOf } from '../src/stopped.ts';
@@ -9,14 +9,14 @@ export type FakeEngine = {
   docker: Docker;
   port: number;
   containers: Map<string, Container>;
-  /** A container that is there already. */
+  /** Adds an existing container. */
   put(given: Partial<Container> & { id: string }): Container;
-  /** What is there, as `name state`. */
+  /** All containers as `name state`, sorted. */
   all(): string[];
   stop(): Promise<void>;
 };
 
-/** One that runs, as the engine tells of it. */
+/** A running container. */
 export const container = (given: Partial<Container>): Container => ({
   id: 'c',
   name: 'svc-a',
@@ -43,8 +43,8 @@ export async function startFakeEngine(): Promise<FakeEngine> {
   let count = 0;
   const find = (ref: string): Container | undefined => containers.get(ref) ?? [...containers.values()].find((c) => c.name === ref);
   const change = (ref: string, over: Partial<Container>): void => {
-    const there = find(ref);
-    if (there !== undefined) containers.set(there.id, { ...there, ...over });
+    const found = find(ref);
+    if (found !== undefined) containers.set(found.id, { ...found, ...over });
   };
   function put(given: Partial<Container> & { id: string }): Container {
     const made = container({ name: given.id, hostPort: port, ...given });
@@ -72,9 +72,9 @@ export async function startFakeEngine(): Promise<FakeEngine> {
     stop: async (id) => change(id, { state: 'exited' }),
     remove: async (ref) => void containers.delete(find(ref)?.id ?? ''),
     rename: async (id, name) => {
-      const there = find(id) !== undefined;
+      const found = find(id) !== undefined;
       change(id, { name });
-      return there;
+      return found;
     },
     version: async () => ({ version: '28.2.2', arch: 'amd64' }),
     lastLines: async () => [],

@@ -1,3 +1,4 @@
+/** Which Dockerfile frontends are found and allowed. */
 import { expect, it } from 'vitest';
 import { checkFrontend, syntaxOf } from '../src/tools/frontend.ts';
 
@@ -33,7 +34,7 @@ it.each([
   'evil.example/docker/dockerfile:1',
   'docker.io/docker/dockerfile.evil.example/x',
   'docker/dockerfile-upstream:master',
-  // These are older than the names of caches for each project, or may be.
+  // These are, or may be, older than BUILDKIT_CACHE_MOUNT_NS.
   'docker/dockerfile:1.0-experimental',
   'docker/dockerfile:1.1',
   'docker/dockerfile:1@sha256:0',

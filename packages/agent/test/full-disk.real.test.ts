@@ -1,4 +1,4 @@
-/** A node whose disk is full, or whose SVC_ROOT cannot be used, is not ready, and says why. */
+/** A node with a full disk or an unusable SVC_ROOT is not ready, and reports the reason. */
 import { execFileSync } from 'node:child_process';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import { missingParts, type RealParts, type Site, startRealParts, startSite } from './real-parts.ts';
 
-describe.skipIf(missingParts !== undefined || process.getuid?.() !== 0)('a disk that is full (needs root and an engine)', () => {
+describe.skipIf(missingParts !== undefined || process.getuid?.() !== 0)('a full disk (needs root and an engine)', () => {
   let parts: RealParts;
   let disk: string;
   beforeAll(async () => {
@@ -27,11 +27,11 @@ describe.skipIf(missingParts !== undefined || process.getuid?.() !== 0)('a disk 
   };
   const ready = (site: Site): Promise<unknown> => waitFor('the agent is ready', async () => (await readyz(site)).status === 200);
 
-  it('is a reason not to be ready, until there is room again', async () => {
+  it('makes the agent not ready until it has room again', async () => {
     const site = await startSite(parts, { SVC_ROOT: disk });
     await ready(site);
     await writeFile(join(disk, 'filler'), Buffer.alloc(5_000_000)).catch(() => undefined);
-    await waitFor('it says that SVC_ROOT is full', async () => {
+    await waitFor('the agent reports a full SVC_ROOT', async () => {
       const { status, reasons } = await readyz(site);
       return status === 503 && reasons.join().startsWith(`SVC_ROOT (${disk}) cannot be written: ENOSPC`);
     });
@@ -40,14 +40,14 @@ describe.skipIf(missingParts !== undefined || process.getuid?.() !== 0)('a disk 
     await site.stop();
   });
 
-  it('a SVC_ROOT that cannot be used at the start stays one until the agent starts anew', async () => {
+  it('an SVC_ROOT that is unusable at the start is reported until the agent restarts', async () => {
     const file = join(parts.dir, 'not-a-folder');
     await writeFile(file, '');
     const site = await startSite(parts, { SVC_ROOT: file });
-    await waitFor('it has registered', () => site.agent.nodeId() !== null);
+    await waitFor('the agent has registered', () => site.agent.nodeId() !== null);
     await rm(file);
     await mkdir(file);
-    await waitFor('it says that it takes no datasets', async () => {
+    await waitFor('the agent reports that it takes no datasets', async () => {
       const { status, reasons } = await readyz(site);
       return (
         status === 503 && reasons.length === 1 && /^this node takes no datasets: SVC_ROOT .* restart the agent$/.test(reasons[0] ?? '')

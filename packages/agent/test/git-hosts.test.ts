@@ -1,3 +1,4 @@
+/** Which redirects and submodule addresses git may follow. */
 import { expect, it } from 'vitest';
 import { gitHost, isListed, redirectTarget, submoduleUrl } from '../src/tools/git-hosts.ts';
 
@@ -55,7 +56,7 @@ it.each([
   expect(gitHost(url)).toBe(host);
 });
 
-it('a list names hosts, or all below one', () => {
+it('a host list has names, and *.name for all subdomains', () => {
   expect(isListed('git.example.org', ['*.Example.org'])).toBe(true);
   expect(isListed('example.org', ['*.example.org'])).toBe(false);
   expect(isListed('evilexample.org', ['*.example.org'])).toBe(false);

@@ -1,4 +1,4 @@
-/** What the agent fetches, and from whom: redirects, submodules, LFS pointers, ssh keys; with real git and real servers. */
+/** Clones with real git and real servers: redirects, submodules, LFS pointers, ssh keys. */
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type CloneSpec, type Cloned, createClone } from '../src/tools/git.ts';
 
-const SECRET = 'the words of another host';
+const SECRET = 'a text of another host';
 const INFO = '/info/refs?service=git-upload-pack';
 
 let dir: string;
@@ -42,7 +42,11 @@ async function clone(
     stallTimeoutMs: 5_000,
     sshKeyHosts: settings.sshKeyHosts ?? [],
   });
-  const options = { signal: AbortSignal.timeout(30_000), onLine: (line: string) => log.push(line), say: (line: string) => log.push(line) };
+  const options = {
+    signal: AbortSignal.timeout(30_000),
+    onLine: (line: string) => log.push(line),
+    logLine: (line: string) => log.push(line),
+  };
   try {
     const cloned = await run({ branch: 'main', commit: null, allowedHosts: [], ...spec }, root, options);
     const files = async (): Promise<string[]> =>
@@ -72,8 +76,8 @@ describe('redirects', () => {
 
   it.each([
     ['at the first request', 'GET'],
-    ['in the middle of the transfer', 'POST'],
-  ])('to another host are refused %s: nothing is asked there, none of its words is shown', async (_, when) => {
+    ['during the transfer', 'POST'],
+  ])('to another host are refused %s: the host gets no request and its text is not shown', async (_, when) => {
     await git.createRepo('leads-away', { 'a.txt': '1' });
     other.behave({ status: 403, text: SECRET });
     const before = other.requests();
@@ -101,7 +105,7 @@ describe('redirects', () => {
     expect(hops).toBeLessThan(20);
   });
 
-  it('to what is no repository are refused with its address', async () => {
+  it('to a page that is not a repository are refused with its address', async () => {
     git.behave({ redirect: (_, path) => (path === '/login' ? undefined : '/login') });
     expect((await refused({ url: git.repoUrl('x') })).message).toContain(`${git.url}/login`);
   });
@@ -111,7 +115,7 @@ describe('submodules', () => {
   const modules = (...urls: [path: string, url: string][]): string =>
     urls.map(([path, url]) => `[submodule "${path}"]\n\tpath = ${path}\n\turl = ${url}\n`).join('');
 
-  it('are fetched: by relative and full addresses, within one another, an old commit too', async () => {
+  it('are fetched by relative and full addresses, nested, and at old commits', async () => {
     const inner = await git.createRepo('inner', { 'inner.txt': 'i' });
     const lib = await git.createRepo('lib', { '.gitmodules': modules(['deep', '../inner.git']), deep: { submodule: inner.sha } });
     await git.commit('lib', { 'newer.txt': 'n' }, 'newer');
@@ -137,7 +141,7 @@ describe('submodules', () => {
     expect(log.join('\n')).toContain(`submodule vendor/lib at ${lib.sha}`);
   });
 
-  it('of a server that hands out no commit by its id are fetched by their branches', async () => {
+  it('of a server that serves no single commits are fetched by their branches', async () => {
     const lib = await git.createRepo('tips', { 'old.txt': 'o' });
     await git.commit('tips', { 'new.txt': 'n' }, 'newer');
     await git.allowAnySha('tips', false);
@@ -147,7 +151,7 @@ describe('submodules', () => {
 
   it.each<[string, string, readonly string[] | undefined, string]>([
     ['a host that is not allowed', 'far', ['127.0.0.1'], '127.0.0.2'],
-    ['another host, where the control plane says nothing about hosts', 'far', undefined, '127.0.0.2'],
+    ['another host, if the control plane sends no list of hosts', 'far', undefined, '127.0.0.2'],
     ['this machine', 'file:///etc', [], 'file:///etc'],
     ['a program', 'ext::sh -c true', [], 'ext::sh'],
     ['an option', '--upload-pack=x', [], '--upload-pack=x'],
@@ -168,7 +172,7 @@ describe('submodules', () => {
     expect(other.requests()).toBe(before);
   });
 
-  it('that redirect to another host are refused, with the name of the submodule', async () => {
+  it('that redirect to another host are refused with the name of the submodule', async () => {
     const lib = await git.createRepo('away', { 'a.txt': '1' });
     const { url } = await git.createRepo('of-away', { '.gitmodules': modules(['lib', '../away.git']), lib: { submodule: lib.sha } });
     other.behave({ status: 403, text: SECRET });
@@ -182,7 +186,7 @@ describe('submodules', () => {
   it('without an address are named in the log', async () => {
     const lib = await git.createRepo('nameless', { 'a.txt': '1' });
     const { url } = await git.createRepo('of-nameless', { 'a.txt': '1', lib: { submodule: lib.sha } });
-    expect((await clone({ url })).log.join('\n')).toContain('submodule lib stays empty: .gitmodules names no address for it');
+    expect((await clone({ url })).log.join('\n')).toContain('submodule lib stays empty: .gitmodules has no address for it');
   });
 });
 
@@ -198,7 +202,7 @@ it('LFS pointers are named in the log', async () => {
   expect(log.join('\n')).toContain('1 file is a Git LFS pointer, not its content: model.bin');
 });
 
-it('gives the commit’s author and message, without control characters', async () => {
+it('the commit’s author and message are returned without control characters', async () => {
   const { url } = await git.createRepo('told', { 'a.txt': '1' }, { message: `Fix \u001b[31mit\u0007\n\nWhy: ${'x'.repeat(5_000)}` });
   const { cloned } = await clone({ url });
   expect(cloned.author).toBe('Berth Testbed');
@@ -207,7 +211,7 @@ it('gives the commit’s author and message, without control characters', async 
 });
 
 describe('ssh', () => {
-  /** Stands in for ssh: notes how it was called. A real one would need a real key of the machine. */
+  /** A fake ssh that records its arguments. A real one would need a key of the machine. */
   async function calls(sshKeyHosts: readonly string[], url: string): Promise<string> {
     const bin = join(dir, `bin-${(count += 1)}`);
     await mkdir(bin);
@@ -224,7 +228,7 @@ describe('ssh', () => {
     return `${await readFile(noted, 'utf8')}\n${(error as Error).message}`;
   }
 
-  it('the builder’s own keys are offered to no host unless the operator names it', async () => {
+  it('the builder’s keys are not offered to a host that SSH_KEY_HOSTS does not name', async () => {
     const said = await calls(['git.example.org'], 'git@evil.example.org:a/b.git');
     expect(said).toContain('-oPubkeyAuthentication=no');
     expect(said).toMatch(/^agent= /);
@@ -232,7 +236,7 @@ describe('ssh', () => {
     expect(said).toContain('evil.example.org');
   });
   it.each(['git@git.example.org:a/b.git', 'ssh://git@git.example.org:2222/a/b.git', 'ssh://git@GIT.example.org/a/b.git'])(
-    'they are offered to a host that is named: %s',
+    'the builder’s keys are offered to a host that SSH_KEY_HOSTS names: %s',
     async (url) => {
       const said = await calls(['git.example.org'], url);
       expect(said).not.toContain('PubkeyAuthentication=no');

@@ -1,3 +1,4 @@
+/** Reads the listeners of a container, and the diagnosis from them. */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -18,15 +19,15 @@ it.each([
   ['00000000000000000000000001000000:0050', { address: '::1', port: 80, loopback: true }],
   ['0000000000000000FFFF00000100007F:0050', { address: '::ffff:127.0.0.1', port: 80, loopback: true }],
   ['B80D0120000000000000000001000000:0050', { address: '2001:db8:0:0:0:0:0:1', port: 80, loopback: false }],
-])('%s', (local, listener) => {
+])('parseListeners reads %s', (local, listener) => {
   expect(parseListeners(HEAD + row(local))).toEqual([listener]);
 });
 
-it('leaves out what is no listener, the engine’s name server, and what it cannot read', () => {
+it('parseListeners leaves out other states, the engine’s DNS server, and unreadable lines', () => {
   expect(parseListeners(`${HEAD}${row('0100007F:1F90', '01')}${row('0B00007F:9999')}garbage\n`)).toEqual([]);
 });
 
-it('finds the container’s process by its control group, whatever pid the engine says', async () => {
+it('listenersOf finds the container’s process by its control group', async () => {
   const proc = await mkdtemp(join(tmpdir(), 'proc-'));
   const id = 'ab'.repeat(32);
   await mkdir(join(proc, '41', 'net'), { recursive: true });
@@ -50,10 +51,10 @@ it.each([
   [{ ...facts, listeners: [on('127.0.0.1', 8080), on('0.0.0.0', 9090)] }, 'container_loopback_only'],
   [{ ...facts, listeners: [on('127.0.0.1', 8080), on('::', 8080)] }, 'probe_timeout'],
   [{ ...facts, healthPath: '/ok', last: { kind: 'status' as const, status: 500 }, listeners: [on('::', 8080)] }, 'health_check_failed'],
-])('diagnosis of %o', (given, code) => {
+])('the diagnosis of %o is %s', (given, code) => {
   expect(probeFailure(given).code).toBe(code);
 });
-it('says that memory ran out', () => {
+it('exitFailure reports a memory limit that was exceeded', () => {
   expect(exitFailure({ exitCode: 137, oomKilled: true, error: '' }, 64 * 2 ** 20).message).toContain('limit of 64 MiB');
   expect(exitFailure({ exitCode: 1, oomKilled: false, error: '' }, null).message).toBe('The container exited unexpectedly: exit code 1');
 });

@@ -1,3 +1,4 @@
+/** Log lines of tasks: batches, bounds, drops, and escape sequences. */
 import type { LogLineIn } from '@berth/wire/task';
 import { stripVTControlCharacters } from 'node:util';
 import { expect, it } from 'vitest';
@@ -23,7 +24,7 @@ it('numbers lines from 0 without gaps, in batches of at most 500', async () => {
   expect(batches.flatMap(([, lines]) => lines)).toEqual(Array.from({ length: 1200 }, (_, i) => String(i)));
 });
 
-it('never blocks: what comes while nothing is taken pushes out the oldest, and a line says so', async () => {
+it('never blocks: when the buffer is full new lines push out the oldest, and a line tells how many', async () => {
   const sent: string[] = [];
   let open: () => void = () => undefined;
   const gate = new Promise<void>((resolve) => (open = resolve));
@@ -43,12 +44,12 @@ it('never blocks: what comes while nothing is taken pushes out the oldest, and a
   await shipper.flush(soon());
   expect(sent).toEqual([
     'first',
-    '… 15 lines were left out: they came faster than they could be sent',
+    '… 15 lines were dropped: the output was faster than the connection to the control plane',
     ...Array.from({ length: 10 }, (_, i) => String(i + 15)),
   ]);
 });
 
-it('goes on after a batch that will never be taken, and gives up with the signal', async () => {
+it('goes on after a refused batch, and stops flushing when the signal aborts', async () => {
   const dropped: unknown[] = [];
   const sent: string[] = [];
   const shipper = createLogShipper({
@@ -68,7 +69,7 @@ it('goes on after a batch that will never be taken, and gives up with the signal
   await stuck.flush(AbortSignal.timeout(20));
 });
 
-it('cuts long lines and takes out what no database stores', async () => {
+it('cuts long lines and replaces characters that a database cannot store', async () => {
   const sent: LogLineIn[] = [];
   const shipper = createLogShipper({ send: async (_, lines) => void sent.push(...lines), onDropped: () => undefined });
   shipper.push({ stream: 'stdout', text: 'x'.repeat(20_000), step: 's'.repeat(400) });
@@ -79,36 +80,39 @@ it('cuts long lines and takes out what no database stores', async () => {
   expect(sent[1]?.text).toBe('a\ufffdb\ufffd');
 });
 
-it.each([0, 1, 2, 3, 4, 5, 6])('a line that comes %i ticks after a batch was taken is sent, though no other follows', async (ticks) => {
-  const sent: string[] = [];
-  const shipper = createLogShipper({
-    async send(_, lines) {
-      sent.push(...lines.map((l) => l.text));
-      if (lines[0]?.text === 'first') void late();
-    },
-    onDropped: () => undefined,
-    flushMs: 1,
-  });
-  const late = async (): Promise<void> => {
-    for (let i = 0; i < ticks; i += 1) await Promise.resolve();
-    shipper.push(line('second'));
-  };
-  shipper.push(line('first'));
-  await expect.poll(() => sent, { timeout: 1_000, interval: 5 }).toEqual(['first', 'second']);
-});
+it.each([0, 1, 2, 3, 4, 5, 6])(
+  'a line that is pushed %i ticks after a batch was accepted is sent, even if no other follows',
+  async (ticks) => {
+    const sent: string[] = [];
+    const shipper = createLogShipper({
+      async send(_, lines) {
+        sent.push(...lines.map((l) => l.text));
+        if (lines[0]?.text === 'first') void late();
+      },
+      onDropped: () => undefined,
+      flushMs: 1,
+    });
+    const late = async (): Promise<void> => {
+      for (let i = 0; i < ticks; i += 1) await Promise.resolve();
+      shipper.push(line('second'));
+    };
+    shipper.push(line('first'));
+    await expect.poll(() => sent, { timeout: 1_000, interval: 5 }).toEqual(['first', 'second']);
+  },
+);
 
 it.each([
   ['colours stay', '\u001b[31mred\u001b[0m \u001b[1;38;5;200mpink\u001b[m', '\u001b[31mred\u001b[0m \u001b[1;38;5;200mpink\u001b[m'],
-  ['the cursor and the screen', 'a\u001b[2J\u001b[1;1H\u001b[Kb\u001b[?25lc', 'abc'],
-  ['titles, links and the clipboard', 'a\u001b]0;title\u0007b\u001b]8;;http://evil.example\u001b\\c\u001b]52;c;ZXZpbA==\u0007', 'abc'],
-  ['strings for devices', 'a\u001bPq#0\u001b\\b\u001b_x\u001b\\c\u001b^y\u001b\\d', 'abcd'],
-  ['one that does not end', 'a\u001b]0;no end', 'a'],
-  ['other escapes', 'a\u001bcb\u001b(0c\u001b7d', 'abcd'],
-  ['of eight bits', 'a\u009b31mb\u009d0;t\u009cc', 'abc'],
-  ['control characters', 'a\bb\u0007c\rd\u000be\u007ff', 'abcdef'],
+  ['cursor and screen control go', 'a\u001b[2J\u001b[1;1H\u001b[Kb\u001b[?25lc', 'abc'],
+  ['titles, links and the clipboard go', 'a\u001b]0;title\u0007b\u001b]8;;http://evil.example\u001b\\c\u001b]52;c;ZXZpbA==\u0007', 'abc'],
+  ['strings for devices go', 'a\u001bPq#0\u001b\\b\u001b_x\u001b\\c\u001b^y\u001b\\d', 'abcd'],
+  ['an unfinished sequence goes', 'a\u001b]0;no end', 'a'],
+  ['other escapes go', 'a\u001bcb\u001b(0c\u001b7d', 'abcd'],
+  ['sequences of eight bits go', 'a\u009b31mb\u009d0;t\u009cc', 'abc'],
+  ['control characters go', 'a\bb\u0007c\rd\u000be\u007ff', 'abcdef'],
   ['tabs stay', 'a\tb', 'a\tb'],
-  ['a colour with private marks is none', 'a\u001b[>4;2mb\u001b[?1mc', 'abc'],
-  ['what is left when one is taken out is no new one', 'a\u001b\u001b[2J[31mb', 'a[31mb'],
+  ['a colour with private marks goes', 'a\u001b[>4;2mb\u001b[?1mc', 'abc'],
+  ['a removed sequence leaves no new one', 'a\u001b\u001b[2J[31mb', 'a[31mb'],
 ])('escape sequences: %s', async (_, text, expected) => {
   const sent: LogLineIn[] = [];
   const shipper = createLogShipper({ send: async (_first, lines) => void sent.push(...lines), onDropped: () => undefined });
@@ -119,7 +123,7 @@ it.each([
   expect(sent[0]?.step).toBe(stripVTControlCharacters(expected));
 });
 
-it('escape sequences are taken out in time that grows with the length alone', async () => {
+it('escape sequences are removed in linear time', async () => {
   const sent: LogLineIn[] = [];
   const shipper = createLogShipper({ send: async (_first, lines) => void sent.push(...lines), onDropped: () => undefined });
   const began = performance.now();

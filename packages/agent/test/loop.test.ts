@@ -1,4 +1,4 @@
-/** Which tasks begin, how many at once, and what ends them. */
+/** The task loop: which tasks start, how many at once, and what ends them. */
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
 import { openTasksText, type Task } from '@berth/wire/task';
@@ -7,12 +7,12 @@ import { createTaskLoop, type TaskLoop } from '../src/loop.ts';
 import type { TaskOutcome, TaskRun } from '../src/run-task.ts';
 import { buildTask, deployTask, type FakeControlPlane, startFakeControlPlane, until, retireTask } from './fake-control-plane.ts';
 
-const HOLDS = { from: 20, to: 28, short: 1 };
-type Begun = { task: Task; stops: string[]; end: (outcome: TaskOutcome) => void };
+const POLL_HOLD = { from: 20, to: 28, short: 1 };
+type Started = { task: Task; stops: string[]; end: (outcome: TaskOutcome) => void };
 let plane: FakeControlPlane;
-let begun: Begun[];
-let unknown: number;
-let lostTold = 0;
+let started: Started[];
+let unknownCount: number;
+let lostCount = 0;
 let firstLists: number;
 let ending: AbortController;
 let loop: TaskLoop;
@@ -20,9 +20,9 @@ let running: Promise<void>;
 
 beforeEach(async () => {
   plane = await startFakeControlPlane();
-  begun = [];
-  unknown = 0;
-  lostTold = 0;
+  started = [];
+  unknownCount = 0;
+  lostCount = 0;
   firstLists = 0;
   ending = new AbortController();
   loop = createTaskLoop({
@@ -33,7 +33,7 @@ beforeEach(async () => {
       let end: (outcome: TaskOutcome) => void = () => undefined;
       const done = new Promise<TaskOutcome>((resolve) => (end = resolve));
       const stops: string[] = [];
-      begun.push({ task, stops, end });
+      started.push({ task, stops, end });
       return {
         task,
         done,
@@ -44,12 +44,12 @@ beforeEach(async () => {
       };
     },
     limits: { build: 2, retire: 50, sync: 50, other: 8 },
-    onUnknownNode: () => void (unknown += 1),
-    onLost: () => void (lostTold += 1),
+    onUnknownNode: () => void (unknownCount += 1),
+    onLost: () => void (lostCount += 1),
     onFirstList: async () => void (firstLists += 1),
-    holds: HOLDS,
+    hold: POLL_HOLD,
     pollMs: 300,
-    doubtMs: 200,
+    trustMs: 200,
   });
   running = loop.run(ending.signal);
 });
@@ -58,155 +58,155 @@ afterEach(async () => {
   await running;
   await plane.stop();
 });
-const ids = (): string[] => begun.map((b) => b.task.id);
+const ids = (): string[] => started.map((b) => b.task.id);
 
-it('begins each task once, builds as many at once as allowed, the next when one ends', async () => {
+it('starts each task once, builds up to their limit, and the next build when one ends', async () => {
   const states = [1, 2, 3].map(() => plane.give(buildTask({})));
   const deploy = plane.give(deployTask('d', {}));
-  await until('three begun', () => begun.length === 3);
+  await until('three tasks started', () => started.length === 3);
   expect(new Set(ids())).toEqual(new Set([states[0]?.task.id, states[1]?.task.id, deploy.task.id]));
-  const first = begun.find((b) => b.task.kind === 'build');
+  const first = started.find((b) => b.task.kind === 'build');
   const state = plane.state(first?.task.id ?? '');
   state.report = { status: 'completed' };
   first?.end('reported');
   await until('the third build', () => ids().includes(states[2]?.task.id ?? ''));
-  expect(begun).toHaveLength(4);
+  expect(started).toHaveLength(4);
   expect(firstLists).toBe(1);
 });
 
-it('a node that drains many old versions still takes a deployment', async () => {
+it('a node that drains many old containers still starts a deployment', async () => {
   for (let i = 0; i < 12; i++) plane.give(retireTask({ drain_seconds: 3600 }));
-  await until('all retirements wait', () => begun.length === 12);
+  await until('all retirements wait', () => started.length === 12);
   const deploy = plane.give(deployTask('d', {}));
-  await until('the deployment is begun', () => ids().includes(deploy.task.id));
+  await until('the deployment started', () => ids().includes(deploy.task.id));
 });
 
-it('is held by the control plane, not polling', async () => {
+it('a poll is held by the control plane until the list changes', async () => {
   await until('the first list', () => loop.lastPollOkAt() !== null);
   await new Promise((r) => setTimeout(r, 700));
   expect(plane.requests.filter((r) => r.startsWith('GET /api/agent/tasks')).length).toBeLessThanOrEqual(2);
   const at = Date.now();
   plane.give(buildTask({}));
-  await until('the task', () => begun.length === 1);
+  await until('the task', () => started.length === 1);
   expect(Date.now() - at).toBeLessThan(300);
 });
 
-it('what the answer to a register says is open is asked for when no held request told of it', async () => {
+it('polls again if a registration’s answer names open tasks that the held poll did not report', async () => {
   await until('the first list', () => loop.lastPollOkAt() !== null);
   plane.deaf = true;
   await until('a held request', () => plane.waits.length === 2);
   const { task } = plane.give(buildTask({}));
-  // The list may just have been on its way: doubted only when it is older than what was said can be.
-  await until('the task', () => (loop.heard(openTasksText([task])), begun.length === 1), 5_000);
-  // What ended is missed like what began.
+  // A young list is trusted: the answer may be older than it.
+  await until('the task', () => (loop.checkOpenTasks(openTasksText([task])), started.length === 1), 5_000);
+  // A missed end of a task is found in the same way.
   await until('held again', () => plane.waits.at(-1) !== 0);
   plane.takeAway(task.id);
-  await until('the loss', () => (loop.heard(''), begun[0]?.stops.includes('lost')), 5_000);
+  await until('the loss', () => (loop.checkOpenTasks(''), started[0]?.stops.includes('lost')), 5_000);
 });
 
-it('asks for nothing anew while a register’s answer says what the list does', async () => {
+it('does not poll again while a registration’s answer equals the list', async () => {
   const { task } = plane.give(buildTask({}));
-  await until('begun, and held again', () => begun.length === 1 && plane.waits.length === 2);
+  await until('started, and held again', () => started.length === 1 && plane.waits.length === 2);
   const settled = Date.now() + 400;
-  await until('a list old enough to be doubted', () => Date.now() > settled);
-  loop.heard(openTasksText([task]));
+  await until('a list that is not trusted any more', () => Date.now() > settled);
+  loop.checkOpenTasks(openTasksText([task]));
   plane.give(buildTask({}));
-  await until('the next', () => begun.length === 2);
-  // Held as before: what ended the request was the news.
+  await until('the next', () => started.length === 2);
+  // The poll stayed held; the new task ended it.
   expect(plane.waits.filter((wait) => wait === 0)).toHaveLength(1);
 });
 
-it('is held for long where registers’ answers say what is open, else for less than a proxy waits', async () => {
+it('holds polls long if registrations report the open tasks, else shorter than the idle timeout of proxies', async () => {
   await until('held', () => plane.waits.length === 2);
-  expect(plane.waits[1]).toBe(HOLDS.short);
-  loop.heard('');
+  expect(plane.waits[1]).toBe(POLL_HOLD.short);
+  loop.checkOpenTasks('');
   plane.give(buildTask({}));
   await until('held again', () => plane.waits.length === 3);
-  expect(plane.waits[2]).toBeGreaterThanOrEqual(HOLDS.from);
-  expect(plane.waits[2]).toBeLessThanOrEqual(HOLDS.to);
-  loop.heard(undefined);
+  expect(plane.waits[2]).toBeGreaterThanOrEqual(POLL_HOLD.from);
+  expect(plane.waits[2]).toBeLessThanOrEqual(POLL_HOLD.to);
+  loop.checkOpenTasks(undefined);
   plane.give(buildTask({}));
   await until('held again', () => plane.waits.length === 4);
-  expect(plane.waits[3]).toBe(HOLDS.short);
+  expect(plane.waits[3]).toBe(POLL_HOLD.short);
 });
 
-it('where something on the way cuts what is held for long, it is held for less', async () => {
+it('holds polls short after long polls were cut twice', async () => {
   await until('the first list', () => loop.lastPollOkAt() !== null);
-  loop.heard('');
+  loop.checkOpenTasks('');
   plane.cutAfterMs = 1_100;
-  await until('cut twice', () => plane.waits.filter((wait) => wait === HOLDS.short).length >= 3, 10_000);
-  const long = plane.waits.filter((wait) => wait >= HOLDS.from);
+  await until('cut twice', () => plane.waits.filter((wait) => wait === POLL_HOLD.short).length >= 3, 10_000);
+  const long = plane.waits.filter((wait) => wait >= POLL_HOLD.from);
   expect(long).toHaveLength(2);
   plane.give(buildTask({}));
-  await until('the task', () => begun.length === 1);
+  await until('the task', () => started.length === 1);
 });
 
-it('stops what is to be cancelled and what is gone', async () => {
+it('stops tasks that are cancelled and tasks that are gone from the list', async () => {
   const a = plane.give(buildTask({}));
   const b = plane.give(buildTask({}));
-  await until('both', () => begun.length === 2);
+  await until('both', () => started.length === 2);
   plane.cancel(a.task.id);
-  await until('the cancel', () => begun.find((x) => x.task.id === a.task.id)?.stops.includes('cancelled'));
+  await until('the cancel', () => started.find((x) => x.task.id === a.task.id)?.stops.includes('cancelled'));
   plane.takeAway(b.task.id);
-  await until('the loss', () => begun.find((x) => x.task.id === b.task.id)?.stops.includes('lost'));
+  await until('the loss', () => started.find((x) => x.task.id === b.task.id)?.stops.includes('lost'));
 });
 
-it('does not begin again what it reported, even when an older list still has it; begins again what is offered anew', async () => {
+it('does not restart a reported task that an older list still has, and starts it when it is offered again', async () => {
   const state = plane.give(buildTask({}));
-  await until('begun', () => begun.length === 1);
+  await until('started', () => started.length === 1);
   state.report = { status: 'completed' };
-  begun[0]?.end('reported');
+  started[0]?.end('reported');
   await new Promise((r) => setTimeout(r, 300));
-  expect(begun).toHaveLength(1);
+  expect(started).toHaveLength(1);
   state.report = null;
   plane.give(buildTask({}));
-  await until('begun again', () => ids().filter((id) => id === state.task.id).length === 2);
+  await until('started again', () => ids().filter((id) => id === state.task.id).length === 2);
 });
 
-it('begins again what is offered anew although the clock was set back meanwhile', async () => {
+it('starts a task that is offered again even if the clock was set back meanwhile', async () => {
   plane.give(deployTask('d', {}));
-  await until('begun', () => begun.length === 1);
+  await until('started', () => started.length === 1);
   const real = Date.now;
-  begun[0]?.end('reported');
+  started[0]?.end('reported');
   await until('its end is noted', () => loop.running() === 0);
   Date.now = () => real() - 3_600_000;
   try {
-    // It is still in the list: given to us again. What else is new lets the request for the list end.
+    // The task is still in the list, so it is offered again. A new task ends the held poll.
     plane.give(buildTask({}));
-    await until('begun again', () => new Set(ids()).size === 2 && begun.length === 3);
+    await until('started again', () => new Set(ids()).size === 2 && started.length === 3);
   } finally {
     Date.now = real;
   }
 });
 
-it('holds off from a task that it lost', async () => {
+it('waits before it starts a lost task again', async () => {
   plane.give(buildTask({}));
-  await until('begun', () => begun.length === 1);
+  await until('started', () => started.length === 1);
   const at = Date.now();
-  begun[0]?.end('lost');
-  expect(lostTold).toBe(0);
-  await until('it was told', () => lostTold === 1);
-  await until('begun again', () => begun.length === 2, 6_000);
+  started[0]?.end('lost');
+  expect(lostCount).toBe(0);
+  await until('the loss was reported', () => lostCount === 1);
+  await until('started again', () => started.length === 2, 6_000);
   expect(Date.now() - at).toBeGreaterThan(2_500);
 });
 
-it('goes on after errors; a node that is not known registers again', async () => {
+it('goes on polling after errors, and an unknown node registers again', async () => {
   plane.fail = { match: /tasks$/, status: 503 };
   plane.give(buildTask({}));
   await new Promise((r) => setTimeout(r, 500));
   plane.fail = { match: /tasks$/, status: 404 };
-  await until('the complaint', () => unknown > 0, 3_000);
+  await until('the unknown node is reported', () => unknownCount > 0, 3_000);
   plane.fail = null;
-  await until('begun', () => begun.length === 1, 3_000);
+  await until('started', () => started.length === 1, 3_000);
 });
 
-it('drains: builds end at once, the rest may finish', async () => {
+it('drain ends builds at once and lets other tasks finish', async () => {
   plane.give(buildTask({}));
   plane.give(deployTask('d', {}));
-  await until('both', () => begun.length === 2);
-  const deploy = begun.find((b) => b.task.kind === 'deploy');
+  await until('both', () => started.length === 2);
+  const deploy = started.find((b) => b.task.kind === 'deploy');
   setTimeout(() => deploy?.end('reported'), 100);
   await loop.drain(5_000);
-  expect(begun.find((b) => b.task.kind === 'build')?.stops).toEqual(['shutdown']);
+  expect(started.find((b) => b.task.kind === 'build')?.stops).toEqual(['shutdown']);
   expect(deploy?.stops).toEqual([]);
 });

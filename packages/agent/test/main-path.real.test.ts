@@ -1,11 +1,11 @@
-/** Clone, build, push, deploy, probe, report, redeploy, retire, rename: with real git, buildx, registry and engine. */
+/** Clone, build, push, deploy, probe, report, redeploy, retire and rename, with real git, buildx, registry and engine. */
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildTask, deployTask, retireTask, until } from './fake-control-plane.ts';
 import { missingParts, type RealParts, type Site, startRealParts, startSite } from './real-parts.ts';
 
-/** A line of its own each time: the engine keeps its build cache between runs. */
+/** The text differs in each run, because the engine keeps its build cache. */
 const run = `RUN echo building ${Date.now()} && ls /www`;
 const dockerfile = `FROM busybox:stable\nCOPY www /www\n${run}\nEXPOSE 8080\nCMD ["httpd","-f","-p","8080","-h","/www"]\n`;
 
@@ -96,7 +96,7 @@ describe.skipIf(missingParts !== undefined)('the main path', () => {
     const names = (await parts.engine.docker(['ps', '--all', '--format', '{{.Names}}'])).stdout.trim().split('\n');
     expect(names).toEqual(['svc-app']);
     expect((await fetch(`http://${parts.engine.hostIp}:${up2.host_port}/`)).status).toBe(200);
-    // Twice is once.
+    // A repeated retire task changes nothing.
     const again = plane.give(
       retireTask({
         remove: [{ deployment_id: 'dep-a', reason: 'superseded' }],

@@ -1,4 +1,4 @@
-/** What the agent tells Prometheus: names that promtool accepts, labels from fixed sets, and nothing that a scrape makes slow. */
+/** The agent's Prometheus metrics: names that promtool accepts, fixed label values, and no slow work during a scrape. */
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
@@ -24,7 +24,7 @@ afterAll(() => plane.stop());
 
 const DISK: NodeDisk = { datasets: 1_000, images: 2_000, build_cache: 300, other: 40, free: 5_000, total: 8_340 };
 const create = (disk: NodeDisk | null = DISK, engineOk: boolean | null = true): Metrics =>
-  createMetrics({ version: '1.2.3', role: 'builder', disk: () => disk, engineOk: () => engineOk }, { ofProcess: true });
+  createMetrics({ version: '1.2.3', role: 'builder', disk: () => disk, engineOk: () => engineOk }, { processMetrics: true });
 const scrape = async (metrics: Metrics): Promise<string> => (await metrics.render()).text;
 const value = (text: string, series: string): number | undefined => {
   const line = text.split('\n').find((l) => l.startsWith(`${series} `));
@@ -36,7 +36,7 @@ const copied = (text: string, outcome: string): unknown => ({
   bytes: value(text, `berth_agent_copy_bytes_sum{outcome="${outcome}"}`),
 });
 
-/** Runs one build by this handler, and gives its run with the state that the control plane keeps. */
+/** Runs one build with this handler. Returns the run and the control plane’s state of the task. */
 function build(metrics: Metrics, handler: Handler<'build'>) {
   const state = plane.give(buildTask({}));
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
@@ -58,7 +58,7 @@ it.skipIf(noPromtool !== '')(`promtool check metrics${noPromtool}`, async () => 
   expect(checkMetrics(await scrape(metrics))).toEqual([]);
 });
 
-it('a counter is named `_total` and nothing else is; each has a help', async () => {
+it('counters and only counters end in `_total`, and each metric has a help text', async () => {
   const text = await scrape(create());
   const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => ({ name, type }));
   expect(types.length).toBeGreaterThan(20);
@@ -66,7 +66,7 @@ it('a counter is named `_total` and nothing else is; each has a help', async () 
   expect(types.filter(({ name }) => !text.includes(`# HELP ${name} `))).toEqual([]);
 });
 
-it('docs/metrics.md names every metric of the agent, and no other', async () => {
+it('docs/metrics.md names exactly the metrics of the agent', async () => {
   const text = await scrape(create());
   const wanted = [...text.matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1] ?? '');
   const docs = await readFile(join(import.meta.dirname, '../../../docs/metrics.md'), 'utf8');
@@ -74,16 +74,16 @@ it('docs/metrics.md names every metric of the agent, and no other', async () => 
   expect([...new Set(named)].toSorted()).toEqual(wanted.toSorted());
 });
 
-it('counts tasks by kind and by how they ended, and measures builds', async () => {
+it('counts tasks by kind and outcome, and measures builds', async () => {
   const metrics = create();
   await build(metrics, () => Promise.resolve(product)).run.done;
   await build(metrics, () => Promise.reject(new TaskFailure('build_step_failed', 'RUN false'))).run.done;
   const given = build(metrics, forever);
-  await waitFor('the third is at work', async () => value(await scrape(metrics), 'berth_agent_tasks_in_progress{kind="build"}') === 1);
+  await waitFor('the third runs', async () => value(await scrape(metrics), 'berth_agent_tasks_in_progress{kind="build"}') === 1);
   given.run.stop('cancelled');
   await given.run.done;
   const away = build(metrics, forever);
-  await waitFor('the fourth is at work', async () => value(await scrape(metrics), 'berth_agent_tasks_in_progress{kind="build"}') === 1);
+  await waitFor('the fourth runs', async () => value(await scrape(metrics), 'berth_agent_tasks_in_progress{kind="build"}') === 1);
   away.run.stop('shutdown');
   await away.run.done;
   const text = await scrape(metrics);
@@ -93,11 +93,11 @@ it('counts tasks by kind and by how they ended, and measures builds', async () =
   expect(value(text, 'berth_agent_tasks_finished_total{kind="deploy",outcome="completed"}')).toBe(0);
   expect(value(text, 'berth_agent_build_duration_seconds_count{outcome="completed"}')).toBe(1);
   expect(value(text, 'berth_agent_build_duration_seconds_count{outcome="failed"}')).toBe(1);
-  // A build that somebody ended says nothing of how long builds take.
+  // A cancelled build does not count for the duration of builds.
   expect(text).not.toContain('berth_agent_build_duration_seconds_count{outcome="cancelled"}');
 });
 
-it('a task whose claim is refused is not counted; one whose report is refused is lost', async () => {
+it('a task with a refused claim is not counted; a task with a refused report counts as lost', async () => {
   const metrics = create();
   const gone = { ...buildTask({}), id: 'nobody-knows-it' };
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
@@ -105,7 +105,7 @@ it('a task whose claim is refused is not counted; one whose report is refused is
   expect(await runTask(gone, { ...deps, log: silentLogger(), meter: metrics }).done).toBe('lost');
   expect(value(await scrape(metrics), 'berth_agent_tasks_finished_total{kind="build",outcome="lost"}')).toBe(0);
   const { state, run } = build(metrics, async () => {
-    state.token = 'another has it';
+    state.token = 'a token of another attempt';
     return product;
   });
   expect(await run.done).toBe('lost');
@@ -114,7 +114,7 @@ it('a task whose claim is refused is not counted; one whose report is refused is
   expect(value(text, 'berth_agent_tasks_finished_total{kind="build",outcome="completed"}')).toBe(0);
 });
 
-it('a kind that a newer control plane invents makes no new label', async () => {
+it('an unknown kind of task counts as other', async () => {
   const metrics = create();
   metrics.taskBegan('polish')('failed');
   metrics.taskBegan('varnish')('failed');
@@ -123,7 +123,7 @@ it('a kind that a newer control plane invents makes no new label', async () => {
   expect(text).not.toMatch(/polish|varnish/);
 });
 
-it('says what the disks hold as it was counted last; a part that is not known is left out', async () => {
+it('reports the last count of the disks without unknown parts', async () => {
   const text = await scrape(create());
   expect(Object.keys(DISK).map((use) => value(text, `berth_agent_disk_bytes{use="${use}"}`))).toEqual([
     1_000,
@@ -141,7 +141,7 @@ it('says what the disks hold as it was counted last; a part that is not known is
   expect(await scrape(create(null))).not.toMatch(/^berth_agent_disk/m);
 });
 
-it('a scrape counts nothing on the disks', async () => {
+it('a scrape starts no count of the disks', async () => {
   let counts = 0;
   const use = createDiskUse({
     folders: ['/'],
@@ -153,16 +153,16 @@ it('a scrape counts nothing on the disks', async () => {
     onFirst: () => undefined,
     log: silentLogger(),
   });
-  const metrics = createMetrics({ version: '1', role: 'deploy', disk: use.last, engineOk: () => true }, { ofProcess: false });
+  const metrics = createMetrics({ version: '1', role: 'deploy', disk: use.last, engineOk: () => true }, { processMetrics: false });
   for (let i = 0; i < 3; i++) await scrape(metrics);
   expect(counts).toBe(0);
   use.now();
-  await waitFor('it was counted for a register', async () => value(await scrape(metrics), 'berth_agent_disk_bytes{use="images"}') === 1);
+  await waitFor('a registration has counted', async () => value(await scrape(metrics), 'berth_agent_disk_bytes{use="images"}') === 1);
   expect(counts).toBe(1);
   await use.stop();
 });
 
-it('registrations: how many failed, and how long ago the last one worked', async () => {
+it('reports failed registrations and the age of the last successful one', async () => {
   const metrics = create();
   let text = await scrape(metrics);
   expect(value(text, 'berth_agent_registrations_failed_total')).toBe(0);
@@ -175,7 +175,7 @@ it('registrations: how many failed, and how long ago the last one worked', async
   expect(value(text, 'berth_agent_last_registration_age_seconds')).toBeLessThan(10);
 });
 
-it('each copy is measured once, however many wait for it, and none that is here already', async () => {
+it('a copy is measured once, however many tasks wait for it; a cached version is not measured', async () => {
   const metrics = create();
   const share = await startShare();
   const site = await startSite(share, { onCopyEnded: metrics.copyEnded });
@@ -191,7 +191,7 @@ it('each copy is measured once, however many wait for it, and none that is here 
   expect(copied(text, 'failed')).toEqual({ copies: 0, bytes: 0 });
 });
 
-it('a copy that failed and one that nobody waits for any more are measured, each under its outcome', async () => {
+it('failed and cancelled copies are measured, each with its outcome', async () => {
   const metrics = create();
   const share = await startShare();
   const site = await startSite(share, { onCopyEnded: metrics.copyEnded });
@@ -204,14 +204,14 @@ it('a copy that failed and one that nobody waits for any more are measured, each
   const slow = await share.dataset('slow');
   const leaving = new AbortController();
   const steps: string[] = [];
-  const watcher = {
-    say: () => undefined,
+  const listener = {
+    logLine: () => undefined,
     onProgress({ step }: { step: string }) {
       steps.push(step);
       if (step === 'copying') leaving.abort(new Error('the task was cancelled'));
     },
   };
-  await expect(site.data.cache.ensure(slow.source, watcher, leaving.signal)).rejects.toThrow('the task was cancelled');
+  await expect(site.data.cache.ensure(slow.source, listener, leaving.signal)).rejects.toThrow('the task was cancelled');
   expect(steps).toContain('copying');
   expect(copied(await scrape(metrics), 'cancelled')).toMatchObject({ copies: 1 });
   expect(copied(await scrape(metrics), 'completed')).toEqual({ copies: 0, bytes: 0 });
@@ -219,7 +219,7 @@ it('a copy that failed and one that nobody waits for any more are measured, each
   await share.stop();
 });
 
-it('copies, images that were removed, the engine, the build', async () => {
+it('reports copies, removed images, the engine state and the build info', async () => {
   const metrics = create();
   metrics.copyEnded({ outcome: 'completed', bytes: 1_000, ms: 2_500 });
   metrics.copyEnded({ outcome: 'completed', bytes: 24, ms: 10 });

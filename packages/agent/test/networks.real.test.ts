@@ -1,4 +1,4 @@
-/** What one project's container reaches of another's, on a real engine with its real packet filter. */
+/** Isolation between the containers of projects, on a real engine with a real firewall. */
 import { execOk } from '@berth/kit/exec';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPortRule } from '../src/port-rule.ts';
@@ -45,7 +45,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     const [[network, { IPAddress: ip }] = ['', { IPAddress: '' }]] = Object.entries((await inspect(name)).NetworkSettings.Networks);
     return { name, ip, port: report.host_port ?? 0, network };
   }
-  /** Whether a program in a container gets an answer there within 2 s. */
+  /** Whether a program in a container gets an answer from the address within 2 s. */
   const reaches = async (from: string, at: string): Promise<boolean> =>
     (
       await parts.engine.docker(['exec', from, 'timeout', '2', 'wget', '-q', '-O', '-', `http://${at}/`], { mayFail: true })
@@ -58,7 +58,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
 
   let a: Up;
   let b: Up;
-  it('each has a network of its own, no raw sockets and the default memory', { timeout: 60_000 }, async () => {
+  it('each project has its own network, no raw sockets and the default memory', { timeout: 60_000 }, async () => {
     [a, b] = [await deploy('prj-a'), await deploy('prj-b')];
     expect(a.network).not.toBe(b.network);
     for (const { ip } of [a, b]) expect(ip).toMatch(/^10\.98\.0\./);
@@ -68,19 +68,19 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     });
     const ping = await parts.engine.docker(['exec', a.name, 'ping', '-c', '1', '-W', '1', '127.0.0.1'], { mayFail: true });
     expect(`${ping.stdout}${ping.stderr}`).toMatch(/permission denied|not permitted/i);
-    // The control plane compares what it sees with the project's settings, which name no limit.
+    // The control plane compares the report with the project’s settings, which have no limit.
     const seen = await until('a register', () => site.plane.registers.at(-1)?.containers?.find((c) => c.name === a.name));
     expect(seen.memory_bytes).toBeNull();
   });
 
-  it('a container does not reach that of another project; two of one project reach each other', { timeout: 60_000 }, async () => {
+  it('containers of one project reach each other and not those of another project', { timeout: 60_000 }, async () => {
     const second = await deploy('prj-a', 2);
     expect(second.network).toBe(a.network);
     expect(await reaches(a.name, `${second.ip}:8080`)).toBe(true);
     expect(await reaches(a.name, `${b.ip}:8080`)).toBe(false);
   });
 
-  it('with the rule only the proxy reaches published ports', { timeout: 60_000 }, async () => {
+  it('with PROXY_IPS only the proxy reaches published ports', { timeout: 60_000 }, async () => {
     const published = `${parts.engine.hostIp}:${b.port}`;
     const outside = async (): Promise<boolean> =>
       fetch(`http://${published}/`, { signal: AbortSignal.timeout(2_000) }).then(
@@ -91,7 +91,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     const old = `${parts.engine.hostIp}:${/:(\d+)/.exec((await parts.engine.docker(['port', 'old', '8080'])).stdout)?.[1]}`;
     expect(await outside()).toBe(true);
 
-    // The proxy is elsewhere: this machine, outside the engine's, is somebody else.
+    // The proxy is another machine; this machine is a foreign host outside the engine's network namespace.
     expect(
       await createPortRule({ pool: POOL, proxies: ['10.200.0.1'], ports: { first: 32_768, last: 60_999 }, run: filter }).ensure(),
     ).toBeNull();
@@ -99,8 +99,8 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     expect(await reaches(a.name, published)).toBe(false);
     expect(await reaches('old', published)).toBe(false);
     expect(await reaches('old', `${b.ip}:8080`)).toBe(false);
-    // Within one project, and for a container that stands on the default network, nothing changed.
-    expect(await reaches(a.name, `${(await deploy2()).ip}:8080`)).toBe(true);
+    // Traffic inside one project, and to a container on the default network, still passes.
+    expect(await reaches(a.name, `${(await secondOfProjectA()).ip}:8080`)).toBe(true);
     expect((await fetch(`http://${old}/`)).ok).toBe(true);
 
     const rule = createPortRule({
@@ -112,7 +112,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     expect(await rule.ensure()).toBeNull();
     expect(await outside()).toBe(true);
     expect(await reaches(a.name, published)).toBe(false);
-    // Somebody reloads the packet filter: it is put in force again.
+    // A reload of the firewall removes the rules; the next call adds them again.
     await filter(['iptables', '-F', 'DOCKER-USER']);
     await filter(['iptables', '-F', 'BERTH-PUBLISHED']);
     await filter(['iptables', '-F', 'INPUT']);
@@ -123,12 +123,12 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     expect(await outside()).toBe(true);
     await parts.engine.docker(['rm', '--force', 'old']);
   });
-  const deploy2 = async (): Promise<{ ip: string }> => {
+  const secondOfProjectA = async (): Promise<{ ip: string }> => {
     const [{ IPAddress: ip } = { IPAddress: '' }] = Object.values((await inspect('svc-prj-a-g2')).NetworkSettings.Networks);
     return { ip };
   };
 
-  it('the rule says why it cannot be put in force', async () => {
+  it('reports why the firewall rules cannot be added', async () => {
     const nowhere = createPortRule({
       pool: POOL,
       proxies: [],
@@ -142,12 +142,12 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     expect(await nowhere.ensure()).toContain('No chain/target/match by that name');
   });
 
-  it('the network of a project goes with its last container; others’ stay; a full pool is a failure', { timeout: 90_000 }, async () => {
+  it('a project’s network is removed with its last container, foreign ones stay, and a full pool fails', { timeout: 90_000 }, async () => {
     await parts.engine.docker(['network', 'create', '--subnet', '10.98.0.32/28', 'not-berth']);
     const c = await deploy('prj-c');
     const { task } = site.plane.give(deployTask('dep-full', { image, project_id: 'prj-d', container_name: 'svc-prj-d-g1' }));
     expect((await site.plane.reported(task.id, 40_000)).result).toMatchObject({ error: { code: 'network_pool_exhausted' } });
-    // One that does not run needs its network to be started again.
+    // A stopped container needs its network for the next start.
     await parts.engine.docker(['stop', '--time', '0', b.name]);
     const retire = site.plane.give(
       retireTask({ project_id: 'prj-c', remove: [{ deployment_id: 'dep-prj-c-1', reason: 'over' }], drain_seconds: 0, keep: null }),
@@ -163,7 +163,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     await parts.engine.docker(['network', 'rm', 'not-berth']);
   });
 
-  it('a network that somebody removed is made again', { timeout: 60_000 }, async () => {
+  it('a network that another program removed is created again', { timeout: 60_000 }, async () => {
     const gone = await deploy('prj-a', 3);
     for (const name of [a.name, 'svc-prj-a-g2', gone.name]) await parts.engine.docker(['rm', '--force', name]);
     await parts.engine.docker(['network', 'rm', gone.network]);

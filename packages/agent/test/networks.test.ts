@@ -1,4 +1,4 @@
-/** Which addresses projects get, and which networks go. */
+/** Which addresses project networks get, and which networks are removed. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, it } from 'vitest';
 import { readConfig } from '../src/config.ts';
@@ -47,7 +47,7 @@ const on = (docker: DockerNetworks, pool: string | null = '10.9.0.0/26') =>
     delayMs: 1,
   });
 
-it('the first /28 of the pool that nobody has', () => {
+it('freeSubnet returns the first free /28 of the pool', () => {
   expect(freeSubnet(range('10.9.0.0/16'), [])).toBe('10.9.0.0/28');
   expect(freeSubnet(range('10.9.0.0/16'), ['10.9.0.0/28', '10.9.0.16/30', '192.168.0.0/16'].map(range))).toBe('10.9.0.32/28');
   expect(freeSubnet(range('10.9.0.0/27'), ['10.0.0.0/8'].map(range))).toBeNull();
@@ -55,7 +55,7 @@ it('the first /28 of the pool that nobody has', () => {
   for (const wrong of ['10.9.0.0', '10.9.0.0/33', '10.9.0.256/28', 'fd00::/8']) expect(rangeOf(wrong)).toBeNull();
 });
 
-it('each project has one of its own; many requests at once make one', async () => {
+it('each project gets its own network, and parallel requests create one', async () => {
   const networks: Network[] = [];
   const all = on(engine(networks).docker);
   const ids = await Promise.all(['a', 'b', 'a', 'a'].map((project) => all.of(project, 'node-1', never)));
@@ -65,11 +65,11 @@ it('each project has one of its own; many requests at once make one', async () =
     ['a', 'me', '10.9.0.0/28'],
     ['b', 'me', '10.9.0.16/28'],
   ]);
-  // Another process of ours finds it by its label.
+  // Another process of this agent finds the network by its label.
   expect(await on(engine(networks).docker).of('a', 'node-1', never)).toBe(ids[0]);
 });
 
-it('a pool without a free network is a failure of its own', async () => {
+it('a full pool fails with network_pool_exhausted', async () => {
   const all = on(engine([]).docker);
   for (const project of ['a', 'b', 'c', 'd']) await all.of(project, 'node-1', never);
   await expect(all.of('e', 'node-1', never)).rejects.toMatchObject({
@@ -79,11 +79,11 @@ it('a pool without a free network is a failure of its own', async () => {
   expect(await all.of('a', 'node-1', never)).not.toBeNull();
 });
 
-it('without a pool there are none', async () => {
+it('without a pool projects get no network', async () => {
   expect(await on(engine([]).docker, null).of('a', 'node-1', never)).toBeNull();
 });
 
-it('empty ones of ours go; one that is used, held or somebody else’s stays', async () => {
+it('unused networks of this agent are removed; used, held and foreign networks stay', async () => {
   const network = (id: string, labels: Record<string, string>): Network => ({ id, name: id, labels, subnets: [] });
   const networks = [
     network('others', { 'berth.project': 'x', 'berth.network': 'another agent' }),
@@ -98,13 +98,13 @@ it('empty ones of ours go; one that is used, held or somebody else’s stays', a
   const release = all.hold('held');
   all.cleanLater();
   await expect.poll(() => removed).toEqual(['empty']);
-  // What was known of it is forgotten.
+  // The removed network is not cached any more.
   expect(await all.of('empty', 'node-1', never)).not.toBe('empty');
   release();
   await all.stop();
 });
 
-it('settings: the pool, the proxy and the memory', () => {
+it('settings: validates the pool, the proxy addresses and the default memory', () => {
   const good = { NODE_ROLE: 'deploy', CONTROL_PLANE_URL: 'http://10.0.0.1:8080/' };
   expect(readConfig(good).PROJECT_NETWORK_POOL).toMatchObject({ cidr: '10.217.0.0/16' });
   expect(readConfig({ ...good, PROJECT_NETWORK_POOL: 'none' }).PROJECT_NETWORK_POOL).toBeNull();
@@ -117,7 +117,7 @@ it('settings: the pool, the proxy and the memory', () => {
     { PROJECT_NETWORK_POOL: 'fd00::/64' },
     { PROXY_IPS: 'proxy.example' },
     { PROXY_IPS: '10.0.0.1', PROJECT_NETWORK_POOL: 'none' },
-    // The rule is one of IPv4: a port that is published over IPv6 would be open beside it.
+    // The firewall rules cover IPv4 only: a port that is published on IPv6 would stay open.
     { PROXY_IPS: '10.0.0.1', PUBLISH_IP: '::' },
     { DEFAULT_MEMORY: '1m' },
     { DEFAULT_MEMORY: 'much' },

@@ -1,4 +1,4 @@
-/** A node that was deleted and comes back has a new id; its containers are still this agent's. */
+/** A node that was deleted and registers again has a new id; its containers still belong to the agent. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { createEngineStatus } from '../src/engine-status.ts';
 import { createImages } from '../src/images.ts';
 import { createLocks } from '../src/locks.ts';
-import { createNodeIds, listOurs } from '../src/node-ids.ts';
+import { createNodeIds, listNodeContainers } from '../src/node-ids.ts';
 import { createRegistration } from '../src/registration.ts';
 import { createRetireHandler } from '../src/tasks/retire.ts';
 import { retireTask } from './fake-control-plane.ts';
@@ -29,7 +29,7 @@ const never = new AbortController().signal;
 const put = (id: string, node: string) =>
   engine.put({ id, labels: { 'berth.node': node, 'berth.project': 'prj-1', 'berth.deployment': `of-${id}` } });
 
-/** An agent whose control plane gives it this id now. */
+/** An agent whose control plane returns this node id. */
 async function agent(given: { id: string }) {
   const sent: NodeRegister[] = [];
   const call = async (_: string, { body }: { body: NodeRegister }) => {
@@ -37,13 +37,13 @@ async function agent(given: { id: string }) {
     return { id: given.id };
   };
   const ids = await createNodeIds(path, silentLogger());
-  const list = listOurs(engine.docker, ids);
+  const list = listNodeContainers(engine.docker, ids);
   const registration = createRegistration({
     client: { call } as unknown as Client,
     list,
     ids,
     inventory: null,
-    look: async () => false,
+    revive: async () => false,
     log: silentLogger(),
     nodeName: 'node',
     role: 'deploy',
@@ -62,7 +62,7 @@ async function agent(given: { id: string }) {
   return { register, ids, list };
 }
 
-it('what it started under its old id is reported under the new one, also after a restart; a neighbour’s never is', async () => {
+it('containers of the old id are reported under the new one, also after a restart; those of other nodes are not', async () => {
   const given = { id: 'old' };
   const first = await agent(given);
   expect(await first.register()).toEqual([]);
@@ -74,7 +74,7 @@ it('what it started under its old id is reported under the new one, also after a
   expect(await (await agent(given)).register()).toEqual(['after', 'before']);
 });
 
-it('an id without containers is forgotten when the agent starts anew, not while a task may be at work for it', async () => {
+it('an id without containers is dropped at the next start of the agent, not while a task may use it', async () => {
   const given = { id: 'old' };
   const first = await agent(given);
   await first.register();
@@ -87,14 +87,14 @@ it('an id without containers is forgotten when the agent starts anew, not while 
   expect((await agent(given)).ids.all()).toEqual(['new']);
 });
 
-it('what cannot be read is no reason not to start', async () => {
+it('the agent starts although its saved ids are unreadable', async () => {
   writeFileSync(path, '{"no": "list"');
   const { register, ids } = await agent({ id: 'new' });
   await register();
   expect(ids.all()).toEqual(['new']);
 });
 
-it('a retire task of the new id removes what was started under the old one', async () => {
+it('a retire task of the new id removes containers of the old one', async () => {
   put('before', 'old');
   put('other', 'somebody');
   const ids = await createNodeIds(path, silentLogger());
@@ -102,7 +102,7 @@ it('a retire task of the new id removes what was started under the old one', asy
   await ids.add('node-1');
   const handler = createRetireHandler({
     docker: engine.docker,
-    ours: listOurs(engine.docker, ids),
+    listContainers: listNodeContainers(engine.docker, ids),
     images: createImages({ docker: engine.docker, keep: 1, log: silentLogger() }),
     locks: createLocks(),
     networks: { cleanLater: () => undefined },
@@ -117,7 +117,7 @@ it('a retire task of the new id removes what was started under the old one', asy
     attempt: 1,
     signal: never,
     log: () => undefined,
-    say: () => undefined,
+    logStep: () => undefined,
     progress: () => undefined,
   });
   expect(engine.all()).toEqual(['other running']);

@@ -1,4 +1,4 @@
-/** The small parts, each by itself. */
+/** Small parts of the agent, each on its own. */
 import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -10,11 +10,11 @@ import { readConfig } from '../src/config.ts';
 import { findDockerfile } from '../src/dockerfile.ts';
 import { startHealthServer } from '../src/health.ts';
 import { createHostIp, localAddressTo } from '../src/host-ip.ts';
-import { createImages, repositoryOf, spare } from '../src/images.ts';
+import { createImages, repositoryOf, removableRefs } from '../src/images.ts';
 import { createLocks } from '../src/locks.ts';
-import { toObserved, watch } from '../src/observe.ts';
+import { toObserved, watchContainers } from '../src/observe.ts';
 import { probe } from '../src/probe.ts';
-import { leftBehind } from '../src/reconcile.ts';
+import { neverStarted } from '../src/reconcile.ts';
 import { createStorage } from '../src/storage.ts';
 import type { Container, Docker } from '../src/tools/docker.ts';
 import { createWorkspaces } from '../src/workspace.ts';
@@ -38,12 +38,12 @@ describe('readConfig', () => {
       BUILD_TIMEOUT: 1_800_000,
     });
   });
-  it('names every wrong variable at once', () => {
+  it('names all wrong variables at once', () => {
     expect(() =>
       readConfig({ NODE_ROLE: 'cook', MAX_BUILDS: '0', LISTEN: 'x', STATE_DIR: 'here', BUILD_TIMEOUT: '3', PUBLISH_IP: 'host' }),
     ).toThrow(/NODE_ROLE[^]*CONTROL_PLANE_URL[^]*PUBLISH_IP[^]*STATE_DIR[^]*LISTEN[^]*MAX_BUILDS[^]*BUILD_TIMEOUT/);
   });
-  it('does not let the cache be emptied to more than it may hold', () => {
+  it('refuses a low watermark above the high one', () => {
     expect(readConfig(good)).toMatchObject({
       CACHE_HIGH: 90,
       CACHE_LOW: 80,
@@ -52,11 +52,11 @@ describe('readConfig', () => {
       COPIES_AT_ONCE: 2,
       KEEP_VERSIONS: 3,
     });
-    expect(() => readConfig({ ...good, CACHE_HIGH: '70' })).toThrow(/CACHE_LOW: must not be more than CACHE_HIGH, which is 70/);
+    expect(() => readConfig({ ...good, CACHE_HIGH: '70' })).toThrow(/CACHE_LOW: must not exceed CACHE_HIGH, which is 70/);
     expect(() => readConfig({ ...good, COPY_BANDWIDTH: '10 m' })).toThrow(/COPY_BANDWIDTH/);
     expect(readConfig({ ...good, COPY_BANDWIDTH: '1.5m' }).COPY_BANDWIDTH).toBe('1.5m');
   });
-  it('sends the first of several secrets, and inherits little', () => {
+  it('uses the first of several secrets, and inherits few variables', () => {
     const config = readConfig({ ...good, AGENT_SECRET: 'new, old', PATH: '/bin', EVIL: 'x' });
     expect(config.AGENT_SECRET).toBe('new');
     expect(config.inherit).toEqual({ PATH: '/bin' });
@@ -64,7 +64,7 @@ describe('readConfig', () => {
 });
 
 describe('findDockerfile', () => {
-  it('takes one inside, by links too; nothing outside', async () => {
+  it('accepts a file inside the clone, also through symlinks, and refuses one outside', async () => {
     const root = join(dir, 'clone');
     await mkdir(join(root, 'sub'), { recursive: true });
     await writeFile(join(root, 'Dockerfile'), 'x');
@@ -87,18 +87,18 @@ describe('findDockerfile', () => {
 
 describe('images', () => {
   const image = (id: string, created: number): { id: string; created: number; refs: string[] } => ({ id, created, refs: [`r/app:${id}`] });
-  it('repositoryOf', () => {
+  it('repositoryOf removes the tag or digest and keeps the port', () => {
     expect(repositoryOf('10.0.0.1:5000/app:abc')).toBe('10.0.0.1:5000/app');
     expect(repositoryOf('10.0.0.1:5000/app@sha256:abc')).toBe('10.0.0.1:5000/app');
     expect(repositoryOf('10.0.0.1:5000/app')).toBe('10.0.0.1:5000/app');
   });
-  it('spare: the oldest first, never the newest few nor one in use', () => {
+  it('removableRefs returns the oldest first, without the newest few and images in use', () => {
     const images = [image('a', 1), image('d', 4), image('b', 2), image('c', 3)];
-    expect(spare(images, { keep: 1, inUse: new Set(['b']), maxRefs: 9 })).toEqual(['r/app:a', 'r/app:c']);
-    expect(spare(images, { keep: 9, inUse: new Set(), maxRefs: 9 })).toEqual([]);
-    expect(spare(images, { keep: 1, inUse: new Set(), maxRefs: 1 })).toEqual(['r/app:a']);
+    expect(removableRefs(images, { keep: 1, inUse: new Set(['b']), maxRefs: 9 })).toEqual(['r/app:a', 'r/app:c']);
+    expect(removableRefs(images, { keep: 9, inUse: new Set(), maxRefs: 9 })).toEqual([]);
+    expect(removableRefs(images, { keep: 1, inUse: new Set(), maxRefs: 1 })).toEqual(['r/app:a']);
   });
-  it('leaves what a task holds, and takes it later', async () => {
+  it('keeps an image that a task holds, and removes it after the release', async () => {
     const removed: string[] = [];
     const docker = {
       images: async () => [image('a', Date.now() / 1000 - 2), image('b', Date.now() / 1000 - 1)],
@@ -117,7 +117,7 @@ describe('images', () => {
   });
 });
 
-describe('images of a project that is gone', () => {
+describe('images of a project without containers on the node', () => {
   const DAY_S = 86_400;
   const image = (id: string, created: number, repository = 'r/app') => ({ id, created, refs: [`${repository}:${id}`] });
   function engine(all: ReturnType<typeof image>[], inUse: string[] = []) {
@@ -129,7 +129,7 @@ describe('images of a project that is gone', () => {
     } as unknown as Docker;
     return { docker, removed };
   }
-  it('all go when the project was deleted, but not what a container uses or a task holds', async () => {
+  it('are removed when the project was deleted, except images in use or held', async () => {
     const { docker, removed } = engine([image('a', 1), image('b', 2), image('c', 3), image('d', 4)], ['b']);
     const images = createImages({ docker, keep: 10, log: silentLogger() });
     images.hold('r/app:c');
@@ -137,7 +137,7 @@ describe('images of a project that is gone', () => {
     await images.settle();
     expect(removed.sort()).toEqual(['r/app:a', 'r/app:d']);
   });
-  it('all go a week after the newest was built, on a node that runs nothing of the project', async () => {
+  it('are removed a week after the newest was built', async () => {
     const now = Date.now() / 1000;
     const [old, fresh] = [now - 8 * DAY_S, now - DAY_S];
     const all = [image('a', old, 'r/gone'), image('b', old, 'r/runs'), image('c', fresh, 'r/new'), image('d', old, 'r/new')];
@@ -149,7 +149,7 @@ describe('images of a project that is gone', () => {
   });
 });
 
-it('locks: one at a time, in order; one that gives up is no obstacle', async () => {
+it('locks have one holder at a time, in order, and an aborted waiter blocks no other', async () => {
   const locks = createLocks();
   const never = new AbortController().signal;
   const order: number[] = [];
@@ -179,14 +179,14 @@ describe('probe', () => {
     [302, '/h', true],
     [404, '/h', false],
     [500, '/h', false],
-  ])('status %d with health path %s', (status, healthPath, ok) =>
+  ])('status %d with health path %s is healthy: %s', (status, healthPath, ok) =>
     serve(status, async (port) => {
       const result = await probe({ host: '127.0.0.1', port, healthPath, visitorUrl: null }, 200, never);
       expect(result.ok).toBe(ok);
       if (!result.ok) expect(result.last).toEqual({ kind: 'status', status });
     }),
   );
-  /** As frameworks with a list of allowed hosts do it: 400 to a visitor who names another host, or comes by another scheme. */
+  /** Answers like a framework with allowed hosts: 400 to another host or scheme. */
   async function serveAllowed(host: string, proto: string, then: (port: number) => Promise<void>): Promise<void> {
     const server = createServer(({ headers }, response) => {
       const isAllowed = headers.host === host && headers['x-forwarded-proto'] === proto && headers['x-forwarded-host'] === host;
@@ -200,16 +200,16 @@ describe('probe', () => {
   it.each([
     ['https://shop.example.com', 'shop.example.com', 'https'],
     ['http://shop.berth.localhost:8000', 'shop.berth.localhost:8000', 'http'],
-  ])('asks as a visitor of %s: an application that allows its own host alone answers', (visitorUrl, host, proto) =>
+  ])('sends the host of a visitor of %s, so an application that allows only that host answers', (visitorUrl, host, proto) =>
     serveAllowed(host, proto, async (port) => {
       expect(await probe({ host: '127.0.0.1', port, healthPath: '/h', visitorUrl }, 200, never)).toMatchObject({ ok: true });
     }),
   );
-  it('asks by the address where an older control plane names no host', () =>
+  it('uses the address as host if an older control plane sends none', () =>
     serve(200, async (port) => {
       expect(await probe({ host: '127.0.0.1', port, healthPath: '/h', visitorUrl: null }, 200, never)).toMatchObject({ ok: true });
     }));
-  it('ends with its deadline, or with the signal', async () => {
+  it('ends at its deadline or when the signal aborts', async () => {
     expect(await probe({ host: '127.0.0.1', port: 9, healthPath: null, visitorUrl: null }, 100, never)).toMatchObject({
       ok: false,
       last: { kind: 'refused' },
@@ -220,13 +220,13 @@ describe('probe', () => {
   });
 });
 
-it('toObserved keeps our labels only, and no port of what does not run', () => {
+it('toObserved keeps only the labels of Berth, and no port of a stopped container', () => {
   const labels = { 'berth.project': 'p', 'org.opencontainers.image.source': 'x' };
   expect(toObserved(container({ labels }))).toMatchObject({ labels: { 'berth.project': 'p' }, host_port: 1234 });
   expect(toObserved(container({ state: 'exited' })).host_port).toBeNull();
 });
 
-it('watch: many events are one change, and the stream is opened again', async () => {
+it('watchContainers debounces events and reopens the stream', async () => {
   let opened = 0;
   let changes = 0;
   let broken = 0;
@@ -238,7 +238,7 @@ it('watch: many events are one change, and the stream is opened again', async ()
       throw new Error('the engine went away');
     },
   } as unknown as Docker;
-  const watching = watch(
+  const watching = watchContainers(
     docker,
     { onChange: () => void (changes += 1), onBroken: () => void (broken += 1) },
     ending.signal,
@@ -247,21 +247,21 @@ it('watch: many events are one change, and the stream is opened again', async ()
   await until('opened twice', () => opened >= 2, 5_000);
   ending.abort();
   await watching;
-  // Each end of the stream is told: the engine may have been restarted.
+  // Each end of the stream is reported, because the engine may have been restarted.
   expect(broken).toBeGreaterThanOrEqual(1);
-  // One for the events, one for the time when nobody looked.
+  // One change for the events, one for the time without a stream.
   expect(changes).toBeGreaterThanOrEqual(2);
   expect(changes).toBeLessThanOrEqual(opened * 2);
 });
 
-it('leftBehind: made, never started, of no open task', () => {
+it('neverStarted returns unstarted containers without an open task', () => {
   const of = (state: string, deployment: string): Container =>
     container({ state, name: `${state}-${deployment}`, labels: { 'berth.deployment': deployment } });
   const all = [of('created', 'old'), of('created', 'open'), of('running', 'old'), of('exited', 'old')];
-  expect(leftBehind(all, [deployTask('open', {})]).map((c) => c.name)).toEqual(['created-old']);
+  expect(neverStarted(all, [deployTask('open', {})]).map((c) => c.name)).toEqual(['created-old']);
 });
 
-it('workspaces: fresh, private, gone whatever happens; leftovers go at the start', async () => {
+it('workspaces are fresh, private and removed after every outcome; leftovers are removed at start', async () => {
   const root = join(dir, 'work');
   const workspaces = createWorkspaces(root, silentLogger());
   await mkdir(join(root, 'killed-1', 'source'), { recursive: true });
@@ -277,7 +277,7 @@ it('workspaces: fresh, private, gone whatever happens; leftovers go at the start
   expect(await readdir(root)).toEqual([]);
 });
 
-it('HOST_IP: what is set, else the local address of a connection to the control plane', async () => {
+it('HOST_IP is the setting, else the local address of a connection to the control plane', async () => {
   const server = createServer();
   await new Promise<void>((r) => server.listen(0, '127.0.0.1', r));
   expect(await localAddressTo(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)).toBe('127.0.0.1');
@@ -286,11 +286,11 @@ it('HOST_IP: what is set, else the local address of a connection to the control 
   await new Promise((r) => server.close(r));
   expect(await hostIp()).toBe('127.0.0.1');
   expect(await createHostIp('10.1.1.1', 'http://127.0.0.1:9')()).toBe('10.1.1.1');
-  await expect(createHostIp(undefined, 'http://127.0.0.1:9')()).rejects.toThrow(/cannot be detected/);
+  await expect(createHostIp(undefined, 'http://127.0.0.1:9')()).rejects.toThrow(/detecting HOST_IP failed/);
   await expect(localAddressTo('http://127.0.0.1:9')).rejects.toThrow(/ECONNREFUSED/);
 });
 
-it('storage: the size of the disk, or what was set, less what is there', async () => {
+it('free storage is the size of the disk or MAX_STORAGE, less the used bytes', async () => {
   const root = join(dir, 'svc');
   await mkdir(root);
   await writeFile(join(root, 'x'), Buffer.alloc(1_000_000));
@@ -306,7 +306,7 @@ it('storage: the size of the disk, or what was set, less what is there', async (
   expect(none.free).not.toBeNull();
 });
 
-it('health server', async () => {
+it('the health server answers /healthz, /readyz and /metrics', async () => {
   let reasons = ['not yet'];
   let broken = false;
   const server = await startHealthServer(

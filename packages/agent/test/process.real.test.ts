@@ -1,4 +1,4 @@
-/** The program itself: its settings, its signals, and kill -9 in the middle of a deployment and of a build. */
+/** The agent as a process: settings, signals, and kill -9 during a deployment and a build. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readdir } from 'node:fs/promises';
@@ -14,7 +14,7 @@ type Program = { child: ChildProcess; output: () => string; ended: Promise<{ cod
 
 const children: ChildProcess[] = [];
 afterAll(() => {
-  // A test that failed left it running.
+  // A failed test may have left a child running.
   for (const child of children) if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL');
 });
 
@@ -31,7 +31,7 @@ function start(env: Record<string, string>): Program {
   return { child, output: () => output, ended };
 }
 
-it('wrong settings: exits 2 and names every one', async () => {
+it('exits with 2 on wrong settings and names all of them', async () => {
   const { ended, output } = start({ NODE_ROLE: 'cook', MAX_BUILDS: 'many' });
   expect((await ended).code).toBe(2);
   expect(output()).toMatch(/NODE_ROLE[^]*CONTROL_PLANE_URL[^]*MAX_BUILDS/);
@@ -66,7 +66,7 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
       ...(port === undefined ? {} : { LISTEN: `127.0.0.1:${port}` }),
     });
 
-  it('is ready, and ends with 0 on SIGTERM', { timeout: 30_000 }, async () => {
+  it('becomes ready, and exits with 0 on SIGTERM', { timeout: 30_000 }, async () => {
     const port = await freePort('127.0.0.1');
     const program = agent('deploy', port);
     await until('ready', () => program.output().includes('agent started'));
@@ -77,7 +77,7 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
     expect((await program.ended).code).toBe(0);
   });
 
-  it('kill -9 while a container is probed: the next one goes on with the same container', { timeout: 60_000 }, async () => {
+  it('after kill -9 during a probe the next process adopts the container', { timeout: 60_000 }, async () => {
     const tag = `${parts.registry.address}/app:late`;
     await parts.engine.docker(['build', '--quiet', '--tag', tag, '-'], {
       input: 'FROM busybox:stable\nCMD ["sh","-c","sleep 4; exec httpd -f -p 8080 -h /"]\n',
@@ -101,7 +101,7 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
     await second.ended;
   });
 
-  it('kill -9 during a build: the workspace goes and the build is done by the next one', { timeout: 60_000 }, async () => {
+  it('after kill -9 during a build the next process removes the workspace and builds again', { timeout: 60_000 }, async () => {
     const { url, sha } = await parts.git.createRepo('killed', {
       Dockerfile: `FROM busybox:stable\nRUN echo begun ${Date.now()} && sleep 3\n`,
     });

@@ -1,4 +1,4 @@
-/** Asked before docker has given up: what registries answer to somebody who may push, and to somebody who may not. */
+/** Push checks: what registries answer to a login that may push, and to one that may not. */
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished, test } from 'vitest';
@@ -26,21 +26,21 @@ async function registry(reply: (request: IncomingMessage, at: string) => Reply) 
 const DENIED = { errors: [{ code: 'DENIED', message: 'requested access to the resource is denied' }] };
 const never = new AbortController().signal;
 const login = (): { registry_user: string; registry_password: string } => ({ registry_user: 'berth', registry_password: 'sesame' });
-/** The stand-ins speak plain http, as registries do that the engine lists as insecure. */
+/** The fake registries use plain http, like registries that the engine lists as insecure. */
 const access = createPushAccess(login, async () => true);
 const BASIC = `Basic ${Buffer.from('berth:sesame').toString('base64')}`;
 const upload = { status: 202, headers: { location: '/v2/app/blobs/uploads/u1' } };
 
 it.each<[string, (r: IncomingMessage) => Reply, RegExp | null]>([
-  ['it may', ({ method }) => (method === 'POST' || method === 'PATCH' ? upload : { status: 204 }), null],
-  ['no upload is begun', () => ({ status: 403, body: DENIED }), /status 403 \(DENIED requested access/],
+  ['an accepted upload is no refusal', ({ method }) => (method === 'POST' || method === 'PATCH' ? upload : { status: 204 }), null],
+  ['a refused upload is a refusal', () => ({ status: 403, body: DENIED }), /status 403 \(DENIED requested access/],
   [
-    'the credentials are wrong',
+    'wrong credentials are a refusal',
     () => ({ status: 401, headers: { 'www-authenticate': 'Basic realm="r"' }, body: 'no' }),
     /status 401 \(no\)/,
   ],
-  ['the content is refused', ({ method }) => (method === 'POST' ? upload : { status: 403, body: DENIED }), /status 403/],
-  ['it is ill: that is no refusal', () => ({ status: 503 }), null],
+  ['refused content is a refusal', ({ method }) => (method === 'POST' ? upload : { status: 403, body: DENIED }), /status 403/],
+  ['a server error is no refusal', () => ({ status: 503 }), null],
 ])('%s', async (_, reply, expected) => {
   const { address } = await registry(reply);
   const said = await access(`${address}/app`, never);
@@ -48,7 +48,7 @@ it.each<[string, (r: IncomingMessage) => Reply, RegExp | null]>([
   else expect(said).toMatch(expected);
 });
 
-it('sends the login, and gives the upload up', async () => {
+it('sends the login, and cancels the upload', async () => {
   const logins: (string | undefined)[] = [];
   const { address, asked } = await registry((request) => {
     logins.push(request.headers.authorization);
@@ -60,9 +60,9 @@ it('sends the login, and gives the upload up', async () => {
 });
 
 it.each([
-  ['gives a token that opens', 'good', null],
-  ['gives a token that does not', 'bad', /status 401/],
-  ['gives none', '', /status 403/],
+  ['returns a valid token', 'good', null],
+  ['returns an invalid token', 'bad', /status 401/],
+  ['refuses a token', '', /status 403/],
 ])('a token server that %s', async (_, token, expected) => {
   const { address, asked } = await registry((request, at) => {
     if (request.url?.startsWith('/token') === true) return token === '' ? { status: 403 } : { status: 200, body: { token } };
@@ -75,31 +75,31 @@ it.each([
   expect(asked).toContain('GET /token?service=reg&scope=repository%3Aapp%3Apull%2Cpush');
 });
 
-it('nobody there, and a name on Docker Hub: cannot be told from here', async () => {
+it('the answer is unknown for an unreachable registry and for Docker Hub', async () => {
   expect(await access('127.0.0.1:9/app', never)).toBeNull();
   expect(await access('somebody/app', never)).toBeNull();
 });
 
-test('refused twice in a row is refused; once is not', async () => {
+test('two refusals in a row count as refused, one does not', async () => {
   const answers = ['no', null, 'no', 'never'];
   let asked = 0;
   const ask = async (): Promise<string | null> => answers[asked++] ?? null;
-  const over = new AbortController();
-  const first = untilRefused(ask, over.signal, 1);
+  const ended = new AbortController();
+  const first = untilRefused(ask, ended.signal, 1);
   await expect.poll(() => asked).toBe(2);
-  over.abort(new Error('the push is over'));
-  await expect(first).rejects.toThrow('the push is over');
+  ended.abort(new Error('the push has ended'));
+  await expect(first).rejects.toThrow('the push has ended');
   expect(await untilRefused(ask, never, 1)).toBe('never');
 });
 
-test('plain http is for registries that the engine lists as insecure: no other one gets a request over it', async () => {
+test('a registry that the engine does not list as insecure gets no request over plain http', async () => {
   const { address, asked } = await registry(() => ({ status: 403, body: DENIED }));
   const strict = createPushAccess(login, async () => false);
   expect(await strict(`${address}/app`, never)).toBeNull();
   expect(asked).toEqual([]);
 });
 
-test('a registry over https does not make us send the login to a token server over plain http', async () => {
+test('a registry over https cannot redirect the login to a token server over plain http', async () => {
   expect(() => tokenUrl('Bearer realm="http://tokens.example/t"', 'app', 'https://registry.example')).toThrow('plain http');
   expect(tokenUrl('Bearer realm="http://127.0.0.1:5000/t"', 'app', 'http://127.0.0.1:5000')).toContain('http://127.0.0.1:5000/t');
 });
@@ -113,7 +113,7 @@ test.each([
   ['plain.example:5000', true],
   ['plain.example', false],
   ['secure.example:5000', false],
-])('whether the engine lists %s as insecure: %s', async (host, expected) => {
+])('listsInsecure(%s) is %s', async (host, expected) => {
   const config = {
     InsecureRegistryCIDRs: ['127.0.0.0/8', '::1/128', '10.1.0.0/16'],
     IndexConfigs: { 'plain.example:5000': { Secure: false }, 'docker.io': { Secure: true }, 'secure.example:5000': { Secure: true } },

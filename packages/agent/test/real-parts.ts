@@ -1,4 +1,4 @@
-/** The testbed's engine, registry and git server with an agent on them; null with the reason where the machine cannot. */
+/** Test helpers: the testbed's engine, registry and git server with an agent on them. `missingParts` tells why a machine cannot run them. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** What a register says of the settings that the control plane's /readyz warns about. */
+/** The settings in a registration that the control plane's /readyz warns about. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ async function registered(role: NodeRole, limits: RegistrationDeps['limits']): P
     list: async () => [],
     ids: await createNodeIds(join(dir, 'node-ids.json'), silentLogger()),
     inventory: null,
-    look: async () => false,
+    revive: async () => false,
     log: silentLogger(),
     nodeName: 'node',
     role,
@@ -39,7 +39,7 @@ async function registered(role: NodeRole, limits: RegistrationDeps['limits']): P
   return sent.at(-1) ?? {};
 }
 
-it('a deploy node says the address of its ports and its default memory, or null', async () => {
+it('a deploy node sends its publish address and default memory, or null', async () => {
   expect(await registered('deploy', { publishIp: undefined, defaultMemory: undefined })).toMatchObject({
     publish_ip: null,
     default_memory: null,
@@ -50,7 +50,7 @@ it('a deploy node says the address of its ports and its default memory, or null'
   });
 });
 
-it('a builder, which runs no project, sends neither', async () => {
+it('a builder sends neither', async () => {
   const body = await registered('builder', { publishIp: undefined, defaultMemory: undefined });
   expect(Object.keys(body).filter((name) => name === 'publish_ip' || name === 'default_memory')).toEqual([]);
 });

@@ -1,4 +1,4 @@
-/** Versions that follow each other faster than the old ones drain. */
+/** Retire tasks: overlapping drains, lost tasks, failures of the dataset cache, and stop and start. */
 import type { TaskOf } from '@berth/wire/task';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { waitFor } from '@berth/testbed/wait';
@@ -19,14 +19,14 @@ const context: TaskContext = {
   attempt: 1,
   signal: new AbortController().signal,
   log: () => undefined,
-  say: () => undefined,
+  logStep: () => undefined,
   progress: () => undefined,
 };
 
 const handler = (docker: FakeEngine['docker'], data: Parameters<typeof createRetireHandler>[0]['data'] = null) =>
   createRetireHandler({
     docker,
-    ours: (wanted) => docker.list(wanted),
+    listContainers: (wanted) => docker.list(wanted),
     images: { cleanLater: () => undefined } as unknown as Images,
     locks: createLocks(),
     networks: { cleanLater: () => undefined },
@@ -42,7 +42,7 @@ const task = (remove: string, keep: string, drain_seconds: number): TaskOf<'reti
     stop_grace_seconds: 0,
   });
 
-it('a task that is lost while it waits for its turn ends with that, and takes nothing else with it', async () => {
+it('a task that is lost while it waits for its turn rejects, without an unhandled rejection', async () => {
   engine.put({ id: 'd1', name: 'svc-app', labels: labels('d1') });
   engine.put({ id: 'd2', name: 'svc-app-g2', labels: labels('d2') });
   const stopping = Promise.withResolvers<void>();
@@ -52,7 +52,7 @@ it('a task that is lost while it waits for its turn ends with that, and takes no
     async stop(id: string) {
       if (id !== 'd2') return;
       stopping.resolve();
-      // As docker does: what was asked for is finished first.
+      // Like docker, which finishes a stop that it has begun.
       await stopped.promise;
     },
   };
@@ -61,8 +61,8 @@ it('a task that is lost while it waits for its turn ends with that, and takes no
   const first = retire(task('d1', 'd2', 0.3), context);
   const second = retire(task('d2', 'd3', 0), { ...context, signal: losing.signal });
   await stopping.promise;
-  const escaped: unknown[] = [];
-  const note = (error: unknown): void => void escaped.push(error);
+  const unhandled: unknown[] = [];
+  const note = (error: unknown): void => void unhandled.push(error);
   process.on('unhandledRejection', note);
   try {
     losing.abort(new Stopped('lost'));
@@ -71,42 +71,50 @@ it('a task that is lost while it waits for its turn ends with that, and takes no
     process.off('unhandledRejection', note);
     stopped.resolve();
   }
-  expect(escaped).toEqual([]);
+  expect(unhandled).toEqual([]);
   await expect(second).rejects.toThrow(Stopped);
   await first;
 });
 
-it('a cache that cannot be looked at keeps no container from going', async () => {
+it('a failure of the dataset cache does not stop the removal of containers', async () => {
   engine.put({ id: 'd1', name: 'svc-app', labels: labels('d1') });
   engine.put({ id: 'd2', name: 'svc-app-g2', labels: labels('d2') });
   const broken = (): Promise<never> => Promise.reject(new Error('EIO'));
   const said: string[] = [];
   const inventory = { released: broken, cached: broken, forget: broken, copyRate: () => null };
   const retire = handler(engine.docker, { inventory, sweepMounts: broken });
-  await retire(task('d1', 'd2', 0), { ...context, say: (_, text) => void said.push(text) });
+  await retire(task('d1', 'd2', 0), { ...context, logStep: (_, text) => void said.push(text) });
   expect(engine.all()).toEqual(['svc-app running']);
   expect(said.filter((text) => text.includes('EIO'))).toHaveLength(2);
 });
 
-it('a long drain of one old version keeps no younger one from going; the name passes on in order', async () => {
-  const { docker } = engine;
+it('a container that stops slowly does not delay the removal of a younger one, and the stable name is given in order', async () => {
   for (const [id, name] of [
     ['d1', 'svc-app'],
     ['d2', 'svc-app-g2'],
     ['d3', 'svc-app-g3'],
   ] as const)
     engine.put({ id, name, labels: labels(id) });
+  const mayStop = Promise.withResolvers<void>();
+  const docker = {
+    ...engine.docker,
+    async stop(...args: Parameters<FakeEngine['docker']['stop']>) {
+      if (args[0] === 'd1') await mayStop.promise;
+      return engine.docker.stop(...args);
+    },
+  };
   const retire = handler(docker);
-  const first = retire(task('d1', 'd2', 0.3), context);
+  const first = retire(task('d1', 'd2', 0.01), context);
   const second = retire(task('d2', 'd3', 0), context);
-  await waitFor('the younger one is gone', () => !engine.all().some((c) => c.startsWith('svc-app-g2')), { deadlineMs: 250, intervalMs: 5 });
+  await waitFor('the younger container is removed', () => !engine.all().some((c) => c.startsWith('svc-app-g2')), { intervalMs: 5 });
   expect(engine.all().sort()).toEqual(['svc-app running', 'svc-app-g3 running']);
+  mayStop.resolve();
   await Promise.all([first, second]);
   expect(engine.all()).toEqual(['svc-app running']);
   expect([...engine.containers.keys()]).toEqual(['d3']);
 });
 
-it('stop and start: what may not run beside a version elsewhere stands still, is kept, and comes back', async () => {
+it('stop keeps the stopped container, and start runs it again', async () => {
   engine.put({ id: 'd1', name: 'svc-app', labels: labels('d1') });
   engine.put({ id: 'd2', name: 'svc-other', labels: { ...labels('d2'), 'berth.project': 'p2' } });
   const retire = handler(engine.docker);
@@ -118,9 +126,9 @@ it('stop and start: what may not run beside a version elsewhere stands still, is
       { deployment_id: 'd2', reason: 'of another project' },
     ],
   });
-  for (let again = 0; again < 2; again++) expect((await retire(stop, context)).report.status).toBe('completed');
+  for (let run = 0; run < 2; run++) expect((await retire(stop, context)).report.status).toBe('completed');
   expect(engine.all().toSorted()).toEqual(['svc-app exited', 'svc-other running']);
-  for (let again = 0; again < 2; again++) await retire(given({ start: 'd1' }), context);
+  for (let run = 0; run < 2; run++) await retire(given({ start: 'd1' }), context);
   expect(engine.all().toSorted()).toEqual(['svc-app running', 'svc-other running']);
-  await expect(retire(given({ start: 'd9' }), context)).rejects.toThrow('what was to be started again is gone');
+  await expect(retire(given({ start: 'd9' }), context)).rejects.toThrow('the container of deployment d9 does not exist any more');
 });

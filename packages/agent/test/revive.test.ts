@@ -1,4 +1,4 @@
-/** Which stopped containers are started again after the engine was away, and which never are. */
+/** Which stopped containers are started after an engine restart, and which are not. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -32,126 +32,126 @@ async function engine(policies: Record<string, string> = {}) {
   let now = 0;
   const dir = mkdtempSync(join(tmpdir(), 'agent-revive-'));
   onTestFinished(() => rmSync(dir, { recursive: true }));
-  const begin = () => createRevival(docker, { path: join(dir, 'containers.json'), log: silentLogger(), now: () => now });
-  const revival = await begin();
+  const startAgent = () => createRevival(docker, { path: join(dir, 'containers.json'), log: silentLogger(), now: () => now });
+  const revival = await startAgent();
   return {
     revival,
     started,
-    /** The agent was killed and is started again. */
-    anew: async () => {
-      const next = await begin();
-      return { ...next, look: (...seen: Container[]) => next.look(seen, new AbortController().signal) };
+    /** Starts a new agent process with the same state folder. */
+    restartAgent: async () => {
+      const next = await startAgent();
+      return { ...next, check: (...seen: Container[]) => next.revive(seen, new AbortController().signal) };
     },
     engineRestarted: (id: string, since: number) => void (incarnation = id === '' ? null : { id, since }),
     later: (ms: number) => (now += ms),
-    look: (...seen: Container[]) => revival.look(seen, new AbortController().signal),
+    check: (...seen: Container[]) => revival.revive(seen, new AbortController().signal),
   };
 }
 
-test('what ran before the engine was killed and is stopped after it is started again', async () => {
-  const { revival, started, look } = await engine();
-  await look(container('app', 'running'));
+test('a container that ran before the engine was killed is started again', async () => {
+  const { revival, started, check } = await engine();
+  await check(container('app', 'running'));
   revival.suspect();
-  expect(await look(container('app', 'exited'))).toBe(true);
+  expect(await check(container('app', 'exited'))).toBe(true);
   expect(started).toEqual(['app']);
 });
 
-test('also when the engine answers first and stops it a moment later; not long after', async () => {
-  const { revival, started, look, later } = await engine();
-  await look(container('app', 'running'), container('other', 'running'));
+test('a container that the engine stops shortly after its start is started; one that stops long after is not', async () => {
+  const { revival, started, check, later } = await engine();
+  await check(container('app', 'running'), container('other', 'running'));
   revival.suspect();
-  await look(container('app', 'running'), container('other', 'running'));
+  await check(container('app', 'running'), container('other', 'running'));
   later(3_000);
-  await look(container('app', 'exited'), container('other', 'running'));
+  await check(container('app', 'exited'), container('other', 'running'));
   expect(started).toEqual(['app']);
   later(60_000);
-  await look(container('app', 'running'), container('other', 'exited'));
+  await check(container('app', 'running'), container('other', 'exited'));
   expect(started).toEqual(['app']);
 });
 
 test.each<[string, (e: Awaited<ReturnType<typeof engine>>) => Promise<unknown>]>([
-  ['the engine was there all the time: a person stopped it', async ({ look }) => look(container('app', 'running'))],
+  ['the engine did not restart: a person stopped it', async ({ check }) => check(container('app', 'running'))],
   [
-    'it was stopped before already',
-    async ({ look, revival }) => {
-      await look(container('app', 'exited'));
+    'it was stopped before the engine restart',
+    async ({ check, revival }) => {
+      await check(container('app', 'exited'));
       revival.suspect();
     },
   ],
-  ['it was never seen: this agent has just begun', async ({ revival }) => revival.suspect()],
+  ['this agent process has not seen it running', async ({ revival }) => revival.suspect()],
   [
-    'a task of ours stopped it',
-    async ({ look, revival }) => {
-      await look(container('app', 'running'));
+    'a task of this agent stopped it',
+    async ({ check, revival }) => {
+      await check(container('app', 'running'));
       await revival.docker.stop('app', 1);
       revival.suspect();
     },
   ],
-])('not when %s', async (_, before) => {
+])('a container is not started if %s', async (_, before) => {
   const e = await engine();
   await before(e);
-  expect(await e.look(container('app', 'exited'))).toBe(false);
+  expect(await e.check(container('app', 'exited'))).toBe(false);
   expect(e.started).toEqual([]);
 });
 
-test('one without its restart policy is its deploy task’s business; one that cannot be started does not keep the others down', async () => {
-  const { revival, started, look } = await engine({ young: 'no' });
-  await look(...['young', 'broken', 'app'].map((id) => container(id, 'running')));
+test('a container without its restart policy is not started, and one that fails to start does not stop the others', async () => {
+  const { revival, started, check } = await engine({ young: 'no' });
+  await check(...['young', 'broken', 'app'].map((id) => container(id, 'running')));
   revival.suspect();
-  expect(await look(...['young', 'broken', 'app'].map((id) => container(id, 'exited')))).toBe(true);
+  expect(await check(...['young', 'broken', 'app'].map((id) => container(id, 'exited')))).toBe(true);
   expect(started).toEqual(['app']);
 });
 
-test('after recreate put a container back it counts as running again', async () => {
-  const { revival, started, look } = await engine();
-  await look(container('app', 'running'));
+test('a container that a task restarted counts as running again', async () => {
+  const { revival, started, check } = await engine();
+  await check(container('app', 'running'));
   await revival.docker.stop('app', 1);
   await revival.docker.start('app');
   started.length = 0;
-  await look(container('app', 'running'));
+  await check(container('app', 'running'));
   revival.suspect();
-  await look(container('app', 'exited'));
+  await check(container('app', 'exited'));
   expect(started).toEqual(['app']);
 });
 
 test.each<[string, number, string[]]>([
-  ['what the engine stopped as it started is started again', 100_000 - 1_700, ['app']],
-  ['what a person stopped long before that is not', 100_000 - 60_000, []],
-])('agent and engine end together: %s', async (_, endedAt, expected) => {
-  const { anew, started, look, engineRestarted } = await engine();
-  await look(container('app', 'running'), container('off', 'exited'));
+  ['a container that the engine stopped at its start is started', 100_000 - 1_700, ['app']],
+  ['a container that a person stopped long before is not', 100_000 - 60_000, []],
+])('after agent and engine ended together %s', async (_, endedAt, expected) => {
+  const { restartAgent, started, check, engineRestarted } = await engine();
+  await check(container('app', 'running'), container('off', 'exited'));
   engineRestarted('second', 100_000);
-  const next = await anew();
-  expect(await next.look(container('app', 'exited', endedAt), container('off', 'exited', 1_000))).toBe(expected.length > 0);
+  const next = await restartAgent();
+  expect(await next.check(container('app', 'exited', endedAt), container('off', 'exited', 1_000))).toBe(expected.length > 0);
   expect(started).toEqual(expected);
 });
 
-test('nor what we were about to stop when we were killed', async () => {
-  const { anew, started, look, revival, engineRestarted } = await engine();
-  await look(container('app', 'running'), container('old', 'running'));
+test('a container that the killed agent was about to stop is not started', async () => {
+  const { restartAgent, started, check, revival, engineRestarted } = await engine();
+  await check(container('app', 'running'), container('old', 'running'));
   await revival.docker.stop('old', 1);
   await revival.docker.remove('gone');
   engineRestarted('second', 100_000);
-  const next = await anew();
-  await next.look(container('app', 'exited', 99_000), container('old', 'exited', 99_000));
+  const next = await restartAgent();
+  await next.check(container('app', 'exited', 99_000), container('old', 'exited', 99_000));
   expect(started).toEqual(['app']);
 });
 
-test('the agent alone was restarted: who stopped it meanwhile meant it', async () => {
-  const { anew, started, look } = await engine();
-  await look(container('app', 'running'));
-  const next = await anew();
-  expect(await next.look(container('app', 'exited', 99_000))).toBe(false);
+test('after a restart of the agent alone, a container that stopped meanwhile is not started', async () => {
+  const { restartAgent, started, check } = await engine();
+  await check(container('app', 'running'));
+  const next = await restartAgent();
+  expect(await next.check(container('app', 'exited', 99_000))).toBe(false);
   expect(started).toEqual([]);
 });
 
-test('an engine that does not say when it began: as before, what this process saw itself', async () => {
-  const { anew, started, look, engineRestarted } = await engine();
-  await look(container('app', 'running'));
+test('if the engine’s start is unknown, only containers that this process saw running are started', async () => {
+  const { restartAgent, started, check, engineRestarted } = await engine();
+  await check(container('app', 'running'));
   engineRestarted('', Number.NaN);
-  const next = await anew();
-  await next.look(container('app', 'exited', 99_000));
+  const next = await restartAgent();
+  await next.check(container('app', 'exited', 99_000));
   next.suspect();
-  await next.look(container('app', 'exited', 99_000));
+  await next.check(container('app', 'exited', 99_000));
   expect(started).toEqual([]);
 });

@@ -1,4 +1,4 @@
-/** Claim, lease, log, report, against a control plane of a few lines; the work is made up. */
+/** One attempt at a task with a fake control plane and a fake handler: claim, lease, log, report. */
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -28,9 +28,9 @@ const forever: Handler<'build'> = async (_, { signal }) => {
   return done;
 };
 
-it('claims, sends the log before the report, reports', async () => {
+it('claims the task, sends the log before the report, and reports', async () => {
   const { state, run } = start(async (_, context) => {
-    context.say('clone', 'hello');
+    context.logStep('clone', 'hello');
     return done;
   });
   expect(await run.done).toBe('reported');
@@ -40,7 +40,7 @@ it('claims, sends the log before the report, reports', async () => {
   expect(discarded).toBe(0);
 });
 
-it('a failure is reported with its code, and told in the log', async () => {
+it('a failure is reported with its code, and logged', async () => {
   const { state, run } = start(() => Promise.reject(new TaskFailure('disk_full', 'no space left on device')));
   expect(await run.done).toBe('reported');
   expect(state.report).toEqual({
@@ -50,7 +50,7 @@ it('a failure is reported with its code, and told in the log', async () => {
   expect(plane.text(state.task.id)).toBe('failed| The disk is full: no space left on device');
 });
 
-it('renews while it works', async () => {
+it('renews the lease while the handler works', async () => {
   const { state, run } = start(forever);
   await until('two renewals', () => state.renewals >= 2, 5_000);
   run.stop('shutdown');
@@ -58,7 +58,7 @@ it('renews while it works', async () => {
   expect(state.report).toBeNull();
 });
 
-it('a cancel that comes with a renewal, or with the list, ends as cancelled', async () => {
+it('a cancellation that arrives with a renewal or the task list is reported as cancelled', async () => {
   const { state, run } = start(forever);
   await until('the claim', () => state.attempt === 1);
   state.task.cancel_requested = true;
@@ -72,7 +72,7 @@ it('a cancel that comes with a renewal, or with the list, ends as cancelled', as
   expect(second.state.report).toMatchObject({ result: { error: { code: 'cancelled' } } });
 });
 
-it('a lease that is void stops the work, and nothing is reported', async () => {
+it('a void lease stops the work without a report', async () => {
   const { state, run } = start(forever);
   await until('the claim', () => state.attempt === 1);
   state.token = 'somebody else’s';
@@ -80,7 +80,7 @@ it('a lease that is void stops the work, and nothing is reported', async () => {
   expect(plane.requests.some((r) => r.endsWith('/complete'))).toBe(false);
 });
 
-it('a report that comes too late: the product is thrown away', async () => {
+it('the product is discarded if the report comes too late', async () => {
   const { state, run } = start(async () => {
     state.token = 'somebody else’s';
     return done;
@@ -89,7 +89,7 @@ it('a report that comes too late: the product is thrown away', async () => {
   expect(discarded).toBe(1);
 });
 
-it('cancelled in the last moment of the work: thrown away, reported as cancelled', async () => {
+it('a cancellation at the end of the work discards the product and is reported', async () => {
   const { state, run } = start(async () => {
     run.stop('cancelled');
     return done;
@@ -99,7 +99,7 @@ it('cancelled in the last moment of the work: thrown away, reported as cancelled
   expect(state.report).toMatchObject({ status: 'failed', result: { error: { code: 'cancelled' } } });
 });
 
-it('lost after the work was done, before it was reported: thrown away', async () => {
+it('the product is discarded if the task is lost before the report', async () => {
   const { run } = start(async () => {
     run.stop('lost');
     return done;
@@ -108,10 +108,10 @@ it('lost after the work was done, before it was reported: thrown away', async ()
   expect(discarded).toBe(1);
 });
 
-it.each([500, 503, 401, 429, 0])('claims, logs and reports until it is answered (%d)', async (status) => {
+it.each([500, 503, 401, 429, 0])('repeats claim, logs and report until they are answered (%d)', async (status) => {
   plane.fail = { match: /tasks\//, status };
   const { state, run } = start(async (_, context) => {
-    context.say('x', 'line');
+    context.logStep('x', 'line');
     return done;
   });
   await pause(400, new AbortController().signal);
@@ -124,7 +124,7 @@ it.each([500, 503, 401, 429, 0])('claims, logs and reports until it is answered 
   expect(state.lines.map((l) => l.text)).toEqual(['line']);
 });
 
-it('a report that is refused as wrong: the product goes, and a plain failure is tried', async () => {
+it('after an invalid report the product is discarded and a failure is reported', async () => {
   plane.fail = { match: /complete$/, status: 422 };
   const { state, run } = start(async () => done);
   expect(await run.done).toBe('lost');
@@ -133,14 +133,14 @@ it('a report that is refused as wrong: the product goes, and a plain failure is 
   expect(state.report).toBeNull();
 });
 
-it('a task that is not ours is left alone', async () => {
+it('a task whose claim is refused is not run', async () => {
   plane.fail = { match: /start$/, status: 409 };
   const { run } = start(async () => done);
   expect(await run.done).toBe('lost');
   expect(discarded).toBe(0);
 });
 
-it('a kind from the future is answered', async () => {
+it('an unknown kind of task is reported as failed', async () => {
   const state = plane.give({ ...buildTask({}), kind: 'juggle' } as unknown as ReturnType<typeof buildTask>);
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
   const run = runTask(state.task, {
@@ -152,13 +152,13 @@ it('a kind from the future is answered', async () => {
   expect(JSON.stringify(state.report)).toContain('does not know tasks of kind juggle');
 });
 
-it('renewIn: a third of the lease, whatever the clocks say', () => {
+it('renewIn is a third of the lease’s length, independent of the clocks', () => {
   const now = Date.parse('2026-01-01T00:00:00Z');
   expect(renewIn({ lease_expires_at: '2026-01-01T00:00:30Z' }, now)).toBe(10_000);
   expect(renewIn({ lease_expires_at: '2025-12-31T23:00:00Z' }, now)).toBe(1_000);
   expect(renewIn({ lease_expires_at: '2026-01-01T05:00:00Z' }, now)).toBe(20_000);
   expect(renewIn({ lease_expires_at: 'soon' }, now)).toBe(1_000);
-  // An hour behind or ahead: the length counts.
+  // With clocks an hour apart the length counts.
   expect(renewIn({ lease_expires_at: '2026-01-01T01:00:00Z', lease_seconds: 6 }, now)).toBe(2_000);
   expect(renewIn({ lease_expires_at: '2025-12-31T23:00:00Z', lease_seconds: 30 }, now)).toBe(10_000);
 });

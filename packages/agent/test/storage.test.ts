@@ -1,4 +1,4 @@
-/** Who waits for the first count of SVC_ROOT is not ended by what ends somebody else. */
+/** The first count of SVC_ROOT is shared: a cancelled task does not end the wait of another. */
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ let dir: string;
 beforeEach(async () => void (dir = await mkdtemp(join(tmpdir(), 'agent-storage-'))));
 afterEach(() => rm(dir, { recursive: true, force: true, maxRetries: 3 }));
 
-/** A `du` that says that it has begun, and answers when the file `go` is there. */
+/** A fake `du` that records its start, and answers when the file `go` exists. */
 async function slowStorage() {
   const script = `#!/bin/sh\n: > ${dir}/begun\nwhile [ ! -e ${dir}/go ]; do sleep 0.05; done\nprintf '1000\\t/\\n'\n`;
   await writeFile(join(dir, 'du'), script);
@@ -20,9 +20,9 @@ async function slowStorage() {
   return createStorage({ root: dir, maxStorage: 5_000, inherit: { PATH: `${dir}:${process.env['PATH']}` }, log: silentLogger() });
 }
 const begun = (): Promise<unknown> =>
-  waitFor('du has begun', async () => existsSync(join(dir, 'begun')), { deadlineMs: 5_000, intervalMs: 10 });
+  waitFor('du has started', async () => existsSync(join(dir, 'begun')), { deadlineMs: 5_000, intervalMs: 10 });
 
-it('the task that began the count is cancelled: the other one gets its answer', async () => {
+it('when the task that started the count is cancelled, the other task still gets an answer', async () => {
   const storage = await slowStorage();
   const first = new AbortController();
   const cancelled = expect(storage.now(first.signal)).rejects.toThrow('cancelled');

@@ -1,4 +1,4 @@
-/** /readyz says when a folder that the agent needs cannot be written. */
+/** /readyz reports a folder that the agent cannot write to. */
 import { execFileSync } from 'node:child_process';
 import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -12,32 +12,32 @@ beforeEach(async () => {
 });
 afterEach(() => rm(dir, { recursive: true, force: true }));
 
-const look = (path: string): Promise<string[]> => createWritable([{ setting: 'SVC_ROOT', path }])();
+const check = (path: string): Promise<string[]> => createWritable([{ setting: 'SVC_ROOT', path }])();
 
-it('nothing is said of a folder that can be written, and nothing is left in it', async () => {
-  expect(await look(dir)).toEqual([]);
+it('a writable folder has no problem, and stays empty', async () => {
+  expect(await check(dir)).toEqual([]);
   expect(await readdir(dir)).toEqual([]);
 });
 
-it('a folder that is gone, or is a file', async () => {
-  expect(await look(join(dir, 'gone'))).toEqual([expect.stringMatching(/^SVC_ROOT \(\/.*\/gone\) cannot be written: ENOENT/)]);
+it('a missing folder, or a file in its place, is reported', async () => {
+  expect(await check(join(dir, 'gone'))).toEqual([expect.stringMatching(/^SVC_ROOT \(\/.*\/gone\) cannot be written: ENOENT/)]);
   await writeFile(join(dir, 'file'), '');
-  expect(await look(join(dir, 'file'))).toEqual([expect.stringMatching(/^SVC_ROOT \(\/.*\/file\) cannot be written: ENOTDIR/)]);
+  expect(await check(join(dir, 'file'))).toEqual([expect.stringMatching(/^SVC_ROOT \(\/.*\/file\) cannot be written: ENOTDIR/)]);
 });
 
-it('a disk that does not answer is said to be so, and is not asked a second time meanwhile', async () => {
+it('a disk that hangs is reported, and gets no second write', async () => {
   let asked = 0;
   const hang = (): Promise<void> => {
     asked += 1;
     return new Promise(() => undefined);
   };
   const writable = createWritable([{ setting: 'STATE_DIR', path: dir }], { write: hang, deadlineMs: 20, freshMs: 0 });
-  expect(await writable()).toEqual([`STATE_DIR (${dir}) does not answer: a write was not done after 0.02 s`]);
+  expect(await writable()).toEqual([`STATE_DIR (${dir}) does not answer: a write did not end within 0.02 s`]);
   expect(await writable()).toHaveLength(1);
   expect(asked).toBe(1);
 });
 
-it('many who ask at once cost one write', async () => {
+it('parallel requests share one write', async () => {
   let asked = 0;
   const write = async (): Promise<void> => void (asked += 1);
   const writable = createWritable([{ setting: 'STATE_DIR', path: dir }], { write });
@@ -56,17 +56,17 @@ describe.skipIf(process.getuid?.() !== 0)('mounted (skipped: not root)', () => {
     mounted.push(path);
     return path;
   }
-  it('a full disk, until there is room again', async () => {
+  it('a full disk is reported until it has room again', async () => {
     const path = await tmpfs('size=1m');
     await writeFile(join(path, 'filler'), Buffer.alloc(2_000_000)).catch(() => undefined);
-    expect(await look(path)).toEqual([`SVC_ROOT (${path}) cannot be written: ENOSPC: no space left on device, write`]);
+    expect(await check(path)).toEqual([`SVC_ROOT (${path}) cannot be written: ENOSPC: no space left on device, write`]);
     expect(await readdir(path)).toEqual(['filler']);
     await rm(join(path, 'filler'));
-    expect(await look(path)).toEqual([]);
+    expect(await check(path)).toEqual([]);
   });
 
-  it('a disk that the kernel has made read-only', async () => {
+  it('a read-only disk is reported', async () => {
     const path = await tmpfs('ro');
-    expect(await look(path)).toEqual([expect.stringContaining('cannot be written: EROFS: read-only file system')]);
+    expect(await check(path)).toEqual([expect.stringContaining('cannot be written: EROFS: read-only file system')]);
   });
 });

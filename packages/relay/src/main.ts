@@ -1,8 +1,11 @@
-/** `berth relay`: stands beside the reverse proxy and hands it the last configuration while the control plane is away (ADR 9). */
+/**
+ * `berth relay`: runs beside the reverse proxy and serves it the last configuration while the control plane is away
+ * (docs/adr/0009-configuration-relay.md).
+ */
 import { createClosers, closeOnSignals } from '@berth/kit/closers';
 import { createLogger } from '@berth/kit/log';
 import { readConfig } from './config.ts';
-import { openKept } from './kept.ts';
+import { openConfigStore } from './config-store.ts';
 import { createRelayServer } from './server.ts';
 import { followUpstream } from './upstream.ts';
 
@@ -10,12 +13,12 @@ export async function main(): Promise<void> {
   const config = readConfig();
   const log = createLogger({ name: 'relay', level: config.LOG_LEVEL, format: config.logFormat });
   const closers = createClosers(log);
-  const kept = await openKept(config.STATE_DIR, log);
-  const upstream = followUpstream(config.CONTROL_PLANE_URL, kept, log);
+  const store = await openConfigStore(config.STATE_DIR, log);
+  const upstream = followUpstream(config.CONTROL_PLANE_URL, store, log);
   closers.add('upstream', () => upstream.stop());
-  const server = createRelayServer(kept, upstream);
+  const server = createRelayServer(store, upstream);
   const { address, port } = await server.listen(config.LISTEN);
   closers.add('server', () => server.close());
   closeOnSignals(closers, log);
-  log.info({ address: `${address}:${port}`, kept: kept.current() !== null }, 'listening');
+  log.info({ address: `${address}:${port}`, kept: store.current() !== null }, 'relay listening');
 }

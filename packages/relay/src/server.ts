@@ -1,11 +1,12 @@
 /**
- * What the reverse proxy asks: the same path, bytes and held answers as the control plane's (INTERFACES "Held answers"): with
- * `wait` a request is held while the proxy has the bytes already, by If-None-Match where that is sent, else by the connection.
+ * Serves the reverse proxy: the same path, bytes and held answers as the control plane (docs/interfaces.md). With `wait` a request is
+ * held while the proxy already has the current configuration. If-None-Match tells which one it has, else the last answer on the
+ * connection.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Listen } from '@berth/kit/config';
-import type { Configuration, Kept } from './kept.ts';
+import type { Configuration, ConfigStore } from './config-store.ts';
 import type { Upstream } from './upstream.ts';
 
 export type RelayServer = { listen(at: Listen): Promise<AddressInfo>; close(): Promise<void> };
@@ -13,9 +14,9 @@ export type RelayServer = { listen(at: Listen): Promise<AddressInfo>; close(): P
 const PATH = '/api/traefik/config';
 const MAX_WAIT_SECONDS = 60;
 
-export function createRelayServer(kept: Kept, upstream: Pick<Upstream, 'trouble'>, now: () => number = Date.now): RelayServer {
+export function createRelayServer(store: ConfigStore, upstream: Pick<Upstream, 'problem'>, now: () => number = Date.now): RelayServer {
   const closing = new AbortController();
-  /** ETag of the last answer on a connection; the first request on one is answered at once. */
+  /** ETag of the last answer on each connection. The first request on a connection is answered at once. */
   const lastOn = new WeakMap<Socket, string>();
   const ageOf = (c: Configuration): number => Math.max(0, Math.floor((now() - c.at) / 1000));
 
@@ -23,18 +24,18 @@ export function createRelayServer(kept: Kept, upstream: Pick<Upstream, 'trouble'
     const known = request.headers['if-none-match'] ?? null;
     const last = lastOn.get(request.socket);
     const has = (c: Configuration): boolean => (known === null ? last === c.etag : known === c.etag);
-    const gone = new AbortController();
-    response.once('close', () => gone.abort());
-    const signal = AbortSignal.any([closing.signal, gone.signal]);
+    const closed = new AbortController();
+    response.once('close', () => closed.abort());
+    const signal = AbortSignal.any([closing.signal, closed.signal]);
     const end = performance.now() + waitMs;
     for (;;) {
-      const current = kept.current();
+      const current = store.current();
       const left = end - performance.now();
       if (left > 0 && !signal.aborted && (current === null ? false : has(current))) {
-        await kept.changed(left, signal);
+        await store.changed(left, signal);
         continue;
       }
-      // Traefik keeps what it has on a 503; an empty answer would drop every route (TESTBED.md).
+      // Traefik keeps its configuration on a 503; an empty answer would drop every route.
       if (current === null) return json(response, 503, { error: 'no configuration yet: the control plane has not answered' });
       response.setHeader('etag', current.etag);
       response.setHeader('x-berth-config-age', String(ageOf(current)));
@@ -46,20 +47,20 @@ export function createRelayServer(kept: Kept, upstream: Pick<Upstream, 'trouble'
   }
 
   function readiness(response: ServerResponse): void {
-    const current = kept.current();
+    const current = store.current();
     json(response, current === null ? 503 : 200, {
       status: current === null ? 'not ready' : 'ready',
       config_age_seconds: current === null ? null : ageOf(current),
-      control_plane: upstream.trouble() ?? 'answers',
+      control_plane: upstream.problem() ?? 'answers',
     });
   }
 
   const server = createServer((request, response) => {
     const url = new URL(request.url ?? '/', 'http://relay.invalid');
-    if (request.method !== 'GET' && request.method !== 'HEAD') return json(response, 405, { error: 'only GET' });
+    if (request.method !== 'GET' && request.method !== 'HEAD') return json(response, 405, { error: 'only GET and HEAD are allowed' });
     if (url.pathname === '/healthz') return json(response, 200, { status: 'ok' });
     if (url.pathname === '/readyz') return readiness(response);
-    if (url.pathname !== PATH) return json(response, 404, { error: `there is ${PATH}, /healthz and /readyz` });
+    if (url.pathname !== PATH) return json(response, 404, { error: `no such page; the pages are ${PATH}, /healthz and /readyz` });
     const wait = Number(url.searchParams.get('wait') ?? 0);
     const waitMs = Number.isFinite(wait) ? Math.min(Math.max(wait, 0), MAX_WAIT_SECONDS) * 1000 : 0;
     configuration(request, response, waitMs).catch((error: unknown) => response.destroy(error instanceof Error ? error : undefined));

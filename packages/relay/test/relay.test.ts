@@ -1,4 +1,4 @@
-/** The relay's server and memory with a control plane made of one HTTP server: what the proxy gets, when, and after a restart. */
+/** The relay's server and store with a fake control plane: what the proxy gets, when, and after a restart. */
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { silentLogger } from '@berth/kit/log';
-import { openKept } from '../src/kept.ts';
+import { openConfigStore } from '../src/config-store.ts';
 import { createRelayServer } from '../src/server.ts';
 import { followUpstream } from '../src/upstream.ts';
 
@@ -31,9 +31,9 @@ afterEach(async () => {
 });
 
 async function startRelay(at = upstreamUrl): Promise<{ url: string; stop(): Promise<void> }> {
-  const kept = await openKept(dir, silentLogger());
-  const upstream = followUpstream(at, kept, silentLogger());
-  const server = createRelayServer(kept, upstream);
+  const store = await openConfigStore(dir, silentLogger());
+  const upstream = followUpstream(at, store, silentLogger());
+  const server = createRelayServer(store, upstream);
   const { port } = await server.listen({ host: '127.0.0.1', port: 0 });
   let stopped: Promise<void> | undefined;
   const stop = (): Promise<void> => (stopped ??= server.close().then(() => upstream.stop()));
@@ -50,7 +50,7 @@ const ask = async (url: string, headers: Record<string, string> = {}, wait = 0) 
   };
 };
 
-test('serves the control plane’s bytes; a request that has them is held until there are others', async () => {
+test('serves the control plane’s bytes, and holds a request with the current ETag until they change', async () => {
   const { url } = await startRelay();
   await vi.waitFor(async () => expect(await ask(url)).toMatchObject({ status: 200, body: configuration(1), age: '0' }));
   const { etag } = await ask(url);
@@ -62,14 +62,14 @@ test('serves the control plane’s bytes; a request that has them is held until 
   expect(await held).toMatchObject({ status: 200, body: configuration(2) });
 });
 
-test('without anything ever kept it answers 503: the proxy keeps what it has', async () => {
+test('without a stored configuration it answers 503, and the proxy keeps its own', async () => {
   answer = { status: 503, body: '' };
   const { url } = await startRelay();
   expect(await ask(url, {}, 20)).toMatchObject({ status: 503 });
   expect((await fetch(`${url}/readyz`)).status).toBe(503);
 });
 
-test('started while the control plane is away it serves what is on disk, and says how old that is', async () => {
+test('started while the control plane is away, it serves the stored configuration with its age', async () => {
   const first = await startRelay();
   await vi.waitFor(async () => expect(await ask(first.url)).toMatchObject({ status: 200 }));
   await first.stop();
@@ -85,8 +85,8 @@ test('started while the control plane is away it serves what is on disk, and say
 test.each([
   ['an error', { status: 503, body: 'away' }],
   ['an empty configuration, which would drop every route', { status: 200, body: '{}' }],
-  ['half an answer', { status: 200, body: '{"http":{"rou' }],
-])('%s does not replace what was good', async (_, bad) => {
+  ['an incomplete answer', { status: 200, body: '{"http":{"rou' }],
+])('%s does not replace the good configuration', async (_, bad) => {
   const { url } = await startRelay();
   await vi.waitFor(async () => expect(await ask(url)).toMatchObject({ status: 200 }));
   answer = bad;
@@ -97,7 +97,7 @@ test.each([
   expect(await readFile(join(dir, 'traefik-config.json'), 'utf8')).toBe(configuration(1));
 });
 
-test('a torn file on disk is not served', async () => {
+test('an incomplete file on disk is not served', async () => {
   await writeFile(join(dir, 'traefik-config.json'), '{"http":');
   const { url } = await startRelay('http://127.0.0.1:1');
   expect(await ask(url)).toMatchObject({ status: 503 });

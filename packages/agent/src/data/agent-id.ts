@@ -1,11 +1,11 @@
-/** A name of this agent that outlives its process and its node's id: whose mount folders are whose on a SVC_ROOT that several share. */
+/** The agent's own id. It outlives the process and the node's id, and it marks this agent's mount folders on a shared SVC_ROOT. */
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { orNull, writeWhole } from './disk.ts';
+import { nullIfMissing, writeWhole } from './disk.ts';
 
 export async function readAgentId(path: string): Promise<string> {
-  const kept = ((await orNull(readFile(path, 'utf8'))) ?? '').trim();
-  if (kept !== '') return kept;
+  const saved = ((await nullIfMissing(readFile(path, 'utf8'))) ?? '').trim();
+  if (saved !== '') return saved;
   const id = randomUUID();
   await writeWhole(path, id);
   return id;

@@ -1,27 +1,30 @@
-/** Bytes a second of this node's copies of late, kept over restarts: with it the control plane estimates when a deployment could start. */
+/**
+ * The average speed of this node's recent copies in bytes per second. It is saved to disk and survives a restart. The control plane
+ * uses it to estimate when a deployment can start.
+ */
 import { readJson, writeWhole } from './disk.ts';
 
 export type CopyRate = {
-  /** Null: nothing was copied yet. */
+  /** Null before the first copy. */
   get(): number | null;
-  /** From the first byte to the proof. */
+  /** `ms` runs from the first byte to the end of the verification. */
   add(bytes: number, ms: number): Promise<void>;
 };
 
-/** Below it the time is that of the way, not of the bytes. */
-const SMALL = 1024 * 1024;
+/** Copies with fewer bytes do not change the rate: they measure the latency and not the throughput. */
+const MIN_BYTES = 1024 * 1024;
 const WEIGHT = 0.3;
 
 export async function createCopyRate(path: string): Promise<CopyRate> {
-  const kept = (await readJson(path)) as { bytes_per_second?: unknown } | null;
-  let rate = typeof kept?.bytes_per_second === 'number' && kept.bytes_per_second > 0 ? kept.bytes_per_second : null;
+  const saved = (await readJson(path)) as { bytes_per_second?: unknown } | null;
+  let rate = typeof saved?.bytes_per_second === 'number' && saved.bytes_per_second > 0 ? saved.bytes_per_second : null;
   return {
     get: () => rate,
     async add(bytes, ms) {
-      if (bytes === 0 || (bytes < SMALL && rate !== null)) return;
+      if (bytes === 0 || (bytes < MIN_BYTES && rate !== null)) return;
       const one = (bytes / Math.max(1, ms)) * 1000;
       rate = rate === null ? one : rate + WEIGHT * (one - rate);
-      // It is an estimate: no copy fails because it cannot be kept.
+      // The rate is an estimate: a copy must not fail because the rate cannot be saved.
       await writeWhole(path, JSON.stringify({ bytes_per_second: rate })).catch(() => undefined);
     },
   };

@@ -1,9 +1,9 @@
 /**
- * One round of a copy (transfer.ts has the rounds):
+ * One round of a copy; transfer.ts repeats rounds.
  *
- *   tree objects -> staging with folders, symlinks, hard links -> room -> rsync -> proof -> on the disk -> rename
+ *   tree objects -> staging folder with folders, symlinks, hard links -> room -> rsync -> verify -> sync -> rename
  *
- * What arrived and is not as the manifest says is told, not thrown away: the next round links what was right.
+ * A file that differs from the manifest ends the round as `wrong`. The round's correct files stay, and the next round links them.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { TreeFormatError } from '@berth/wire/tree';
@@ -12,14 +12,14 @@ import { TaskFailure } from '../tools/failures.ts';
 import type { Rsync } from '../tools/rsync.ts';
 import { errorCode, syncFileSystem } from './disk.ts';
 import type { Layout } from './layout.ts';
-import { type LinkSource, makeStaging, sourceOfTree, type Staging } from './plan.ts';
+import { type LinkSource, makeStaging, sourceOfTree, type Staging } from './staging.ts';
 import type { MakeRoom } from './room.ts';
 import type { FindSource } from './source.ts';
 import type { Trees } from './trees.ts';
 import { verify } from './verify.ts';
 import type { Versions } from './versions.ts';
+import type { WantedVersion } from './wanted-version.ts';
 
-export type Wanted = { dataset_id: string; name: string; nfs_path: string; version: number; manifest_digest: string };
 export type CopyDeps = {
   layout: Layout;
   versions: Versions;
@@ -32,52 +32,55 @@ export type CopyDeps = {
 export type CopyStep = 'making room' | 'copying' | 'verifying';
 export type RoundOptions = {
   signal: AbortSignal;
-  /** A folder that does not exist; it is the caller's to remove, whatever comes of it. */
+  /** A folder that does not exist yet. The caller removes it after every outcome. */
   place: string;
-  /** What earlier rounds brought. */
+  /** Files that earlier rounds copied. */
   sources: readonly LinkSource[];
   onStep(step: CopyStep, staging: Staging): void;
-  /** A line for the log of whoever waits. */
-  say(text: string): void;
-  /** Of the bytes to be copied. */
+  /** Adds a line to the deployment log of each waiting task. */
+  logLine(text: string): void;
+  /** Reports how many of the bytes to copy have arrived. */
   onBytes(bytes: number): void;
-  /** Released by the caller, when `place` is gone or has become the version. */
+  /** The caller releases the reservation when `place` is removed or has become the version. */
   onReserved(reservation: Reservation): void;
 };
-/** `wrong`: these files (encoded paths) are not as the manifest says. `said`: what rsync said of it; `killed`: by somebody else. */
+/**
+ * `wrong`: these files (encoded paths) differ from the manifest. `rsyncMessage` is rsync's explanation; `killed`: another process
+ * killed rsync.
+ */
 export type Round =
   | { kind: 'done'; staging: Staging }
-  | { kind: 'wrong'; staging: Staging; wrong: ReadonlySet<string>; said: string; killed: boolean };
+  | { kind: 'wrong'; staging: Staging; wrong: ReadonlySet<string>; rsyncMessage: string; killed: boolean };
 
-export async function copyRound(deps: CopyDeps, want: Wanted, options: RoundOptions): Promise<Round> {
+export async function copyRound(deps: CopyDeps, want: WantedVersion, options: RoundOptions): Promise<Round> {
   try {
     return await round(deps, want, options);
   } catch (error) {
     options.signal.throwIfAborted();
     if (errorCode(error) === 'ENOSPC' || errorCode(error) === 'EDQUOT')
-      throw new TaskFailure('disk_full', `while dataset ${want.name} was copied`, { cause: error });
+      throw new TaskFailure('disk_full', `while dataset ${want.name} was being copied`, { cause: error });
     if (error instanceof TreeFormatError) throw new TaskFailure('dataset_copy_failed', error.message, { cause: error });
     throw error;
   }
 }
 
-async function round(deps: CopyDeps, want: Wanted, options: RoundOptions): Promise<Round> {
+async function round(deps: CopyDeps, want: WantedVersion, options: RoundOptions): Promise<Round> {
   const { signal, place } = options;
   const { dataset_id: id, manifest_digest: root } = want;
   await deps.trees.complete(id, root, signal);
   const staging = await makeStaging(place, {
     root,
     load: (digest) => deps.trees.load(id, digest),
-    sources: [...(await newestHere(deps, id)), ...options.sources],
+    sources: [...(await newestCached(deps, id)), ...options.sources],
     signal,
   });
-  let said = '';
+  let rsyncMessage = '';
   let killed = false;
-  // With nothing to copy the share may be away.
+  // The share may be unreachable if there is nothing to copy.
   if (staging.copy.files > 0) {
     const source = await deps.findSource(want.nfs_path, signal);
     options.onStep('making room', staging);
-    const reservation = await deps.makeRoom(staging.copy.room, signal, options.say);
+    const reservation = await deps.makeRoom(staging.copy.room, signal, options.logLine);
     options.onReserved(reservation);
     options.onStep('copying', staging);
     const result = await deps.rsync(
@@ -91,13 +94,13 @@ async function round(deps: CopyDeps, want: Wanted, options: RoundOptions): Promi
       },
     );
     reservation.wrote(staging.copy.room);
-    if (result.kind === 'incomplete') ({ said, killed } = result);
+    if (result.kind === 'incomplete') ({ message: rsyncMessage, killed } = result);
     options.onBytes(staging.copy.bytes);
   }
   await failPoint('copy.staged');
   options.onStep('verifying', staging);
   const wrong = await verify(staging.folder, staging.proof, signal);
-  if (wrong.size > 0) return { kind: 'wrong', staging, wrong, said, killed };
+  if (wrong.size > 0) return { kind: 'wrong', staging, wrong, rsyncMessage, killed };
   await syncFileSystem(staging.folder, deps.inherit, signal);
   await failPoint('copy.verified');
   signal.throwIfAborted();
@@ -111,8 +114,8 @@ async function round(deps: CopyDeps, want: Wanted, options: RoundOptions): Promi
   return { kind: 'done', staging };
 }
 
-/** The newest version of it on this node: what most files will be equal to. */
-async function newestHere({ layout, versions, trees }: CopyDeps, datasetId: string): Promise<LinkSource[]> {
+/** Returns the files of the dataset's newest version on this node: most wanted files equal one of them. */
+async function newestCached({ layout, versions, trees }: CopyDeps, datasetId: string): Promise<LinkSource[]> {
   const here = (await versions.list()).filter((v) => v.datasetId === datasetId && v.manifest_digest !== '');
   const newest = here.sort((a, b) => b.version - a.version)[0];
   if (newest === undefined) return [];
@@ -120,7 +123,7 @@ async function newestHere({ layout, versions, trees }: CopyDeps, datasetId: stri
   try {
     return [await sourceOfTree(folder, newest.manifest_digest, (digest) => trees.load(datasetId, digest))];
   } catch (error) {
-    // Nobody has its manifest any more. It would have saved copying, no more than that.
+    // The manifest of the old version is lost everywhere. The files must be copied again, but the copy can go on.
     if (error instanceof TaskFailure || error instanceof TreeFormatError) return [];
     throw error;
   }

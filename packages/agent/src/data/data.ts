@@ -1,32 +1,35 @@
 /**
- * Datasets on a deploy node, put together (docs/data.md).
+ * Composes the dataset parts of a deploy node (docs/data.md).
  *
- *   deploy, sync ──> cache ──> transfer (shared) ──> copy rounds ──> versions          layout.ts: which files are where
- *      │                                  │
- *      └─ prepare: symlinks, the share     └─ room ──> evict ──> what nothing pins
+ *   deploy, sync ──> cache ──> transfer (shared by tasks) ──> copy rounds ──> versions     layout.ts: where each file is
+ *      │                                      │
+ *      └─ prepare: symlinks, the share         └─ room ──> evict ──> versions that nothing pins
  */
 import { mkdir } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { Watermarks } from '@berth/wire/eviction';
 import { createLocks } from '../locks.ts';
-import type { ListOurs } from '../node-ids.ts';
-import { untilAnswered } from '../retry.ts';
+import type { ListNodeContainers } from '../node-ids.ts';
+import { retryUntilAnswered } from '../retry.ts';
 import type { StorageMeter } from '../storage.ts';
 import { createRsync, type RsyncSettings } from '../tools/rsync.ts';
-import { type Cache, createCache, createHolds, createSlots, createTransfers, type Transfers } from './cache.ts';
+import { createRefCounts } from '../ref-counts.ts';
+import { type Cache, createCache } from './cache.ts';
 import { createCopyRate } from './copy-rate.ts';
 import { createEvict } from './evict.ts';
 import { createInventory, type Inventory } from './inventory.ts';
-import { createSweepMounts, type SweepMounts } from './keep.ts';
-import { createKept } from './kept.ts';
+import { createSweepMounts, type SweepMounts } from './sweep-mounts.ts';
+import { createRecopyable } from './recopyable.ts';
 import { createLayout } from './layout.ts';
 import { createMounts } from './mounts.ts';
 import { createPrepare, type Prepare } from './prepare.ts';
 import { createRescan } from './rescan.ts';
 import { createMakeRoom } from './room.ts';
 import { createFindSource } from './source.ts';
+import { createSlots } from './slots.ts';
 import type { CopyEnd } from './transfer.ts';
+import { createTransfers, type Transfers } from './transfers.ts';
 import { createTrees } from './trees.ts';
 import { createTrim } from './trim.ts';
 import { createVersions } from './versions.ts';
@@ -35,25 +38,26 @@ import { createWorkFolders } from './work-folders.ts';
 export type DataOptions = {
   client: Client;
   storage: StorageMeter;
-  ours: ListOurs;
+  listContainers: ListNodeContainers;
   log: Logger;
-  /** SVC_ROOT; made when it is not there. */
+  /** SVC_ROOT. It is created if it does not exist. */
   root: string;
   /** DATASET_NFS_BASE_PATH. */
   share: string | undefined;
-  /** Of this agent, over its restarts: whose mount folders are whose on a SVC_ROOT that several share. */
+  /** The agent's id, which survives a restart; it marks this agent's mount folders on a shared SVC_ROOT. */
   agent: string;
   keepReleases: number;
   keepVersions: number;
   copiesAtOnce: number;
+  /** Called after each copy of a version, with its outcome. */
   onCopyEnded?: (ended: CopyEnd) => void;
   watermarks: Watermarks;
   rsync: RsyncSettings;
-  /** The cache is another than it was. */
+  /** Called when the set of cached versions has changed. */
   onChange: () => void;
-  /** How often folders of dead processes are searched for. Default 60 s. */
-  tidyMs?: number;
-  /** After how long without a heartbeat a process that cannot be seen from here counts as dead. Default 2 min. */
+  /** How often to look for folders of dead processes. Default 60 s. */
+  cleanupMs?: number;
+  /** A process in another pid namespace counts as dead after so long without a heartbeat. Default 2 min. */
   silentMs?: number;
 };
 export type Data = {
@@ -61,13 +65,13 @@ export type Data = {
   prepare: Prepare;
   inventory: Inventory;
   sweepMounts: SweepMounts;
-  /** At start, once the engine can be asked: what earlier processes left. */
-  tidy(signal: AbortSignal): Promise<void>;
+  /** Call once at start, when the engine answers: removes the leftovers of earlier processes. */
+  removeLeftovers(signal: AbortSignal): Promise<void>;
   stop(): Promise<void>;
 };
 
 const TREES_MS = 60_000;
-const TIDY_MS = 60_000;
+const CLEANUP_MS = 60_000;
 
 export async function createData(options: DataOptions): Promise<Data> {
   const { client, storage, log, rsync } = options;
@@ -80,11 +84,11 @@ export async function createData(options: DataOptions): Promise<Data> {
   const trees = createTrees(layout, async (id, digests, signal) => {
     const body = { digests: [...digests] };
     const call = () => client.call('agentTrees', { params: { id }, body, signal, timeoutMs: TREES_MS });
-    return (await untilAnswered(call, { signal })).objects;
+    return (await retryUntilAnswered(call, { signal })).objects;
   });
-  const holds = createHolds();
+  const holds = createRefCounts();
   const isHeld = holds.has;
-  // The two know each other: what is being copied keeps its tree objects when something else is evicted.
+  // Eviction and transfers depend on each other: a running transfer keeps its tree objects when a version is evicted.
   let transfers: Transfers | null = null;
   const evict = createEvict({
     layout,
@@ -97,23 +101,31 @@ export async function createData(options: DataOptions): Promise<Data> {
     rootsUnderWay: (id) => transfers?.roots(id) ?? [],
     onChange: options.onChange,
   });
-  const atWork = createHolds();
+  const deploymentsInUse = createRefCounts();
   const sweepMounts = createSweepMounts({
     mounts,
     work,
     agent: options.agent,
-    ours: options.ours,
+    listContainers: options.listContainers,
     keepReleases: options.keepReleases,
-    atWork,
+    deploymentsInUse,
   });
-  const kept = createKept({ client, mounts, versions, agent: options.agent, ours: options.ours, atWork, log });
+  const recopyableVersions = createRecopyable({
+    client,
+    mounts,
+    versions,
+    agent: options.agent,
+    listContainers: options.listContainers,
+    deploymentsInUse,
+    log,
+  });
   const makeRoom = createMakeRoom({
     storage,
     versions,
     mounts,
     evict,
     sweepMounts,
-    kept,
+    recopyableVersions,
     locks: createLocks(),
     isHeld,
     watermarks: options.watermarks,
@@ -121,7 +133,7 @@ export async function createData(options: DataOptions): Promise<Data> {
   });
   const findSource = createFindSource(options.share, rsync.inherit);
   const trim = createTrim({ versions, mounts, evict, storage, keep: options.keepVersions, log });
-  // Nobody who waits for a copy waits for this too.
+  // Trimming runs after the copy; the tasks that wait for the copy do not wait for it.
   let trimming = Promise.resolve();
   const rate = await createCopyRate(layout.copyRate);
   transfers = createTransfers(
@@ -138,7 +150,7 @@ export async function createData(options: DataOptions): Promise<Data> {
       rescan: createRescan(client),
       copyRate: rate,
       onEnded: (ended) => options.onCopyEnded?.(ended),
-      slot: createSlots(options.copiesAtOnce),
+      inSlot: createSlots(options.copiesAtOnce),
     },
     (ended) => {
       trimming = trimming.then(() => trim(ended.dataset_id, ended.version));
@@ -146,30 +158,30 @@ export async function createData(options: DataOptions): Promise<Data> {
     },
   );
   const cache = createCache({ layout, versions, evict, holds, transfers });
-  const prepare = createPrepare({ cache, mounts, versions, work, findSource, atWork, agent: options.agent });
-  // At the start a process of before may still seem to live: a machine that restarted, a container beside us.
-  let tidying: Promise<void> | null = null;
-  const tidyAgain = (): void => {
-    tidying ??= evict
-      .leftovers()
-      .catch((err: unknown) => log.warn({ err }, 'cannot remove what dead processes left of their copies; will retry'))
-      .finally(() => (tidying = null));
+  const prepare = createPrepare({ cache, mounts, versions, work, findSource, deploymentsInUse, agent: options.agent });
+  // A dead process may look alive at start (the machine restarted, or a container beside this one), so the check repeats.
+  let removingLeftovers: Promise<void> | null = null;
+  const removeLeftovers = (): void => {
+    removingLeftovers ??= evict
+      .removeLeftovers()
+      .catch((err: unknown) => log.warn({ err }, 'removing the leftover copies of dead processes failed; will retry'))
+      .finally(() => (removingLeftovers = null));
   };
-  const timer = setInterval(tidyAgain, options.tidyMs ?? TIDY_MS).unref();
+  const timer = setInterval(removeLeftovers, options.cleanupMs ?? CLEANUP_MS).unref();
   return {
     cache,
     prepare,
-    inventory: createInventory({ versions, mounts, evict, kept, storage, rate, log }),
+    inventory: createInventory({ versions, mounts, evict, recopyableVersions, storage, rate, log }),
     sweepMounts,
-    async tidy(signal) {
-      await evict.leftovers();
+    async removeLeftovers(signal) {
+      await evict.removeLeftovers();
       await sweepMounts(signal);
     },
     async stop() {
       await cache.stop();
       await trimming;
       clearInterval(timer);
-      await tidying;
+      await removingLeftovers;
       work.stop();
     },
   };

@@ -1,4 +1,4 @@
-/** Files of our own on the disk: written whole, flushed, removed with a count of what that frees. Names are bytes. */
+/** The agent's own files on disk: written atomically, flushed, and removed with a count of the freed bytes. Names are bytes. */
 import { lstat, mkdir, open, readdir, readFile, rename, rmdir, unlink, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { exec } from '@berth/kit/exec';
@@ -6,46 +6,46 @@ import { exec } from '@berth/kit/exec';
 export const errorCode = (error: unknown): string | undefined => (error as NodeJS.ErrnoException).code;
 export const isGone = (error: unknown): boolean => errorCode(error) === 'ENOENT';
 
-/** What `work` gives, or null where something on the way does not exist. */
-export const orNull = <T>(work: Promise<T>): Promise<T | null> =>
+/** Returns the result of `work`, or null if a part of the path does not exist. */
+export const nullIfMissing = <T>(work: Promise<T>): Promise<T | null> =>
   work.catch((error: unknown) => {
     if (isGone(error) || errorCode(error) === 'ENOTDIR') return null;
     throw error;
   });
 
-/** Temporary file, flushed, renamed: a reader sees the old one or the new one, whole. */
+/** Writes a temporary file, flushes and renames it: a reader sees the old file or the new one, complete. */
 export async function writeWhole(path: string, text: string): Promise<void> {
   for (let tries = 1; ; tries += 1) {
-    const temporary = `${path}.${process.pid}.${(count += 1)}${UNNAMED}`;
+    const temporary = `${path}.${process.pid}.${(count += 1)}${TEMPORARY_SUFFIX}`;
     try {
       await mkdir(dirname(path), { recursive: true });
       await writeFile(temporary, text, { flush: true });
       return await rename(temporary, path);
     } catch (error) {
       await unlink(temporary).catch(() => undefined);
-      // Somebody who tidied up took the folder, or the file before it had its name.
+      // Another process that cleaned up removed the folder or the temporary file.
       if (!isGone(error) || tries === WRITE_TRIES) throw error;
     }
   }
 }
-/** How the name of a file ends that is being written. */
-export const UNNAMED = '.new';
+/** Suffix of a file that is still being written. */
+export const TEMPORARY_SUFFIX = '.new';
 const WRITE_TRIES = 10;
 let count = 0;
 
-/** The value of a JSON file; null when it is not there or not readable as JSON. */
+/** Returns the parsed JSON file; null if it does not exist or is not JSON. */
 export async function readJson(path: string): Promise<unknown> {
-  const text = await orNull(readFile(path, 'utf8'));
+  const text = await nullIfMissing(readFile(path, 'utf8'));
   if (text === null) return null;
   try {
     return JSON.parse(text) as unknown;
   } catch {
-    // Torn by a crash of the machine: as good as none.
+    // A crash of the machine cut the file: treat it as missing.
     return null;
   }
 }
 
-/** Its entries are on the disk after it. */
+/** Flushes the entries of a folder to disk. */
 export async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, 'r');
   try {
@@ -56,17 +56,17 @@ export async function syncFolder(path: string): Promise<void> {
 }
 
 const SYNC_MS = 30 * 60_000;
-/** Everything written to the file system of `path` so far is on the disk after it. One call, where a hundred thousand small files would each take one. */
+/** Flushes the whole file system of `path`: one call instead of one for each of a hundred thousand small files. */
 export async function syncFileSystem(path: string, inherit: NodeJS.ProcessEnv, signal: AbortSignal): Promise<void> {
   const result = await exec(['sync', '--file-system', '--', path], { env: { ...inherit, LC_ALL: 'C' }, signal, timeoutMs: SYNC_MS });
   if (result.ended === 'abort') signal.throwIfAborted();
   if (result.code !== 0) throw new Error(`sync ${path}: ${result.stderr.trim() || (result.ended ?? result.signal)}`);
 }
 
-/** Removes a folder with all that is in it and tells how many bytes that freed: files that have another name elsewhere free none. */
+/** Removes a folder with its contents and returns the freed bytes. A file with another hard link frees none. */
 export async function removeTree(path: Buffer | string): Promise<number> {
   const base = typeof path === 'string' ? Buffer.from(path) : path;
-  const entries = await orNull(readdir(base, { encoding: 'buffer', withFileTypes: true }));
+  const entries = await nullIfMissing(readdir(base, { encoding: 'buffer', withFileTypes: true }));
   if (entries === null) return 0;
   let freed = 0;
   await inParallel(entries, 16, async (entry) => {
@@ -75,21 +75,21 @@ export async function removeTree(path: Buffer | string): Promise<number> {
       freed += await removeTree(child);
       return;
     }
-    const stat = await orNull(lstat(child));
+    const stat = await nullIfMissing(lstat(child));
     if (stat === null) return;
-    await orNull(unlink(child));
+    await nullIfMissing(unlink(child));
     if (stat.nlink === 1) freed += stat.blocks * 512;
   });
-  await orNull(rmdir(base));
+  await nullIfMissing(rmdir(base));
   return freed;
 }
 const SLASH = Buffer.from('/');
 
-/** Runs `work` on each of `items`, at most `most` at once. The first failure ends it; what has begun is waited for. */
-export async function inParallel<T>(items: Iterable<T> | AsyncIterable<T>, most: number, work: (item: T) => Promise<void>): Promise<void> {
+/** Runs `work` on each item, at most `limit` at once. The first failure stops new items; running items are awaited. */
+export async function inParallel<T>(items: Iterable<T> | AsyncIterable<T>, limit: number, work: (item: T) => Promise<void>): Promise<void> {
   const source = Symbol.asyncIterator in items ? items[Symbol.asyncIterator]() : items[Symbol.iterator]();
   let failed = false;
-  // An async generator queues its calls, so that several may ask it.
+  // An async generator queues its calls, so several workers may call it.
   const one = async (): Promise<void> => {
     while (!failed) {
       const next = await source.next();
@@ -97,14 +97,14 @@ export async function inParallel<T>(items: Iterable<T> | AsyncIterable<T>, most:
       await work(next.value);
     }
   };
-  const workers = Array.from({ length: most }, () =>
+  const workers = Array.from({ length: limit }, () =>
     one().catch((error: unknown) => {
       failed = true;
       throw error;
     }),
   );
   const results = await Promise.allSettled(workers);
-  // What was not read to its end has a file open.
+  // A generator that was not read to its end holds an open file.
   await source.return?.();
   const rejected = results.find((r) => r.status === 'rejected');
   if (rejected !== undefined) throw rejected.reason;

@@ -1,4 +1,7 @@
-/** What the control plane is told of the cache, and what it says should go (wire/node.ts `cached`, `copy_rate`, `forget`). */
+/**
+ * Reports the cached dataset versions to the control plane, and evicts those that it names (wire/node.ts `cached`, `copy_rate`,
+ * `forget`).
+ */
 import type { CachedDataset } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { Logger } from '@berth/kit/log';
@@ -6,45 +9,45 @@ import type { StorageMeter } from '../storage.ts';
 import type { Container } from '../tools/docker.ts';
 import type { CopyRate } from './copy-rate.ts';
 import type { Evict } from './evict.ts';
-import type { Kept } from './kept.ts';
+import type { Recopyable } from './recopyable.ts';
 import { keyOf } from './layout.ts';
 import type { Mounts } from './mounts.ts';
 import type { Versions } from './versions.ts';
 
 export type Inventory = {
-  /** `bytes` is the sum of a version's sizes. Undefined when the disk does not answer: nothing is said then. */
+  /** `bytes` is the sum of the version's file sizes. Undefined if the disk does not answer: the report then leaves the cache out. */
   cached(): Promise<CachedDataset[] | undefined>;
   copyRate(): number | null;
-  /** Evicts all versions of these datasets that are not in use. */
+  /** Evicts all unused versions of these datasets. */
   forget(datasetIds: readonly string[]): Promise<void>;
-  /** Containers went: what they mounted was in use until now. */
+  /** Call when containers are removed: their versions count as used until now. */
   released(containers: readonly Container[]): Promise<void>;
 };
 export type InventoryDeps = {
   versions: Versions;
   mounts: Mounts;
   evict: Evict;
-  kept: Kept;
+  recopyableVersions: Recopyable;
   storage: StorageMeter;
   rate: CopyRate;
   log: Logger;
 };
 
-const LOOK_MS = 10_000;
-/** How old the answer to what may be copied again may be: it asks the engine and the control plane. */
-const KEPT_MS = 60_000;
+const READ_MS = 10_000;
+/** Greatest age of the list of recopyable versions; a new list costs calls to the engine and the control plane. */
+const RECOPYABLE_MAX_AGE_MS = 60_000;
 
-export function createInventory({ versions, mounts, evict, kept, storage, rate, log }: InventoryDeps): Inventory {
-  async function look(): Promise<CachedDataset[]> {
+export function createInventory({ versions, mounts, evict, recopyableVersions, storage, rate, log }: InventoryDeps): Inventory {
+  async function read(): Promise<CachedDataset[]> {
     const [here, pinned] = await Promise.all([versions.list(), mounts.pinned()]);
-    const recopyable = await kept.recopyable(KEPT_MS, AbortSignal.timeout(LOOK_MS));
+    const recopyable = await recopyableVersions.keys(RECOPYABLE_MAX_AGE_MS, AbortSignal.timeout(READ_MS));
     return here.map((v) => ({
       dataset_id: v.datasetId,
       version: v.version,
       bytes: v.bytes,
       last_used_at: v.last_used_at,
       ...(v.name === '' ? {} : { name: v.name }),
-      // What a task holds for a moment is not: nobody would be told when it lets go.
+      // A hold of a task does not count as pinned: nothing would report its end.
       pinned: pinned.has(keyOf(v.datasetId, v.version)),
       ...(recopyable.has(keyOf(v.datasetId, v.version)) ? { recopyable: true } : {}),
     }));
@@ -54,12 +57,12 @@ export function createInventory({ versions, mounts, evict, kept, storage, rate, 
     async cached() {
       let timer: NodeJS.Timeout | undefined;
       const late = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => reject(new Error(`not within ${LOOK_MS / 1000} s`)), LOOK_MS);
+        timer = setTimeout(() => reject(new Error(`the disk did not answer within ${READ_MS / 1000} s`)), READ_MS);
       });
       try {
-        return await Promise.race([look(), late]);
+        return await Promise.race([read(), late]);
       } catch (err) {
-        log.warn({ err }, 'what datasets are cached cannot be looked at; registering without');
+        log.warn({ err }, 'reading the dataset cache failed; registering without it');
         return undefined;
       } finally {
         clearTimeout(timer);

@@ -1,14 +1,14 @@
 /**
- * Where the agent keeps what under SVC_ROOT. The first two are the contract's ("Mount modes"); the rest is our own.
+ * The folders and files of the agent under SVC_ROOT. docs/contract.md promises the first two to projects; the rest is internal.
  *
- *   objects/{dataset_id}/v{version}          a version, whole: appears by one rename, and nothing is ever written below it
- *   mounts/{deployment_id}/{dataset name}    symlink to one, relative; it also keeps the version from being evicted
- *   objects/{dataset_id}/.v{version}.json    what is known of the version (versions.ts)
+ *   objects/{dataset_id}/v{version}          a complete version: it appears by one rename, and nothing is written below it afterwards
+ *   mounts/{deployment_id}/{dataset name}    relative symlink to a version; it also pins the version against eviction
+ *   objects/{dataset_id}/.v{version}.json    the version's meta data (versions.ts)
  *   objects/{dataset_id}/.trees/{xx}/{hex}   tree objects of its versions, by digest (trees.ts)
- *   mounts/{deployment_id}/.deployment.json  whose it is (mounts.ts)
- *   .staging/{process}/                      copies under way (work-folders.ts)
- *   .trash/{process}/                        what is about to be deleted
- *   .copy-rate.json                          bytes a second of the copies of late (copy-rate.ts)
+ *   mounts/{deployment_id}/.deployment.json  the folder's owner (mounts.ts)
+ *   .staging/{process}/                      running copies (work-folders.ts)
+ *   .trash/{process}/                        quarantine: folders that are about to be deleted
+ *   .copy-rate.json                          speed of recent copies in bytes per second (copy-rate.ts)
  */
 import { join } from 'node:path';
 
@@ -30,11 +30,11 @@ export type Layout = {
 };
 
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
-/** Whether it can be the id of a dataset or a deployment. */
+/** Whether the text has the form of an id of a dataset or a deployment. */
 export const isId = (text: string): boolean => ID.test(text);
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
-/** Its functions throw on an id or a name that could lead elsewhere: they come over the network. */
+/** The functions of the layout throw on an id or a name that could lead elsewhere: both come over the network. */
 export function createLayout(root: string): Layout {
   const [objects, mounts] = [join(root, 'objects'), join(root, 'mounts')];
   const id = (text: string): string => checked(ID, text, 'an id');
@@ -55,7 +55,7 @@ export function createLayout(root: string): Layout {
     trees: (datasetId) => join(objects, id(datasetId), '.trees'),
     mount: (deploymentId) => join(mounts, id(deploymentId)),
     mountOwner: (deploymentId) => join(mounts, id(deploymentId), '.deployment.json'),
-    link: (deploymentId, name) => join(mounts, id(deploymentId), checked(NAME, name, 'a name of a dataset')),
+    link: (deploymentId, name) => join(mounts, id(deploymentId), checked(NAME, name, 'the name of a dataset')),
   };
 }
 
@@ -64,17 +64,17 @@ function checked(pattern: RegExp, text: string, what: string): string {
   return text;
 }
 
-/** One version of one dataset, as a key of a Map. */
+/** Key of one version of one dataset in a Map. */
 export const keyOf = (datasetId: string, version: number): string => `${datasetId}/v${version}`;
 
-/** The version that a symlink of mounts/ points to; null for anything else. */
+/** Returns the version that a symlink of mounts/ points to; null for any other text. */
 export function targetOf(text: string): { datasetId: string; version: number } | null {
   const [, datasetId, version] = /^\.\.\/\.\.\/objects\/([A-Za-z0-9_-]{1,64})\/v([1-9]\d*)$/.exec(text) ?? [];
   return datasetId === undefined ? null : { datasetId, version: Number(version) };
 }
 export const targetText = (datasetId: string, version: number): string => `../../objects/${datasetId}/v${version}`;
 
-/** `.trash/{process}/{dataset}.v{version}.{number}`, so that whoever finds it knows what it was. */
+/** Name in .trash/{process}/; it tells which version the folder was. */
 export const trashName = (datasetId: string, version: number, count: number): string => `${datasetId}.v${version}.${count}`;
 export function trashedOf(name: string): { datasetId: string; version: number } | null {
   const [, datasetId, version] = /^([A-Za-z0-9_-]{1,64})\.v([1-9]\d*)\.\d+$/.exec(name) ?? [];

@@ -1,15 +1,15 @@
 /**
- * The symlinks of deployments to the versions that they use. Each is also what keeps its version from being evicted, for every
- * agent on this SVC_ROOT: made first, and only then looked at what it points to.
+ * The symlinks from deployments to the versions that they use. A symlink also pins its version against eviction, for every agent on
+ * this SVC_ROOT. So an agent makes the symlink first and checks its target afterwards.
  */
 import { mkdir, readdir, readlink, rename, symlink, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
-import { errorCode, orNull, readJson, removeTree, syncFolder, writeWhole } from './disk.ts';
+import { errorCode, nullIfMissing, readJson, removeTree, syncFolder, writeWhole } from './disk.ts';
 import { isId, keyOf, type Layout, targetOf, targetText } from './layout.ts';
 import type { WorkFolders } from './work-folders.ts';
 
-/** Whose folder it is. `agent` outlives the process; `attempt` is the last one that prepared it. */
+/** The owner of a mount folder. `agent` outlives the process; `attempt` is the last attempt that prepared the folder. */
 export type MountOwner = {
   agent: string;
   process: string;
@@ -22,17 +22,17 @@ export type Link = { name: string; datasetId: string; version: number };
 export type MountFolder = { deploymentId: string; owner: MountOwner | null; links: Link[] };
 
 export type Mounts = {
-  /** Begins or takes over a deployment's folder. */
-  own(deploymentId: string, owner: MountOwner): Promise<void>;
-  /** Absolute path of the symlink, on the disk before it resolves. */
+  /** Creates a deployment's folder, or takes it over. */
+  claim(deploymentId: string, owner: MountOwner): Promise<void>;
+  /** Returns the absolute path of the symlink, which is on the disk by then. */
   link(deploymentId: string, link: Link): Promise<string>;
-  /** Removes a deployment's symlinks to a version; the folder stays, and with it the release counts among those that are kept. */
+  /** Removes a deployment's symlinks to a version. The folder stays, so the release still counts as kept. */
   unlink(deploymentId: string, datasetId: string, version: number): Promise<void>;
   list(): Promise<MountFolder[]>;
   get(deploymentId: string): Promise<MountFolder>;
-  /** Keys (layout.ts) of all versions that some symlink points to. */
+  /** Returns the keys (layout.ts `keyOf`) of all versions that a symlink points to. */
   pinned(): Promise<Set<string>>;
-  /** By an attempt: only while no later one has taken the folder over. */
+  /** With `by`: removes the folder only if no later attempt has taken it over. */
   remove(deploymentId: string, by?: Pick<MountOwner, 'task_id' | 'attempt'>): Promise<void>;
 };
 
@@ -42,7 +42,7 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
   async function get(deploymentId: string): Promise<MountFolder> {
     const owner = (await readJson(layout.mountOwner(deploymentId))) as MountOwner | null;
     const links: Link[] = [];
-    for (const name of (await orNull(readdir(layout.mount(deploymentId)))) ?? []) {
+    for (const name of (await nullIfMissing(readdir(layout.mount(deploymentId)))) ?? []) {
       if (name.startsWith('.')) continue;
       const target = targetOf((await linkText(join(layout.mount(deploymentId), name))) ?? '');
       if (target !== null) links.push({ name, ...target });
@@ -50,18 +50,18 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
     return { deploymentId, owner, links };
   }
   async function list(): Promise<MountFolder[]> {
-    const ids = ((await orNull(readdir(layout.mounts))) ?? []).filter(isId);
+    const ids = ((await nullIfMissing(readdir(layout.mounts))) ?? []).filter(isId);
     return Promise.all(ids.map(get));
   }
   return {
     get,
     list,
-    own: (deploymentId, owner) => writeWhole(layout.mountOwner(deploymentId), JSON.stringify(owner)),
+    claim: (deploymentId, owner) => writeWhole(layout.mountOwner(deploymentId), JSON.stringify(owner)),
     async link(deploymentId, { name, datasetId, version }) {
       const path = layout.link(deploymentId, name);
       const temporary = join(layout.mount(deploymentId), `.${name}.${work.process}`);
       await mkdir(layout.mount(deploymentId), { recursive: true });
-      await orNull(unlink(temporary));
+      await nullIfMissing(unlink(temporary));
       await symlink(targetText(datasetId, version), temporary);
       await rename(temporary, path);
       for (const folder of [layout.mount(deploymentId), layout.mounts]) await syncFolder(folder);
@@ -71,7 +71,7 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
     async unlink(deploymentId, datasetId, version) {
       const { links } = await get(deploymentId);
       for (const l of links)
-        if (l.datasetId === datasetId && l.version === version) await orNull(unlink(layout.link(deploymentId, l.name)));
+        if (l.datasetId === datasetId && l.version === version) await nullIfMissing(unlink(layout.link(deploymentId, l.name)));
     },
     async pinned() {
       return new Set((await list()).flatMap(({ links }) => links.map((l) => keyOf(l.datasetId, l.version))));
@@ -79,22 +79,22 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
     async remove(deploymentId, by) {
       const path = layout.mount(deploymentId);
       if (by !== undefined && !isOf((await get(deploymentId)).owner, by)) return;
-      const aside = join(work.trash, `mount.${deploymentId}.${(count += 1)}`);
-      if ((await orNull(rename(path, aside).then(() => true))) === null) return;
-      // Taken over in this moment.
-      const owner = (await readJson(join(aside, '.deployment.json'))) as MountOwner | null;
+      const quarantined = join(work.trash, `mount.${deploymentId}.${(count += 1)}`);
+      if ((await nullIfMissing(rename(path, quarantined).then(() => true))) === null) return;
+      // Another attempt may have taken the folder over between the check and the rename.
+      const owner = (await readJson(join(quarantined, '.deployment.json'))) as MountOwner | null;
       if (by !== undefined && owner !== null && !isOf(owner, by)) {
-        await rename(aside, path);
+        await rename(quarantined, path);
         return;
       }
-      await removeTree(aside);
+      await removeTree(quarantined);
     },
   };
 }
 
-/** Null: no symlink, and so none of ours. A disk that cannot be read is an error: what is mounted would count as not in use. */
+/** Null if the path is not a symlink. A read error is thrown: otherwise a mounted version would count as unused. */
 const linkText = (path: string): Promise<string | null> =>
-  orNull(readlink(path)).catch((error: unknown) => {
+  nullIfMissing(readlink(path)).catch((error: unknown) => {
     if (errorCode(error) === 'EINVAL') return null;
     throw error;
   });

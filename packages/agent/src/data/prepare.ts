@@ -1,35 +1,38 @@
 /**
- * What a deployment's container mounts: symlinks to versions in the cache, or folders of the share itself.
+ * Prepares the mounts of a deployment's container: symlinks to versions in the cache, or folders of the share itself.
  *
- * The symlink is made first and only then its target looked at: from then on no agent evicts it, and one that was about to puts
- * it back. A deployment's folder goes with its last container (keep.ts), or with the attempt that failed.
+ * The symlink is made first and its target is checked afterwards. From the symlink on no agent evicts the version, and an agent that
+ * was about to evict it puts it back. A deployment's folder is removed with its last container (sweep-mounts.ts) or with the attempt
+ * that failed.
  */
 import type { CopyProgress, DatasetMount } from '@berth/wire/dataset';
 import type { TaskOf, TaskReport } from '@berth/wire/task';
 import type { TaskContext } from '../tasks/task.ts';
 import type { Mount } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
-import type { Cache, Holds } from './cache.ts';
+import type { RefCounts } from '../ref-counts.ts';
+import type { Cache } from './cache.ts';
 import type { Mounts } from './mounts.ts';
 import type { FindSource } from './source.ts';
-import type { Watcher } from './transfer.ts';
+import type { CopyListener } from './transfer.ts';
 import type { Versions } from './versions.ts';
+import { versionText } from './wanted-version.ts';
 import type { WorkFolders } from './work-folders.ts';
 
 export type Prepared = { mounts: Mount[]; datasets: NonNullable<TaskReport['datasets']> };
 export type Prepare = {
-  /** Brings what is missing and links it. TaskFailure as Cache.ensure, dataset_unreachable, no_share. */
+  /** Copies missing versions and links them. Throws TaskFailure as Cache.ensure does, and dataset_unreachable, no_share. */
   mounts(task: TaskOf<'deploy'>, deploymentId: string, context: TaskContext): Promise<Prepared>;
   /**
-   * Right before the container starts: the engine follows symlinks, and a program that writes on the share may have put one there since.
-   * TaskFailure dataset_unreachable.
+   * Checks the folders of the share again, right before the container starts: the engine follows symlinks, and a program that
+   * writes to the share may have made one in the meantime. Throws TaskFailure dataset_unreachable.
    */
   checkWritten(task: TaskOf<'deploy'>, mounts: readonly Mount[], signal: AbortSignal): Promise<void>;
-  /** What an earlier attempt mounted, for a container that this one goes on with; its folder is this one's now. */
+  /** Returns the mounts of an adopted container; its folder belongs to this attempt from now on. */
   mounted(task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<Prepared['datasets']>;
-  /** The attempt failed: nobody else's folder is touched. */
+  /** Removes the folder of a failed attempt, unless a later attempt has taken it over. */
   undo(task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<void>;
-  /** Until the returned function is called no sweep removes the deployment's folder. */
+  /** Keeps the deployment's folder from being removed by a sweep until the returned function is called. */
   hold(deploymentId: string): () => void;
 };
 export type PrepareDeps = {
@@ -38,54 +41,54 @@ export type PrepareDeps = {
   versions: Versions;
   work: WorkFolders;
   findSource: FindSource;
-  atWork: Holds;
+  deploymentsInUse: RefCounts;
   agent: string;
 };
 
-const TRIES = 3;
+const MAX_TRIES = 3;
 
-export function createPrepare({ cache, mounts, versions, work, findSource, atWork, agent }: PrepareDeps): Prepare {
-  const own = (task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<void> => {
+export function createPrepare({ cache, mounts, versions, work, findSource, deploymentsInUse, agent }: PrepareDeps): Prepare {
+  const claim = (task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<void> => {
     const { project_id, generation } = task.payload;
-    return mounts.own(deploymentId, { agent, process: work.process, project_id, generation, task_id: task.id, attempt });
+    return mounts.claim(deploymentId, { agent, process: work.process, project_id, generation, task_id: task.id, attempt });
   };
   const hasFolder = async (projectId: string): Promise<boolean> => (await mounts.list()).some((f) => f.owner?.project_id === projectId);
   async function dependency(
     row: DatasetMount,
     deploymentId: string,
     context: TaskContext,
-    report: Watcher,
+    listener: CopyListener,
   ): Promise<Mount & { version: number }> {
-    for (let i = 0; i < TRIES; i += 1) {
-      const { want, copied, release } = await cache.ensure(row, report, context.signal);
+    for (let i = 0; i < MAX_TRIES; i += 1) {
+      const { want, copied, release } = await cache.ensure(row, listener, context.signal);
       try {
-        if (copied === null) context.say('data', `${want.name} v${want.version} is here already`);
+        if (copied === null) context.logStep('data', `${versionText(want)} is already cached on this node`);
         const link = { name: row.name, datasetId: want.dataset_id, version: want.version };
         const source = await mounts.link(deploymentId, link);
-        // Between being brought and being linked another agent may have evicted it.
-        const there = await versions.get(want.dataset_id, want.version);
-        if (there?.manifest_digest === want.manifest_digest)
+        // Another agent may have evicted the version between the copy and the link.
+        const linked = await versions.get(want.dataset_id, want.version);
+        if (linked?.manifest_digest === want.manifest_digest)
           return { source, target: row.mount_path, readonly: true, version: want.version };
       } finally {
         release();
       }
     }
-    throw new TaskFailure('dataset_copy_failed', `${row.name} was evicted each time before it could be mounted`);
+    throw new TaskFailure('dataset_copy_failed', `${row.name} was evicted ${MAX_TRIES} times before it could be mounted; try again`);
   }
-  async function readwrite(row: DatasetMount, { signal, say }: TaskContext): Promise<Mount> {
+  async function readwrite(row: DatasetMount, { signal, logStep }: TaskContext): Promise<Mount> {
     const source = await findSource(row.nfs_path, signal, true);
-    say('data', `${row.name}: ${source} of the shared storage is mounted itself, to be read and written`);
+    logStep('data', `${row.name}: mounting ${source} of the shared storage directly, for reading and writing`);
     return { source, target: row.mount_path, readonly: false };
   }
 
   return {
     async mounts(task, deploymentId, context) {
       const rows = task.payload.datasets;
-      // A release without datasets counts among those that are kept (keep.ts), where earlier ones of the project had some.
+      // A release without datasets still counts as a kept release (sweep-mounts.ts) if earlier releases of the project had some.
       if (rows.length === 0 && !(await hasFolder(task.payload.project_id))) return { mounts: [], datasets: [] };
-      await own(task, deploymentId, context.attempt);
+      await claim(task, deploymentId, context.attempt);
       const reporters = createReporters(context);
-      // One that fails ends the others: their copies would be waited for in vain.
+      // The first failure aborts the other copies: the deployment cannot use them.
       const failed = new AbortController();
       const signal = AbortSignal.any([context.signal, failed.signal]);
       const mounting = rows.map(async (row) => {
@@ -108,12 +111,13 @@ export function createPrepare({ cache, mounts, versions, work, findSource, atWor
       for (const row of task.payload.datasets.filter((d) => d.mode === 'readwrite')) {
         const source = await findSource(row.nfs_path, signal, true);
         const before = mounts.find((m) => m.target === row.mount_path)?.source;
-        if (source !== before) throw new TaskFailure('dataset_unreachable', `${row.name} lies at ${source} by now, not at ${before}`);
+        if (source !== before)
+          throw new TaskFailure('dataset_unreachable', `${row.name}: its folder is now ${source} and was ${before}; deploy again`);
       }
     },
     async mounted(task, deploymentId, attempt) {
       if (task.payload.datasets.length === 0) return [];
-      await own(task, deploymentId, attempt);
+      await claim(task, deploymentId, attempt);
       const { links } = await mounts.get(deploymentId);
       return task.payload.datasets.map((row) => ({
         dataset_id: row.dataset_id,
@@ -121,12 +125,12 @@ export function createPrepare({ cache, mounts, versions, work, findSource, atWor
       }));
     },
     undo: (task, deploymentId, attempt) => mounts.remove(deploymentId, { task_id: task.id, attempt }),
-    hold: atWork.add,
+    hold: deploymentsInUse.add,
   };
 }
 
-/** Rows of several copies, told together. */
-export function createReporters(context: Pick<TaskContext, 'progress' | 'say'>): { of(name: string): Watcher } {
+/** Collects the progress of several copies into one report. */
+export function createReporters(context: Pick<TaskContext, 'progress' | 'logStep'>): { of(name: string): CopyListener } {
   const rows = new Map<string, CopyProgress>();
   return {
     of: (name) => ({
@@ -134,7 +138,7 @@ export function createReporters(context: Pick<TaskContext, 'progress' | 'say'>):
         rows.set(name, progress);
         context.progress([...rows.values()]);
       },
-      say: (text) => context.say('data', text),
+      logLine: (text) => context.logStep('data', text),
     }),
   };
 }

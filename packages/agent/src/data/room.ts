@@ -1,4 +1,7 @@
-/** Room for a copy: within MAX_STORAGE and the disk, with what is already promised to others taken off; made by evicting what was used least recently. */
+/**
+ * Makes room for a copy, within MAX_STORAGE and the disk and less the room that is reserved for other copies, by evicting the least
+ * recently used versions.
+ */
 import { planEviction, type Watermarks } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
 import type { Logger } from '@berth/kit/log';
@@ -7,11 +10,11 @@ import type { Reservation, StorageMeter } from '../storage.ts';
 import { TaskFailure } from '../tools/failures.ts';
 import type { Evict } from './evict.ts';
 import { keyOf } from './layout.ts';
-import type { SweepMounts } from './keep.ts';
-import type { Kept } from './kept.ts';
+import type { SweepMounts } from './sweep-mounts.ts';
+import type { Recopyable } from './recopyable.ts';
 import type { Mounts } from './mounts.ts';
 import type { CachedVersion, Versions } from './versions.ts';
-import { sizeText } from './say.ts';
+import { sizeText } from './format.ts';
 
 export type RoomDeps = {
   storage: StorageMeter;
@@ -19,17 +22,20 @@ export type RoomDeps = {
   mounts: Mounts;
   evict: Evict;
   sweepMounts: SweepMounts;
-  kept: Kept;
+  recopyableVersions: Recopyable;
   locks: Locks;
   isHeld: (key: string) => boolean;
   watermarks: Watermarks;
   log: Logger;
 };
-/** Reserves `bytes` on the disk. TaskFailure no_room; nothing is evicted then, but where what versions share made less room than their sizes say. */
-export type MakeRoom = (bytes: number, signal: AbortSignal, say: (text: string) => void) => Promise<Reservation>;
+/**
+ * Reserves `bytes` on the disk. Throws TaskFailure no_room, and has evicted nothing then, except where versions share files: evicting
+ * them frees less than the sum of their sizes.
+ */
+export type MakeRoom = (bytes: number, signal: AbortSignal, logLine: (text: string) => void) => Promise<Reservation>;
 
 export function createMakeRoom(deps: RoomDeps): MakeRoom {
-  const { storage, versions, mounts, evict, sweepMounts, kept, locks, isHeld, watermarks, log } = deps;
+  const { storage, versions, mounts, evict, sweepMounts, recopyableVersions, locks, isHeld, watermarks, log } = deps;
 
   async function candidates(refused: ReadonlySet<string>, recopyable: ReadonlySet<string>): Promise<CachedDataset[]> {
     const pinned = await mounts.pinned();
@@ -39,51 +45,53 @@ export function createMakeRoom(deps: RoomDeps): MakeRoom {
       return candidateOf(v, { pinned: pinned.has(key) || isTaken, recopyable: recopyable.has(key) && !isTaken });
     });
   }
-  async function make(bytes: number, signal: AbortSignal, say: (text: string) => void): Promise<void> {
-    /** Somebody has taken hold of them since they were looked at. */
+  async function make(bytes: number, signal: AbortSignal, logLine: (text: string) => void): Promise<void> {
+    /** Versions that came into use after the candidates were listed. */
     const refused = new Set<string>();
     let recopyable: ReadonlySet<string> = new Set();
     for (let swept = false; ; ) {
       const now = await storage.now(signal);
-      const plan = planEviction({ cached: await candidates(refused, recopyable), ...now, wanted: bytes, watermarks });
-      // Only where something has to go: it asks the engine.
-      if (!swept && (plan.evict.length > 0 || !plan.enough)) {
+      const eviction = planEviction({ cached: await candidates(refused, recopyable), ...now, wanted: bytes, watermarks });
+      // Only if a version must be evicted: this asks the engine.
+      if (!swept && (eviction.evict.length > 0 || !eviction.enough)) {
         swept = true;
         await sweepMounts(signal).catch((err: unknown) => {
           signal.throwIfAborted();
-          log.warn({ err }, 'what containers mount cannot be looked at; everything mounted so far is kept');
+          log.warn({ err }, 'listing containers failed; all mount folders stay');
         });
-        await evict.leftovers();
-        // Asks the control plane too: looked at when it decides, and not as it was a minute ago.
-        recopyable = await kept.recopyable(0, signal);
+        await evict.removeLeftovers();
+        // This asks the control plane. The list must be fresh, because it decides about an eviction.
+        recopyable = await recopyableVersions.keys(0, signal);
         continue;
       }
-      if (!plan.enough) throw noRoom(bytes, now, plan);
-      if (plan.evict.length === 0) return;
-      for (const c of plan.evict) {
+      if (!eviction.enough) throw noRoom(bytes, now, eviction);
+      if (eviction.evict.length === 0) return;
+      for (const c of eviction.evict) {
         signal.throwIfAborted();
-        const freed = await evictOne(c, signal, say);
+        const freed = await evictOne(c, signal, logLine);
         if (freed === null) refused.add(keyOf(c.dataset_id, c.version));
         else storage.add(-freed);
       }
-      // What several versions share is free only with the last of them: looked at again, with what is really free now.
+      // Versions share files, and a shared file is freed with the last of them: compare again with what is free now.
       if (bytes <= (await storage.now(signal)).free) return;
     }
   }
-  async function evictOne(c: CachedDataset, signal: AbortSignal, say: (text: string) => void): Promise<number | null> {
+  async function evictOne(c: CachedDataset, signal: AbortSignal, logLine: (text: string) => void): Promise<number | null> {
     if (c.pinned !== true) return evict.version(c.dataset_id, c.version);
     const name = (await versions.get(c.dataset_id, c.version))?.name ?? c.dataset_id;
-    await kept.release(c.dataset_id, c.version, signal);
+    await recopyableVersions.release(c.dataset_id, c.version, signal);
     const freed = await evict.version(c.dataset_id, c.version);
     if (freed !== null)
-      say(`removed ${name} v${c.version} (${sizeText(c.bytes)}), kept for a rollback, to make room: a rollback would copy it again`);
+      logLine(
+        `evicted ${name} v${c.version} (${sizeText(c.bytes)}), which was kept for a rollback, to make room; a rollback copies it again`,
+      );
     return freed;
   }
-  return async (bytes, signal, say) => {
-    // One budget: who asks second sees what the first was promised.
+  return async (bytes, signal, logLine) => {
+    // One budget for all: the second request must see the reservation of the first.
     const unlock = await locks.hold('room for a dataset', signal);
     try {
-      await make(bytes, signal, say);
+      await make(bytes, signal, logLine);
       return storage.reserve(bytes);
     } finally {
       unlock();
@@ -99,9 +107,9 @@ const candidateOf = (v: CachedVersion, flags: { pinned: boolean; recopyable: boo
   ...flags,
 });
 
-const noRoom = (bytes: number, now: { max: number; free: number }, plan: { freed: number; pinned: number }): TaskFailure =>
+const noRoom = (bytes: number, now: { max: number; free: number }, eviction: { freed: number; pinned: number }): TaskFailure =>
   new TaskFailure(
     'no_room',
-    `${sizeText(bytes)} to copy, ${sizeText(Math.max(0, now.free))} free of ${sizeText(now.max)}; ` +
-      `${sizeText(plan.freed)} could go, ${sizeText(plan.pinned)} are in use or kept for the last releases`,
+    `the copy needs ${sizeText(bytes)}; ${sizeText(Math.max(0, now.free))} of ${sizeText(now.max)} are free, ` +
+      `${sizeText(eviction.freed)} could be evicted, ${sizeText(eviction.pinned)} are in use or kept for the last releases`,
   );

@@ -1,41 +1,47 @@
-/** The folder of a dataset on the share, looked at by a child with a deadline: a share that hangs would hold our own threads for ever. */
+/**
+ * Finds the folder of a dataset on the share. A child process with a deadline looks: a share that hangs would block the agent's own
+ * threads.
+ */
 import { join } from 'node:path';
 import { exec } from '@berth/kit/exec';
 import { AbandonedError, orAbandon } from '../abandon.ts';
-import { lastWords, TaskFailure } from '../tools/failures.ts';
+import { outputTail, TaskFailure } from '../tools/failures.ts';
 
-/** `plain`: no part of the path below the share's root may be a symlink. */
+/** `plain`: no part of the path below the root of the share may be a symlink. */
 export type FindSource = (nfsPath: string, signal: AbortSignal, plain?: boolean) => Promise<string>;
 
-const LOOK_MS = 15_000;
+const FIND_MS = 15_000;
 
-/** Gives the real path. TaskFailure no_share, dataset_unreachable (missing, no folder, leads out of the share, not plain, does not answer). */
-export function createFindSource(base: string | undefined, inherit: NodeJS.ProcessEnv, lookMs = LOOK_MS): FindSource {
+/**
+ * Returns the real path. Throws TaskFailure no_share, and dataset_unreachable if the folder does not exist, is not a folder, lies outside
+ * the share, is not plain, or if the share does not answer.
+ */
+export function createFindSource(base: string | undefined, inherit: NodeJS.ProcessEnv, findMs = FIND_MS): FindSource {
   return async (nfsPath, signal, plain = false) => {
     if (base === undefined) throw new TaskFailure('no_share', '');
     const path = `${base}/${nfsPath}`;
-    // With `/.` at its end it is a folder, or an error.
+    // The `/.` at the end makes realpath fail on anything but a folder.
     const work = exec(['realpath', '--canonicalize-existing', '--zero', '--', base, `${path}/.`], {
       env: { ...inherit, LC_ALL: 'C' },
       signal,
-      timeoutMs: lookMs,
+      timeoutMs: findMs,
       killAfterMs: 500,
     });
-    const result = await orAbandon(work, signal, lookMs + 1_500, 1_500).catch((error: unknown) => {
+    const result = await orAbandon(work, signal, findMs + 1_500, 1_500).catch((error: unknown) => {
       if (error instanceof AbandonedError) return null;
       throw error;
     });
     signal.throwIfAborted();
     if (result === null || result.ended === 'timeout')
-      throw new TaskFailure('dataset_unreachable', `${path} does not answer within ${Math.round(lookMs / 1000)} s`);
-    if (result.code !== 0) throw new TaskFailure('dataset_unreachable', lastWords(result.stderr));
+      throw new TaskFailure('dataset_unreachable', `${path} did not answer within ${Math.round(findMs / 1000)} s`);
+    if (result.code !== 0) throw new TaskFailure('dataset_unreachable', outputTail(result.stderr));
     const [realBase, realPath] = result.stdout.split('\0');
     if (realBase === undefined || realPath === undefined || !isInside(realBase, realPath))
-      throw new TaskFailure('dataset_unreachable', `${path} leads out of the shared storage, to ${realPath ?? 'nowhere'}`);
+      throw new TaskFailure('dataset_unreachable', `${path} leads outside the shared storage, to ${realPath ?? 'an unknown path'}`);
     if (plain && realPath !== join(realBase, nfsPath))
       throw new TaskFailure(
         'dataset_unreachable',
-        `${path} leads over a symlink, to ${realPath}; a dataset that is mounted readwrite must lie where its path says`,
+        `${path} contains a symlink and leads to ${realPath}; the path of a readwrite dataset must contain none`,
       );
     return realPath;
   };

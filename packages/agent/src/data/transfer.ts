@@ -1,11 +1,11 @@
 /**
- * A copy from its first round to its end, and everybody who waits for it.
+ * A copy of one version from its first round to its end, and the tasks that wait for it.
  *
- *   round ──all right──> done
- *     │ files are not as the manifest says: the source moved on
- *     └> have it scanned ─> the version that it is now ─> next round; after ROUNDS of them `dataset_moving`
+ *   round ──all files correct──> done
+ *     │ some files differ from the manifest: the source changed
+ *     └> rescan ─> the version that the source has become ─> next round; after MAX_ROUNDS rounds `dataset_moving`
  *
- * Each waiter may go; the last one that goes ends it. What it has in .staging is gone before anybody hears of the end.
+ * Each task may stop waiting; when the last one stops, the transfer ends. Its staging folder is removed before the end is reported.
  */
 import { join } from 'node:path';
 import type { CopyProgress } from '@berth/wire/dataset';
@@ -13,16 +13,18 @@ import { displayPath } from '@berth/wire/tree';
 import { reasonOf } from '../stopped.ts';
 import type { Reservation, StorageMeter } from '../storage.ts';
 import { TaskFailure } from '../tools/failures.ts';
-import { type CopyDeps, copyRound, type Round, type Wanted } from './copy.ts';
+import { type CopyDeps, copyRound, type Round } from './copy.ts';
 import type { CopyRate } from './copy-rate.ts';
 import { removeTree } from './disk.ts';
-import { createGauge } from './gauge.ts';
-import { type LinkSource, sourceOfStaging } from './plan.ts';
+import { createProgressMeter } from './progress-meter.ts';
+import { type LinkSource, sourceOfStaging } from './staging.ts';
 import type { Rescan } from './rescan.ts';
-import { countText, filesText, sizeText, timeText } from './say.ts';
+import { countText, filesText, sizeText, timeText } from './format.ts';
+import type { InSlot } from './slots.ts';
+import { versionText, type WantedVersion } from './wanted-version.ts';
 
 export const COPY_OUTCOMES = ['completed', 'failed', 'cancelled'] as const;
-/** One copy of a version. `bytes`: what rsync brought; `ms`: without the wait for its turn. */
+/** The end of one copy of a version. `bytes` is what rsync copied; `ms` is without the wait for a free slot. */
 export type CopyEnd = { outcome: (typeof COPY_OUTCOMES)[number]; bytes: number; ms: number };
 
 export type TransferDeps = CopyDeps & {
@@ -32,83 +34,85 @@ export type TransferDeps = CopyDeps & {
   rescan: Rescan;
   copyRate: CopyRate;
   onEnded(ended: CopyEnd): void;
-  /** Runs `work` when fewer than COPIES_AT_ONCE others do. */
-  slot<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T>;
+  /** Runs `work` when fewer than COPIES_AT_ONCE other copies run. */
+  inSlot: InSlot;
 };
-export type Watcher = { onProgress(progress: CopyProgress): void; say(text: string): void };
-/** What was copied, files and bytes; `version` may be later than the one that was asked for. */
-export type Copied = { want: Wanted; files: number; bytes: number };
+export type CopyListener = { onProgress(progress: CopyProgress): void; logLine(text: string): void };
+/** The copied files and bytes. `want` may be a later version than the one that was asked for. */
+export type Copied = { want: WantedVersion; files: number; bytes: number };
 
 export type Transfer = {
-  want(): Wanted;
-  /** Rejects with the signal's reason when that comes first. */
-  join(watcher: Watcher, signal: AbortSignal): Promise<Copied>;
+  want(): WantedVersion;
+  /** Waits for the copy. Rejects with the signal's reason when that comes first. */
+  join(listener: CopyListener, signal: AbortSignal): Promise<Copied>;
   done: Promise<void>;
-  /** Everybody has gone; who comes now begins anew. */
+  /** Whether no task waits any more. A later request starts a new transfer. */
   isEnding(): boolean;
 };
 
-const ROUNDS = 3;
-const NAMED = 5;
+const MAX_ROUNDS = 3;
+const NAMED_FILES = 5;
 let count = 0;
 
-/** `onMoved`: it goes on as another version; what it gives, if anything, is a transfer of that version to wait for instead. */
-export function startTransfer(deps: TransferDeps, first: Wanted, onMoved: (next: Wanted) => Transfer | null): Transfer {
+/** `onMoved` is called when the transfer continues as a later version; if it returns a transfer of that version, that one is used. */
+export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved: (next: WantedVersion) => Transfer | null): Transfer {
   const ending = new AbortController();
   const { signal } = ending;
-  const watchers = new Set<Watcher>();
-  const say = (text: string): void => watchers.forEach((w) => w.say(text));
-  const gauge = createGauge(first, (progress) => watchers.forEach((w) => w.onProgress(progress)));
+  const listeners = new Set<CopyListener>();
+  const logLine = (text: string): void => listeners.forEach((w) => w.logLine(text));
+  const meter = createProgressMeter(first, (progress) => listeners.forEach((w) => w.onProgress(progress)));
   const folder = join(deps.staging, `copy-${(count += 1)}`);
   const reservations: Reservation[] = [];
   let room = 0;
   let want = first;
   let waiting = 0;
-  let brought = 0;
+  let copiedBytes = 0;
   let workedMs = 0;
-  /** Its version was already on its way: that copy is counted instead. */
+  /** Whether the transfer waits for another one of the same version, which is counted instead. */
   let handedOver = false;
 
   async function once(number: number, sources: readonly LinkSource[]): Promise<Round> {
     const begun = performance.now();
     let copyingSince = begun;
-    let bytesHere = 0;
-    let lines = createLines(say);
+    let roundBytes = 0;
+    let lines = createLines(logLine);
     const result = await copyRound(deps, want, {
       signal,
       place: join(folder, `round-${number}`),
       sources,
       onReserved: (reservation) => reservations.push(reservation),
-      say,
+      logLine,
       onStep(step, staging) {
         if (step === 'copying') {
           copyingSince = performance.now();
-          lines = createLines(say, staging.copy.bytes);
-          say(
-            `copying ${nameOf(want)}: ${sizeText(staging.copy.bytes)} in ${filesText(staging.copy.files)}; ${countText(staging.linked.files)} are here already`,
+          lines = createLines(logLine, staging.copy.bytes);
+          logLine(
+            `copying ${versionText(want)}: ${sizeText(staging.copy.bytes)} in ${filesText(staging.copy.files)}; ` +
+              `${countText(staging.linked.files)} already on this node`,
           );
         }
-        gauge.step(step, staging.copy.bytes);
+        meter.step(step, staging.copy.bytes);
       },
       onBytes(bytes) {
-        bytesHere = bytes;
-        gauge.bytes(bytes);
-        lines.at(gauge.now());
+        roundBytes = bytes;
+        meter.bytes(bytes);
+        lines.at(meter.now());
       },
     }).finally(() => {
-      brought += bytesHere;
+      copiedBytes += roundBytes;
       workedMs += performance.now() - begun;
     });
     const { copy, linked } = result.staging;
     const [ms, copyingMs] = [performance.now() - begun, performance.now() - copyingSince];
-    // One that was ended in the middle has not copied all of it.
+    // A copy that was interrupted has not transferred all bytes.
     if (result.kind === 'done') await deps.copyRate.add(copy.bytes, copyingMs);
     room += copy.room;
     const all = copy.files + linked.files;
     const rate = `${sizeText((copy.bytes / Math.max(1, copyingMs)) * 1000)}/s`;
     if (result.kind === 'done')
-      say(
-        `copied ${sizeText(copy.bytes)} of ${nameOf(want)} in ${timeText(ms)}, ${rate}; ${countText(linked.files)} of ${countText(all)} files were there already`,
+      logLine(
+        `copied ${sizeText(copy.bytes)} of ${versionText(want)} in ${timeText(ms)}, ${rate}; ` +
+          `${countText(linked.files)} of ${countText(all)} files were already on this node`,
       );
     return result;
   }
@@ -117,31 +121,31 @@ export function startTransfer(deps: TransferDeps, first: Wanted, onMoved: (next:
     const sources: LinkSource[] = [];
     const sum = { files: 0, bytes: 0 };
     for (let number = 1; ; number += 1) {
-      const result = await deps.slot(signal, () => once(number, sources));
+      const result = await deps.inSlot(signal, () => once(number, sources));
       sum.files += result.staging.copy.files;
       sum.bytes += result.staging.copy.bytes;
       if (result.kind === 'done') {
-        gauge.step('done');
+        meter.step('done');
         return { want, ...sum };
       }
-      if (number === ROUNDS) throw failureOf(want, result);
+      if (number === MAX_ROUNDS) throw failureOf(want, result);
       sources.unshift(await sourceOfStaging(result.staging, result.wrong));
       if (result.killed) {
-        say(`${result.said}; copying the rest`);
+        logLine(`${result.rsyncMessage}; copying the remaining files`);
         continue;
       }
-      say(`the source moved on while it was copied: ${namesOf(result.wrong)}; having it scanned again`);
+      logLine(`the source changed during the copy: ${namesOf(result.wrong)}; rescanning the dataset`);
       const now = await deps.rescan(want.dataset_id, signal);
       if (now.version === null || now.manifest_digest === null) throw failureOf(want, result);
-      const next: Wanted = { ...want, nfs_path: now.nfs_path, version: now.version, manifest_digest: now.manifest_digest };
+      const next: WantedVersion = { ...want, nfs_path: now.nfs_path, version: now.version, manifest_digest: now.manifest_digest };
       if (next.version !== want.version) {
-        say(`it is v${next.version} now`);
+        logLine(`the dataset is now v${next.version}`);
         const other = onMoved(next);
         handedOver = other !== null;
-        if (other !== null) return other.join({ onProgress: (p) => watchers.forEach((w) => w.onProgress(p)), say }, signal);
+        if (other !== null) return other.join({ onProgress: (p) => listeners.forEach((w) => w.onProgress(p)), logLine }, signal);
       }
       want = next;
-      gauge.restart(want);
+      meter.restart(want);
     }
   }
 
@@ -153,7 +157,7 @@ export function startTransfer(deps: TransferDeps, first: Wanted, onMoved: (next:
       return copied;
     } finally {
       await removeTree(folder).finally(() => {
-        // In one step: what was promised is what is there now.
+        // Do both in one step: the reserved bytes are the bytes on disk now.
         for (const reservation of reservations) reservation.release();
         deps.storage.add(taken);
         deps.storage.stale();
@@ -161,34 +165,34 @@ export function startTransfer(deps: TransferDeps, first: Wanted, onMoved: (next:
     }
   }
   const result = whole();
-  const ended = (outcome: CopyEnd['outcome']): void => {
-    if (workedMs > 0 && !handedOver) deps.onEnded({ outcome, bytes: brought, ms: workedMs });
+  const reportEnd = (outcome: CopyEnd['outcome']): void => {
+    if (workedMs > 0 && !handedOver) deps.onEnded({ outcome, bytes: copiedBytes, ms: workedMs });
   };
-  // Everybody may be gone by then.
+  // No task may be waiting when the transfer fails.
   const done = result.then(
-    () => ended('completed'),
-    () => ended(signal.aborted ? 'cancelled' : 'failed'),
+    () => reportEnd('completed'),
+    () => reportEnd(signal.aborted ? 'cancelled' : 'failed'),
   );
   return {
     want: () => want,
     done,
     isEnding: () => signal.aborted,
-    async join(watcher, their) {
-      watchers.add(watcher);
+    async join(listener, taskSignal) {
+      listeners.add(listener);
       waiting += 1;
-      watcher.onProgress(gauge.now());
+      listener.onProgress(meter.now());
       const gone = Promise.withResolvers<never>();
-      const onAbort = (): void => gone.reject(reasonOf(their));
-      if (their.aborted) onAbort();
-      else their.addEventListener('abort', onAbort, { once: true });
+      const onAbort = (): void => gone.reject(reasonOf(taskSignal));
+      if (taskSignal.aborted) onAbort();
+      else taskSignal.addEventListener('abort', onAbort, { once: true });
       try {
         return await Promise.race([result, gone.promise]);
       } finally {
-        their.removeEventListener('abort', onAbort);
-        watchers.delete(watcher);
+        taskSignal.removeEventListener('abort', onAbort);
+        listeners.delete(listener);
         waiting -= 1;
         if (waiting === 0) {
-          ending.abort(their.aborted ? reasonOf(their) : new Error('nobody waits for it'));
+          ending.abort(taskSignal.aborted ? reasonOf(taskSignal) : new Error('no task waits for the copy any more'));
           await done;
         }
       }
@@ -196,31 +200,30 @@ export function startTransfer(deps: TransferDeps, first: Wanted, onMoved: (next:
   };
 }
 
-const nameOf = (want: Wanted): string => `${want.name} v${want.version}`;
 function namesOf(paths: ReadonlySet<string>): string {
-  const named = [...paths].slice(0, NAMED).map(displayPath).join(', ');
-  return paths.size > NAMED ? `${named} and ${countText(paths.size - NAMED)} more` : named;
+  const named = [...paths].slice(0, NAMED_FILES).map(displayPath).join(', ');
+  return paths.size > NAMED_FILES ? `${named} and ${countText(paths.size - NAMED_FILES)} more` : named;
 }
-function failureOf(want: Wanted, { wrong, said, killed }: Extract<Round, { kind: 'wrong' }>): TaskFailure {
-  if (killed) return new TaskFailure('dataset_copy_failed', `${nameOf(want)}: ${said}`);
-  return new TaskFailure('dataset_moving', `${nameOf(want)}: ${namesOf(wrong)}${said === '' ? '' : ` (${said})`}`);
+function failureOf(want: WantedVersion, { wrong, rsyncMessage, killed }: Extract<Round, { kind: 'wrong' }>): TaskFailure {
+  if (killed) return new TaskFailure('dataset_copy_failed', `${versionText(want)}: ${rsyncMessage}`);
+  return new TaskFailure('dataset_moving', `${versionText(want)}: ${namesOf(wrong)}${rsyncMessage === '' ? '' : ` (${rsyncMessage})`}`);
 }
 
-const EVERY_MS = 15_000;
-/** A line for each tenth, but none for what is over in a moment. */
-function createLines(say: (text: string) => void, total = 0): { at(progress: CopyProgress): void } {
-  let saidAt = performance.now();
+const LINE_EVERY_MS = 15_000;
+/** Logs a line for each tenth of the copy, at most one per second, and at least one every 15 s. */
+function createLines(logLine: (text: string) => void, total = 0): { at(progress: CopyProgress): void } {
+  let loggedAt = performance.now();
   let tenth = 0;
   return {
     at({ name, bytes_done, bytes_per_second, remaining_seconds }) {
       const now = Math.floor((bytes_done / Math.max(1, total)) * 10);
-      const ms = performance.now() - saidAt;
-      if (now >= 10 || ms < 1_000 || (now === tenth && ms < EVERY_MS)) return;
-      saidAt = performance.now();
+      const ms = performance.now() - loggedAt;
+      if (now >= 10 || ms < 1_000 || (now === tenth && ms < LINE_EVERY_MS)) return;
+      loggedAt = performance.now();
       tenth = now;
       const rate = bytes_per_second === null ? '' : `, ${sizeText(bytes_per_second)}/s`;
       const left = remaining_seconds === null ? '' : `, ${timeText(remaining_seconds * 1000)} left`;
-      say(`${name}: ${sizeText(bytes_done)} of ${sizeText(total)}${rate}${left}`);
+      logLine(`${name}: ${sizeText(bytes_done)} of ${sizeText(total)}${rate}${left}`);
     },
   };
 }

@@ -1,25 +1,25 @@
-/** Tree objects of datasets (wire/tree.ts): fetched once, kept by digest beside the versions, checked whenever they are read. */
+/** Tree objects of datasets (wire/tree.ts): fetched once, stored by digest beside the versions, and checked at each read. */
 import { createHash } from 'node:crypto';
 import { readdir, readFile, rmdir, stat, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { decodeTree, TreeFormatError } from '@berth/wire/tree';
 import { TaskFailure } from '../tools/failures.ts';
-import { inParallel, orNull, UNNAMED, writeWhole } from './disk.ts';
+import { inParallel, nullIfMissing, TEMPORARY_SUFFIX, writeWhole } from './disk.ts';
 import type { Layout } from './layout.ts';
 
 export type Trees = {
-  /** The text of an object; fetched again when it is gone from the disk or damaged there. */
+  /** Returns the text of an object. An object that is missing or damaged on the disk is fetched again. */
   load(datasetId: string, digest: string): Promise<string>;
-  /** Fetches what is not here of all that is below `root`, level by level. TaskFailure dataset_copy_failed when the control plane has it not. */
+  /** Fetches all missing objects below `root`, level by level. Throws TaskFailure dataset_copy_failed if the control plane lacks one. */
   complete(datasetId: string, root: string, signal: AbortSignal): Promise<void>;
-  /** Removes all objects but those below `roots`. */
+  /** Removes all objects except those below `roots`. */
   prune(datasetId: string, roots: readonly string[]): Promise<void>;
 };
 /** POST /api/agent/datasets/:id/trees. */
 export type FetchTrees = (datasetId: string, digests: readonly string[], signal: AbortSignal) => Promise<Record<string, string>>;
 
-/** Fewer than may be asked for at once (256): an object has up to 1,024 lines. */
-const AT_ONCE = 64;
+/** Objects per request; the limit is 256. An object has up to 1,024 lines. */
+const BATCH = 64;
 const FETCH_MS = 60_000;
 
 export function createTrees(layout: Layout, fetch: FetchTrees): Trees {
@@ -27,30 +27,30 @@ export function createTrees(layout: Layout, fetch: FetchTrees): Trees {
     if (!/^sha256:[0-9a-f]{64}$/.test(digest)) throw new TreeFormatError(`not a digest: ${JSON.stringify(digest.slice(0, 100))}`);
     return join(layout.trees(datasetId), digest.slice(7, 9), digest.slice(7));
   };
-  /** Null: not here, or damaged, which is the same. */
+  /** Null if the object is missing or damaged. */
   async function read(datasetId: string, digest: string): Promise<string | null> {
-    const text = await orNull(readFile(pathOf(datasetId, digest), 'latin1'));
+    const text = await nullIfMissing(readFile(pathOf(datasetId, digest), 'latin1'));
     return text !== null && digestOf(text) === digest ? text : null;
   }
-  async function bring(datasetId: string, digests: readonly string[], signal: AbortSignal): Promise<string[]> {
+  async function fetchMissing(datasetId: string, digests: readonly string[], signal: AbortSignal): Promise<string[]> {
     const objects = await fetch(datasetId, digests, signal);
     const texts: string[] = [];
     for (const digest of digests) {
       const text = objects[digest];
       if (text === undefined || digestOf(text) !== digest)
-        throw new TaskFailure('dataset_copy_failed', `the control plane has no good tree object ${digest} of dataset ${datasetId}`);
+        throw new TaskFailure('dataset_copy_failed', `the control plane sent no valid tree object ${digest} of dataset ${datasetId}`);
       await writeWhole(pathOf(datasetId, digest), text);
       texts.push(text);
     }
     return texts;
   }
-  /** Calls `onObject` for each digest below `root` once, and goes on below what it gives. */
+  /** Returns all digests below `root`, each once. `textsOf` returns the objects of one batch. */
   async function descend(root: string, textsOf: (digests: readonly string[]) => Promise<string[]>): Promise<Set<string>> {
     const seen = new Set([root]);
     for (let level = [root]; level.length > 0; ) {
       const below: string[] = [];
-      for (let i = 0; i < level.length; i += AT_ONCE) {
-        for (const text of await textsOf(level.slice(i, i + AT_ONCE))) {
+      for (let i = 0; i < level.length; i += BATCH) {
+        for (const text of await textsOf(level.slice(i, i + BATCH))) {
           for (const entry of decodeTree(text)) {
             if ((entry.kind !== 'folder' && entry.kind !== 'chunk') || seen.has(entry.digest)) continue;
             seen.add(entry.digest);
@@ -66,15 +66,15 @@ export function createTrees(layout: Layout, fetch: FetchTrees): Trees {
   return {
     async load(datasetId, digest) {
       const text = await read(datasetId, digest);
-      return text ?? (await bring(datasetId, [digest], AbortSignal.timeout(FETCH_MS)))[0] ?? '';
+      return text ?? (await fetchMissing(datasetId, [digest], AbortSignal.timeout(FETCH_MS)))[0] ?? '';
     },
     async complete(datasetId, root, signal) {
       await descend(root, async (digests) => {
         signal.throwIfAborted();
         const here = await Promise.all(digests.map((digest) => read(datasetId, digest)));
-        const unknown = digests.filter((_, i) => here[i] === null);
+        const missing = digests.filter((_, i) => here[i] === null);
         const texts = here.filter((text) => text !== null);
-        return unknown.length === 0 ? texts : [...texts, ...(await bring(datasetId, unknown, signal))];
+        return missing.length === 0 ? texts : [...texts, ...(await fetchMissing(datasetId, missing, signal))];
       });
     },
     async prune(datasetId, roots) {
@@ -86,11 +86,11 @@ export function createTrees(layout: Layout, fetch: FetchTrees): Trees {
         for (const digest of below) keep.add(digest.slice(7));
       }
       const folder = layout.trees(datasetId);
-      for (const part of (await orNull(readdir(folder))) ?? []) {
-        const names = (await orNull(readdir(join(folder, part)))) ?? [];
+      for (const part of (await nullIfMissing(readdir(folder))) ?? []) {
+        const names = (await nullIfMissing(readdir(join(folder, part)))) ?? [];
         await inParallel(names, 16, async (name) => {
           const path = join(folder, part, name);
-          if (!keep.has(name) && !(await isBeingWritten(path))) await orNull(unlink(path));
+          if (!keep.has(name) && !(await isBeingWritten(path))) await nullIfMissing(unlink(path));
         });
         if (!names.some((name) => keep.has(name))) await rmdir(join(folder, part)).catch(() => undefined);
       }
@@ -99,9 +99,9 @@ export function createTrees(layout: Layout, fetch: FetchTrees): Trees {
 }
 
 const WRITE_MS = 60_000;
-/** It has not got its name yet: of a copy that fetches it in this moment. */
+/** Whether a running copy is writing this object. */
 async function isBeingWritten(path: string): Promise<boolean> {
-  return path.endsWith(UNNAMED) && Date.now() - ((await orNull(stat(path)))?.mtimeMs ?? 0) < WRITE_MS;
+  return path.endsWith(TEMPORARY_SUFFIX) && Date.now() - ((await nullIfMissing(stat(path)))?.mtimeMs ?? 0) < WRITE_MS;
 }
 
 const digestOf = (text: string): string => `sha256:${createHash('sha256').update(text, 'latin1').digest('hex')}`;

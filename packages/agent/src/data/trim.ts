@@ -1,4 +1,4 @@
-/** How many versions of one dataset stay although nothing needs them: a share that changes often must not fill the disk with folders of hard links. */
+/** Limits the unused versions of a dataset: a share that changes often must not fill the disk with folders of hard links. */
 import type { Logger } from '@berth/kit/log';
 import type { StorageMeter } from '../storage.ts';
 import type { Evict } from './evict.ts';
@@ -15,7 +15,10 @@ export type TrimDeps = {
   keep: number;
   log: Logger;
 };
-/** Evicts what is older than the newest `keep` versions that nothing has mounted, but not `arrived`, which is about to be. Never rejects. */
+/**
+ * Evicts the unmounted versions of a dataset that are older than the newest `keep` of them, except `arrived`, which is about to be
+ * mounted. Never rejects.
+ */
 export type Trim = (datasetId: string, arrived: number) => Promise<void>;
 
 export function createTrim({ versions, mounts, evict, storage, keep, log }: TrimDeps): Trim {
@@ -25,11 +28,13 @@ export function createTrim({ versions, mounts, evict, storage, keep, log }: Trim
       .filter((v) => v.datasetId === datasetId && !pinned.has(keyOf(datasetId, v.version)))
       .sort((a, b) => b.version - a.version);
     for (const { version } of unused.slice(keep)) {
-      // What a task holds stays as well, until the next copy.
+      // A version that a task holds stays too, until the next copy.
       const freed = version === arrived ? null : await evict.version(datasetId, version);
       if (freed !== null) storage.add(-freed);
     }
   }
   return (datasetId, arrived) =>
-    trim(datasetId, arrived).catch((err: unknown) => log.warn({ err, dataset: datasetId }, 'older cached versions could not be evicted'));
+    trim(datasetId, arrived).catch((err: unknown) =>
+      log.warn({ err, dataset: datasetId }, 'evicting old dataset versions failed; will retry after the next copy'),
+    );
 }

@@ -1,18 +1,18 @@
-/** The proof that what was copied is what the manifest says: each file's size and SHA-256, read back from this node's disk. */
+/** Verifies a copy against the manifest: the size and the SHA-256 of each file, read back from this node's disk. */
 import { chmod, lstat } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { createSha256Pool, type FileToHash } from '@berth/kit/sha256-files';
-import { inParallel, orNull } from './disk.ts';
-import { type Expected, pathIn, readProof } from './plan.ts';
+import { inParallel, nullIfMissing } from './disk.ts';
+import { type Expected, pathIn, readProof } from './staging.ts';
 
 type File = FileToHash & { expected: Expected };
 
-/** A node has other work to do. */
+/** At most half of the cores: containers need the rest. */
 const WORKERS = Math.min(4, Math.ceil(availableParallelism() / 2));
 
 /**
- * Paths (encoded) of the files that are not as the proof says; missing ones too. Sets the modes that a version has: 0444, and
- * 0555 for what is executable. Rejects on abort and when our own disk cannot be read.
+ * Returns the encoded paths of files that are missing or differ. Sets the modes of a version: 0444, and 0555 for executables.
+ * Rejects on abort, and when the node's own disk cannot be read.
  */
 export async function verify(folder: string, proof: string, signal: AbortSignal): Promise<Set<string>> {
   const wrong = new Set<string>();
@@ -26,7 +26,7 @@ export async function verify(folder: string, proof: string, signal: AbortSignal)
   try {
     await inParallel(readProof(proof), 16, async (expected) => {
       const path = pathIn(folder, expected.path);
-      const stat = await orNull(lstat(path));
+      const stat = await nullIfMissing(lstat(path));
       if (stat === null || !stat.isFile() || stat.size !== expected.size) return void wrong.add(expected.path);
       const mode = expected.executable ? 0o555 : 0o444;
       if ((stat.mode & 0o7777) !== mode) await chmod(path, mode);
@@ -41,6 +41,6 @@ export async function verify(folder: string, proof: string, signal: AbortSignal)
     pool.close();
   }
   signal.throwIfAborted();
-  if (unreadable !== null) throw new Error(`a file that was just copied cannot be read: ${String(unreadable)}`);
+  if (unreadable !== null) throw new Error(`reading a copied file back from the disk failed: ${String(unreadable)}`);
   return wrong;
 }

@@ -1,27 +1,27 @@
-/** Whole versions of datasets on this node and what is known of each. Reads the disk each time: another agent may share it. */
+/** The complete dataset versions on this node and their meta data. Each call reads the disk, because other agents may share it. */
 import { randomUUID } from 'node:crypto';
 import { readdir, rename, stat, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
-import { errorCode, isGone, orNull, readJson, syncFolder, writeWhole } from './disk.ts';
+import { errorCode, isGone, nullIfMissing, readJson, syncFolder, writeWhole } from './disk.ts';
 import { isId, type Layout } from './layout.ts';
 
-/** `bytes` is the sum of the sizes of its files; what it shares with other versions by hard links counts in each. */
+/** `bytes` is the sum of the file sizes; files that versions share by hard links count in each version. */
 export type VersionMeta = { manifest_digest: string; name: string; bytes: number; files: number; last_used_at: string };
 export type CachedVersion = VersionMeta & { datasetId: string; version: number };
 
 export type Versions = {
   list(): Promise<CachedVersion[]>;
   get(datasetId: string, version: number): Promise<CachedVersion | null>;
-  /** Used now. Only the order of evictions hangs on it: it never fails because it cannot be written down. */
+  /** Marks the version as used now. It never fails: only the order of evictions depends on it. */
   touch(datasetId: string, version: number): Promise<void>;
-  /** Makes a verified, flushed folder the version. False when one stands there already, whatever it holds: the folder is still there then. */
+  /** Makes a verified, flushed folder the version. Returns false, and leaves the folder, if the version exists with any content. */
   publish(datasetId: string, version: number, folder: string, meta: VersionMeta): Promise<boolean>;
 };
 
 const VERSION = /^v([1-9]\d*)$/;
-const TRIES = 3;
-/** Of a version whose file was lost: the first to be evicted, and never taken for a copy of anything. */
+const MAX_TRIES = 3;
+/** Meta data of a version whose meta file is lost: it is evicted first and never used as a copy. */
 const UNKNOWN: VersionMeta = { manifest_digest: '', name: '', bytes: 0, files: 0, last_used_at: new Date(0).toISOString() };
 
 export function createVersions(layout: Layout): Versions {
@@ -30,7 +30,7 @@ export function createVersions(layout: Layout): Versions {
     return isMeta(meta) ? meta : UNKNOWN;
   }
   async function get(datasetId: string, version: number): Promise<CachedVersion | null> {
-    const there = await orNull(stat(layout.version(datasetId, version)));
+    const there = await nullIfMissing(stat(layout.version(datasetId, version)));
     return there?.isDirectory() === true ? { datasetId, version, ...(await metaOf(datasetId, version)) } : null;
   }
   return {
@@ -38,7 +38,7 @@ export function createVersions(layout: Layout): Versions {
     async list() {
       const found: CachedVersion[] = [];
       for (const datasetId of await datasetsIn(layout)) {
-        for (const name of (await orNull(readdir(layout.dataset(datasetId)))) ?? []) {
+        for (const name of (await nullIfMissing(readdir(layout.dataset(datasetId)))) ?? []) {
           const version = VERSION.exec(name)?.[1];
           if (version !== undefined) found.push({ datasetId, version: Number(version), ...(await metaOf(datasetId, Number(version))) });
         }
@@ -50,28 +50,28 @@ export function createVersions(layout: Layout): Versions {
       if (there === null || there.manifest_digest === '') return;
       const { datasetId: _, version: __, ...meta } = there;
       const used = JSON.stringify({ ...meta, last_used_at: new Date().toISOString() });
-      // A disk that is full must be able to get empty: what is retired is touched first.
+      // A full disk must not stop a retirement, which marks versions as used first.
       await writeWhole(layout.meta(datasetId, version), used).catch(() => undefined);
     },
     async publish(datasetId, version, folder, meta) {
       const path = layout.version(datasetId, version);
       await failPoint('copy.renamed.before');
-      // It may be of an earlier numbering, and what is known of it must not become what is known of this one.
+      // The folder may come from before a database restore; its meta data must not be overwritten.
       if (await isThere(path)) return false;
       for (let tries = 1; ; tries += 1) {
-        // Before the folder: a version that can be seen is one that is known. Where another agent was quicker it says the same.
+        // Write the meta file before the folder appears: each visible version has one. A concurrent agent writes the same text.
         await writeWhole(layout.meta(datasetId, version), JSON.stringify(meta));
         try {
           await rename(folder, path);
           break;
         } catch (error) {
           if (errorCode(error) === 'ENOTEMPTY' || errorCode(error) === 'EEXIST') return false;
-          // Another agent that tidied up took the dataset's folder, which held no version yet.
-          if (!isGone(error) || tries === TRIES || !(await isThere(folder))) throw error;
+          // Another agent's cleanup removed the dataset's folder while it held no version.
+          if (!isGone(error) || tries === MAX_TRIES || !(await isThere(folder))) throw error;
         }
       }
       await failPoint('copy.renamed.after');
-      // Somebody who tidied up in this moment saw a file about no version.
+      // A concurrent cleanup may have removed the meta file before the version appeared.
       if (!isMeta(await readJson(layout.meta(datasetId, version)))) await writeWhole(layout.meta(datasetId, version), JSON.stringify(meta));
       for (const parent of [dirname(path), layout.objects, layout.root]) await syncFolder(parent);
       return true;
@@ -90,27 +90,27 @@ function isMeta(value: unknown): value is VersionMeta {
   );
 }
 
-/** Files about versions that are no more: of a process that died between the two. */
+/** Removes meta files without a version; a process that died between two steps leaves them. */
 export async function removeStrayMeta(layout: Layout, datasetId: string): Promise<void> {
-  for (const name of (await orNull(readdir(layout.dataset(datasetId)))) ?? []) {
+  for (const name of (await nullIfMissing(readdir(layout.dataset(datasetId)))) ?? []) {
     const version = /^\.v([1-9]\d*)\.json$/.exec(name)?.[1];
     if (version !== undefined) await removeMeta(layout, datasetId, Number(version));
   }
 }
 
-/** Removes what is known of a version, unless the version stands, or is published in this moment. */
+/** Removes a version's meta file, unless the version exists or is being published right now. */
 export async function removeMeta(layout: Layout, datasetId: string, version: number): Promise<void> {
   const [folder, path] = [layout.version(datasetId, version), layout.meta(datasetId, version)];
   if (await isThere(folder)) return;
-  const aside = `${path}.${randomUUID()}.old`;
-  if ((await orNull(rename(path, aside).then(() => true))) === null) return;
-  if (await isThere(folder)) await rename(aside, path);
-  else await unlink(aside);
+  const renamed = `${path}.${randomUUID()}.old`;
+  if ((await nullIfMissing(rename(path, renamed).then(() => true))) === null) return;
+  if (await isThere(folder)) await rename(renamed, path);
+  else await unlink(renamed);
 }
 
-const isThere = async (path: string): Promise<boolean> => (await orNull(stat(path))) !== null;
+const isThere = async (path: string): Promise<boolean> => (await nullIfMissing(stat(path))) !== null;
 
-/** Ids of the datasets that have a folder; whatever else somebody put there is none of ours. */
+/** Ids of the datasets that have a folder. Foreign names are ignored. */
 export async function datasetsIn(layout: Layout): Promise<string[]> {
-  return ((await orNull(readdir(layout.objects))) ?? []).filter(isId);
+  return ((await nullIfMissing(readdir(layout.objects))) ?? []).filter(isId);
 }

@@ -1,21 +1,21 @@
 /**
- * Each agent process has a folder of its own under .staging and .trash, so that two on one SVC_ROOT never meet there. What a
- * process that died left is found by its mark: the process id with its start time where both see the same processes, else
- * (two containers on one machine, or after a restart of the machine) a heartbeat that stopped.
+ * Each agent process has its own folder under .staging and .trash, so two processes on one SVC_ROOT never share one. A mark tells
+ * whether a folder's process is dead: the process id with its start time, if both processes are in the same pid namespace; otherwise
+ * (two containers on one machine, or after a reboot) a heartbeat that stopped.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, readlink, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Layout } from './layout.ts';
-import { orNull, readJson, writeWhole } from './disk.ts';
+import { nullIfMissing, readJson, writeWhole } from './disk.ts';
 
 export type WorkFolders = {
-  /** Of this process; also its name. */
+  /** Id of this process; also the name of its folders. */
   process: string;
   staging: string;
   trash: string;
   isAlive(process: string): Promise<boolean>;
-  /** Names of dead processes that left something. */
+  /** Returns the ids of dead processes that left a folder. */
   dead(): Promise<string[]>;
   stop(): void;
 };
@@ -24,7 +24,7 @@ type Mark = { pid: number; started: string; boot: string; space: string };
 const BEAT_MS = 15_000;
 const SILENT_MS = 120_000;
 
-/** `silentMs`: a process that cannot be seen from here counts as dead after so long without a heartbeat. */
+/** A process in another pid namespace counts as dead after `silentMs` without a heartbeat. */
 export async function createWorkFolders(layout: Layout, { silentMs = SILENT_MS }: { silentMs?: number } = {}): Promise<WorkFolders> {
   const process = randomUUID();
   const mine = await ownMark();
@@ -37,13 +37,13 @@ export async function createWorkFolders(layout: Layout, { silentMs = SILENT_MS }
 
   async function isAlive(name: string): Promise<boolean> {
     if (name === process) return true;
-    const [mark, at] = [(await readJson(markOf(name))) as Mark | null, await orNull(stat(markOf(name)))];
-    // Made a moment ago, perhaps: its mark is about to be written.
+    const [mark, at] = [(await readJson(markOf(name))) as Mark | null, await nullIfMissing(stat(markOf(name)))];
+    // A young folder may not have its mark yet.
     if (mark === null || at === null) return isYoung(join(layout.staging, name));
     if (mark.boot === mine.boot && mark.space === mine.space) return (await startedOf(mark.pid)) === mark.started;
     return Date.now() - at.mtimeMs < silentMs;
   }
-  const isYoung = async (path: string): Promise<boolean> => Date.now() - ((await orNull(stat(path)))?.mtimeMs ?? 0) < BEAT_MS;
+  const isYoung = async (path: string): Promise<boolean> => Date.now() - ((await nullIfMissing(stat(path)))?.mtimeMs ?? 0) < BEAT_MS;
 
   return {
     process,
@@ -61,22 +61,22 @@ export async function createWorkFolders(layout: Layout, { silentMs = SILENT_MS }
 }
 
 async function ownMark(): Promise<Mark> {
-  const read = async (path: string): Promise<string> => ((await orNull(readFile(path, 'utf8'))) ?? '').trim();
+  const read = async (path: string): Promise<string> => ((await nullIfMissing(readFile(path, 'utf8'))) ?? '').trim();
   return {
     pid: process.pid,
     started: (await startedOf(process.pid)) ?? '',
     boot: await read('/proc/sys/kernel/random/boot_id'),
-    space: (await orNull(readlink('/proc/self/ns/pid'))) ?? '',
+    space: (await nullIfMissing(readlink('/proc/self/ns/pid'))) ?? '',
   };
 }
 
-/** States of a process that has ended and whose parent has not asked for its exit code (proc(5)): it does no more work. */
+/** Process states of zombies and dead processes (proc(5)): such a process does no more work. */
 const ENDED = ['Z', 'X'];
 
-/** Start time of a process, in the kernel's own words; null when it does not run. */
+/** Start time of a process in clock ticks since boot; null if the process does not run. */
 async function startedOf(pid: number): Promise<string | null> {
-  const text = await orNull(readFile(`/proc/${pid}/stat`, 'utf8'));
-  // After the program's name in parentheses, which may hold anything: state is the first field then, start time the twentieth.
+  const text = await nullIfMissing(readFile(`/proc/${pid}/stat`, 'utf8'));
+  // The program's name in parentheses may hold any character. After it, the state is the first field and the start time the twentieth.
   const fields = text?.slice(text.lastIndexOf(')') + 2).split(' ') ?? [];
   return ENDED.includes(fields[0] ?? '') ? null : (fields[19] ?? null);
 }

@@ -1,6 +1,6 @@
 /**
  * build: clone -> find the Dockerfile -> build and push -> report tag, digest and commit.
- * Every rung fails with codes of its own; the workspace goes in any case.
+ * Each step has its own failure codes. The workspace is removed after every outcome.
  */
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
@@ -19,17 +19,17 @@ export type BuildDeps = {
   buildTimeoutMs: number;
 };
 
-/** The same for each build of a commit, so that they disturb no cache. */
+/** The labels are equal in each build of a commit, so they invalidate no build cache. */
 const LABELS = { revision: 'org.opencontainers.image.revision', source: 'org.opencontainers.image.source' } as const;
 
 export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
   return (task, context) =>
     deps.workspaces.with(`${task.id}-${context.attempt}`, async (dir) => {
       const { payload } = task;
-      const { signal, log, say } = context;
+      const { signal, log, logStep } = context;
       const source = join(dir, 'source');
 
-      say(
+      logStep(
         'clone',
         payload.commit === null
           ? `cloning ${payload.git_url}, branch ${payload.branch}`
@@ -45,9 +45,9 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       const { sha, message, author } = await deps.clone(spec, source, {
         signal,
         onLine: (text) => log({ stream: 'stderr', step: 'clone', text }),
-        say: (text) => say('clone', text),
+        logLine: (text) => logStep('clone', text),
       });
-      say('clone', `commit ${sha}`);
+      logStep('clone', `commit ${sha}`);
       await failPoint('clone.after');
 
       const dockerfile = await findDockerfile(source, payload.dockerfile_path);
@@ -66,7 +66,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
           { signal, timeoutMs: deps.buildTimeoutMs, onLine: log },
         );
         await failPoint('push.after');
-        say('push', `pushed ${tag}${digest === null ? '' : ` as ${digest}`}`);
+        logStep('push', `pushed ${tag}${digest === null ? '' : ` as ${digest}`}`);
         return {
           report: {
             status: 'completed',

@@ -1,14 +1,14 @@
 /**
- * deploy: bring one container up beside what serves now, and report its port only after it answered from outside.
+ * deploy: starts one container beside the one that serves now, and reports its port only after it answered from outside.
  *
- *   take over or clear what an earlier attempt left -> bring its data -> pull by digest -> (recreate: stop the old ones) ->
+ *   adopt or remove the containers of earlier attempts -> prepare datasets -> pull by digest -> (recreate: stop the old containers) ->
  *   run -> read the port -> probe -> restart policy -> report
  *
- * Whatever fails: its last log lines are sent, it is removed, and what served before serves on (recreate: is started again).
- * It gets its restart policy last: until then an exit is an exit, with its code, and not a loop.
+ * When a step fails, the attempt sends the container's last log lines and removes it. The container that served before goes on
+ * serving; with `recreate` it is started again. The restart policy comes last: before it, an exit is final and has its exit code.
  *
- * An attempt removes only what it has (tasks/own.ts): a later one, of another agent too, may have gone on with its container.
- * Nothing of another deployment is ever removed here: that is the retire task's, once the new version is live.
+ * An attempt removes only its own container (attempt-container.ts), because a later attempt, even of another agent, may have adopted
+ * one. Containers of other deployments are removed by the retire task, when the new version is live.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -19,49 +19,49 @@ import { type Images, repositoryOf } from '../images.ts';
 import { listenersOf } from '../listening.ts';
 import type { Locks } from '../locks.ts';
 import type { Networks } from '../networks.ts';
-import type { ListOurs } from '../node-ids.ts';
+import type { ListNodeContainers } from '../node-ids.ts';
 import { probe, type ProbeResult } from '../probe.ts';
 import type { Container, Docker, Mount, RunSpec } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
 import { Stopped } from '../stopped.ts';
-import { createOwn, type Own } from './own.ts';
+import { createAttemptContainer, type AttemptContainer } from './attempt-container.ts';
 import { type Handler, NO_DATASETS, type TaskContext } from './task.ts';
 
 export type DeployDeps = {
   docker: Docker;
-  ours: ListOurs;
+  listContainers: ListNodeContainers;
   images: Images;
   locks: Locks;
   networks: Networks;
   /** Null on a node that takes no datasets. */
   prepare: Prepare | null;
-  /** Where this node’s published ports answer. */
+  /** The address at which published ports of this node answer. */
   hostIp: () => Promise<string>;
   publishIp: string | undefined;
   pullTimeoutMs: number;
   pidsLimit: number;
-  /** Of projects that set no limit. */
+  /** Memory limit in bytes of projects that set none. */
   defaultMemory: number | undefined;
   logMaxSize: string;
   logMaxFiles: number;
 };
 type DeployTask = TaskOf<'deploy'>;
 
-const LAST_LINES = 50;
+const LAST_LOG_LINES = 50;
 
 export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
   const { docker } = deps;
 
   type Up = { id: string; hostPort: number; datasets: Prepared['datasets'] };
-  async function bringUp(task: DeployTask, deployment: string, context: TaskContext, own: Own): Promise<Up> {
+  async function bringUp(task: DeployTask, deployment: string, context: TaskContext, attemptContainer: AttemptContainer): Promise<Up> {
     const { payload } = task;
-    const { signal, say } = context;
-    // A tag may mean another image by now; a digest cannot.
+    const { signal, logStep } = context;
+    // Only a digest can be trusted: a tag may have been moved to another image.
     const present = payload.image_digest !== null && docker.hasImage(payload.image, signal);
-    const [adopted, hasImage] = await Promise.all([own.takeOver(), present]);
-    const data = await dataOf(deps, task, deployment, context, adopted !== null);
+    const [adopted, hasImage] = await Promise.all([attemptContainer.adopt(), present]);
+    const data = await prepareDatasets(deps, task, deployment, context, adopted !== null);
     if (adopted === null && !hasImage) {
-      say('pull', `pulling ${payload.image}`);
+      logStep('pull', `pulling ${payload.image}`);
       await failPoint('pull.before');
       await docker.pull(payload.image, {
         signal,
@@ -70,22 +70,22 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
       });
       await failPoint('pull.after');
     }
-    const others = payload.replace === 'recreate' ? await othersOf(deps, task, deployment, context) : [];
+    const others = payload.replace === 'recreate' ? await otherContainers(deps, task, deployment, context) : [];
     try {
       for (const old of others) {
-        say('deploy', `stopping ${old.name} first: the project is replaced, not rolled over${keptAll(old, payload)}`);
+        logStep('deploy', `stopping ${old.name} before the new container starts (strategy recreate)${keptNote(old, payload)}`);
         await docker.stop(old.id, payload.stop_grace_seconds, signal);
         await failPoint('recreate.stopped');
       }
-      const id = adopted?.id ?? (await start(deps, task, deployment, data.mounts, context, own));
+      const id = adopted?.id ?? (await start(deps, task, deployment, data.mounts, context, attemptContainer));
       const hostPort = await untilHealthy(deps, task, id, context);
       await failPoint('probe.after');
       await docker.restartAlways(id, signal);
       await failPoint('restart-policy.after');
       return { id, hostPort, datasets: data.datasets };
     } catch (error) {
-      await undo(docker, own, putBack(others, payload), context).catch((e: unknown) =>
-        say('deploy', `could not clear up: ${e instanceof Error ? e.message : String(e)}`),
+      await undo(docker, attemptContainer, containerToRestart(others, payload), context).catch((e: unknown) =>
+        logStep('deploy', `clean-up failed: ${e instanceof Error ? e.message : String(e)}`),
       );
       throw error;
     }
@@ -94,32 +94,32 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
   return async (task, context) => {
     const { payload } = task;
     const deployment = task.deployment_id;
-    if (deployment === null) throw new TaskFailure('task_failed', 'the task names no deployment');
+    if (deployment === null) throw new TaskFailure('task_failed', 'the task names no deployment; this is a fault of the control plane');
 
-    // Two tasks of one deployment at once can only be one that was lost and its successor: the first clears up, then the second begins.
+    // Two tasks of one deployment at the same time are a lost task and its successor: the first cleans up, then the second starts.
     const unlock = await deps.locks.hold(`deployment ${deployment}`, context.signal);
-    const release = deps.images.hold(payload.image);
-    const letGo = deps.prepare?.hold(deployment);
-    const keepNetwork = deps.networks.hold(payload.project_id);
-    // After its container: what is mounted must not go from under one, whoever started it.
+    const releaseImage = deps.images.hold(payload.image);
+    const releaseDatasets = deps.prepare?.hold(deployment);
+    const releaseNetwork = deps.networks.hold(payload.project_id);
+    // Undo the datasets after the container: a container that any attempt started must not lose its mounts.
     const undoData = async (): Promise<void> => {
       if (deps.prepare === null) return;
       if ((await docker.list({ [LABELS.deployment]: deployment })).length === 0) await deps.prepare.undo(task, deployment, context.attempt);
     };
     try {
-      const own = createOwn(docker, task, deployment, context);
-      const { id, hostPort, datasets } = await bringUp(task, deployment, context, own);
+      const attemptContainer = createAttemptContainer(docker, task, deployment, context);
+      const { id, hostPort, datasets } = await bringUp(task, deployment, context, attemptContainer);
       return {
         report: { status: 'completed', result: null, host_port: hostPort, container_id: id, datasets },
-        discard: () => own.remove().then(undoData),
+        discard: () => attemptContainer.remove().then(undoData),
       };
     } catch (error) {
-      await undoData().catch((e: unknown) => context.say('data', `could not clear up: ${e instanceof Error ? e.message : String(e)}`));
+      await undoData().catch((e: unknown) => context.logStep('data', `clean-up failed: ${e instanceof Error ? e.message : String(e)}`));
       throw error;
     } finally {
-      letGo?.();
-      keepNetwork();
-      release();
+      releaseDatasets?.();
+      releaseNetwork();
+      releaseImage();
       unlock();
       deps.images.cleanLater(repositoryOf(payload.image));
       deps.networks.cleanLater();
@@ -128,8 +128,8 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
 }
 
 const NO_DATA: Prepared = { mounts: [], datasets: [] };
-/** What the container will mount, brought here; of one that is gone on with, what it has mounted. */
-async function dataOf(
+/** Prepares the mounts of the container; for an adopted container, returns the mounts that it has. */
+async function prepareDatasets(
   { prepare }: DeployDeps,
   task: DeployTask,
   deployment: string,
@@ -142,37 +142,47 @@ async function dataOf(
   return { mounts: [], datasets: await prepare.mounted(task, deployment, context.attempt) };
 }
 
-/** Removes what this attempt has and puts back what it stopped. */
-async function undo(docker: Docker, own: Own, old: Container | undefined, { signal, say }: TaskContext): Promise<void> {
+/** Removes this attempt’s container and starts the container that it stopped. */
+async function undo(
+  docker: Docker,
+  attemptContainer: AttemptContainer,
+  old: Container | undefined,
+  { signal, logStep }: TaskContext,
+): Promise<void> {
   await failPoint('undo.before');
-  await own.remove();
+  await attemptContainer.remove();
   await failPoint('undo.after');
-  // Whoever has the task now has stopped it, or is about to: started again there would be two of them.
+  // The attempt that has the task now has stopped the old container or will: starting it would run two versions at once.
   const lost = signal.aborted && signal.reason instanceof Stopped && signal.reason.why === 'lost';
   if (old === undefined || lost) return;
-  say('deploy', `starting ${old.name} again`);
+  logStep('deploy', `restarting ${old.name}`);
   await docker.start(old.id);
 }
 
-/** `recreate` (never two writers): stopped before the new one starts, whatever they are. Newest first. */
-async function othersOf({ ours }: DeployDeps, task: DeployTask, deployment: string, { signal }: TaskContext): Promise<Container[]> {
-  const all = await ours({ [LABELS.project]: task.payload.project_id }, signal);
+/** Strategy recreate (never two writers): all other containers of the project, newest first. They stop before the new one starts. */
+async function otherContainers(
+  { listContainers }: DeployDeps,
+  task: DeployTask,
+  deployment: string,
+  { signal }: TaskContext,
+): Promise<Container[]> {
+  const all = await listContainers({ [LABELS.project]: task.payload.project_id }, signal);
   const generation = (c: Container): number => Number(c.labels[LABELS.generation] ?? 0);
   return all.filter((c) => c.labels[LABELS.deployment] !== deployment).sort((a, b) => generation(b) - generation(a));
 }
 
-/** One, never two: what served; else the newest that ran. */
-function putBack(others: readonly Container[], { replaces }: DeployTask['payload']): Container | undefined {
+/** Returns at most one container: the one that served, else the newest that ran. */
+function containerToRestart(others: readonly Container[], { replaces }: DeployTask['payload']): Container | undefined {
   const served = others.find((c) => c.labels[LABELS.deployment] === replaces);
-  // Not said, and none ran: an earlier attempt stopped them and was killed.
+  // `replaces` is unknown and none runs: an earlier attempt stopped them and was killed.
   return served ?? others.find((c) => c.state === 'running') ?? (replaces === undefined ? others[0] : undefined);
 }
 
-/** Of no version that serves: a leftover that will be cleared up, or one that the control plane does not know. */
-const keptAll = (old: Container, { replaces }: DeployTask['payload']): string =>
+/** Text for a stopped container that did not serve: a leftover that will be removed, or one that the control plane does not know. */
+const keptNote = (old: Container, { replaces }: DeployTask['payload']): string =>
   replaces === undefined || old.labels[LABELS.deployment] === replaces
     ? ''
-    : `. It is not of the version that serves: it is kept, stopped (docker start ${old.name} brings it back)`;
+    : `. It did not serve the live version; it stays stopped (docker start ${old.name} starts it again)`;
 
 async function start(
   deps: DeployDeps,
@@ -180,10 +190,10 @@ async function start(
   deployment: string,
   mounts: readonly Mount[],
   context: TaskContext,
-  own: Own,
+  attemptContainer: AttemptContainer,
 ): Promise<string> {
   const { payload } = task;
-  const { signal, say } = context;
+  const { signal, logStep } = context;
   const memoryBytes = memoryOf(deps, payload);
   const spec: RunSpec = {
     name: payload.container_name,
@@ -199,10 +209,10 @@ async function start(
       [LABELS.task]: task.id,
       [LABELS.attempt]: String(context.attempt),
       [LABELS.node]: task.node_id,
-      // A limit that the project did not ask for: told apart from one that somebody changed.
+      // The label tells the default limit of this node from a limit that somebody changed by hand.
       ...(payload.memory_bytes === null && memoryBytes !== null ? { [LABELS.default_memory]: String(memoryBytes) } : {}),
     },
-    // Where nothing else is said, a program may read its port there, as on other platforms.
+    // Programs read their port from PORT, as on other platforms, unless the project sets PORT itself.
     env: { PORT: String(payload.container_port), ...payload.env },
     memoryBytes,
     network: await deps.networks.of(payload.project_id, task.node_id, signal),
@@ -211,38 +221,38 @@ async function start(
     logMaxSize: deps.logMaxSize,
     logMaxFiles: deps.logMaxFiles,
   };
-  const run = async (what: RunSpec): Promise<string> => {
+  const run = async (spec: RunSpec): Promise<string> => {
     await deps.prepare?.checkWritten(task, mounts, signal);
-    return deps.docker.run(what, signal);
+    return deps.docker.run(spec, signal);
   };
-  const start = async (what: RunSpec): Promise<string> => {
+  const startInNetwork = async (spec: RunSpec): Promise<string> => {
     try {
-      return await run(what);
+      return await run(spec);
     } catch (error) {
-      if (what.network === null || !(error instanceof TaskFailure && /network \S+ not found/i.test(error.message))) throw error;
-      // Somebody removed it, which the engine lets anybody do while no container runs there.
+      if (spec.network === null || !(error instanceof TaskFailure && /network \S+ not found/i.test(error.message))) throw error;
+      // Somebody removed the network; the engine allows that while no container runs in it.
       deps.networks.forget(payload.project_id);
-      await own.remove();
-      return run({ ...what, network: await deps.networks.of(payload.project_id, task.node_id, signal) });
+      await attemptContainer.remove();
+      return run({ ...spec, network: await deps.networks.of(payload.project_id, task.node_id, signal) });
     }
   };
-  say('deploy', `starting ${spec.name} from ${spec.image}`);
-  own.willStart(spec.name);
+  logStep('deploy', `starting ${spec.name} from ${spec.image}`);
+  attemptContainer.willStart(spec.name);
   try {
-    return await start(spec);
+    return await startInNetwork(spec);
   } catch (error) {
     if (!(error instanceof TaskFailure && /name .* is already in use/i.test(error.message))) throw error;
-    // Somebody else's, which is not ours to remove. The name is for people; everything goes by label.
+    // A foreign container has the name and must stay. Berth finds containers by label; the name is for people.
     const name = `${spec.name}-${task.id.slice(-8)}`;
-    own.willStart(name);
-    say('deploy', `the name ${spec.name} is taken by a container of somebody else; using ${name}`);
-    return start({ ...spec, name });
+    attemptContainer.willStart(name);
+    logStep('deploy', `the name ${spec.name} belongs to a container that Berth did not start; using ${name}`);
+    return startInNetwork({ ...spec, name });
   }
 }
 
 const memoryOf = (deps: DeployDeps, payload: DeployTask['payload']): number | null => payload.memory_bytes ?? deps.defaultMemory ?? null;
 
-/** Probes until it answers; what ends the wait otherwise is its own exit, the deadline or the signal. */
+/** Probes until the container answers. Ends early when the container exits, the deadline passes or the signal aborts. */
 async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, context: TaskContext): Promise<number> {
   const { payload } = task;
   const { docker } = deps;
@@ -251,16 +261,20 @@ async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, cont
   const exited = new Error('the container exited');
   const watching = docker.waitExit(id, AbortSignal.any([context.signal, watch.signal])).then(
     () => ended.abort(exited),
-    // The watch alone failed; the probe's own deadline stays, and the state is looked at in the end.
+    // Only the watch failed: the probe has its own deadline, and the container's state is read at the end.
     (error: unknown) =>
-      void (watch.signal.aborted || context.signal.aborted || context.say('probe', `cannot watch the container: ${String(error)}`)),
+      void (
+        watch.signal.aborted ||
+        context.signal.aborted ||
+        context.logStep('probe', `watching the container for its exit failed: ${String(error)}`)
+      ),
   );
   try {
     const hostPort = await docker.hostPort(id, payload.container_port, context.signal);
     if (hostPort === null) throw await downFailure(deps, task, id, context);
     const host =
       deps.publishIp === undefined || deps.publishIp === '0.0.0.0' || deps.publishIp === '::' ? await deps.hostIp() : deps.publishIp;
-    context.say('probe', `asking http://${host}:${hostPort}${payload.health_path ?? '/'} for up to ${payload.probe_seconds} s`);
+    context.logStep('probe', `probing http://${host}:${hostPort}${payload.health_path ?? '/'} for up to ${payload.probe_seconds} s`);
     await failPoint('probe.before');
     let result: ProbeResult;
     try {
@@ -274,10 +288,10 @@ async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, cont
       throw error;
     }
     if (result.ok) {
-      context.say('probe', `answered with status ${result.status}`);
+      context.logStep('probe', `the container answered with status ${result.status}`);
       return hostPort;
     }
-    // The watch may have missed it: an engine that restarts takes its containers with it.
+    // The watch may have missed the exit: an engine that restarts ends its containers too.
     if ((await docker.inspect(id, context.signal))?.state !== 'running') throw await downFailure(deps, task, id, context);
     const listeners = await listenersOf(id, docker);
     await sendLastLines(docker, id, context);
@@ -294,17 +308,17 @@ async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, cont
   }
 }
 
-/** It runs no more, or never did. */
+/** Explains why the container does not run. */
 async function downFailure(deps: DeployDeps, task: DeployTask, id: string, context: TaskContext): Promise<TaskFailure> {
   const { docker } = deps;
   const container = await docker.inspect(id, context.signal);
   await sendLastLines(docker, id, context);
-  if (container === null) return new TaskFailure('container_exited', 'it was removed by somebody else');
+  if (container === null) return new TaskFailure('container_exited', 'the container was removed by another program');
   if (container.state === 'running')
-    return new TaskFailure('container_start_failed', `the engine published no port for ${task.payload.container_port}`);
+    return new TaskFailure('container_start_failed', `the engine published no host port for container port ${task.payload.container_port}`);
   return exitFailure(container, memoryOf(deps, task.payload));
 }
 
 async function sendLastLines(docker: Docker, id: string, context: TaskContext): Promise<void> {
-  for (const { stream, text } of await docker.lastLines(id, LAST_LINES)) context.log({ stream, step: 'container', text });
+  for (const { stream, text } of await docker.lastLines(id, LAST_LOG_LINES)) context.log({ stream, step: 'container', text });
 }

@@ -1,7 +1,8 @@
 /**
- * retire: the route was switched; let requests in flight finish, stop and remove the old containers, and give the new one
- * the contract's name `svc-{domain_prefix}`. Found by label, never by name; every step may be repeated.
- * `stop` and `start`: a project of which no two versions may ever run at once goes to another node, or comes back.
+ * retire: runs after the route was switched. It lets requests in flight finish, stops and removes the old containers, and gives the
+ * new container its stable name `svc-{domain_prefix}`. Containers are found by label, never by name, and every step may be repeated.
+ * `stop` and `start` serve projects of which no two versions may run at once: a version on another node stops before the new one starts,
+ * and starts again if the new one fails.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -10,7 +11,7 @@ import type { Data } from '../data/data.ts';
 import type { Images } from '../images.ts';
 import type { Locks } from '../locks.ts';
 import type { Networks } from '../networks.ts';
-import type { ListOurs } from '../node-ids.ts';
+import type { ListNodeContainers } from '../node-ids.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
@@ -18,34 +19,42 @@ import { type Handler, nothingToDiscard, type TaskContext } from './task.ts';
 
 export type RetireDeps = {
   docker: Docker;
-  ours: ListOurs;
+  listContainers: ListNodeContainers;
   images: Images;
   locks: Locks;
   networks: Pick<Networks, 'cleanLater'>;
   /** Null on a node that takes no datasets. */
   data: Pick<Data, 'inventory' | 'sweepMounts'> | null;
-  /** `{registry}/{project}` of a project’s name; null while the registry is not known. */
+  /** Returns `{registry}/{project}` for the name of a project; null while the registry is unknown. */
   repositoryOf: (project: string) => string | null;
 };
 
-export function createRetireHandler({ docker, ours, images, locks, networks, data, repositoryOf }: RetireDeps): Handler<'retire'> {
+export function createRetireHandler({
+  docker,
+  listContainers,
+  images,
+  locks,
+  networks,
+  data,
+  repositoryOf,
+}: RetireDeps): Handler<'retire'> {
   return async (task, context) => {
     const { payload } = task;
-    const list: ListOurs = (labels) => ours({ ...labels, [LABELS.project]: payload.project_id }, context.signal);
-    // The name passes on in the order of the tasks: an earlier one may still drain the container that has it. Drained and removed
-    // is at once: versions that follow each other faster than they drain would pile up.
+    const list: ListNodeContainers = (labels) => listContainers({ ...labels, [LABELS.project]: payload.project_id }, context.signal);
+    // Tasks give the stable name in their order: an earlier task may still drain the container that has it. Draining and removing do
+    // not wait for the turn: otherwise old versions would pile up when new ones arrive faster than old ones drain.
     const turn = locks.hold(`retire ${payload.project_id}`, context.signal);
-    // It may be lost before anybody waits for it, while a container stops: whoever waits later hears of it then.
+    // The turn may be rejected before this task awaits it; the rejection is seen at the await.
     turn.catch(() => undefined);
     try {
       const wanted = new Map(payload.remove.map((r) => [r.deployment_id, r.reason]));
       const old = (await list({})).filter((c) => wanted.has(c.labels[LABELS.deployment] ?? ''));
       if (payload.drain_seconds > 0 && old.some((c) => c.state === 'running')) {
-        context.say('retire', `letting requests in flight finish for ${payload.drain_seconds} s`);
+        context.logStep('retire', `letting requests in flight finish for ${payload.drain_seconds} s`);
         await pause(payload.drain_seconds * 1000, context.signal);
       }
       await data?.inventory.released(old).catch((error: unknown) => {
-        context.say('retire', `what they mount could not be looked at: ${String(error)}`);
+        context.logStep('retire', `reading the dataset mounts of the old containers failed: ${String(error)}`);
       });
       await failPoint('retire.before');
       await Promise.all(
@@ -53,23 +62,23 @@ export function createRetireHandler({ docker, ours, images, locks, networks, dat
       );
       const { stop = [], start = null } = payload;
       for (const container of await list({})) {
-        const why = stop.find((s) => s.deployment_id === container.labels[LABELS.deployment]);
-        if (why !== undefined) await stopAndKeep(docker, container, why.reason, payload, context);
+        const stopping = stop.find((s) => s.deployment_id === container.labels[LABELS.deployment]);
+        if (stopping !== undefined) await stopWithoutRemoving(docker, container, stopping.reason, payload, context);
       }
       await turn;
-      if (start !== null) await startAgain(docker, start, list, context);
+      if (start !== null) await restart(docker, start, list, context);
       if (payload.keep !== null) await giveName(docker, payload.keep, list, context);
     } finally {
-      // Whose turn never came has given it up.
+      // A turn that never came needs no release.
       void turn.then(
         (unlock) => unlock(),
         () => undefined,
       );
     }
-    // Their symlinks, and what those kept from being evicted; what fails here the next one does.
+    // Remove the mount folders of retired deployments, which pin versions. If it fails, the next retire task does it.
     await data?.sweepMounts(context.signal).catch((error: unknown) => {
       context.signal.throwIfAborted();
-      context.say('retire', `mount folders of earlier deployments could not be looked at: ${String(error)}`);
+      context.logStep('retire', `removing the mount folders of earlier deployments failed: ${String(error)}`);
     });
     const repository = repositoryOf(payload.project);
     if (repository !== null && payload.project_deleted === true) images.forgetLater(repository);
@@ -84,58 +93,59 @@ async function retire(
   container: Container,
   reason: string,
   payload: RetirePayload,
-  { signal, say }: TaskContext,
+  { signal, logStep }: TaskContext,
 ): Promise<void> {
-  say('retire', `stopping ${container.name}${reason === '' ? '' : `: ${reason}`}`);
+  logStep('retire', `stopping ${container.name}${reason === '' ? '' : `: ${reason}`}`);
   await docker.stop(container.id, payload.stop_grace_seconds, signal);
   await failPoint('retire.stopped');
   await docker.remove(container.id);
   await failPoint('retire.removed');
-  say('retire', `removed ${container.name}`);
+  logStep('retire', `removed ${container.name}`);
 }
 
-async function stopAndKeep(
+async function stopWithoutRemoving(
   docker: Docker,
   container: Container,
   reason: string,
   { stop_grace_seconds }: RetirePayload,
-  { signal, say }: TaskContext,
+  { signal, logStep }: TaskContext,
 ): Promise<void> {
-  // Also one that has ended: what was not told to stop is brought back after a restart of the engine (revive.ts).
-  say('retire', `stopping ${container.name}, which is kept: ${reason}`);
+  // Stop exited containers too: a container without a recorded stop is started again after an engine restart (revive.ts).
+  logStep('retire', `stopping ${container.name} without removing it: ${reason}`);
   await docker.stop(container.id, stop_grace_seconds, signal);
 }
 
-async function startAgain(docker: Docker, deployment: string, list: ListOurs, { say }: TaskContext): Promise<void> {
+async function restart(docker: Docker, deployment: string, list: ListNodeContainers, { logStep }: TaskContext): Promise<void> {
   const container = (await list({ [LABELS.deployment]: deployment }))[0];
-  if (container === undefined) throw new TaskFailure('container_start_failed', 'what was to be started again is gone');
+  if (container === undefined)
+    throw new TaskFailure('container_start_failed', `the container of deployment ${deployment} does not exist any more; deploy again`);
   if (container.state === 'running') return;
-  say('retire', `starting ${container.name} again`);
+  logStep('retire', `restarting ${container.name}`);
   await docker.start(container.id);
 }
 
 async function giveName(
   docker: Docker,
   keep: NonNullable<RetirePayload['keep']>,
-  list: ListOurs,
-  { signal, say }: TaskContext,
+  list: ListNodeContainers,
+  { signal, logStep }: TaskContext,
 ): Promise<void> {
   const container = (await list({ [LABELS.deployment]: keep.deployment_id }))[0];
-  // Gone already: a newer deployment retired it. What is observed tells the control plane.
-  if (container === undefined) return say('retire', `nothing to name ${keep.name}: its container is gone`);
+  // A newer deployment has retired the container already; the next registration reports it.
+  if (container === undefined) return logStep('retire', `no container to rename to ${keep.name}: it was removed`);
   if (container.name === keep.name) return;
   const holder = await docker.inspect(keep.name, signal);
   if (holder !== null && holder.id !== container.id) {
     const whose = (await list({})).some((c) => c.id === holder.id)
       ? `deployment ${holder.labels[LABELS.deployment]} of this project`
-      : 'somebody else';
+      : 'another program';
     throw new TaskFailure(
       'container_name_taken',
-      `${keep.name} belongs to a container of ${whose}; ${container.name} serves all the same, under its own name`,
+      `a container of ${whose} has the name ${keep.name}; rename it. ${container.name} serves under its own name until then`,
     );
   }
   await failPoint('rename.before');
   await docker.rename(container.id, keep.name);
   await failPoint('rename.after');
-  say('retire', `${container.name} is now ${keep.name}`);
+  logStep('retire', `renamed ${container.name} to ${keep.name}`);
 }

@@ -1,6 +1,7 @@
-/** sync: copy one dataset into this node's cache before anybody needs it (prewarm). */
+/** sync: copies one dataset into this node's cache before a deployment needs it (prewarming). */
 import type { Cache } from '../data/cache.ts';
 import { createReporters } from '../data/prepare.ts';
+import { versionText } from '../data/wanted-version.ts';
 import { TaskFailure } from '../tools/failures.ts';
 import { type Handler, NO_DATASETS, nothingToDiscard } from './task.ts';
 
@@ -10,7 +11,7 @@ export function createSyncHandler({ cache }: { cache: Cache | null }): Handler<'
     const { dataset } = task.payload;
     const { want, copied, release } = await cache.ensure(dataset, createReporters(context).of(dataset.name), context.signal);
     release();
-    if (copied === null) context.say('data', `${want.name} v${want.version} is here already`);
+    if (copied === null) context.logStep('data', `${versionText(want)} is already cached on this node`);
     const result: Record<string, unknown> = {
       dataset_id: want.dataset_id,
       version: want.version,

@@ -1,6 +1,6 @@
 /**
- * What buildx says while it builds, as log lines with the name of their step and, in the end, which step failed.
- * Two dialects: `rawjson` (one JSON document a line) and `plain` (`#5 [2/4] RUN …`), which older ones only have.
+ * Reads the output of `docker buildx build`: turns it into log lines with the name of their step, and remembers the step that failed.
+ * It reads two formats: `rawjson` (one JSON document per line), and `plain` (`#5 [2/4] RUN …`) for older versions.
  */
 import { StringDecoder } from 'node:string_decoder';
 import type { LogLineIn } from '@berth/wire/task';
@@ -14,26 +14,26 @@ export type ProgressReader = {
 };
 
 /**
- * Longest message of the builder that is read, in characters. BuildKit splits a message when the output in it exceeds 1 MiB,
- * which is 1.4 million characters of base64. Of a longer one a line of the log says that it is missing.
+ * Longest message of the builder that is read, in characters. BuildKit splits a message when its output exceeds 1 MiB, which is
+ * 1.4 million characters of base64. For a longer message the log has a line that says it is missing.
  */
 export const MAX_MESSAGE = 4 * 1024 * 1024;
-/** Longest line of a step's output that is kept, in characters; the rest of a longer line is left out. */
+/** Longest line of a step's output, in characters; the rest of a longer line is cut. */
 const MAX_LINE = 15_000;
 const KEPT_OUTPUT = 12;
 const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
 
-type Step = { name: string; output: string[]; said: boolean; ended: boolean };
+type Step = { name: string; output: string[]; announced: boolean; ended: boolean };
 type Emit = (line: BuildLine) => void;
 
-/** "pushing {the whole tag} with docker" is the one name that is longer than what it says. */
+/** Shortens "pushing {tag} with docker", a name that repeats the tag, and every name above 300 characters. */
 const stepName = (name: string): string => (/^pushing \S+ with docker$/.test(name) ? 'push' : name.slice(0, 300));
 
-/** What the builder does for itself is not worth a line, unless it fails. */
+/** Internal steps of the builder are logged only if they fail. */
 const isInternal = (name: string): boolean => name.startsWith('[internal]') || name.startsWith('[auth]');
 
-function tell(step: Step, emit: Emit, what: string): void {
-  if (!isInternal(step.name)) emit({ stream: 'system', step: step.name, text: what });
+function logSystem(step: Step, emit: Emit, text: string): void {
+  if (!isInternal(step.name)) emit({ stream: 'system', step: step.name, text });
 }
 function output(step: Step, emit: Emit, stream: 'stdout' | 'stderr', text: string): void {
   step.output.push(text);
@@ -42,8 +42,8 @@ function output(step: Step, emit: Emit, stream: 'stdout' | 'stderr', text: strin
 }
 
 /**
- * Joins the pieces of one stream to lines. A carriage return begins the line anew, as on a terminal: of a progress bar the
- * last state is left. Looks at each character once and keeps MAX_LINE of them.
+ * Joins the pieces of one stream into lines. A carriage return starts the line again, as on a terminal, so a progress bar leaves its
+ * last state only. Reads each character once and keeps at most MAX_LINE characters of a line.
  */
 function createLines(emit: (text: string) => void) {
   const decoder = new StringDecoder('utf8');
@@ -103,7 +103,7 @@ export function rawJsonReader(emit: Emit): ProgressReader {
     const step: RawStep = {
       name: stepName(name),
       output: [],
-      said: false,
+      announced: false,
       ended: false,
       streams: {
         stdout: createLines((text) => output(step, emit, 'stdout', text)),
@@ -116,16 +116,16 @@ export function rawJsonReader(emit: Emit): ProgressReader {
   const onVertex = (v: Vertex): void => {
     const step = stepOf(v.digest, v.name);
     step.name = stepName(v.name);
-    if (!step.said && (v.started !== undefined || v.cached === true)) {
-      step.said = true;
-      if (v.cached !== true) tell(step, emit, step.name);
+    if (!step.announced && (v.started !== undefined || v.cached === true)) {
+      step.announced = true;
+      if (v.cached !== true) logSystem(step, emit, step.name);
     }
     if (v.completed === undefined || step.ended) return;
     step.ended = true;
     step.streams.stdout.end();
     step.streams.stderr.end();
     if (v.error !== undefined && v.error !== '') {
-      // "context canceled" is the echo of the failure in steps that ran beside it.
+      // "context canceled" is the consequence, in parallel steps, of another step’s failure.
       if (!/context canceled/.test(v.error) || failed === null)
         failed =
           failed !== null && !/context canceled/.test(failed.error)
@@ -133,7 +133,7 @@ export function rawJsonReader(emit: Emit): ProgressReader {
             : { step: step.name, error: v.error, output: [...step.output] };
       emit({ stream: 'system', step: step.name, text: `failed: ${v.error}` });
     } else
-      tell(
+      logSystem(
         step,
         emit,
         v.cached === true ? `${step.name} (cached)` : `done in ${seconds(Date.parse(v.completed) - Date.parse(v.started ?? v.completed))}`,
@@ -151,9 +151,9 @@ export function rawJsonReader(emit: Emit): ProgressReader {
           return emit({
             stream: 'system',
             step: null,
-            text: 'a message of the builder was longer than 4 MiB: what it said is missing here',
+            text: 'a message of the builder was longer than 4 MiB; its output is missing in this log',
           });
-        // Not progress but a word of the docker command itself ("ERROR: …", a warning): for people, as it is.
+        // A line of the docker command itself ("ERROR: …", a warning) is logged unchanged.
         if (line.trim() !== '') emit({ stream: 'stderr', step: null, text: line });
         return;
       }
@@ -179,24 +179,24 @@ export function plainReader(emit: Emit): ProgressReader {
       const match = /^#(\d+) (.*)$/.exec(line);
       const [, number, text] = match ?? [];
       if (number === undefined || text === undefined) {
-        // After the steps the command repeats the failure as a block; the line that says it is kept.
+        // After the steps the command repeats the failure as a block; only its ERROR or WARNING line is logged.
         if (line.startsWith('ERROR:') || line.startsWith('WARNING:')) emit({ stream: 'stderr', step: null, text: line });
         return;
       }
       const known = steps.get(number);
       if (known === undefined) {
-        const step: Step = { name: stepName(text), output: [], said: true, ended: false };
+        const step: Step = { name: stepName(text), output: [], announced: true, ended: false };
         steps.set(number, step);
-        return tell(step, emit, step.name);
+        return logSystem(step, emit, step.name);
       }
-      // A step that is shown again, because another spoke in between.
+      // The header of a step is repeated when the output of another step came in between.
       if (stepName(text) === known.name || text === '...') return;
       const error = /^ERROR: (.*)$/.exec(text)?.[1];
       if (error !== undefined) {
         failed ??= { step: known.name, error, output: [...known.output] };
         return emit({ stream: 'system', step: known.name, text: `failed: ${error}` });
       }
-      if (/^(DONE [\d.]+s|CACHED|CANCELED)$/.test(text)) return tell(known, emit, text.toLowerCase());
+      if (/^(DONE [\d.]+s|CACHED|CANCELED)$/.test(text)) return logSystem(known, emit, text.toLowerCase());
       output(known, emit, 'stdout', text.replace(/^\d+\.\d+ /, ''));
     },
   };

@@ -1,6 +1,6 @@
 /**
- * How the docker command line is called: with a `--config` folder of the agent's own (credentials, mode 0600; the
- * operator's own folder is neither read nor written) and an environment that holds nothing but what it needs.
+ * Runs the docker command with the agent's own `--config` folder for credentials (mode 0600) and a minimal environment. The operator's
+ * own docker config is neither read nor written.
  */
 import { chmod, mkdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { classify, REGISTRY_FAILURES, TaskFailure } from './failures.ts';
 export type DockerCliOptions = {
   /** STATE_DIR/docker. */
   configDir: string;
-  /** PATH and the like. */
+  /** The variables that all tools of the agent receive. */
   inherit: NodeJS.ProcessEnv;
   dockerHost?: string | undefined;
   pluginsDir?: string | undefined;
@@ -19,9 +19,9 @@ export type DockerCliOptions = {
 export type RunOptions = Partial<Omit<ExecOptions, 'env'>> & { env?: NodeJS.ProcessEnv };
 
 export type DockerCli = {
-  /** Runs `docker <args>` to its end; a bad exit is a result. Default deadline 60 s. Rejects with the signal's reason when that ended it. */
+  /** Runs `docker <args>`. A failed exit is a result. Default deadline 60 s. Rejects with the signal’s reason if the signal ended it. */
   run(args: readonly string[], options?: RunOptions): Promise<ExecResult>;
-  /** As `run`, but a bad exit throws ExecError, and an engine that does not answer TaskFailure `engine_unavailable`. */
+  /** Like `run`, but a failed exit throws ExecError, and an engine that does not answer TaskFailure `engine_unavailable`. */
   ok(args: readonly string[], options?: RunOptions): Promise<ExecResult>;
   /** Writes the credentials for `address`. They take effect with the next call. */
   useRegistry(registry: RegistryLogin | null): Promise<void>;
@@ -40,22 +40,22 @@ export function createDockerCli(options: DockerCliOptions): DockerCli {
   let secrets: string[] = [];
 
   const cli: DockerCli = {
-    async run(args, given = {}) {
-      const { env: extra, redact, ...rest } = given;
+    async run(args, options = {}) {
+      const { env: extra, redact, ...rest } = options;
       const result = await exec([...base, ...args], {
         timeoutMs: 60_000,
         ...rest,
         env: { ...extra, ...env },
         redact: [...secrets, ...(redact ?? [])],
       });
-      if (result.ended === 'abort') given.signal?.throwIfAborted();
+      if (result.ended === 'abort') options.signal?.throwIfAborted();
       return result;
     },
-    async ok(args, given) {
-      const result = await cli.run(args, given);
+    async ok(args, options) {
+      const result = await cli.run(args, options);
       if (result.code === 0 && result.ended === null) return result;
-      // The verb alone: argv may be long and says nothing to a person.
-      const error = exitError(result, [...secrets, ...(given?.redact ?? [])], ['docker', ...args.slice(0, 1)]);
+      // The error names the docker verb only; the full argv is long and does not help.
+      const error = exitError(result, [...secrets, ...(options?.redact ?? [])], ['docker', ...args.slice(0, 1)]);
       const code = result.ended === 'timeout' ? 'engine_unavailable' : classify(REGISTRY_FAILURES, result.stderr, 'task_failed');
       if (code === 'engine_unavailable' || code === 'disk_full') throw new TaskFailure(code, error.message, { cause: error });
       throw error;
@@ -70,7 +70,7 @@ export function createDockerCli(options: DockerCliOptions): DockerCli {
 
 const basic = (r: RegistryLogin): string => Buffer.from(`${r.user}:${r.password}`, 'utf8').toString('base64');
 
-/** Temporary file and rename: a docker command that starts meanwhile reads the old credentials or the new ones. */
+/** Writes a temporary file and renames it: a docker command that starts meanwhile reads the old credentials or the new ones. */
 async function writeConfig(options: DockerCliOptions, registry: RegistryLogin | null): Promise<void> {
   await mkdir(options.configDir, { recursive: true, mode: 0o700 });
   await chmod(options.configDir, 0o700);

@@ -1,17 +1,23 @@
-/** Networks of the container engine, in the agent's words. */
+/** The networks of the container engine. */
 import type { DockerCli } from './docker-cli.ts';
-import { classify, lastWords, PULL_FAILURES, TaskFailure } from './failures.ts';
+import { classify, outputTail, PULL_FAILURES, TaskFailure } from './failures.ts';
 
-export type Network = { id: string; name: string; labels: Record<string, string> /** IPv4, as CIDR. */; subnets: readonly string[] };
+export type Network = {
+  id: string;
+  name: string;
+  labels: Record<string, string>;
+  /** IPv4 networks as CIDR. */
+  subnets: readonly string[];
+};
 
 export type DockerNetworks = {
-  /** All of them, whoever made them. */
+  /** All networks, including those that Berth did not create. */
   list(signal?: AbortSignal): Promise<Network[]>;
-  /** Its id; null when the addresses overlap with those of another network. */
+  /** Returns the new network’s id; null if its addresses overlap with another network. */
   create(network: { name: string; subnet: string; labels: Record<string, string> }, signal?: AbortSignal): Promise<string | null>;
-  /** Whether any container has it, one that does not run too: it could not be started again without it. */
+  /** Whether any container uses the network. Stopped containers count: without the network they could not start again. */
   isUsed(id: string): Promise<boolean>;
-  /** False when the engine refuses because it is in use. */
+  /** Returns false if the engine refuses because the network is in use. */
   remove(id: string): Promise<boolean>;
 };
 
@@ -25,13 +31,13 @@ const GONE = /no such network|network \S+ not found/i;
 
 export function createDockerNetworks(cli: DockerCli): DockerNetworks {
   const failure = (stderr: string): TaskFailure =>
-    new TaskFailure(classify(PULL_FAILURES, stderr.replaceAll(/not found/g, 'gone'), 'task_failed'), lastWords(stderr));
+    new TaskFailure(classify(PULL_FAILURES, stderr.replaceAll(/not found/g, 'gone'), 'task_failed'), outputTail(stderr));
   return {
     async list(signal) {
       const given = signal === undefined ? {} : { signal };
       const ids = (await cli.ok(['network', 'ls', '--quiet', '--no-trunc'], given)).stdout.split('\n').filter((id) => id !== '');
       const result = await cli.run(['network', 'inspect', ...ids], { ...given, keep: 64 * 1024 * 1024 });
-      // One that went away since it was listed is left out.
+      // A network that was removed since it was listed is left out.
       const complaints = result.stderr.split('\n').filter((line) => line !== '' && !GONE.test(line));
       if (result.ended !== null || result.stdoutCut || complaints.length > 0) throw failure(result.stderr);
       return (JSON.parse(result.stdout) as RawNetwork[]).map((raw) => ({

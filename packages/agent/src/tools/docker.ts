@@ -1,19 +1,16 @@
-/**
- * What the agent wants of the container engine, in the agent's words. An engine that does not answer is an error,
- * never an empty list.
- */
+/** The operations of the container engine that the agent uses. An engine that does not answer is an error, never an empty list. */
 import { randomUUID } from 'node:crypto';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import { ExecError } from '@berth/kit/exec';
 import type { DockerCli } from './docker-cli.ts';
-import { classify, lastWords, PULL_FAILURES, TaskFailure } from './failures.ts';
+import { classify, outputTail, PULL_FAILURES, TaskFailure } from './failures.ts';
 
 export type Container = {
   id: string;
   name: string;
-  /** As `docker run` was given it. */
+  /** The reference that `docker run` received. */
   image: string;
   imageId: string;
   labels: Record<string, string>;
@@ -21,24 +18,29 @@ export type Container = {
   state: string;
   exitCode: number;
   oomKilled: boolean;
-  /** RFC 3339; null when it never ran. */
+  /** RFC 3339; null if it never started. */
   startedAt: string | null;
-  /** RFC 3339; null when it never ended. */
+  /** RFC 3339; null if it never ended. */
   finishedAt: string | null;
   memoryBytes: number | null;
   cpus: number | null;
-  /** What the engine said when it could not start it. */
+  /** The engine’s error when the container could not start. */
   error: string;
-  /** The first published TCP port; null while none is. */
+  /** The first published TCP port; null if no port is published. */
   hostPort: number | null;
 };
 
-/** null: whatever its value. */
+/** Null matches any value of the label. */
 export type LabelFilter = Readonly<Record<string, string | null>>;
 
-export type Image = { id: string /** Seconds since 1970. */; created: number; refs: readonly string[] };
+export type Image = {
+  id: string;
+  /** Seconds since 1970. */
+  created: number;
+  refs: readonly string[];
+};
 
-/** A folder of this node at an absolute path in the container. The engine resolves symlinks in `source` whenever it starts the container. */
+/** Mounts a folder of this node at an absolute path in the container. The engine resolves symlinks in `source` at each start. */
 export type Mount = { source: string; target: string; readonly: boolean };
 
 export type RunSpec = {
@@ -46,7 +48,7 @@ export type RunSpec = {
   image: string;
   containerPort: number;
   mounts: readonly Mount[];
-  /** Its id; null: the engine's default one. */
+  /** Id of the network; null for the engine's default network. */
   network: string | null;
   publishIp: string | undefined;
   labels: Record<string, string>;
@@ -59,46 +61,49 @@ export type RunSpec = {
 };
 
 export type Docker = {
-  /** Our containers, stopped ones too, that carry all `labels`. */
+  /** Containers that carry all `labels`, running or not. */
   list(labels: LabelFilter, signal?: AbortSignal): Promise<Container[]>;
-  /** By id or name; null when there is none. */
+  /** Finds a container by id or name; null if there is none. */
   inspect(ref: string, signal?: AbortSignal): Promise<Container | null>;
   hasImage(ref: string, signal: AbortSignal): Promise<boolean>;
-  /** TaskFailure image_pull_failed, registry_unreachable, registry_refused, disk_full. */
+  /** Throws TaskFailure image_pull_failed, registry_unreachable, registry_refused, disk_full, engine_unavailable. */
   pull(ref: string, options: { signal: AbortSignal; timeoutMs: number; onLine: (line: string) => void }): Promise<void>;
-  /** Detached, without a restart policy yet. TaskFailure container_start_failed; a container may then be left, not started. */
+  /**
+   * Starts a detached container without a restart policy and returns its id. Throws TaskFailure container_start_failed; an unstarted
+   * container may remain.
+   */
   run(spec: RunSpec, signal: AbortSignal): Promise<string>;
-  /** `docker port`: what the engine chose; null while nothing is published. */
+  /** Returns the host port that the engine chose; null if no port is published. */
   hostPort(id: string, containerPort: number, signal: AbortSignal): Promise<number | null>;
-  /** Resolves when the container stopped. */
+  /** Resolves when the container has exited. */
   waitExit(id: string, signal: AbortSignal): Promise<void>;
   restartAlways(id: string, signal: AbortSignal): Promise<void>;
-  /** Its name: no, unless-stopped, …; '' when the container is gone. */
+  /** Returns the policy’s name: no, unless-stopped, …; an empty text if the container does not exist. */
   restartPolicy(id: string, signal: AbortSignal): Promise<string>;
-  /** Changes with each start of the engine; null where it cannot be told. */
+  /** Identifies the engine process: the id changes at each start of the engine. Null if unknown. */
   incarnation(signal: AbortSignal): Promise<{ id: string; since: number } | null>;
   start(id: string): Promise<void>;
-  /** SIGTERM, after `graceSeconds` SIGKILL. No error when it is gone or stopped. */
+  /** Sends SIGTERM and, after `graceSeconds`, SIGKILL. No error if the container is stopped or does not exist. */
   stop(id: string, graceSeconds: number, signal?: AbortSignal): Promise<void>;
-  /** By id or name, with its anonymous volumes, by force. No error when it is gone. */
+  /** Removes a container by id or name, by force, with its anonymous volumes. No error if it does not exist. */
   remove(ref: string): Promise<void>;
-  /** False when there is no such container. */
+  /** Returns false if the container does not exist. */
   rename(id: string, name: string): Promise<boolean>;
   lastLines(id: string, count: number): Promise<{ stream: 'stdout' | 'stderr'; text: string }[]>;
-  /** A file inside the container, by its own `cat`; null when that does not work. */
+  /** Reads files inside the container with its own `cat`; null if that fails. */
   readInside(id: string, paths: readonly string[]): Promise<string | null>;
   images(repository: string): Promise<Image[]>;
-  /** Image ids that any container, of ours or not, was made from. */
+  /** Ids of all images that have a container, including containers that Berth did not start. */
   imagesInUse(): Promise<Set<string>>;
-  /** Never by force. False when the engine refuses because it is in use. */
+  /** Removes without force. Returns false if the engine refuses because the image is in use. */
   removeImageRef(ref: string): Promise<boolean>;
-  /** One line a container event; resolves or rejects when the stream ends. */
+  /** Calls `onEvent` for each container event. Resolves or rejects when the stream ends. */
   events(labels: LabelFilter, onEvent: (action: string) => void, signal: AbortSignal): Promise<void>;
-  /** Of the engine, not of the docker command. Throws TaskFailure engine_unavailable. */
+  /** Version of the engine, not of the docker command. Throws TaskFailure engine_unavailable. */
   version(signal: AbortSignal): Promise<{ version: string; arch: string }>;
 };
 
-/** Longest answer of the engine that is parsed, in characters. A longer one of several containers is asked for in halves. */
+/** Longest answer of the engine that is parsed, in characters. A longer answer about several containers is requested in halves. */
 const MAX_ANSWER = 64 * 1024 * 1024;
 const GONE = /no such (container|object)|is not running|removal of container .* is already in progress/i;
 const filters = (labels: LabelFilter): string[] =>
@@ -116,16 +121,16 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       const half = Math.ceil(refs.length / 2);
       return [...(await inspectAll(refs.slice(0, half), signal)), ...(await inspectAll(refs.slice(half), signal))];
     }
-    // One that went away since it was listed is left out; any other complaint means that the answer cannot be trusted.
+    // A container that was removed since it was listed is left out. After any other error the answer cannot be trusted.
     const complaints = lines(result.stderr).filter((l) => !GONE.test(l));
     if (result.ended !== null || complaints.length > 0 || (result.code !== 0 && result.stderr.trim() === '')) {
-      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
+      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     }
     if (result.stdoutCut)
-      throw new TaskFailure('task_failed', `the engine describes container ${refs[0]} with more than ${MAX_ANSWER} characters`);
+      throw new TaskFailure('task_failed', `the engine’s description of container ${refs[0]} exceeds ${MAX_ANSWER} characters`);
     return (JSON.parse(result.stdout) as RawContainer[]).map(readContainer);
   }
-  /** Runs a command on one container; that it is gone is fine. */
+  /** Runs a command on one container. A missing container is not an error. */
   async function onContainer(args: readonly string[], timeoutMs = 60_000, signal?: AbortSignal): Promise<void> {
     try {
       await cli.ok(args, { timeoutMs, ...(signal === undefined ? {} : { signal }) });
@@ -146,25 +151,26 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       const result = await cli.run(['image', 'inspect', '--format', '{{.Id}}', ref], { signal });
       if (result.code === 0) return true;
       if (/no such image/i.test(result.stderr)) return false;
-      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
+      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
     async pull(ref, { signal, timeoutMs, onLine }) {
       const result = await cli.run(['pull', ref], { signal, timeoutMs, onLine, dieWithParent: true });
-      if (result.ended === 'timeout') throw new TaskFailure('image_pull_failed', `not done after ${Math.round(timeoutMs / 1000)} s`);
+      if (result.ended === 'timeout')
+        throw new TaskFailure('image_pull_failed', `the pull did not end within ${Math.round(timeoutMs / 1000)} s (PULL_TIMEOUT)`);
       if (result.code !== 0)
         throw new TaskFailure(
           classify(PULL_FAILURES, result.stderr.replaceAll(ref, '(image)'), 'image_pull_failed'),
-          lastWords(result.stderr),
+          outputTail(result.stderr),
         );
     },
     run: (spec, signal) => runContainer(cli, options.scratchDir, spec, signal),
     async hostPort(id, containerPort, signal) {
       const result = await cli.run(['port', id, `${containerPort}/tcp`], { signal });
-      // One line for IPv4 and one for IPv6, of the same port; or an error while the container is not running.
+      // The output has a line for IPv4 and one for IPv6 with the same port, or an error if the container does not run.
       const port = /:(\d+)$/m.exec(result.stdout)?.[1];
       if (port !== undefined) return Number(port);
       if (/no public port|is not running|no such container/i.test(result.stderr) || result.code === 0) return null;
-      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
+      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
     async waitExit(id, signal) {
       await cli.ok(['wait', id], { signal, timeoutMs: 2 ** 31 - 1, dieWithParent: true });
@@ -176,10 +182,10 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       const result = await cli.run(['container', 'inspect', '--format', '{{.HostConfig.RestartPolicy.Name}}', id], { signal });
       if (result.code === 0) return result.stdout.trim();
       if (GONE.test(result.stderr)) return '';
-      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
+      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
     async incarnation(signal) {
-      // It makes its default network anew whenever it starts, and has no other mark of that.
+      // The engine creates its default network again at each start; it reports no other mark of a restart.
       const result = await cli.run(['network', 'inspect', '--format', '{{.Id}} {{.Created}}', 'bridge'], { signal });
       const [id, created] = result.code === 0 ? result.stdout.trim().split(' ') : [];
       const since = Date.parse(created ?? '');
@@ -194,7 +200,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       const result = await cli.run(['rename', id, name]);
       if (result.code === 0) return true;
       if (GONE.test(result.stderr)) return false;
-      throw new TaskFailure(classify(RUN_FAILURES, result.stderr, 'task_failed'), lastWords(result.stderr));
+      throw new TaskFailure(classify(RUN_FAILURES, result.stderr, 'task_failed'), outputTail(result.stderr));
     },
     async lastLines(id, count) {
       const found: { stream: 'stdout' | 'stderr'; text: string }[] = [];
@@ -222,7 +228,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       const result = await cli.run(['image', 'rm', ref], { timeoutMs: 120_000 });
       if (result.code === 0 || /no such image/i.test(result.stderr)) return true;
       if (/conflict|is being used|is in use/i.test(result.stderr)) return false;
-      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), lastWords(result.stderr));
+      throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
     async events(labels, onEvent, signal) {
       const args = ['events', '--filter', 'type=container', ...filters(labels), '--format', '{{.Action}}'];
@@ -274,14 +280,14 @@ function readContainer(raw: RawContainer): Container {
   };
 }
 
-/** The engine's nanoseconds are more than others read, and the year 1 is its word for "never". */
+/** Cuts the engine’s nanoseconds to milliseconds. The engine writes the year 1 for "never". */
 function toTime(text: string | undefined): string | null {
   const ms = text === undefined || text.startsWith('0001-') ? Number.NaN : Date.parse(text);
   return Number.isNaN(ms) ? null : new Date(ms).toISOString();
 }
 
 type RawImage = { ID: string; Repository: string; Tag: string; Digest: string; CreatedAt: string };
-/** One row for each tag and digest; the engine's `2026-11-21 11:13:57 +0000 UTC` is cut to what Date reads. */
+/** `image ls` prints a row for each tag and digest. Its time `2026-11-21 11:13:57 +0000 UTC` is cut to a form that Date reads. */
 function readImages(rows: readonly RawImage[]): Image[] {
   const byId = new Map<string, { id: string; created: number; refs: Set<string> }>();
   for (const row of rows) {
@@ -297,34 +303,34 @@ function readImages(rows: readonly RawImage[]): Image[] {
   return [...byId.values()].map((i) => ({ ...i, refs: [...i.refs] }));
 }
 
-/** These steer the docker command itself; as its environment they would send our call elsewhere. */
-const STEERS_CLI = /^(PATH|HOME|DOCKER_.*|BUILDX_.*|BUILDKIT_.*|LD_.*|GO[A-Z]*|OTEL_.*|SSL_.*|SSH_.*|TMPDIR|.*_PROXY)$/i;
+/** These variables control the docker command itself: in its environment they would redirect the call. */
+const CONTROLS_CLI = /^(PATH|HOME|DOCKER_.*|BUILDX_.*|BUILDKIT_.*|LD_.*|GO[A-Z]*|OTEL_.*|SSL_.*|SSH_.*|TMPDIR|.*_PROXY)$/i;
 
-/** The docker command reads no line of an env-file that is longer than 64 KiB. In bytes, with room for the name. */
+/** The docker command reads env-file lines of up to 64 KiB. In bytes, with room for the name. */
 const MAX_ENV_LINE = 60_000;
-/** Longest `NAME=value` that Linux starts a program with, in bytes, its end included (execve(2), MAX_ARG_STRLEN). */
+/** Longest `NAME=value` of a process on Linux in bytes, with the final zero (execve(2), MAX_ARG_STRLEN). */
 const MAX_ENV_STRING = 131_072;
 /** Whether an env-file can hold the value. */
 const fitsEnvFile = (value: string): boolean => !/[\r\n]/.test(value) && Buffer.byteLength(value) <= MAX_ENV_LINE;
 
 /**
- * Values go by an env-file of mode 0600, never by argv. An env-file cannot hold a value with line breaks or a very long one:
- * such a value goes through the docker command's own environment.
+ * Starts a container. Values of variables pass through an env-file of mode 0600, never through argv. An env-file cannot hold line
+ * breaks or very long values: those pass through the docker command's own environment.
  */
 async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, signal: AbortSignal): Promise<string> {
   const tooLong = Object.entries(spec.env).find(([name, value]) => Buffer.byteLength(`${name}=${value}`) + 1 > MAX_ENV_STRING);
   if (tooLong !== undefined)
     throw new TaskFailure(
       'container_start_failed',
-      `${tooLong[0]} and its value have more than ${MAX_ENV_STRING} bytes, which Linux refuses`,
+      `the variable ${tooLong[0]} with its value exceeds ${MAX_ENV_STRING} bytes, the limit of Linux; shorten it`,
     );
   const direct = Object.entries(spec.env).filter(([, value]) => !fitsEnvFile(value));
   const plain = Object.entries(spec.env).filter(([, value]) => fitsEnvFile(value));
-  const steering = direct.find(([name]) => STEERS_CLI.test(name));
-  if (steering !== undefined)
+  const controlling = direct.find(([name]) => CONTROLS_CLI.test(name));
+  if (controlling !== undefined)
     throw new TaskFailure(
       'container_start_failed',
-      `the value of ${steering[0]} has line breaks or more than ${MAX_ENV_LINE} bytes, which this variable cannot have`,
+      `the value of ${controlling[0]} has line breaks or exceeds ${MAX_ENV_LINE} bytes, which this variable does not allow; change it`,
     );
 
   const envFile = join(scratchDir, `env-${randomUUID()}`);
@@ -334,12 +340,12 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
   const limits = [
     '--pids-limit',
     String(spec.pidsLimit),
-    // Memory without as much swap again, which is what the engine adds by itself.
+    // Set the swap limit too: by default the engine allows as much swap as memory.
     ...(spec.memoryBytes === null ? [] : ['--memory', String(spec.memoryBytes), '--memory-swap', String(spec.memoryBytes)]),
     ...(spec.cpus === null ? [] : ['--cpus', String(spec.cpus)]),
   ];
   const argv = ['run', '--detach', '--pull', 'never', '--init', '--security-opt', 'no-new-privileges'];
-  // With it a container forges packets of its neighbours.
+  // With NET_RAW a container could forge packets of its neighbours.
   argv.push('--cap-drop', 'NET_RAW', '--name', spec.name, ...(spec.network === null ? [] : ['--network', spec.network]));
   argv.push('--publish', `${ip}0:${spec.containerPort}`, ...labels, ...limits, ...logs);
   argv.push(...spec.mounts.flatMap((mount) => ['--mount', mountOption(mount)]));
@@ -354,17 +360,17 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
     await failPoint('run.after');
     const id = /^[0-9a-f]{64}$/m.exec(result.stdout)?.[0];
     if (result.code === 0 && id !== undefined) return id;
-    const seen = lastWords(result.stderr.replace(/^see 'docker run --help'.*$/gim, ''));
+    const tail = outputTail(result.stderr.replace(/^see 'docker run --help'.*$/gim, ''));
     throw new TaskFailure(
       classify(RUN_FAILURES, result.stderr, 'container_start_failed'),
-      result.ended === 'timeout' ? 'the engine took longer than 120 s' : seen,
+      result.ended === 'timeout' ? 'the engine did not start the container within 120 s' : tail,
     );
   } finally {
     await rm(envFile, { force: true });
   }
 }
 
-/** `--mount` takes one line of CSV; a path may hold what separates its fields. */
+/** Writes the value of `--mount`, which is a line of CSV: a path with a separator is quoted. */
 export function mountOption({ source, target, readonly }: Mount): string {
   const field = (text: string): string => (/[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   return ['type=bind', `src=${source}`, `dst=${target}`, ...(readonly ? ['readonly'] : [])].map(field).join(',');

@@ -1,9 +1,9 @@
-/** What the engine's images and build cache take, and where its data is. */
+/** Reads the disk use of the engine's images and build cache, and the engine's data folder. */
 import type { DockerCli } from './docker-cli.ts';
 
 export type EngineUse = { root: string | null; images: number | null; build_cache: number | null };
 
-/** The engine adds up layer by layer: minutes on a full disk. */
+/** The engine adds up each layer, which takes minutes on a full disk. */
 const COUNT_MS = 5 * 60_000;
 
 export async function engineUse(cli: DockerCli, signal: AbortSignal): Promise<EngineUse> {
@@ -16,7 +16,7 @@ export async function engineUse(cli: DockerCli, signal: AbortSignal): Promise<En
 
 const UNITS: Readonly<Record<string, number>> = { B: 1, KB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, PB: 1e15 };
 
-/** `1.234GB` as docker writes sizes (four digits); null for anything else. */
+/** Parses a size as docker prints it, e.g. `1.234GB`, in bytes; null for any other text. */
 export function bytesOf(text: string): number | null {
   const [, digits, unit] = /^([\d.]+)\s*([kKMGTP]?B)$/.exec(text.trim()) ?? [];
   const factor = UNITS[unit?.toUpperCase() ?? ''];

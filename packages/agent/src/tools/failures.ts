@@ -1,45 +1,44 @@
 /**
- * Why a task failed, as a code of FAILURES (wire/errors): one error class, and one table for each tool that reads what
- * the tool said. The tools have no error codes of their own, so the tables go by their words; test/failures.test.ts holds
- * real output for every row.
+ * The failure codes of tasks (FAILURES in wire/errors): the error class, and a table for each tool that maps its output to a code. The
+ * tools have no error codes of their own, so the tables match their messages. test/failures.test.ts has real output for every row.
  */
 import { ExecError } from '@berth/kit/exec';
 import { FAILURES, type FailureCode } from '@berth/wire/errors';
 import type { TaskError } from '@berth/wire/task';
 import { terminalText } from '../terminal-text.ts';
 
-/** What a person reads is the code's sentence and then what was seen. */
+/** A failure with a code. Its message is the code’s sentence and then the detail. */
 export class TaskFailure extends Error {
   override name = 'TaskFailure';
   readonly code: FailureCode;
-  /** What was seen, without the code's sentence. */
-  readonly seen: string;
-  constructor(code: FailureCode, seen: string, options?: ErrorOptions) {
-    super(seen === '' ? `${FAILURES[code]}.` : `${FAILURES[code]}: ${seen}`, options);
+  /** The detail without the code’s sentence. */
+  readonly detail: string;
+  constructor(code: FailureCode, detail: string, options?: ErrorOptions) {
+    super(detail === '' ? `${FAILURES[code]}.` : `${FAILURES[code]}: ${detail}`, options);
     this.code = code;
-    this.seen = seen;
+    this.detail = detail;
   }
 }
 
 type Row = readonly [pattern: RegExp, code: FailureCode];
 
-/** What ends any tool in the same way, whoever says it. */
-const MACHINE: readonly Row[] = [
+/** Failures of the machine, which any tool can report. */
+const MACHINE_FAILURES: readonly Row[] = [
   [/no space left on device|disk quota exceeded|out of diskspace/i, 'disk_full'],
   [
     /cannot connect to the docker daemon|error during connect|is the docker daemon running|dial unix .*(no such file|connection refused|permission denied)/i,
     'engine_unavailable',
   ],
-  // It went away in the middle of a build.
+  // The engine ended during a build.
   [/failed to solve: unavailable|code = unavailable|transport is closing/i, 'engine_unavailable'],
 ];
 
-/** In this order: an unknown host is said in the same breath as "could not read from remote repository". */
+/** The order matters: the message of an unknown host also says "could not read from remote repository". */
 export const GIT_FAILURES: readonly Row[] = [
-  // Before all others: its words hold our own ssh options, and "ConnectTimeout" is no time-out.
+  // First, because this message repeats the ssh options, and "ConnectTimeout" is not a time-out.
   [/cannot run ssh/i, 'git_failed'],
-  ...MACHINE,
-  // At checkout git does not say why; in a fresh folder of our own it is the disk.
+  ...MACHINE_FAILURES,
+  // At checkout git does not name the reason; in a new folder of the agent it is the disk.
   [/unable to write (file|new)/i, 'disk_full'],
   [/remote branch .* not found in upstream|couldn't find remote ref refs\/heads/i, 'git_unknown_branch'],
   [/unadvertised object|server does not allow request for/i, 'git_commit_refused'],
@@ -59,33 +58,33 @@ export const GIT_FAILURES: readonly Row[] = [
   ],
 ];
 
-/** Refused before unreachable: the text of a refusal often names an address as well. */
+/** Refusals come before unreachable: the message of a refusal often has an address too. */
 const REGISTRY_REFUSED =
   /unauthorized|authentication required|no basic auth credentials|denied|insufficient_scope|forbidden|incorrect username or password|unexpected status[^\n]*(40[0135]|413|429)|parsing http 4\d\d response|blob upload (unknown|invalid)|manifest invalid|name unknown: repository name not known to registry/i;
 const REGISTRY_UNREACHABLE =
   /connection refused|no such host|i\/o timeout|context deadline exceeded|network is unreachable|no route to host|connection reset|server gave http response to https client|tls: |x509: |client\.timeout|\bEOF\b|unexpected status[^\n]*50[0-9]|received unexpected http status: 5\d\d|parsing http 5\d\d response|server misbehaving/i;
 
 export const REGISTRY_FAILURES: readonly Row[] = [
-  ...MACHINE,
+  ...MACHINE_FAILURES,
   [REGISTRY_REFUSED, 'registry_refused'],
   [REGISTRY_UNREACHABLE, 'registry_unreachable'],
 ];
 
-/** The manifest is gone: somebody pruned the registry, or it lost what was pushed a moment ago. Its words may go on "… is denied". */
+/** The manifest does not exist: the registry was pruned or lost it. Such a message may go on with "… is denied". */
 export const PUSH_FAILURES: readonly Row[] = [
-  ...MACHINE,
+  ...MACHINE_FAILURES,
   [/manifest unknown|manifest for .* not found/i, 'image_pull_failed'],
   ...REGISTRY_FAILURES,
 ];
 
-export const PULL_FAILURES: readonly Row[] = [...MACHINE, [/\bnot found\b/i, 'image_pull_failed'], ...PUSH_FAILURES];
+export const PULL_FAILURES: readonly Row[] = [...MACHINE_FAILURES, [/\bnot found\b/i, 'image_pull_failed'], ...PUSH_FAILURES];
 
 export function classify(table: readonly Row[], text: string, otherwise: FailureCode): FailureCode {
   return table.find(([pattern]) => pattern.test(text))?.[1] ?? otherwise;
 }
 
-/** The last lines of a tool's output that say something, on one line. */
-export function lastWords(text: string, lines = 3): string {
+/** Returns the last non-empty lines of a tool’s output on one line. */
+export function outputTail(text: string, lines = 3): string {
   return text
     .split('\n')
     .map((l) => l.trim())
@@ -95,22 +94,22 @@ export function lastWords(text: string, lines = 3): string {
     .slice(0, 1500);
 }
 
-/** What goes into the report. An error nobody foresaw is `task_failed` with its own message. */
+/** The error for the task’s report. An unexpected error becomes `task_failed` with its own message. */
 export function taskErrorOf(error: unknown): TaskError {
-  if (error instanceof TaskFailure) return { code: error.code, message: plain(error.message) };
+  if (error instanceof TaskFailure) return { code: error.code, message: reportText(error.message) };
   if (error instanceof ExecError) {
-    const said = error.result === null ? error.message : `${error.result.stderr}\n${error.result.stdout}`;
-    const code = classify(MACHINE, said, 'task_failed');
-    return { code, message: plain(`${FAILURES[code]}: ${error.message}`) };
+    const output = error.result === null ? error.message : `${error.result.stderr}\n${error.result.stdout}`;
+    const code = classify(MACHINE_FAILURES, output, 'task_failed');
+    return { code, message: reportText(`${FAILURES[code]}: ${error.message}`) };
   }
   return {
     code: 'task_failed',
-    message: plain(`${FAILURES.task_failed}: ${error instanceof Error ? error.message : String(error)}`),
+    message: reportText(`${FAILURES.task_failed}: ${error instanceof Error ? error.message : String(error)}`),
   };
 }
 
-/** The words of tools, without what they meant for a terminal, as long as a report may be. */
-const plain = (message: string): string =>
+/** Removes terminal control characters and cuts the text to the limit of a report. */
+const reportText = (message: string): string =>
   message
     .split('\n')
     .map((line) => terminalText(line, { colours: false }))

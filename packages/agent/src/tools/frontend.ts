@@ -1,16 +1,16 @@
 /**
- * The frontend that a Dockerfile asks for (`# syntax=`): an image that BuildKit runs and that decides what the build is. The
- * names of caches for each project are the frontend's work, so one that is not known could read and write another project's.
+ * Checks the frontend that a Dockerfile asks for (`# syntax=`). A frontend is an image that BuildKit runs and that defines the build. It
+ * also names the cache mounts of each project, so an unknown frontend could read and write the caches of other projects.
  */
 import { TaskFailure } from './failures.ts';
 
 const OFFICIAL = /^(?:docker\.io\/)?docker\/dockerfile(?::([\w.-]+))?$/;
-/** `BUILDKIT_CACHE_MOUNT_NS` is of 2019: 1.2 is the first minor version that has it in all releases. */
+/** Version 1.2 is the first minor version whose releases all support `BUILDKIT_CACHE_MOUNT_NS`. */
 const isOld = (tag: string): boolean => /^(0|1\.[01])([.-]|$)/.test(tag);
 
 /**
- * As BuildKit looks for it: a directive in `#` or `//` comments at the beginning, or a field of JSON. Here any comment before
- * the first instruction counts, so that no form is missed.
+ * Finds the frontend: a directive in a `#` or `//` comment at the beginning, or a field of JSON. BuildKit is stricter; here any comment
+ * before the first instruction counts, so that no form is missed.
  */
 export function syntaxOf(dockerfile: string): string | null {
   const text = dockerfile.replace(/^\u{FEFF}/u, '');
@@ -24,21 +24,21 @@ export function syntaxOf(dockerfile: string): string | null {
   }
   return null;
 }
-/** Never null: a Dockerfile that is JSON is for a frontend of its own, whatever its fields are. */
+/** Never null: a Dockerfile in JSON always has its own frontend. */
 function syntaxOfJson(text: string): string {
   let found: unknown[] = [];
   try {
-    // BuildKit reads names of fields in any case.
+    // BuildKit ignores the case of field names.
     found = Object.entries(JSON.parse(text) as object).flatMap(([name, value]) => (name.toLowerCase() === 'syntax' ? [value] : []));
   } catch {
-    // No JSON for us may be some for BuildKit.
+    // BuildKit may accept JSON that this parser refuses.
   }
   const [value] = found;
   return (found.length === 1 && typeof value === 'string' ? firstWord(value) : null) ?? '(a document in JSON)';
 }
 const firstWord = (text: string | undefined): string | null => text?.trim().split(/\s/)[0] || null;
 
-/** `allowed`: names of further images, or whole references. TaskFailure build_frontend_refused. */
+/** `allowed`: additional image names or full references. Throws TaskFailure build_frontend_refused. */
 export function checkFrontend(dockerfile: string, allowed: readonly string[]): void {
   const reference = syntaxOf(dockerfile);
   if (reference === null) return;
@@ -48,6 +48,6 @@ export function checkFrontend(dockerfile: string, allowed: readonly string[]): v
   if (allowed.includes(reference) || (!reference.includes('@') && allowed.includes(name))) return;
   throw new TaskFailure(
     'build_frontend_refused',
-    `${reference.slice(0, 300)}. Allowed are docker/dockerfile from version 1.2, by its tag, and what BUILD_FRONTENDS of the builder names`,
+    `${reference.slice(0, 300)}. Use docker/dockerfile with a tag of 1.2 or newer, or add the frontend to BUILD_FRONTENDS of the builder`,
   );
 }

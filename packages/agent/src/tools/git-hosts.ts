@@ -1,7 +1,7 @@
-/** Which servers git may talk to: a redirect stays on its host, a submodule on the hosts that projects may use. No I/O. */
+/** Decides which servers git may talk to: a redirect must stay on its host, and a submodule on an allowed host. No I/O. */
 import { TaskFailure } from './failures.ts';
 
-/** Host of an address as git takes it, in lower case; null for what is no https, http or ssh address. */
+/** Returns the host of a git address in lower case; null if it is not an https, http or ssh address. */
 export function gitHost(url: string): string | null {
   if (url.startsWith('-') || /[\s\p{Cc}\\]/u.test(url)) return null;
   if (url.includes('://')) {
@@ -14,7 +14,7 @@ export function gitHost(url: string): string | null {
 }
 const plain = (host: string): string => host.toLowerCase().replace(/\.$/, '');
 
-/** Host names, or `*.name` for all below it. */
+/** `list` has host names, and `*.name` for all subdomains. */
 export const isListed = (host: string, list: readonly string[]): boolean =>
   list.some((entry) => {
     const name = plain(entry);
@@ -22,8 +22,8 @@ export const isListed = (host: string, list: readonly string[]): boolean =>
   });
 
 /**
- * Address of a submodule as `.gitmodules` gives it: `./` and `../` are relative to the address of its parent.
- * As git resolves them: each `../` takes one part of the path.
+ * Resolves the address of a submodule in `.gitmodules`: `./` and `../` are relative to the address of its parent, and each `../`
+ * removes one part of the path, as in git.
  */
 export function submoduleUrl(parent: string, url: string): string {
   if (!/^\.\.?(\/|$)/.test(url)) return url;
@@ -37,25 +37,25 @@ export function submoduleUrl(parent: string, url: string): string {
       base = base.slice(0, cut);
     } else break;
   }
-  // The last part of `user@host:path` is separated by a colon.
+  // In `user@host:path` a colon separates the last part.
   return !base.includes('://') && !base.includes(':') ? `${base}:${rest}` : `${base}/${rest}`;
 }
 
 const ASKED = '/info/refs';
 const QUERY = '?service=git-upload-pack';
 
-/** Address of the repository that a redirect of its first request leads to. TaskFailure git_redirect_refused. */
+/** Returns the repository’s address after a redirect of the first request. Throws TaskFailure git_redirect_refused. */
 export function redirectTarget(from: string, location: string): string {
   const asked = new URL(`${from.replace(/\/+$/, '')}${ASKED}${QUERY}`);
   const next = URL.canParse(location, asked.href) ? new URL(location, asked) : null;
-  if (next === null) throw refusal(`${asked.host} redirects to an address that cannot be read`);
+  if (next === null) throw refusal(`${asked.host} redirects to an invalid address`);
   if (!staysOn(asked, next))
     throw refusal(
       `${originOf(asked)} redirects to ${originOf(next)}. Berth follows a redirect only to the same host and port. ` +
-        'If that address is meant, use it as the git_url of the project',
+        'To use that address, set it as the git_url of the project',
     );
   if (!next.pathname.endsWith(ASKED) || next.search !== QUERY)
-    throw refusal(`${asked.host} redirects to ${short(`${originOf(next)}${next.pathname}`)}, which is no repository`);
+    throw refusal(`${asked.host} redirects to ${short(`${originOf(next)}${next.pathname}`)}, which is not a git repository`);
   next.pathname = next.pathname.slice(0, -ASKED.length);
   next.search = '';
   next.username = asked.username;
@@ -63,16 +63,16 @@ export function redirectTarget(from: string, location: string): string {
   return next.href;
 }
 
-/** A redirect of a request after the first: git has begun to talk to one server and stays with it. */
+/** A redirect after the first request: git must stay with one server. */
 export const redirectedLate = (from: string, location: string): TaskFailure => {
   const base = new URL(from);
-  const to = URL.canParse(location, base.href) ? originOf(new URL(location, base)) : 'an address that cannot be read';
-  return refusal(`${originOf(base)} redirects to ${to} in the middle of the transfer`);
+  const to = URL.canParse(location, base.href) ? originOf(new URL(location, base)) : 'an invalid address';
+  return refusal(`${originOf(base)} redirects to ${to} during the transfer`);
 };
 
-export const tooManyRedirects = (url: string): TaskFailure => refusal(`${short(url)} redirects again and again`);
+export const tooManyRedirects = (url: string): TaskFailure => refusal(`${short(url)} redirects more often than allowed`);
 
-/** Same host and port; from http to https at the same port or at https's own. */
+/** Same host and port; or from http to https at the same port or at 443. */
 function staysOn(asked: URL, next: URL): boolean {
   if (next.hostname !== asked.hostname) return false;
   if (next.protocol === asked.protocol) return next.port === asked.port;

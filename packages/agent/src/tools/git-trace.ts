@@ -1,12 +1,12 @@
-/** What git's HTTP trace (GIT_TRACE_CURL) says of the last request: whether the server answered it with a redirect, and where to. */
+/** Reads git's HTTP trace (GIT_TRACE_CURL): whether the server answered the last request with a redirect, and its target. */
 import { open } from 'node:fs/promises';
 
 export type Redirect = { method: string; path: string; location: string };
 
-/** Of a longer trace the end is read: the last request is there. */
-const MOST = 256 * 1024;
+/** Bytes that are read from the end of the trace, where the last request is. */
+const MAX_BYTES = 256 * 1024;
 
-/** Null where the last answer is no redirect, or no request was made. */
+/** Null if the last answer is not a redirect, or if there was no request. */
 export async function lastRedirect(path: string): Promise<Redirect | null> {
   const file = await open(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return null;
@@ -15,7 +15,7 @@ export async function lastRedirect(path: string): Promise<Redirect | null> {
   if (file === null) return null;
   try {
     const { size } = await file.stat();
-    const buffer = Buffer.alloc(Math.min(size, MOST));
+    const buffer = Buffer.alloc(Math.min(size, MAX_BYTES));
     await file.read(buffer, 0, buffer.length, size - buffer.length);
     return parseTrace(buffer.toString('utf8'));
   } finally {

@@ -1,20 +1,19 @@
 /**
- * A shallow clone of one branch or one commit with its submodules (contract "Agent behaviour on tasks"), from servers that are
- * not trusted: no prompts, no hooks, no configuration but ours, https, http and ssh only, no redirect to another host, bounded
- * in silence and in time.
+ * Makes a shallow clone of one branch or one commit with its submodules, from servers that are not trusted: no prompts, no hooks, no
+ * configuration of the machine, only https, http and ssh, no redirect to another host, limits for stalls and for the total time.
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { exec, type ExecResult } from '@berth/kit/exec';
 import { MAX_COMMIT_AUTHOR, MAX_COMMIT_MESSAGE } from '@berth/wire/task';
-import { classify, GIT_FAILURES, lastWords, TaskFailure } from './failures.ts';
+import { classify, GIT_FAILURES, outputTail, TaskFailure } from './failures.ts';
 import { gitHost, isListed, redirectedLate, redirectTarget, tooManyRedirects } from './git-hosts.ts';
 import { lastRedirect } from './git-trace.ts';
 import { lfsPointers } from './lfs.ts';
 import { fetchSubmodules } from './submodules.ts';
 
 export type GitOptions = {
-  /** Private; holds known_hosts. Git's own HOME is an empty folder in it. */
+  /** Private folder. It holds known_hosts and is git’s HOME. */
   homeDir: string;
   inherit: NodeJS.ProcessEnv;
   cloneTimeoutMs: number;
@@ -26,15 +25,15 @@ export type CloneSpec = {
   url: string;
   branch: string;
   commit: string | null;
-  /** Hosts that submodules may come from; empty: any; undefined: the host of `url` alone. */
+  /** Allowed hosts of submodules. Empty: any host. Undefined: only the host of `url`. */
   allowedHosts: readonly string[] | undefined;
 };
 export type CloneOptions = {
   signal: AbortSignal;
-  /** What git says. */
+  /** Output of git. */
   onLine: (line: string) => void;
-  /** What the agent says. */
-  say: (line: string) => void;
+  /** Messages of the agent. */
+  logLine: (line: string) => void;
 };
 export type Cloned = {
   /** Full commit id. */
@@ -43,7 +42,7 @@ export type Cloned = {
   author: string;
 };
 
-/** Into `dir`, which must not exist; `dir`.trace beside it is ours too. TaskFailure git_…, disk_full. */
+/** Clones into `dir`, which must not exist; also writes `dir`.trace. Throws TaskFailure git_…, disk_full. */
 export type Clone = (spec: CloneSpec, dir: string, options: CloneOptions) => Promise<Cloned>;
 
 const MAX_REDIRECTS = 5;
@@ -53,11 +52,11 @@ export function createClone(options: GitOptions): Clone {
   const sshOptions = [
     'ssh -oBatchMode=yes -oServerAliveCountMax=2',
     `-oConnectTimeout=${Math.min(15, stallSeconds)} -oServerAliveInterval=${Math.min(15, stallSeconds)}`,
-    // Trusted at first sight and held to from then on: there is nobody to ask.
+    // A host key is accepted at the first connection and enforced afterwards, because no person can confirm it.
     `-oStrictHostKeyChecking=accept-new -oUserKnownHostsFile=${join(options.homeDir, 'known_hosts')}`,
   ].join(' ');
   const { SSH_AUTH_SOCK, ...inherit } = options.inherit;
-  /** A server that may see the keys of this machine learns who it is, and may use what they open. */
+  /** A server that sees the keys of this machine learns its identity and could use an agent’s access, so only listed hosts get them. */
   const sshFor = (url: string): NodeJS.ProcessEnv => {
     const host = gitHost(url);
     if (host !== null && isListed(host, options.sshKeyHosts))
@@ -69,7 +68,7 @@ export function createClone(options: GitOptions): Clone {
     HOME: options.homeDir,
     LC_ALL: 'C',
     GIT_TERMINAL_PROMPT: '0',
-    // A program that says nothing: git then gives up instead of asking.
+    // A program without output: git gives up instead of asking for a password.
     GIT_ASKPASS: 'true',
     SSH_ASKPASS: 'true',
     GIT_ALLOW_PROTOCOL: 'https:http:ssh',
@@ -87,7 +86,7 @@ export function createClone(options: GitOptions): Clone {
     'gc.auto=0',
     'submodule.recurse=false',
     'core.fsmonitor=false',
-    // Redirects are followed here, one by one, after a look at where they lead. It also turns off alternates of dumb servers.
+    // The agent follows redirects itself, after a check of each target. The option also disables alternates of dumb servers.
     'http.followRedirects=false',
     'init.defaultBranch=main',
   ];
@@ -111,13 +110,14 @@ export function createClone(options: GitOptions): Clone {
       signal,
       timeoutMs: Math.max(1, until - Date.now()),
       onLine: (line, stream) => stream === 'stderr' && onLine(line),
-      // Of a server's words the last are read; lists of a repository's files are parsed whole.
+      // Only the end of a server’s messages is needed; lists of a repository’s files are parsed completely.
       keep: url === undefined ? 64 * 1024 * 1024 : 64 * 1024,
       dieWithParent: true,
     });
     if (result.ended === 'abort') signal.throwIfAborted();
-    if (result.ended === 'timeout') throw new TaskFailure('git_timeout', `not done after ${Math.round(options.cloneTimeoutMs / 1000)} s`);
-    if (result.stdoutCut) throw new TaskFailure('git_failed', `git ${args[0]} answered with more than 64 MiB`);
+    if (result.ended === 'timeout')
+      throw new TaskFailure('git_timeout', `the clone did not end within ${Math.round(options.cloneTimeoutMs / 1000)} s (CLONE_TIMEOUT)`);
+    if (result.stdoutCut) throw new TaskFailure('git_failed', `git ${args[0]} printed more than 64 MiB`);
     return result;
   }
 
@@ -131,12 +131,12 @@ export function createClone(options: GitOptions): Clone {
       if (result.code !== 0) throw gitFailure(result.stderr, spec);
       return result.stdout;
     };
-    /** Runs what talks to a server, again for each redirect that may be followed. Gives the address in the end. */
+    /** Runs a command that talks to a server, again after each allowed redirect. Returns the final address. */
     const transfer = async (of: CloneSpec, cwd: string, args: (url: string) => readonly string[]): Promise<string> => {
       let { url } = of;
       for (let hops = 0; hops <= MAX_REDIRECTS; hops += 1) {
         await rm(trace, { force: true });
-        // git calls a redirect that it does not follow a failure: its words are for people only if that is the end.
+        // Git reports a redirect that it does not follow as a failure: show its errors only if there is no redirect.
         const failed: string[] = [];
         const onLine = (line: string): void => void (/^(fatal|error): /.test(line) ? failed.push(line) : given.onLine(line));
         const result = await run(args(url), cwd, until, { signal: given.signal, onLine }, { url, trace });
@@ -146,7 +146,7 @@ export function createClone(options: GitOptions): Clone {
         if (redirect === null) throw keyHint(gitFailure(result.stderr, { ...of, url }), url);
         if (redirect.method !== 'GET' || !redirect.path.includes('/info/refs?')) throw redirectedLate(url, redirect.location);
         url = redirectTarget(url, redirect.location);
-        given.say(`redirected to ${url}`);
+        given.logLine(`redirected to ${url}`);
       }
       throw tooManyRedirects(spec.url);
     };
@@ -156,7 +156,7 @@ export function createClone(options: GitOptions): Clone {
         return failure;
       return new TaskFailure(
         'git_credentials',
-        `${failure.seen}. This builder offers no ssh key to ${host}: SSH_KEY_HOSTS does not name it`,
+        `${failure.detail}. This builder offers no ssh key to ${host}; add the host to SSH_KEY_HOSTS`,
       );
     };
     const fetchCommit = async (of: CloneSpec & { commit: string }, into: string): Promise<string> => {
@@ -166,7 +166,7 @@ export function createClone(options: GitOptions): Clone {
       await must(['checkout', '--quiet', '--detach', 'FETCH_HEAD'], into);
       return from;
     };
-    /** As fetchCommit; from a server that hands out no single commit, by its branches. */
+    /** Like fetchCommit. If the server does not serve single commits, it fetches all branches. */
     const fetchSubmodule = async (url: string, sha: string, into: string): Promise<string> => {
       const of = { ...spec, url, branch: '(none)', commit: sha };
       try {
@@ -200,43 +200,46 @@ export function createClone(options: GitOptions): Clone {
             ])
           : await fetchCommit({ ...spec, commit }, dir);
       const sha = (await must(['rev-parse', '--verify', 'HEAD^{commit}'])).trim();
-      // A server hands out what it likes; what is built must be what was asked for.
-      if (commit !== null && sha !== commit) throw new TaskFailure('git_unknown_commit', `asked for ${commit}, got ${sha}`);
-      const submodules = await fetchSubmodules(must, fetchSubmodule, dir, from, { allowedHosts: spec.allowedHosts, say: given.say });
+      // The server is not trusted: check that the checked-out commit is the requested one.
+      if (commit !== null && sha !== commit) throw new TaskFailure('git_unknown_commit', `requested ${commit}, received ${sha}`);
+      const submodules = await fetchSubmodules(must, fetchSubmodule, dir, from, {
+        allowedHosts: spec.allowedHosts,
+        logLine: given.logLine,
+      });
       const all = [{ dir, name: '' }, ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/` }))];
       const pointers = await lfsPointers(must, all);
-      if (pointers !== null) given.say(pointers);
-      return { sha, ...(await about(must)) };
+      if (pointers !== null) given.logLine(pointers);
+      return { sha, ...(await readCommit(must)) };
     } finally {
       await rm(trace, { force: true });
     }
   };
 }
 
-/** Author and message of the commit, for people. */
-async function about(git: (args: readonly string[]) => Promise<string>): Promise<Pick<Cloned, 'message' | 'author'>> {
+/** Reads the author and the message of the commit. */
+async function readCommit(git: (args: readonly string[]) => Promise<string>): Promise<Pick<Cloned, 'message' | 'author'>> {
   const text = await git(['show', '--no-patch', '--no-show-signature', '--no-notes', '--encoding=UTF-8', '--format=%an%n%B', 'HEAD']);
   const [author = '', ...message] = text.split('\n');
-  return { author: forPeople(author, MAX_COMMIT_AUTHOR), message: forPeople(message.join('\n'), MAX_COMMIT_MESSAGE) };
+  return { author: displayText(author, MAX_COMMIT_AUTHOR), message: displayText(message.join('\n'), MAX_COMMIT_MESSAGE) };
 }
-const forPeople = (text: string, most: number): string =>
+const displayText = (text: string, limit: number): string =>
   text
     .replaceAll('\t', ' ')
     .replaceAll(/[^\P{Cc}\n]/gu, '')
     .trim()
-    .slice(0, most)
+    .slice(0, limit)
     .toWellFormed();
 
 export function gitFailure(stderr: string, spec: Pick<CloneSpec, 'url' | 'branch' | 'commit'>): TaskFailure {
-  // What the server says is kept: "remote: Repository not found." is worth more than the exit.
-  const seen = lastWords(stderr.replace(/^(Cloning into .*|hint: .*)$/gm, ''));
-  // Without the address and the branch, whose words ("timeout-service") are nobody's complaint.
+  // Keep the server’s message: "remote: Repository not found." explains more than the exit code.
+  const tail = outputTail(stderr.replace(/^(Cloning into .*|hint: .*)$/gm, ''));
+  // Classify without the address and the branch: their words ("timeout-service") are not part of the error.
   const code = classify(GIT_FAILURES, stderr.replaceAll(spec.url, '(url)').replaceAll(spec.branch, '(branch)'), 'git_failed');
-  const about =
+  const detail =
     code === 'git_unknown_branch'
-      ? `${spec.branch} (${seen})`
+      ? `${spec.branch} (${tail})`
       : code === 'git_unknown_commit' || code === 'git_commit_refused'
-        ? `${spec.commit} (${seen})`
-        : seen;
-  return new TaskFailure(code, about);
+        ? `${spec.commit} (${tail})`
+        : tail;
+  return new TaskFailure(code, detail);
 }

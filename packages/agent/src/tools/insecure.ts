@@ -1,4 +1,4 @@
-/** Which registries the engine may talk to over plain http: its own settings decide (insecure-registries), and nothing else. */
+/** Tells which registries the engine contacts over plain http. The engine's own setting insecure-registries decides. */
 import { lookup } from 'node:dns/promises';
 import { BlockList, isIPv6 } from 'node:net';
 import type { DockerCli } from './docker-cli.ts';
@@ -6,7 +6,8 @@ import type { DockerCli } from './docker-cli.ts';
 /** Whether the engine lists the registry at `host` (`name` or `name:port`) as insecure. */
 export type IsInsecure = (host: string, signal: AbortSignal) => Promise<boolean>;
 
-export type RegistryConfig = {
+/** `EngineRegistries` of `docker info`. */
+export type EngineRegistries = {
   InsecureRegistryCIDRs?: readonly string[] | null;
   IndexConfigs?: Record<string, { Secure?: boolean }> | null;
 };
@@ -15,15 +16,15 @@ export const createIsInsecure =
   (cli: DockerCli): IsInsecure =>
   async (host, signal) => {
     const { stdout } = await cli.ok(['info', '--format', '{{json .RegistryConfig}}'], { signal, timeoutMs: 15_000 });
-    return listsInsecure(JSON.parse(stdout) as RegistryConfig, host, addressesOf);
+    return listsInsecure(JSON.parse(stdout) as EngineRegistries, host, addressesOf);
   };
 
 const addressesOf = async (name: string): Promise<string[]> =>
   (await lookup(name, { all: true }).catch(() => [])).map(({ address }) => address);
 
-/** As the engine decides: by the registry's name and port, else by the addresses that the name has. */
+/** Decides as the engine does: by the registry’s name and port, else by the addresses of the name. */
 export async function listsInsecure(
-  config: RegistryConfig,
+  config: EngineRegistries,
   host: string,
   addresses: (name: string) => Promise<string[]>,
 ): Promise<boolean> {

@@ -1,19 +1,19 @@
-/** Git LFS pointers in a checkout. Berth does not fetch what they point to, so the build must not get them without notice. */
+/** Finds Git LFS pointers in a checkout. Berth does not fetch LFS content, so the log warns that the build gets the pointers. */
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Git } from './submodules.ts';
 
 const FIRST_LINE = 'version https://git-lfs.github.com/spec/v1\n';
-/** Looked at in each repository; more are not needed to say that there are some. */
-const MOST = 1_000;
+/** Files that are checked in each repository; enough to report that there are pointers. */
+const MAX_FILES = 1_000;
 
-/** A sentence that names some of them; null when there are none. `dir` is the name that goes before their paths. */
+/** Returns a sentence that names some of the pointers; null if there are none. `name` is the prefix of a folder’s paths. */
 export async function lfsPointers(git: Git, dirs: readonly { dir: string; name: string }[]): Promise<string | null> {
   const found: string[] = [];
   for (const { dir, name } of dirs) {
     const paths = (await git(['ls-files', '-z', '--', ':(top,attr:filter=lfs)'], dir)).split('\0').filter((path) => path !== '');
-    for (const path of paths.slice(0, MOST)) if (await isPointer(join(dir, path))) found.push(`${name}${path}`);
+    for (const path of paths.slice(0, MAX_FILES)) if (await isPointer(join(dir, path))) found.push(`${name}${path}`);
   }
   if (found.length === 0) return null;
   const some = found.slice(0, 5).join(', ');
@@ -24,7 +24,7 @@ export async function lfsPointers(git: Git, dirs: readonly { dir: string; name: 
 }
 
 async function isPointer(path: string): Promise<boolean> {
-  // Never through a link: it may lead out of the checkout.
+  // Do not follow symlinks: they may lead out of the checkout.
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(() => null);
   if (file === null) return false;
   try {

@@ -1,27 +1,27 @@
 /**
- * The submodules of a clone, each fetched as its parent was: shallow, from an allowed host, without its configuration.
- * `git submodule` is not used: it takes addresses and commands from files of the repository and follows what they say.
+ * Fetches the submodules of a clone like the clone itself: shallow, from an allowed host, without configuration of the repository.
+ * `git submodule` is not used, because it executes addresses and commands from files of the repository.
  */
 import { realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TaskFailure } from './failures.ts';
 import { gitHost, isListed, submoduleUrl } from './git-hosts.ts';
 
-/** Runs git in a folder. Gives its standard output; TaskFailure when it fails. */
+/** Runs git in a folder and returns its standard output. Throws TaskFailure if it fails. */
 export type Git = (args: readonly string[], cwd: string) => Promise<string>;
-/** Fetches one commit into a fresh folder and checks it out. Gives the address it came from, after redirects. */
+/** Fetches one commit into a new folder and checks it out. Returns the address after redirects. */
 export type FetchCommit = (url: string, sha: string, dir: string) => Promise<string>;
 
 export type SubmoduleOptions = {
-  /** Empty: any host. Undefined: the control plane does not say; only the host of the project itself. */
+  /** Empty: any host. Undefined: the control plane does not send the list; then only the host of the project. */
   allowedHosts: readonly string[] | undefined;
-  say: (text: string) => void;
+  logLine: (text: string) => void;
 };
 
-const MOST = 100;
-const DEEPEST = 5;
+const MAX_SUBMODULES = 100;
+const MAX_DEPTH = 5;
 
-/** Gives the folders of all submodules that were fetched. TaskFailure git_submodule_refused, git_…, disk_full. */
+/** Returns the folders of all fetched submodules. Throws TaskFailure git_submodule_refused, git_…, disk_full. */
 export async function fetchSubmodules(
   git: Git,
   fetch: FetchCommit,
@@ -35,26 +35,26 @@ export async function fetchSubmodules(
     for (const { path, address, sha } of await listed(git, parent)) {
       const shown = `${name}${path}`;
       if (address === null) {
-        options.say(`submodule ${shown} stays empty: .gitmodules names no address for it`);
+        options.logLine(`submodule ${shown} stays empty: .gitmodules has no address for it`);
         continue;
       }
-      if (depth > DEEPEST) throw refused(shown, `it is more than ${DEEPEST} submodules deep`);
-      if (fetched.length >= MOST) throw refused(shown, `the repository has more than ${MOST} submodules`);
+      if (depth > MAX_DEPTH) throw refused(shown, `it is nested more than ${MAX_DEPTH} levels deep`);
+      if (fetched.length >= MAX_SUBMODULES) throw refused(shown, `the repository has more than ${MAX_SUBMODULES} submodules`);
       const from = submoduleUrl(parentUrl, address);
       const host = gitHost(from);
-      if (host === null) throw refused(shown, `${from.slice(0, 300)} is no https, http or ssh address`);
+      if (host === null) throw refused(shown, `${from.slice(0, 300)} is not an https, http or ssh address`);
       const { allowedHosts } = options;
       if (allowedHosts === undefined ? host !== ownHost : allowedHosts.length > 0 && !isListed(host, allowedHosts))
-        throw refused(shown, `its host ${host} is not one that projects may be cloned from (ALLOWED_GIT_HOSTS)`);
+        throw refused(shown, `its host ${host} is not allowed for projects (ALLOWED_GIT_HOSTS of the control plane)`);
       const target = join(parent, path);
-      // The checkout of its parent made this folder; a link in its place would lead elsewhere.
-      if ((await realpath(target)) !== join(await realpath(parent), path)) throw refused(shown, 'its path leads through a link');
-      options.say(`fetching submodule ${shown} from ${from}`);
+      // The checkout of the parent made this folder; a symlink in its place would lead elsewhere.
+      if ((await realpath(target)) !== join(await realpath(parent), path)) throw refused(shown, 'its path contains a symlink');
+      options.logLine(`fetching submodule ${shown} from ${from}`);
       const at = await fetch(from, sha, target).catch((error: unknown) => {
         if (!(error instanceof TaskFailure)) throw error;
-        throw new TaskFailure(error.code, `submodule ${shown} (${from.slice(0, 300)}): ${error.seen}`, { cause: error });
+        throw new TaskFailure(error.code, `submodule ${shown} (${from.slice(0, 300)}): ${error.detail}`, { cause: error });
       });
-      options.say(`submodule ${shown} at ${sha}`);
+      options.logLine(`submodule ${shown} at ${sha}`);
       fetched.push(target);
       await below(target, at, `${shown}/`, depth + 1);
     }
@@ -68,7 +68,7 @@ const refused = (path: string, why: string): TaskFailure =>
 
 type Submodule = { path: string; address: string | null; sha: string };
 
-/** The commits of other repositories in a checkout, with what .gitmodules says of them. */
+/** Lists the submodule commits of a checkout with their addresses in .gitmodules. */
 async function listed(git: Git, dir: string): Promise<Submodule[]> {
   const entries = (await git(['ls-files', '--stage', '-z', '--', ':(top)'], dir)).split('\0');
   const found = entries.flatMap((entry) => {
@@ -76,13 +76,13 @@ async function listed(git: Git, dir: string): Promise<Submodule[]> {
     return mode === '160000' && sha !== undefined && path !== undefined ? [{ path, sha }] : [];
   });
   if (found.length === 0) return [];
-  // A symbolic link (120000) is no file of settings.
+  // A symlink (mode 120000) named .gitmodules is ignored.
   const hasFile = entries.some((entry) => /^100\d{3} \S+ 0\t\.gitmodules$/.test(entry));
   const addresses = hasFile ? await readModules(git, dir) : new Map<string, string>();
   return found.map(({ path, sha }) => ({ path, sha, address: addresses.get(path) ?? null }));
 }
 
-/** Path to address. The file is read from the commit and as data: git's own rules for it are not needed. */
+/** Returns path -> address. The file is read from the commit and only parsed as data. */
 async function readModules(git: Git, dir: string): Promise<Map<string, string>> {
   const text = await git(['config', '-z', '--blob', 'HEAD:.gitmodules', '--list'], dir);
   const byName = new Map<string, { path?: string; url?: string }>();

@@ -1,4 +1,4 @@
-/** Copies of datasets with the real rsync: what arrives, what is linked, what is said. */
+/** Copies datasets with the real rsync: what arrives, what is linked, and what the log says. */
 import { mkdir, readdir, readFile, readlink, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -20,8 +20,8 @@ const at = (version: number, ...path: string[]): string => join(site.root, 'obje
 const leftInStaging = async (): Promise<string[]> =>
   (await readdir(join(site.root, '.staging'), { recursive: true })).filter((name) => !/^[^/]+(\/\.process\.json)?$/.test(name));
 
-describe('what arrives', () => {
-  it('is the manifest: any name, empty ones, the executable bit, symlinks', async () => {
+describe('a copied version', () => {
+  it('equals its manifest: unusual names, empty files and folders, the executable bit, symlinks', async () => {
     const raw = (name: Buffer | string): Buffer => Buffer.concat([Buffer.from(`${share.path('set')}/`), Buffer.from(name)]);
     await mkdir(share.path('set', 'a folder', 'empty'), { recursive: true });
     const names = [
@@ -58,14 +58,14 @@ describe('what arrives', () => {
     expect(await leftInStaging()).toEqual([]);
   });
 
-  it('may be nothing at all', async () => {
+  it('may be an empty folder', async () => {
     await mkdir(share.path('set'));
     const set = await share.dataset('set');
     expect((await bring(site, set)).copied).toEqual({ files: 0, bytes: 0 });
     expect(await readdir(at(1))).toEqual([]);
   });
 
-  it('is here once: the second who wants it copies nothing, and needs no share', async () => {
+  it('is copied once: the second request copies nothing and needs no share', async () => {
     await share.write('set/file', 'x');
     const set = await share.dataset('set');
     (await bring(site, set)).release();
@@ -73,7 +73,7 @@ describe('what arrives', () => {
     expect((await bring(site, set)).copied).toBeNull();
   });
 
-  it('is known to the control plane, with when it was used', async () => {
+  it('is reported to the control plane with the time of its last use', async () => {
     await share.write('set/file', 'x'.repeat(1000));
     const set = await share.dataset('set');
     const before = Date.now();
@@ -81,14 +81,14 @@ describe('what arrives', () => {
     const [row] = (await site.data.inventory.cached()) ?? [];
     expect(row).toMatchObject({ dataset_id: 'set', name: 'set', version: 1, bytes: 1000, pinned: false });
     expect(Date.parse(row?.last_used_at ?? '')).toBeGreaterThanOrEqual(before);
-    // Held by a task, it is not said to be pinned: nobody would be told of the end.
+    // A version that a task holds is not reported as pinned: nothing would report the end of the hold.
     expect(site.changes()).toBe(1);
     release();
   });
 });
 
 describe('the next version', () => {
-  it('links what did not change, moved or not, and copies the rest: 1 % changed is at most 10 % of the bytes', async () => {
+  it('links unchanged and moved files and copies the rest: with 1 % changed it copies at most 10 % of the bytes', async () => {
     for (let i = 0; i < 200; i += 1) await share.write(`set/d${i % 10}/f${i}`, `${i} `.repeat(2000 + i));
     const set = await share.dataset('set');
     (await bring(site, set)).release();
@@ -104,7 +104,7 @@ describe('the next version', () => {
     expect(want.version).toBe(2);
     expect(copied?.files).toBe(2);
     expect(copied?.bytes).toBeLessThan(set.source.bytes * 0.1);
-    expect(said.at(-1)).toMatch(/^copied [\d.]+ kB of set v2 in [\d.]+ s, [\d.]+ [kM]?B\/s; 197 of 199 files were there already$/);
+    expect(said.at(-1)).toMatch(/^copied [\d.]+ kB of set v2 in [\d.]+ s, [\d.]+ [kM]?B\/s; 197 of 199 files were already on this node$/);
     await proveVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
     const inode = async (path: string): Promise<number> => (await stat(path)).ino;
     expect(await inode(at(2, 'd5', 'f5'))).toBe(await inode(at(1, 'd5', 'f5')));
@@ -112,7 +112,7 @@ describe('the next version', () => {
     expect(await inode(at(2, 'd0', 'f0'))).not.toBe(await inode(at(1, 'd0', 'f0')));
   });
 
-  it('does not take the executable bit from an older one', async () => {
+  it('does not link a file whose executable bit changed', async () => {
     await share.write('set/tool', 'x');
     const set = await share.dataset('set');
     (await bring(site, set)).release();
@@ -123,7 +123,7 @@ describe('the next version', () => {
     expect([(await stat(at(1, 'tool'))).mode & 0o777, (await stat(at(2, 'tool'))).mode & 0o777]).toEqual([0o444, 0o555]);
   });
 
-  it('fetches only the tree objects that are new', async () => {
+  it('fetches only new tree objects', async () => {
     for (let i = 0; i < 40; i += 1) await share.write(`set/d${i}/f`, `${i}`);
     const set = await share.dataset('set');
     (await bring(site, set)).release();
@@ -137,21 +137,29 @@ describe('the next version', () => {
   });
 });
 
-describe('prewarm', () => {
-  it('copies, says how far it is, and reports what it copied', async () => {
+describe('a sync task', () => {
+  it('copies, reports its progress, and reports what it copied', async () => {
     await share.write('set/file', Buffer.alloc(3_000_000, 'x'));
     const set = await share.dataset('set');
-    const told = context();
+    const taskContext = context();
     const handler = createSyncHandler(site.data);
-    const { report } = await handler(syncTask(set.source), told);
+    const { report } = await handler(syncTask(set.source), taskContext);
     expect(report).toMatchObject({
       status: 'completed',
       result: { dataset_id: 'set', version: 1, bytes_copied: 3_000_000, files_copied: 1 },
     });
-    expect(told.said[0]).toBe('copying set v1: 3.0 MB in 1 file; 0 are here already');
-    expect(told.lines.map((l) => l.step)).toEqual(expect.arrayContaining(['waiting', 'making room', 'copying', 'verifying', 'done']));
-    expect(told.lines.at(-1)).toMatchObject({ name: 'set', version: 1, step: 'done', bytes_done: 3_000_000, bytes_total: 3_000_000 });
+    expect(taskContext.said[0]).toBe('copying set v1: 3.0 MB in 1 file; 0 already on this node');
+    expect(taskContext.lines.map((l) => l.step)).toEqual(
+      expect.arrayContaining(['waiting', 'making room', 'copying', 'verifying', 'done']),
+    );
+    expect(taskContext.lines.at(-1)).toMatchObject({
+      name: 'set',
+      version: 1,
+      step: 'done',
+      bytes_done: 3_000_000,
+      bytes_total: 3_000_000,
+    });
     expect(site.data.inventory.copyRate()).toBeGreaterThan(0);
-    expect((await handler(syncTask(set.source), told)).report.result).toMatchObject({ bytes_copied: 0 });
+    expect((await handler(syncTask(set.source), taskContext)).report.result).toMatchObject({ bytes_copied: 0 });
   });
 });

@@ -1,9 +1,9 @@
-/** Room in the cache: who goes, who never does, and that nobody loses what he uses. */
+/** Evictions from the dataset cache: which versions go, which never go, and that no container loses its mounts. */
 import { mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { keptDeployments } from '../../src/data/keep.ts';
+import { keptDeployments } from '../../src/data/sweep-mounts.ts';
 import { deployTask, type FakeDataset } from '../fake-control-plane.ts';
 import { container } from '../fake-engine.ts';
 import { bring, context, never, proveVersion, type Share, type Site } from './share.ts';
@@ -30,14 +30,14 @@ const row = ({ source }: FakeDataset, over: object = {}) => ({
 });
 const deploying = (deployment: string, generation: number, ...sets: FakeDataset[]) =>
   deployTask(deployment, { project_id: 'p1', generation, datasets: sets.map((s) => row(s)) });
-/** As the deploy task does: prepare, then there is a container. */
+/** Does what a deploy task does: prepares the mounts, and then the container exists. */
 async function deploy(site: Site, deployment: string, generation: number, ...sets: FakeDataset[]): Promise<void> {
   await site.data.prepare.mounts(deploying(deployment, generation, ...sets), deployment, context());
   site.containers.push(running(deployment));
 }
 
-describe('room', () => {
-  it('is made by the least recently used first, until the low watermark; what is mounted stays', async () => {
+describe('making room', () => {
+  it('evicts the least recently used versions first, down to the low watermark; mounted versions stay', async () => {
     const site = await siteWith({ maxStorage: 20.5 * MB });
     const [a, b, c, d] = [await dataset('a', 4 * MB), await dataset('b', 4 * MB), await dataset('c', 4 * MB), await dataset('d', 4 * MB)];
     await deploy(site, 'dep-a', 1, a);
@@ -46,7 +46,7 @@ describe('room', () => {
     (await bring(site, b)).release();
     const e = await dataset('e', 4 * MB);
     (await bring(site, e)).release();
-    // 20 MB would be used, 16.4 may be: c is the oldest that nobody mounts.
+    // The copy would make 20 MB of 16.4 MB: c is the oldest version that is not mounted.
     expect(await cachedIn(site)).toEqual(['a v1 pinned', 'b v1', 'd v1', 'e v1']);
     expect(await readdir(join(site.root, 'objects'))).not.toContain('c');
     const { max, free } = await site.storage.now(never);
@@ -54,7 +54,7 @@ describe('room', () => {
     expect(max - free).toBeLessThan(16.2 * MB);
   });
 
-  it('that cannot be made is no_room, says why, and takes nothing away', async () => {
+  it('fails with no_room and the reason, and evicts nothing, if there is not enough room', async () => {
     const site = await siteWith({ maxStorage: 10 * MB });
     const [a, b] = [await dataset('a', 4 * MB), await dataset('b', 4 * MB)];
     await deploy(site, 'dep-a', 1, a);
@@ -62,19 +62,19 @@ describe('room', () => {
     const big = await dataset('big', 7 * MB);
     await expect(bring(site, big)).rejects.toMatchObject({
       code: 'no_room',
-      message: expect.stringMatching(/7\.0 MB to copy, [12]\.\d MB free of 10\.0 MB; 4\.0 MB could go, 4\.0 MB are in use/),
+      message: expect.stringMatching(/needs 7\.0 MB; [12]\.\d MB of 10\.0 MB are free, 4\.0 MB could be evicted, 4\.0 MB are in use/),
     });
     expect(await cachedIn(site)).toEqual(['a v1 pinned', 'b v1']);
   });
 
-  it('is one budget for copies at once', async () => {
+  it('shares one budget between parallel copies', async () => {
     const site = await siteWith({ maxStorage: 10 * MB, rsync: { bandwidth: '4000' } });
     const [a, b] = [await dataset('a', 6 * MB), await dataset('b', 6 * MB)];
     const ends = await Promise.allSettled([bring(site, a), bring(site, b)]);
     expect(ends.map((e) => (e.status === 'fulfilled' ? 'here' : (e.reason as { code: string }).code)).sort()).toEqual(['here', 'no_room']);
   });
 
-  it('counts what two versions share once: the newer one fits, and the older one frees only what is its own', async () => {
+  it('counts a file that two versions share once: the newer version fits, and evicting the older frees only its own files', async () => {
     const site = await siteWith({ maxStorage: 10 * MB });
     await share.write('set/big', Buffer.alloc(6 * MB, 'x'));
     await share.write('set/small', 'one');
@@ -87,37 +87,37 @@ describe('room', () => {
     const before = (await site.storage.now(never)).free;
     expect(before).toBeGreaterThan(3.8 * MB);
     await site.data.inventory.forget(['other']);
-    // v2 goes with v1 for 8 MB more: v1 alone frees nearly nothing.
+    // Both versions go for 8 MB more: v1 alone frees nearly nothing.
     (await bring(site, await dataset('next', 8 * MB))).release();
     expect(await cachedIn(site)).toEqual(['next v1']);
   });
 });
 
-describe('a disk full of what only kept releases pin', () => {
+describe('a disk full of versions that only kept releases pin', () => {
   /** Deployment 1 ran on `a` and is kept for a rollback; deployment 2 runs now, on `b`. */
-  async function fullOfKept(): Promise<Site> {
+  async function siteFullOfKeptVersions(): Promise<Site> {
     const site = await siteWith({ maxStorage: 10 * MB, keepReleases: 2 });
     await deploy(site, 'dep-1', 1, await dataset('a', 5 * MB));
     await deploy(site, 'dep-2', 2, await dataset('b', 2 * MB));
     site.containers.splice(0, 1);
     return site;
   }
-  it('makes room with what the share still has, and says that a rollback would copy it', async () => {
-    const site = await fullOfKept();
+  it('evicts a version that the share still has, and logs that a rollback copies it again', async () => {
+    const site = await siteFullOfKeptVersions();
     const said: string[] = [];
     (await bring(site, await dataset('c', 6 * MB), never, said)).release();
     expect(await cachedIn(site)).toEqual(['b v1 pinned', 'c v1']);
-    expect(said).toContainEqual(expect.stringMatching(/a v1 .*kept for a rollback.*would copy it again/));
+    expect(said).toContainEqual(expect.stringMatching(/evicted a v1 .*kept for a rollback.*a rollback copies it again/));
   });
-  it('keeps what the share no longer has: the dataset has moved on', async () => {
-    const site = await fullOfKept();
+  it('keeps a version that the share no longer has, because the dataset has a newer version', async () => {
+    const site = await siteFullOfKeptVersions();
     await share.write('a/file', Buffer.alloc(5 * MB, 'newer'));
     await share.plane.datasets.get('a')?.scan();
     await expect(bring(site, await dataset('c', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
     expect(await cachedIn(site)).toContain('a v1 pinned');
   });
-  it('keeps it while the share cannot be read, and while nobody can say how the dataset stands', async () => {
-    const site = await fullOfKept();
+  it('keeps it while the share is unreadable, and while the state of the dataset is unknown', async () => {
+    const site = await siteFullOfKeptVersions();
     const a = share.plane.datasets.get('a');
     if (a !== undefined) a.status = 'suspicious';
     await expect(bring(site, await dataset('c', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
@@ -125,8 +125,8 @@ describe('a disk full of what only kept releases pin', () => {
     await expect(bring(site, await dataset('d', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
     expect(await cachedIn(site)).toContain('a v1 pinned');
   });
-  it('tells the control plane which of it may go', async () => {
-    const site = await fullOfKept();
+  it('reports to the control plane which pinned versions are recopyable', async () => {
+    const site = await siteFullOfKeptVersions();
     const rows = (await site.data.inventory.cached()) ?? [];
     expect(Object.fromEntries(rows.map((c) => [c.dataset_id, [c.pinned, c.recopyable ?? false]]))).toEqual({
       a: [true, true],
@@ -135,8 +135,8 @@ describe('a disk full of what only kept releases pin', () => {
   });
 });
 
-describe('versions that nothing mounts', () => {
-  /** As new as `last`, each brought when it was the newest. */
+describe('unmounted versions', () => {
+  /** Copies each version up to `last` while it is the newest. */
   async function bringUpTo(site: Site, set: FakeDataset, last: number): Promise<void> {
     while (set.source.version < last) {
       await share.write(`${set.source.name}/file`, `v${set.source.version + 1}`);
@@ -145,7 +145,7 @@ describe('versions that nothing mounts', () => {
     }
   }
 
-  it('go when newer ones come, but the newest few of each dataset; what is mounted does not count, and what is held stays', async () => {
+  it('are evicted beyond the newest few of each dataset; mounted versions do not count, and held versions stay', async () => {
     const site = await siteWith({ keepVersions: 2 });
     const [a, b] = [await dataset('a', 10), await dataset('b', 10)];
     await deploy(site, 'dep-1', 1, a);
@@ -163,7 +163,7 @@ describe('versions that nothing mounts', () => {
     await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v1 pinned', 'a v6', 'a v7', 'b v1']), 5_000);
   });
 
-  it('but never the one that has just come, however old it is', async () => {
+  it('are never evicted right after they were copied, however old they are', async () => {
     const site = await siteWith({ keepVersions: 1 });
     const set = await dataset('a', 10);
     const first = set.source;
@@ -171,7 +171,7 @@ describe('versions that nothing mounts', () => {
     await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v3']), 5_000);
     await share.write('a/file', Buffer.alloc(10, 'a'));
     await set.scan();
-    // The control plane's database was restored, say.
+    // An older version number comes back after a restore of the control plane's database.
     set.source = first;
     (await bring(site, set)).release();
     await site.data.stop();
@@ -179,12 +179,12 @@ describe('versions that nothing mounts', () => {
   });
 });
 
-describe('what stays', () => {
-  it('is what the newest generations of a project with a container mount; the folders of the others go', async () => {
+describe('a sweep of mount folders', () => {
+  it('keeps the folders of the newest generations of a project with a container, and removes the others', async () => {
     const site = await siteWith({ keepReleases: 2 });
     const sets = [await dataset('a', 10), await dataset('b', 10), await dataset('c', 10), await dataset('d', 10)];
     for (const [i, set] of sets.entries()) await site.data.prepare.mounts(deploying(`dep-${i + 1}`, i + 1, set), `dep-${i + 1}`, context());
-    // Stopped is there as well.
+    // A stopped container counts too.
     site.containers.push({ ...running('dep-1'), state: 'exited' });
     await site.data.sweepMounts(never);
     expect((await readdir(join(site.root, 'mounts'))).sort()).toEqual(['dep-1', 'dep-3', 'dep-4']);
@@ -194,7 +194,7 @@ describe('what stays', () => {
     expect(await readdir(join(site.root, 'mounts'))).toEqual([]);
   });
 
-  it('counts releases, not folders: a project that no longer mounts a dataset lets it go', async () => {
+  it('counts releases, not folders: the newest release without datasets unpins those of older releases', async () => {
     const site = await siteWith({ keepReleases: 1 });
     await deploy(site, 'dep-1', 1, await dataset('a', 10));
     await deploy(site, 'dep-2', 2);
@@ -206,28 +206,28 @@ describe('what stays', () => {
     expect(await readdir(join(site.root, 'mounts'))).not.toContain('dep-9');
   });
 
-  it('is what another agent on this SVC_ROOT mounts, and what a task is preparing', async () => {
+  it('keeps the folders of another agent on this SVC_ROOT, and a folder that a task is preparing', async () => {
     const site = await siteWith();
     const other = await siteWith({ root: site.root, agent: 'agent-2' });
     await deploy(other, 'dep-other', 1, await dataset('a', 10));
-    const letGo = site.data.prepare.hold('dep-mine');
+    const release = site.data.prepare.hold('dep-mine');
     await site.data.prepare.mounts(deploying('dep-mine', 1, await dataset('b', 10)), 'dep-mine', context());
     await site.data.sweepMounts(never);
     expect((await readdir(join(site.root, 'mounts'))).sort()).toEqual(['dep-mine', 'dep-other']);
-    letGo();
+    release();
     await site.data.sweepMounts(never);
     expect(await readdir(join(site.root, 'mounts'))).toEqual(['dep-other']);
     expect(await cachedIn(site)).toEqual(['a v1 pinned', 'b v1']);
   });
 
-  it('is everything while the engine does not answer', async () => {
-    const site = await siteWith({ ours: () => Promise.reject(new Error('no engine')), maxStorage: 10 * MB });
+  it('keeps all folders while the engine does not answer', async () => {
+    const site = await siteWith({ listContainers: () => Promise.reject(new Error('no engine')), maxStorage: 10 * MB });
     await deploy(site, 'dep-a', 1, await dataset('a', 6 * MB));
     await expect(bring(site, await dataset('b', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
     expect(await cachedIn(site)).toEqual(['a v1 pinned']);
   });
 
-  it('keptDeployments: generations count within a project', () => {
+  it('compares generations only within one project (keptDeployments)', () => {
     const folder = (deploymentId: string, project_id: string, generation: number) => ({
       deploymentId,
       owner: { agent: 'x', process: 'x', project_id, generation, task_id: 't', attempt: 1 },
@@ -239,8 +239,8 @@ describe('what stays', () => {
   });
 });
 
-describe('what the control plane has forgotten', () => {
-  it('goes, all versions of it, but not what is mounted', async () => {
+describe('a dataset that the control plane has deleted', () => {
+  it('is evicted with all its versions, except mounted ones', async () => {
     const site = await siteWith();
     const [a, b] = [await dataset('a', 10), await dataset('b', 10)];
     await deploy(site, 'dep-a', 1, a);
@@ -251,50 +251,50 @@ describe('what the control plane has forgotten', () => {
   });
 });
 
-describe('between two agents on one SVC_ROOT', () => {
-  it('what one mounts the other does not evict', async () => {
+describe('two agents on one SVC_ROOT', () => {
+  it('do not evict versions that the other one mounts', async () => {
     const one = await siteWith({ maxStorage: 10 * MB });
     const two = await siteWith({ root: one.root, agent: 'agent-2', maxStorage: 10 * MB });
     await deploy(one, 'dep-a', 1, await dataset('a', 6 * MB));
     await expect(bring(two, await dataset('b', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
   });
 
-  it('what an agent that died had renamed away when somebody linked it is put back', async () => {
+  it('put back a version that a dead agent had quarantined and that was mounted in the meantime', async () => {
     const site = await siteWith();
     const set = await dataset('a', 10);
     (await bring(site, set)).release();
-    // As an agent leaves it that was killed between the rename and the second look.
+    // The state after an agent was killed between the rename and the second check.
     const dead = join(site.root, '.trash', 'dead');
     await mkdir(dead);
     await rename(join(site.root, 'objects/a/v1'), join(dead, 'a.v1.1'));
     await mkdir(join(site.root, 'mounts/dep-x'));
     await symlink('../../objects/a/v1', join(site.root, 'mounts/dep-x/a'));
-    await site.data.tidy(never);
+    await site.data.removeLeftovers(never);
     await proveVersion(site.root, 'a', 1, set.objects, set.source.manifest_digest);
     expect(await readdir(join(site.root, '.trash'))).not.toContain('dead');
     expect(await cachedIn(site)).toEqual(['a v1 pinned']);
   });
 
-  it('what is gone in the moment it was linked is copied again', async () => {
+  it('copy a version again that was evicted right before it was linked', async () => {
     const site = await siteWith();
     const set = await dataset('a', 10);
     (await bring(site, set)).release();
-    const told = context();
-    let taken = 0;
+    const taskContext = context();
+    let evicted = 0;
     const task = deploying('dep-1', 1, set);
-    // The other agent takes it right after this one has seen it.
-    const say = (step: string, text: string): void => {
-      told.say(step, text);
-      if (/is here already/.test(text) && (taken += 1) === 1) void rm(join(site.root, 'objects/a/v1'), { recursive: true });
+    // The other agent evicts it right after this one has checked it.
+    const logStep = (step: string, text: string): void => {
+      taskContext.logStep(step, text);
+      if (/is already cached/.test(text) && (evicted += 1) === 1) void rm(join(site.root, 'objects/a/v1'), { recursive: true });
     };
-    const { datasets } = await site.data.prepare.mounts(task, 'dep-1', { ...told, say });
+    const { datasets } = await site.data.prepare.mounts(task, 'dep-1', { ...taskContext, logStep });
     expect(datasets).toEqual([{ dataset_id: 'a', version: 1 }]);
     await proveVersion(site.root, 'a', 1, set.objects, set.source.manifest_digest);
   });
 });
 
-describe('mounts', () => {
-  it('of a deployment: a relative symlink for what is only read, the share itself for what is written', async () => {
+describe('the mounts of a deployment', () => {
+  it('are a relative symlink for a read-only dataset, and the share itself for a readwrite one', async () => {
     const site = await siteWith();
     const [a, b] = [await dataset('a', 10), await dataset('b', 10)];
     const task = deployTask('dep-1', {
@@ -315,30 +315,30 @@ describe('mounts', () => {
     expect(await site.data.prepare.mounted(task, 'dep-1', 2)).toEqual(datasets);
   });
 
-  it('of an attempt that failed go, unless a later one has them', async () => {
+  it('are removed after a failed attempt, unless a later attempt has taken them over', async () => {
     const site = await siteWith();
     const set = await dataset('a', 10);
     const task = deploying('dep-1', 1, set);
-    const there = async (): Promise<boolean> => (await stat(join(site.root, 'mounts/dep-1')).catch(() => null)) !== null;
+    const exists = async (): Promise<boolean> => (await stat(join(site.root, 'mounts/dep-1')).catch(() => null)) !== null;
     await site.data.prepare.mounts(task, 'dep-1', context({ attempt: 1 }));
     await site.data.prepare.mounts(task, 'dep-1', context({ attempt: 2 }));
     await site.data.prepare.undo(task, 'dep-1', 1);
-    expect(await there()).toBe(true);
+    expect(await exists()).toBe(true);
     await site.data.prepare.undo(task, 'dep-1', 2);
-    expect(await there()).toBe(false);
+    expect(await exists()).toBe(false);
     expect(await cachedIn(site)).toEqual(['a v1']);
   });
 
-  it('one that cannot be brought ends the others, and says which', async () => {
+  it('fail together when one dataset cannot be copied', async () => {
     const site = await siteWith({ rsync: { bandwidth: '100' } });
     const a = await dataset('a', 5 * MB);
     const task = deployTask('dep-1', { datasets: [row(a), row(a, { name: 'b', dataset_id: 'b', nfs_path: 'b', version: null })] });
-    const told = context();
-    await expect(site.data.prepare.mounts(task, 'dep-1', told)).rejects.toMatchObject({ code: 'dataset_not_ready' });
+    const taskContext = context();
+    await expect(site.data.prepare.mounts(task, 'dep-1', taskContext)).rejects.toMatchObject({ code: 'dataset_not_ready' });
     expect(await cachedIn(site)).toEqual([]);
   });
 
-  it('ids and names that would lead elsewhere are refused', async () => {
+  it('refuse ids and names that would lead elsewhere', async () => {
     const site = await siteWith();
     const set = await dataset('a', 10);
     await writeFile(join(share.dir, 'precious'), 'x');
@@ -348,7 +348,7 @@ describe('mounts', () => {
       ['dep', { dataset_id: '../..' }],
     ] as const) {
       const task = deployTask(deployment, { datasets: [row(set, over)] });
-      await expect(site.data.prepare.mounts(task, deployment, context())).rejects.toThrow(/not an id|not a name|not known/);
+      await expect(site.data.prepare.mounts(task, deployment, context())).rejects.toThrow(/not an id|not the name|does not know/);
     }
   });
 });

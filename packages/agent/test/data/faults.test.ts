@@ -1,4 +1,4 @@
-/** What goes wrong while a dataset is copied: the source moves, rsync dies or hangs, the disk is full, the share is away, nobody waits any more. */
+/** Faults during a dataset copy: the source changes, rsync dies or hangs, the disk is full, the share is away, no task waits any more. */
 import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -18,14 +18,14 @@ beforeEach(() => void (share = perTest.share()));
 
 const rsyncOf = (root: string): Promise<number[]> =>
   waitFor(
-    'rsync is at work',
+    'rsync runs',
     async () => {
       const pids = await rsyncsOf(root);
       return pids.length >= 2 && pids;
     },
     { deadlineMs: 10_000, intervalMs: 20 },
   );
-/** Nothing of a copy is left but the process's own mark. */
+/** Returns what is left of copies, without the marks of processes. */
 async function leftIn(root: string): Promise<string[]> {
   const names = [
     ...(await readdir(join(root, '.staging'), { recursive: true })),
@@ -36,7 +36,7 @@ async function leftIn(root: string): Promise<string[]> {
 const versionsIn = async (root: string): Promise<string[]> =>
   (await readdir(join(root, 'objects', 'set')).catch(() => [])).filter((n) => n.startsWith('v'));
 
-/** rsync in front of which something is done each time: a script in front of it in PATH. */
+/** An rsync with a shell script in front of it that runs these lines first. */
 async function shim(...lines: string[]): Promise<{ inherit: NodeJS.ProcessEnv; runs(): Promise<number> }> {
   const bin = join(share.dir, 'bin');
   await mkdir(bin, { recursive: true });
@@ -47,8 +47,8 @@ async function shim(...lines: string[]): Promise<{ inherit: NodeJS.ProcessEnv; r
   return { inherit: { PATH: `${bin}:${PATH}` }, runs };
 }
 
-describe('a source that moves', () => {
-  it('on, before it is copied: what is there is scanned and copied, and linked what was right', async () => {
+describe('a source that changes', () => {
+  it('before the copy: it is rescanned and copied, and correct files of the first round are linked', async () => {
     const site = await siteWith();
     for (let i = 0; i < 20; i += 1) await share.write(`set/f${i}`, `${i}`.repeat(5000));
     const set = await share.dataset('set');
@@ -59,23 +59,23 @@ describe('a source that moves', () => {
     const said: string[] = [];
     const held = await site.data.cache.ensure(
       source,
-      { onProgress: () => undefined, say: (t) => void said.push(t) },
+      { onProgress: () => undefined, logLine: (t) => void said.push(t) },
       new AbortController().signal,
     );
     expect(held.want.version).toBe(2);
-    expect(said.join('\n')).toMatch(/moved on while it was copied: f[34], f[34]; having it scanned again\nit is v2 now/);
-    expect(said.at(-1)).toContain('18 of 20 files were there already');
+    expect(said.join('\n')).toMatch(/changed during the copy: f[34], f[34]; rescanning the dataset\nthe dataset is now v2/);
+    expect(said.at(-1)).toContain('18 of 20 files were already on this node');
     expect(await versionsIn(site.root)).toEqual(['v2']);
     await proveVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
     expect(await leftIn(site.root)).toEqual([]);
   });
 
-  it('all the time: the failure names files, and no version is left', async () => {
+  it('in each round: the failure names files, and no version is published', async () => {
     const site = await siteWith();
     await share.write('set/steady', 'x');
     await share.write('set/log', 'x');
     const set = await share.dataset('set');
-    // Each scan sees a state that is over before it is copied.
+    // Each scan sees a state that has changed before the copy.
     const { scan } = set;
     let n = 0;
     set.scan = async () => {
@@ -88,7 +88,7 @@ describe('a source that moves', () => {
     expect(await leftIn(site.root)).toEqual([]);
   });
 
-  it('while rsync reads it: no folder is ever a version that is not its manifest', async () => {
+  it('while rsync reads it: no published version ever differs from its manifest', async () => {
     const site = await siteWith();
     const content = (i: number, n: number): string => `${i} ${n} `.repeat(20_000);
     for (let i = 0; i < 12; i += 1) await share.write(`set/f${i}`, content(i, 0));
@@ -126,14 +126,14 @@ describe('a source that moves', () => {
       const version = Number(name.slice(1));
       await proveVersion(site.root, 'set', version, set.objects, manifests.get(version) ?? '');
     }
-    // Once it rests, it comes.
+    // A source that does not change any more is copied.
     await set.scan();
     const { want } = await bring(site, set);
     await proveVersion(site.root, 'set', want.version, set.objects, set.source.manifest_digest);
     expect(await leftIn(site.root)).toEqual([]);
   }, 40_000);
 
-  it('and whose scan finds nothing, or nothing to read', async () => {
+  it('and whose rescan is suspicious: dataset_unreachable', async () => {
     const site = await siteWith();
     await share.write('set/file', 'x');
     const set = await share.dataset('set');
@@ -146,16 +146,11 @@ describe('a source that moves', () => {
   });
 });
 
-describe('the share', () => {
+describe('a share', () => {
   it.each([
     ['is not set', async (): Promise<string | undefined> => undefined, 'no_share', 'DATASET_NFS_BASE_PATH'],
-    ['is not there', async () => join(share.dir, 'nowhere'), 'dataset_unreachable', 'No such file'],
-    [
-      'has the folder no more',
-      async () => (await rm(share.path('set'), { recursive: true }), share.base),
-      'dataset_unreachable',
-      'No such file',
-    ],
+    ['does not exist', async () => join(share.dir, 'nowhere'), 'dataset_unreachable', 'No such file'],
+    ['lacks the folder', async () => (await rm(share.path('set'), { recursive: true }), share.base), 'dataset_unreachable', 'No such file'],
     [
       'has a file in its place',
       async () => (await rm(share.path('set'), { recursive: true }), await writeFile(share.path('set'), 'x'), share.base),
@@ -163,12 +158,12 @@ describe('the share', () => {
       'Not a directory',
     ],
     [
-      'leads out of itself',
+      'leads outside itself through a symlink',
       async () => (await rename(share.path('set'), join(share.dir, 'out')), await symlink('../out', share.path('set')), share.base),
       'dataset_unreachable',
-      'leads out of the shared storage',
+      'leads outside the shared storage',
     ],
-  ])('%s', async (_, change, code, words) => {
+  ])('that %s fails the copy', async (_, change, code, words) => {
     await share.write('set/file', 'x');
     const set = await share.dataset('set');
     const site = await siteWith({ share: await change() });
@@ -176,19 +171,19 @@ describe('the share', () => {
     expect(await leftIn(site.root)).toEqual([]);
   });
 
-  it('does not answer: it is given up, and nobody waits for a process that cannot be ended', async () => {
+  it('that does not answer fails the copy after the stall time, even if rsync cannot be killed', async () => {
     await share.write('set/file', 'x');
     const set = await share.dataset('set');
     const { inherit } = await shim('sleep 300');
     const site = await siteWith({ rsync: { inherit, stallMs: 1_000 } });
     await expect(bring(site, set)).rejects.toMatchObject({
       code: 'dataset_unreachable',
-      message: expect.stringContaining('nothing could be read for 1 s'),
+      message: expect.stringContaining('the share delivered no data for 1 s'),
     });
     expect(await leftIn(site.root)).toEqual([]);
   });
 
-  it('stands still in the middle (rsync is stopped)', async () => {
+  it('that stalls during the copy (rsync is stopped) fails it', async () => {
     await share.write('set/file', Buffer.alloc(4_000_000, 'x'));
     const set = await share.dataset('set');
     const site = await siteWith({ rsync: { stallMs: 2_000, bandwidth: '500' } });
@@ -202,7 +197,7 @@ describe('the share', () => {
 });
 
 describe('rsync', () => {
-  it('killed in the middle: what it brought is kept, the rest is copied', async () => {
+  it('killed during the copy: its files are kept, and the rest is copied', async () => {
     for (let i = 0; i < 8; i += 1) await share.write(`set/f${i}`, Buffer.alloc(100_000, `${i}`));
     const set = await share.dataset('set');
     const site = await siteWith({ rsync: { bandwidth: '400' } });
@@ -210,12 +205,12 @@ describe('rsync', () => {
     const coming = bring(site, set, undefined, said);
     for (const pid of await rsyncOf(site.root)) process.kill(pid, 'SIGKILL');
     expect((await coming).want.version).toBe(1);
-    expect(said.join('\n')).toContain('copying the rest');
+    expect(said.join('\n')).toContain('copying the remaining files');
     await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
     expect(set.scans).toBe(1);
   });
 
-  it('killed each time', async () => {
+  it('killed in each round: the copy fails', async () => {
     await share.write('set/file', 'x');
     const set = await share.dataset('set');
     const { inherit, runs } = await shim('kill -9 $$');
@@ -224,7 +219,7 @@ describe('rsync', () => {
     expect(await runs()).toBe(3);
   });
 
-  it('that is not there, or says no', async () => {
+  it('that refuses its options: the copy fails with its message', async () => {
     await share.write('set/file', 'x');
     const set = await share.dataset('set');
     const { inherit } = await shim('echo "rsync: unknown option" >&2; exit 1');
@@ -236,8 +231,8 @@ describe('rsync', () => {
   });
 });
 
-describe('those who wait', () => {
-  it('for one version share one copy, also when one of them goes', async () => {
+describe('tasks that wait for a copy', () => {
+  it('share one copy of a version, even if one of them is cancelled', async () => {
     await share.write('set/file', Buffer.alloc(1_000_000, 'x'));
     const set = await share.dataset('set');
     const { inherit, runs } = await shim();
@@ -254,7 +249,7 @@ describe('those who wait', () => {
     expect(await runs()).toBe(1);
   });
 
-  it('end it when the last one goes, and nothing of it is left', async () => {
+  it('end the copy when the last of them is cancelled, and leave no files', async () => {
     await share.write('set/file', Buffer.alloc(4_000_000, 'x'));
     const set = await share.dataset('set');
     const site = await siteWith({ rsync: { bandwidth: '100' } });
@@ -269,7 +264,7 @@ describe('those who wait', () => {
     expect((await site.storage.now(new AbortController().signal)).free).toBeGreaterThan(0);
   });
 
-  it('who comes while it ends begins anew, and hears nothing of who went', async () => {
+  it('start a new copy while a cancelled one ends, and do not see its failure', async () => {
     await share.write('set/file', Buffer.alloc(2_000_000, 'x'));
     const set = await share.dataset('set');
     const site = await siteWith({ rsync: { bandwidth: '2000' } });
@@ -277,7 +272,7 @@ describe('those who wait', () => {
     const first = expect(bring(site, set, cancelled.signal)).rejects.toMatchObject({ why: 'cancelled' });
     await rsyncOf(site.root);
     cancelled.abort(new Stopped('cancelled'));
-    // The abort is worked in first.
+    // Let the abort take effect first.
     await Promise.resolve();
     const second = bring(site, set);
     await first;
@@ -285,7 +280,7 @@ describe('those who wait', () => {
     expect(await leftIn(site.root)).toEqual([]);
   });
 
-  it('with two agents on one SVC_ROOT: both get it, whole, and one folder stands', async () => {
+  it('of two agents on one SVC_ROOT both get the complete version, in one folder', async () => {
     for (let i = 0; i < 50; i += 1) await share.write(`set/f${i}`, `${i}`.repeat(1000));
     const set = await share.dataset('set');
     const one = await siteWith();
@@ -309,7 +304,7 @@ describe.skipIf(!isRoot)('disks', () => {
     return path;
   }
 
-  it('that others fill while we copy: disk_full, and nothing is left', async () => {
+  it('that fill up during a copy: disk_full, and no files are left', async () => {
     await share.write('set/file', Buffer.alloc(4_000_000, 'x'));
     const set = await share.dataset('set');
     const root = await tmpfs('small', 10);
@@ -321,7 +316,7 @@ describe.skipIf(!isRoot)('disks', () => {
     expect([await versionsIn(root), await leftIn(root)]).toEqual([[], []]);
   });
 
-  it('that are full to the last byte: what is here is used all the same, and containers that go can be told', async () => {
+  it('that are full: cached versions can be used, and released containers are recorded', async () => {
     await share.write('set/file', 'x');
     const set = await share.dataset('set');
     const root = await tmpfs('full', 10);
@@ -333,7 +328,7 @@ describe.skipIf(!isRoot)('disks', () => {
     await site.data.inventory.released([container({ labels: { [LABELS.deployment]: 'dep-1' } })]);
   });
 
-  it('the share is not mounted any more', async () => {
+  it('with a share that is not mounted any more: dataset_unreachable', async () => {
     const base = await tmpfs('share', 10);
     await share.write('set/file', 'x');
     const set = await share.dataset('set');
@@ -344,7 +339,7 @@ describe.skipIf(!isRoot)('disks', () => {
   });
 });
 
-it('a version of the same number with other contents is replaced where nobody uses it, else refused', async () => {
+it('a cached version with the same number and other contents is replaced if it is unused, and refused if it is in use', async () => {
   const site = await siteWith();
   await share.write('set/file', 'one');
   const set = await share.dataset('set');
@@ -352,19 +347,19 @@ it('a version of the same number with other contents is replaced where nobody us
   const before: FakeDataset['source'] = set.source;
   await share.write('set/file', 'two');
   await set.scan();
-  // The control plane's database was restored: it counts anew.
+  // After a restore of its database the control plane counts versions again.
   set.source = { ...set.source, version: 1 };
   const held = await bring(site, set);
   expect(await readFile(join(site.root, 'objects/set/v1/file'), 'utf8')).toBe('two');
   set.source = before;
   await expect(bring(site, set)).rejects.toMatchObject({
     code: 'dataset_copy_failed',
-    message: expect.stringContaining('holds something else'),
+    message: expect.stringContaining('holds other files'),
   });
   held.release();
 });
 
-it('what an agent that is no more left is removed, what a living one has is not', async () => {
+it('leftovers of a dead agent are removed, and running copies of another agent are not', async () => {
   await share.write('set/file', Buffer.alloc(2_000_000, 'x'));
   const set = await share.dataset('set');
   const one = await siteWith({ rsync: { bandwidth: '500' } });
@@ -373,11 +368,11 @@ it('what an agent that is no more left is removed, what a living one has is not'
   const [living] = await readdir(join(one.root, '.staging'));
   const dead = join(one.root, '.staging', 'dead');
   await mkdir(join(dead, 'copy-1'), { recursive: true });
-  // This process id, but of a process that began at another time.
+  // The mark of a process that had this process id at another time.
   const mark = JSON.parse(await readFile(join(one.root, '.staging', living ?? '', '.process.json'), 'utf8')) as object;
   await writeFile(join(dead, '.process.json'), JSON.stringify({ ...mark, started: '1' }));
   const two = await siteWith({ root: one.root, agent: 'agent-2' });
-  await two.data.tidy(new AbortController().signal);
+  await two.data.removeLeftovers(new AbortController().signal);
   expect((await readdir(join(one.root, '.staging'))).includes('dead')).toBe(false);
   expect((await coming).want.version).toBe(1);
 });

@@ -1,11 +1,11 @@
-/** Copies from a real mount that hangs or dies (@berth/testbed/fuse-share). */
+/** Copies from a real FUSE mount that hangs or dies (@berth/testbed/fuse-share). */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type FuseShare, type Hang, missingForFuse, startFuseShare, waitsForAnswer } from '@berth/testbed/fuse-share';
 import { isRunning } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Held } from '../../src/data/cache.ts';
+import type { HeldVersion } from '../../src/data/cache.ts';
 import { createFindSource } from '../../src/data/source.ts';
 import { Stopped } from '../../src/stopped.ts';
 import type { FakeDataset } from '../fake-control-plane.ts';
@@ -14,12 +14,12 @@ import { sharePerTest } from './share-per-test.ts';
 
 const missing = await missingForFuse();
 const STALL_MS = 1_500;
-/** A process that cannot be killed is waited for as long (tools/rsync.ts), and then left behind. */
+/** The agent waits so long for a process that cannot be killed, and then abandons it (tools/rsync.ts). */
 const ABANDON_MS = 10_000;
-/** Of whatever is to be over at once, on a machine that has other things to do. */
+/** Allowance for immediate steps on a busy machine. */
 const SOON_MS = 4_000;
 
-describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing === undefined ? '' : ` (skipped: ${missing})`}`, () => {
+describe.skipIf(missing !== undefined)(`a share on its own mount${missing === undefined ? '' : ` (skipped: ${missing})`}`, () => {
   let share: Share;
   let mount: FuseShare;
   const perTest = sharePerTest();
@@ -27,39 +27,39 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
     share = perTest.share();
     mount = await startFuseShare({ server: join(share.dir, 'server'), behind: join(share.dir, 'behind'), at: share.base });
   });
-  // Before the folders are removed: nobody must look into a mount that hangs.
+  // End the mount before the folders are removed: a removal would hang in it.
   afterEach(() => mount.end());
 
-  /** Some three seconds of copying, file by file. */
+  /** A dataset that takes about three seconds to copy, file by file. */
   async function slowSet(): Promise<{ set: FakeDataset; site: Site }> {
     for (let i = 0; i < 60; i += 1) await share.write(`set/f${i}`, Buffer.alloc(50_000, `${i}`));
     return { set: await share.dataset('set'), site: await perTest.siteWith({ rsync: { stallMs: STALL_MS, bandwidth: '1000' } }) };
   }
-  /** Begins a copy, and gives it when some of it is there. */
+  /** Starts a copy, and returns when some bytes have arrived. */
   async function copying(
     { set, site }: { set: FakeDataset; site: Site },
     signal = new AbortController().signal,
-  ): Promise<{ copy: Promise<Held> }> {
+  ): Promise<{ copy: Promise<HeldVersion> }> {
     let bytes = 0;
-    const copy = site.data.cache.ensure(set.source, { onProgress: (p) => void (bytes = p.bytes_done), say: () => undefined }, signal);
-    // Said by whoever waits for it.
+    const copy = site.data.cache.ensure(set.source, { onProgress: (p) => void (bytes = p.bytes_done), logLine: () => undefined }, signal);
+    // The caller sees the rejection.
     copy.catch(() => undefined);
     await waitFor('some of it is copied', () => bytes > 0, { intervalMs: 10 });
     return { copy };
   }
   const runningIn = async (root: string): Promise<number[]> => (await rsyncsOf(root)).filter(isRunning);
-  /** Who waits for pages of a file can be killed even then, since the kernel's own read-ahead asks for them: let go until it is another call. */
+  /** A process that waits for file pages can be killed even on such a mount, because the kernel asks for the pages itself: try again until it waits in another call. */
   async function hangUnkillably({ root }: Site): Promise<void> {
     const hung = async (): Promise<boolean> => (await runningIn(root)).some(waitsForAnswer);
     await waitFor('rsync hangs in a call that cannot be killed', async () => {
       await mount.hang('unkillable');
-      // As long as rsync pauses for its bandwidth, and some.
+      // Longer than rsync pauses for its bandwidth limit.
       if (await waitFor('it hangs', hung, { deadlineMs: 400, intervalMs: 10 }).catch(() => false)) return true;
       mount.resume();
       return false;
     });
   }
-  /** Below objects/ and .staging, but the process's own mark. */
+  /** Returns what is left below objects/ and .staging, without the marks of processes. */
   async function leftIn(root: string): Promise<string[]> {
     const names = await readdir(join(root, '.staging'), { recursive: true });
     const versions = await readdir(join(root, 'objects', 'set')).catch(() => []);
@@ -67,7 +67,7 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
   }
 
   it.each<Hang>(['killable', 'unkillable'])(
-    'hangs while it is copied: given up in time, and copied when it answers again (%s)',
+    'hangs during a copy: the copy fails in time, and succeeds when the share answers again (%s)',
     async (how) => {
       const { set, site } = await slowSet();
       const { copy } = await copying({ set, site });
@@ -76,7 +76,7 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
       const begun = performance.now();
       await expect(copy).rejects.toMatchObject({ code: 'dataset_unreachable' });
       expect(performance.now() - begun).toBeLessThan(STALL_MS + SOON_MS + ABANDON_MS);
-      // The call that it was just answering cannot be killed either: of that there is one.
+      // The call that the share was answering cannot be killed either; there is at most one.
       const left = (await runningIn(site.root)).length;
       expect(left).toBeLessThanOrEqual(1);
       if (how === 'unkillable') expect(left).toBe(1);
@@ -88,18 +88,18 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
     },
   );
 
-  it('hangs when its folder is looked for', async () => {
+  it('hangs while the folder of a dataset is searched: the search fails in time', async () => {
     await share.write('set/file', 'x');
     await mount.hang('unkillable');
     const begun = performance.now();
     await expect(createFindSource(share.base, { PATH }, 1_000)('set', new AbortController().signal)).rejects.toMatchObject({
       code: 'dataset_unreachable',
-      message: expect.stringContaining('does not answer within 1 s'),
+      message: expect.stringContaining('did not answer within 1 s'),
     });
     expect(performance.now() - begun).toBeLessThan(1_000 + SOON_MS);
   });
 
-  it('hangs while the agent ends, which waits only so long', async () => {
+  it('hangs while the agent stops: the agent waits a limited time', async () => {
     const { set, site } = await slowSet();
     const shutdown = new AbortController();
     const { copy } = await copying({ set, site }, shutdown.signal);
@@ -113,13 +113,13 @@ describe.skipIf(missing !== undefined)(`a share on a mount of its own${missing =
     expect(await leftIn(site.root)).toEqual([]);
   });
 
-  it('dies while it is copied', async () => {
+  it('dies during a copy: the copy fails, and succeeds after a remount', async () => {
     const { set, site } = await slowSet();
     const { copy } = await copying({ set, site });
     await mount.kill();
     await expect(copy).rejects.toMatchObject({
       code: 'dataset_unreachable',
-      // The latter is what a call hears that was under way.
+      // A call that was running gets the second message.
       message: expect.stringMatching(/Transport endpoint is not connected|Software caused connection abort/),
     });
     expect(await leftIn(site.root)).toEqual([]);

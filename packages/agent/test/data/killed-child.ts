@@ -1,4 +1,4 @@
-/** A process with an agent's data parts, for killed.test.ts: prepares the mounts of one deployment, and dies where it is told to. */
+/** Child process of killed.real.test.ts with an agent's dataset parts: prepares the mounts of one deployment and kills itself at a fail point. */
 import { armFailPoints, failPoints } from '@berth/kit/fail-point';
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
@@ -15,7 +15,7 @@ armFailPoints(failPoints(order.points));
 const data = await createData({
   client: createClient({ baseUrl: order.plane }),
   storage: createStorage({ root: order.root, maxStorage: order.maxStorage, inherit, log }),
-  ours: async () => [],
+  listContainers: async () => [],
   log,
   root: order.root,
   share: order.share,
@@ -27,8 +27,8 @@ const data = await createData({
   onChange: () => undefined,
   rsync: { inherit, stallMs: 20_000, timeoutMs: 60_000, bandwidth: undefined },
 });
-await data.tidy(signal);
-const context = { attempt: 1, signal, log: () => undefined, say: () => undefined, progress: () => undefined };
+await data.removeLeftovers(signal);
+const context = { attempt: 1, signal, log: () => undefined, logStep: () => undefined, progress: () => undefined };
 const { datasets } = await data.prepare.mounts(order.task, order.task.deployment_id ?? '', context);
 process.stdout.write(JSON.stringify(datasets));
 await data.stop();

@@ -1,4 +1,4 @@
-/** kill -9 of an agent wherever it may hurt, then a start as it was: the version is there, whole, and nothing is left over. */
+/** kill -9 of an agent at each critical step, then a restart: the version is complete, and no leftovers remain. */
 import { exec, type ExecResult } from '@berth/kit/exec';
 import { spawn } from 'node:child_process';
 import { mkdir, readdir, readFile, readlink, stat, utimes, writeFile } from 'node:fs/promises';
@@ -30,15 +30,15 @@ async function comesUp(set: FakeDataset, deployment: string): Promise<void> {
   await proveVersion(root(), set.source.dataset_id, set.source.version, set.objects, set.source.manifest_digest);
   expect((await stat(join(root(), 'mounts', deployment, set.source.name))).isDirectory()).toBe(true);
 }
-/** Below objects/, and what the dead left: the folders of the last process alone may be there. */
+/** Leftovers of killed processes; the folders of the last process are not counted. */
 async function leftovers(): Promise<string[]> {
   const [staging, trash] = await Promise.all(['.staging', '.trash'].map((f) => readdir(join(root(), f), { recursive: true })));
   const deep = [...(staging ?? []), ...(trash ?? [])].filter((name) => !/^[^/]+(\/\.process\.json)?$/.test(name));
   return [...deep, ...(staging ?? []).filter((name) => !name.includes('/')).slice(1)];
 }
 
-describe.each(['copy.staged', 'copy.verified', 'copy.renamed.before', 'copy.renamed.after', 'mount.linked'])('dies at %s', (point) => {
-  it('and comes back', async () => {
+describe.each(['copy.staged', 'copy.verified', 'copy.renamed.before', 'copy.renamed.after', 'mount.linked'])('killed at %s', (point) => {
+  it('the agent completes the work after a restart', async () => {
     for (let i = 0; i < 30; i += 1) await share.write(`set/d${i % 3}/f${i}`, `${i}`.repeat(3000));
     const set = await share.dataset('set');
     expect((await child(set, 'dep-1', `${point}=kill`)).signal).toBe('SIGKILL');
@@ -50,7 +50,7 @@ describe.each(['copy.staged', 'copy.verified', 'copy.renamed.before', 'copy.rena
   }, 60_000);
 });
 
-describe('a copy whose agent was killed', () => {
+describe('the leftover copy of a killed agent', () => {
   const dead = async (mark: object, age_s = 0): Promise<string> => {
     const folder = join(root(), '.staging/dead/copy-1/round-1/files');
     await mkdir(folder, { recursive: true });
@@ -68,8 +68,8 @@ describe('a copy whose agent was killed', () => {
     );
   const boot = async (): Promise<string> => (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();
 
-  it('leaves nothing when its process is a zombie: nobody has asked for its exit code', async () => {
-    // The shell is killed in exec's place: its child is a zombie for as long as the sleeping parent lives.
+  it('is removed if its process is a zombie', async () => {
+    // The child of the sleeping parent stays a zombie for as long as the parent lives.
     const parent = spawn(process.execPath, [
       '-e',
       "const c = require('node:child_process').spawn('sleep', ['0']); console.log(c.pid); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 60000)",
@@ -82,7 +82,7 @@ describe('a copy whose agent was killed', () => {
       });
       const left = await dead({ pid, started, boot: await boot(), space: await readlink('/proc/self/ns/pid') });
       const site = await startSite(share, { root: root() });
-      await site.data.tidy(never);
+      await site.data.removeLeftovers(never);
       expect(await isThere(left)).toBe(false);
       await site.data.stop();
     } finally {
@@ -90,25 +90,25 @@ describe('a copy whose agent was killed', () => {
     }
   });
 
-  it('leaves nothing soon after, where its process cannot be seen from here', async () => {
-    const left = await dead({ pid: 1, started: 'x', boot: 'another machine, or the one before', space: '' });
-    const site = await startSite(share, { root: root(), silentMs: 300, tidyMs: 100 });
-    await site.data.tidy(never);
-    // It may be alive: it gave a sign of life a moment ago.
+  it('is removed after the silence limit if its process is in another pid namespace', async () => {
+    const left = await dead({ pid: 1, started: 'x', boot: 'another boot', space: '' });
+    const site = await startSite(share, { root: root(), silentMs: 300, cleanupMs: 100 });
+    await site.data.removeLeftovers(never);
+    // The process may be alive: its last heartbeat is young.
     expect(await isThere(left)).toBe(true);
-    await waitFor('what it left is gone', async () => !(await isThere(left)), { deadlineMs: 20_000 });
+    await waitFor('the leftover copy is removed', async () => !(await isThere(left)), { deadlineMs: 20_000 });
     await site.data.stop();
   });
 });
 
-describe.each(['evict.before', 'evict.after'])('dies at %s', (point) => {
-  it('and comes back', async () => {
+describe.each(['evict.before', 'evict.after'])('killed at %s', (point) => {
+  it('the agent completes the work after a restart', async () => {
     await share.write('old/file', Buffer.alloc(6 * MB, 'x'));
     const old = await share.dataset('old');
     await comesUp(old, 'dep-1');
     await share.write('new/file', Buffer.alloc(6 * MB, 'y'));
     const set = await share.dataset('new');
-    // dep-1 has no container, so that nothing keeps `old`.
+    // dep-1 has no container, so its mount folder does not pin `old`.
     expect((await child(set, 'dep-2', `${point}=kill`)).signal).toBe('SIGKILL');
     await comesUp(set, 'dep-2');
     expect(await leftovers()).toEqual([]);

@@ -1,4 +1,4 @@
-/** Datasets in a real container: read-only copies by their symlink, the share itself, and both still there after restarts. */
+/** Datasets in a real container: read-only versions by symlink and the share itself, before and after restarts. */
 import { mkdir, mkdtemp, readdir, readFile, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { waitFor } from '@berth/testbed/wait';
@@ -27,7 +27,7 @@ describe.skipIf(missingParts !== undefined)('datasets in a container', () => {
     });
     share = await startShare(plane);
     svc = await mkdtemp(join(parts.dir, 'svc-'));
-    // A name that the engine's own options would take apart.
+    // A name with the separators of the engine’s mount options.
     await mkdir(share.path('odd, "one"'));
     await symlink('.', share.path('same'));
     site = await startSite(parts, { DATASET_NFS_BASE_PATH: share.path('same'), SVC_ROOT: svc, KEEP_RELEASES: '1' }, plane);
@@ -54,7 +54,7 @@ describe.skipIf(missingParts !== undefined)('datasets in a container', () => {
   const serves = (path: string, content: string): Promise<unknown> =>
     waitFor(`${path} is ${content}`, async () => (await page(path)) === content, { deadlineMs: 30_000 });
 
-  it('are mounted, proven, and outlive restarts of the container and of the engine', { timeout: 120_000 }, async () => {
+  it('are mounted, verified, and survive restarts of the container and of the engine', { timeout: 120_000 }, async () => {
     await share.write('set/a/file', 'version one');
     const set = await share.dataset('set');
     const datasets = [
@@ -115,7 +115,7 @@ describe.skipIf(missingParts !== undefined)('datasets in a container', () => {
     expect((await readdir(join(svc, 'mounts'))).sort()).toEqual(['dep-2']);
   });
 
-  it('an attempt that fails leaves no folder of its own, and what was copied stays', { timeout: 60_000 }, async () => {
+  it('a failed attempt leaves no mount folder, and the copied version stays', { timeout: 60_000 }, async () => {
     await share.write('other/file', 'x');
     const other = await share.dataset('other');
     const datasets = [{ ...other.source, mode: 'dependency' as const, mount_path: '/data' }];

@@ -1,4 +1,4 @@
-/** What the cache does in the moments that are seldom seen: other hands in its folders, another numbering, an agent that ends while it deletes. */
+/** Rare races of the dataset cache: foreign files in its folders, reused version numbers, agents that die while they delete. */
 import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -21,7 +21,7 @@ const { siteWith } = perTest;
 beforeEach(() => void (share = perTest.share()));
 const meta = (site: Site, path: string): Promise<string> => readFile(join(site.root, 'objects', path), 'utf8');
 
-it('what others put beside the versions and the mounts stops nothing', async () => {
+it('foreign files beside versions and mounts are ignored and stay', async () => {
   const site = await siteWith();
   await share.write('set/file', 'content');
   const set = await share.dataset('set');
@@ -29,21 +29,21 @@ it('what others put beside the versions and the mounts stops nothing', async () 
   await writeFile(join(site.root, 'objects/a note.txt'), 'mine');
   await mkdir(join(site.root, 'mounts/dep-x'));
   await writeFile(join(site.root, 'mounts/dep-x/a note.txt'), 'mine');
-  await site.data.tidy(never);
+  await site.data.removeLeftovers(never);
   (await bring(site, set)).release();
   expect(await site.data.inventory.cached()).toMatchObject([{ dataset_id: 'set', version: 1, pinned: false }]);
   await site.data.inventory.forget(['set']);
   expect((await readdir(join(site.root, 'objects'))).sort()).toEqual(['a note.txt', 'lost+found']);
 });
 
-it('a version of an earlier numbering is not taken for the one that the source moved on to', async () => {
+it('a version with a reused number is replaced when the source has become that number', async () => {
   const site = await siteWith();
   await share.write('set/file', 'a');
   const set = await share.dataset('set');
   await share.write('set/file', 'b');
   await set.scan();
   (await bring(site, set)).release();
-  // The control plane's database was restored: it counts from the start again.
+  // After a restore of its database the control plane counts versions from the start again.
   set.source = { ...set.source, version: 0, manifest_digest: '' };
   await share.write('set/file', 'c');
   await set.scan();
@@ -54,40 +54,40 @@ it('a version of an earlier numbering is not taken for the one that the source m
   await proveVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
 });
 
-it('a version that stands keeps what is known of it when another is to be put in its place', async () => {
+it('publishing over an existing version does not change its meta data', async () => {
   const site = await siteWith();
   await share.write('set/file', 'a');
   const set = await share.dataset('set');
   (await bring(site, set)).release();
-  const known = await meta(site, 'set/.v1.json');
+  const metaBefore = await meta(site, 'set/.v1.json');
   const folder = join(site.root, '.staging/other');
   await mkdir(folder);
   const versions = createVersions(createLayout(site.root));
   const other = { manifest_digest: `sha256:${'0'.repeat(64)}`, name: 'set', bytes: 0, files: 0, last_used_at: new Date().toISOString() };
   expect(await versions.publish('set', 1, folder, other)).toBe(false);
-  expect(await meta(site, 'set/.v1.json')).toBe(known);
+  expect(await meta(site, 'set/.v1.json')).toBe(metaBefore);
 });
 
-it('tree objects are fetched while others of the dataset are thrown away', async () => {
+it('tree objects can be fetched while others of the dataset are pruned', async () => {
   for (let i = 0; i < 40; i += 1) await share.write(`set/folder-${i}/file`, String(i));
   const set = await share.dataset('set');
   const site = await siteWith();
   const trees = createTrees(createLayout(site.root), async (_, digests) =>
     Object.fromEntries(digests.map((digest) => [digest, set.objects.get(digest) ?? ''])),
   );
-  let over = false;
+  let ended = false;
   const pruning = (async () => {
-    while (!over) await trees.prune('set', []);
+    while (!ended) await trees.prune('set', []);
   })();
   try {
     for (let i = 0; i < 20; i += 1) await trees.complete('set', set.source.manifest_digest, never);
   } finally {
-    over = true;
+    ended = true;
     await pruning;
   }
 });
 
-it('a copy does without the version that it would link from when nobody has its manifest any more', async () => {
+it('a copy succeeds without links if the manifest of the cached version is lost', async () => {
   const site = await siteWith();
   await share.write('set/file', 'one');
   const set = await share.dataset('set');
@@ -96,13 +96,13 @@ it('a copy does without the version that it would link from when nobody has its 
   const first = set.source.manifest_digest;
   await share.write('set/file', 'two');
   await set.scan();
-  // As a control plane that has forgotten the version.
+  // The control plane has forgotten the version.
   share.plane.datasets.set('set', { ...set, objects: new Map([...set.objects].filter(([digest]) => digest !== first)) });
   (await bring(site, set)).release();
   await proveVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
 });
 
-it('a copy is not lost to a rate that cannot be kept', async () => {
+it('a copy does not fail when its rate cannot be saved', async () => {
   const site = await siteWith();
   await share.write('set/file', 'one');
   const set = await share.dataset('set');
@@ -111,7 +111,7 @@ it('a copy is not lost to a rate that cannot be kept', async () => {
   await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
 });
 
-it('what began is ended when work on several things at once fails: nothing stays open', async () => {
+it('inParallel closes its source when one item fails', async () => {
   let ended = false;
   async function* source() {
     try {
@@ -127,11 +127,11 @@ it('what began is ended when work on several things at once fails: nothing stays
   expect(ended).toBe(true);
 });
 
-/** `onLook`: called at each look whether somebody uses it. */
-async function evictOf(site: Site, onLook: (look: number) => boolean, onChange: () => void = () => undefined) {
+/** `onCheck` is called at each check whether a task uses the version. */
+async function evictOf(site: Site, onCheck: (check: number) => boolean, onChange: () => void = () => undefined) {
   const layout = createLayout(site.root);
   const [work, versions] = [await createWorkFolders(layout), createVersions(layout)];
-  let looks = 0;
+  let checks = 0;
   const evict = createEvict({
     layout,
     work,
@@ -139,21 +139,21 @@ async function evictOf(site: Site, onLook: (look: number) => boolean, onChange: 
     mounts: createMounts(layout, work),
     trees: createTrees(layout, async () => ({})),
     log: silentLogger(),
-    isHeld: () => onLook((looks += 1)),
+    isHeld: () => onCheck((checks += 1)),
     rootsUnderWay: () => [],
     onChange,
   });
   return { evict, work };
 }
 
-it('an eviction takes nothing from a version that another agent has made in its place meanwhile', async () => {
+it('an eviction does not touch a version that another agent has published in its place', async () => {
   const site = await siteWith();
   await share.write('set/file', 'content');
   const set = await share.dataset('set');
   (await bring(site, set)).release();
-  const known = await meta(site, 'set/.v1.json');
-  const { evict, work } = await evictOf(site, (look) => {
-    if (look !== 2) return false;
+  const metaBefore = await meta(site, 'set/.v1.json');
+  const { evict, work } = await evictOf(site, (check) => {
+    if (check !== 2) return false;
     mkdirSync(join(site.root, 'objects/set/v1'));
     writeFileSync(join(site.root, 'objects/set/v1/file'), 'content');
     return true;
@@ -161,16 +161,16 @@ it('an eviction takes nothing from a version that another agent has made in its 
   await evict.version('set', 1);
   work.stop();
   await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
-  expect(await meta(site, 'set/.v1.json')).toBe(known);
+  expect(await meta(site, 'set/.v1.json')).toBe(metaBefore);
 });
 
-it('a version of which a dead agent has deleted a part is never put back', async () => {
+it('a version that a dead agent has deleted in part is never put back', async () => {
   const site = await siteWith();
   for (const name of ['one', 'two']) await share.write(`set/${name}`, name);
   const set = await share.dataset('set');
   (await bring(site, set)).release();
   const dead = join(site.root, '.trash/dead');
-  // As it is left when it dies while it deletes.
+  // The state after a death during the deletion.
   const { evict, work } = await evictOf(
     site,
     () => false,
@@ -183,14 +183,14 @@ it('a version of which a dead agent has deleted a part is never put back', async
   work.stop();
   await mkdir(join(site.root, 'mounts/dep-x'));
   await symlink('../../objects/set/v1', join(site.root, 'mounts/dep-x/set'));
-  await site.data.tidy(never);
+  await site.data.removeLeftovers(never);
   expect(await stat(join(site.root, 'objects/set/v1')).catch(() => null)).toBeNull();
   const task = deployTask('dep-1', { datasets: [{ ...set.source, mode: 'dependency', mount_path: '/data/set' }] });
   await site.data.prepare.mounts(task, 'dep-1', context());
   await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
 });
 
-it('what is taken for dead and wakes up finds nothing of its copy, or all of it', async () => {
+it('an agent that slept and counts as dead finds its copy complete or not at all', async () => {
   const site = await siteWith();
   const files = join(site.root, '.staging/asleep/copy-1/files');
   await mkdir(files, { recursive: true });
@@ -198,14 +198,14 @@ it('what is taken for dead and wakes up finds nothing of its copy, or all of it'
   for (const name of names) await writeFile(join(files, name), '');
   await writeFile(join(site.root, '.staging/asleep/.process.json'), JSON.stringify({ pid: 1, started: 'x', boot: 'another', space: '' }));
   await utimes(join(site.root, '.staging/asleep/.process.json'), 0, 0);
-  const tidy = site.data.tidy(never);
-  // It goes on in the moment when the first of its files is gone.
+  const removing = site.data.removeLeftovers(never);
+  // It continues when the first of its files is removed.
   const isWhole = async (): Promise<boolean> => (await stat(join(files, 'file-0')).catch(() => null)) !== null;
   while (await isWhole());
   const woke = await rename(files, join(site.root, 'woke')).then(
     () => true,
     () => false,
   );
-  await tidy;
+  await removing;
   expect(woke ? (await readdir(join(site.root, 'woke'))).length : names.length).toBe(names.length);
 });

@@ -1,4 +1,4 @@
-/** Folders of the share that a container writes: the engine follows symlinks out of it, so there may be none on the way. */
+/** Readwrite mounts of folders of the share: the engine follows symlinks out of the share, so the path must contain none. */
 import { mkdir, rename, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -43,7 +43,7 @@ const writing = (nfs_path: string) =>
   });
 
 describe('a path', () => {
-  it('without a symlink below the share is mounted, also where the share itself is reached over one', async () => {
+  it('without a symlink below the share is mounted, even if the share itself is reached through one', async () => {
     await symlink('share', join(share.dir, 'by-link'));
     const other = await startSite(share, { share: join(share.dir, 'by-link') });
     try {
@@ -56,26 +56,26 @@ describe('a path', () => {
   });
 
   it.each([
-    ['at its end', 'alias', 'lab/genomes', 'alias'],
-    ['on its way', 'way', 'lab', 'way/genomes'],
-  ])('with one %s is refused, although it stays inside the share', async (_, name, target, nfsPath) => {
+    ['a symlink at its end', 'alias', 'lab/genomes', 'alias'],
+    ['a symlink on its way', 'way', 'lab', 'way/genomes'],
+  ])('with %s is refused, although it stays inside the share', async (_, name, target, nfsPath) => {
     await symlink(target, share.path(name));
     await expect(site.data.prepare.mounts(writing(nfsPath), 'd2', context())).rejects.toMatchObject({
       code: 'dataset_unreachable',
-      message: expect.stringContaining(`${share.path(nfsPath)} leads over a symlink, to ${share.path('lab/genomes')}`),
+      message: expect.stringContaining(`${share.path(nfsPath)} contains a symlink and leads to ${share.path('lab/genomes')}`),
     });
   });
 });
 
-describe('a folder that becomes a symlink after it was looked at', () => {
+describe('a folder that becomes a symlink after the first check', () => {
   let engine: FakeEngine;
   beforeEach(async () => void (engine = await startFakeEngine()));
   afterEach(() => engine.stop());
 
   it.each([
-    ['inside the share', 'other', 'leads over a symlink'],
-    ['out of it', '/', 'leads out of the shared storage'],
-  ])('%s is not mounted: no container is started, and what served is put back', async (_, target, words) => {
+    ['inside the share', 'other', 'contains a symlink'],
+    ['to the outside', '/', 'leads outside the shared storage'],
+  ])('%s is not mounted: no container starts, and the old one is restarted', async (_, target, words) => {
     await mkdir(share.path('other'));
     engine.put({
       id: 'old',
@@ -84,7 +84,7 @@ describe('a folder that becomes a symlink after it was looked at', () => {
     });
     const docker: FakeEngine['docker'] = {
       ...engine.docker,
-      // The last thing that the old version does.
+      // The old version replaces the folder right before it stops.
       async stop(...args) {
         await rename(share.path('lab/genomes'), share.path('lab/moved'));
         await symlink(target === '/' ? '/' : share.path(target), share.path('lab/genomes'));

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach } from 'vitest';
 import { type Share, type Site, type SiteOptions, startShare, startSite } from './share.ts';
 
-/** For a file of tests: a share for each test, and agents on it that end with it. */
+/** Gives each test of a file its own share. The agents on the share stop with the test. */
 export function sharePerTest(): { share: () => Share; siteWith: (options?: SiteOptions) => Promise<Site> } {
   let share: Share;
   const sites: Site[] = [];

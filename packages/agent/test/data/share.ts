@@ -1,4 +1,4 @@
-/** A share in a temporary folder, its datasets with their manifests, and an agent's data parts with a control plane of a few lines. */
+/** Test helpers: a share in a temporary folder, its datasets with their manifests, and an agent's dataset parts with a fake control plane. */
 import { createHash, randomUUID } from 'node:crypto';
 import { lstat, mkdir, mkdtemp, readdir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,7 @@ import { createClient } from '@berth/wire/client';
 import type { CopyProgress } from '@berth/wire/dataset';
 import { compareNames, encodeName, encodeTree, type NamedEntry, type TreeTotals, walkTree } from '@berth/wire/tree';
 import { createData, type Data, type DataOptions } from '../../src/data/data.ts';
-import type { Held } from '../../src/data/cache.ts';
+import type { HeldVersion } from '../../src/data/cache.ts';
 import { createStorage, type StorageMeter } from '../../src/storage.ts';
 import type { TaskContext } from '../../src/tasks/task.ts';
 import { type FakeControlPlane, type FakeDataset, startFakeControlPlane } from '../fake-control-plane.ts';
@@ -17,11 +17,11 @@ import type { Container } from '../../src/tools/docker.ts';
 
 export const sha256 = (data: Uint8Array | string): string => createHash('sha256').update(data).digest('hex');
 
-/** Process ids of the rsync that copies below a folder. */
+/** Process ids of the rsync processes that copy below a folder. */
 export const rsyncsOf = (root: string): Promise<number[]> =>
   processesOf((argv) => argv.slice(0, -1).some((word) => word.endsWith('rsync')) && argv.some((word) => word.includes(root)));
 
-/** The manifest of what is in a folder, read plainly. */
+/** The manifest of a folder, computed independently of the scanner. */
 export async function manifestOf(folder: Buffer, objects: Map<string, string>): Promise<TreeTotals> {
   const entries: NamedEntry[] = [];
   for (const raw of await readdir(folder, { encoding: 'buffer' })) {
@@ -46,15 +46,15 @@ export type Share = {
   dir: string;
   base: string;
   plane: FakeControlPlane;
-  /** Makes `base/{name}` a dataset of that id, with what is in it now as version 1. */
+  /** Makes `base/{name}` a dataset with that id. Its present content is version 1. */
   dataset(name: string): Promise<FakeDataset>;
   path(...parts: string[]): string;
-  /** Writes a file, making its folders. */
+  /** Writes a file and creates its folders. */
   write(path: string, content: string | Uint8Array, mode?: number): Promise<void>;
   stop(): Promise<void>;
 };
 
-/** `given`: the control plane of an agent that runs already, which is not this share's to stop. */
+/** `given`: a running control plane, which the share does not stop. */
 export async function startShare(given?: FakeControlPlane): Promise<Share> {
   const dir = await mkdtemp(join(tmpdir(), 'agent-data-'));
   const base = join(dir, 'share');
@@ -99,7 +99,7 @@ export type Site = { data: Data; root: string; storage: StorageMeter; containers
 export type SiteOptions = Partial<Omit<DataOptions, 'rsync'>> & { maxStorage?: number; rsync?: Partial<DataOptions['rsync']> };
 export const PATH = process.env['PATH'] ?? '/usr/bin:/bin';
 
-/** One agent's data parts. `root` given: on the SVC_ROOT of another. */
+/** Starts one agent's dataset parts. With `root` they share the SVC_ROOT of another agent. */
 export async function startSite(share: Share, { maxStorage, rsync, ...over }: SiteOptions = {}): Promise<Site> {
   const root = over.root ?? join(share.dir, `svc-${randomUUID().slice(0, 8)}`);
   const inherit = rsync?.inherit ?? { PATH };
@@ -109,7 +109,7 @@ export async function startSite(share: Share, { maxStorage, rsync, ...over }: Si
   const data = await createData({
     client: createClient({ baseUrl: share.plane.url }),
     storage,
-    ours: async (labels) => containers.filter((c) => Object.entries(labels).every(([k, v]) => c.labels[k] === v)),
+    listContainers: async (labels) => containers.filter((c) => Object.entries(labels).every(([k, v]) => c.labels[k] === v)),
     log: silentLogger(),
     root,
     share: share.base,
@@ -127,7 +127,7 @@ export async function startSite(share: Share, { maxStorage, rsync, ...over }: Si
 
 export const never = new AbortController().signal;
 
-/** A task's context that remembers. */
+/** A task context that records log lines and progress. */
 export function context(over: Partial<TaskContext> = {}) {
   const said: string[] = [];
   const progress: CopyProgress[] = [];
@@ -135,18 +135,18 @@ export function context(over: Partial<TaskContext> = {}) {
     attempt: 1,
     signal: never,
     log: () => undefined,
-    say: (_, text) => void said.push(text),
+    logStep: (_, text) => void said.push(text),
     progress: (rows) => void progress.push(...rows),
     ...over,
   };
   return { ...made, said, lines: progress };
 }
 
-export async function bring(site: Site, dataset: FakeDataset, signal: AbortSignal = never, said: string[] = []): Promise<Held> {
-  return site.data.cache.ensure(dataset.source, { onProgress: () => undefined, say: (text) => void said.push(text) }, signal);
+export async function bring(site: Site, dataset: FakeDataset, signal: AbortSignal = never, said: string[] = []): Promise<HeldVersion> {
+  return site.data.cache.ensure(dataset.source, { onProgress: () => undefined, logLine: (text) => void said.push(text) }, signal);
 }
 
-/** A version's folder against its manifest, byte by byte; throws what differs. */
+/** Compares a version's folder with its manifest, byte by byte. Throws the differences. */
 export async function proveVersion(
   root: string,
   datasetId: string,
@@ -163,6 +163,6 @@ export async function proveVersion(
     return list;
   };
   throw new Error(
-    `v${version} is not its manifest:\n${(await paths(totals.digest, found)).join('\n')}\n---\n${(await paths(digest, objects)).join('\n')}`,
+    `v${version} differs from its manifest:\n${(await paths(totals.digest, found)).join('\n')}\n---\n${(await paths(digest, objects)).join('\n')}`,
   );
 }

@@ -1,10 +1,10 @@
-/** In a process of its own: only there a umask can be set. */
+/** Runs in its own process, because only there a umask can be set. */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { bring, startShare, startSite } from './share.ts';
 
-it('what is copied can be read by every user of a container, whatever the agent’s umask', async () => {
+it('every user of a container can read copied files, whatever the umask of the agent is', async () => {
   const share = await startShare();
   await share.write('set/a/b/file', 'one', 0o600);
   const set = await share.dataset('set');

@@ -10,7 +10,7 @@ export type Container = {
   generation: number;
   /** The node whose agent started it, as it was called then. */
   node: string;
-  /** The attempt that has it, told by its name: who takes it over gives it another (packages/agent/src/tasks/own.ts). */
+  /** The attempt that has it, told by its name: who takes it over gives it another (packages/agent/src/tasks/attempt-container.ts). */
   holder: { task: string; attempt: number };
   port: number;
   running: boolean;

@@ -1,50 +1,50 @@
 /**
- * Versions that only kept releases pin, and that the share still has: a rollback would copy them again, so they may go when nothing
- * else makes room. Everything is in use while the engine or the control plane does not answer.
+ * The versions that only kept releases pin and that the share still has. They may be evicted when nothing else makes room: a rollback
+ * would copy them again. While the engine or the control plane does not answer, no version counts as recopyable.
  */
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { ListOurs } from '../node-ids.ts';
-import type { Holds } from './cache.ts';
+import type { ListNodeContainers } from '../node-ids.ts';
+import type { RefCounts } from '../ref-counts.ts';
 import { keyOf } from './layout.ts';
 import type { MountFolder, Mounts } from './mounts.ts';
 import type { Versions } from './versions.ts';
 
-export type KeptDeps = {
+export type RecopyableDeps = {
   client: Client;
   mounts: Mounts;
   versions: Versions;
-  /** Of this agent, over its restarts. */
+  /** The agent's id, which survives a restart. */
   agent: string;
-  ours: ListOurs;
-  /** Deployments that tasks of this process are at work on. */
-  atWork: Holds;
+  listContainers: ListNodeContainers;
+  /** Deployments that tasks of this process are working on. */
+  deploymentsInUse: RefCounts;
   log: Logger;
 };
-export type Kept = {
-  /** Keys (layout.ts). `maxAgeMs`: an answer that is not older will do. */
-  recopyable(maxAgeMs: number, signal: AbortSignal): Promise<ReadonlySet<string>>;
-  /** Removes the symlinks of kept releases to a version, after which it can be evicted. */
+export type Recopyable = {
+  /** Returns their keys (layout.ts `keyOf`). A saved answer that is at most `maxAgeMs` old is used again. */
+  keys(maxAgeMs: number, signal: AbortSignal): Promise<ReadonlySet<string>>;
+  /** Removes the symlinks of kept releases to a version; the version can be evicted then. */
   release(datasetId: string, version: number, signal: AbortSignal): Promise<void>;
 };
 
 const NONE: ReadonlySet<string> = new Set();
 
-export function createKept({ client, mounts, versions, agent, ours, atWork, log }: KeptDeps): Kept {
+export function createRecopyable({ client, mounts, versions, agent, listContainers, deploymentsInUse, log }: RecopyableDeps): Recopyable {
   let last: { at: number; keys: ReadonlySet<string> } | null = null;
 
   async function idleFolders(signal: AbortSignal): Promise<{ idle: MountFolder[]; inUse: Set<string> }> {
     const folders = await mounts.list();
-    const before = atWork.all();
-    const running = new Set((await ours({}, signal)).map((c) => c.labels[LABELS.deployment] ?? ''));
+    const before = deploymentsInUse.keys();
+    const running = new Set((await listContainers({}, signal)).map((c) => c.labels[LABELS.deployment] ?? ''));
     const isIdle = (f: MountFolder): boolean =>
-      f.owner?.agent === agent && !running.has(f.deploymentId) && !before.has(f.deploymentId) && !atWork.has(f.deploymentId);
+      f.owner?.agent === agent && !running.has(f.deploymentId) && !before.has(f.deploymentId) && !deploymentsInUse.has(f.deploymentId);
     const keysOf = (list: readonly MountFolder[]): string[] => list.flatMap((f) => f.links.map((l) => keyOf(l.datasetId, l.version)));
     return { idle: folders.filter(isIdle), inUse: new Set(keysOf(folders.filter((f) => !isIdle(f)))) };
   }
 
-  async function look(signal: AbortSignal): Promise<ReadonlySet<string>> {
+  async function find(signal: AbortSignal): Promise<ReadonlySet<string>> {
     if ((await mounts.pinned()).size === 0) return NONE;
     const { idle, inUse } = await idleFolders(signal);
     const links = new Map(idle.flatMap((f) => f.links).map((l) => [keyOf(l.datasetId, l.version), l]));
@@ -52,17 +52,17 @@ export function createKept({ client, mounts, versions, agent, ours, atWork, log 
     for (const [key, { datasetId, version }] of links) {
       if (inUse.has(key)) continue;
       const here = await versions.get(datasetId, version);
-      const stands = await client.call('agentDataset', { params: { id: datasetId }, signal });
-      if (stands.status === 'ok' && stands.version === version && stands.manifest_digest === here?.manifest_digest) found.add(key);
+      const current = await client.call('agentDataset', { params: { id: datasetId }, signal });
+      if (current.status === 'ok' && current.version === version && current.manifest_digest === here?.manifest_digest) found.add(key);
     }
     return found;
   }
   return {
-    async recopyable(maxAgeMs, signal) {
+    async keys(maxAgeMs, signal) {
       if (last !== null && performance.now() - last.at < maxAgeMs) return last.keys;
-      const keys = await look(signal).catch((err: unknown) => {
+      const keys = await find(signal).catch((err: unknown) => {
         signal.throwIfAborted();
-        log.info({ err }, 'cannot tell which kept data could be copied again; all of it stays');
+        log.info({ err }, 'checking which kept dataset versions can be copied again failed; all of them stay');
         return NONE;
       });
       last = { at: performance.now(), keys };

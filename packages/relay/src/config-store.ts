@@ -1,6 +1,6 @@
 /**
- * The last good configuration, in memory and on disk: what a reverse proxy that starts while the control plane is away gets.
- * The file's time of change is when the control plane last said that it still holds, so the age survives a restart of ours.
+ * Stores the last good configuration in memory and on disk, for a reverse proxy that starts while the control plane is away. The file's
+ * modification time is the last time that the control plane confirmed the configuration, so its age survives a restart of the relay.
  */
 import { createHash } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
@@ -8,36 +8,41 @@ import { mkdir, open, readFile, rename, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 
-export type Configuration = { bytes: Buffer; etag: string /** When the control plane last said so. */; at: number };
-export type Kept = {
+export type Configuration = {
+  bytes: Buffer;
+  etag: string;
+  /** When the control plane last confirmed it, in ms since 1970. */
+  at: number;
+};
+export type ConfigStore = {
   current(): Configuration | null;
-  /** The control plane's answer: what it holds now. */
+  /** Stores the configuration that the control plane answered. */
   put(bytes: Buffer): Promise<void>;
-  /** The control plane says that nothing has changed. */
+  /** Records that the control plane reported no change. */
   confirm(): Promise<void>;
-  /** Resolves at the next other configuration, when the time is over or at the signal. */
+  /** Resolves at the next change of the configuration, after `ms`, or when the signal aborts. */
   changed(ms: number, signal: AbortSignal): Promise<void>;
 };
 
 const FILE = 'traefik-config.json';
 
-export async function openKept(stateDir: string, log: Logger, now: () => number = Date.now): Promise<Kept> {
+export async function openConfigStore(stateDir: string, log: Logger, now: () => number = Date.now): Promise<ConfigStore> {
   await mkdir(stateDir, { recursive: true, mode: 0o700 });
   const path = join(stateDir, FILE);
   let current = await read(path, log);
-  const bell = new EventEmitter().setMaxListeners(0);
+  const changes = new EventEmitter().setMaxListeners(0);
 
-  /** A full disk must not keep a new route from the proxy: it is served from memory, and the log says what is missing. */
+  /** A full disk must not keep a new route from the proxy: the configuration is served from memory, and the log names the error. */
   const onDisk = (work: Promise<void>): Promise<void> =>
-    work.catch((err: unknown) => log.error({ err, path }, 'the configuration could not be kept on disk; it is served from memory'));
+    work.catch((err: unknown) => log.error({ err, path }, 'saving the configuration failed; serving it from memory'));
 
   return {
     current: () => current,
     async put(bytes) {
-      const moved = current === null || !current.bytes.equals(bytes);
+      const changed = current === null || !current.bytes.equals(bytes);
       current = { bytes, etag: etagOf(bytes), at: now() };
-      if (!moved) return onDisk(touch(path, current.at));
-      bell.emit('changed');
+      if (!changed) return onDisk(touch(path, current.at));
+      changes.emit('changed');
       await onDisk(write(path, bytes));
     },
     async confirm() {
@@ -47,7 +52,7 @@ export async function openKept(stateDir: string, log: Logger, now: () => number 
     },
     async changed(ms, signal) {
       const end = AbortSignal.any([signal, AbortSignal.timeout(Math.max(1, Math.ceil(ms)))]);
-      await once(bell, 'changed', { signal: end }).catch((error: unknown) => {
+      await once(changes, 'changed', { signal: end }).catch((error: unknown) => {
         if (!end.aborted) throw error;
       });
     },
@@ -56,7 +61,10 @@ export async function openKept(stateDir: string, log: Logger, now: () => number 
 
 const etagOf = (bytes: Buffer): string => `"${createHash('sha256').update(bytes).digest('base64url')}"`;
 
-/** As the control plane answers it: a JSON object with routers (its marker stands in every one). Anything else would drop or freeze all routes. */
+/**
+ * Whether the bytes are a configuration of the control plane: a JSON object with routers. Each one has at least the marker's router.
+ * Any other document would drop or freeze all routes.
+ */
 export function isConfiguration(bytes: Buffer): boolean {
   try {
     const document: unknown = JSON.parse(bytes.toString('utf8'));
@@ -73,7 +81,7 @@ async function read(path: string, log: Logger): Promise<Configuration | null> {
   try {
     const [bytes, { mtimeMs }] = await Promise.all([readFile(path), stat(path)]);
     if (isConfiguration(bytes)) return { bytes, etag: etagOf(bytes), at: mtimeMs };
-    log.error({ path }, 'the kept configuration cannot be read; starting without one');
+    log.error({ path }, 'the saved configuration is not valid; starting without one');
     return null;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
@@ -81,7 +89,7 @@ async function read(path: string, log: Logger): Promise<Configuration | null> {
   }
 }
 
-/** Temporary file, sync, rename: after a power cut the old one is there or the new one, whole. */
+/** Writes a temporary file, flushes and renames it: after a power failure the old file or the new one is there, complete. */
 async function write(path: string, bytes: Buffer): Promise<void> {
   const file = await open(`${path}.new`, 'w', 0o600);
   try {

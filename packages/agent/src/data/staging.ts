@@ -1,35 +1,35 @@
 /**
- * A staging folder made from a manifest: all folders and symlinks, hard links for the files whose contents are on this node
- * already, and two lists of the rest, one for rsync (raw paths) and one for the proof (checksums). Nothing of a manifest is
- * held in memory but what links are looked up in: it may name a million files.
+ * A staging folder, made from a manifest: all folders and symlinks, and hard links for files whose content is on this node already.
+ * Two lists name the other files: one for rsync (raw paths) and one for the verification (checksums). A manifest may name a million
+ * files, so only the index of link sources is kept in memory.
  */
 import { chmod, link, lstat, mkdir, open, symlink, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { decodeName, type FileEntry, type LoadTree, type NamedEntry, walkTree } from '@berth/wire/tree';
 import { errorCode, inParallel, isGone } from './disk.ts';
 
-/** Files on this node, by what is in them (`contentKey`); `paths` are encoded. */
+/** Files on this node by content (`contentKey`). `paths` are encoded. */
 export type LinkSource = { folder: string; paths: ReadonlyMap<string, string> };
 export type Staging = {
   folder: string;
-  /** What is to be copied; `room` is what it takes on the disk. */
+  /** The files to copy; `room` is their size on disk in bytes. */
   copy: { files: number; bytes: number; room: number };
   linked: { files: number; bytes: number };
   list: string;
   proof: string;
 };
-/** One line of the proof. */
+/** One line of the list for the verification. */
 export type Expected = { path: string; size: number; checksum: string; executable: boolean };
 
-const AT_ONCE = 32;
+const PARALLEL = 32;
 const BLOCK = 4096;
 
 export const contentKey = (file: Pick<FileEntry, 'checksum' | 'executable'>): string => `${file.executable ? 'x' : 'f'}${file.checksum}`;
 
-/** Absolute, as bytes. */
+/** Absolute path as bytes. */
 export const pathIn = (folder: string, encoded: string): Buffer => Buffer.concat([Buffer.from(`${folder}/`), decodeName(encoded)]);
 
-/** Makes `place/files`, which must not exist, with the lists beside it. Rejects with what `load` rejects with, and with errors of the disk. */
+/** Makes `place/files`, which must not exist, with the lists beside it. Rejects with errors of `load` and of the disk. */
 export async function makeStaging(
   place: string,
   { root, load, sources, signal }: { root: string; load: LoadTree; sources: readonly LinkSource[]; signal: AbortSignal },
@@ -70,28 +70,28 @@ export async function makeStaging(
     made.copy.files += 1;
     made.copy.bytes += entry.size;
     made.copy.room += Math.ceil(entry.size / BLOCK) * BLOCK;
-    await list.add(Buffer.concat([DOT, decodeName(path), NUL]));
+    await list.add(Buffer.concat([PREFIX, decodeName(path), NUL]));
     await proof.add(Buffer.from(`${entry.executable ? 'x' : 'f'} ${entry.size} ${entry.checksum} ${path}\n`));
   }
   try {
-    await inParallel(walkTree(root, load), AT_ONCE, ({ path, entry }) => placeEntry(path, entry));
+    await inParallel(walkTree(root, load), PARALLEL, ({ path, entry }) => placeEntry(path, entry));
   } finally {
     await list.close();
     await proof.close();
   }
   return made;
 }
-/** Every user of a container may look into it, whatever our umask is. */
+/** Every user of a container may enter the folder, whatever the umask of the agent is. */
 async function makeFolder(path: Buffer | string): Promise<void> {
   await mkdir(path);
   await chmod(path, 0o755);
 }
 
-/** rsync takes a line that begins with `#` or `;` for a comment, so none does. */
-const DOT = Buffer.from('./');
+/** Prefix of each path: rsync reads a line that begins with `#` or `;` as a comment. */
+const PREFIX = Buffer.from('./');
 const NUL = Buffer.from([0]);
 
-/** By size as well: a file on our own disk that somebody cut is no source. */
+/** Checks the size too: a truncated file on this node is not a source. */
 async function linkFrom(sources: readonly LinkSource[], entry: FileEntry, to: Buffer): Promise<boolean> {
   const key = contentKey(entry);
   for (const { folder, paths } of sources) {
@@ -100,7 +100,7 @@ async function linkFrom(sources: readonly LinkSource[], entry: FileEntry, to: Bu
     try {
       await link(pathIn(folder, from), to);
     } catch (error) {
-      // Evicted in this moment, or the file system has no more names for it.
+      // The source was just evicted, or the file system allows no further hard link to it.
       if (isGone(error) || ['EMLINK', 'EPERM', 'EXDEV'].includes(errorCode(error) ?? '')) continue;
       throw error;
     }
@@ -111,14 +111,14 @@ async function linkFrom(sources: readonly LinkSource[], entry: FileEntry, to: Bu
   return false;
 }
 
-/** Of a version that is here. */
+/** Link source of a cached version. */
 export async function sourceOfTree(folder: string, root: string, load: LoadTree): Promise<LinkSource> {
   const paths = new Map<string, string>();
   for await (const { path, entry } of walkTree(root, load)) if (entry.kind === 'file') paths.set(contentKey(entry), path);
   return { folder, paths };
 }
 
-/** Of what an earlier round copied and proved. */
+/** Link source of the files that an earlier round copied and verified. */
 export async function sourceOfStaging({ folder, proof }: Staging, wrong: ReadonlySet<string>): Promise<LinkSource> {
   const paths = new Map<string, string>();
   for await (const file of readProof(proof)) if (!wrong.has(file.path)) paths.set(contentKey(file), file.path);

@@ -1,23 +1,23 @@
-/** How far one copy is, for whoever watches: numbers for the deployment's page, lines for its log. */
+/** Measures the progress of one copy: numbers for the deployment page, and for the lines of its log. */
 import type { CopyProgress } from '@berth/wire/dataset';
-import type { Wanted } from './copy.ts';
+import type { WantedVersion } from './wanted-version.ts';
 
-export type Gauge = {
+export type ProgressMeter = {
   now(): CopyProgress;
   step(step: CopyProgress['step'], bytesTotal?: number): void;
   bytes(done: number): void;
-  /** The next round may be of a later version. */
-  restart(want: Wanted): void;
+  /** Starts over for the next round, which may copy a later version. */
+  restart(want: WantedVersion): void;
 };
 
-/** The rate is that of so long. */
+/** The rate covers this last part of the copy. */
 const WINDOW_MS = 10_000;
 
-export function createGauge(
-  want: Wanted,
+export function createProgressMeter(
+  want: WantedVersion,
   onChange: (progress: CopyProgress) => void,
   clock: () => number = () => performance.now(),
-): Gauge {
+): ProgressMeter {
   let progress: CopyProgress = start(want);
   let samples: { at: number; bytes: number }[] = [];
 
@@ -53,7 +53,7 @@ export function createGauge(
   };
 }
 
-const start = (want: Wanted): CopyProgress => ({
+const start = (want: WantedVersion): CopyProgress => ({
   dataset_id: want.dataset_id,
   name: want.name,
   version: want.version,

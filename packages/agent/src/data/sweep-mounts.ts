@@ -1,0 +1,58 @@
+/**
+ * Removes the mount folders that no deployment needs; a removed folder no longer pins its versions. A folder stays
+ * - while its deployment has a container, running or stopped;
+ * - for the newest generations of each project that has a container, because a rollback goes there;
+ * - while a task prepares it;
+ * - if another agent made it on this SVC_ROOT.
+ */
+import { LABELS } from '@berth/wire/vocabulary';
+import type { ListNodeContainers } from '../node-ids.ts';
+import type { Container } from '../tools/docker.ts';
+import type { RefCounts } from '../ref-counts.ts';
+import type { MountFolder, Mounts } from './mounts.ts';
+import type { WorkFolders } from './work-folders.ts';
+
+export type SweepMountsDeps = {
+  mounts: Mounts;
+  work: WorkFolders;
+  /** The agent's id, which survives a restart. */
+  agent: string;
+  listContainers: ListNodeContainers;
+  keepReleases: number;
+  /** Deployments that tasks of this process are working on. */
+  deploymentsInUse: RefCounts;
+};
+/** Removes nothing and rejects when the engine does not answer. */
+export type SweepMounts = (signal: AbortSignal) => Promise<void>;
+
+export function createSweepMounts({ mounts, work, agent, listContainers, keepReleases, deploymentsInUse }: SweepMountsDeps): SweepMounts {
+  async function mayRemove({ owner }: MountFolder): Promise<boolean> {
+    if (owner === null || owner.agent !== agent) return false;
+    // A second process with the same state folder may be working on it.
+    return owner.process === work.process || !(await work.isAlive(owner.process));
+  }
+  return async (signal) => {
+    // Keep this order: the folder of a task that ends meanwhile is in one of the three lists.
+    const folders = await mounts.list();
+    const before = deploymentsInUse.keys();
+    const kept = keptDeployments(folders, await listContainers({}, signal), keepReleases);
+    for (const folder of folders) {
+      const { deploymentId } = folder;
+      if (kept.has(deploymentId) || before.has(deploymentId) || !(await mayRemove(folder))) continue;
+      // Check last, right before the removal: a task may have started to use the folder.
+      if (!deploymentsInUse.has(deploymentId)) await mounts.remove(deploymentId);
+    }
+  };
+}
+
+export function keptDeployments(folders: readonly MountFolder[], containers: readonly Container[], keepReleases: number): Set<string> {
+  const kept = new Set(containers.map((c) => c.labels[LABELS.deployment] ?? ''));
+  for (const project of new Set(containers.map((c) => c.labels[LABELS.project]))) {
+    const newest = folders
+      .filter((f) => f.owner?.project_id === project)
+      .sort((a, b) => (b.owner?.generation ?? 0) - (a.owner?.generation ?? 0))
+      .slice(0, keepReleases);
+    for (const { deploymentId } of newest) kept.add(deploymentId);
+  }
+  return kept;
+}

@@ -1,0 +1,51 @@
+/** The handlers of all kinds of tasks, wired to the parts of this agent. */
+import { join } from 'node:path';
+import type { AgentConfig } from './config.ts';
+import type { Parts } from './parts.ts';
+import type { RegistrySettings } from './registry-settings.ts';
+import type { StateFolder } from './state-folder.ts';
+import { createBuildHandler } from './tasks/build.ts';
+import { createDeployHandler } from './tasks/deploy.ts';
+import { createRetireHandler } from './tasks/retire.ts';
+import { createSyncHandler } from './tasks/sync.ts';
+import type { Handlers } from './tasks/task.ts';
+import { createBuild } from './tools/buildx.ts';
+import { createClone } from './tools/git.ts';
+import { createIsInsecure } from './tools/insecure.ts';
+import { createPushAccess } from './tools/push-access.ts';
+
+export function createHandlers(config: AgentConfig, parts: Parts, registry: RegistrySettings, state: StateFolder): Handlers {
+  const { cli, docker, listContainers, images, locks, networks, data } = parts;
+  return {
+    build: createBuildHandler({
+      clone: createClone({
+        homeDir: join(state.root, 'git'),
+        inherit: config.inherit,
+        cloneTimeoutMs: config.CLONE_TIMEOUT,
+        stallTimeoutMs: config.GIT_STALL_TIMEOUT,
+        sshKeyHosts: config.SSH_KEY_HOSTS ?? [],
+      }),
+      build: createBuild(cli, createPushAccess(registry.current, createIsInsecure(cli)), { frontends: config.BUILD_FRONTENDS ?? [] }),
+      workspaces: state.workspaces,
+      images,
+      buildTimeoutMs: config.BUILD_TIMEOUT,
+    }),
+    deploy: createDeployHandler({
+      docker,
+      listContainers,
+      images,
+      locks,
+      networks,
+      prepare: data?.prepare ?? null,
+      hostIp: parts.hostIp,
+      publishIp: parts.publishIp,
+      pullTimeoutMs: config.PULL_TIMEOUT,
+      pidsLimit: config.PIDS_LIMIT,
+      defaultMemory: config.DEFAULT_MEMORY,
+      logMaxSize: config.LOG_MAX_SIZE,
+      logMaxFiles: config.LOG_MAX_FILES,
+    }),
+    retire: createRetireHandler({ docker, listContainers, images, locks, networks, data, repositoryOf: registry.repositoryOf }),
+    sync: createSyncHandler({ cache: data?.cache ?? null }),
+  };
+}

@@ -1,0 +1,162 @@
+/** The parts of an agent that work on this machine: the container engine, the disks and the dataset cache. Wired by hand. */
+import { join } from 'node:path';
+import type { Logger } from '@berth/kit/log';
+import { type Client, createClient } from '@berth/wire/client';
+import type { AgentConfig } from './config.ts';
+import { type Credentials, readCredentials } from './credentials.ts';
+import { readAgentId } from './data/agent-id.ts';
+import { createData, type Data, type DataOptions } from './data/data.ts';
+import { createDiskUse, type DiskUse } from './disk-use.ts';
+import { createHostIp } from './host-ip.ts';
+import { createImages, type Images } from './images.ts';
+import { createLocks, type Locks } from './locks.ts';
+import type { Metrics } from './metrics.ts';
+import { createNetworks, type Networks } from './networks.ts';
+import { createNodeIds, type ListNodeContainers, listNodeContainers, type NodeIds } from './node-ids.ts';
+import { createPortGuard, type PortGuard } from './port-guard.ts';
+import { createRevival, type Revival } from './revive.ts';
+import type { StateFolder } from './state-folder.ts';
+import { createStorage, type StorageMeter } from './storage.ts';
+import { createDockerCli, type DockerCli } from './tools/docker-cli.ts';
+import { createDocker, type Docker } from './tools/docker.ts';
+import { createDockerNetworks } from './tools/docker-networks.ts';
+import { engineUse } from './tools/engine-use.ts';
+
+export type Parts = {
+  credentials: Credentials;
+  client: Client;
+  cli: DockerCli;
+  docker: Docker;
+  revival: Revival;
+  ids: NodeIds;
+  listContainers: ListNodeContainers;
+  images: Images;
+  locks: Locks;
+  networks: Networks;
+  ports: PortGuard;
+  hostIp: () => Promise<string>;
+  /** The address on which containers publish their ports; undefined: all addresses. */
+  publishIp: string | undefined;
+  storage: StorageMeter;
+  /** Null on a builder, and if SVC_ROOT is not usable. */
+  data: Data | null;
+  /** Why a deploy node takes no datasets. */
+  dataProblem: string | null;
+  diskUse: DiskUse;
+};
+export type PartsOptions = { state: StateFolder; metrics: Metrics; wakeRegistration: () => void; log: Logger };
+
+export async function createParts(config: AgentConfig, { state, metrics, wakeRegistration, log }: PartsOptions): Promise<Parts> {
+  const { inherit } = config;
+  const credentials = await readCredentials({
+    stateDir: state.root,
+    shared: config.AGENT_SECRET,
+    joinToken: config.JOIN_TOKEN,
+    log,
+  });
+  const client = createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: credentials.headers });
+
+  const cli = createDockerCli({
+    configDir: join(state.root, 'docker'),
+    inherit,
+    dockerHost: config.DOCKER_HOST,
+    pluginsDir: config.DOCKER_PLUGINS_DIR,
+  });
+  await cli.useRegistry(null);
+  const revival = await createRevival(createDocker(cli, { scratchDir: state.scratch }), {
+    path: join(state.root, 'containers.json'),
+    log,
+  });
+  const { docker } = revival;
+  const ids = await createNodeIds(join(state.root, 'node-ids.json'), log);
+  const listContainers = listNodeContainers(docker, ids);
+  const images = createImages({ docker: countRemovedImages(docker, metrics), keep: config.KEEP_RELEASES, log });
+
+  const locks = createLocks();
+  const agentId = await readAgentId(join(state.root, 'agent-id'));
+  const pool = config.PROJECT_NETWORK_POOL?.range ?? null;
+  const networks = createNetworks({ docker: createDockerNetworks(cli), locks, pool, owner: agentId, log });
+
+  const storage = createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit, log });
+  const { data, problem: dataProblem } =
+    config.NODE_ROLE === 'deploy'
+      ? await openData(dataOptions(config, { client, storage, listContainers, agentId, metrics, wakeRegistration, log }))
+      : { data: null, problem: null };
+  const diskUse = createDiskUse({
+    folders: [config.SVC_ROOT, state.root],
+    datasets: () => (data === null ? 0 : storage.used()),
+    engineUse: (stopping) => engineUse(cli, stopping),
+    onFirst: wakeRegistration,
+    log,
+  });
+
+  return {
+    credentials,
+    client,
+    cli,
+    docker,
+    revival,
+    ids,
+    listContainers,
+    images,
+    locks,
+    networks,
+    ports: await createPortGuard(config, log),
+    hostIp: createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL),
+    // The firewall rules cover IPv4 only, so with PROXY_IPS the engine must not publish on IPv6.
+    publishIp: config.PUBLISH_IP ?? (config.PROXY_IPS === undefined ? undefined : '0.0.0.0'),
+    storage,
+    data,
+    dataProblem,
+    diskUse,
+  };
+}
+
+function countRemovedImages(docker: Docker, metrics: Metrics): Docker {
+  return {
+    ...docker,
+    async removeImageRef(ref) {
+      const removed = await docker.removeImageRef(ref);
+      if (removed) metrics.imageRemoved();
+      return removed;
+    },
+  };
+}
+
+type DataDeps = Pick<DataOptions, 'client' | 'storage' | 'listContainers' | 'log'> &
+  Pick<PartsOptions, 'metrics' | 'wakeRegistration'> & { agentId: string };
+const dataOptions = (
+  config: AgentConfig,
+  { client, storage, listContainers, agentId, metrics, wakeRegistration, log }: DataDeps,
+): DataOptions => ({
+  client,
+  storage,
+  listContainers,
+  log,
+  root: config.SVC_ROOT,
+  share: config.DATASET_NFS_BASE_PATH,
+  agent: agentId,
+  keepReleases: config.KEEP_RELEASES,
+  keepVersions: config.KEEP_VERSIONS,
+  copiesAtOnce: config.COPIES_AT_ONCE,
+  onCopyEnded: metrics.copyEnded,
+  watermarks: { high: config.CACHE_HIGH / 100, low: config.CACHE_LOW / 100 },
+  rsync: {
+    inherit: config.inherit,
+    stallMs: config.COPY_STALL,
+    timeoutMs: config.COPY_TIMEOUT,
+    bandwidth: config.COPY_BANDWIDTH,
+  },
+  onChange: wakeRegistration,
+});
+
+/** `data` is null if SVC_ROOT is not usable: projects without datasets run all the same. */
+async function openData(options: DataOptions): Promise<{ data: Data | null; problem: string | null }> {
+  try {
+    return { data: await createData(options), problem: null };
+  } catch (err) {
+    options.log.warn({ err, SVC_ROOT: options.root }, 'opening SVC_ROOT failed; this node takes no datasets');
+    const message = err instanceof Error ? err.message : String(err);
+    return { data: null, problem: `SVC_ROOT (${options.root}) was not usable at the start (${message}); repair it and restart the agent` };
+  }
+}

@@ -1,0 +1,40 @@
+/** The registry settings that the control plane hands out (GET /api/agent/config), and the login with them. */
+import type { Logger } from '@berth/kit/log';
+import type { Client } from '@berth/wire/client';
+import type { AgentConfig as RegistryLogin } from '@berth/wire/task';
+import { logIn } from './registry-login.ts';
+import { retryUntilAnswered } from './retry.ts';
+import type { DockerCli } from './tools/docker-cli.ts';
+
+export type RegistrySettings = {
+  /** Null before the first answer. */
+  current(): RegistryLogin | null;
+  /** Asks the control plane until it answers, and logs in. A failed login is only logged: each task reports its own registry errors. */
+  fetch(): Promise<void>;
+  /** Returns `{registry}/{project}`; null while the registry is unknown. */
+  repositoryOf(project: string): string | null;
+};
+export type RegistrySettingsDeps = {
+  client: Client;
+  cli: DockerCli;
+  signal: AbortSignal;
+  /** Called with the registry's address after each fetch. */
+  onFetched: (address: string) => void;
+  log: Logger;
+};
+
+export function createRegistrySettings({ client, cli, signal, onFetched, log }: RegistrySettingsDeps): RegistrySettings {
+  let current: RegistryLogin | null = null;
+  return {
+    current: () => current,
+    repositoryOf: (project) => (current === null || current.registry_addr === '' ? null : `${current.registry_addr}/${project}`),
+    async fetch() {
+      const onFailure = (err: unknown): void => log.warn({ err }, 'fetching the configuration failed; will retry');
+      const answer = await retryUntilAnswered(() => client.call('agentConfig', { signal }), { signal, onFailure });
+      const problem = await logIn(cli, answer, signal);
+      if (problem !== null) log.warn({ registry: answer.registry_addr, problem }, 'registry login failed');
+      current = answer;
+      if (answer.registry_addr !== '') onFetched(answer.registry_addr);
+    },
+  };
+}

@@ -1,0 +1,26 @@
+/** The folders of this agent under STATE_DIR. Leftovers of an earlier process are removed at start. */
+import { mkdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Logger } from '@berth/kit/log';
+import type { AgentConfig } from './config.ts';
+import { createWorkspaces, type Workspaces } from './workspace.ts';
+
+export type StateFolder = {
+  /** STATE_DIR/{role}: a machine may run an agent of each role, and each removes only its own leftovers. */
+  root: string;
+  /** Files that live as long as one docker command, such as env-files. */
+  scratch: string;
+  workspaces: Workspaces;
+};
+
+export async function openStateFolder(config: AgentConfig, log: Logger): Promise<StateFolder> {
+  const root = join(config.STATE_DIR, config.NODE_ROLE);
+  const scratch = join(root, 'scratch');
+  await mkdir(root, { recursive: true, mode: 0o700 });
+  // A process that was killed may have left an env-file with secrets.
+  await rm(scratch, { recursive: true, force: true });
+  await mkdir(scratch, { recursive: true, mode: 0o700 });
+  const workspaces = createWorkspaces(join(root, 'work'), log);
+  await workspaces.removeLeftovers();
+  return { root, scratch, workspaces };
+}
