@@ -21,7 +21,7 @@ import {
 } from './signed-in-world.ts';
 
 const FORGED = 'mallory@evil.example';
-/** Within this time a revocation holds everywhere (INTERFACES.md). */
+/** A revocation holds everywhere within this time (docs/interfaces.md "Revocation and outages"). */
 const SOON = { deadlineMs: 5_000, intervalMs: 100 };
 
 export function signInSuite(proxy: ProxyKind): void {

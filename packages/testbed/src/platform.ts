@@ -339,7 +339,7 @@ export function service(
   };
 }
 
-/** `*.localhost` is not resolved by Node: the connection goes to the proxy and the Host header says the rest (TESTBED.md). */
+/** Connects to the proxy with the Host header of the project, because Node.js does not resolve `*.localhost` (docs/testbed.md). */
 function ask(entry: Platform['entry'], host: string, path: string, timeoutMs: number): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const options = {

@@ -1,4 +1,4 @@
-/** The lease that an agent quotes (INTERFACES "Agent API beyond the contract"). */
+/** Reads the lease token of an agent's request (docs/interfaces.md "Tasks"). */
 import type { FastifyRequest } from 'fastify';
 import { invalid } from '../domain/errors.ts';
 

@@ -50,7 +50,7 @@ import { createTokens } from './auth/tokens.ts';
 import { compileValidator } from './validation.ts';
 
 const MIB = 1_048_576;
-/** INTERFACES: 128 KiB of headers are answered as any other; the request line comes on top. */
+/** 128 KiB of headers (docs/interfaces.md "Limits"), and the request line. */
 const MAX_HEADER_BYTES = 144 * 1024;
 /** TCP's own probes; an agent's side sends them after as long. */
 const PROBE_AFTER_MS = 60_000;

@@ -8,7 +8,7 @@ type Uses = ProjectSettings['datasets'];
 /** `final`: waiting does not help. */
 type MountProblem = { code: 'dataset_not_ready' | 'mount_conflict'; message: string; final: boolean };
 
-/** INTERFACES: where nothing else is said. */
+/** Returns the mount path, or its default (docs/interfaces.md "Project"). */
 export const mountPathOf = (use: Uses[number], name: string): string => use.mount_path ?? `/data/${name}`;
 
 /**

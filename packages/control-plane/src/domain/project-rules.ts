@@ -21,7 +21,7 @@ export type ProjectRules = GitUrlRules & {
 
 type Settings = Omit<ProjectSettings, 'replace'> & { replace: ReplaceMode };
 
-/** With the defaults filled in; `replace` follows from the datasets unless it was said (INTERFACES: recreate when one is readwrite). */
+/** Fills in the defaults. `replace` follows from the datasets unless it was given (docs/interfaces.md "Project"). */
 export function settingsOf(input: ProjectCreate): Settings {
   const { name: _, ...given } = input;
   const datasets = given.datasets ?? [];

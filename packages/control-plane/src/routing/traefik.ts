@@ -1,6 +1,7 @@
 /**
- * The reverse proxy's dynamic configuration (contract "Reverse proxy configuration endpoint"). Pure and deterministic: the same
- * routes give the same bytes, since Traefik compares hashes. Never empty: the marker always stands in it (ARCHITECTURE.md).
+ * The reverse proxy's dynamic configuration (docs/contract.md "Reverse proxy configuration endpoint").
+ * Pure and deterministic: the same routes give the same bytes, because Traefik compares hashes. Never empty: it always has the
+ * marker (docs/interfaces.md "Marker").
  */
 import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
@@ -149,7 +150,7 @@ function addTokens({ http }: DynamicConfig, open: readonly string[], { baseDomai
   };
 }
 
-/** One router for each entry point: with many projects they are not live at the same moment (TESTBED.md). */
+/** Adds a router for each entry point: with many projects they do not switch at the same moment (docs/testbed.md). */
 function addMarker({ http }: DynamicConfig, hash: string): void {
   const marker = { rule: `Host(\`${MARKER_HOST}\`) && Path(\`/${hash}\`)`, service: 'noop@internal' };
   http.routers['berth-marker-web'] = { ...marker, entryPoints: ['web'] };

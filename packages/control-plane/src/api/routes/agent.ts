@@ -1,4 +1,6 @@
-/** What agents call (contract "Agent API"; INTERFACES "Agent API beyond the contract"). Unknown fields are ignored here. */
+/**
+ * Routes of agents (docs/contract.md "Agent API", docs/interfaces.md "Agent API beyond the contract"). They ignore unknown fields.
+ */
 import { randomBytes } from 'node:crypto';
 import { failPoint } from '@berth/kit/fail-point';
 import type { NodeRegister } from '@berth/wire/node';

@@ -91,7 +91,7 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     return signIns.begin(await userFor(email), request.ip, origin);
   });
 
-  /** A device token, or the gateway's signed word. A bare identity header is nobody's word and never read (INTERFACES). */
+  /** Reads a device token or the gateway's assertion, never a bare identity header (docs/interfaces.md "Identity in the API"). */
   async function identityOf(request: FastifyRequest): Promise<{ email: string; origin: Origin | null }> {
     const { authorization } = request.headers;
     const assertion = request.headers['x-forwarded-user-assertion'];

@@ -1,4 +1,4 @@
-/** What the gateways ask (INTERFACES "Between our own processes"): their policy, and all that must hold for every one of them. */
+/** Routes of gateways (docs/interfaces.md "Between our own processes"): the policy, and everything that all gateways must agree on. */
 import { DEVICE_CODE_SECONDS, DEVICE_POLL_SECONDS, DEVICE_TOKEN_SECONDS } from '@berth/wire/gateway';
 import { DomainError } from '../../domain/errors.ts';
 import { type Attempts, networkOf } from '../auth/attempts.ts';

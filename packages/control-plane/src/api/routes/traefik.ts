@@ -1,6 +1,6 @@
 /**
  * The reverse proxy's configuration, exactly the bytes that its hash is of. With `wait` it is held while the proxy has them
- * already: by If-None-Match where that is sent; else by the connection, since Traefik sends no ETag (INTERFACES "Held answers").
+ * already: by If-None-Match where that is sent; else by the connection, since Traefik sends no ETag (docs/interfaces.md "Held answers").
  */
 import type { Socket } from 'node:net';
 import type { FastifyReply } from 'fastify';
