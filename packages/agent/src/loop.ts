@@ -1,5 +1,5 @@
 /**
- * Polls the node's open tasks, and runs them.
+ * Polls the node's open tasks, and runs them (docs/interfaces.md "Tasks").
  *
  * The agent requests the list of open tasks again and again. The control plane holds each request until the list changes
  * (`If-None-Match`). A control plane that does not hold requests is polled every 5 s. Each list is compared with the running tasks:

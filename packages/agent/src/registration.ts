@@ -1,6 +1,6 @@
 /**
  * Registers the node with POST /api/agent/register: its identity, its capacity, and the containers and datasets on it
- * (docs/contract.md).
+ * (docs/contract.md "Node", docs/interfaces.md "Register").
  */
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';

@@ -1,5 +1,5 @@
 /**
- * Runs one attempt at one task, from the claim to the report (ARCHITECTURE.md "Who waits for what").
+ * Runs one attempt at one task, from the claim to the report (docs/interfaces.md "Tasks", "Completion").
  *
  *   claim ──> work ──> flush the log ──> report ──> accepted (200)
  *     │ 404, 409          │                 │ 404, 409: another attempt has the task: discard the product

@@ -1,5 +1,5 @@
 /**
- * Serves the reverse proxy: the same path, bytes and held answers as the control plane (docs/interfaces.md). With `wait` a request is
+ * Serves the reverse proxy: the same path, bytes and held answers as the control plane (docs/interfaces.md "Held answers"). With `wait` a request is
  * held while the proxy already has the current configuration. If-None-Match tells which one it has, else the last answer on the
  * connection.
  */
@@ -35,7 +35,7 @@ export function createRelayServer(store: ConfigStore, upstream: Pick<Upstream, '
         await store.changed(left, signal);
         continue;
       }
-      // Traefik keeps its configuration on a 503; an empty answer would drop every route.
+      // Traefik keeps its configuration on a 503; an empty answer would drop every route (docs/testbed.md "Facts that the code relies on").
       if (current === null) return json(response, 503, { error: 'no configuration yet: the control plane has not answered' });
       response.setHeader('etag', current.etag);
       response.setHeader('x-berth-config-age', String(ageOf(current)));

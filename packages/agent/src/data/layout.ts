@@ -1,5 +1,5 @@
 /**
- * The folders and files of the agent under SVC_ROOT. docs/contract.md promises the first two to projects; the rest is internal.
+ * The folders and files of the agent under SVC_ROOT. docs/contract.md "Mount modes" promises the first two; the rest is internal.
  *
  *   objects/{dataset_id}/v{version}          a complete version: it appears by one rename, and nothing is written below it afterwards
  *   mounts/{deployment_id}/{dataset name}    relative symlink to a version; it also pins the version against eviction
