@@ -51,6 +51,7 @@ export const DeploymentItem = Type.Object({
   status: literals(DEPLOYMENT_STATES),
   note: orNull(Type.String()),
   error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
+  waiting: orNull(Type.String({ description: 'why it waits; null: it does not wait' })),
   cancel_requested: Type.Boolean(),
   rollback_of: orNull(Id),
   created_by: orNull(CreatedBy),

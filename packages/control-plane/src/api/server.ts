@@ -27,6 +27,7 @@ import { installDocsPage } from './plugins/openapi.ts';
 import { openapiDocument } from './openapi/document.ts';
 import { installRequestLog, RequestLog, requestId } from './plugins/request-log.ts';
 import { agentDatasetRoutes } from './routes/agent-datasets.ts';
+import { createNodeEngines } from './node-engines.ts';
 import { createNodeSettings } from './node-settings.ts';
 import { agentRoutes } from './routes/agent.ts';
 import { auditRoutes } from './routes/audit.ts';
@@ -161,12 +162,13 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   nodeRoutes(route, { ...deps, news });
   joiningRoutes(route, deps);
   placementRoutes(route, deps);
-  const nodeSettings = createNodeSettings({ now: deps.now, offlineMs: deps.limits.offlineMs });
-  agentRoutes(route, { ...deps, holds, agents, news, nodeSettings });
+  const clock = { now: deps.now, offlineMs: deps.limits.offlineMs };
+  const nodeNotes = [createNodeSettings(clock), createNodeEngines(clock)];
+  agentRoutes(route, { ...deps, holds, agents, news, nodeNotes });
   agentDatasetRoutes(route, { ...deps, agents });
   gatewayRoutes(route, { ...deps, holds, guesses: createAttempts(deps.now), asks: createAttempts(deps.now, DEVICE_CODES_A_MINUTE) });
   traefikRoutes(route, { ...deps, holds });
-  systemRoutes(route, { ...deps, metrics, holds, nodeSettings, openapi: document });
+  systemRoutes(route, { ...deps, metrics, holds, nodeNotes, openapi: document });
   define.assertComplete();
   return server;
 }

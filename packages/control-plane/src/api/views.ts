@@ -71,6 +71,7 @@ export function deploymentItem(d: DeploymentSummary, { node, undeployed, data }:
     status: d.status,
     note: d.note,
     error: d.error,
+    waiting: d.waiting,
     cancel_requested: d.cancel_requested_at !== null,
     rollback_of: d.rollback_of,
     created_by: d.created_by,

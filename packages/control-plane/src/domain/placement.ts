@@ -65,7 +65,12 @@ const otherArch = (node: Pick<NodeRecord, 'arch'>, arch: string | null): string 
 
 const since = (node: NodeRecord): string => ` since ${new Date(node.last_seen_at).toISOString()}`;
 
-export const isEngineDown = (node: Pick<NodeRecord, 'engine'>): boolean => node.engine?.ok === false;
+const isEngineDown = (node: Pick<NodeRecord, 'engine'>): boolean => node.engine?.ok === false;
+/** Whether every node of the role that could take work, and there is one, has an engine that does not answer. */
+export function lackEngines(nodes: readonly NodeRecord[], role: NodeRecord['role'], now: number, limits: Limits): boolean {
+  const kinds = nodes.filter((n) => n.role === role).map((n) => refused(n, [], now, limits));
+  return kinds.includes(ENGINE_DOWN) && !kinds.includes(null);
+}
 const engineError = (node: NodeRecord): string =>
   node.engine?.error === null || node.engine?.error === undefined ? '' : `: ${node.engine.error}`;
 

@@ -121,6 +121,7 @@ export type DeploymentSummary = Pick<
   | 'phases'
   | 'rollback_of'
   | 'error'
+  | 'waiting'
   | 'cancel_requested_at'
   | 'commit'
   | 'image_tag'

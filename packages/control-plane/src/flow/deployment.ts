@@ -20,7 +20,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import { chooseBuilder } from '../domain/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
-import { choose, dataRefusal, isEngineDown, isOnline, refusal, whyNone } from '../domain/placement.ts';
+import { choose, dataRefusal, isOnline, lackEngines, refusal, whyNone } from '../domain/placement.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/records.ts';
 import { mounted, tellMovedOn, tellVersions } from './data.ts';
@@ -200,9 +200,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   if (before !== undefined) return waitForOwnWork(draft, d, `deployment ${before.generation} goes first: it is ${before.status}`);
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits);
   if (choice.node === null)
-    return choice.busy
-      ? waitForOwnWork(draft, d, choice.why)
-      : wait(draft, d, unlessBroken(facts, 'builder', 'no_builder'), choice.why, choice.plain);
+    return choice.busy ? waitForOwnWork(draft, d, choice.why) : waitForNode(draft, d, 'builder', 'no_builder', choice);
   createBuildTask(draft, d, choice.node);
   draft.move(d, 'tick', 'building', { builder_id: choice.node.id }, `the build is given to ${choice.node.hostname}`);
 }
@@ -253,8 +251,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const node = draft.node(placement.winner);
   if (node === undefined) {
     if (placement.items.length === 0) return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
-    const code = dataRefusal(placement) ?? unlessBroken(facts, 'deploy', 'no_deploy_node');
-    return wait(draft, d, code, whyNone(placement), whyNone(placement, true));
+    const [why, plain, code] = [whyNone(placement), whyNone(placement, true), dataRefusal(placement)];
+    return code === null ? waitForNode(draft, d, 'deploy', 'no_deploy_node', { why, plain }) : wait(draft, d, code, why, plain);
   }
   // Taken over by the new task, the container would be removed under it.
   const clearing = facts.tasks.some((t) => t.node_id === node.id && removes(t, d));
@@ -395,10 +393,18 @@ function elsewhereOr(draft: Draft, d: DeploymentRecord, error: Failure, role: No
   stepBack(draft, d, 'task_reported', losses, `${name} could not do it: ${error.message}; it is given to another node`);
 }
 
-/** Where every node of the role has an engine that is down, that is the error. */
-function unlessBroken({ nodes }: Facts, role: NodeRole, code: FailureCode): FailureCode {
-  const all = nodes.filter((n) => n.role === role);
-  return all.length > 0 && all.every(isEngineDown) ? 'engine_unavailable' : code;
+/** Where the container engine is all that every usable node of the role lacks, the deployment says so. */
+function waitForNode(
+  draft: Draft,
+  d: DeploymentRecord,
+  role: NodeRole,
+  code: FailureCode,
+  { why, plain }: { why: string; plain: string },
+): void {
+  const { nodes, now, limits } = draft.facts;
+  if (!lackEngines(nodes, role, now, limits)) return wait(draft, d, code, why, plain);
+  const none = `no ${role} node has a working container engine: `;
+  wait(draft, d, 'engine_unavailable', none + why, none + plain);
 }
 
 function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_deleted'>): void {

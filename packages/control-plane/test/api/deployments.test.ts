@@ -34,6 +34,22 @@ test('a new one is pending and knows where it will be reached', async () => {
   expect(got.json).toEqual(reply.json);
 });
 
+test('why one waits stands beside its state, in lists too', async () => {
+  const waits = await createApi();
+  onTestFinished(() => waits.close());
+  await register(waits, { hostname: 'b1', role: 'builder', engine: { ok: false, version: null, error: 'no socket' } });
+  const id = await deploy(waits, await createProject(waits));
+  await tick(waits, id);
+  const { json } = await waits.call('getDeployment', { params: { id } });
+  const waiting = 'no builder node has a working container engine: b1 has a container engine that does not answer';
+  expect(json).toMatchObject({ status: 'pending', waiting });
+  expect((json['events'] as { message: string }[]).at(-1)?.message).toBe(`${waiting}: no socket`);
+  expect((await waits.call('listDeployments')).json['items']).toMatchObject([{ id, waiting }]);
+  await register(waits, { hostname: 'b1', role: 'builder', engine: { ok: true, version: '28', error: null } });
+  await tick(waits, id);
+  expect((await waits.call('getDeployment', { params: { id } })).json).toMatchObject({ status: 'building', waiting: null });
+});
+
 test.each([
   [{ commit: 'main' }, 'commit:commit_id'],
   [{ commit: sha('a').slice(0, 7) }, 'commit:commit_id'],

@@ -93,6 +93,38 @@ describe('settings that deploy nodes lack, in readyz', () => {
   });
 });
 
+describe('nodes whose container engine does not answer, in readyz', () => {
+  let other: Api;
+  beforeEach(async () => void (other = await createApi()));
+  afterEach(() => other.close());
+  const dead = { engine: { ok: false, version: null, error: 'dial unix /run/docker.sock' } };
+  const works = { engine: { ok: true, version: '28.0', error: null } };
+  const notes = async (): Promise<string[]> =>
+    ((await other.call('readyz')).json['notes'] as string[]).filter((note) => note.includes('engine'));
+
+  test('all of a role: what it asks for waits', async () => {
+    await register(other, { ...dead, hostname: 'b1', role: 'builder' });
+    await register(other, { ...dead, hostname: 'b2', role: 'builder' });
+    await register(other, { ...works, hostname: 'd1', role: 'deploy' });
+    expect(await notes()).toEqual(['no builder node seen here has a working container engine (b1, b2): builds wait']);
+    expect((await other.call('readyz')).text).not.toContain('docker.sock');
+  });
+  test('some of them: the others work', async () => {
+    await register(other, { ...dead, hostname: 'd1', role: 'deploy' });
+    await register(other, { hostname: 'contract', role: 'deploy', agent_version: undefined, boot_id: undefined });
+    expect(await notes()).toEqual(['the container engine does not answer on deploy node d1: no work is given to it']);
+  });
+  test('it ends when the engine answers, and when the node is offline', async () => {
+    await register(other, { ...dead, hostname: 'd1', role: 'deploy' });
+    await register(other, { ...works, hostname: 'd1', role: 'deploy' });
+    expect(await notes()).toEqual([]);
+    await register(other, { ...dead, hostname: 'd1', role: 'deploy' });
+    expect(await notes()).toEqual(['no deploy node seen here has a working container engine (d1): deployments wait']);
+    other.pass(121_000);
+    expect(await notes()).toEqual([]);
+  });
+});
+
 test('metrics count by route, never by path', async () => {
   await api.call('getProject', { params: { id: 'x1' } });
   await api.call('getProject', { params: { id: 'x2' } });

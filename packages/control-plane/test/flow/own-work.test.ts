@@ -156,9 +156,9 @@ it('a builder that registers with a dead engine is given nothing, and the reason
   await tick();
   expect(await stores.tasks.openFor(node.id, now)).toEqual([]);
   const { waiting } = await stores.deployments.get(id);
-  expect(waiting).toBe('dead has a container engine that does not answer');
+  expect(waiting).toBe('no builder node has a working container engine: dead has a container engine that does not answer');
   const told = (await stores.deployments.events([id])).get(id)?.map((e) => e.message);
-  expect(told).toContain('dead has a container engine that does not answer: Cannot connect to the Docker daemon');
+  expect(told).toContain(`${waiting}: Cannot connect to the Docker daemon`);
 });
 
 it('the newest push waits behind a build that is let finish', async () => {

@@ -44,6 +44,7 @@ const TEXTS: Record<string, string> = {
   checksum: SHA256,
   previous_checksum: SHA256,
   note: 'New checkout page',
+  waiting: 'deployment 6 is still deploying',
   message: 'the reverse proxy serves it: it is live',
   kind: 'running',
   text: '#7 [2/3] RUN npm ci',

@@ -18,7 +18,7 @@ import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
 import { type Holds, lookUntil } from '../holds.ts';
 import { type NodeNewsDesk, newsOf } from '../node-news.ts';
-import type { NodeSettings } from '../node-settings.ts';
+import type { NodeNotes } from '../node-notes.ts';
 import { createKnownDatasets } from '../known-datasets.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { hashOf, newNodeSecret } from '../auth/secrets.ts';
@@ -30,10 +30,10 @@ const LARGE = { bodyLimit: 8 * 1_048_576 };
 /** Of the list that nearly all agents have nearly all the time. */
 const NO_TASKS = etagOf('[]');
 
-type Deps = ApiDeps & { holds: Holds; agents: Agents; news: NodeNewsDesk; nodeSettings: NodeSettings };
+type Deps = ApiDeps & { holds: Holds; agents: Agents; news: NodeNewsDesk; nodeNotes: readonly NodeNotes[] };
 
 export function agentRoutes(route: Define, deps: Deps): void {
-  const { stores, driver, changes, limits, settings, holds, now, uptime, agents, news, nodeSettings } = deps;
+  const { stores, driver, changes, limits, settings, holds, now, uptime, agents, news, nodeNotes } = deps;
   const datasets = createKnownDatasets(stores, changes);
 
   route(
@@ -45,7 +45,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
       const registered = await entered(body, request);
       const { node, before, secret } = registered;
       await failPoint('register.after');
-      nodeSettings.registered(node, body);
+      for (const notes of nodeNotes) notes.registered(node, body);
       tellNews(node, before);
       for (const one of newsOf(registered, body.hostname)) news.tell(one, from(request));
       try {

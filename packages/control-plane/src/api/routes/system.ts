@@ -4,7 +4,7 @@ import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Holds } from '../holds.ts';
 import type { Metrics } from '../metrics.ts';
-import type { NodeSettings } from '../node-settings.ts';
+import type { NodeNotes } from '../node-notes.ts';
 
 const PING_MS = 2_000;
 const MOST_DOUBLED = 20;
@@ -12,10 +12,10 @@ const MOST_DOUBLED = 20;
 /** `required`: without it nothing can be served, and /readyz says 503. What fails otherwise is tried again by itself. */
 type Part = { name: string; ok: boolean; required: boolean; detail: string };
 
-type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeSettings: NodeSettings; openapi: object };
+type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeNotes: readonly NodeNotes[]; openapi: object };
 
 export function systemRoutes(route: Define, deps: Deps): void {
-  const { stores, source, loops, settings, metrics, log, limits, now, nodeSettings } = deps;
+  const { stores, source, loops, settings, metrics, log, limits, now, nodeNotes } = deps;
 
   route('healthz', async () => ({ status: 'ok' }));
 
@@ -24,7 +24,7 @@ export function systemRoutes(route: Define, deps: Deps): void {
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
     const unrouted = source.problems().map((p) => `left out of routing: ${p}`);
-    const notes = [...settings.notes, ...unrouted, ...(await doubled()), ...nodeSettings.notes()];
+    const notes = [...settings.notes, ...unrouted, ...(await doubled()), ...nodeNotes.flatMap((n) => n.notes())];
     void reply.code(ready ? 200 : 503).send({ status, parts, notes });
     return SENT;
   });

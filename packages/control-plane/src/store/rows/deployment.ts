@@ -57,6 +57,7 @@ export const SUMMARY_COLUMNS = [
   'rollback_of',
   'error_code',
   'error_message',
+  'waiting',
   'cancel_requested_at',
   'commit',
   'image_tag',

@@ -1,0 +1,24 @@
+/** Nodes whose container engine does not answer their agent. An agent that says nothing of its engine counts as one whose engine works. */
+import { createRecentNodes, namesOf, type NodeNotes } from './node-notes.ts';
+
+const WAITS = { builder: 'builds wait', deploy: 'deployments wait' } as const;
+
+export function createNodeEngines(clock: { now: () => number; offlineMs: number }): NodeNotes {
+  const nodes = createRecentNodes<{ hostname: string; role: keyof typeof WAITS; works: boolean }>(clock);
+  return {
+    registered({ id, hostname }, { role, engine }) {
+      nodes.set(id, { hostname, role, works: engine?.ok !== false });
+    },
+    notes() {
+      const seen = nodes.all();
+      return (['builder', 'deploy'] as const).flatMap((role) => {
+        const all = seen.filter((n) => n.role === role);
+        const dead = all.filter((n) => !n.works);
+        if (dead.length === 0) return [];
+        return dead.length === all.length
+          ? [`no ${role} node seen here has a working container engine (${namesOf(dead)}): ${WAITS[role]}`]
+          : [`the container engine does not answer on ${role} node ${namesOf(dead)}: no work is given to it`];
+      });
+    },
+  };
+}
