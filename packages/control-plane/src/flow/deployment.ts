@@ -337,7 +337,8 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   observed(draft, d, event);
-  startAgain(draft);
+  // The next report decides for the node that it moved to.
+  if (!draft.plan.deployments.some(({ set }) => set.node_id !== undefined)) startAgain(draft);
 }
 
 /** Its route stays: a silent node is not a dead one. */

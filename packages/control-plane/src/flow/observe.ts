@@ -37,18 +37,24 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
 
 /**
  * On a node where the deployment does not stand. Its own container is never a leftover: where its own node has it no more, the machine
- * was renamed, and deployment and route move with it. A node with a secret of its own is spoken for by that secret alone.
+ * was renamed, and deployment and route move with it. What was stopped first moves while it stands still: its new node is the one that
+ * can start it again. A node with a secret of its own is spoken for by that secret alone.
  */
 function elsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   const { container } = event;
   if (container === null || d.container_id === null || container.id !== d.container_id) return sweep(draft, d, event);
   const [own, node] = [draft.node(d.node_id), draft.node(event.node_id)];
-  if (node === undefined || container.state !== 'running' || container.host_port === null) return;
+  const isServing = container.state === 'running' && container.host_port !== null;
+  if (node === undefined || !(isServing || isStoppedFirst(d))) return;
   if (own !== undefined && (own.has_secret || stillHas(own, d.container_id, draft.facts))) return;
-  draft.set(d, { node_id: node.id, host_port: container.host_port });
+  const host_port = container.host_port ?? d.host_port;
+  draft.set(d, { node_id: node.id, host_port });
+  // Nobody is there to begin it under the old name.
+  for (const t of draft.openTasks(d))
+    if (t.node_id === d.node_id && t.attempt === 0) draft.task({ id: t.id, attempt: t.attempt, end: 'cancelled' });
   const { route } = draft.facts;
-  if (route?.deployment_id === d.id)
-    draft.plan.route = { set: { ...route, node_id: node.id, host_ip: node.host_ip, host_port: container.host_port } };
+  if (route?.deployment_id === d.id && host_port !== null)
+    draft.plan.route = { set: { ...route, node_id: node.id, host_ip: node.host_ip, host_port } };
   const from = own?.hostname ?? 'a node that is gone';
   draft.say(
     d,

@@ -2,9 +2,9 @@
 import { describe, expect, it } from 'vitest';
 import type { NodeFact } from '../../src/domain/facts.ts';
 import { isEmptyPlan } from '../../src/domain/plan.ts';
-import type { DeploymentRecord } from '../../src/domain/records.ts';
+import type { DeploymentRecord, TaskRecord } from '../../src/domain/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
-import { changeOf, facts, NOW, node, on, routeTo } from './fixtures.ts';
+import { changeOf, facts, NOW, node, on, routeTo, SETTINGS, task } from './fixtures.ts';
 
 const seen = { id: 'c2', name: 'svc-shop', labels: {}, host_port: 32_002, state: 'running' };
 const d = on.running();
@@ -44,5 +44,44 @@ describe('the container of what runs, reported by another node', () => {
   ])('%s: nothing moves, and nothing is removed', (_, given) => expect(isEmptyPlan(told(given))).toBe(true));
   it('another container of the same deployment is left over, and removed', () => {
     expect(told({ container: { id: 'c9' } }).createTasks).toMatchObject([{ kind: 'retire', node_id: 'n2' }]);
+  });
+});
+
+describe('what was stopped first for a newer version, reported by another node', () => {
+  const settings = { ...SETTINGS, replace: 'recreate' as const };
+  const stopped = on.running({ settings, stopped_first: 'stopped', waiting: 'stopped first' });
+  const container = { ...seen, labels: { 'berth.project': 'p1', 'berth.deployment': 'd2' }, host_port: null, state: 'exited' };
+  const before = silent({ observed_at: NOW - 300_000, containers: [container] });
+  const asked = (tasks: TaskRecord[] = [], own: NodeFact[] = [before], of = stopped) =>
+    advance(
+      of,
+      { type: 'observed', node_id: 'n2', container },
+      facts({ live: [of], tasks, route: routeTo(of), nodes: [...own, { ...renamed, containers: [container] }] }),
+    );
+
+  it.each<[string, NodeFact[] | undefined]>([
+    ['is silent', undefined],
+    ['is gone', []],
+  ])('its node %s: it moves with its route, although it stands still', (_, own) => {
+    const plan = asked([], own);
+    expect(changeOf(plan, 'd2')).toEqual({ node_id: 'n2', host_port: 32_002 });
+    expect(plan.route).toMatchObject({ set: { node_id: 'n2', host_ip: '10.0.0.5', host_port: 32_002 } });
+    expect(plan.createTasks).toEqual([]);
+  });
+  it('its start that nobody has begun there is withdrawn', () => {
+    const start = task('retire', { attempt: 0, status: 'pending', payload: { remove: [], keep: null, start: 'd2' } as never });
+    expect(asked([start]).tasks).toEqual([{ id: 't1', attempt: 0, end: 'cancelled' }]);
+    expect(asked([{ ...start, attempt: 1 }]).tasks).toEqual([]);
+  });
+  it('then it is started there', () => {
+    const plan = asked([], [before], { ...stopped, node_id: 'n2' });
+    expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n2', payload: { start: 'd2' } }]);
+  });
+  it('its own node is there, or has a secret: nothing moves', () => {
+    const plans = [node({ id: 'n1', containers: [container] }), { ...before, has_secret: true }].map((own) => asked([], [own]));
+    expect(plans.map((plan) => [changeOf(plan, 'd2').node_id, plan.route])).toEqual([
+      [undefined, null],
+      [undefined, null],
+    ]);
   });
 });

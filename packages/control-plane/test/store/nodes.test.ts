@@ -322,5 +322,6 @@ test('thousands of marks are one write', async () => {
   // SQLite is told first that it need not wait for the disk, and afterwards that it must again.
   expect(statements).toBe(db.capabilities.engine === 'sqlite' ? 3 : 1);
   const seen = await db.kysely.selectFrom('nodes').select('last_seen_at').execute();
-  expect(seen).toEqual(Array(3000).fill({ last_seen_at: NOW + 1000 }));
+  expect(seen).toHaveLength(3000);
+  expect(seen.filter((row) => row.last_seen_at !== NOW + 1000)).toEqual([]);
 }, 30_000);
