@@ -1,6 +1,7 @@
 /**
- * Whether a folder of the shared storage can be a dataset. Looked at by another process with a deadline: a share that hangs takes that one with
- * it, not the API. A process that hangs in the kernel cannot be killed: it is left behind, and counts until it is gone, so that there are never many.
+ * Checks whether a folder of the shared storage can be a dataset. A child process with a deadline does the check, so a hanging share
+ * does not block the API. A process that hangs in the kernel cannot be killed. It stays and keeps its place until it exits, so at
+ * most four of them exist.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -15,26 +16,27 @@ type StartLook = (basePath: string, nfsPath: string) => ChildProcess;
 const startChild: StartLook = (basePath, nfsPath) =>
   spawn(process.execPath, [CHILD, basePath, nfsPath], { stdio: ['ignore', 'pipe', 'inherit'], env: {} });
 
-/** `basePath`: null where there is no shared storage. */
+/** `basePath`: null if there is no shared storage. */
 export function createLook(basePath: string | null, answerMs = ANSWER_MS, start = startChild): LookAtFolder {
   const places = createPlaces(answerMs);
-  const busy = `${MOST} looks at the shared storage are under way or hang, and no more are begun; try again later`;
+  const busy = `${MOST} checks of the shared storage are running or hang, so no other check can start; try again later`;
   const late = `the shared storage did not answer within ${answerMs / 1000} s`;
   return async (nfsPath) => {
-    if (basePath === null) return { rule: 'no_share', message: 'there is no shared storage here: DATASET_NFS_BASE_PATH is not set' };
+    if (basePath === null) return { rule: 'no_share', message: 'there is no shared storage: DATASET_NFS_BASE_PATH is not set' };
     if (!(await places.take())) return { rule: 'unreachable', message: busy };
     const seen = await ask(() => start(basePath, nfsPath), answerMs, places);
-    // null is an answer: nothing is wrong with it.
+    // `null` means that the folder can be a dataset.
     return seen === undefined ? { rule: 'unreachable', message: late } : seen;
   };
 }
 
+/** A semaphore for checks. */
 type Places = {
-  /** False: at once when all are taken by looks that hang, else when none got free in time. */
+  /** False if no place became free in time; at once if hanging checks hold all places. */
   take(): Promise<boolean>;
-  /** Who has it was given up and is still there. */
+  /** Marks a place whose check was killed and has not exited. */
   hangs(): void;
-  /** `hung`: it was said that it hangs. */
+  /** `hung`: `hangs` was called for this place. */
   free(hung: boolean): void;
 };
 
@@ -66,14 +68,13 @@ function createPlaces(waitMs: number): Places {
     free(hung) {
       if (hung) hanging -= 1;
       const [next] = waiting;
-      // Or it is the next one's at once.
       if (next === undefined) taken -= 1;
       else next(true);
     },
   };
 }
 
-/** undefined: no answer in time. */
+/** Resolves with undefined if there is no answer in time. */
 function ask(start: () => ChildProcess, answerMs: number, places: Places): Promise<FolderLook | undefined> {
   return new Promise((resolve, reject) => {
     const child = started(start, places);
@@ -90,17 +91,17 @@ function ask(start: () => ChildProcess, answerMs: number, places: Places): Promi
     child.stdout?.setEncoding('utf8').on('data', (text: string) => (answer += text));
     child.once('error', (error) => {
       clearTimeout(late);
-      // One that could not be started never exits.
+      // A child that did not start emits no exit event.
       if (child.pid === undefined) places.free(hung);
       reject(error);
     });
     child.once('exit', () => places.free(hung));
     child.once('close', (code, signal) => {
       clearTimeout(late);
-      // Nobody listens to what it says by now.
+      // The request was answered already.
       if (hung) return;
       if (code === 0) resolve(JSON.parse(answer) as FolderLook);
-      else reject(new Error(`the look at the shared storage ended with ${signal ?? code}`));
+      else reject(new Error(`the check of the shared storage ended with ${signal ?? code}`));
     });
   });
 }

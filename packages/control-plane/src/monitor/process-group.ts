@@ -1,7 +1,7 @@
-/** Linux: who of a process group is still there. Its leader may be gone while what it started hangs in the kernel. */
+/** Linux process groups. A group can outlive its leader when a child of the leader hangs in the kernel. */
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Whether anything of it runs. What has ended and was not asked for its exit code (the first process of a container may never ask) does not. */
+/** Returns whether a process of the group runs. Zombies do not count: the first process of a container may never reap them. */
 export function groupRuns(group: number): boolean {
   try {
     process.kill(-group, 0);
@@ -14,11 +14,11 @@ export function groupRuns(group: number): boolean {
 function isMember(pid: string, group: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // proc_pid_stat(5): the name in parentheses may hold anything; behind it state, parent, process group.
+    // proc_pid_stat(5): after the name in parentheses follow state, parent and process group. The name may contain parentheses.
     const [state = '', , of] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return Number(of) === group && !/^[ZX]/.test(state);
   } catch {
-    // It ended meanwhile.
+    // The process exited in the meantime.
     return false;
   }
 }

@@ -1,7 +1,7 @@
 /**
- * A process that scans (scan-child.ts), one dataset after the other: idle -> scanning (`run`) -> idle | ended (it says so with its
- * outcome, or it was killed). To begin one costs the control plane, whose whole memory is marked for copying, some 10 ms in which
- * it answers nobody, and a short scan most of its time: so one that is through is kept for the next scan for a while.
+ * The child process that scans (child/scan-child.ts). It scans one dataset at a time: idle -> scanning (`run`) -> idle | ended.
+ * A fork stops the control plane for about 10 ms and takes most of the time of a short scan, so an idle process is kept for the
+ * next scan.
  */
 import { spawn } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,57 +12,57 @@ import { groupRuns } from './process-group.ts';
 import type { ChildMessage, ScanJob, ToChild } from './scan-job.ts';
 import { stepBack } from './step-back.ts';
 
-/** The scanner itself failed: nothing can be said about the dataset. */
+/** The scanner failed; the state of the dataset is unknown. */
 export class ScanError extends Error {
   override name = 'ScanError';
 }
 
-/** The process ended without an outcome, or did not begin. */
+/** The process exited without an outcome, or did not start. */
 export class ScanProcessGone extends ScanError {
   override name = 'ScanProcessGone';
 }
 
 export type ScanProcess = {
-  /** Resolves when it has said how the scan ended; rejects with ScanError. `onMoved` at each progress. */
+  /** Resolves with the outcome of the scan; rejects with ScanError. Calls `onMoved` on progress. */
   run(job: ScanJob, onMoved: (progress: ScanProgress) => void): Promise<ScanOutcome>;
-  /** Gentle: it leaves half of the time that it could have to others. */
+  /** `gentle`: the process uses at most half of the CPU time. */
   pace(gentle: boolean): void;
-  /** Also when only something that it started is left of it. */
+  /** True also while only a child of the process (`find`) is left. */
   isAlive(): boolean;
-  /** Another scan may be given to it. */
+  /** Returns whether the process accepts another scan. */
   isReady(): boolean;
-  /** With all that it started. False: it is still there after a second, and nobody waits for it any more. */
+  /** Kills the process and its children. Resolves with false if one of them is still there after 1 s. */
   kill(): Promise<boolean>;
 };
 
 export type ScanProcesses = {
-  /** One that waits for work, or a new one. */
+  /** Returns the idle process, or starts a new one. */
   take(): ScanProcess & { begun: 'before' | 'now' };
-  /** It is through with what it was taken for. */
+  /** Returns a process after its scan. */
   giveBack(process: ScanProcess): void;
   close(): Promise<void>;
 };
 
 const CHILD = fileURLToPath(new URL('./child/scan-child.ts', import.meta.url));
-/** Few collections (the young generation begins at a megabyte), and each on one core: on all at once they leave none to who waits for an answer. */
+/** A larger young generation means fewer collections. A collection on one core leaves the other cores to the API. */
 const V8_OPTIONS = ['--min-semi-space-size=8', '--single-threaded-gc', '--v8-pool-size=1'];
-/** A process that is not gone this long after SIGKILL hangs in the kernel. */
+/** A process that has not exited this long after SIGKILL hangs in the kernel. */
 export const EXIT_MS = 1_000;
-/** How often it is looked whether it is gone: where only what it started is left, that reads all of /proc. */
-const LOOK_MS = 50;
+/** Exit-poll interval. A poll may read all of /proc. */
+const EXIT_POLL_MS = 50;
 const MOST_ERRORS = 8_192;
 
 type Options = {
-  /** Where Node keeps what it made of our TypeScript: else that is most of a first scan. */
+  /** Node's compile cache: without it, most of a first scan is compilation. */
   compileCache: string;
   searchPath: string;
-  /** Shown to whoever lists processes: whose it is. */
+  /** Shown in process lists, to tell the processes of two control planes apart. */
   stateDir: string;
-  /** How long one is kept that has nothing to do. */
+  /** How long an idle process is kept, in ms. */
   keepMs: number;
 };
 
-/** At most one is kept: scans at once are rare. */
+/** Keeps at most one idle process: concurrent scans are rare. */
 export function createScanProcesses(options: Options): ScanProcesses {
   let idle: ScanProcess | null = null;
   let late: NodeJS.Timeout | undefined;
@@ -83,7 +83,7 @@ export function createScanProcesses(options: Options): ScanProcesses {
     },
     giveBack(process) {
       if (!process.isReady()) {
-        // It ends by itself, and soon.
+        // The process exits by itself; kill it if it does not.
         setTimeout(() => process.isAlive() && void process.kill(), EXIT_MS).unref();
       } else if (closed || idle !== null) {
         void process.kill();
@@ -106,7 +106,7 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     env: { PATH: searchPath, NODE_COMPILE_CACHE: compileCache },
   });
-  // From outside: by its own hand only once Node has begun in it, which would be a good part of a short scan.
+  // Set from outside: the child could do it only after Node has started, which is a large part of a short scan.
   if (child.pid !== undefined) stepBack(child.pid);
   const errors = child.stderr;
   let said = '';
@@ -117,29 +117,29 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
   let onMessage: (message: ChildMessage) => void = () => {};
   let onEnd: (error: ScanError) => void = () => {};
   child.on('message', (message: ChildMessage) => onMessage(message));
-  // Only while it scans is it a reason for this process to stay.
+  // Only a scan keeps this process alive.
   const hold = (held: boolean): void => {
     for (const handle of [child, child.channel, errors as (typeof errors & { ref(): void; unref(): void }) | null]) {
       if (held) handle?.ref();
       else handle?.unref();
     }
   };
-  let why = 'it is gone';
+  let why = 'the scan process exited';
   child.once('error', (error) => {
-    why = `cannot start the scan: ${error.message}`;
+    why = `cannot start the scan process: ${error.message}`;
     onEnd(new ScanProcessGone(why, { cause: error }));
   });
   child.once('close', (code, signal) => {
-    why = `the scan ended without an outcome (${code ?? signal}): ${said.trim()}`;
+    why = `the scan process exited without an outcome (${code ?? signal}): ${said.trim()}`;
     onEnd(new ScanProcessGone(why));
   });
   let killed = false;
   const isItself = (): boolean => child.pid !== undefined && child.exitCode === null && child.signalCode === null;
-  // It is gone at once while its `find` hangs in the kernel: each scan would leave another one there.
+  // The killed process exits at once, but its `find` may hang in the kernel. Each new scan would add one.
   const isAlive = (): boolean => isItself() || (killed && child.pid !== undefined && groupRuns(child.pid));
 
   const send = (message: ToChild): void => {
-    // That it could not be told is told by its end.
+    // A failed send shows up as the child's exit.
     if (child.connected) child.send(message, () => {});
   };
   let gentle = false;
@@ -186,7 +186,7 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
         }
       }
       const until = performance.now() + EXIT_MS;
-      while (isAlive() && performance.now() < until) await sleep(LOOK_MS);
+      while (isAlive() && performance.now() < until) await sleep(EXIT_POLL_MS);
       const gone = !isAlive();
       errors?.destroy();
       if (child.connected) child.disconnect();

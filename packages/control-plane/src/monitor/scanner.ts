@@ -1,7 +1,7 @@
 /**
- * Scans of datasets, each in a child process (scan-process.ts). What may happen to one:
- * running -> ended (it said its outcome) | failed (it died without one) | killed (no progress, too long, aborted, closed);
- * killed -> gone within a second | left behind: it hangs in the kernel, and until it is gone its dataset is not scanned again.
+ * Scans datasets, each in a child process (scan-process.ts). States of a scan:
+ * running -> ended (with an outcome) | failed (the process exited without one) | killed (stalled, deadline, aborted, closed);
+ * killed -> exited within a second | stuck in the kernel. The dataset is not scanned again until the stuck process exits.
  */
 import { randomUUID } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
@@ -13,28 +13,28 @@ import { createScanProcesses, EXIT_MS, ScanError, type ScanProcess, ScanProcessG
 import { openTreeFiles } from './scratch.ts';
 
 export type ScannerOptions = {
-  /** Of the control plane; `datasets/`, `scans/` and `compile-cache/` in it are ours. */
+  /** STATE_DIR of the control plane. The scanner owns `datasets/`, `scans/` and `compile-cache/` in it. */
   stateDir: string;
-  /** PATH, where `find` is looked for. */
+  /** PATH, to find `find`. */
   searchPath: string;
   /** Hashing threads of one scan. */
   workers: number;
-  /** Whether people wait for the control plane: a scan leaves them half of the time that it could have. Default: they never do. */
+  /** Returns whether people wait for an answer of the API; a scan then uses at most half of the CPU time. Default: never. */
   peopleWait?: () => boolean;
-  /** How long a scan may make no progress at all. Default 30 s. */
+  /** A scan without progress for this long is killed. Default 30 s. */
   stallMs?: number;
-  /** How long a scan may take. Default a day. */
+  /** Longest duration of a scan. Default 1 day. */
   deadlineMs?: number;
-  /** How often a scan that hashes keeps what it has, for the next one should it be ended. Default a minute. */
+  /** How often a scan that hashes saves its progress for the next scan. Default 60 s. */
   keepMs?: number;
-  /** How long a process that scanned is kept for the next scan. Default 15 min: longer than the default DATASET_SCAN_INTERVAL. */
+  /** How long an idle process is kept for the next scan. Default 15 min: longer than the default DATASET_SCAN_INTERVAL. */
   keepProcessMs?: number;
 };
 
 export { ScanError };
 
-const LOOK_MS = 250;
-/** Names and sums of files on the share are for the control plane alone. */
+const WATCH_MS = 250;
+/** Names and checksums of files on the share are private to the control plane. */
 const PRIVATE = { recursive: true, mode: 0o700 } as const;
 
 export function createScanner({
@@ -95,20 +95,20 @@ export function createScanner({
   };
 }
 
-const STUCK = 'The last scan still hangs in a call to the share; it is tried again when that has ended.';
+const STUCK = 'The previous scan still hangs in a system call to the share. The next scan starts after that process exits.';
 
 function cacheDirOf(stateDir: string, datasetId: string): string {
-  if (!/^[A-Za-z0-9_-]+$/.test(datasetId)) throw new ScanError(`not the id of a dataset: ${JSON.stringify(datasetId)}`);
+  if (!/^[A-Za-z0-9_-]+$/.test(datasetId)) throw new ScanError(`not a dataset id: ${JSON.stringify(datasetId)}`);
   return join(stateDir, 'datasets', datasetId);
 }
 
-/** Also for a folder that an earlier version made with mode 0755. */
+/** Corrects a folder that an earlier version made with mode 0755. */
 function makePrivate(stateDir: string): void {
   mkdirSync(stateDir, PRIVATE);
   chmodSync(stateDir, PRIVATE.mode);
 }
 
-/** Scratch folders of processes that are gone. */
+/** Removes scratch folders of processes that exited. */
 function removeLeftovers(scans: string): void {
   mkdirSync(scans, PRIVATE);
   for (const name of readdirSync(scans)) {
@@ -125,7 +125,7 @@ type RunChild = {
   deadlineMs: number;
   onProgress: ScanOptions['onProgress'];
 };
-/** `left`: the process, if it could not be ended. */
+/** `left`: the process, if it could not be killed. */
 type Ended = { outcome: ScanOutcome; left: ScanProcess | null };
 
 async function runChild(job: ScanJob, options: RunChild): Promise<Ended> {
@@ -146,7 +146,7 @@ async function runChild(job: ScanJob, options: RunChild): Promise<Ended> {
         if (performance.now() - movedAt > stallMs) resolve('stalled');
         if (performance.now() - startedAt > deadlineMs) resolve('deadline');
       },
-      Math.min(LOOK_MS, stallMs / 4),
+      Math.min(WATCH_MS, stallMs / 4),
     );
     if (stop.aborted) resolve('stopped');
     stop.addEventListener('abort', () => resolve('stopped'), { once: true });
@@ -159,11 +159,11 @@ async function runChild(job: ScanJob, options: RunChild): Promise<Ended> {
       return { outcome: how, left: null };
     }
     const why = how === 'stalled' ? `made no progress for ${stallMs / 1000} s` : `took longer than ${deadlineMs / 1000} s`;
-    const problem = `The scan of ${job.nfsPath} ${why} and was ended; the share may hang.`;
+    const problem = `The scan of ${job.nfsPath} ${why} and was killed; the share may hang.`;
     return { outcome: { kind: 'unreachable', problem }, left: (await child.kill()) ? null : child };
   } catch (error) {
     await child.kill();
-    // One that waited for work may have been ended while it waited, which says nothing of this scan.
+    // An idle process may have been killed while it was idle. The scan starts again in a new one.
     if (child.begun === 'before' && error instanceof ScanProcessGone) return await runChild(job, options);
     throw error;
   } finally {

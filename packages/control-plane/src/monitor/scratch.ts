@@ -1,6 +1,6 @@
 /**
- * The tree objects of one scan: their texts one behind the other in `objects`, and `index`, sorted by digest, with 44 bytes
- * for each (digest, offset, length). The child writes, the control plane reads.
+ * Tree objects of one scan, in two files. `objects` holds the texts one after the other. `index` is sorted by digest and holds
+ * 44 bytes for each object: digest, offset, length. The child process writes the files, the control plane reads them.
  */
 import { hash } from 'node:crypto';
 import { closeSync, openSync, writeFileSync, writeSync } from 'node:fs';
@@ -53,7 +53,7 @@ function sortRows(rows: Buffer): Buffer {
   return sorted;
 }
 
-/** Reads what a child that ended wrote to `dir`; `dispose` removes the folder. */
+/** Opens the files that a scan wrote to `dir`. `dispose` removes the folder. */
 export async function openTreeFiles(dir: string): Promise<ScannedTrees> {
   const rows = await readFile(join(dir, 'index'));
   const file = await open(join(dir, 'objects'), 'r');
@@ -70,7 +70,7 @@ export async function openTreeFiles(dir: string): Promise<ScannedTrees> {
       if (at >= rows.length || !rows.subarray(at, at + 32).equals(wanted)) throw new Error(`the scan wrote no tree object ${digest}`);
       const text = Buffer.alloc(rows.readUInt32LE(at + 40));
       const { bytesRead } = await file.read(text, 0, text.length, rows.readDoubleLE(at + 32));
-      if (bytesRead !== text.length) throw new Error(`the tree object ${digest} in ${dir} is cut off`);
+      if (bytesRead !== text.length) throw new Error(`the tree object ${digest} in ${dir} is truncated`);
       return text.toString('latin1');
     },
     async dispose() {

@@ -1,13 +1,12 @@
-/** A scan's processor time is what others leave: people and agents wait for the control plane, nobody waits for a scan. */
+/** Lowers the CPU priority of scans: people and agents wait for the control plane, nobody waits for a scan. */
 import { existsSync, writeFileSync } from 'node:fs';
 import { setPriority } from 'node:os';
 
 const NICE = 10;
 
 /**
- * For a process that leads a session of its own and has just begun: what it starts, threads too, is as low as it. Where Linux
- * groups what shares a session (sched(7), "The autogroup feature"), a priority counts within the group only, so that the
- * group is what must step back.
+ * `pid`: a session leader that has just started; its threads and children inherit the priority. With Linux's autogroups
+ * (sched(7), "The autogroup feature"), a priority counts only within the session's group, so the group's priority is lowered too.
  */
 export function stepBack(pid: number): void {
   try {
@@ -15,6 +14,6 @@ export function stepBack(pid: number): void {
     const group = `/proc/${pid}/autogroup`;
     if (existsSync(group)) writeFileSync(group, String(NICE));
   } catch {
-    // It is gone already, or the system does not let us (the group's is refused twice within 100 ms): a scan it is all the same.
+    // The process has exited, or the kernel refuses (it limits changes of a group to one in 100 ms). The scan runs anyway.
   }
 }

@@ -25,7 +25,7 @@ const STALL_MS = 5_000;
 /** Of whatever is to be over at once, on a machine that has other things to do. */
 const SOON_MS = 4_000;
 const STALLED = { kind: 'unreachable', problem: expect.stringContaining(`made no progress for ${STALL_MS / 1000} s`) };
-const STUCK = { kind: 'unreachable', problem: expect.stringContaining('The last scan still hangs') };
+const STUCK = { kind: 'unreachable', problem: expect.stringContaining('The previous scan still hangs') };
 
 type Shared = Monitored & { share: FuseShare };
 
@@ -187,7 +187,7 @@ writeSync(1, run().stdout);`);
     const ds = await shared();
     await ds.scan();
     await ds.share.unmount();
-    const problem = `The share is not mounted: ${ds.base} was ${ds.request.share?.mount?.type} from ${ds.share.source} and is now an ordinary folder on the system’s own disk.`;
+    const problem = `The share is not mounted: ${ds.base} was ${ds.request.share?.mount?.type} from ${ds.share.source} and is now an ordinary folder on the system disk.`;
     expect(await ds.scan()).toEqual({ kind: 'unreachable', problem });
     expect(readdirSync(ds.base)).toEqual([]);
     await ds.share.mountAgain();

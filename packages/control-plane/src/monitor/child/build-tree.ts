@@ -1,4 +1,4 @@
-/** From a listing and the sums of its files to tree objects, folder by folder as the listing goes through them. */
+/** Builds tree objects from a listing and the checksums of its files, folder by folder in the order of the listing. */
 import { hash } from 'node:crypto';
 import { realpathSync } from 'node:fs';
 import type { Skipped } from '@berth/wire/dataset';
@@ -11,8 +11,9 @@ const MOST_SKIPPED = 100;
 const OTHERS: Record<string, string> = { p: 'a FIFO', s: 'a socket', b: 'a block device', c: 'a character device', D: 'a door' };
 
 /**
- * A folder whose content is still being read. Of a file only its name, size, number and whether it is executable are kept
- * (an object for each would be ten times that); symlinks and folders are entries in `others`, at -1 - number.
+ * A folder whose records are still being read. A file is kept as name, size and number, where the lowest bit of the number says
+ * whether it is executable. An object for each file would take ten times the memory. Symlinks and folders stand in `others`, at
+ * -1 - number.
  */
 type Frame = { path: Buffer; name: string; names: string[]; sizes: number[]; numbers: number[]; others: NamedEntry[] };
 
@@ -79,7 +80,7 @@ function add(frame: Frame, name: string, size: number, number: number): void {
   frame.numbers.push(number);
 }
 
-/** In order, each made when it is asked for. */
+/** Yields the entries in order. */
 function* entriesOf(frame: Frame, sums: Buffer): Generator<NamedEntry> {
   const { names, sizes, numbers, others } = frame;
   for (const [i, entry] of others.entries()) add(frame, entry.name, 0, -1 - i);
@@ -96,12 +97,12 @@ function* entriesOf(frame: Frame, sums: Buffer): Generator<NamedEntry> {
 }
 
 function reasonOf(type: number | undefined, other: number | undefined): string {
-  if (type === SNAPSHOTS) return 'snapshots of the storage box';
-  if (type === SILLY) return 'removed already, kept by NFS for who has it open';
+  if (type === SNAPSHOTS) return 'snapshots of the storage server';
+  if (type === SILLY) return 'removed, but kept by NFS because a process has it open';
   return OTHERS[String.fromCharCode(other ?? 0)] ?? 'neither a file nor a folder';
 }
 
-/** Why a symlink is no part of the dataset; null: it leads to something inside, or to nothing, by a way that stays inside. */
+/** Returns why a symlink is not part of the dataset. Null: its target lies inside the dataset, or does not exist. */
 function linkProblem(root: string, path: Buffer, target: Buffer): string | null {
   if (target[0] === SLASH) return `a symlink to an absolute path (${encodeName(target)}), which leads elsewhere on a node`;
   const outside = `a symlink that leaves the dataset (${encodeName(target)})`;
@@ -115,7 +116,7 @@ function linkProblem(root: string, path: Buffer, target: Buffer): string | null 
   try {
     real = realpathSync.native(Buffer.concat([rootBytes, path]), { encoding: 'buffer' });
   } catch {
-    // It leads to nothing (or in a circle), and by its text not outside.
+    // The target does not exist or is circular, and its text does not lead outside.
     return null;
   }
   return Buffer.concat([real, Buffer.from('/')])

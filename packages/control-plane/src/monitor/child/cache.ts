@@ -1,8 +1,8 @@
 /**
- * What is kept of a scan for the next one: the listing, the checksum of each of its records, what it came to. One file,
- * replaced by a rename. It is a cache only: lost, damaged or of another version it costs a hashing of everything, no more.
+ * The cache of a scan for the next one: the listing, the checksum of each record and the result. It is one file, replaced by
+ * rename. If it is lost, damaged or of another version, the next scan hashes every file again.
  *
- *   listing | 32 bytes for each record (zeros: not known) | header, JSON | SHA-256 of the header | its length, 4 bytes | magic
+ *   listing | 32 bytes for each record (zeros: unknown) | header, JSON | SHA-256 of the header | its length, 4 bytes | magic
  */
 import { hash } from 'node:crypto';
 import { closeSync, fstatSync, ftruncateSync, openSync, renameSync, writeSync } from 'node:fs';
@@ -19,14 +19,14 @@ export type CacheHeader = {
   listingBytes: number;
   records: number;
   sumsDigest: string;
-  /** Files whose sum is not known, or must be looked at again since they were written around the time of the scan. */
+  /** Files without a checksum, or that must be hashed again because they were written around the time of the scan. */
   unknown: number;
-  /** What the scan came to; null: it came to nothing (the files went on changing). */
+  /** Result of the scan; null if there is none because the files kept changing. */
   found: { manifestDigest: string; files: number; bytes: number; skipped: Skipped } | null;
 };
 export type Cache = { header: CacheHeader; listing: Listing; sums(): Buffer | null; close(): void };
 
-/** Null: there is none that can be used. */
+/** Returns null if there is no usable cache. */
 export function openCache(path: string, root: string): Cache | null {
   let fd: number;
   try {
@@ -65,7 +65,7 @@ function readHeader(fd: number): CacheHeader | null {
   return header.listingBytes + 32 * header.records + length + FOOTER === size ? header : null;
 }
 
-/** Makes the listing's own file (at `listingPath`, same file system) the cache. */
+/** Appends to the file of the listing (`listingPath`, same file system) and renames it to `path`. */
 export function saveCache(
   path: string,
   listingPath: string,

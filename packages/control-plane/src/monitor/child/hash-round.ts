@@ -1,4 +1,4 @@
-/** One pass over a listing: sums that are known are taken over, all other files are hashed. */
+/** One pass over a listing: reuses known checksums and hashes all other files. */
 import { createSha256Pool, type HashResult } from '@berth/kit/sha256-files';
 import { encodeName } from '@berth/wire/tree';
 import { eachRecord, FILE, type Listing, parseFile, pathStart } from './listing.ts';
@@ -10,11 +10,11 @@ const NAMED = 5;
 const ZEROS = Buffer.alloc(32);
 
 export type Round = {
-  /** 32 bytes for each record, zeros where it is no file or its sum is not known. */
+  /** 32 bytes for each record; zeros if the record is no file or its checksum is unknown. */
   sums: Buffer;
-  /** Records that the old listing has not (or that were hashed because nothing was known), the first few by their encoded path. */
+  /** Records that the old listing does not have; all records if there is none. `first`: encoded paths of at most five. */
   fresh: { count: number; first: string[] };
-  /** Files that changed while they were hashed. */
+  /** Number of files that changed while they were hashed. */
   unknown: number;
 };
 export type KnownSums = { listing: Listing; sums: Buffer };
@@ -22,15 +22,15 @@ export type KnownSums = { listing: Listing; sums: Buffer };
 export type RoundOptions = {
   root: string;
   old: KnownSums | null;
-  /** False: hash all files; `old` says only which records are new. */
+  /** False: hash all files; `old` only tells which records are new. */
   trustSums: boolean;
   workers: number;
   onHashed: (files: number, bytes: () => number) => void;
-  /** Called with the sums as far as they are known, again and again. */
+  /** Saves the checksums known so far, at this interval. */
   keep: { everyMs: number; sums: (sums: Buffer) => Promise<void> };
 };
 
-/** `records` is how many the listing has. Throws UnreachableError naming the first file that cannot be read. */
+/** `records`: number of records in the listing. Throws UnreachableError with the first file that cannot be read. */
 export async function hashRound(
   listing: Listing,
   records: number,
@@ -42,7 +42,7 @@ export async function hashRound(
   let failed: Error | null = null;
   let files = 0;
   const take = (file: { path: Buffer; size: number; index: number }, result: HashResult): void => {
-    // Of another size: something else stood under its name while it was read, and may be gone again by the next listing.
+    // Another size: the name led to another file while it was hashed. The next listing may not show that.
     if (result.kind === 'ok' && result.size === file.size) round.sums.set(result.sha256, 32 * file.index);
     else if (result.kind !== 'error') round.unknown++;
     else failed ??= unreachable(`The file ${encodeName(file.path)}`, result.code);
@@ -66,7 +66,7 @@ export async function hashRound(
     const waiting = pool.add({ path: Buffer.concat([rootBytes, buffer.subarray(path, to - 1)]), size, index });
     if (waiting !== null) full.push(waiting);
   };
-  // Known sums first: what is kept of a scan that is ended while it hashes must not be less than what it began with.
+  // Known checksums come first: a scan that is killed while it hashes must not save fewer than it started with.
   await eachRecord(listing, takeOver);
   const keeper = startKeeper(keep.everyMs, () => keep.sums(round.sums));
   try {
@@ -84,7 +84,7 @@ export async function hashRound(
   }
 }
 
-/** Never twice at once; `stop` waits for the one under way and rejects with the first that failed. */
+/** Saves never overlap. `stop` waits for a running save and rejects with the first error. */
 function startKeeper(everyMs: number, keep: () => Promise<void>): { stop(): Promise<void> } {
   let last: Promise<void> = Promise.resolve();
   let busy = false;

@@ -1,15 +1,15 @@
-/** Finds the records of one listing in another: a file whose record is there byte by byte is the file whose sum is known. */
+/** Finds the records of one listing in another. A file with a byte-identical record has the known checksum. */
 import { type Listing, readFully, recordEnd } from './listing.ts';
 import { breathe } from './scan-pace.ts';
 
-/** Gives the number of the same record in the old listing, -1 for none. */
+/** Returns the number of the same record in the old listing, or -1. */
 export type Lookup = (buffer: Buffer, from: number, to: number) => number;
 
-/** Holds the old listing in memory (about 110 bytes a file) and, once an order differs, a table of 12 bytes a record. */
+/** Holds the old listing in memory (about 110 bytes a file) and, once the orders differ, a table of 12 bytes a record. */
 export function createLookup(old: Listing): Lookup {
   const listing = Buffer.allocUnsafe(old.length);
   readFully(old.fd, listing, old.length, 0);
-  // Mostly both have the same order, and the next record is the one behind the last that was found.
+  // Both listings usually have the same order, so the next record is tried first.
   let position = 0;
   let index = 0;
   let table: Table | null = null;
@@ -31,7 +31,7 @@ export function createLookup(old: Listing): Lookup {
 
 type Table = { find(hash: number, isIt: (offset: number) => boolean): number; offset(index: number): number };
 
-/** Open addressing in typed arrays: an object for each of a million records would be ten times the listing. */
+/** A hash table with open addressing in typed arrays: a million objects would take ten times the memory of the listing. */
 function createTable(listing: Buffer): Table {
   let count = 0;
   for (let at = 0; at < listing.length; at = recordEnd(listing, at, listing.length)) count++;

@@ -1,13 +1,13 @@
 /**
- * The listing of a dataset's folder as `find` writes it: straight into a file, one record for each name, and in it all that
- * decides whether a file must be read again. So two listings that are equal byte by byte need no look inside.
+ * The listing of a dataset's folder, written by `find` straight into a file. It has one record for each name, with everything that
+ * decides whether a file must be hashed again. Two byte-identical listings need no parsing.
  *
  *   f<mode> <size> <mtime> <ctime> <inode> <path> NUL     regular file
  *   d<path> NUL                                           folder (its times would differ when a lock file came and went)
  *   l<path> NUL <target> NUL                              symlink
- *   s<path> NUL   n<path> NUL   o<type><path> NUL         left out: a NAS box's snapshots, a file that NFS keeps for
- *                                                         whoever has it open, FIFOs, sockets and devices
- * Paths are raw bytes, relative to the folder. `find` lists a folder's content directly behind it.
+ *   s<path> NUL   n<path> NUL   o<type><path> NUL         skipped: a storage server's snapshots, a removed file that NFS
+ *                                                         keeps because a process has it open, FIFOs, sockets, devices
+ * Paths are raw bytes, relative to the folder. `find` lists the content of a folder directly after the folder.
  */
 import { spawn } from 'node:child_process';
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
@@ -24,7 +24,7 @@ export const OTHER = 0x6f;
 const SPACE = 0x20;
 
 const HEX = '[0-9a-fA-F]';
-/** NFS clients name a file that was removed while it is open so; it goes when it is closed. */
+/** NFS clients give this name to a file that was removed while open (“silly rename”), until it is closed. */
 const SILLY_NAME = `.nfs${HEX.repeat(8)}*`;
 const EXPRESSION = [
   ...['-type', 'f', '-not', '-name', SILLY_NAME, '-printf', 'f%m %s %T@ %C@ %i %P\\0'],
@@ -34,19 +34,19 @@ const EXPRESSION = [
   ...['-o', '-type', 'f', '-printf', 'n%P\\0'],
   ...['-o', '-printf', 'o%y%P\\0'],
 ];
-/** `root` is absolute, so it cannot be read as an option. */
+/** `root` is absolute, so `find` cannot read it as an option. */
 export const findArgv = (root: string): string[] => ['find', '-P', root, '-ignore_readdir_race', '-mindepth', '1', ...EXPRESSION];
 
 const MOST_ERRORS = 16_384;
-/** How often what `find` has written is counted; a short listing is through before. */
-const LOOK_MS = 500;
+/** Interval at which the records that `find` has written are counted. */
+const COUNT_MS = 500;
 
-/** A listing in a file, open. */
+/** An open file that begins with a listing of `length` bytes. */
 export type Listing = { fd: number; length: number };
 
 /**
- * Throws UnreachableError with the first thing that `find` could not read: a listing that lacks a folder would read as if
- * its files were removed. Any other failure (no `find`, no room for the listing) is an Error.
+ * Throws UnreachableError with the first path that `find` could not read: without that folder, the listing would look as if its
+ * files were removed. Other failures (no `find`, disk full) throw an Error.
  */
 export async function writeListing(
   root: string,
@@ -55,13 +55,13 @@ export async function writeListing(
 ): Promise<Listing> {
   const fd = openSync(path, 'w+');
   const countRecords = createRecordCounter(fd);
-  const look = setInterval(() => onWritten(countRecords()), LOOK_MS);
+  const look = setInterval(() => onWritten(countRecords()), COUNT_MS);
   try {
     const { code, signal, errors } = await runFind(root, fd, env);
     if (code === 0) return { fd, length: fstatSync(fd).size };
     const said = errors.split('\n')[0]?.replace(/^find: /, '') ?? '';
     if (code !== 1 || said === '' || /standard output|write error/i.test(said))
-      throw new Error(`find ${code === null ? `was ended by ${signal}` : `exited with ${code}`}: ${said}`);
+      throw new Error(`find ${code === null ? `was killed by ${signal}` : `exited with ${code}`}: ${said}`);
     throw new UnreachableError(`Not all of the folder can be read: ${said}.`);
   } catch (error) {
     closeSync(fd);
@@ -89,7 +89,7 @@ function runFind(
   });
 }
 
-/** Counts the records' ends in what was written since the last call: how far `find` is. */
+/** Returns the number of records that `find` has written; reads only the new bytes on each call. */
 function createRecordCounter(fd: number): () => number {
   const buffer = Buffer.allocUnsafe(256 * 1024);
   let position = 0;
@@ -103,7 +103,7 @@ function createRecordCounter(fd: number): () => number {
   };
 }
 
-/** Are the first `length` bytes of both the same? */
+/** Returns whether the two listings are byte-identical. */
 export function sameBytes(a: Listing, b: Listing): boolean {
   if (a.length !== b.length) return false;
   const [left, right] = [Buffer.allocUnsafe(256 * 1024), Buffer.allocUnsafe(256 * 1024)];
@@ -119,19 +119,19 @@ export function sameBytes(a: Listing, b: Listing): boolean {
 export function readFully(fd: number, into: Buffer, size: number, position: number): void {
   for (let done = 0; done < size; ) {
     const read = readSync(fd, into, done, size - done, position + done);
-    if (read === 0) throw new Error('a file of the state folder is shorter than it should be');
+    if (read === 0) throw new Error('a file in STATE_DIR is truncated');
     done += read;
   }
 }
 
-/** Where the record that begins at `from` ends (behind its NUL); -1: not before `limit`. */
+/** Returns the end of the record that begins at `from` (behind its NUL), or -1 if it does not end before `limit`. */
 export function recordEnd(buffer: Buffer, from: number, limit: number): number {
   let end = buffer.indexOf(0, from) + 1;
   if (end > 0 && buffer[from] === LINK) end = buffer.indexOf(0, end) + 1;
   return end === 0 || end > limit ? -1 : end;
 }
 
-/** Calls `onRecord` for each; the buffer is used again. Gives the event loop a turn, and waits for `onChunk`, now and then. */
+/** Calls `onRecord` for each record; the buffer is reused. After each chunk it yields to the event loop and awaits `onChunk`. */
 export async function eachRecord(
   { fd, length }: Listing,
   onRecord: (buffer: Buffer, from: number, to: number, index: number) => void,
@@ -157,10 +157,10 @@ export async function eachRecord(
     await new Promise<void>((resolve) => void setImmediate(resolve));
     await onChunk?.();
   }
-  if (kept > 0) throw new Error('the listing ends within a record');
+  if (kept > 0) throw new Error('the listing ends inside a record');
 }
 
-/** Of a record of type FILE. Times are seconds since the epoch; `path` is where the path begins. */
+/** The fields of a record of type FILE. Times are seconds since the epoch; `path` is the offset of the path. */
 export type FileRecord = { executable: boolean; size: number; mtime: number; ctime: number; path: number };
 
 export function parseFile(buffer: Buffer, from: number): FileRecord {
@@ -170,7 +170,7 @@ export function parseFile(buffer: Buffer, from: number): FileRecord {
   const ctime = buffer.indexOf(SPACE, mtime + 1);
   const inode = buffer.indexOf(SPACE, ctime + 1);
   return {
-    // The owner's digit is the third from the right; its lowest bit is x.
+    // The third digit from the right is the owner's; its lowest bit is `x`.
     executable: mode - from > 3 && ((buffer[mode - 3] ?? 0) & 1) === 1,
     size: Number(buffer.toString('latin1', mode + 1, size)),
     mtime: Number(buffer.toString('latin1', size + 1, mtime)),
@@ -179,7 +179,7 @@ export function parseFile(buffer: Buffer, from: number): FileRecord {
   };
 }
 
-/** Where the path of a record begins. */
+/** Returns the offset of the path of a record. */
 export function pathStart(buffer: Buffer, from: number): number {
   const type = buffer[from];
   return type === FILE ? parseFile(buffer, from).path : type === OTHER ? from + 2 : from + 1;

@@ -1,4 +1,4 @@
-/** Run by look.ts: argv base, path. Prints a FolderLook as JSON. */
+/** Started by look.ts with argv `base path`. Prints a FolderLook as JSON. */
 import { realpathSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { FolderLook } from '../../domain/folder-look.ts';
@@ -14,12 +14,12 @@ function look(base: string, path: string): FolderLook {
   if (typeof folder !== 'string') {
     if (folder.code === 'ENOENT') return { rule: 'missing', message: `there is no folder “${path}” on the shared storage` };
     if (folder.code === 'ENOTDIR') return { rule: 'not_a_folder', message: `a part of “${path}” is not a folder` };
-    if (folder.code === 'ELOOP') return { rule: 'outside', message: `“${path}” is a symlink that leads round in a circle` };
-    if (folder.code === 'ENAMETOOLONG') return { rule: 'missing', message: `“${path}” is longer than any path there can be` };
+    if (folder.code === 'ELOOP') return { rule: 'outside', message: `“${path}” is a circular symlink` };
+    if (folder.code === 'ENAMETOOLONG') return { rule: 'missing', message: `“${path}” is longer than the file system allows` };
     return { rule: 'unreachable', message: `“${path}” ${reasonOf(folder.code)}` };
   }
   if (!folder.startsWith(root === '/' ? '/' : `${root}/`)) return { rule: 'outside', message: `“${path}” leads out of the shared storage` };
-  // Found a moment ago; a share may be stale all the same.
+  // The path was resolved, but a share can become stale at any time.
   const isFolder = tried(() => statSync(folder).isDirectory());
   if (typeof isFolder !== 'boolean') return { rule: 'unreachable', message: `“${path}” ${reasonOf(isFolder.code)}` };
   return isFolder ? null : { rule: 'not_a_folder', message: `“${path}” is not a folder` };

@@ -1,6 +1,6 @@
 /**
- * One scan, in the child process: is the share what it was, and does the folder list as it did? All that fails on the share
- * is an UnreachableError. What an unchanged folder does not need is loaded only when it is needed: most scans end here.
+ * One scan, in the child process: checks that the share is the same as before and compares the listing with the last one. Every
+ * failure of the share is an UnreachableError. Most scans find an unchanged folder and end here; scan-state.ts is loaded only if not.
  */
 import { closeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ import { sameBytes, writeListing } from './listing.ts';
 import type { Listed, OnStep, ScanFolder } from './scan-folder.ts';
 import { realFolder, seeShare, UnreachableError } from './share.ts';
 
-/** Resolves with what is known; rejects when the scanner itself failed. */
+/** Resolves with the outcome; rejects if the scanner itself failed. */
 export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome> {
   const ends: (() => void)[] = [];
   try {
@@ -28,7 +28,7 @@ export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome
   }
 }
 
-/** `ends`: what is opened for as long as the scan takes. */
+/** `ends`: functions that close what the scan opened. */
 async function scan(folder: ScanFolder, ends: (() => void)[]): Promise<ScanOutcome> {
   const { job, root } = folder;
   const startedAt = Date.now() / 1000;

@@ -1,6 +1,6 @@
 /**
- * A process that scans: all that touches the share happens here, since a process that hangs in the kernel can be left behind and the
- * control plane cannot. It is told by messages, and reports by messages, which never make it wait.
+ * The scan process. Only this process touches the share: a process that hangs in the kernel can be abandoned, the control plane
+ * cannot. It receives and sends the messages of ../scan-job.ts and never waits for the control plane.
  */
 import { flushCompileCache } from 'node:module';
 import { setGentle } from '@berth/kit/pace';
@@ -10,7 +10,7 @@ import { runScan } from './run-scan.ts';
 import { pace } from './scan-pace.ts';
 
 const REPORT_MS = 500;
-/** After a scan of millions of files it gives its memory back by ending. */
+/** The process exits after a scan that needed more memory than this (millions of files). */
 const MOST_RSS = 192 * 1024 * 1024;
 
 process.on('disconnect', () => process.exit(1));
@@ -23,13 +23,13 @@ async function scan(job: ScanJob): Promise<void> {
   const ended = await runScan(job, (step, files, bytes = () => 0) => {
     progress = () => ({ step, files, bytes: bytes() });
   }).then(
-    // What went wrong may be our own doing, and what it has open with it.
+    // After a failure the process exits: its state and open files may be wrong.
     (outcome): ChildMessage => ({ kind: 'outcome', outcome, again: isGood(outcome) && process.memoryUsage.rss() <= MOST_RSS }),
     (error: unknown): ChildMessage => ({ kind: 'failed', message: error instanceof Error ? error.message : String(error), again: false }),
   );
   clearInterval(reporting);
   const again = ended.kind === 'outcome' && ended.again;
-  // What it says last has arrived before it goes.
+  // The process exits only after its last message is sent.
   tell(ended, () => (again ? flushCompileCache() : process.exit(0)));
 }
 

@@ -1,17 +1,17 @@
-/** Of the process that scans (scan-child.ts), which is told while people wait for the control plane. */
+/** CPU limit of the scan process (scan-child.ts). It applies while people wait for an answer of the API. */
 import type { ChildProcess } from 'node:child_process';
 import { createBreather, createPace, isGentle } from '@berth/kit/pace';
 
 export const pace = createPace();
-/** For its main thread. */
+/** For the main thread. */
 export const breathe = createBreather(pace);
 
-/** Short to somebody who waits for an answer, long beside what a signal costs. */
+/** Short for a person who waits, long compared to the cost of a signal. */
 const STEP_MS = 1;
-/** How often it is looked whether that is asked, where it is not: a scan alone is not to be held up by looks. */
-const LOOK_MS = 50;
+/** Poll interval while the limit is off. */
+const POLL_MS = 50;
 
-/** A program has no steps between which it could rest: it is stopped, and let go on, in turns. Until it ends. */
+/** Limits a program that cannot pause itself: SIGSTOP and SIGCONT in turns until it exits. */
 export function easeProgram(child: ChildProcess): void {
   let stopped = false;
   let next: NodeJS.Timeout;
@@ -21,7 +21,7 @@ export function easeProgram(child: ChildProcess): void {
       stopped = !stopped;
       child.kill(stopped ? 'SIGSTOP' : 'SIGCONT');
     }
-    next = setTimeout(turn, eased ? STEP_MS : LOOK_MS);
+    next = setTimeout(turn, eased ? STEP_MS : POLL_MS);
   };
   next = setTimeout(turn, STEP_MS);
   for (const end of ['error', 'exit']) child.once(end, () => clearTimeout(next));

@@ -1,6 +1,6 @@
 /**
- * A folder that does not list as it did: hash what is new, and make the tree of the state. A state is recorded only when two
- * listings with all hashing between them agree: then every file was as it was hashed at one moment.
+ * Scans a folder whose listing has changed: hashes the new files and builds the tree. A state is recorded only if the listings
+ * before and after the hashing agree. Then there was a moment at which every file had the hashed content.
  */
 import { closeSync, constants, copyFileSync, openSync } from 'node:fs';
 import { setTimeout } from 'node:timers/promises';
@@ -13,17 +13,17 @@ import type { Listed, ScanFolder } from './scan-folder.ts';
 import type { ScanJob } from '../scan-job.ts';
 import { createTreeFiles } from '../scratch.ts';
 
-/** How often a state is looked at again that was written while it was hashed, and after how long first; then twice as long. */
+/** Retries of a state that was written to while it was hashed. The pause doubles each time. */
 const ROUNDS = 5;
 const PAUSE_MS = 100;
-/** How far a file's times may be behind the clock of whoever stamps them: a file written that late is hashed again next time. */
+/** Coarsest timestamps of a file system. A file written this close to the scan is hashed again in the next one. */
 const GRAIN_SECONDS = 5;
-/** How far that clock may be ahead of ours. A modification time beyond that was set by hand, and a later write would not bear it. */
+/** How far the file server's clock may be ahead. A later modification time was set by hand, so a new write would change it. */
 const AHEAD_SECONDS = 86_400;
 
 type Settled = Listed & { sums: Buffer };
 
-/** `cache` is that of the last scan, if there is one. `startedAt`: seconds since the epoch, before the first listing. */
+/** `cache`: of the last scan, or null. `startedAt`: seconds since the epoch, before the first listing. */
 export async function scanState(folder: ScanFolder, first: Listed, cache: Cache | null, startedAt: number): Promise<ScanOutcome> {
   const { job, root, onStep } = folder;
   const counted = await count(first.listing);
@@ -34,7 +34,7 @@ export async function scanState(folder: ScanFolder, first: Listed, cache: Cache 
     const unknown = await forgetRacy(listing, sums, startedAt);
     saveCache(job.cachePath, path, listing, sums, { root, unknown, found });
   };
-  // The hours of a first scan that is ended before its end are not lost.
+  // Saves progress, so that a killed first scan of many hours continues where it was.
   const keep = async ({ listing, path, sums }: Settled): Promise<void> => {
     const copy = `${path}-kept`;
     copyFileSync(path, copy, constants.COPYFILE_FICLONE);
@@ -79,7 +79,7 @@ async function count(listing: Listing): Promise<{ records: number; leaves: numbe
   return counted;
 }
 
-/** A loss: more than half of the files, or of the bytes, of the newest version are gone. Names without content are a loss too. */
+/** A loss: more than half of the files, or of the bytes, of the newest version are gone. Emptied files are a loss too. */
 function lossOf({ previous, acceptLoss, nfsPath }: ScanJob, files: number, bytes: number): ScanOutcome | null {
   if (acceptLoss || previous === null) return null;
   const seen = filesLost(nfsPath, previous.files, files) ?? bytesLost(nfsPath, previous.bytes, bytes);
@@ -98,7 +98,7 @@ function bytesLost(nfsPath: string, before: number, bytes: number): string | nul
   return `More than half of the content of ${nfsPath} is gone: ${bytes} bytes are left of ${before} bytes.`;
 }
 
-/** Lists and hashes until a listing has nothing that the one before it had not, and every sum is known. */
+/** Lists and hashes until two listings agree and every checksum is known. */
 async function settle(
   { job, root, list, onStep }: ScanFolder,
   first: Listed,
@@ -120,7 +120,7 @@ async function settle(
       keep: { everyMs: job.keepMs, sums: (sums) => keep({ listing, path, sums }) },
     });
     const settled = { listing, path, sums: round.sums };
-    // The old listing had all of this, each with its sum: the two agree, whatever their order.
+    // The old listing has the same records in another order, each with its checksum.
     if (old?.complete === true && trustSums && round.fresh.count === 0 && now.records === old.records) return { ...settled, problem: null };
     if (number === ROUNDS) return { ...settled, problem: unsettledBy(round) };
     if (number > 0) await setTimeout(PAUSE_MS * 2 ** number);
@@ -145,7 +145,7 @@ function unsettledBy({ fresh }: Round): string {
   return `The folder was written while it was hashed, ${ROUNDS + 1} times in a row (${named}${more}); no version was made.`;
 }
 
-/** Zeroes the sums of files written so late that a later write could bear the same time. Gives how many have no sum now. */
+/** Removes checksums of files written so late that another write could have the same timestamp. Returns how many have none. */
 async function forgetRacy(listing: Listing, sums: Buffer, startedAt: number): Promise<number> {
   const [late, ahead] = [startedAt - GRAIN_SECONDS, startedAt + AHEAD_SECONDS];
   let unknown = 0;

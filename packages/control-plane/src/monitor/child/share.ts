@@ -1,7 +1,7 @@
 /**
- * Is the base path still the share that it was? An unmounted share is an empty folder, and an empty folder must never read
- * as "all files removed": a marker with a random id lies at the base (where it can be written), and the mount that holds the
- * base is remembered. All calls block while the share hangs: only the scan's child process makes them.
+ * Checks that the base path still holds the same share. An unmounted share looks like an empty folder, and must never be read as
+ * "all files removed". Therefore a marker file with a random id lies at the base (if it is writable), and the mount is remembered.
+ * All calls block while the share hangs: only the scan process makes them.
  */
 import { randomUUID } from 'node:crypto';
 import { lstatSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -12,12 +12,12 @@ const MARKER = '.berth-share';
 const MARKER_TEXT = /^berth-share ([0-9a-f-]{36})\n$/;
 type Mount = ShareIdentity['mount'];
 
-/** Why nothing can be said about the folder; its message is the outcome's `problem`. */
+/** The share or the folder cannot be read. The message becomes the outcome's `problem`. */
 export class UnreachableError extends Error {
   override name = 'UnreachableError';
 }
 
-/** What a share does not answer with while it is well. */
+/** Texts for error codes of system calls. */
 const REASONS: Record<string, string> = {
   ENOENT: 'is missing',
   ENOTDIR: 'is not a folder',
@@ -32,10 +32,10 @@ const REASONS: Record<string, string> = {
   ELOOP: 'leads in a circle',
 };
 
-/** What is said of the path with which a call to the system failed. */
+/** Returns the predicate of a sentence about the path: “is missing”. */
 export const reasonOf = (code: string | undefined): string => REASONS[code ?? ''] ?? `cannot be read (${code ?? 'unknown error'})`;
 
-/** `what` is a subject: `The base path /mnt/nas`. */
+/** `what`: the subject of the sentence, such as `The base path /mnt/nas`. */
 export const unreachable = (what: string, code: string | undefined): UnreachableError => new UnreachableError(`${what} ${reasonOf(code)}.`);
 
 /** The real path of a folder. Throws UnreachableError. */
@@ -50,9 +50,9 @@ export function realFolder(path: string, what: string): string {
 }
 
 /**
- * Looks at the share that holds `base` (a real path) and compares it with what it was. One that has no marker yet gets one,
- * but never a folder that may be another one. Throws UnreachableError; with `accept` any share is taken for the right one. Where
- * only its marker is gone it gets the same one again: what is said of one dataset heals all others on the share.
+ * Identifies the share that holds `base` (a real path) and compares it with `was`. Writes a marker if the share has none and is
+ * known to be the same. With `accept`, any share counts as the right one. If only the marker is missing on the same mount, the
+ * share gets its old marker again, so accepting the loss for one dataset repairs all datasets of the share. Throws UnreachableError.
  */
 export function seeShare(base: string, was: ShareIdentity | null, accept: boolean): ShareIdentity {
   const is: ShareIdentity = { marker: readMarker(base), mount: mountOf(base, readFileSync('/proc/self/mountinfo', 'latin1')) };
@@ -62,15 +62,15 @@ export function seeShare(base: string, was: ShareIdentity | null, accept: boolea
   return { ...is, marker: is.marker ?? leaveMarker(base, known ?? randomUUID()) };
 }
 
-/** Null: the same share. Else a sentence that says why it is not. */
+/** Returns null if it is the same share, else a sentence with the reason. */
 function shareProblem(base: string, was: ShareIdentity | null, is: ShareIdentity): string | null {
   if (was === null) return null;
-  const named = (mount: Mount): string => (mount === null ? 'on the system’s own disk' : `${mount.type} from ${mount.source}`);
+  const named = (mount: Mount): string => (mount === null ? 'on the system disk' : `${mount.type} from ${mount.source}`);
   if (was.mount !== null && is.mount === null)
     return `The share is not mounted: ${base} was ${named(was.mount)} and is now an ordinary folder ${named(null)}.`;
   if (was.marker !== null && was.marker !== is.marker)
-    return `${base} does not hold the share that it held: ${is.marker === null ? `its file ${MARKER} is missing` : `its file ${MARKER} has the id of another share`}.`;
-  // The id is random: where it is the same the share is, from wherever it is mounted by now.
+    return `${base} holds another share than before: ${is.marker === null ? `its file ${MARKER} is missing` : `its file ${MARKER} has the id of another share`}.`;
+  // The same random id means the same share, even if the mount has changed.
   if (was.marker !== null || sameMount(was.mount, is.mount)) return null;
   return `${base} is another mount than before: it was ${named(was.mount)}, now it is ${named(is.mount)}.`;
 }
@@ -80,7 +80,7 @@ const sameMount = (a: Mount, b: Mount): boolean => JSON.stringify(a) === JSON.st
 function readMarker(base: string): string | null {
   const path = join(base, MARKER);
   try {
-    // Not whatever somebody put there: a FIFO would hold us up.
+    // Read only regular files: a FIFO would block.
     return lstatSync(path).isFile() ? (MARKER_TEXT.exec(readFileSync(path, 'latin1'))?.[1] ?? null) : null;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
@@ -89,7 +89,7 @@ function readMarker(base: string): string | null {
   }
 }
 
-/** Two scans may do this at once: the first one's stays, and the other finds it next time. Null: the base is not writable. */
+/** Of two scans that do this at once, the first one wins and the other finds its marker next time. Null: the base is read-only. */
 function leaveMarker(base: string, id: string): string | null {
   const path = join(base, MARKER);
   try {
@@ -101,15 +101,15 @@ function leaveMarker(base: string, id: string): string | null {
     writeFileSync(path, `berth-share ${id}\n`, { flush: true });
     return id;
   } catch {
-    // No room: half a marker would be nobody's.
+    // Disk full: remove the incomplete marker.
     rmSync(path, { force: true });
     return null;
   }
 }
 
 /**
- * The mount that holds `path` (real), null where that is the root file system's. Source: proc_pid_mountinfo(5). Of several
- * over one another the last line is the one that is seen.
+ * Returns the mount that holds `path` (a real path); null for the root file system. Source: proc_pid_mountinfo(5). If mounts are
+ * stacked, the last line is the visible one.
  */
 export function mountOf(path: string, mountinfo: string): Mount {
   let found: { point: string; mount: Mount } = { point: '/', mount: null };
@@ -123,7 +123,7 @@ export function mountOf(path: string, mountinfo: string): Mount {
   return found.mount;
 }
 
-/** The file is read as bytes; octal escapes are spaces and the like. */
+/** Decodes octal escapes (spaces, tabs, newlines) of mountinfo. */
 const unescape = (field: string): string =>
   Buffer.from(
     field.replaceAll(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8))),
