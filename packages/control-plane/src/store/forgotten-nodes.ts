@@ -7,8 +7,16 @@ import type { NodeMemory } from './memory/node-memory.ts';
 import { LIVE_STATES } from './states.ts';
 import { ofKindSync } from './task-row.ts';
 
-/** Gives the names of those that it removed. `before`: not seen since. */
-export async function* forgetNodes(db: Database, memory: NodeMemory, before: number): AsyncGenerator<void, string[], void> {
+/** A node with a secret of its own is kept at least this long: its agent may need an admin, with a join token, to come back. */
+const SECRET_KEPT_MS = 90 * 86_400_000;
+
+/** Returns the names of the nodes that it removed. `before`: not seen since. */
+export async function* forgetNodes(
+  db: Database,
+  memory: NodeMemory,
+  { before, now }: { before: number; now: number },
+): AsyncGenerator<void, string[], void> {
+  const withSecretBefore = Math.min(before, now - SECRET_KEPT_MS);
   const silent = (await memory.all(db.kysely)).filter(
     (node) =>
       node.last_seen_at < before &&
@@ -20,23 +28,26 @@ export async function* forgetNodes(db: Database, memory: NodeMemory, before: num
   const gone: string[] = [];
   for (const { id, hostname, role } of silent) {
     yield;
-    if (!(await db.write((tx) => forget(db, tx, id, before)))) continue;
+    if (!(await db.write((tx) => forget(db, tx, id, { before, withSecretBefore })))) continue;
     memory.forget(id);
     gone.push(`${role}:${hostname}`);
   }
   return gone;
 }
 
-async function forget({ capabilities }: Database, tx: Tx, id: string, before: number): Promise<boolean> {
+async function forget(
+  { capabilities }: Database,
+  tx: Tx,
+  id: string,
+  { before, withSecretBefore }: { before: number; withSecretBefore: number },
+): Promise<boolean> {
   const node = await tx
     .selectFrom('nodes')
     .select(['last_seen_at', 'agent_version', 'observed_at', 'secret_used'])
     .where('id', '=', id)
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .executeTakeFirst();
-  if (node === undefined || node.last_seen_at >= before) return false;
-  // Its agent keeps a secret of its own on its disk: with the row gone it could not register again.
-  if (node.secret_used === 1) return false;
+  if (node === undefined || node.last_seen_at >= (node.secret_used === 1 ? withSecretBefore : before)) return false;
   const route = await tx.selectFrom('routes').select('project_id').where('node_id', '=', id).limit(1).executeTakeFirst();
   const live = await tx
     .selectFrom('deployments')

@@ -31,7 +31,7 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
     const thinned = yield* thinOld(db, { before, newestKept, now });
     const logs = yield* limitLogs(db, { limit: keep.logBytes, newestKept, now });
     yield* oldSyncs(db, now() - SYNCS_KEPT_MS);
-    const nodes = yield* forgetNodes(db, memory, before);
+    const nodes = yield* forgetNodes(db, memory, { before, now: now() });
     while ((await removeEnded(db, 'idempotency_keys', now())) > 0) yield;
     return { thinned, logs, nodes };
   }

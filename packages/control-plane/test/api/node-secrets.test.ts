@@ -1,7 +1,8 @@
 /** A node's own secret: who gets it, what it binds, and what happens when it is lost (reviews/security.md M6). */
-import { describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { AGENT_SECRET, type Api, createApi, createProject, deploy, type Input, NODE, type Reply, tick } from './harness.ts';
 
+const DAY = 86_400_000;
 const CAN = { ...NODE, capabilities: ['node_secret'] };
 const secret = (text: string): Input => ({ as: null, headers: { 'x-agent-secret': text } });
 
@@ -86,6 +87,28 @@ describe('a node’s own secret', () => {
     expect((await enter(api, { ...CAN, boot_id: 'b9' }, String(next.json['node_secret']))).status).toBe(200);
     expect((await api.call('resetNodeSecret', { params: { id }, as: 'developer' })).status).toBe(403);
     expect((await api.call('resetNodeSecret', { params: { id: 'nobody' } })).status).toBe(404);
+  });
+
+  test('a node that was silent for long is forgotten with its secret: it joins anew, by the shared secret or a token alone', async () => {
+    const api = await start();
+    const { id, own } = await joined(api);
+    const forgotten = async (days: number, keepDays: number): Promise<string[]> => {
+      const at = Date.now() + days * DAY;
+      const pass = await api.stores.retention.begin({ deployments: 1, ms: keepDays * DAY, logBytes: 1 }, () => at);
+      for (;;) {
+        const step = await pass.next();
+        if (step.done === true) return step.value.nodes;
+      }
+    };
+    // However short deployments are kept: its agent may have nothing else to join by.
+    expect(await forgotten(89, 1)).toEqual([]);
+    expect(await forgotten(91, 120)).toEqual([]);
+    expect(await forgotten(91, 90)).toEqual(['builder:worker-1']);
+    expect(outcome(await enter(api, CAN, own))).toEqual(REFUSED);
+    expect(outcome(await api.call('agentTasks', { query: { node_id: id }, ...secret(own) }))).toEqual(REFUSED);
+    const next = await enter(api, CAN);
+    expect(next.json).toMatchObject({ has_secret: true });
+    expect(next.json['id']).not.toBe(id);
   });
 
   test('carries the node to another address and another name; both are recorded', async () => {
@@ -206,6 +229,14 @@ describe('two machines under one name', () => {
     // The first goes silent: the other takes over, and nothing is doubled any more.
     api.pass(121_000);
     expect((await enter(api, b)).json).toMatchObject({ id, host_ip: '10.0.0.2', doubled: null });
+  });
+
+  test('/readyz, which is public, looks for such nodes once in some seconds', async () => {
+    const api = await start();
+    const looks = vi.spyOn(api.stores.nodes, 'listDoubled');
+    for (let i = 0; i < 20; i++) await api.call('readyz');
+    await Promise.all(Array.from({ length: 20 }, () => api.call('readyz')));
+    expect(looks.mock.calls.length).toBeLessThanOrEqual(2);
   });
 
   test('a node’s own secret on a copied disk is no exception', async () => {

@@ -8,6 +8,8 @@ import type { NodeNotes } from '../node-notes.ts';
 
 const PING_MS = 2_000;
 const MOST_DOUBLED = 20;
+/** /readyz is public: however often it is requested, it reads the nodes once in this time. */
+const DOUBLED_KNOWN_MS = 5_000;
 
 /** `required`: without it nothing can be served, and /readyz says 503. What fails otherwise is tried again by itself. */
 type Part = { name: string; ok: boolean; required: boolean; detail: string };
@@ -29,8 +31,14 @@ export function systemRoutes(route: Define, deps: Deps): void {
     return SENT;
   });
 
+  let known = { until: Number.NEGATIVE_INFINITY, doubled: Promise.resolve<string[]>([]) };
+  function doubled(): Promise<string[]> {
+    if (performance.now() >= known.until) known = { until: performance.now() + DOUBLED_KNOWN_MS, doubled: readDoubled() };
+    return known.doubled;
+  }
+
   /** Without addresses: this page is public. */
-  async function doubled(): Promise<string[]> {
+  async function readDoubled(): Promise<string[]> {
     try {
       const nodes = await stores.nodes.listDoubled();
       return nodes
