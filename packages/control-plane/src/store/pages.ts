@@ -2,8 +2,10 @@
  * Keyset pages: the cursor is the sort key of the last row given, so a row that comes or goes meanwhile neither repeats nor
  * hides another. Opaque to callers: base64url of a JSON array.
  */
+import { type SelectQueryBuilder, sql } from 'kysely';
 import { invalid } from '../domain/errors.ts';
 import type { Page, Paged } from '../domain/page.ts';
+import type { Tables } from './engine/tables.ts';
 
 type Key = readonly (string | number)[];
 
@@ -38,4 +40,19 @@ export function paged<R, T>(rows: readonly R[], page: Page, keyOf: (row: R) => K
   const last = items.at(-1);
   const next = rows.length > items.length && last !== undefined ? Buffer.from(JSON.stringify(keyOf(last))).toString('base64url') : null;
   return { items: items.map(recordOf), next };
+}
+
+/** A page of the query's rows, newest first. `query`: of one table, with the columns `created_at` and `id`. */
+export async function newestFirst<TB extends keyof Tables, R extends { created_at: number; id: string }, T>(
+  query: SelectQueryBuilder<Tables, TB, R>,
+  page: Page,
+  recordOf: (row: R) => T,
+): Promise<Paged<T>> {
+  const after = keyAfter(page.cursor, ['number', 'string']);
+  const rows = await (after === null ? query : query.where(sql<boolean>`(created_at, id) < (${after[0]}, ${after[1]})`))
+    .orderBy(sql`created_at`, 'desc')
+    .orderBy(sql`id`, 'desc')
+    .limit(page.limit + 1)
+    .execute();
+  return paged(rows, page, (row) => [row.created_at, row.id], recordOf);
 }

@@ -3,7 +3,8 @@ import { DomainError } from '../../domain/errors.ts';
 import type { DeviceCodeStore, NewDeviceToken, Polled } from '../../domain/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
-import { countTokensOf, insertDeviceToken, MAX_DEVICE_TOKENS } from './device-tokens.ts';
+import { insertDeviceToken, MAX_DEVICE_TOKENS } from './device-tokens.ts';
+import { countTokens } from './tokens.ts';
 import { removeEnded } from '../sweep.ts';
 import type { Row } from '../engine/tables.ts';
 
@@ -78,7 +79,7 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
         if (approve) {
           if (await mustStayOut(tx, email, now)) throw new DomainError('account_disabled');
           await db.capabilities.holdName(tx, `device-tokens:${email}`);
-          if ((await countTokensOf(tx, email, now)) >= MAX_DEVICE_TOKENS) throw new DomainError('too_many_tokens');
+          if ((await countTokens(tx, 'device_tokens', now, email)) >= MAX_DEVICE_TOKENS) throw new DomainError('too_many_tokens');
         }
         await tx
           .updateTable('device_codes')

@@ -1,11 +1,11 @@
 import type { DeviceScope, Identity } from '@berth/wire/gateway';
-import { DomainError } from '../../domain/errors.ts';
 import type { Asker, DeviceTokenRecord } from '../../domain/identity-records.ts';
 import type { DeviceTokenStore, NewDeviceToken } from '../../domain/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
-import { keyAfter, paged } from '../pages.ts';
+import { newestFirst } from '../pages.ts';
 import { removeEnded } from '../sweep.ts';
+import { deleteToken } from './tokens.ts';
 import type { Row } from '../engine/tables.ts';
 
 /** Tokens of one person. Each is a line in the policy of every gateway. */
@@ -41,30 +41,12 @@ export const createDeviceTokenStore = (db: Database): DeviceTokenStore => ({
     return row !== undefined;
   },
 
-  async list({ email }, now, page) {
-    const after = keyAfter(page.cursor, ['number', 'string']);
-    let query = db.kysely.selectFrom('device_tokens').selectAll().where('expires_at', '>', now);
-    if (email !== undefined) query = query.where('email', '=', email.toLowerCase());
-    if (after !== null) query = query.where((eb) => eb(eb.refTuple('created_at', 'id'), '<', eb.tuple(after[0], after[1])));
-    const rows = await query
-      .orderBy('created_at', 'desc')
-      .orderBy('id', 'desc')
-      .limit(page.limit + 1)
-      .execute();
-    return paged(rows, page, (row) => [row.created_at, row.id], tokenOf);
+  list({ email }, now, page) {
+    const all = db.kysely.selectFrom('device_tokens').selectAll().where('expires_at', '>', now);
+    return newestFirst(email === undefined ? all : all.where('email', '=', email.toLowerCase()), page, tokenOf);
   },
 
-  async revoke(id, email) {
-    const gone = await db.writeOne((kysely) =>
-      kysely
-        .deleteFrom('device_tokens')
-        .where('id', '=', id)
-        .$if(email !== null, (q) => q.where('email', '=', (email ?? '').toLowerCase()))
-        .returning('id')
-        .executeTakeFirst(),
-    );
-    if (gone === undefined) throw new DomainError('not_found', `There is no device token with the id ${id}`);
-  },
+  revoke: (id, email) => deleteToken(db, 'device_tokens', id, email?.toLowerCase() ?? null),
 
   async used(items) {
     if (items.length === 0) return;
@@ -82,16 +64,6 @@ export const createDeviceTokenStore = (db: Database): DeviceTokenStore => ({
 
   sweep: (now) => removeEnded(db, 'device_tokens', now),
 });
-
-export async function countTokensOf(tx: Tx, email: string, now: number): Promise<number> {
-  const { tokens } = await tx
-    .selectFrom('device_tokens')
-    .select((eb) => eb.fn.countAll<number>().as('tokens'))
-    .where('email', '=', email)
-    .where('expires_at', '>', now)
-    .executeTakeFirstOrThrow();
-  return tokens;
-}
 
 export async function insertDeviceToken(
   tx: Tx,

@@ -4,8 +4,9 @@ import type { JoinTokenRecord } from '../../domain/records.ts';
 import type { JoinTokenStore } from '../../domain/stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
-import { keyAfter, paged } from '../pages.ts';
+import { newestFirst } from '../pages.ts';
 import { removeEnded } from '../sweep.ts';
+import { countTokens, deleteToken } from './tokens.ts';
 import type { Row } from '../engine/tables.ts';
 
 const MAX_TOKENS = 1_000;
@@ -16,34 +17,16 @@ export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
   create(token, now) {
     return db.write(async (tx) => {
       await db.capabilities.holdName(tx, 'join-tokens');
-      const { tokens } = await tx
-        .selectFrom('join_tokens')
-        .select((eb) => eb.fn.countAll<number>().as('tokens'))
-        .where('expires_at', '>', now)
-        .executeTakeFirstOrThrow();
-      if (tokens >= MAX_TOKENS)
+      if ((await countTokens(tx, 'join_tokens', now, null)) >= MAX_TOKENS)
         throw new DomainError('too_many_tokens', `there are ${MAX_TOKENS} join tokens, which is the limit: delete some first`);
       const row = { ...token, created_at: now, used_at: null, boot_id: null, node_id: null };
       return tokenOf(await tx.insertInto('join_tokens').values(row).returningAll().executeTakeFirstOrThrow());
     });
   },
 
-  async list(now, page) {
-    const after = keyAfter(page.cursor, ['number', 'string']);
-    let query = db.kysely.selectFrom('join_tokens').selectAll().where('expires_at', '>', now);
-    if (after !== null) query = query.where((eb) => eb(eb.refTuple('created_at', 'id'), '<', eb.tuple(after[0], after[1])));
-    const rows = await query
-      .orderBy('created_at', 'desc')
-      .orderBy('id', 'desc')
-      .limit(page.limit + 1)
-      .execute();
-    return paged(rows, page, (row) => [row.created_at, row.id], tokenOf);
-  },
+  list: (now, page) => newestFirst(db.kysely.selectFrom('join_tokens').selectAll().where('expires_at', '>', now), page, tokenOf),
 
-  async remove(id) {
-    const gone = await db.writeOne((kysely) => kysely.deleteFrom('join_tokens').where('id', '=', id).returning('id').executeTakeFirst());
-    if (gone === undefined) throw new DomainError('not_found', 'There is no such join token');
-  },
+  remove: (id) => deleteToken(db, 'join_tokens', id, null),
 
   async hashOf(id) {
     const row = await db.kysely.selectFrom('join_tokens').select('hash').where('id', '=', id).executeTakeFirst();
