@@ -1,5 +1,9 @@
 /** Isolation between the containers of projects, on a real engine with a real firewall. */
 import { execOk } from '@berth/kit/exec';
+import { findTraefik } from '@berth/testbed/config';
+import { freePort } from '@berth/testbed/ports';
+import { startProcess } from '@berth/testbed/process';
+import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPortRule } from '../src/port-rule.ts';
 import { deployTask, retireTask, until } from './fake-control-plane.ts';
@@ -169,4 +173,52 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     await parts.engine.docker(['network', 'rm', gone.network]);
     expect((await deploy('prj-a', 4)).network).not.toBe(gone.network);
   });
+
+  it.skipIf(findTraefik() === undefined)(
+    'the labels of an image make no router in a Traefik that reads the labels of this engine’s containers',
+    { timeout: 90_000 },
+    async () => {
+      const router = (name: string) => `traefik.http.routers.${name}.rule=Host(\`victim.berth.test\`)`;
+      // Traefik ignores case in the names of labels.
+      const ways = ['traefik.enable', 'Traefik.Enable', 'traefik.Enable'];
+      for (const [i, enable] of ways.entries()) {
+        const evil = `${parts.registry.address}/evil:${i}`;
+        await parts.engine.docker(['build', '--quiet', '--tag', evil, '-'], {
+          input: `FROM ${image}\nLABEL ${enable}=true ${router(`stolen${i}`).replace('=Host', "='Host")}'\n`,
+        });
+        await parts.engine.docker(['push', evil]);
+        const names = { project_id: 'prj-a', container_name: `svc-evil${i}`, domain_prefix: 'prj-a' };
+        const { task } = site.plane.give(deployTask(`dep-evil${i}`, { ...names, image: evil, generation: 10 + i }));
+        expect((await site.plane.reported(task.id, 40_000)).status, site.plane.text(task.id)).toBe('completed');
+      }
+      // The same by hand: this Traefik does read labels.
+      const own = ['traefik.enable=true', router('own')].flatMap((label) => ['--label', label]);
+      await parts.engine.docker(['run', '--detach', '--name', 'own', '--publish', '0:8080', ...own, image]);
+
+      const port = await freePort();
+      const traefik = await startProcess(
+        [
+          findTraefik() ?? '',
+          '--api.insecure=true',
+          `--entryPoints.traefik.address=127.0.0.1:${port}`,
+          `--entryPoints.web.address=127.0.0.1:${await freePort()}`,
+          `--providers.docker.endpoint=${parts.engine.host}`,
+          '--providers.docker.exposedByDefault=false',
+        ],
+        { name: 'traefik' },
+      );
+      try {
+        const routers = async (): Promise<string[]> => {
+          const answer = await fetch(`http://127.0.0.1:${port}/api/http/routers`).catch(() => null);
+          const all = answer === null ? [] : ((await answer.json()) as { name: string; provider: string }[]);
+          return all.filter(({ provider }) => provider === 'docker').map(({ name }) => name);
+        };
+        await waitFor('it reads the labels', async () => (await routers()).includes('own@docker'));
+        expect((await routers()).filter((name) => name.startsWith('stolen'))).toEqual([]);
+      } finally {
+        await traefik.stop();
+        await parts.engine.docker(['rm', '--force', 'own']);
+      }
+    },
+  );
 });

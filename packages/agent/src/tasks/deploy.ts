@@ -184,6 +184,12 @@ const keptNote = (old: Container, { replaces }: DeployTask['payload']): string =
     ? ''
     : `. It did not serve the live version; it stays stopped (docker start ${old.name} starts it again)`;
 
+/**
+ * Labels that an image brings are the container's too. A Traefik that reads the labels of this engine would take any host from them, past
+ * the login. This label keeps such a Traefik from the container.
+ */
+const NO_ROUTERS = { 'traefik.enable': 'false' };
+
 async function start(
   deps: DeployDeps,
   task: DeployTask,
@@ -209,6 +215,7 @@ async function start(
       [LABELS.task]: task.id,
       [LABELS.attempt]: String(context.attempt),
       [LABELS.node]: task.node_id,
+      ...NO_ROUTERS,
       // The label tells the default limit of this node from a limit that somebody changed by hand.
       ...(payload.memory_bytes === null && memoryBytes !== null ? { [LABELS.default_memory]: String(memoryBytes) } : {}),
     },

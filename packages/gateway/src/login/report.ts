@@ -7,6 +7,8 @@ import type { LoginSeen } from '@berth/wire/gateway';
 
 /** Limit of the queue while the control plane is unreachable. The gateway's own log has a line for each login in any case. */
 const MAX_QUEUED = 500;
+/** Anybody can cause refusals, so they have a queue of their own, and sign-ins and sign-outs go first. */
+const MAX_REFUSALS = 200;
 const MAX_TRIES = 6;
 const RETRY = { min: 200, max: 5_000 };
 const TIMEOUT_MS = 5_000;
@@ -17,6 +19,8 @@ export type Reports = { send(login: LoginSeen): void; close(): Promise<void> };
 /** Calls `onLogin` immediately for each login, even if its report fails later. */
 export function createReports(controlPlane: Client, log: Logger, onLogin: (login: LoginSeen) => void = () => undefined): Reports {
   const queue: LoginSeen[] = [];
+  const refusals: LoginSeen[] = [];
+  const next = (): LoginSeen | undefined => queue.shift() ?? refusals.shift();
   const closing = new AbortController();
   let working: Promise<void> | null = null;
 
@@ -36,18 +40,19 @@ export function createReports(controlPlane: Client, log: Logger, onLogin: (login
     }
   }
   async function work(): Promise<void> {
-    for (let login = queue.shift(); login !== undefined; login = queue.shift()) await deliver(login);
+    for (let login = next(); login !== undefined; login = next()) await deliver(login);
     working = null;
   }
 
   return {
     send(login) {
       onLogin(login);
-      if (queue.length >= MAX_QUEUED) {
+      const [waiting, max] = login.outcome === 'refused' ? [refusals, MAX_REFUSALS] : [queue, MAX_QUEUED];
+      if (waiting.length >= max) {
         log.warn({ outcome: login.outcome, provider: login.provider }, 'a sign-in was not reported to the audit log: the queue is full');
         return;
       }
-      queue.push(login);
+      waiting.push(login);
       working ??= work();
     },
     async close() {

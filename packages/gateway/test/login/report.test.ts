@@ -42,3 +42,18 @@ test('a control plane that stays away fills no memory, and keeps no gateway from
   expect(performance.now() - began).toBeLessThan(3_000);
   expect(logged.join('')).not.toContain('@example.test');
 });
+
+test('a flood of refusals, which anybody can make, keeps no sign-in and no sign-out out of the audit log', async () => {
+  const cp = createControlPlane();
+  const reports = createReports(cp.client, log);
+  cp.away = true;
+  for (let i = 0; i < 2_000; i++) reports.send({ ...seen(i), outcome: 'refused', email: null, reason: 'provider_denied' });
+  const done = [seen(1), { ...seen(1), outcome: 'signed_out' as const }];
+  for (const one of done) reports.send(one);
+  cp.away = false;
+  await waitFor('some arrived', () => cp.logins.length >= 100);
+  expect(cp.logins.filter(({ outcome }) => outcome !== 'refused')).toEqual(done);
+  // They go first: only the report that was under way is before them.
+  expect(cp.logins.findIndex(({ outcome }) => outcome !== 'refused')).toBeLessThanOrEqual(1);
+  await reports.close();
+});
