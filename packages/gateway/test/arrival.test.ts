@@ -1,4 +1,4 @@
-/** The way back from the auth host: a one-time code becomes a session of the project's host, once, in the browser that asked. */
+/** The return from the auth host: a one-time code becomes a session at the project's host, once, in the same browser. */
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { challengeOf } from '../src/codes.ts';
@@ -31,7 +31,7 @@ const arrive = (
 const sessionCookie = (reply: Reply): string | undefined =>
   (reply.headers['set-cookie'] ?? []).find((c) => c.startsWith('svc_fwd_session='));
 
-it('a code opens the page that was asked for, with a host-only session cookie', async () => {
+it('a code leads to the requested page, with a host-only session cookie', async () => {
   const reply = await arrive(mint());
   expect(reply.status).toBe(302);
   // Absolute: Traefik resolves a relative one against the gateway's own address.
@@ -44,7 +44,7 @@ it('a code opens the page that was asked for, with a host-only session cookie', 
   expect((await berth.verify({ Cookie: cookie.split(';')[0], 'X-Forwarded-Host': `two.${BASE}` }, '/verify?project=p2')).status).toBe(401);
 });
 
-it('works once: the second time there is a page and no session', async () => {
+it('a code works once; the second time there is an error page and no session', async () => {
   const code = mint();
   expect((await arrive(code)).status).toBe(302);
   const again = await arrive(code);
@@ -53,7 +53,7 @@ it('works once: the second time there is a page and no session', async () => {
   expect(again.body).toContain(`https://${HOST}/page?x=1#f`);
 });
 
-it('whoever has the session already is simply led to the page', async () => {
+it('a browser that already has a session is redirected to the page', async () => {
   const code = mint();
   const Cookie = `${NONCE_COOKIE}; ${(sessionCookie(await arrive(code)) ?? '').split(';')[0]}`;
   now += 61_000;
@@ -64,39 +64,39 @@ it('whoever has the session already is simply led to the page', async () => {
 
 it.each<[string, () => [string | undefined, Record<string, string | undefined>?]]>([
   ['no code', () => [undefined]],
-  ['an empty one', () => ['']],
-  ['a made-up one', () => ['x'.repeat(200)]],
-  ['one for another host', () => [mint(sessionOf(), `two.${BASE}`)]],
-  ['one of another browser', () => [mint(sessionOf(), HOST, 'm'.repeat(43))]],
-  ['a session cookie in its place', () => [berth.gateway.deps.sessions.seal(sessionOf(), 'project:p1')]],
+  ['an empty code', () => ['']],
+  ['an invented code', () => ['x'.repeat(200)]],
+  ['a code for another host', () => [mint(sessionOf(), `two.${BASE}`)]],
+  ['a code of another browser', () => [mint(sessionOf(), HOST, 'm'.repeat(43))]],
+  ['a session cookie instead of a code', () => [berth.gateway.deps.sessions.seal(sessionOf(), 'project:p1')]],
   ['a value sealed for another purpose', () => [berth.gateway.deps.sealer.seal('login attempt', { id: 'x' }, 60_000)]],
-  ['one without its last letter', () => [mint().slice(0, -1)]],
-  ['one of a session that has ended', () => [mint({ ...sessionOf(), expires_at: now - 1 })]],
-])('%s: a page, no session, no further redirect', async (_, make) => {
+  ['a code without its last letter', () => [mint().slice(0, -1)]],
+  ['a code of an expired session', () => [mint({ ...sessionOf(), expires_at: now - 1 })]],
+])('%s: an error page, no session, no further redirect', async (_, make) => {
   const [code, headers] = make();
   const before = berth.controlPlane.calls.length;
   const reply = await arrive(code, headers);
   expect(reply.status).toBe(400);
   expect(reply.headers['content-type']).toMatch(/^text\/html/);
   expect(reply.headers['set-cookie']).toBeUndefined();
-  // The control plane is not asked about what nobody minted.
+  // The gateway does not ask the control plane about invalid codes.
   expect(berth.controlPlane.calls.slice(before)).toEqual([]);
 });
 
-it('after a minute a code is worth nothing', async () => {
+it('a code expires after one minute', async () => {
   const code = mint();
   now += 60_001;
   expect((await arrive(code)).status).toBe(400);
 });
 
-it('a browser that keeps no cookies gets a page that says so, not another redirect', async () => {
+it('a browser without cookies gets an error page and not another redirect', async () => {
   const reply = await arrive(mint(), { Cookie: undefined });
   expect(reply.status).toBe(400);
   expect(reply.body).toContain('cookie');
   expect(reply.headers.location).toBeUndefined();
 });
 
-it('a code of a session that was revoked or whose owner was disabled meanwhile opens nothing', async () => {
+it('a code is refused if its session was revoked or its owner was disabled in the meantime', async () => {
   const revoked = sessionOf();
   const code = mint(revoked);
   await berth.gateway.deps.policy.revokeSession(revoked);
@@ -107,13 +107,13 @@ it('a code of a session that was revoked or whose owner was disabled meanwhile o
   expect((await arrive(other)).status).toBe(400);
 });
 
-it('POST and HEAD take no code', async () => {
+it('POST and HEAD do not accept a code', async () => {
   const code = mint();
   for (const method of ['POST', 'HEAD']) expect((await arrive(code, { 'X-Forwarded-Method': method })).status).toBe(404);
   expect((await arrive(code)).status).toBe(302);
 });
 
-it('a host that is no project gets its own by the same way; the auth host none', async () => {
+it('a host that is not a project gets its own session the same way; the auth host gets none', async () => {
   const host = `proxy.${BASE}`;
   const reply = await arrive(mint(sessionOf(), host), { 'X-Forwarded-Host': host }, '/', '/verify/admin');
   const Cookie = (sessionCookie(reply) ?? '').split(';')[0];
@@ -132,13 +132,13 @@ describe.each([
   '/_oauth/logout',
   '/\t/evil.example',
   '',
-])('the page after it cannot be %j', (redirect) => {
-  it('but is the first page then', async () => {
+])('the redirect target %j', (redirect) => {
+  it('is replaced by the first page', async () => {
     expect((await arrive(mint(), {}, redirect)).headers.location).toBe(`https://${HOST}/`);
   });
 });
 
-it('while the control plane is away there is a page with 503, and the same code works when it is back', async () => {
+it('while the control plane is down there is a page with 503; the same code works when it is back', async () => {
   const code = mint();
   berth.controlPlane.away(true);
   const reply = await arrive(code);

@@ -1,4 +1,4 @@
-/** A whole gateway in this process, with a control plane that is a few lines: what the tests of /verify ask. */
+/** A complete gateway in this process with a small simulated control plane, for the tests of /verify. */
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { Agent, type IncomingHttpHeaders, request } from 'node:http';
@@ -67,9 +67,9 @@ export function fakeControlPlane(first: Policy | null = policyOf()): FakeControl
     throw new UnreachableError('the control plane is away');
   };
 
-  async function heldPolicy(known: string | undefined, signal: AbortSignal | undefined): Promise<unknown> {
+  async function heldPolicy(etag: string | undefined, signal: AbortSignal | undefined): Promise<unknown> {
     const gone = new Promise<void>((resolve) => signal?.addEventListener('abort', () => resolve(), { once: true }));
-    while (known === `"${number}"` && !away && signal?.aborted !== true) await Promise.race([bell.promise, gone]);
+    while (etag === `"${number}"` && !away && signal?.aborted !== true) await Promise.race([bell.promise, gone]);
     if (away || policy === null || signal?.aborted === true) unreachable();
     return { status: 200, etag: `"${number}"`, answer: structuredClone(policy) };
   }
@@ -107,9 +107,9 @@ export type Running = {
   gateway: Gateway;
   controlPlane: FakeControlPlane;
   stateDir: string;
-  /** Any request to the gateway itself. */
+  /** Sends any request to the gateway itself. */
   get(path: string, headers?: Record<string, string | string[]>): Promise<Reply>;
-  /** As the proxy asks for project p1 at its host; headers of `undefined` are left out. */
+  /** Sends the proxy's request for project p1 at its host; omits headers that are `undefined`. */
   verify(headers?: Record<string, string | string[] | undefined>, path?: string): Promise<Reply>;
   cookie(session: Session, audience?: Parameters<Gateway['deps']['sessions']['seal']>[1]): string;
   stop(): Promise<void>;

@@ -1,6 +1,6 @@
 /**
- * Forged identity headers through the real Traefik, with the configuration that the control plane makes and the real gateway
- * process: every spelling x {open, protected} x {HTTP, WebSocket}. Judged by the bytes that the application gets.
+ * Forged identity headers through the real Traefik and the real gateway process, with the control plane's configuration: every
+ * spelling x {open, protected} x {HTTP, WebSocket}. The tests check the bytes that the application receives.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
@@ -33,7 +33,7 @@ const EXPECTED = [
 ];
 
 const missing = findTraefik() === undefined || findProgram('openssl') === undefined;
-/** `delete`: the Traefik of deploy/traefik. `unset`: a Traefik that somebody set up without this option. */
+/** `delete` is the Traefik of deploy/traefik. `unset` is a Traefik that was set up without this option. */
 describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity headers, aliasHeadersStrategy %s', (aliasHeaders) => {
   // Traefik deletes an alias in any case. Without the option, the expressions must catch each spelling.
   const tried =
@@ -57,7 +57,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
 
   beforeAll(async () => {
     dir = await mkdtemp(join(tmpdir(), 'berth-headers-'));
-    // An application that says what it got, the upgrade's request too.
+    // An application that returns the request it received, including an upgrade request.
     const seen = (r: IncomingMessage): string => Buffer.from(JSON.stringify(r.rawHeaders)).toString('base64');
     const app = createServer({ maxHeaderSize: 256 * 1024 }, (r, response) => void response.writeHead(200, { 'x-seen': seen(r) }).end());
     app.on(
@@ -113,7 +113,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
   const cookie = (): string => `svc_fwd_session=${sessions.seal(session, 'project:p1')}`;
 
   type Kind = 'HTTP' | 'WebSocket';
-  /** What the application got; null: it was not asked. */
+  /** The request that the application received; null if it received none. */
   function ask(
     prefix: string,
     kind: Kind,
@@ -163,7 +163,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
       .map(([name]) => asAnApplicationReads(name))
       .toSorted();
 
-  it('are tried in 32 spellings and more', () => {
+  it('are tested in at least 32 spellings', () => {
     expect(new Set(FORGED_HEADERS).size).toBeGreaterThanOrEqual(32);
   });
 
@@ -180,7 +180,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
       expect(seen).toContainEqual(['X-Other', 'kept']);
     });
 
-    it.each(tried)('%s never reaches a protected one, with a session or without', async (name) => {
+    it.each(tried)('%s never reaches a protected project, with or without a session', async (name) => {
       const { status, seen } = await ask('one', kind, [
         [name, FORGED],
         ['Cookie', cookie()],
@@ -191,7 +191,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
       expect((await ask('one', kind, [[name, FORGED]])).seen).toBeNull();
     });
 
-    it('all at once, twice each, do not either', async () => {
+    it('all spellings together, twice each, never reach a project', async () => {
       const all = [...FORGED_HEADERS, ...FORGED_HEADERS].map((name): Pair => [name, FORGED]);
       const toOpen = [...forOpen, ...forOpen].map((name): Pair => [name, FORGED]);
       expect(identityIn((await ask('open', kind, toOpen)).seen)).toEqual([]);
@@ -200,7 +200,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
       expect(JSON.stringify(seen)).not.toContain(FORGED);
     });
 
-    it('a protected project gets who it is, an assertion that verifies for its host, and no credential of ours', async () => {
+    it('a protected project gets the identity, an assertion that verifies for its host, and no credentials of Berth', async () => {
       const { seen } = await ask('one', kind, [
         ['Cookie', `a=1; ${cookie()}; b=2`],
         ['Authorization', 'Basic dTpw'],
@@ -225,7 +225,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
     it.each([...EXPECTED, 'authorization', 'x-forwarded-host', 'x-forwarded-uri', 'x-forwarded-method'])(
       'Connection: %s takes nothing away',
       async (name) => {
-        // RFC 9110 section 7.6.1: what Connection names is dropped on the way. An application must not take nobody for somebody.
+        // RFC 9110 section 7.6.1: proxies drop headers that Connection names. The application must not mistake the visitor for another person.
         const { seen } = await ask('one', kind, [
           ['Connection', name],
           ['X-Forwarded-User', FORGED],
@@ -236,7 +236,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
       },
     );
 
-    it('Connection: Cookie makes a stranger of whoever says so', async () => {
+    it('Connection: Cookie makes the request anonymous', async () => {
       expect(
         (
           await ask('one', kind, [
@@ -248,7 +248,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
     });
   });
 
-  it('what a client says of host, address and method is not what the gateway is told', async () => {
+  it('the gateway does not get host, address and method from the client’s headers', async () => {
     const lies: Pair[] = [
       ['X-Forwarded-Host', `two.${BASE}`],
       ['X-Forwarded-Uri', '/elsewhere'],
@@ -262,7 +262,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
   describe.each(['HTTP', 'WebSocket'] as const)('a device token, by %s,', (kind) => {
     const token = `berth_${'A1-_z'.repeat(8)}abc`;
     const carried: [what: string, headers: Pair[]][] = [
-      ['as a client sends it', [['Authorization', `Bearer ${token}`]]],
+      ['as clients send it', [['Authorization', `Bearer ${token}`]]],
       ['with the scheme in another case', [['authorization', `bEaReR ${token}`]]],
       ['after many spaces and tabs', [['Authorization', `Bearer \t  ${token} \t`]]],
       ['without a space', [['Authorization', `Bearer${token}`]]],
@@ -293,12 +293,15 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
       expect(seen).toContainEqual(['Cookie', 'a=1']);
       expect(JSON.stringify(seen)).not.toContain('berth_');
     });
-    it.each([`open.${BASE}.`, `OPEN.${BASE.toUpperCase()}`, `open.${BASE}:443`])('with Host: %s does not either', async (host) => {
-      const { status, seen } = await ask('open', kind, [['Authorization', `Bearer ${token}`]], host);
-      expect(status).toBe(kind === 'HTTP' ? 200 : 101);
-      expect(JSON.stringify(seen)).not.toContain('berth_');
-    });
-    it('is the gateway’s business at a protected project: an unknown one is refused', async () => {
+    it.each([`open.${BASE}.`, `OPEN.${BASE.toUpperCase()}`, `open.${BASE}:443`])(
+      'with Host: %s never reaches an open project',
+      async (host) => {
+        const { status, seen } = await ask('open', kind, [['Authorization', `Bearer ${token}`]], host);
+        expect(status).toBe(kind === 'HTTP' ? 200 : 101);
+        expect(JSON.stringify(seen)).not.toContain('berth_');
+      },
+    );
+    it('is checked by the gateway at a protected project: an unknown token is refused', async () => {
       expect(
         await ask('one', kind, [
           ['Authorization', `Bearer ${token}`],
@@ -306,7 +309,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
         ]),
       ).toEqual({ status: 401, seen: null });
     });
-    it('takes no forged identity along', async () => {
+    it('does not let forged identity headers pass', async () => {
       const forged = forOpen.map((name): Pair => [name, FORGED]);
       expect(identityIn((await ask('open', kind, [['Authorization', `Bearer ${token}`], ...forged])).seen)).toEqual([]);
     });
@@ -318,13 +321,13 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
     );
   });
 
-  it('128 KiB of headers pass as any other', async () => {
+  it('128 KiB of headers pass', async () => {
     const { status, seen } = await ask('one', 'HTTP', [['Cookie', `${cookie()}; big=${'x'.repeat(120 * 1024)}`]]);
     expect(status).toBe(200);
     expect(namesIn(seen)).toEqual(EXPECTED);
   });
 
-  it('a megabyte is refused, not an error of ours', async () => {
+  it('1 MiB of headers is refused without a server error', async () => {
     const { status, seen } = await ask('one', 'HTTP', [['Cookie', `${cookie()}; big=${'x'.repeat(900 * 1024)}`]]);
     expect(status).toBe(431);
     expect(seen).toBeNull();

@@ -1,4 +1,4 @@
-/** The control plane's half of "Between our own processes" over HTTP, for tests that run the gateway as a process. */
+/** Simulates the control plane's endpoints for the gateway over HTTP, for tests that run the gateway as a process. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Policy } from '@berth/wire/gateway';
@@ -6,9 +6,9 @@ import type { Policy } from '@berth/wire/gateway';
 export type HttpControlPlane = {
   url: string;
   publish(policy: Policy): void;
-  /** Connections are cut and refused, as when it is killed. */
+  /** Cuts and refuses connections, like a killed process. */
   kill(): Promise<void>;
-  /** At the same address again. */
+  /** Starts again at the same address. */
   start(): Promise<void>;
   calls: { path: string; body: unknown; secret: string | undefined }[];
 };
@@ -43,7 +43,7 @@ export async function httpControlPlane(first: Policy): Promise<HttpControlPlane>
         return void response.writeHead(409).end(JSON.stringify({ code: 'code_used', status: 409, title: '', detail: '', type: '' }));
       used.add(body.id ?? '');
     }
-    // As the real one: whoever asks for the policy hears of it.
+    // Like the real control plane, answer held requests for the policy.
     if (path === '/api/internal/sessions/revoke')
       publish({ ...policy, revoked_sessions: [...policy.revoked_sessions, { id: body.id ?? '', expires_at: body.expires_at ?? '' }] });
     response.writeHead(204).end();

@@ -1,4 +1,4 @@
-/** Answers that are kept are kept no longer than what they rest on: time passes under the same requests. */
+/** Cached answers expire with the session, token or policy that they depend on. */
 import { createHash, randomBytes } from 'node:crypto';
 import { type IncomingMessage, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -23,7 +23,7 @@ afterAll(() => berth.stop());
 const keptSoFar = (): Promise<number> =>
   berth.get('/metrics').then(({ body }) => Number(/^berth_verify_total\{outcome="kept"\} (\d+)$/m.exec(body)?.[1]));
 
-it('the same request is answered from what was decided before, another one never is', async () => {
+it('the same request is answered from the cache, a different one never is', async () => {
   const [one, two] = [{ Cookie: berth.cookie(sessionOf()) }, { Cookie: berth.cookie(sessionOf({ ...ANNA, email: 'otto@example.com' })) }];
   const before = await keptSoFar();
   expect((await berth.verify(one)).headers['x-forwarded-user']).toBe(ANNA.email);
@@ -38,10 +38,10 @@ it('the same request is answered from what was decided before, another one never
   expect(await keptSoFar()).toBe(before + 1);
 });
 
-describe('what is kept for a request is not the answer of one that', () => {
+describe('a cached answer does not apply to a request that', () => {
   type Pairs = readonly (readonly [name: string, value: string])[];
   const OTTO = { ...ANNA, email: 'otto@example.com' };
-  /** As given: names in this spelling, and as often. */
+  /** Sends the header names in exactly this spelling and number. */
   const send = (pairs: Pairs): Promise<IncomingMessage> =>
     new Promise((resolve, reject) => {
       const { port } = berth.gateway.server.server.address() as AddressInfo;
@@ -71,12 +71,12 @@ describe('what is kept for a request is not the answer of one that', () => {
     ['names another host too', () => [...plain, ['X-Forwarded-Host', `two.${BASE}`]], [403, undefined, undefined]],
     ['names another host first', () => [['x-forwarded-host', `two.${BASE}`], ...plain], [403, undefined, undefined]],
     ['names its host twice', () => [...plain, ['x-forwarded-HOST', `one.${BASE}`]], [403, undefined, undefined]],
-    ['asks for an address of ours first', () => [['X-Forwarded-Uri', '/_oauth/x'], ...plain], [404, undefined, undefined]],
+    ['asks for a reserved path first', () => [['X-Forwarded-Uri', '/_oauth/x'], ...plain], [404, undefined, undefined]],
     ['has another cookie too', () => [...plain, ['cookie', 'b=2']], [200, ANNA.email, 'b=2']],
     ['has another cookie first', () => [['COOKIE', 'b=2'], ...plain], [200, ANNA.email, 'b=2']],
     ['has an empty cookie too', () => [...plain, ['Cookie', '']], [200, ANNA.email, undefined]],
-    ['has another’s session first', () => [['Cookie', otto], ...plain], [200, OTTO.email, undefined]],
-    ['has nearly these names', () => plain.map(([n, v]) => [n.replace('Cookie', 'Cookle'), v]), [401, undefined, undefined]],
+    ['has the session of another person first', () => [['Cookie', otto], ...plain], [200, OTTO.email, undefined]],
+    ['has similar header names', () => plain.map(([n, v]) => [n.replace('Cookie', 'Cookle'), v]), [401, undefined, undefined]],
     ['has underscores in its names', () => plain.map(([n, v]) => [n.replaceAll('-', '_'), v]), [403, undefined, undefined]],
   ])('%s', async (_, pairs, expected) => {
     for (let i = 0; i < 2; i++) expect(seen(await send(pairs()))).toEqual(expected);
@@ -85,28 +85,28 @@ describe('what is kept for a request is not the answer of one that', () => {
   it.each([
     ['in lower case', (name: string) => name.toLowerCase()],
     ['in upper case', (name: string) => name.toUpperCase()],
-  ])('but it is, with names %s', async (_, spelled) => {
+  ])('a cached answer applies to a request with header names %s', async (_, spelled) => {
     const before = await keptSoFar();
     expect(seen(await send(plain.map(([name, value]) => [spelled(name), value])))).toEqual([200, ANNA.email, undefined]);
     expect(await keptSoFar()).toBe(before + 1);
   });
 });
 
-it('a session ends when it ends', async () => {
+it('a cached answer expires with its session', async () => {
   const Cookie = berth.cookie({ ...sessionOf(), expires_at: Math.ceil(now / 1000) * 1000 + 20_000 });
   for (let i = 0; i < 2; i++) expect((await berth.verify({ Cookie })).status).toBe(200);
   now += 22_000;
   expect((await berth.verify({ Cookie })).status).toBe(401);
 });
 
-it('a device token ends when it ends', async () => {
+it('a cached answer expires with its device token', async () => {
   const Authorization = `Bearer ${token}`;
   for (let i = 0; i < 2; i++) expect((await berth.verify({ Authorization })).status).toBe(200);
   now += 90_000;
   expect((await berth.verify({ Authorization })).status).toBe(401);
 });
 
-it('an assertion that is given out holds for another minute at least, and never beyond its session', async () => {
+it('an assertion is valid for at least another minute, but never longer than its session', async () => {
   const Cookie = berth.cookie({ ...sessionOf(), expires_at: Math.ceil(now / 1000) * 1000 + 600_000 });
   const claims = async () => decodeJwt(String((await berth.verify({ Cookie })).headers['x-forwarded-user-assertion']));
   const end = Math.ceil(now / 1000) + 600;
@@ -118,6 +118,6 @@ it('an assertion that is given out holds for another minute at least, and never 
     expect(exp - now / 1000).toBeLessThanOrEqual(301);
     expect(exp).toBeLessThanOrEqual(end);
   }
-  // Signed when it must be, not with each request.
+  // A new assertion is signed only when necessary, not with each request.
   expect(seen.size).toBe(3);
 });

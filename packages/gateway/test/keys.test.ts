@@ -1,4 +1,4 @@
-/** Keys from SESSION_SECRET: rotation, what each is good for, and what a wrong one opens (nothing). */
+/** Keys derived from SESSION_SECRET: rotation, separate uses, and wrong keys. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { deriveKeys, jwks } from '../src/keys.ts';
@@ -13,25 +13,25 @@ const sealer = (...secrets: string[]) => createSealer(deriveKeys(secrets), now);
 describe('rotation of SESSION_SECRET', () => {
   const session = sessionOf();
 
-  it('a session under an earlier secret still opens; under one that was dropped it does not', () => {
+  it('a session signed with an earlier secret is valid; with a dropped secret it is not', () => {
     const value = sessions('first').seal(session, 'sso');
     expect(sessions('second', 'first').open(value, 'sso')).toEqual(session);
     expect(sessions('third', 'second').open(value, 'sso')).toBeNull();
   });
 
-  it('what is made is under the current one', () => {
+  it('new values use the current secret', () => {
     const value = sessions('second', 'first').seal(session, 'sso');
     expect(sessions('second').open(value, 'sso')).toEqual(session);
     expect(sessions('first').open(value, 'sso')).toBeNull();
   });
 
-  it('sealed values alike', () => {
+  it('the same applies to sealed values', () => {
     const text = sealer('first').seal('x', { a: 1 }, 1000);
     expect(sealer('second', 'first').open('x', text)).toEqual({ a: 1 });
     expect(sealer('second').open('x', text)).toBeNull();
   });
 
-  it('the keys for assertions are published for all of them, the current one first, no private part', () => {
+  it('the public assertion keys of all secrets are published, the current one first, without private parts', () => {
     const both = jwks(deriveKeys(['second', 'first'])).keys;
     expect(both.map((k) => k['kid'])).toEqual(
       [...jwks(deriveKeys(['second'])).keys, ...jwks(deriveKeys(['first'])).keys].map((k) => k['kid']),
@@ -41,14 +41,14 @@ describe('rotation of SESSION_SECRET', () => {
 });
 
 describe('sealed values', () => {
-  it('open for their purpose alone, and not for ever', () => {
+  it('open only for their purpose, and expire', () => {
     const text = sealer('s').seal('one', 'value', 1000);
     expect(sealer('s').open('one', text)).toBe('value');
     expect(sealer('s').open('two', text)).toBeNull();
     expect(createSealer(deriveKeys(['s']), () => now() + 1001).open('one', text)).toBeNull();
   });
 
-  it('changed in any place they do not open', () => {
+  it('do not open if any part was changed', () => {
     const text = sealer('s').seal('one', { secret: 'a value' }, 60_000);
     expect(Buffer.from(text, 'base64url').toString('latin1')).not.toContain('a value');
     const bytes = Buffer.from(text, 'base64url');
@@ -69,7 +69,7 @@ describe('sealed values', () => {
 });
 
 describe('session values', () => {
-  it('carry any name and address there and back', () => {
+  it('preserve any name and address', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'grapheme', maxLength: 100 }), fc.webUrl(), fc.emailAddress(), (name, avatar_url, email) => {
         const session = sessionOf({ name, avatar_url, email, provider: 'oidc' });
@@ -78,7 +78,7 @@ describe('session values', () => {
     );
   });
 
-  it('open for exactly their audience', () => {
+  it('are valid only for their audience', () => {
     const value = sessions('s').seal(sessionOf(), 'project:x');
     for (const audience of ['project:y', 'project:', 'sso', 'host:x', 'project:xx'] as const)
       expect(sessions('s').open(value, audience)).toBeNull();

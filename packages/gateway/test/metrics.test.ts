@@ -1,4 +1,4 @@
-/** What the gateway tells Prometheus. */
+/** Prometheus metrics of the gateway. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { checkMetrics, noPromtool } from '@berth/testbed/promtool';
@@ -36,7 +36,7 @@ it('says what runs', async () => {
   expect(await scrape()).toMatch(/^berth_gateway_build_info\{version="\d+\.\d+\.\d+",node="\d+\.\d+\.\d+"\} 1$/m);
 });
 
-it('measures one answer of /verify in sixteen', async () => {
+it('measures every 16th answer of /verify', async () => {
   const before = value(await scrape(), 'berth_verify_duration_seconds_count');
   for (let i = 0; i < 32; i++) await berth.get('/verify?project=p1');
   const text = await scrape();
@@ -53,7 +53,7 @@ it('measures every other request by its route, never by its path', async () => {
   expect(text).not.toContain('random');
 });
 
-it('counts logins by how they ended', async () => {
+it('counts logins by outcome', async () => {
   const { metrics } = berth.gateway;
   metrics.login({ outcome: 'refused', provider: 'oidc', reason: 'not_allowed' });
   metrics.login({ outcome: 'signed_in', provider: 'oidc', reason: null });

@@ -1,4 +1,4 @@
-/** Whatever is done to a cookie, a token or a code: never let in, never an error of ours but 503 (and none here). */
+/** Changed cookies, tokens and codes never let a request pass and never cause a server error. */
 import { createHash, randomBytes } from 'node:crypto';
 import { waitFor } from '@berth/testbed/wait';
 import fc from 'fast-check';
@@ -20,7 +20,7 @@ beforeAll(async () => {
 });
 afterAll(() => berth.stop());
 
-/** What a header can carry: bytes that are not control characters. */
+/** Text that a header can contain: bytes that are not control characters. */
 const byte = fc
   .integer({ min: 0x20, max: 0xff })
   .filter((n) => n !== 0x7f)
@@ -28,7 +28,7 @@ const byte = fc
 const junk = fc.array(byte, { minLength: 1, maxLength: 30 }).map((b) => b.join(''));
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 
-/** Changes a text in one of many ways; never gives the text itself. */
+/** Changes a text in one of many ways; never returns the same text. */
 const mutated = (text: string): fc.Arbitrary<string> => {
   const at = fc.nat({ max: text.length - 1 });
   return fc
@@ -61,11 +61,11 @@ const mutated = (text: string): fc.Arbitrary<string> => {
 };
 
 describe('a session cookie', () => {
-  it('that was tampered with, cut, padded, doubled or made up opens nothing', async () => {
+  it('that was changed, cut, padded, doubled or invented is refused', async () => {
     const value = berth.cookie(sessionOf()).slice('svc_fwd_session='.length);
     expect((await berth.verify({ Cookie: `svc_fwd_session=${value}` })).status).toBe(200);
     await fc.assert(
-      // A semicolon ends the value: what comes before it may be the whole of it, unchanged.
+      // A semicolon ends the value, and the part before it may be the complete, unchanged value.
       fc.asyncProperty(
         mutated(value).filter((v) => v.split(';', 1)[0]?.trim() !== value),
         async (other) => {
@@ -76,7 +76,7 @@ describe('a session cookie', () => {
     );
   });
 
-  it('with another payload under the same signature opens nothing', async () => {
+  it('with another payload under the same signature is refused', async () => {
     const value = berth.gateway.deps.sessions.seal(sessionOf(), 'project:p1');
     const [payload = '', mac = ''] = value.split('.');
     const fields = JSON.parse(Buffer.from(payload, 'base64url').toString()) as unknown[];
@@ -86,7 +86,7 @@ describe('a session cookie', () => {
     }
   });
 
-  it('header of any bytes gives 401 or, in a browser, the login', async () => {
+  it('header with any bytes gives 401 or, in a browser, the login', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.oneof(junk, fc.constantFrom(';', '=', 'svc_fwd_session', 'berth_nonce', '__Host-berth_nonce=', ',', '"')), {
@@ -116,7 +116,7 @@ describe('a device token', () => {
 });
 
 describe('a one-time code', () => {
-  it('that was changed in any way gives a page and no session', async () => {
+  it('that was changed in any way gives an error page and no session', async () => {
     const code = berth.gateway.deps.codes.mint(sessionOf(), `one.${BASE}`, challengeOf(NONCE));
     await fc.assert(
       fc.asyncProperty(mutated(code), async (other) => {
@@ -136,7 +136,7 @@ describe('a one-time code', () => {
 });
 
 describe('the forwarded headers', () => {
-  it('of any bytes never let in what the right ones would not', async () => {
+  it('with any bytes never let a request pass that correct headers would not', async () => {
     const Cookie = berth.cookie(sessionOf());
     await fc.assert(
       fc.asyncProperty(
@@ -153,7 +153,7 @@ describe('the forwarded headers', () => {
     );
   });
 
-  it('with any project that is not there give 403', async () => {
+  it('with any unknown project give 403', async () => {
     const Cookie = berth.cookie(sessionOf());
     await fc.assert(
       fc.asyncProperty(

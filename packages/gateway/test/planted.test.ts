@@ -1,4 +1,4 @@
-/** Cookies that another application under BASE_DOMAIN planted in the browser: they open nothing, end nothing and cause no endless redirect. */
+/** Cookies that another application under BASE_DOMAIN planted: they give no access, end no session and cause no endless redirects. */
 import { randomBytes } from 'node:crypto';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -14,30 +14,33 @@ beforeAll(async () => {
 });
 afterAll(() => berth.stop());
 
-/** As ECMAScript's trim removes them; node:http reads a header as latin1. */
+/** Characters that ECMAScript's trim removes; node:http reads headers as latin1. */
 const BLANKS = ['\u00a0', ' \u00a0', '\u00a0\u00a0', '\u000b', '\u000c'];
 
 describe('a nonce cookie', () => {
-  it.each(BLANKS.filter((blank) => blank.includes('\u00a0')))('whose name begins with %j has no prefix __Host-', async (blank) => {
-    const nonce = randomBytes(32).toString('base64url');
-    const code = berth.gateway.deps.codes.mint(sessionOf(), HOST, challengeOf(nonce));
-    const query = new URLSearchParams({ code, redirect: '/' }).toString();
-    const arrive = (Cookie: string) => berth.verify({ ...BROWSER, Cookie, 'X-Forwarded-Uri': `/_oauth/session?${query}` });
-    const planted = await arrive(`${blank}__Host-berth_nonce_${challengeOf(nonce).slice(0, 8)}=${nonce}`);
-    expect([planted.status, planted.headers['set-cookie']]).toEqual([400, undefined]);
-    // A space or a tab is no part of a name (RFC 6265bis section 5.6): browsers drop them.
-    expect((await arrive(` \t__Host-berth_nonce_${challengeOf(nonce).slice(0, 8)} = ${nonce}\t`)).status).toBe(302);
-  });
+  it.each(BLANKS.filter((blank) => blank.includes('\u00a0')))(
+    'whose name begins with %j does not count as a __Host- cookie',
+    async (blank) => {
+      const nonce = randomBytes(32).toString('base64url');
+      const code = berth.gateway.deps.codes.mint(sessionOf(), HOST, challengeOf(nonce));
+      const query = new URLSearchParams({ code, redirect: '/' }).toString();
+      const arrive = (Cookie: string) => berth.verify({ ...BROWSER, Cookie, 'X-Forwarded-Uri': `/_oauth/session?${query}` });
+      const planted = await arrive(`${blank}__Host-berth_nonce_${challengeOf(nonce).slice(0, 8)}=${nonce}`);
+      expect([planted.status, planted.headers['set-cookie']]).toEqual([400, undefined]);
+      // Spaces and tabs are not part of a name (RFC 6265bis section 5.6), so browsers drop them.
+      expect((await arrive(` \t__Host-berth_nonce_${challengeOf(nonce).slice(0, 8)} = ${nonce}\t`)).status).toBe(302);
+    },
+  );
 });
 
 describe('session cookies', () => {
   const planted = (count: number): string => Array.from({ length: count }, (_, i) => `svc_fwd_session=planted${i}`).join('; ');
 
-  it('31 planted ones before the right one do not keep its owner out', async () => {
+  it('31 planted cookies before the valid one do not lock the owner out', async () => {
     const Cookie = `${planted(31)}; ${berth.cookie(sessionOf())}`;
     expect((await berth.verify({ ...BROWSER, Cookie })).status).toBe(200);
   });
-  it('more than 32 lead to a page, not to a redirect without an end', async () => {
+  it('more than 32 cookies lead to an error page, not to endless redirects', async () => {
     const Cookie = `${planted(32)}; ${berth.cookie(sessionOf())}`;
     const page = await berth.verify({ ...BROWSER, Cookie });
     expect([page.status, page.headers.location]).toEqual([400, undefined]);
@@ -45,7 +48,7 @@ describe('session cookies', () => {
     const script = await berth.verify({ Cookie, Accept: 'application/json' });
     expect([script.status, script.headers['content-type']]).toEqual([401, 'application/problem+json; charset=utf-8']);
   });
-  it('at the auth host too', async () => {
+  it('more than 32 cookies lead to an error page at the auth host too', async () => {
     const auth = { host: BASE, ...BROWSER };
     const right = `svc_fwd_session=${berth.gateway.deps.sessions.seal(sessionOf(), 'sso')}`;
     const signedIn = await berth.get('/_oauth/login?redirect=/in', { ...auth, cookie: `${planted(31)}; ${right}` });
@@ -72,7 +75,7 @@ describe('an attempt cookie, over https', () => {
     const { line } = await begin();
     expect(line).toMatch(/^__Host-berth_login_[\w-]+=[\w-]+; Path=\/; Max-Age=900; HttpOnly; SameSite=Lax; Secure$/);
   });
-  it('without the prefix, or with a blank before it, belongs to no login', async () => {
+  it('without the prefix, or with a blank before it, is ignored', async () => {
     const { state, line } = await begin();
     const pair = line.split(';')[0] ?? '';
     expect((await callback(state, pair)).status).toBe(403);
@@ -93,13 +96,13 @@ describe('a session cookie that an application could read while its project was 
     await waitFor('the policy holds', () => berth.gateway.deps.policy.view().projectById('p1')?.auth_epoch === auth_epoch);
   };
 
-  it('opens nothing any more once the project requires a login again; a new one does', async () => {
+  it('is invalid once the project requires a login again; a new cookie is valid', async () => {
     const before = berth.cookie(sessionOf());
     await withEpoch(0);
     expect((await berth.verify({ Cookie: before })).status).toBe(200);
     await withEpoch(1);
     expect((await berth.verify({ Cookie: before })).status).toBe(401);
-    // The browser signs in without a question, since the auth host knows it, and gets a cookie of now.
+    // The auth host has a session, so the browser signs in without questions and gets a new cookie.
     const nonce = randomBytes(32).toString('base64url');
     const code = berth.gateway.deps.codes.mint(sessionOf(), HOST, challengeOf(nonce));
     const arrived = await berth.verify({
@@ -114,7 +117,7 @@ describe('a session cookie that an application could read while its project was 
     await withEpoch(0);
   });
 
-  it('opens no other project, no page of the auth host, and tells nobody who its visitor is', async () => {
+  it('gives no access to another project or to the auth host, and reveals no identity', async () => {
     const Cookie = berth.cookie(sessionOf());
     expect((await berth.verify({ Cookie, 'X-Forwarded-Host': `two.${BASE}` }, '/verify?project=p2')).status).toBe(401);
     for (const path of ['/verify', '/verify/admin'])

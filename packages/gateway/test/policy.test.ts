@@ -1,4 +1,4 @@
-/** The policy: followed, kept, and enough to go on with while the control plane is away, restarts of the gateway included. */
+/** The policy is followed and stored, and suffices while the control plane is down, including restarts of the gateway. */
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -36,7 +36,7 @@ const away = () => {
 const ready = async (berth: Running): Promise<Record<string, unknown>> =>
   JSON.parse((await berth.get('/readyz')).body) as Record<string, unknown>;
 
-it('without any policy everything is in doubt, and /readyz says why', async () => {
+it('without a policy every request gets 503, and /readyz gives the reason', async () => {
   const berth = await start(away());
   for (const headers of [
     {},
@@ -53,7 +53,7 @@ it('without any policy everything is in doubt, and /readyz says why', async () =
   expect((await berth.get('/healthz')).status).toBe(200);
 });
 
-it('a gateway that starts before the control plane is ready as soon as that answers', async () => {
+it('a gateway that starts before the control plane becomes ready as soon as the control plane answers', async () => {
   const controlPlane = away();
   const berth = await start(controlPlane);
   controlPlane.publish(policyOf());
@@ -62,7 +62,7 @@ it('a gateway that starts before the control plane is ready as soon as that answ
   expect((await berth.verify({ Cookie: berth.cookie(sessionOf()) })).status).toBe(200);
 });
 
-describe('while the control plane is away', () => {
+describe('while the control plane is down', () => {
   const token = `berth_${randomBytes(32).toString('base64url')}`;
   const device_tokens = [
     {
@@ -73,7 +73,7 @@ describe('while the control plane is away', () => {
     },
   ];
 
-  it('sessions, device tokens, revocations and disabled users hold, over a restart too', async () => {
+  it('sessions, device tokens, revocations and disabled users stay in effect, also after a restart', async () => {
     const revoked = sessionOf();
     const controlPlane = fakeControlPlane(
       policyOf({
@@ -103,7 +103,7 @@ describe('while the control plane is away', () => {
     expect(await ready(second)).toMatchObject({ status: 'ready', policy_age_seconds: expect.any(Number) });
   });
 
-  it('a logout holds here at once, is kept on disk, and is told when it can be', async () => {
+  it('a logout takes effect here immediately, is stored on disk, and is sent as soon as possible', async () => {
     const controlPlane = fakeControlPlane();
     const first = await start(controlPlane);
     await known(first);
@@ -120,12 +120,12 @@ describe('while the control plane is away', () => {
     const told = await waitFor('it is told', () => controlPlane.calls.find((c) => c.name === 'revokeSession'));
     expect(told.body).toEqual({ id: session.id, email: ANNA.email, expires_at: new Date(session.expires_at).toISOString() });
     await waitFor('it is off the disk', async () => (await readdir(join(stateDir, 'revocations'))).length === 0);
-    // Still: the policy need not hold it yet.
+    // The session stays revoked, although the policy may not contain the revocation yet.
     expect((await second.verify({ Cookie: second.cookie(session) })).status).toBe(401);
   });
 });
 
-it('a change holds within five seconds of its publication, and far less', async () => {
+it('a change takes effect well within 5 s of its publication', async () => {
   const controlPlane = fakeControlPlane();
   const berth = await start(controlPlane);
   await known(berth);
@@ -137,7 +137,7 @@ it('a change holds within five seconds of its publication, and far less', async 
   await waitFor('the project is gone', async () => (await berth.verify({ Cookie })).status === 403, { deadlineMs: 5_000, intervalMs: 10 });
 });
 
-it('who is not named by ALLOWED_EMAILS any more is out, with the session from before', async () => {
+it('a person whom ALLOWED_EMAILS no longer allows loses access, even with an earlier session', async () => {
   const domain = ANNA.email.slice(ANNA.email.indexOf('@'));
   for (const [allowed, status] of [
     [domain, 200],
@@ -151,7 +151,7 @@ it('who is not named by ALLOWED_EMAILS any more is out, with the session from be
   }
 });
 
-it('whoever waits for something in the policy hears of it, or that it did not come', async () => {
+it('until resolves when the policy satisfies the condition, or after its time limit', async () => {
   const controlPlane = fakeControlPlane();
   const berth = await start(controlPlane);
   await known(berth);
@@ -163,7 +163,7 @@ it('whoever waits for something in the policy hears of it, or that it did not co
   expect(policy.view().projectById('p9')?.name).toBe('nine');
 });
 
-it('an answer that is no policy changes nothing', async () => {
+it('an invalid answer does not change the policy', async () => {
   const controlPlane = fakeControlPlane();
   const berth = await start(controlPlane);
   await known(berth);
@@ -172,7 +172,7 @@ it('an answer that is no policy changes nothing', async () => {
   expect((await berth.verify({ Cookie: berth.cookie(sessionOf()) })).status).toBe(200);
 });
 
-it('the file is for the gateway’s eyes, whole or not at all; a broken one counts as none', async () => {
+it('the file is private and written atomically; a broken file is ignored', async () => {
   const first = await start();
   await known(first);
   const path = join(stateDir, 'policy.json');
@@ -188,7 +188,7 @@ it('the file is for the gateway’s eyes, whole or not at all; a broken one coun
   }
 });
 
-it('uses of device tokens are told, the kept answers’ too', async () => {
+it('uses of device tokens are reported, including those answered from the cache', async () => {
   const token = `berth_${randomBytes(32).toString('base64url')}`;
   const hash = createHash('sha256').update(token).digest('hex');
   const controlPlane = fakeControlPlane(
@@ -209,7 +209,7 @@ it('uses of device tokens are told, the kept answers’ too', async () => {
 describe('a person whose account was deleted', () => {
   const deleted_users = (at: number) => [{ email: 'Anna@Example.com', deleted_at: new Date(at).toISOString() }];
 
-  it('is out with the session from before, disabled or not; a session that began later holds', async () => {
+  it('loses access with earlier sessions; a session that began later is valid', async () => {
     const berth = await start();
     const now = Date.now();
     const before = { ...sessionOf(), begun_at: now - 60_000 };
@@ -223,7 +223,7 @@ describe('a person whose account was deleted', () => {
     expect((await berth.verify({ Cookie: berth.cookie({ ...before, identity: { ...ANNA, email: 'other@example.com' } }) })).status).toBe(
       200,
     );
-    // Neither does the session of the auth host, nor a one-time code that was made of it.
+    // The session of the auth host and a one-time code made from it are invalid too.
     const sso = `svc_fwd_session=${berth.gateway.deps.sessions.seal(before, 'sso')}`;
     expect((await berth.get('/_oauth/userinfo', { host: BASE, cookie: sso })).status).toBe(401);
     const nonce = randomBytes(32).toString('base64url');
@@ -236,7 +236,7 @@ describe('a person whose account was deleted', () => {
     expect([arrived.status, arrived.headers['set-cookie']]).toEqual([400, undefined]);
   });
 
-  it('is out over a restart of the gateway without a control plane', async () => {
+  it('has no access after a restart of the gateway without a control plane', async () => {
     const berth = await start(fakeControlPlane(policyOf({ deleted_users: deleted_users(Date.now() + 1_000) })));
     await known(berth);
     const Cookie = berth.cookie(sessionOf());
@@ -245,7 +245,7 @@ describe('a person whose account was deleted', () => {
     expect((await again.verify({ Cookie })).status).toBe(401);
   });
 
-  it('clocks of two machines may differ by 30 s', async () => {
+  it('loses access even if the clocks of two machines differ by up to 30 s', async () => {
     const now = Date.now();
     const berth = await start(fakeControlPlane(policyOf({ deleted_users: deleted_users(now) })));
     await known(berth);

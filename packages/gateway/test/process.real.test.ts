@@ -1,4 +1,4 @@
-/** The gateway as a process: the control plane killed under it, restarts, several workers, signals, wrong settings. */
+/** The gateway as a process: a killed control plane, restarts, several workers, signals, wrong settings. */
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { Agent, request } from 'node:http';
 import { tmpdir } from 'node:os';
@@ -51,7 +51,7 @@ async function start(more: Record<string, string> = {}): Promise<RunningProcess>
   return started;
 }
 
-/** On a connection of its own, so that any worker may get it. */
+/** Uses a new connection for each request, so that any worker may get it. */
 function ask(
   path: string,
   headers: Record<string, string> = {},
@@ -79,7 +79,7 @@ const verify = async (session: Session, secrets = sessions): Promise<number> =>
     })
   ).status;
 
-it('with the control plane killed sessions pass, and after restarts of the gateway too; when it is back, its word holds within 5 s', async () => {
+it('sessions pass while the control plane is killed, also after restarts of the gateway; when it is back, changes take effect within 5 s', async () => {
   const session = sessionOf();
   await start();
   expect(await verify(session)).toBe(200);
@@ -90,7 +90,7 @@ it('with the control plane killed sessions pass, and after restarts of the gatew
   await start();
   for (let i = 0; i < 50; i++) expect(await verify(session)).toBe(200);
 
-  // As a crash would: nothing is written at the end.
+  // Like a crash: nothing is written at the end.
   gateway?.kill('SIGKILL');
   await gateway?.exited;
   await start();
@@ -102,7 +102,7 @@ it('with the control plane killed sessions pass, and after restarts of the gatew
   await waitFor('it is revoked', async () => (await verify(session)) === 401, { deadlineMs: 5_000 });
 });
 
-it('a revoked session and a disabled user are out within 5 s', async () => {
+it('a revoked session and a disabled user lose access within 5 s', async () => {
   await start();
   const [one, two] = [sessionOf(), sessionOf({ ...ANNA, email: 'otto@example.com' })];
   expect([await verify(one), await verify(two)]).toEqual([200, 200]);
@@ -133,7 +133,7 @@ describe('several workers', () => {
       async () => ((await readFile(join(dir, 'gateway.log'), 'utf8')).match(/gateway is listening/g)?.length ?? 0) >= count,
     );
 
-  it('share the port; one that dies is replaced, and nobody notices for long', async () => {
+  it('share the port; a worker that dies is replaced, with a short interruption at most', async () => {
     await start({ GATEWAY_WORKERS: '2' });
     await listening(2);
     const [victim = 0, other] = workers();
@@ -146,7 +146,7 @@ describe('several workers', () => {
     for (let i = 0; i < 20; i++) expect(await verify(session)).toBe(200);
   });
 
-  it('a logout at one holds at all of them, with the control plane away', async () => {
+  it('a logout at one worker applies to all workers, even while the control plane is down', async () => {
     await start({ GATEWAY_WORKERS: '3' });
     await listening(3);
     await waitFor('all have the policy', async () =>
@@ -163,7 +163,7 @@ describe('several workers', () => {
     );
   });
 
-  it('are counted together', async () => {
+  it('have common metrics', async () => {
     await start({ GATEWAY_WORKERS: '2' });
     await listening(2);
     const total = async (): Promise<number> =>
@@ -173,11 +173,11 @@ describe('several workers', () => {
     expect(await total()).toBe(before + 10);
   });
 
-  it('SIGTERM drains them all and exits 0', async () => {
+  it('SIGTERM drains all workers and exits with 0', async () => {
     const started = await start({ GATEWAY_WORKERS: '2' });
     await listening(2);
     const pids = workers();
-    // As a proxy keeps them: open, and nothing under way.
+    // Idle connections that stay open, like those of a proxy.
     const kept = new Agent({ keepAlive: true });
     for (let i = 0; i < 4; i++) expect((await ask('/healthz', {}, kept)).status).toBe(200);
     const from = performance.now();
@@ -189,7 +189,7 @@ describe('several workers', () => {
   });
 });
 
-it('wrong settings exit 2 and are all named, no secret among them', async () => {
+it('names all wrong settings without secrets and exits with 2', async () => {
   const { code, stderr } = await run([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'], {
     mayFail: true,
     env: environment({ SESSION_SECRET: 'hunter2', OIDC_ISSUER: 'http://idp.example', GATEWAY_WORKERS: 'many' }),
@@ -199,7 +199,7 @@ it('wrong settings exit 2 and are all named, no secret among them', async () => 
   expect(stderr).not.toContain('hunter2');
 });
 
-it('a port that is taken ends it with 1, workers or not', async () => {
+it('exits with 1 if the port is in use, with or without workers', async () => {
   await start();
   for (const GATEWAY_WORKERS of ['1', '2']) {
     const { code } = await run([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'], {

@@ -1,4 +1,4 @@
-/** Open redirects in all their forms (RFC 9700 section 4.11): nothing leads anywhere but to our own hosts. */
+/** Open redirects in all forms (RFC 9700 section 4.11): every redirect leads only to hosts of the platform. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createRedirects, localPath } from '../src/redirect.ts';
@@ -94,27 +94,27 @@ describe('a redirect target', () => {
   it.each(REFUSED)('%j leads to /', (raw) => {
     expect(redirects.target(raw)).toBe('/');
   });
-  it('that is missing leads to /', () => {
+  it('that is missing becomes /', () => {
     expect(redirects.target(undefined)).toBe('/');
   });
-  it.each(TAKEN)('%j is taken as %j', (raw, target) => {
+  it.each(TAKEN)('%j becomes %j', (raw, target) => {
     expect(redirects.target(raw)).toBe(target);
   });
 
-  it('on another port or scheme than PUBLIC_URL is none; on the same it is', () => {
+  it('is allowed only with the port and scheme of PUBLIC_URL', () => {
     const demo = createRedirects('http://berth.localhost:8000', 'berth.localhost');
     expect(demo.target('http://app.berth.localhost:8000/x')).toBe('http://app.berth.localhost:8000/x');
     for (const raw of ['http://app.berth.localhost/x', 'https://app.berth.localhost:8000/', 'http://app.berth.localhost:80/'])
       expect(demo.target(raw)).toBe('/');
   });
 
-  it('tells the host it leads to, or that it stays', () => {
+  it('otherHost returns the other host of a target, or null', () => {
     expect(redirects.otherHost('https://app.berth.example/x')).toBe('app.berth.example');
     expect(redirects.otherHost('https://berth.example/x')).toBeNull();
     expect(redirects.otherHost('/x')).toBeNull();
   });
 
-  it('whatever it is given, a browser that follows it stays with us', () => {
+  it('a browser that follows any target stays on the platform', () => {
     const piece = fc.oneof(
       fc.constantFrom(
         '/',
@@ -150,7 +150,7 @@ describe('a redirect target', () => {
           const target = redirects.target(raw);
           expect(host(target) === 'berth.example' || host(target).endsWith('.berth.example')).toBe(true);
           expect(target).toMatch(/^(\/(?![/\\])|https:\/\/)/);
-          // What was taken once is taken again as it is.
+          // A normalised target is accepted again unchanged.
           expect(redirects.target(target)).toBe(target);
           const path = localPath(raw);
           expect(new URL(path, 'https://app.berth.example/').hostname).toBe('app.berth.example');

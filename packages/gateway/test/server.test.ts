@@ -1,4 +1,4 @@
-/** What every answer of the gateway has in common, whatever is asked. */
+/** Properties that all answers of the gateway share. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { BASE, type Running, startGateway } from './core-support.ts';
 
@@ -20,12 +20,12 @@ it.each([
   expect(JSON.parse(reply.body)).toMatchObject({ code });
 });
 
-it('headers beyond the limit are 431 on every path', async () => {
+it('headers above the limit get 431 on every path', async () => {
   for (const path of ['/healthz', '/_oauth/userinfo', '/verify?project=p1'])
     expect((await berth.get(path, { 'X-Big': 'x'.repeat(300_000) })).status, path).toBe(431);
 });
 
-it('over https browsers are told to come back by https alone; a gateway at http says nothing of it', async () => {
+it('sends Strict-Transport-Security over https, but not over http', async () => {
   const plain = await startGateway({ env: { PUBLIC_URL: `http://${BASE}:8000` } });
   for (const path of ['/healthz', '/_oauth/login', '/nothing']) {
     expect((await berth.get(path)).headers['strict-transport-security'], path).toBe('max-age=31536000');
@@ -34,7 +34,7 @@ it('over https browsers are told to come back by https alone; a gateway at http 
   await plain.stop();
 });
 
-it('nothing may be framed, sniffed or kept by others', async () => {
+it('answers forbid framing, content sniffing and caching', async () => {
   for (const path of ['/healthz', '/nothing', '/_oauth/userinfo', '/_oauth/login']) {
     const { headers } = await berth.get(path);
     expect(headers, path).toMatchObject({ 'x-frame-options': 'DENY', 'x-content-type-options': 'nosniff', 'cache-control': 'no-store' });

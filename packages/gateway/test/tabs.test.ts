@@ -1,4 +1,4 @@
-/** Several tabs of one browser on their way through the login at once. */
+/** Several tabs of one browser that go through the login at the same time. */
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { BASE, BROWSER, type Reply, type Running, sessionOf, startGateway } from './core-support.ts';
@@ -11,7 +11,7 @@ beforeAll(async () => {
 });
 afterAll(() => berth.stop());
 
-/** What a tab is told at its first request, as a browser keeps it. */
+/** The cookie and challenge that a tab gets at its first request. */
 const told = (reply: Reply): { cookie: string; challenge: string } => ({
   cookie: (reply.headers['set-cookie']?.[0] ?? '').split(';')[0] ?? '',
   challenge: new URL(reply.headers.location ?? '').searchParams.get('challenge') ?? '',
@@ -22,7 +22,7 @@ const arrive = (challenge: string, Cookie: string, path: string): Promise<Reply>
   return berth.verify({ ...BROWSER, Cookie, 'X-Forwarded-Uri': `/_oauth/session?${query.toString()}` });
 };
 
-it('tabs that are opened at the same moment all arrive, whichever cookie came last', async () => {
+it('tabs that open at the same moment all complete the login, in any order of their cookies', async () => {
   const tabs = (await Promise.all(Array.from({ length: 10 }, () => berth.verify(BROWSER)))).map(told);
   const jar = new Map(tabs.map(({ cookie }) => [cookie.slice(0, cookie.indexOf('=')), cookie]));
   expect(jar.size).toBe(10);
@@ -33,20 +33,20 @@ it('tabs that are opened at the same moment all arrive, whichever cookie came la
   }
 });
 
-it('a tab that is opened later adds no cookie to them', async () => {
+it('a tab that opens later adds no further cookie', async () => {
   const first = told(await berth.verify(BROWSER));
   const second = told(await berth.verify({ ...BROWSER, Cookie: first.cookie }));
   expect(second).toEqual(first);
 });
 
-it('none of them reaches the application', async () => {
+it('the cookies do not reach the application', async () => {
   const { cookie } = told(await berth.verify(BROWSER));
   const session = berth.gateway.deps.sessions.seal(sessionOf(), 'project:p1');
   const reply = await berth.verify({ Cookie: `a=1; ${cookie}; svc_fwd_session=${session}; b=2` });
   expect([reply.status, reply.headers['cookie']]).toEqual([200, 'a=1; b=2']);
 });
 
-it('a nonce of another browser opens nothing', async () => {
+it('a nonce of another browser is refused', async () => {
   const [mine, theirs] = [told(await berth.verify(BROWSER)), told(await berth.verify(BROWSER))];
   expect((await arrive(mine.challenge, theirs.cookie, '/')).status).toBe(400);
 });

@@ -1,4 +1,4 @@
-/** /verify over HTTP, as the proxy asks: what a browser, a script, an application and an attacker get. */
+/** /verify over HTTP, as the proxy calls it, for browsers, scripts, applications and attackers. */
 import { createHash, randomBytes } from 'node:crypto';
 import { signReach } from '@berth/kit/reach-token';
 import { waitFor } from '@berth/testbed/wait';
@@ -13,20 +13,20 @@ beforeAll(async () => {
 });
 afterAll(() => berth.stop());
 
-/** Publishes and waits until it holds. */
+/** Publishes a policy and waits until it is in effect. */
 async function policy(more: Parameters<typeof policyOf>[0]): Promise<void> {
   const before = berth.gateway.deps.policy.view().version;
   berth.controlPlane.publish(policyOf(more));
   await waitFor('the new policy holds', () => berth.gateway.deps.policy.view().version > before);
 }
 
-describe('a check of the control plane', () => {
+describe('a reach check of the control plane', () => {
   const claim = { project_id: 'p1', path: '/up?x=1' };
   const SECRETS = { own: 'between gateway and control plane', other: 'of somebody else' };
   const ask = (authorization: string, over: Record<string, string> = {}) =>
     berth.verify({ Authorization: authorization, 'X-Forwarded-Uri': claim.path, ...over });
 
-  it('passes once, without any identity, and the project does not get its token', async () => {
+  it('passes once without an identity, and the project does not see its token', async () => {
     const token = signReach(SECRETS.own, claim, Date.now());
     const first = await ask(token, { Cookie: `a=1; ${berth.cookie(sessionOf())}` });
     expect(first.status).toBe(200);
@@ -40,17 +40,17 @@ describe('a check of the control plane', () => {
     ['of another path', signReach(SECRETS.own, { ...claim, path: '/' }, Date.now()), {}],
     ['of another project', signReach(SECRETS.own, { ...claim, project_id: 'p2' }, Date.now()), {}],
     ['under another secret', signReach(SECRETS.other, claim, Date.now()), {}],
-    ['that is ten seconds old', signReach(SECRETS.own, claim, Date.now() - 10_000), {}],
-    ['of a clock far ahead', signReach(SECRETS.own, claim, Date.now() + 60_000), {}],
-    ['by another method', signReach(SECRETS.own, claim, Date.now()), { 'X-Forwarded-Method': 'POST' }],
+    ['that is 10 s old', signReach(SECRETS.own, claim, Date.now() - 10_000), {}],
+    ['from a clock that is far ahead', signReach(SECRETS.own, claim, Date.now() + 60_000), {}],
+    ['with another method', signReach(SECRETS.own, claim, Date.now()), { 'X-Forwarded-Method': 'POST' }],
     ['at another project’s host', signReach(SECRETS.own, claim, Date.now()), { 'X-Forwarded-Host': `two.${BASE}` }],
     ['that is cut', signReach(SECRETS.own, claim, Date.now()).slice(0, -1), {}],
-    ['that is none', 'Berth-Reach x.1.y', {}],
-  ])('%s opens nothing, not even beside a session', async (_, token, over) => {
+    ['that is invalid', 'Berth-Reach x.1.y', {}],
+  ])('%s is refused, even beside a valid session', async (_, token, over) => {
     expect([401, 403]).toContain((await ask(token, { ...over, Cookie: berth.cookie(sessionOf()) })).status);
   });
 
-  it('opens neither the admins’ door nor the one for anybody', async () => {
+  it('is not valid at /verify/admin or at /verify without a project', async () => {
     const token = signReach(SECRETS.own, claim, Date.now());
     for (const door of ['/verify', '/verify/admin'])
       expect((await berth.verify({ Authorization: token }, door)).status, door).not.toBe(200);
@@ -67,7 +67,7 @@ describe('a check of the control plane', () => {
 });
 
 describe('a session', () => {
-  it('opens its project with the identity headers of the contract', async () => {
+  it('passes at its project, with the identity headers of the contract', async () => {
     const reply = await berth.verify({ Cookie: berth.cookie(sessionOf()) });
     expect(reply.status).toBe(200);
     expect(reply.headers['x-forwarded-user']).toBe('anna@example.com');
@@ -77,7 +77,7 @@ describe('a session', () => {
     expect(reply.headers['x-forwarded-user-provider']).toBe('oidc');
   });
 
-  it('without name and picture leaves those two headers out', async () => {
+  it('without name and picture omits those two headers', async () => {
     const reply = await berth.verify({ Cookie: berth.cookie(sessionOf({ ...ANNA, name: null, avatar_url: null })) });
     expect(reply.status).toBe(200);
     expect(
@@ -87,7 +87,7 @@ describe('a session', () => {
     ).toEqual(['x-forwarded-user', 'x-forwarded-user-assertion', 'x-forwarded-user-provider']);
   });
 
-  it('takes whatever forged identity the request itself carries for nothing', async () => {
+  it('ignores forged identity headers of the request', async () => {
     const forged = { 'X-Forwarded-User': 'boss@example.com', X_Forwarded_User: 'boss@example.com', 'X-Forwarded-User-Assertion': 'x' };
     expect((await berth.verify(forged)).status).toBe(401);
     const reply = await berth.verify({ ...forged, Cookie: berth.cookie(sessionOf()) });
@@ -98,22 +98,22 @@ describe('a session', () => {
     ['another project', 'project:p2'],
     ['the auth host', 'sso'],
     ['a host that is no project', `host:one.${BASE}`],
-  ] as const)('for %s opens nothing here', async (_, audience) => {
+  ] as const)('for %s is refused here', async (_, audience) => {
     expect((await berth.verify({ Cookie: berth.cookie(sessionOf(), audience) })).status).toBe(401);
   });
 
-  it('that has ended opens nothing', async () => {
+  it('that has expired is refused', async () => {
     const past = { ...sessionOf(), expires_at: Date.now() - 1000 };
     expect((await berth.verify({ Cookie: berth.cookie(past) })).status).toBe(401);
   });
 
-  it('that works stands beside others of the same name that do not', async () => {
+  it('is found among invalid cookies of the same name', async () => {
     const good = berth.cookie(sessionOf());
     for (const header of [`svc_fwd_session=junk; ${good}`, `${good}; svc_fwd_session=junk`, `svc_fwd_session=; a=1; ${good}`])
       expect((await berth.verify({ Cookie: header })).status, header).toBe(200);
   });
 
-  it('is not given to the project, nor is anything else of ours, and every other byte is', async () => {
+  it('is removed from the Cookie header together with all other cookies of Berth; every other byte is kept', async () => {
     const good = berth.cookie(sessionOf());
     const others = 'a=1;b="x; y"; \tc=\xe9; SVC_FWD_SESSION=theirs; svc_fwd_session_2=theirs; flag';
     const reply = await berth.verify({ Cookie: `berth_nonce=n; ${others}; ${good}; berth_login_1=x; __Host-berth_nonce=n` });
@@ -122,14 +122,14 @@ describe('a session', () => {
     expect((await berth.verify({ Cookie: good })).headers.cookie).toBeUndefined();
   });
 
-  it('lets another bearer and basic credentials through to the project', async () => {
+  it('passes other bearer tokens and basic credentials on to the project', async () => {
     const Cookie = berth.cookie(sessionOf());
     for (const Authorization of ['Bearer eyJhbGciOi.x.y', 'Basic dTpw', 'Bearer'])
       expect((await berth.verify({ Cookie, Authorization })).headers.authorization).toBe(Authorization);
     expect((await berth.verify({ Cookie })).headers.authorization).toBeUndefined();
   });
 
-  it('ends at once when it is revoked here, and when the policy says so', async () => {
+  it('ends immediately when it is revoked here or in the policy', async () => {
     const [one, two] = [sessionOf(), sessionOf()];
     for (const s of [one, two]) expect((await berth.verify({ Cookie: berth.cookie(s) })).status).toBe(200);
     await berth.gateway.deps.policy.revokeSession(one);
@@ -139,7 +139,7 @@ describe('a session', () => {
     expect((await berth.verify({ Cookie: berth.cookie(sessionOf()) })).status).toBe(200);
   });
 
-  it('ends when its owner is disabled, however the address is written', async () => {
+  it('ends when its owner is disabled, independent of upper and lower case in the address', async () => {
     const session = sessionOf({ ...ANNA, email: 'Carl@Example.com' });
     expect((await berth.verify({ Cookie: berth.cookie(session) })).status).toBe(200);
     await policy({ disabled_users: ['carl@example.com'] });
@@ -150,7 +150,7 @@ describe('a session', () => {
 });
 
 describe('without a session', () => {
-  it('a browser is sent to the login with its address and a nonce of this host', async () => {
+  it('a browser is redirected to the login with its address and a nonce of this host', async () => {
     const reply = await berth.verify(BROWSER);
     expect(reply.status).toBe(302);
     const to = new URL(String(reply.headers.location));
@@ -173,7 +173,7 @@ describe('without a session', () => {
 
   it.each<[string, Record<string, string | undefined>]>([
     ['POST', { ...BROWSER, 'X-Forwarded-Method': 'POST' }],
-    ['no method told', { ...BROWSER, 'X-Forwarded-Method': undefined }],
+    ['a request without a method', { ...BROWSER, 'X-Forwarded-Method': undefined }],
     ['fetch()', { ...BROWSER, 'Sec-Fetch-Mode': 'cors' }],
     ['an image', { ...BROWSER, 'Sec-Fetch-Mode': 'no-cors', 'Sec-Fetch-Dest': 'image' }],
     ['XMLHttpRequest', { ...BROWSER, 'X-Requested-With': 'XMLHttpRequest' }],
@@ -181,7 +181,7 @@ describe('without a session', () => {
     ['curl', { Accept: '*/*' }],
     ['no Accept', {}],
     ['HTML with weight 0', { Accept: 'text/html;q=0.0, */*' }],
-  ])('%s gets 401 and where to sign in', async (_, headers) => {
+  ])('%s gets 401 with the address of the login', async (_, headers) => {
     const reply = await berth.verify(headers);
     expect(reply.status).toBe(401);
     expect(reply.headers['content-type']).toMatch(/^application\/problem\+json/);
@@ -192,11 +192,11 @@ describe('without a session', () => {
     expect(new URL(problem.login_url).pathname).toBe('/_oauth/login');
   });
 
-  it('a bearer of the application’s own opens nothing', async () => {
+  it('a bearer token of the application gives no access', async () => {
     expect((await berth.verify({ Authorization: 'Bearer eyJhbGciOiJub25lIn0.e30.' })).status).toBe(401);
   });
 
-  it('an address that is too long for the way back leads to its path', async () => {
+  it('an address that is too long as a redirect target is shortened to its path', async () => {
     const reply = await berth.verify({ ...BROWSER, 'X-Forwarded-Uri': `/p?${'x'.repeat(60_000)}` });
     expect(new URL(String(reply.headers.location)).searchParams.get('redirect')).toBe(`https://one.${BASE}/p`);
   });
@@ -208,15 +208,15 @@ describe('host and project', () => {
     ['no project in the parameter', '/verify?project=', {}],
     ['a misspelled parameter', '/verify?projct=p1', {}],
     ['two projects', '/verify?project=p1&project=p2', {}],
-    ['the host of another', '/verify?project=p1', { 'X-Forwarded-Host': `two.${BASE}` }],
-    ['a host of nobody', '/verify?project=p1', { 'X-Forwarded-Host': `nobody.${BASE}` }],
-    ['a host elsewhere', '/verify?project=p1', { 'X-Forwarded-Host': 'one.evil.example' }],
-    ['a host that only ends alike', '/verify', { 'X-Forwarded-Host': `evil${BASE}` }],
-    ['a host elsewhere without a project', '/verify', { 'X-Forwarded-Host': 'evil.example' }],
-    ['no host told', '/verify?project=p1', { 'X-Forwarded-Host': undefined }],
-    ['no address told', '/verify?project=p1', { 'X-Forwarded-Uri': undefined }],
+    ['the host of another project', '/verify?project=p1', { 'X-Forwarded-Host': `two.${BASE}` }],
+    ['an unpublished host', '/verify?project=p1', { 'X-Forwarded-Host': `nobody.${BASE}` }],
+    ['a foreign host', '/verify?project=p1', { 'X-Forwarded-Host': 'one.evil.example' }],
+    ['a host that only ends with the same text', '/verify', { 'X-Forwarded-Host': `evil${BASE}` }],
+    ['a foreign host without a project', '/verify', { 'X-Forwarded-Host': 'evil.example' }],
+    ['no host', '/verify?project=p1', { 'X-Forwarded-Host': undefined }],
+    ['no path', '/verify?project=p1', { 'X-Forwarded-Uri': undefined }],
     ['a host with a user', '/verify?project=p1', { 'X-Forwarded-Host': `x@one.${BASE}` }],
-  ])('%s: 403, signed in or not', async (_, path, headers) => {
+  ])('%s: 403, with or without a session', async (_, path, headers) => {
     for (const audience of ['project:p1', 'project:p2', 'project:nope', 'sso', 'host:evil.example'] as const) {
       const reply = await berth.verify({ ...headers, Cookie: berth.cookie(sessionOf(), audience) }, path);
       expect(reply.status, audience).toBe(403);
@@ -225,19 +225,19 @@ describe('host and project', () => {
     expect((await berth.verify({ ...BROWSER, ...headers }, path)).status).toBe(403);
   });
 
-  it('two hosts in one header are none', async () => {
+  it('two hosts in one header are refused', async () => {
     const Cookie = berth.cookie(sessionOf());
     expect((await berth.verify({ Cookie, 'X-Forwarded-Host': [`one.${BASE}`, `two.${BASE}`] })).status).toBe(403);
   });
 
-  it('port and case of the host do not matter; a second host of a project is as good', async () => {
+  it('port and case of the host do not matter; a second host of a project works too', async () => {
     const Cookie = berth.cookie(sessionOf());
     expect((await berth.verify({ Cookie, 'X-Forwarded-Host': `ONE.${BASE}:8443` })).status).toBe(200);
     const two = berth.cookie(sessionOf(), 'project:p2');
     expect((await berth.verify({ Cookie: two, 'X-Forwarded-Host': `second.${BASE}` }, '/verify?project=p2')).status).toBe(200);
   });
 
-  it('addresses that are nearly /verify are nothing', async () => {
+  it('addresses that are similar to /verify get 404', async () => {
     const Cookie = berth.cookie(sessionOf());
     for (const path of ['/verify/', '/verify/x', '/verifyy', '/verify%3Fproject=p1', '/Verify?project=p1', '//verify?project=p1'])
       expect((await berth.verify({ Cookie }, path)).status, path).toBe(404);
@@ -255,7 +255,7 @@ describe('device tokens', () => {
   });
   beforeEach(() => policy({ device_tokens: [record()] }));
 
-  it('makes an assertion that names its scope, and one without a scope for a session: the API takes no more by it than by the token', async () => {
+  it('get an assertion with their scope, so that the API allows no more than for the token itself; sessions get none', async () => {
     const scopeIn = async (headers: Record<string, string>): Promise<unknown> => {
       const [, payload = ''] = String((await berth.verify(headers)).headers['x-forwarded-user-assertion']).split('.');
       return (JSON.parse(Buffer.from(payload, 'base64url').toString()) as { scope?: string }).scope;
@@ -283,9 +283,9 @@ describe('device tokens', () => {
     ['cut', `Bearer ${token.slice(0, -1)}`],
     ['longer', `Bearer ${token}A`],
     ['very long', `Bearer berth_${'a'.repeat(5000)}`],
-    ['the prefix alone', 'Bearer berth_'],
+    ['only the prefix', 'Bearer berth_'],
     ['in another case', `Bearer ${token.toLowerCase().replace('berth_', 'berth_A')}`],
-  ])('%s: 401 invalid_token, whatever the cookie says, browser or not', async (_, Authorization) => {
+  ])('%s: 401 invalid_token, even with a valid cookie or in a browser', async (_, Authorization) => {
     for (const headers of [{}, { Cookie: berth.cookie(sessionOf()) }, { ...BROWSER, Cookie: berth.cookie(sessionOf()) }]) {
       const reply = await berth.verify({ ...headers, Authorization });
       expect(reply.status).toBe(401);
@@ -294,20 +294,20 @@ describe('device tokens', () => {
   });
 
   it.each([
-    ['that has ended', { expires_at: new Date(Date.now() - 1000).toISOString() }, []],
+    ['that has expired', { expires_at: new Date(Date.now() - 1000).toISOString() }, []],
     ['of a disabled owner', {}, ['dora@example.com']],
-  ])('one %s opens nothing', async (_, more, disabled_users) => {
+  ])('a token %s is refused', async (_, more, disabled_users) => {
     await policy({ device_tokens: [record(more)], disabled_users });
     expect((await berth.verify({ Authorization: `Bearer ${token}` })).status).toBe(401);
   });
 
-  it('one that was revoked opens nothing', async () => {
+  it('a revoked token is refused', async () => {
     expect((await berth.verify({ Authorization: `Bearer ${token}` })).status).toBe(200);
     await policy({ device_tokens: [] });
     expect((await berth.verify({ Authorization: `Bearer ${token}` })).status).toBe(401);
   });
 
-  it('one in an odd place opens nothing and does not reach the project', async () => {
+  it('a token in another header or scheme is refused and does not reach the project', async () => {
     const Cookie = berth.cookie(sessionOf());
     for (const Authorization of [token, `Token ${token}`, `Basic x, Bearer ${token}`, `Bearer,${token}`]) {
       expect((await berth.verify({ Authorization })).status, Authorization).toBe(401);
@@ -315,14 +315,14 @@ describe('device tokens', () => {
     }
   });
 
-  it('is no key to the admin’s door', async () => {
+  it('is not valid at /verify/admin', async () => {
     await policy({ device_tokens: [record({ identity: { ...ANNA, email: 'boss@example.com' } })] });
     expect((await berth.verify({ Authorization: `Bearer ${token}` }, '/verify/admin')).status).toBe(401);
   });
 });
 
-describe('hosts that are no project', () => {
-  it('let any signed-in person in, by a cookie of their own', async () => {
+describe('hosts that are not projects', () => {
+  it('accept any signed-in person, with their own cookie', async () => {
     const host = `dashboard.${BASE}`;
     const own = berth.cookie(sessionOf(), `host:${host}`);
     expect((await berth.verify({ Cookie: own, 'X-Forwarded-Host': host }, '/verify')).status).toBe(200);
@@ -330,7 +330,7 @@ describe('hosts that are no project', () => {
     expect((await berth.verify({ Cookie: berth.cookie(sessionOf()), 'X-Forwarded-Host': host }, '/verify')).status).toBe(401);
   });
 
-  it('at the auth host the single sign-on cookie counts, and no nonce is left there', async () => {
+  it('the auth host accepts the single sign-on cookie and sets no nonce', async () => {
     const sso = berth.cookie(sessionOf(), 'sso');
     expect((await berth.verify({ Cookie: sso, 'X-Forwarded-Host': BASE }, '/verify')).status).toBe(200);
     const reply = await berth.verify({ ...BROWSER, 'X-Forwarded-Host': BASE }, '/verify');
@@ -339,7 +339,7 @@ describe('hosts that are no project', () => {
     expect(new URL(String(reply.headers.location)).searchParams.has('challenge')).toBe(false);
   });
 
-  it('at the auth host alone the assertion says what opened, so that the API can tell whether that was revoked', async () => {
+  it('only at the auth host the assertion names the session or token, so that the API can check for a revocation', async () => {
     const claimsAt = async (host: string, door: string, headers: Record<string, string>): Promise<Record<string, unknown>> => {
       const { status, headers: given } = await berth.verify({ ...headers, 'X-Forwarded-Host': host }, door);
       expect(status).toBe(200);
@@ -359,7 +359,7 @@ describe('hosts that are no project', () => {
       expect(await claimsAt(`one.${BASE}`, '/verify?project=p1', headers)).toEqual({});
   });
 
-  it('the admin’s door is for ADMIN_EMAILS; others get 403, a page in a browser', async () => {
+  it('/verify/admin accepts ADMIN_EMAILS; others get 403, or an error page in a browser', async () => {
     const headers = { 'X-Forwarded-Host': `proxy.${BASE}` };
     const as = (email: string): string => berth.cookie(sessionOf({ ...ANNA, email }), `host:proxy.${BASE}`);
     expect((await berth.verify({ ...headers, Cookie: as('Boss@example.com') }, '/verify/admin')).status).toBe(200);
@@ -369,7 +369,7 @@ describe('hosts that are no project', () => {
     expect(page.headers['content-type']).toMatch(/^text\/html/);
     expect(page.body).toContain('anna@example.com');
     expect((await berth.verify({ ...headers, ...BROWSER }, '/verify/admin')).status).toBe(302);
-    // What was decided at one door says nothing at the other.
+    // A cached decision of one middleware does not apply to another.
     expect((await berth.verify({ ...headers, Cookie: as('anna@example.com') }, '/verify')).status).toBe(200);
   });
 });
@@ -391,12 +391,12 @@ describe('reserved paths', () => {
     '/_oauth%2fsession',
     '/a/%2e%2e/_oauth/x',
     '/\\_oauth/x',
-  ])('%s is never the project’s', async (uri) => {
+  ])('%s belongs to the gateway', async (uri) => {
     const reply = await berth.verify({ Cookie: berth.cookie(sessionOf()), 'X-Forwarded-Uri': uri });
     expect(reply.status).toBe(404);
   });
 
-  it.each(['/_oauthx', '/x/_oauth/y', '/?a=/_oauth/', '/_OAUTH/', '/%zz', '/a%2fb', '//x'])('%s is', async (uri) => {
+  it.each(['/_oauthx', '/x/_oauth/y', '/?a=/_oauth/', '/_OAUTH/', '/%zz', '/a%2fb', '//x'])('%s belongs to the project', async (uri) => {
     expect((await berth.verify({ Cookie: berth.cookie(sessionOf()), 'X-Forwarded-Uri': uri })).status).toBe(200);
   });
 });
@@ -409,7 +409,7 @@ describe('the signed assertion', () => {
   const stock = () =>
     createRemoteJWKSet(new URL(`http://127.0.0.1:${(berth.gateway.server.server.address() as { port: number }).port}/_oauth/jwks.json`));
 
-  it('verifies with jose and its stock JWKS client, for this host and five minutes at most', async () => {
+  it('verifies with jose and its standard JWKS client, for this host and for at most 5 minutes', async () => {
     const token = await assertionFor();
     const { payload, protectedHeader } = await jwtVerify(token, stock(), {
       issuer: `https://${BASE}`,
@@ -429,7 +429,7 @@ describe('the signed assertion', () => {
     await expect(jwtVerify(token, stock(), { audience: `two.${BASE}` })).rejects.toThrow('"aud"');
   });
 
-  it('is the same for a session and host while it is young, and another for another host', async () => {
+  it('is reused for a session and host for some minutes, and differs for another host', async () => {
     const Cookie = berth.cookie(sessionOf());
     expect(await assertionFor({ Cookie })).toBe(await assertionFor({ Cookie }));
     const two = await berth.verify(
@@ -439,7 +439,7 @@ describe('the signed assertion', () => {
     await jwtVerify(String(two.headers['x-forwarded-user-assertion']), stock(), { audience: `second.${BASE}` });
   });
 
-  it('one that anybody else made, or nobody signed, does not verify', async () => {
+  it('does not verify with a foreign signature or without a signature', async () => {
     const jwks = JSON.parse((await berth.get('/_oauth/jwks.json')).body) as Parameters<typeof createLocalJWKSet>[0];
     expect(JSON.stringify(jwks)).not.toContain('"d"');
     const [header, payload] = (await assertionFor()).split('.');
@@ -453,7 +453,7 @@ describe('the signed assertion', () => {
 });
 
 describe('limits', () => {
-  it('128 KiB of headers are answered as any other, more is 431 and no more than that', async () => {
+  it('128 KiB of headers are accepted; more gets 431', async () => {
     const Cookie = `${berth.cookie(sessionOf())}; big=${'x'.repeat(124 * 1024)}`;
     expect((await berth.verify({ Cookie })).status).toBe(200);
     expect((await berth.verify({ Cookie: `${Cookie}${'x'.repeat(400 * 1024)}` })).status).toBe(431);
@@ -461,7 +461,7 @@ describe('limits', () => {
     expect((await berth.verify({ Cookie: many })).status).toBe(401);
   });
 
-  it('a name and a picture that no cookie could carry do not keep anybody out', async () => {
+  it('a name and a picture that are too large for a cookie do not prevent a sign-in', async () => {
     const large = { ...ANNA, name: '名'.repeat(500), avatar_url: `https://pics.example/${'a'.repeat(1900)}` };
     const cookie = berth.cookie(sessionOf(large));
     expect(cookie.length).toBeLessThan(4096);

@@ -1,9 +1,9 @@
-/** What a process must undo when it ends, in reverse order, each with a deadline; and the signals that make it end. */
+/** Shutdown of a process: runs all registered closers in reverse order, each with a deadline, after a signal. */
 import type { Logger } from './log.ts';
 
 export type Closers = {
   add(name: string, close: () => unknown): void;
-  /** Runs all of them, last added first. Never throws; the second call waits for the first. */
+  /** Runs all closers, the last added first. Never throws. A second call waits for the first. */
   close(): Promise<void>;
 };
 
@@ -15,7 +15,7 @@ export function createClosers(log: Logger, deadlineMs = 15_000): Closers {
     for (const { name, close } of list.toReversed()) {
       const late = AbortSignal.timeout(deadlineMs);
       const timeout = new Promise<never>((_, reject) =>
-        late.addEventListener('abort', () => reject(new Error(`still not closed after ${deadlineMs} ms`))),
+        late.addEventListener('abort', () => reject(new Error(`did not close within ${deadlineMs} ms`))),
       );
       try {
         await Promise.race([Promise.resolve().then(close), timeout]);
@@ -30,12 +30,12 @@ export function createClosers(log: Logger, deadlineMs = 15_000): Closers {
   };
 }
 
-/** SIGTERM and SIGINT close everything and exit 0; a second one exits 1 at once. */
+/** On SIGTERM or SIGINT, closes everything and exits with 0. A second signal exits with 1 immediately. */
 export function closeOnSignals(closers: Closers, log: Logger): void {
-  let asked = false;
+  let isClosing = false;
   const onSignal = (signal: NodeJS.Signals): void => {
-    if (asked) process.exit(1);
-    asked = true;
+    if (isClosing) process.exit(1);
+    isClosing = true;
     log.info({ signal }, 'shutting down');
     void closers.close().then(() => process.exit(0));
   };

@@ -1,6 +1,6 @@
 /**
- * The one way Berth starts another program: an argv array, never a shell; bounded output, a deadline, an abort signal,
- * and a group kill, so that what the program itself started goes with it. Secrets are redacted here, where text enters.
+ * The only way in which Berth starts other programs: with an argv array, never a shell. Output is bounded. A deadline or an abort
+ * signal kills the whole process group, so that child processes end too. Secrets are redacted here, where the output enters Berth.
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -8,44 +8,44 @@ import type { Readable } from 'node:stream';
 
 export type ExecOptions = {
   cwd?: string;
-  /** The whole environment of the program; nothing is inherited unless it is given here. */
+  /** The complete environment of the program. It inherits nothing else. */
   env: NodeJS.ProcessEnv;
   /** Written to standard input, which is then closed. */
   stdin?: string;
   signal?: AbortSignal;
-  /** Wall clock, milliseconds; after it SIGTERM, `killAfterMs` later SIGKILL, to the whole group. */
+  /** Time limit in ms. After it, the process group gets SIGTERM, and SIGKILL `killAfterMs` later. */
   timeoutMs?: number;
   killAfterMs?: number;
-  /** Each line as it comes, redacted and cut to `maxLine`, without its end. */
+  /** Called for each line as it arrives: redacted, truncated to `maxLine`, without its line end. */
   onLine?: (line: string, stream: 'stdout' | 'stderr') => void;
-  /** What a carriage return ends is a line of its own: a progress bar is heard while it moves. */
+  /** Treats carriage returns as line ends, so that `onLine` gets each update of a progress bar. */
   carriageReturns?: boolean;
-  /** Texts that must not appear in a line, in stderr or in an error. `stdout` of the result is data and keeps them. */
+  /** Secrets to remove from lines, stderr and errors. `stdout` of the result is data and is not redacted. */
   redact?: readonly string[];
-  /** How much of each stream is kept, in characters; the tail wins. Default 1 MiB. */
-  keep?: number;
-  /** Longest line that `onLine` gets, in characters. Default 16,384. */
+  /** Limit of each stream in characters; the end of the output is kept. Default 1 MiB. */
+  maxOutput?: number;
+  /** Limit of a line for `onLine`, in characters. Default 16,384. */
   maxLine?: number;
-  /** Linux: the program is killed when this process dies, even by SIGKILL. */
+  /** Linux: the kernel kills the program when this process dies, even by SIGKILL. */
   dieWithParent?: boolean;
 };
 
 export type ExecResult = {
   argv: readonly string[];
-  /** null when it was ended by a signal. */
+  /** Exit code; null if a signal ended the program. */
   code: number | null;
   signal: NodeJS.Signals | null;
-  /** Data for the caller to parse: lines of any length, not redacted. Never show it; errors carry a redacted copy. */
+  /** Data for the caller to parse, not redacted. Do not show it to people; errors contain a redacted copy. */
   stdout: string;
-  /** True when stdout was longer than `keep`: its beginning is missing. */
+  /** True if stdout was longer than the limit, so its beginning is missing. */
   stdoutCut: boolean;
-  /** Words for people: redacted, each line cut to 16,384 characters. */
+  /** Text for people: redacted, each line truncated to 16,384 characters. */
   stderr: string;
-  /** Why we ended it, if we did. */
+  /** Reason why `exec` ended the program, if it did. */
   ended: 'timeout' | 'abort' | null;
 };
 
-/** A program could not be started, or ended otherwise than with 0 (only from `execOk`). */
+/** The program could not be started, or (only from `execOk`) it did not exit with 0. */
 export class ExecError extends Error {
   override name = 'ExecError';
   readonly result: ExecResult | null;
@@ -56,22 +56,25 @@ export class ExecError extends Error {
 }
 
 export const redactor = (secrets: readonly string[] = []): ((text: string) => string) => {
-  // The longest first: a secret may contain another.
+  // Replace the longest secret first, because a secret may contain another one.
   const list = [...secrets].filter((s) => s.length > 0).sort((a, b) => b.length - a.length);
   return (text) => list.reduce((t, secret) => t.replaceAll(secret, '***'), text);
 };
 
 const SETPRIV = ['/usr/bin/setpriv', '/bin/setpriv'].find((p) => existsSync(p));
-/** Linux: what `argv` starts is killed when the thread that starts it ends, even by SIGKILL. As it is where there is no setpriv. */
+/**
+ * Linux: wraps `argv` so that the kernel kills the program when the thread that starts it ends, even by SIGKILL. Returns `argv`
+ * unchanged if setpriv is missing.
+ */
 export const dyingWithParent = (argv: readonly string[]): readonly string[] =>
   SETPRIV === undefined ? argv : [SETPRIV, '--pdeathsig', 'KILL', '--', ...argv];
 const MAX_LINE = 16_384;
-/** How long pipes may be silent after the program's own end before they are no longer listened to. */
+/** After the program's exit, its pipes are closed when they are silent for this long. */
 const SILENCE_MS = 1_000;
 
 /**
- * Calls `onLine` with each line, and resolves at the end. A line is kept up to `most` characters: a program that never ends
- * its line must not fill our memory.
+ * Calls `onLine` with each line and resolves at the end of the stream. A line is truncated to `most` characters, so that a program
+ * without line ends cannot fill the memory.
  */
 function readLines(
   stream: Readable,
@@ -85,7 +88,7 @@ function readLines(
     if (line.length < most) line += text.slice(0, most - line.length);
   };
   const flush = (): void => {
-    // What a carriage return ends is a line of its own only where a line feed follows; a progress bar is one long line.
+    // Remove the carriage return of a CRLF line end. Without `carriageReturns`, a progress bar is one long line.
     if (length === line.length && line.endsWith('\r')) line = line.slice(0, -1);
     onLine(line, length <= most);
     line = '';
@@ -104,7 +107,7 @@ function readLines(
   });
   return new Promise((resolve, reject) => {
     stream.on('error', reject);
-    // Also when it was destroyed before its end.
+    // `close` also fires if the stream was destroyed before its end.
     stream.on('close', () => {
       if (length > 0) flush();
       resolve();
@@ -112,22 +115,22 @@ function readLines(
   });
 }
 
-/** The last `keep` characters of what was added, in whole lines where a line fits. Copies each character a bounded number of times. */
-function createTail(keep: number) {
+/** Keeps the last `limit` characters of the added text, in complete lines if possible. Copies each character a bounded number of times. */
+function createTail(limit: number) {
   let text = '';
   let cut = false;
   const trim = (): void => {
-    if (text.length <= keep) return;
+    if (text.length <= limit) return;
     cut = true;
-    const from = text.length - keep;
-    // At the beginning of a line, unless the last line alone is longer than `keep`.
+    const from = text.length - limit;
+    // Cut at the beginning of a line, unless the last line alone is longer than the limit.
     const line = text.indexOf('\n', from - 1) + 1;
     text = text.slice(line > 0 && line < text.length ? line : from);
   };
   return {
     add(more: string): void {
       text += more;
-      if (text.length > 2 * keep) trim();
+      if (text.length > 2 * limit) trim();
     },
     end(): { text: string; cut: boolean } {
       trim();
@@ -136,7 +139,10 @@ function createTail(keep: number) {
   };
 }
 
-/** Redacts a line and cuts it to `maxLine`. Redacts first and drops the last characters of a cut line: half a secret is one, too. */
+/**
+ * Redacts a line and truncates it to `maxLine`. It redacts first and drops the last characters of a truncated line, because the line
+ * may end with half a secret.
+ */
 function presenter(secrets: readonly string[], maxLine: number) {
   const hide = redactor(secrets);
   const longestSecret = Math.max(0, ...secrets.map((secret) => secret.length));
@@ -153,7 +159,7 @@ function presenter(secrets: readonly string[], maxLine: number) {
   };
 }
 
-/** Runs `argv` to its end. Throws ExecError only when it cannot be started; a bad exit is a result. */
+/** Runs `argv` to its end. Throws ExecError only if the program cannot be started; a non-zero exit is a normal result. */
 export async function exec(argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
   const hide = redactor(options.redact);
   const shown = argv.map(hide);
@@ -162,26 +168,26 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
   options.signal?.throwIfAborted();
 
   const child = spawn(program, args, { cwd: options.cwd, env: options.env, detached: true, stdio: ['pipe', 'pipe', 'pipe'] });
-  const keep = options.keep ?? 1_048_576;
-  const out = { stdout: createTail(keep), stderr: createTail(keep) };
+  const limit = options.maxOutput ?? 1_048_576;
+  const out = { stdout: createTail(limit), stderr: createTail(limit) };
   let ended: ExecResult['ended'] = null;
 
-  let heardAt = 0;
+  let lastOutputAt = 0;
   const secrets = options.redact ?? [];
   const words = presenter(secrets, MAX_LINE);
-  const heard = options.maxLine === undefined ? words : presenter(secrets, options.maxLine);
+  const lines = options.maxLine === undefined ? words : presenter(secrets, options.maxLine);
   const reading = (['stdout', 'stderr'] as const).map((stream) => {
     child[stream].on('data', () => {
-      heardAt = performance.now();
+      lastOutputAt = performance.now();
     });
-    const most = stream === 'stdout' ? Math.max(keep, heard.seen) : Math.max(words.seen, heard.seen);
+    const most = stream === 'stdout' ? Math.max(limit, lines.seen) : Math.max(words.seen, lines.seen);
     return readLines(child[stream], { most, carriageReturns: options.carriageReturns === true }, (raw, whole) => {
-      const shown = stream === 'stderr' || options.onLine !== undefined ? heard.present(raw, whole) : '';
-      out[stream].add(`${stream === 'stdout' ? raw : words === heard ? shown : words.present(raw, whole)}\n`);
+      const shown = stream === 'stderr' || options.onLine !== undefined ? lines.present(raw, whole) : '';
+      out[stream].add(`${stream === 'stdout' ? raw : words === lines ? shown : words.present(raw, whole)}\n`);
       options.onLine?.(shown, stream);
     });
   });
-  /** What the program left running in a group of its own may hold the pipes for ever: silence after its end is the end. */
+  /** A child process in its own group may keep the pipes open forever, so silence after the program's exit counts as the end. */
   const stopListening = (): void => {
     for (const stream of [child.stdout, child.stderr]) stream.destroy();
   };
@@ -189,15 +195,15 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
   const awaitSilence = (): void => {
     const since = performance.now();
     silence = setTimeout(() => {
-      // A busy event loop runs its timers before it reads: let it read what has come.
+      // A busy event loop runs timers before it reads, so let it read the output that has already arrived.
       setImmediate(() => {
-        if (heardAt > since) awaitSilence();
+        if (lastOutputAt > since) awaitSilence();
         else stopListening();
       });
     }, SILENCE_MS);
   };
 
-  // A program that exits without reading its input gives EPIPE here; its exit code is what counts.
+  // Ignore EPIPE of a program that exits without reading its input; its exit code matters.
   child.stdin.on('error', () => undefined);
   child.stdin.end(options.stdin ?? '');
 
@@ -225,7 +231,7 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
       child.once('error', (error) => reject(new ExecError(`cannot start ${shown[0]}: ${error.message}`, null, { cause: error })));
       child.once('exit', (c, s) => resolve({ code: c, signal: s }));
     });
-    // The program is gone; who is left of its group after we ended it goes at once.
+    // The program has exited. If `exec` ended it, kill the rest of its process group immediately.
     if (ended !== null) killGroup('SIGKILL');
     awaitSilence();
     await Promise.all(reading);
@@ -239,17 +245,17 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
   }
 }
 
-/** As `exec`, but anything else than exit code 0 is an ExecError with the last lines of what it said. */
+/** Like `exec`, but throws ExecError with the last lines of output if the exit code is not 0. */
 export async function execOk(argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
   const result = await exec(argv, options);
   if (result.code === 0 && result.ended === null) return result;
   throw exitError(result, options.redact);
 }
 
-/** The error of a bad exit. Its message and its result are redacted: both may be logged. `argv`: the words that name the program. */
+/** Creates the error for a non-zero exit. Message and result are redacted, so both may be logged. `argv` names the program in the message. */
 export function exitError(result: ExecResult, secrets: readonly string[] = [], argv = result.argv): ExecError {
   const { present, longestSecret } = presenter(secrets, MAX_LINE);
-  // Where the beginning is missing, the end of a secret may be the first that is left.
+  // If the beginning is missing, the rest may start with the end of a secret.
   const stdout = result.stdout
     .slice(result.stdoutCut ? longestSecret : 0)
     .split('\n')
@@ -259,19 +265,19 @@ export function exitError(result: ExecResult, secrets: readonly string[] = [], a
   return new ExecError(describeExit({ ...shown, argv }), shown);
 }
 
-/** Longest part of a message that repeats what a program said, in characters. */
-const MAX_WORDS = 2_000;
+/** Limit of the program's output in an error message, in characters. */
+const MAX_OUTPUT = 2_000;
 
-/** One line a person can read: what ran, how it ended, the last thing it said. */
+/** Describes the exit in one line: program, exit code or signal, last lines of output. */
 function describeExit(result: ExecResult): string {
   const how =
     result.ended === 'timeout'
-      ? 'took too long'
+      ? 'exceeded its time limit'
       : result.ended === 'abort'
         ? 'was stopped'
         : result.code === null
-          ? `was ended by ${result.signal}`
+          ? `was killed by ${result.signal}`
           : `exited with ${result.code}`;
-  const last = (result.stderr.trim() || result.stdout.trim()).split('\n').slice(-3).join(' · ').slice(0, MAX_WORDS);
+  const last = (result.stderr.trim() || result.stdout.trim()).split('\n').slice(-3).join(' · ').slice(0, MAX_OUTPUT);
   return `${result.argv.slice(0, 3).join(' ')} ${how}${last === '' ? '' : `: ${last}`}`;
 }

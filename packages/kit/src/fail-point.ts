@@ -1,18 +1,23 @@
 /**
- * Named places where a process can be made to die, fail, wait or stand still: how tests prove that it may be killed anywhere.
- * Off, a point is one comparison. Armed by BERTH_FAIL_POINTS at the start of a process and never changed after it:
+ * Named points at which tests make a process die, fail, wait or stop. They prove that a process may be killed at any point.
+ * A disabled point costs one comparison. BERTH_FAIL_POINTS enables points at the start of a process:
  *
  *   run.after=kill   run.after=kill@3   run.after=error   run.after=delay:500ms   run.after=pause      (comma-separated)
  *
- * `kill` is SIGKILL to itself, `pause` SIGSTOP (SIGCONT goes on), `error` throws, `delay` waits. With `@n` at the n-th hit
- * alone, else at every one. The points and what is at stake at each: docs/fail-points.md.
+ * `kill` sends SIGKILL to the process, `pause` sends SIGSTOP (SIGCONT continues), `error` throws, `delay` waits. With `@n` the point
+ * acts only on the n-th hit, else on every hit. docs/fail-points.md lists all points and their risks.
  */
 import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { duration, list, type Parser } from './config.ts';
 
 type Action = { kind: 'kill' } | { kind: 'pause' } | { kind: 'error' } | { kind: 'delay'; ms: number };
-type Armed = { name: string; action: Action /** null: every hit. */; at: number | null };
+type Armed = {
+  name: string;
+  action: Action;
+  /** Number of the hit on which the point acts; null for every hit. */
+  at: number | null;
+};
 
 export class FailPointError extends Error {
   override name = 'FailPointError';
@@ -21,7 +26,7 @@ export class FailPointError extends Error {
   }
 }
 
-/** What BERTH_FAIL_POINTS holds. */
+/** Parses BERTH_FAIL_POINTS. */
 export const failPoints: Parser<Armed[]> = (text) =>
   list(text).map((entry) => {
     const match = /^([a-z][a-z0-9_.-]*)=(kill|pause|error|delay:(\w+))(?:@([1-9]\d*))?$/.exec(entry);
@@ -35,15 +40,15 @@ export const failPoints: Parser<Armed[]> = (text) =>
 let armed: ReadonlyMap<string, Armed> | null = null;
 const hits = new Map<string, number>();
 
-/** Once, at the start of a process; nothing given disarms. */
+/** Enables the given points and disables all others. Called once at the start of a process. */
 export function armFailPoints(points: readonly Armed[]): void {
   armed = points.length === 0 ? null : new Map(points.map((point) => [point.name, point]));
   hits.clear();
 }
 
 /**
- * `await failPoint('name')`. `detail` tells apart what passes one place for different reasons: the name is then `name.detail`.
- * Where nothing can wait (`void failPoint(…)`), kill and pause work all the same.
+ * Marks a point: `await failPoint('name')`. With `detail`, the name is `name.detail`, to distinguish several reasons for passing the
+ * same point. Code that cannot wait uses `void failPoint(…)`; kill and pause still work there.
  */
 export function failPoint(name: string, detail?: () => string): Promise<void> | undefined {
   return armed === null ? undefined : reach(armed, detail === undefined ? name : `${name}.${detail()}`);
@@ -55,7 +60,7 @@ function reach(points: ReadonlyMap<string, Armed>, name: string): Promise<void> 
   const count = (hits.get(name) ?? 0) + 1;
   hits.set(name, count);
   if (point.at !== null && point.at !== count) return undefined;
-  // By hand and at once: after a kill nobody flushes a log.
+  // Write synchronously, because after a kill no logger flushes its buffer.
   writeSync(2, `${JSON.stringify({ level: 40, fail_point: name, action: point.action.kind, hit: count })}\n`);
   return act(point.action, name);
 }
@@ -64,7 +69,7 @@ function act(action: Action, name: string): Promise<void> | undefined {
   switch (action.kind) {
     case 'kill':
       process.kill(process.pid, 'SIGKILL');
-      // The kernel may let this thread run on for a moment; nothing of ours may happen in it.
+      // The kernel may let this thread run for a moment after the kill, so block it.
       return void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
     case 'pause':
       return void process.kill(process.pid, 'SIGSTOP');

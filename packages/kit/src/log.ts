@@ -1,4 +1,4 @@
-/** JSON logs (pino), or readable ones on a terminal. */
+/** Logs in JSON (pino), or readable logs for a terminal. */
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
 
@@ -7,11 +7,11 @@ export type LogOptions = {
   name: string;
   level: string;
   format: 'json' | 'pretty';
-  /** Default: standard output. Tests read the lines there. */
+  /** Default: standard output. Tests use it to read the lines. */
   destination?: { write(line: string): void };
 };
 
-/** Headers and fields that carry credentials; whatever is logged under these names is replaced. */
+/** Names of fields with credentials. The logger replaces the values of these fields. */
 const SECRET_PATHS = ['authorization', 'cookie', 'password', 'token', 'secret', 'lease_token', 'registry_password'].flatMap((k) => [
   k,
   `*.${k}`,
@@ -25,7 +25,7 @@ export function createLogger(options: LogOptions): Logger {
     redact: { paths: SECRET_PATHS, censor: '***' },
     timestamp: () => `,"time":"${new Date().toISOString()}"`,
   };
-  // Synchronous in both: a line written before a crash is a line that is there after it.
+  // Both formats write synchronously, so that lines before a crash are not lost.
   if (options.format === 'pretty')
     return pino(settings, pretty({ colorize: true, ignore: 'pid,hostname', translateTime: 'SYS:HH:MM:ss.l', sync: true }));
   return pino(settings, options.destination ?? pino.destination({ dest: 1, sync: true }));

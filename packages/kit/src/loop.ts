@@ -1,22 +1,22 @@
 /**
- * A loop that runs one thing again and again, never twice at once.
- * idle -> running (period over, or `wake()`); running -> idle (done) or -> running at once (woken meanwhile); any -> stopped.
+ * A loop that repeats one function and never runs it twice at the same time.
+ * idle -> running (period elapsed, or `wake()`); running -> idle (done), or -> running immediately (woken during the run); any -> stopped.
  */
 import type { Logger } from './log.ts';
 
 export type LoopSpec = {
   name: string;
-  /** Milliseconds between the end of one run and the start of the next, unless woken. */
+  /** Pause in ms between the end of a run and the start of the next one, unless `wake` is called. */
   periodMs: number;
   run: (signal: AbortSignal) => Promise<void>;
 };
 export type Loop = {
   name: string;
-  /** Run again as soon as possible; during a run: once more after it. */
+  /** Starts a run as soon as possible. During a run, it schedules one more run. */
   wake(): void;
-  /** Ends after the run under way, which sees its signal aborted. */
+  /** Aborts the signal of the current run and resolves when that run has ended. */
   stop(): Promise<void>;
-  /** When the last run without an error ended, and the error of the last one that had one since. */
+  /** Returns the end of the last successful run in ms, and the error of the last run, if it failed. */
   status(): { lastOkAt: number | null; lastError: string | null };
 };
 
@@ -24,7 +24,7 @@ export function startLoop(spec: LoopSpec, log: Logger): Loop {
   const abort = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   let running: Promise<void> | null = null;
-  let again = false;
+  let wakePending = false;
   let lastOkAt: number | null = null;
   let lastError: string | null = null;
 
@@ -36,22 +36,22 @@ export function startLoop(spec: LoopSpec, log: Logger): Loop {
     } catch (error) {
       if (abort.signal.aborted) return;
       lastError = error instanceof Error ? error.message : String(error);
-      log.error({ err: error, loop: spec.name }, 'loop run failed; it is tried again');
+      log.error({ err: error, loop: spec.name }, 'loop run failed; will retry');
     }
   };
   const go = (): void => {
     clearTimeout(timer);
     if (abort.signal.aborted) return;
     if (running !== null) {
-      again = true;
+      wakePending = true;
       return;
     }
     running = once().finally(() => {
       running = null;
       if (abort.signal.aborted) return;
-      // A failing run that is woken all the time must not spin: after an error the period is waited out (see wake, too).
-      const next = again && lastError === null ? 0 : spec.periodMs;
-      again = false;
+      // After an error, wait for the full period even if woken, so that a failing run does not spin. `wake` does the same.
+      const next = wakePending && lastError === null ? 0 : spec.periodMs;
+      wakePending = false;
       if (next === 0) setImmediate(go);
       else timer = setTimeout(go, next);
     });

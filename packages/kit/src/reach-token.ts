@@ -1,24 +1,29 @@
 /**
- * Lets one request of the control plane pass the login of one project: a GET of one path, once, within ten seconds. The control
- * plane signs it with GATEWAY_SECRET, and the gateway takes it (`Authorization: Berth-Reach <token>`). The project never sees it.
+ * Tokens for reach checks: one GET request of the control plane to one path of a project passes the login, once, within 10 s. The
+ * control plane signs the token with GATEWAY_SECRET, and the gateway checks it (`Authorization: Berth-Reach <token>`). The project
+ * never sees the token.
  */
 import { createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
 
 const SCHEME = 'Berth-Reach';
 const LIFETIME_MS = 10_000;
-/** The gateway's clock may be behind the control plane's by this. */
+/** Allowed delay of the gateway's clock behind the control plane's clock. */
 const SKEW_MS = 30_000;
 
-export type ReachClaim = { project_id: string /** Path and query, as requested. */; path: string };
+export type ReachClaim = {
+  project_id: string;
+  /** Path and query, as requested. */
+  path: string;
+};
 
-/** The value of the `Authorization` header. */
+/** Returns the value of the `Authorization` header. */
 export function signReach(secret: string, claim: ReachClaim, now: number): string {
   const id = randomBytes(18).toString('base64url');
   const expiresAt = now + LIFETIME_MS;
   return `${SCHEME} ${id}.${expiresAt}.${macOf(secret, claim, id, expiresAt)}`;
 }
 
-/** Null: no token of this kind. `valid` null: one that opens nothing. Whether it was used before is for the caller to ask. */
+/** Returns null if the header has no reach token; `valid` is null for an invalid one. The caller must check whether it was already used. */
 export function readReach(
   secrets: readonly string[],
   authorization: string | undefined,
@@ -36,7 +41,7 @@ export function readReach(
   return { valid: good ? { id, expires_at: expiresAt } : null };
 }
 
-/** A path and an id hold no line feed, so no two claims give the same bytes. */
+/** A path and an id cannot contain a line feed, so different claims give different bytes. */
 function macOf(secret: string, { project_id, path }: ReachClaim, id: string, expiresAt: number): string {
   const key = Buffer.from(hkdfSync('sha256', secret, Buffer.alloc(0), 'berth reach v1', 32));
   return createHmac('sha256', key).update(`${project_id}\n${path}\n${id}\n${expiresAt}`).digest('base64url');

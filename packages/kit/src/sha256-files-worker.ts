@@ -1,29 +1,29 @@
-/** The thread of sha256-files.ts: hashes one batch after the other. */
+/** The worker thread of sha256-files.ts: hashes batches one after the other. */
 import { createHash, hash } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from 'node:fs';
 import { parentPort, workerData } from 'node:worker_threads';
 import { createBreather, type Pace } from './pace.ts';
 
-/** What a worker gets: paths, each ended by NUL. */
+/** A message to a worker: paths, each terminated by NUL. */
 export type HashBatch = { paths: Uint8Array; count: number };
-/** What it gives: for file i sum 32*i, the size, and a text in `problems` where it is not ok ('' for changed). */
+/** The answer of a worker. The hash of file i starts at byte 32*i of `sums`. `problems` has an errno name, or '' for a changed file. */
 export type HashedBatch = { sums: Uint8Array; sizes: Float64Array; problems: Map<number, string> };
 
-/** Both of all workers; the counter is read while a large file is under way. */
+/** All workers share both; the counter also counts the bytes of files in progress. */
 export type HashThreadData = { counter: BigInt64Array; pace: Pace };
 
 const { counter, pace } = workerData as HashThreadData;
 const breathe = createBreather(pace);
-/** Less than half a millisecond to hash: between two pieces it can rest. */
+/** Hashing this much takes less than 0.5 ms; the thread can rest between two pieces. */
 const buffer = Buffer.allocUnsafeSlow(128 * 1024);
-/** A name may by now be a FIFO, which must not make us wait, or a symlink, which would lead elsewhere. */
+/** The file may have been replaced by a FIFO, which would block, or by a symlink, which would lead elsewhere. */
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-/** What opening gives for a name that is gone or is something else by now. */
+/** Errors of `open` for a file that was removed or replaced by something else. */
 const GONE = new Set(['ENOENT', 'ELOOP', 'ENOTDIR', 'ENXIO', 'EISDIR', 'ENODEV']);
 
 const same = (a: Stats, b: Stats): boolean => a.size === b.size && a.mtimeMs === b.mtimeMs && a.ctimeMs === b.ctimeMs && a.ino === b.ino;
 
-/** The sum, or null when the file changed while it was read. */
+/** Returns the hash, or null if the file changed during the read. */
 function hashFile(path: Buffer): { sum: Buffer; size: number } | null {
   const fd = openSync(path, FLAGS);
   try {
@@ -40,7 +40,7 @@ function read(fd: number, expected: number): { sum: Buffer; size: number } {
   let streaming: ReturnType<typeof createHash> | null = null;
   let filled = 0;
   let size = 0;
-  // Not beyond what it had: a file that is appended to all the time would never end.
+  // Do not read beyond the initial size, because a file that grows all the time would never end.
   while (size < expected) {
     if (filled === buffer.length) {
       streaming ??= createHash('sha256');

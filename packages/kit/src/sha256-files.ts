@@ -1,43 +1,43 @@
 /**
- * SHA-256 of many files in worker threads. Files are handed out in batches (a message for each would cost more than a small
- * file's hash), large ones are read piece by piece into a buffer that is used again, and a file that changed while it was
- * read is `changed`, never a sum of a state that did not exist.
+ * Computes SHA-256 of many files in worker threads. Workers get files in batches, because a message per file would cost more than the
+ * hash of a small file. Large files are read in pieces into a reused buffer. A file that changes during the read gives `changed`,
+ * never the hash of a mixed state.
  */
 import { Worker } from 'node:worker_threads';
 import { createPace, type Pace } from './pace.ts';
 import type { HashBatch, HashedBatch, HashThreadData } from './sha256-files-worker.ts';
 
-/** `size` is a hint (bytes): it decides how many files make a batch. */
+/** `size` in bytes is a hint that determines the batches. */
 export type FileToHash = { path: Buffer; size: number };
 export type HashResult =
-  /** `sha256` is 32 bytes, valid during the call only; `size` is how many bytes were read. */
+  /** `sha256` has 32 bytes, which are valid only during the call. `size` is the number of bytes read. */
   | { kind: 'ok'; sha256: Uint8Array; size: number }
-  /** It was written, replaced or removed meanwhile, or is no regular file (any more). */
+  /** The file was written, replaced or removed during the read, or it is not a regular file. */
   | { kind: 'changed' }
-  /** `code` as of errno: EACCES, EIO, ESTALE, ... */
+  /** `code` is an errno name: EACCES, EIO, ESTALE, ... */
   | { kind: 'error'; code: string };
 
 export type Sha256Pool<T extends FileToHash> = {
-  /** Resolves when there is room for more, not when the file is hashed. Rejects when a worker broke. */
+  /** Resolves when the pool accepts more files, not when the file is hashed; null means immediately. Rejects if a worker failed. */
   add(file: T): Promise<void> | null;
-  /** Resolves when the result of every file that was added has been given. The pool can be used again. */
+  /** Resolves when `onResult` was called for every added file. The pool can then be used again. */
   drain(): Promise<void>;
-  /** How many bytes were read until now, also of files that are not through. */
+  /** Number of bytes read so far, including files in progress. */
   bytesRead(): number;
-  /** Does not wait for a worker that hangs in a read. */
+  /** Ends the workers without waiting for a read that hangs. */
   close(): void;
 };
 
 const BATCH_FILES = 256;
-/** Some 40 ms of a core: a message wakes a thread whose caches are cold, which for each large file was 1.5 % of all. */
+/** About 40 ms of work. A message per large file cost 1.5 % of the total time, because it wakes a thread with cold caches. */
 const BATCH_BYTES = 64 * 1024 * 1024;
-/** A worker has up to three batches, so that it never waits for us, but nothing beside a large file: another may be free sooner. */
-const MOST_BATCHES = 3;
+/** A worker has up to 3 batches, so that it never waits for the next one. A large file gets no batch beside it: another worker may be free sooner. */
+const MAX_BATCHES = 3;
 
 type Batch<T> = { files: T[]; bytes: number };
 type Member<T> = { worker: Worker; batches: Batch<T>[]; bytes: number };
 
-/** `onResult` is called once for each file, batch by batch, in no particular order. `pace`: when its threads leave time to others; never. */
+/** Calls `onResult` once for each file, batch by batch, in no particular order. `pace` throttles the threads; default: never. */
 export function createSha256Pool<T extends FileToHash>(
   { workers: count, pace = createPace() }: { workers: number; pace?: Pace },
   onResult: (file: T, result: HashResult) => void,
@@ -61,7 +61,7 @@ export function createSha256Pool<T extends FileToHash>(
     if (failure !== null) return Promise.reject(failure);
     return new Promise((wake, fail) => void wakers.push({ wake, fail }));
   };
-  const broke = (error: Error): void => {
+  const breakPool = (error: Error): void => {
     failure ??= error;
     wakeAll();
   };
@@ -77,18 +77,18 @@ export function createSha256Pool<T extends FileToHash>(
       for (const [i, file] of files.entries()) onResult(file, resultOf(hashed, i));
       wakeAll();
     });
-    worker.on('error', broke);
-    worker.on('exit', (code) => broke(new Error(`a hashing thread ended with ${code}`)));
+    worker.on('error', breakPool);
+    worker.on('exit', (code) => breakPool(new Error(`a hashing thread exited with code ${code}`)));
     workers.push(member);
     return member;
   }
 
-  /** The one with least to do; a new one rather than one that is busy; null when all have enough. */
+  /** Returns the least busy worker, starts a new one if all are busy, or returns null if all have enough work. */
   function pick(): Member<T> | null {
     const [least] = workers.toSorted((a, b) => a.batches.length - b.batches.length);
     if (least === undefined || (least.batches.length > 0 && workers.length < count)) return start();
     return (
-      workers.find((w) => w.batches.length === least.batches.length && w.bytes < BATCH_BYTES && w.batches.length < MOST_BATCHES) ?? null
+      workers.find((w) => w.batches.length === least.batches.length && w.bytes < BATCH_BYTES && w.batches.length < MAX_BATCHES) ?? null
     );
   }
 
@@ -135,7 +135,7 @@ export function createSha256Pool<T extends FileToHash>(
         worker.unref();
         void worker.terminate();
       }
-      broke(new Error('the hashing pool was closed'));
+      breakPool(new Error('the hashing pool was closed'));
     },
   };
 }

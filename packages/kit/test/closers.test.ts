@@ -18,7 +18,7 @@ function heard(): { log: ReturnType<typeof silentLogger>; lines: () => { what?: 
 }
 
 describe('closers', () => {
-  test('the last added closes first, one after the other', async () => {
+  test('close one after the other, the last added first', async () => {
     const order: string[] = [];
     const closers = createClosers(silentLogger());
     closers.add('database', () => order.push('database'));
@@ -30,7 +30,7 @@ describe('closers', () => {
     expect(order).toEqual(['server', 'database']);
   });
 
-  test('one that throws or never ends is named, and the others close', async () => {
+  test('a closer that throws or never ends is logged, and the others still close', async () => {
     const { log, lines } = heard();
     const order: string[] = [];
     const closers = createClosers(log, 50);
@@ -45,7 +45,7 @@ describe('closers', () => {
     expect(lines().map((l) => l.what)).toEqual(['throws', 'rejects', 'hangs']);
   });
 
-  test('closing twice closes once', async () => {
+  test('close only once, even if close is called twice', async () => {
     let times = 0;
     const closers = createClosers(silentLogger());
     closers.add('x', () => (times += 1));
@@ -74,15 +74,15 @@ describe('signals', () => {
     });
     return new Promise((resolve) => child.on('close', (code) => resolve({ code, out })));
   };
-  test.each(['SIGTERM', 'SIGINT'] as const)('%s closes and exits 0', async (signal) => {
+  test.each(['SIGTERM', 'SIGINT'] as const)('%s closes everything and exits with 0', async (signal) => {
     expect(await run('() => console.log("closed")', signal)).toEqual({ code: 0, out: 'up\nclosed\n' });
   });
-  test('a second one exits 1 at once', async () => {
+  test('a second signal exits with 1 immediately', async () => {
     expect(await run('() => { console.log("closing"); return new Promise(() => {}); }', 'SIGTERM', 'SIGTERM')).toMatchObject({ code: 1 });
   });
 });
 
-test('a logger replaces what is logged under the name of a secret', async () => {
+test('the logger replaces values of fields with the names of secrets', async () => {
   const script = `
     const { createLogger } = await import(${JSON.stringify(path.resolve(import.meta.dirname, '../src/log.ts'))});
     createLogger({ name: 'x', level: 'info', format: 'json' }).info({ password: 'p1', req: { headers: { authorization: 'p2', cookie: 'p3' } }, body: { token: 'p4' }, ok: 'seen' }, 'hello');`;

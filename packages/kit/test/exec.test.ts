@@ -4,11 +4,11 @@ import path from 'node:path';
 import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { ExecError, type ExecOptions, type ExecResult, exec, execOk, exitError, redactor } from '../src/exec.ts';
 
-// Each of these starts a Node or two, which takes seconds on a busy machine.
+// Each test starts one or two Node.js processes, which takes seconds on a busy machine.
 vi.setConfig({ testTimeout: 30_000 });
 afterAll(() => vi.resetConfig());
 
-/** A program in JavaScript: what a shell script would be elsewhere. */
+/** Runs a program in JavaScript, in place of a shell script. */
 const node = (script: string, options: Partial<ExecOptions> = {}): Promise<ExecResult> =>
   exec([process.execPath, '-e', script], { env: { PATH: '/usr/bin:/bin' }, ...options });
 
@@ -17,7 +17,7 @@ const scratch = (): string => {
   onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
   return dir;
 };
-/** A process that is a zombie is gone for our purposes: it does nothing and holds nothing. */
+/** Treats a zombie process as ended: it does nothing and holds no resources. */
 const lives = (pid: number): boolean => {
   try {
     return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
@@ -39,7 +39,7 @@ const withGrandchild = (file: string): string => `
   setInterval(() => {}, 1000);`;
 
 describe('a program', () => {
-  test('gets its arguments as they are, its input, its folder and nothing of our environment', async () => {
+  test('gets its arguments unchanged, its input and its folder, and inherits no environment', async () => {
     const dir = scratch();
     const script =
       'process.stdin.on("data", (d) => console.log(JSON.stringify({ in: String(d), argv: process.argv.slice(1), cwd: process.cwd(), env: Object.keys(process.env).sort() })))';
@@ -52,7 +52,7 @@ describe('a program', () => {
     expect(result).toMatchObject({ code: 0, signal: null, ended: null });
   });
 
-  test('that ends badly is a result; execOk makes it an error with the last words', async () => {
+  test('with a non-zero exit is a normal result; execOk throws an error with the last output', async () => {
     const script = 'console.error("one\\ntwo\\nthree\\nfour"); process.exit(3)';
     expect(await node(script)).toMatchObject({ code: 3, stderr: 'one\ntwo\nthree\nfour\n' });
     const error = await execOk([process.execPath, '-e', script], { env: {} }).catch((e: unknown) => e);
@@ -61,16 +61,16 @@ describe('a program', () => {
     expect((error as ExecError).result?.code).toBe(3);
   });
 
-  test('that is ended by a signal says which', async () => {
+  test('that a signal ends is reported with the signal', async () => {
     const result = await node('process.kill(process.pid, "SIGKILL")');
     expect(result).toMatchObject({ code: null, signal: 'SIGKILL' });
-    expect(exitError(result).message).toContain('was ended by SIGKILL');
+    expect(exitError(result).message).toContain('was killed by SIGKILL');
   });
 
   test.each([
-    ['that is not there', ['/nowhere/program'], {}, 'cannot start /nowhere/program'],
-    ['that may not be run', ['/etc/passwd'], {}, 'cannot start /etc/passwd'],
-    ['in a folder that is not there', [process.execPath], { cwd: '/nowhere' }, 'cannot start'],
+    ['that does not exist', ['/nowhere/program'], {}, 'cannot start /nowhere/program'],
+    ['that is not executable', ['/etc/passwd'], {}, 'cannot start /etc/passwd'],
+    ['in a folder that does not exist', [process.execPath], { cwd: '/nowhere' }, 'cannot start'],
     ['without a name', [], {}, 'no program given'],
   ])('%s cannot be started', async (_, argv, options, message) => {
     const error = await exec(argv, { env: {}, ...options }).catch((e: unknown) => e);
@@ -78,13 +78,13 @@ describe('a program', () => {
     expect((error as ExecError).message).toContain(message);
   });
 
-  test('that does not read its input is no error', async () => {
+  test('that does not read its input causes no error', async () => {
     expect(await node('process.exit(0)', { stdin: 'x'.repeat(1_000_000) })).toMatchObject({ code: 0 });
   });
 });
 
 describe('its output', () => {
-  test('comes line by line as it is written, the last one without an end too', async () => {
+  test('arrives line by line as it is written, including a last line without a line end', async () => {
     const lines: string[] = [];
     await node('console.log("a"); console.error("b"); process.stdout.write("c")', {
       onLine: (line, stream) => lines.push(`${stream} ${line}`),
@@ -92,14 +92,14 @@ describe('its output', () => {
     expect(lines.sort()).toEqual(['stderr b', 'stdout a', 'stdout c']);
   });
 
-  test('is whole when the program ended at once after writing much', async () => {
+  test('is complete if the program exits right after writing a lot', async () => {
     const result = await node('for (let i = 0; i < 20000; i++) console.log("line " + i)');
     expect(result.stdout.split('\n')).toHaveLength(20_001);
     expect(result.stdout).toMatch(/line 19999\n$/);
   });
 
-  test('keeps the tail of much, and cuts a line that is too long', async () => {
-    const much = await node('for (let i = 0; i < 1000; i++) console.log(String(i).padStart(9, "0"))', { keep: 100 });
+  test('is limited to its end, and long lines are truncated', async () => {
+    const much = await node('for (let i = 0; i < 1000; i++) console.log(String(i).padStart(9, "0"))', { maxOutput: 100 });
     expect(much.stdout).toHaveLength(100);
     expect(much.stdout).toMatch(/000000999\n$/);
     const lines: string[] = [];
@@ -109,7 +109,7 @@ describe('its output', () => {
     expect(lines[1]).toBe('next');
   });
 
-  test('stdout is data: a line longer than what onLine gets is whole in the result', async () => {
+  test('stdout is data: a line that is truncated for onLine is complete in the result', async () => {
     const lines: string[] = [];
     const script = 'console.log(JSON.stringify({ value: "x".repeat(300000), after: 1 }))';
     const result = await node(script, { onLine: (line) => lines.push(line) });
@@ -118,14 +118,14 @@ describe('its output', () => {
     expect(lines).toEqual([expect.stringMatching(/^.{16384}… \(line cut\)$/)]);
   });
 
-  test('more stdout than is kept says that its beginning is missing', async () => {
-    const result = await node('for (let i = 0; i < 1000; i++) console.log(String(i).padStart(9, "0"))', { keep: 95 });
+  test('stdoutCut is true if stdout exceeds its limit', async () => {
+    const result = await node('for (let i = 0; i < 1000; i++) console.log(String(i).padStart(9, "0"))', { maxOutput: 95 });
     expect(result.stdoutCut).toBe(true);
-    // Whole lines only: half of one could be taken for another.
+    // Only complete lines: half a line could be mistaken for another line.
     expect(result.stdout).toMatch(/^000000991\n.*000000999\n$/s);
   });
 
-  test('maxLine: a caller that parses lines gets longer ones', async () => {
+  test('maxLine raises the limit of a line, for callers that parse lines', async () => {
     const lines: string[] = [];
     await node('console.error("x".repeat(100000)); console.error("y".repeat(300000))', {
       maxLine: 200_000,
@@ -134,24 +134,24 @@ describe('its output', () => {
     expect(lines.map((line) => line.length)).toEqual([100_000, 200_000 + '… (line cut)'.length]);
   });
 
-  test('much output is kept in time that grows with its length alone', { timeout: 30_000 }, async () => {
+  test('the time to process output grows linearly with its length', { timeout: 30_000 }, async () => {
     const took = async (lines: number): Promise<number> => {
       const began = performance.now();
       await node(`const l = "x".repeat(99) + "\\n"; process.stdout.write(l.repeat(${lines}))`);
       return performance.now() - began;
     };
     await took(1_000);
-    // 20 MB, of which 1 MiB is kept: it took more than 15 s when each line copied what is kept.
+    // 20 MB of output with a limit of 1 MiB. It took more than 15 s when each line copied the kept output.
     expect(await took(200_000)).toBeLessThan(10_000);
   });
 
-  test('a carriage return ends a line where that is asked for', async () => {
+  test('carriageReturns: a carriage return ends a line', async () => {
     const lines: string[] = [];
     await node('process.stdout.write("1 %\\r2 %\\r\\n3 %")', { carriageReturns: true, onLine: (line) => lines.push(line) });
     expect(lines).toEqual(['1 %', '2 %', '', '3 %']);
   });
 
-  test('a line that never ends does not fill the memory', { timeout: 30_000 }, async () => {
+  test('an endless line does not fill the memory', { timeout: 30_000 }, async () => {
     const before = process.memoryUsage().rss;
     let most = 0;
     const watch = setInterval(() => (most = Math.max(most, process.memoryUsage().rss)), 20);
@@ -164,23 +164,23 @@ describe('its output', () => {
     expect((most - before) / 2 ** 20).toBeLessThan(150);
   });
 
-  test('lines may end as on Windows; empty ones count', async () => {
+  test('CRLF line ends are accepted, and empty lines count', async () => {
     expect((await node('process.stdout.write("a\\r\\n\\nb\\rc\\r\\n")')).stdout).toBe('a\n\nb\rc\n');
   });
 
-  test('text in pieces of characters is put together', async () => {
+  test('characters that arrive in several pieces are put together', async () => {
     const result = await node('const b = Buffer.from("grüße €\\n"); for (const x of b) require("node:fs").writeSync(1, Buffer.of(x))');
     expect(result.stdout).toBe('grüße €\n');
   });
 });
 
 describe('secrets', () => {
-  test('stay in parsed output: a password that is also a word of the answer hides nothing', async () => {
+  test('stay in stdout for parsing, so that a password that equals a word of the output changes nothing', async () => {
     const result = await node('console.log(JSON.stringify({ State: "running" }))', { redact: ['running'] });
     expect(JSON.parse(result.stdout)).toEqual({ State: 'running' });
   });
 
-  test('never appear: not in lines, words, arguments or errors', async () => {
+  test('never appear in lines, stderr, arguments or errors', async () => {
     const lines: string[] = [];
     const argv = [
       process.execPath,
@@ -195,7 +195,7 @@ describe('secrets', () => {
     expect(lines).toContain('token *** and ***');
   });
 
-  test('a cut line does not show half of one', async () => {
+  test('a truncated line does not show half a secret', async () => {
     const secret = 'abcdefghijklmnopqrstuvwxyz';
     const lines: string[] = [];
     const script = `console.log("x".repeat(16384 - 10) + "${secret}"); console.error("x".repeat(16384 - 10) + "${secret}")`;
@@ -204,7 +204,7 @@ describe('secrets', () => {
     for (const text of [...lines, result.stderr]) expect(/[a-e]/.exec(text.replace(' (line cut)', ''))).toBe(null);
   });
 
-  test('redaction that shortens a cut line does not bring half of one into view', async () => {
+  test('redaction that shortens a truncated line does not reveal half a secret', async () => {
     const secret = 'abcdefghij'.repeat(100);
     const lines: string[] = [];
     const script = `console.log(("${secret}").repeat(50) + "x".repeat(20000)); console.error(("${secret}").repeat(50) + "x".repeat(20000))`;
@@ -213,24 +213,24 @@ describe('secrets', () => {
     for (const text of [...lines, result.stderr]) expect(/[a-e]/.exec(text.replace(' (line cut)', ''))).toBe(null);
   });
 
-  test('the longest goes first, empty ones are none', () => {
+  test('the longest secret is replaced first, and empty secrets are ignored', () => {
     expect(redactor(['a', '', 'abc'])('abc a b')).toBe('*** *** b');
     expect(redactor([])('abc')).toBe('abc');
   });
 });
 
-describe('an end from outside', () => {
-  test('the deadline ends the whole group, also who ignores SIGTERM', async () => {
+describe('ending a program', () => {
+  test('the time limit ends the whole process group, including processes that ignore SIGTERM', async () => {
     const file = path.join(scratch(), 'pid');
     const running = node(withGrandchild(file), { timeoutMs: 3_000, killAfterMs: 100 });
     const pid = await pidIn(file);
     const result = await running;
     expect(result.ended).toBe('timeout');
-    expect(exitError(result).message).toContain('took too long');
+    expect(exitError(result).message).toContain('exceeded its time limit');
     await vi.waitFor(() => expect(lives(pid)).toBe(false));
   });
 
-  test('an abort too', async () => {
+  test('an abort ends the whole process group', async () => {
     const file = path.join(scratch(), 'pid');
     const abort = new AbortController();
     const running = node(withGrandchild(file), { signal: abort.signal, killAfterMs: 100 });
@@ -240,7 +240,7 @@ describe('an end from outside', () => {
     await vi.waitFor(() => expect(lives(pid)).toBe(false));
   });
 
-  test('a program that goes when asked is not killed', async () => {
+  test('a program that exits on SIGTERM is not killed', async () => {
     const abort = new AbortController();
     const running = node(
       'process.on("SIGTERM", () => { console.log("bye"); process.exit(0); }); setInterval(() => {}, 1000); console.log("up")',
@@ -252,11 +252,11 @@ describe('an end from outside', () => {
     expect(await running).toMatchObject({ code: 0, ended: 'abort', stdout: 'up\nbye\n' });
   });
 
-  test('what was aborted before is not started', async () => {
+  test('a program is not started if the signal is already aborted', async () => {
     await expect(node('', { signal: AbortSignal.abort(new Error('stop')) })).rejects.toThrow('stop');
   });
 
-  test('a grandchild that holds the pipes does not hold us when the program ended by itself', { timeout: 20_000 }, async () => {
+  test('a grandchild that keeps the pipes open does not delay the result after the program’s exit', { timeout: 20_000 }, async () => {
     const file = path.join(scratch(), 'pid');
     const script = `const { spawn } = require('node:child_process');
       const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'inherit', detached: true });
@@ -267,7 +267,7 @@ describe('an end from outside', () => {
     expect(result).toMatchObject({ stdout: 'done\n' });
   });
 
-  test.runIf(process.platform === 'linux')('dieWithParent: a SIGKILL to us takes it along', async () => {
+  test.runIf(process.platform === 'linux')('dieWithParent: the program dies if this process gets SIGKILL', async () => {
     const file = path.join(scratch(), 'pid');
     const inner = `require('node:fs').writeFileSync(${JSON.stringify(file)}, String(process.pid)); setInterval(() => {}, 1000)`;
     const outer = `import(${JSON.stringify(path.resolve(import.meta.dirname, '../src/exec.ts'))}).then(({ exec }) =>

@@ -10,7 +10,7 @@ afterEach(() => armFailPoints([]));
 
 const isStopped = (pid: number): boolean => / \(.*\) T /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
 
-/** A process of its own, armed with `points`, that passes `run.after` four times and says after which it still lives. */
+/** Starts a process with `points` that passes `run.after` four times and prints each pass that it survives. */
 async function passing(points: string): Promise<{ said: string[]; code: number | null; signal: string | null; stderr: string }> {
   const module = fileURLToPath(import.meta.resolve('@berth/kit/fail-point'));
   const program = `import { armFailPoints, failPoint, failPoints } from ${JSON.stringify(module)};
@@ -22,7 +22,7 @@ for (let i = 1; i <= 4; i++) { await failPoint('run.after'); console.log(i); }`;
   child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString()));
   child.stderr.on('data', (chunk: Buffer) => {
     stderr += chunk.toString();
-    // It speaks before it stands still, at the second: what it says after that comes when it was let go on.
+    // The process prints a line before it stops at the second hit. Later lines come only after SIGCONT.
     if (points.includes('=pause'))
       void vi
         .waitUntil(() => isStopped(child.pid ?? 0), { timeout: 8_000, interval: 5 })
@@ -36,7 +36,7 @@ for (let i = 1; i <= 4; i++) { await failPoint('run.after'); console.log(i); }`;
 }
 
 describe('armed', () => {
-  it('kill dies by SIGKILL at the n-th hit, before anything after it, and says which point it was', async () => {
+  it('kill: the process dies by SIGKILL at the n-th hit, before any later code, and prints the point', async () => {
     const { said, signal, stderr } = await passing('other=kill,run.after=kill@3');
     expect({ said, signal }).toEqual({ said: ['1', '2'], signal: 'SIGKILL' });
     expect(JSON.parse(stderr)).toMatchObject({ fail_point: 'run.after', action: 'kill', hit: 3 });
@@ -48,14 +48,14 @@ describe('armed', () => {
     expect(said.toSorted()).toEqual(['1', '2', '3', '4', 'stopped']);
   });
 
-  it('error throws, with @n at that hit alone', async () => {
+  it('error throws; with @n only at that hit', async () => {
     arm('a=error@2');
     expect(failPoint('a')).toBeUndefined();
     expect(() => failPoint('a')).toThrow(FailPointError);
     expect(failPoint('a')).toBeUndefined();
   });
 
-  it('without @n it acts at every hit', () => {
+  it('without @n a point acts at every hit', () => {
     arm('a=error');
     expect(() => failPoint('a')).toThrow('fail point a');
     expect(() => failPoint('a')).toThrow('fail point a');
@@ -76,14 +76,14 @@ describe('armed', () => {
   });
 });
 
-describe('off', () => {
-  it('does nothing and looks at nothing', () => {
+describe('disabled', () => {
+  it('does nothing and does not compute the detail', () => {
     let asked = 0;
     expect(failPoint('a', () => `${asked++}`)).toBeUndefined();
     expect(asked).toBe(0);
   });
 
-  it('costs next to nothing: less than 100 ns a call', () => {
+  it('costs less than 100 ns per call', () => {
     const CALLS = 2_000_000;
     const from = performance.now();
     for (let i = 0; i < CALLS; i++) void failPoint('a', () => 'b');
@@ -93,7 +93,7 @@ describe('off', () => {
 });
 
 describe('BERTH_FAIL_POINTS', () => {
-  it('takes several', () => {
+  it('accepts several points', () => {
     expect(failPoints('a=kill, b.c=delay:2s@4')).toEqual([
       { name: 'a', action: { kind: 'kill' }, at: null },
       { name: 'b.c', action: { kind: 'delay', ms: 2000 }, at: 4 },

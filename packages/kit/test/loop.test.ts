@@ -10,7 +10,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** A loop whose runs end when the test says so. */
+/** A loop whose runs the test ends. */
 function controlled(periodMs = 1_000): { loop: Loop; runs: PromiseWithResolvers<void>[]; signals: AbortSignal[] } {
   const runs: PromiseWithResolvers<void>[] = [];
   const signals: AbortSignal[] = [];
@@ -32,7 +32,7 @@ function controlled(periodMs = 1_000): { loop: Loop; runs: PromiseWithResolvers<
 const settle = (ms = 0): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
 
 describe('a loop', () => {
-  test('runs at once, then a period after each end', async () => {
+  test('runs immediately, then one period after the end of each run', async () => {
     const { runs } = controlled();
     await settle();
     expect(runs).toHaveLength(1);
@@ -45,7 +45,7 @@ describe('a loop', () => {
     expect(runs).toHaveLength(2);
   });
 
-  test('a wake between runs runs at once; many during a run make one more', async () => {
+  test('a wake between runs starts a run; several wakes during a run start one more', async () => {
     const { loop, runs } = controlled();
     await settle();
     runs[0]?.resolve();
@@ -64,7 +64,7 @@ describe('a loop', () => {
     expect(runs).toHaveLength(3);
   });
 
-  test('an error is kept, does not end it and does not make it spin however often it is woken', async () => {
+  test('an error is reported, does not end the loop, and does not make it spin even if it is woken often', async () => {
     const { loop, runs } = controlled();
     await settle();
     loop.wake();
@@ -79,7 +79,7 @@ describe('a loop', () => {
     expect(loop.status()).toMatchObject({ lastError: null, lastOkAt: expect.any(Number) });
   });
 
-  test('a run that throws before its first await is no different', async () => {
+  test('a run that throws before its first await behaves the same', async () => {
     let runs = 0;
     const loop = startLoop(
       {
@@ -97,7 +97,7 @@ describe('a loop', () => {
     await loop.stop();
   });
 
-  test('a wake right after an error waits the period out', async () => {
+  test('a wake right after an error waits for the period', async () => {
     const { loop, runs } = controlled();
     await settle();
     runs[0]?.reject(new Error('broken'));
@@ -111,7 +111,7 @@ describe('a loop', () => {
     expect(runs.length).toBeLessThan(3);
   });
 
-  test('stop aborts the run under way, waits for it, and nothing runs after it', async () => {
+  test('stop aborts the current run, waits for it, and no run follows', async () => {
     const { loop, runs, signals } = controlled();
     await settle();
     loop.wake();
@@ -129,7 +129,7 @@ describe('a loop', () => {
     expect(loop.status().lastError, 'an abort is no failure').toBe(null);
   });
 
-  test('stopped before its first run it never runs', async () => {
+  test('a loop that is stopped before its first run never runs', async () => {
     const { loop, runs } = controlled();
     await loop.stop();
     await settle(10_000);
@@ -146,7 +146,7 @@ describe('backoff', () => {
     [4, 1, 1_600],
     [5, 1, 2_000],
     [1_000_000, 1, 2_000],
-  ])('try %i with chance %d: %i ms', (attempt, random, expected) => {
+  ])('attempt %i with random value %d: %i ms', (attempt, random, expected) => {
     expect(backoff(attempt, range, () => random)).toBe(expected);
   });
 });

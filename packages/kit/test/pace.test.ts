@@ -2,10 +2,10 @@ import { Worker } from 'node:worker_threads';
 import { expect, onTestFinished, test, vi } from 'vitest';
 import { createBreather, createPace, setGentle } from '../src/pace.ts';
 
-/** Milliseconds of the processor, whatever else the machine does. */
+/** Uses the processor for this many ms, independent of other load on the machine. */
 function work(ms: number): void {
   const used = (): number => {
-    // Else the thread's stands still from tick to tick.
+    // Otherwise Linux updates the thread's time only at each kernel tick.
     process.cpuUsage();
     const { user, system } = process.threadCpuUsage();
     return user + system;
@@ -18,7 +18,7 @@ function timed(what: () => void): number {
   what();
   return performance.now() - began;
 }
-/** Of `times` steps with a breath behind each: how long the breaths took. */
+/** Runs `times` steps with a rest after each, and returns the total time of the rests. */
 function breaths(breathe: () => void, times: number, stepMs: number): number {
   let all = 0;
   for (let i = 0; i < times; i++) {
@@ -28,17 +28,17 @@ function breaths(breathe: () => void, times: number, stepMs: number): number {
   return all;
 }
 
-test('gentle work rests as long as it worked; nothing is made good of what was done before', () => {
+test('gentle work rests as long as it worked since the pace became gentle', () => {
   const pace = createPace();
   const breathe = createBreather(pace);
   work(20);
   setGentle(pace, true);
   expect(timed(breathe)).toBeLessThan(10);
-  // A rest may be longer on a busy machine, never shorter.
+  // On a busy machine a rest may be longer, but never shorter.
   expect(breaths(breathe, 10, 4)).toBeGreaterThan(36);
 });
 
-test('steps of less than a millisecond are put together to one rest', () => {
+test('short steps share one rest', () => {
   const pace = createPace();
   const breathe = createBreather(pace);
   setGentle(pace, true);
@@ -46,23 +46,23 @@ test('steps of less than a millisecond are put together to one rest', () => {
   expect(breaths(breathe, 40, 0.25)).toBeGreaterThan(7);
 });
 
-test('it is never long at work, however short its steps are', () => {
+test('a thread with very short steps still rests regularly', () => {
   const pace = createPace();
   const breathe = createBreather(pace);
   const wait = vi.spyOn(Atomics, 'wait');
   onTestFinished(() => wait.mockRestore());
   setGentle(pace, true);
-  // Not `work`, which itself brings the thread's time up to date.
+  // Do not use `work` here, because it updates the thread's time itself.
   while (wait.mock.calls.length < 50) {
     for (const until = performance.now() + 0.05; performance.now() < until; );
     breathe();
   }
-  // It rests as long as it had worked.
+  // The rest is as long as the work.
   const long = wait.mock.calls.filter(([, , , workedMs = Number.POSITIVE_INFINITY]) => workedMs > 1);
   expect(long.length).toBeLessThan(5);
 });
 
-test('work that nobody told to be gentle, or that may be quick again, never rests', () => {
+test('work never rests before the pace is gentle, or after it is no longer gentle', () => {
   const pace = createPace();
   const breathe = createBreather(pace);
   const wait = vi.spyOn(Atomics, 'wait');
@@ -79,7 +79,7 @@ test('work that nobody told to be gentle, or that may be quick again, never rest
   expect(wait).toHaveBeenCalledTimes(5);
 });
 
-test('a thread that rests goes on when it may', async () => {
+test('a resting thread continues when the pace is no longer gentle', async () => {
   const pace = createPace();
   setGentle(pace, true);
   const script = `const { parentPort, workerData } = require('node:worker_threads');
@@ -87,7 +87,7 @@ parentPort.postMessage(Atomics.wait(workerData, 0, 1, 60_000));`;
   const resting = new Worker(script, { eval: true, workerData: pace });
   onTestFinished(() => void resting.terminate());
   const woken = new Promise((resolve) => resting.once('message', resolve));
-  // Before it rests or while it does: either way it does not rest for its minute.
+  // The change may come before or during the rest. In both cases the thread does not rest for the full time.
   await new Promise((resolve) => resting.once('online', resolve));
   setGentle(pace, false);
   expect(['ok', 'not-equal']).toContain(await woken);

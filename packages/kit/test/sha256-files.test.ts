@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { createSha256Pool, type FileToHash, type HashResult } from '../src/sha256-files.ts';
 
-// A thread takes its time to start on a busy machine.
+// On a busy machine a thread needs time to start.
 vi.setConfig({ testTimeout: 30_000 });
 afterAll(() => vi.resetConfig());
 
@@ -17,7 +17,7 @@ const scratch = (): string => {
 const sha256 = (data: string | Buffer): string => createHash('sha256').update(data).digest('hex');
 const shown = (result: HashResult): string => (result.kind === 'ok' ? Buffer.from(result.sha256).toString('hex') : JSON.stringify(result));
 
-/** path -> sum in hex, or the result as JSON. */
+/** Maps each path to its hash in hex, or to the result as JSON. */
 async function hashAll(paths: readonly (string | Buffer)[], workers = 2): Promise<Map<string, string>> {
   const results = new Map<string, string>();
   const pool = createSha256Pool<FileToHash>({ workers }, (file, result) => {
@@ -30,8 +30,8 @@ async function hashAll(paths: readonly (string | Buffer)[], workers = 2): Promis
   return results;
 }
 
-describe('the sums', () => {
-  test('are those of the content, whatever the size', async () => {
+describe('hashes', () => {
+  test('are correct for files of any size', async () => {
     const dir = scratch();
     const sizes = [0, 1, 4096, 1024 * 1024 - 1, 1024 * 1024, 1024 * 1024 + 1, 5_000_000];
     const contents = new Map(sizes.map((size) => [path.join(dir, String(size)), Buffer.alloc(size, String(size))]));
@@ -40,7 +40,7 @@ describe('the sums', () => {
     expect(await hashAll([...contents.keys()])).toEqual(new Map(expected));
   });
 
-  test('of thousands of files, with names of any bytes, each come once', async () => {
+  test('of thousands of files with arbitrary names arrive exactly once each', async () => {
     const dir = scratch();
     const paths = Array.from({ length: 3000 }, (_, i) =>
       Buffer.concat([Buffer.from(`${dir}/`), Buffer.from([0xff, 0x0a, 0x2d]), Buffer.from(String(i))]),
@@ -51,8 +51,8 @@ describe('the sums', () => {
   });
 });
 
-describe('what is no file any more', () => {
-  test('is changed: gone, a folder, a FIFO, a symlink; the others have their sums', async () => {
+describe('a file that changes', () => {
+  test('is `changed` if it was removed or replaced by a folder, FIFO or symlink; other files get their hashes', async () => {
     const dir = scratch();
     const at = (name: string): string => path.join(dir, name);
     writeFileSync(at('file'), 'content');
@@ -69,7 +69,7 @@ describe('what is no file any more', () => {
     });
   });
 
-  test('and what is written while it is read has no sum', async () => {
+  test('is `changed` if it is written during the read', async () => {
     const file = path.join(scratch(), 'growing');
     writeFileSync(file, '');
     truncateSync(file, 1_000_000_000);
@@ -84,14 +84,14 @@ describe('what is no file any more', () => {
     expect(results).toEqual([{ kind: 'changed' }]);
   });
 
-  test('or cannot be read is an error with its code', async () => {
+  test('is an error with its code if it cannot be read', async () => {
     const name = path.join(scratch(), 'x'.repeat(300));
     expect(await hashAll([name])).toEqual(new Map([[name, JSON.stringify({ kind: 'error', code: 'ENAMETOOLONG' })]]));
   });
 });
 
 describe('the pool', () => {
-  test('can be used again after it was drained, and not after it was closed', async () => {
+  test('can be used again after a drain, but not after a close', async () => {
     const dir = scratch();
     writeFileSync(path.join(dir, 'f'), 'x');
     const file = { path: Buffer.from(path.join(dir, 'f')), size: 1 };
@@ -108,7 +108,7 @@ describe('the pool', () => {
     await expect(pool.drain()).rejects.toThrow('was closed');
   });
 
-  test('holds up who adds faster than it hashes', async () => {
+  test('makes callers wait that add files faster than it hashes them', async () => {
     const dir = scratch();
     const file = path.join(dir, 'large');
     writeFileSync(file, '');
@@ -118,7 +118,7 @@ describe('the pool', () => {
     onTestFinished(() => pool.close());
     for (let i = 0; i < 12; i++) {
       await pool.add({ path: Buffer.from(file), size: 100_000_000 });
-      // The one that is read and the one that waits for it.
+      // One file is being read, and one waits for it.
       expect(i + 1 - done).toBeLessThanOrEqual(2);
     }
     await pool.drain();

@@ -1,18 +1,18 @@
 /**
- * Traefik's dynamic configuration, as far as this proxy knows it, read from something unknown (JSON or YAML).
+ * Parses the part of Traefik's dynamic configuration that this proxy supports, from JSON or YAML.
  *
- * Two kinds of wrong: what is not a configuration at all is refused whole (whoever asked keeps the last good one);
- * what is wrong within one router, service or middleware costs only that one, and is reported.
+ * A document that is not a configuration is refused as a whole, and the caller keeps the last valid one. An error within one router,
+ * service or middleware disables only that part and is reported.
  */
 
 export type RouterSpec = {
   rule: string;
-  /** Null: a parent, whose children have the services. */
+  /** Null for a parent router, whose children have the services. */
   service: string | null;
   middlewares: string[];
   entryPoints: string[] | null;
   priority: number;
-  /** Names of its parents; a request must match the rule of one of them as well. */
+  /** Names of its parents. A request must also match the rule of one of them. */
   parentRefs: string[];
 };
 export type ServiceSpec = { servers: URL[] };
@@ -28,11 +28,11 @@ export type MiddlewareSpec =
       requestHeaders: string[];
       maxResponseBodySize: number;
     };
-/** Part by name; a part that is wrong stands here as the reason, so that who refers to it can say why. */
+/** Parts by name. An invalid part is stored with its problem, so that errors of parts that refer to it can name the reason. */
 export type Parts<T> = Map<string, T | { problem: string }>;
 export type Configuration = { routers: Parts<RouterSpec>; services: Parts<ServiceSpec>; middlewares: Parts<MiddlewareSpec> };
 
-/** Not a configuration at all. */
+/** The document is not a configuration. */
 export class ConfigurationError extends Error {
   override name = 'ConfigurationError';
 }
@@ -41,9 +41,9 @@ type Json = Record<string, unknown>;
 const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value);
 
 export function parseConfiguration(document: unknown): Configuration {
-  if (!isObject(document)) throw new ConfigurationError('it is not an object');
-  // Traefik takes `{}` as "no routes at all". Berth never says that (its marker always stands): here it is an accident.
-  if (!isObject(document['http'])) throw new ConfigurationError('there is no object under "http"');
+  if (!isObject(document)) throw new ConfigurationError('the configuration is not an object');
+  // Traefik reads `{}` as "no routes". Berth's configuration always contains its marker, so here `{}` is an error.
+  if (!isObject(document['http'])) throw new ConfigurationError('the configuration has no object under "http"');
   const http = document['http'];
   const section = <T>(name: string, read: (part: Json) => T): Parts<T> => {
     const parts = http[name];
@@ -77,12 +77,12 @@ function readRouter(part: Json): RouterSpec {
 }
 
 function readService(part: Json): ServiceSpec {
-  onlyKnown(part, ['loadBalancer']);
+  refuseOthers(part, ['loadBalancer']);
   const balancer = part['loadBalancer'];
-  if (!isObject(balancer)) throw new Error('has no loadBalancer, the only kind this proxy knows');
+  if (!isObject(balancer)) throw new Error('has no loadBalancer, the only kind that this proxy supports');
   const servers: unknown = balancer['servers'] ?? [];
   if (!Array.isArray(servers)) throw new Error('loadBalancer.servers is not a list');
-  return { servers: servers.map((server: unknown) => httpUrl(isObject(server) ? server['url'] : undefined, 'a server’s url')) };
+  return { servers: servers.map((server: unknown) => httpUrl(isObject(server) ? server['url'] : undefined, 'the url of a server')) };
 }
 
 function readMiddleware(part: Json): MiddlewareSpec {
@@ -91,10 +91,10 @@ function readMiddleware(part: Json): MiddlewareSpec {
   if (kind === undefined || more.length > 0 || !isObject(options)) throw new Error('is not exactly one middleware with its options');
   switch (kind) {
     case 'headers':
-      onlyKnown(options, ['customRequestHeaders', 'customResponseHeaders']);
+      refuseOthers(options, ['customRequestHeaders', 'customResponseHeaders']);
       return { kind, request: textMap(options, 'customRequestHeaders'), response: textMap(options, 'customResponseHeaders') };
     case 'redirectScheme':
-      onlyKnown(options, ['scheme', 'port', 'permanent']);
+      refuseOthers(options, ['scheme', 'port', 'permanent']);
       return {
         kind,
         scheme: textOf(options, 'scheme'),
@@ -102,7 +102,7 @@ function readMiddleware(part: Json): MiddlewareSpec {
         permanent: flag(options, 'permanent'),
       };
     case 'forwardAuth': {
-      onlyKnown(options, [
+      refuseOthers(options, [
         'address',
         'trustForwardHeader',
         'authResponseHeaders',
@@ -113,7 +113,7 @@ function readMiddleware(part: Json): MiddlewareSpec {
       const size = options['maxResponseBodySize'] ?? -1;
       if (typeof size !== 'number' || !Number.isInteger(size)) throw new Error('maxResponseBodySize is not a whole number');
       const regex = options['authResponseHeadersRegex'] ?? '';
-      if (typeof regex !== 'string') throw new Error('authResponseHeadersRegex is not a text');
+      if (typeof regex !== 'string') throw new Error('authResponseHeadersRegex is not a string');
       return {
         kind,
         address: httpUrl(options['address'], 'address'),
@@ -125,26 +125,26 @@ function readMiddleware(part: Json): MiddlewareSpec {
       };
     }
     default:
-      throw new Error(`is a ${kind}, which this proxy does not know`);
+      throw new Error(`has the type ${kind}, which this proxy does not support`);
   }
 }
 
-/** What is not known may be what keeps people out: better no route than one without it. */
-function onlyKnown(part: Json, known: readonly string[]): void {
-  const unknown = Object.keys(part).filter((key) => !known.includes(key));
-  if (unknown.length > 0) throw new Error(`has options this proxy does not know: ${unknown.join(', ')}`);
+/** Refuses unsupported options, because an ignored option might have protected the route. */
+function refuseOthers(part: Json, supported: readonly string[]): void {
+  const others = Object.keys(part).filter((key) => !supported.includes(key));
+  if (others.length > 0) throw new Error(`has options that this proxy does not support: ${others.join(', ')}`);
 }
 
 function textOf(part: Json, key: string): string {
   const value = part[key];
-  if (typeof value !== 'string' || value === '') throw new Error(`${key} is not a text`);
+  if (typeof value !== 'string' || value === '') throw new Error(`${key} is not a string`);
   return value;
 }
 
 function textsOf(part: Json, key: string): string[] {
   const value = part[key] ?? [];
   if (!Array.isArray(value) || !value.every((item): item is string => typeof item === 'string'))
-    throw new Error(`${key} is not a list of texts`);
+    throw new Error(`${key} is not a list of strings`);
   return value;
 }
 
@@ -153,7 +153,7 @@ function textMap(part: Json, key: string): Record<string, string> {
   if (!isObject(value)) throw new Error(`${key} is not an object`);
   return Object.fromEntries(
     Object.entries(value).map(([name, text]) => {
-      if (typeof text !== 'string') throw new Error(`${key}.${name} is not a text`);
+      if (typeof text !== 'string') throw new Error(`${key}.${name} is not a string`);
       return [name, text];
     }),
   );
@@ -171,7 +171,7 @@ function httpUrl(value: unknown, what: string): URL {
   return url;
 }
 
-/** Go writes flags for the whole expression in front, `(?i)…`; JavaScript beside it. The rest is the same for what stands in headers. */
+/** Converts a Go expression. Go writes flags in front, `(?i)…`. The rest means the same in JavaScript for the expressions that Berth uses. */
 export function goRegExp(source: string): RegExp {
   const [, flags = '', rest = ''] = /^(?:\(\?([ims]+)\))?([^]*)$/.exec(source) ?? [];
   return new RegExp(rest, flags);

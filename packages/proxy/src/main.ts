@@ -1,4 +1,4 @@
-/** `berth proxy`: Traefik's dynamic configuration, served on one port of a developer's machine. */
+/** `berth proxy`: a development proxy that serves Traefik's dynamic configuration on one port. */
 import { createClosers, closeOnSignals } from '@berth/kit/closers';
 import { SettingsError } from '@berth/kit/config';
 import { createLogger } from '@berth/kit/log';
@@ -14,15 +14,15 @@ export async function main(): Promise<void> {
   const closers = createClosers(log);
   const proxy = createProxy(log);
 
-  let known: Configurations = {};
+  let configurations: Configurations = {};
   const use = (provider: Provider, configuration: Configuration): void => {
-    known = { ...known, [provider]: configuration };
-    const table = compile(known);
+    configurations = { ...configurations, [provider]: configuration };
+    const table = compile(configurations);
     proxy.use(table);
-    // Ready means: knows what there is to route. The file alone does not, where an address was given too.
+    // The proxy is ready when it has all routes. With CONFIG_URL set, the file alone is not enough.
     if (provider === 'http' || config.CONFIG_URL === undefined) proxy.setUnready(null);
     log.info({ provider, routes: table.size }, 'routes switched');
-    for (const problem of table.problems) log.error({ problem }, 'left out of the routes');
+    for (const problem of table.problems) log.error({ problem }, 'route skipped');
   };
 
   if (config.FILE_CONFIG !== undefined) {
@@ -41,7 +41,7 @@ export async function main(): Promise<void> {
   log.info({ address: `${address.address}:${address.port}` }, 'listening');
 }
 
-/** Later a bad file is only reported; at start it is a wrong setting like any other. */
+/** Treats an invalid file as a wrong setting. After the start, an invalid file is only logged. */
 function readAtStart(path: string): Configuration {
   try {
     return readConfigurationFile(path);

@@ -1,6 +1,6 @@
 /**
- * What happens to a request between its router and its service, each as Traefik 3 does it. A middleware changes the
- * request's headers and lets it go on (`null`), or answers it itself. An error never lets a request through.
+ * Applies middlewares to a request, in the same way as Traefik 3. A middleware changes the headers and lets the request continue
+ * (`null`), or answers it. An error never lets a request through.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { MiddlewareSpec } from './configuration.ts';
@@ -10,14 +10,14 @@ export type Exchange = {
   method: string;
   /** Path and query as the client sent them. */
   uri: string;
-  /** As in the Host header. */
+  /** Content of the Host header. */
   host: string;
   remoteAddress: string;
-  /** What the service will get; names in lower case. */
+  /** Headers for the service, with names in lower case. */
   headers: IncomingHttpHeaders;
-  /** Set on whatever the service answers; null removes. */
+  /** Headers that are set on the answer of the service; null removes a header. */
   responseHeaders: Map<string, string | null>;
-  /** Aborted when the client is gone. */
+  /** Aborts when the client disconnects. */
   signal: AbortSignal;
 };
 export type Reply = { status: number; headers: Record<string, string | string[]>; body: Buffer | string };
@@ -48,23 +48,23 @@ function apply(spec: MiddlewareSpec, exchange: Exchange, agents: Agents): Promis
   }
 }
 
-/** This proxy stands for `websecure`, so every request counts as having come by https. */
+/** This proxy acts as the entry point `websecure`, so every request counts as https. */
 function redirectScheme(spec: RedirectScheme, exchange: Exchange): Reply | null {
   if (spec.scheme === 'https') return null;
   const hostname = exchange.host.replace(/:\d+$/, '');
   const port = spec.port === '' || (spec.scheme === 'http' && spec.port === '80') ? '' : `:${spec.port}`;
-  const asked = exchange.method === 'GET' ? { permanent: 301, temporary: 302 } : { permanent: 308, temporary: 307 };
-  const status = spec.permanent ? asked.permanent : asked.temporary;
+  const statuses = exchange.method === 'GET' ? { permanent: 301, temporary: 302 } : { permanent: 308, temporary: 307 };
+  const status = spec.permanent ? statuses.permanent : statuses.temporary;
   return { status, headers: { location: `${spec.scheme}://${hostname}${port}${exchange.uri}` }, body: '' };
 }
 
-/** Between two neighbours only (RFC 9110, 7.6.1); never passed on, in either direction. */
+/** Hop-by-hop headers (RFC 9110 section 7.6.1), which are never forwarded in either direction. */
 export const HOP_BY_HOP = ['connection', 'proxy-connection', 'keep-alive', 'te', 'trailer', 'transfer-encoding', 'upgrade'] as const;
 
 const AUTH_TIMEOUT_MS = 30_000;
 
 async function forwardAuth(spec: ForwardAuth, exchange: Exchange, agents: Agents): Promise<Reply | null> {
-  const asked = {
+  const options = {
     agents,
     headers: authRequestHeaders(spec, exchange),
     signal: exchange.signal,
@@ -73,9 +73,9 @@ async function forwardAuth(spec: ForwardAuth, exchange: Exchange, agents: Agents
   };
   let answer: Awaited<ReturnType<typeof get>>;
   try {
-    answer = await get(spec.address, asked);
+    answer = await get(spec.address, options);
   } catch (error) {
-    // Traefik says 401 to a body above the limit and 500 to everything else that went wrong on the way.
+    // Traefik answers 401 to a body above the limit and 500 to every other error.
     if (error instanceof BodyTooLarge) return { status: 401, headers: {}, body: '' };
     throw new Error(`the authentication service at ${spec.address.origin} did not answer`, { cause: error });
   }
@@ -101,13 +101,13 @@ async function forwardAuth(spec: ForwardAuth, exchange: Exchange, agents: Agents
   return null;
 }
 
-/** The client's own headers and what it asked for. The entry point has replaced what the client said in `X-Forwarded-…`. */
+/** Returns the client's headers and the request line. The entry point has already replaced the client's `X-Forwarded-…` headers. */
 function authRequestHeaders(spec: ForwardAuth, exchange: Exchange): IncomingHttpHeaders {
-  const wanted = spec.requestHeaders.map((name) => name.toLowerCase());
+  const selected = spec.requestHeaders.map((name) => name.toLowerCase());
   const headers: IncomingHttpHeaders = {};
   for (const [name, value] of Object.entries(exchange.headers)) {
     if (isHopByHop(name) || name === 'host' || name === 'content-length' || name === 'expect') continue;
-    if (wanted.length === 0 || wanted.includes(name)) headers[name] = value;
+    if (selected.length === 0 || selected.includes(name)) headers[name] = value;
   }
   headers['x-forwarded-method'] = exchange.method;
   headers['x-forwarded-uri'] = exchange.uri;
@@ -125,6 +125,6 @@ function setHeader(headers: IncomingHttpHeaders, name: string, values: readonly 
   else headers[name] = more.length === 0 ? only : [...values];
 }
 
-/** A header's name as Go writes it, which is what the configuration's expressions are matched against. */
+/** Returns a header's name in Go's canonical form, against which the expressions of the configuration are matched. */
 const canonical = (name: string): string =>
   name.replace(/(^|-)([a-z])/g, (_, before: string, letter: string) => before + letter.toUpperCase());

@@ -1,6 +1,6 @@
 /**
- * Where configurations come from, in the way of Traefik's providers. Each hands on whole configurations and nothing else:
- * an answer that is an error, or is no configuration, changes nothing, and what was known last goes on being used.
+ * Sources of configurations, like Traefik's providers. A provider passes on only complete configurations. After an error or an
+ * invalid configuration, the last valid one stays in use.
  */
 import { readFileSync, unwatchFile, watchFile } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -14,18 +14,18 @@ export type Use = (configuration: Configuration) => void;
 export type Running = { stop(): Promise<void> };
 
 const WAIT_SECONDS = 20;
-/** Beyond the time the server may hold the request. */
+/** Time limit after the end of the hold. */
 const GRACE_MS = 15_000;
 const MAX_BODY = 256 * 1024 * 1024;
-/** Between two answers, however quickly they change. */
-const LEAST_PAUSE_MS = 25;
-/** Between two polls of a server that does not hold requests. */
+/** Minimum pause between two requests. */
+const MIN_PAUSE_MS = 25;
+/** Pause between two requests to a server that does not hold them. */
 const POLL_MS = 1_000;
 const RETRY = { min: 100, max: 2_000 };
 
 /**
- * Long-polls `url`. The server answers the first request on a connection at once and holds later ones while the bytes
- * equal its last answer there, so one connection is kept; after it broke, the next answer comes at once again.
+ * Long-polls `url`. The server answers the first request on a connection immediately. It holds later ones while the bytes equal its
+ * last answer on that connection. So the provider keeps one connection; on a new connection the first answer is immediate again.
  */
 export function startHttpProvider(url: string, use: Use, log: Logger): Running {
   const endpoint = new URL(url);
@@ -35,11 +35,11 @@ export function startHttpProvider(url: string, use: Use, log: Logger): Running {
   const { signal } = abort;
   let last: Buffer | null = null;
   let failures = 0;
-  /** Equal answers in a row that came at once; the first is what a fresh connection gives. */
+  /** Number of consecutive equal, immediate answers. A new connection causes the first one. */
   let notHeld = 0;
 
   const poll = async (): Promise<number> => {
-    const started = performance.now();
+    const startedAt = performance.now();
     const answer = await get(endpoint, {
       agents,
       headers: { accept: 'application/json' },
@@ -49,30 +49,30 @@ export function startHttpProvider(url: string, use: Use, log: Logger): Running {
     });
     if (answer.status !== 200) throw new Error(`HTTP ${answer.status}`);
     if (last !== null && answer.body.equals(last)) {
-      notHeld = performance.now() - started < POLL_MS ? notHeld + 1 : 0;
-      return notHeld > 1 ? POLL_MS : LEAST_PAUSE_MS;
+      notHeld = performance.now() - startedAt < POLL_MS ? notHeld + 1 : 0;
+      return notHeld > 1 ? POLL_MS : MIN_PAUSE_MS;
     }
     use(parseConfiguration(json(answer.body)));
     last = answer.body;
     notHeld = 0;
-    return LEAST_PAUSE_MS;
+    return MIN_PAUSE_MS;
   };
 
   const run = async (): Promise<void> => {
     while (!signal.aborted) {
-      let rest: number;
+      let pauseMs: number;
       try {
-        rest = await poll();
-        if (failures > 0) log.info({ url: endpoint.href }, 'the configuration can be read again');
+        pauseMs = await poll();
+        if (failures > 0) log.info({ url: endpoint.href }, 'reading the configuration works again');
         failures = 0;
       } catch (error) {
         if (signal.aborted) return;
-        rest = backoff(failures, RETRY);
+        pauseMs = backoff(failures, RETRY);
         failures += 1;
-        // Once is enough: a control plane that is away for an hour must not fill the log.
-        if (failures === 1) log.warn({ err: error, url: endpoint.href }, 'the configuration cannot be read; the last one stays in use');
+        // Log only the first failure, so that a long outage does not fill the log.
+        if (failures === 1) log.warn({ err: error, url: endpoint.href }, 'reading the configuration failed; the last one stays in use');
       }
-      await pause(rest, undefined, { signal, ref: false }).catch((error: unknown) => {
+      await pause(pauseMs, undefined, { signal, ref: false }).catch((error: unknown) => {
         if (!signal.aborted) throw error;
       });
     }
@@ -91,14 +91,14 @@ function json(body: Buffer): unknown {
   try {
     return JSON.parse(body.toString('utf8'));
   } catch (error) {
-    throw new ConfigurationError('it is not JSON', { cause: error });
+    throw new ConfigurationError('the configuration is not JSON', { cause: error });
   }
 }
 
-/** Throws when the file cannot be read or is no configuration. */
+/** Throws if the file cannot be read or is not a configuration. */
 export function readConfigurationFile(path: string): Configuration {
   const document: unknown = parseYaml(readFileSync(path, 'utf8'));
-  // A file may well say nothing about HTTP (TLS options, say); only an HTTP provider's answer may not.
+  // A file may have no section `http` (for example, only TLS options). The answer of an HTTP provider must have one.
   return parseConfiguration(
     typeof document === 'object' && document !== null && !('http' in document) ? { ...document, http: {} } : document,
   );
@@ -109,12 +109,12 @@ export function watchConfigurationFile(path: string, use: Use, log: Logger): Run
   const onChange = (): void => {
     try {
       use(readConfigurationFile(path));
-      log.info({ path }, 'the configuration file was read again');
+      log.info({ path }, 'configuration file reloaded');
     } catch (error) {
-      log.error({ err: error, path }, 'the configuration file cannot be used; what it said before stays in use');
+      log.error({ err: error, path }, 'configuration file is invalid; the last valid content stays in use');
     }
   };
-  // By looking, not by inotify: editors and mounted volumes replace files in ways that lose a watch.
+  // Poll instead of using inotify, because editors and mounted volumes replace files in ways that lose a watch.
   watchFile(path, { interval: 500, persistent: false }, onChange);
   return {
     stop() {

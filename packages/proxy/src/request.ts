@@ -1,13 +1,13 @@
-/** One GET over a connection that is kept: what the provider and forwardAuth need and fetch hides (which connection it was). */
+/** GET requests over kept-alive connections. Unlike fetch, the answer shows whether the connection was reused. */
 import http, { type OutgoingHttpHeaders } from 'node:http';
 import https from 'node:https';
 
 export type Answer = {
   status: number;
-  /** Lower-case names, each with all its values. */
+  /** Headers by lower-case name, with all values. */
   headers: NodeJS.Dict<string[]>;
   body: Buffer;
-  /** The connection had carried a request before. */
+  /** True if an earlier request used the connection. */
   reused: boolean;
 };
 export type GetOptions = {
@@ -15,7 +15,7 @@ export type GetOptions = {
   headers: OutgoingHttpHeaders;
   signal: AbortSignal;
   timeoutMs: number;
-  /** Bytes; more is a BodyTooLarge. */
+  /** Limit in bytes; a larger body throws BodyTooLarge. */
   maxBody: number;
 };
 export type Agents = { http: http.Agent; https: https.Agent };
@@ -30,7 +30,7 @@ export class BodyTooLarge extends Error {
   override name = 'BodyTooLarge';
 }
 
-/** The other side closed a kept connection at the moment it was used again: nothing was done with the request. */
+/** True if the server closed a kept-alive connection just when it was reused. The server has not processed the request. */
 export const isStaleConnection = (error: unknown, request: { reusedSocket: boolean }): boolean =>
   request.reusedSocket && error instanceof Error && 'code' in error && (error.code === 'ECONNRESET' || error.code === 'EPIPE');
 
@@ -47,10 +47,10 @@ class StaleConnection extends Error {
   override name = 'StaleConnection';
 }
 
-function once(url: URL, options: GetOptions, keep: boolean): Promise<Answer> {
+function once(url: URL, options: GetOptions, keepAlive: boolean): Promise<Answer> {
   const signal = AbortSignal.any([options.signal, AbortSignal.timeout(options.timeoutMs)]);
   const secure = url.protocol === 'https:';
-  const agent = keep ? (secure ? options.agents.https : options.agents.http) : false;
+  const agent = keepAlive ? (secure ? options.agents.https : options.agents.http) : false;
   return new Promise((resolve, reject) => {
     const request = (secure ? https : http).request(url, { method: 'GET', agent, headers: options.headers, signal });
     const fail = (error: Error): void =>
@@ -63,7 +63,7 @@ function once(url: URL, options: GetOptions, keep: boolean): Promise<Answer> {
         size += chunk.length;
         chunks.push(chunk);
         if (size <= options.maxBody) return;
-        // Said before it is destroyed: a body that has come in whole by now would still `end` as if nothing were wrong.
+        // Reject before destroying: a body that has already arrived completely would still emit `end`.
         reject(new BodyTooLarge(`${url.origin} answered with more than ${options.maxBody} bytes`));
         response.destroy();
       });

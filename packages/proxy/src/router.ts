@@ -1,34 +1,38 @@
 /**
- * From configurations to a route table. Pure: the same configurations give the same table, and a table never changes.
- * A router that cannot be honoured in full (its rule, its service, any of its middlewares) is left out and reported:
- * letting a request through without the middleware that should have stopped it is the one thing a proxy must not do.
+ * Compiles configurations to a route table. The function is pure, and a table never changes. A router with an invalid rule, service
+ * or middleware is skipped and reported, because a proxy must never let a request through without a middleware that should stop it.
  */
 import type { Configuration, MiddlewareSpec, Parts, RouterSpec } from './configuration.ts';
 import { type Matches, parseRule, type Target } from './rule.ts';
 
-/** Who said it: Traefik's names for its providers, as they stand after the `@` of a reference. */
+/** Traefik's names of its providers, as written after the `@` of a reference. */
 export type Provider = 'http' | 'file';
 export type Configurations = Partial<Record<Provider, Configuration>>;
 
-/** The entry point this proxy stands for. */
+/** The entry point of this proxy. */
 const ENTRY_POINT = 'websecure';
 
-/** `noop`: answers 418 without a backend, as Traefik's `noop@internal`. */
+/** `noop` answers 418 without a backend, like Traefik's `noop@internal`. */
 export type Service = { kind: 'noop' } | { kind: 'servers'; name: string; servers: readonly URL[] };
 export type Route = { name: string; service: Service; middlewares: readonly MiddlewareSpec[] };
 export type Table = {
-  /** The route with the highest priority that matches. */
+  /** Returns the matching route with the highest priority. */
   find(target: Target): Route | null;
   size: number;
-  /** Origins (`http://10.0.0.1:32768`) that any route leads to. */
+  /** Origins of all backends (`http://10.0.0.1:32768`). */
   origins: ReadonlySet<string>;
-  /** What was left out, and why. */
+  /** Skipped routers, with reasons. */
   problems: readonly string[];
 };
 
 export const EMPTY_TABLE: Table = { find: () => null, size: 0, origins: new Set(), problems: [] };
 
-type Row = { route: Route; matches: Matches /** A child is tried where its parent stands. */; order: readonly number[] };
+type Row = {
+  route: Route;
+  matches: Matches;
+  /** Priorities of the parent, if any, and of the router. */
+  order: readonly number[];
+};
 
 export function compile(configurations: Configurations): Table {
   const problems: string[] = [];
@@ -51,7 +55,7 @@ export function compile(configurations: Configurations): Table {
   return { find: (target) => rows.find((row) => row.matches(target))?.route ?? null, size: rows.length, origins, problems };
 }
 
-/** One row, or one for each of its parents. A parent has none: its children's rows contain it. */
+/** Returns one row, or one row per parent of the router. A parent itself has no row, because the rows of its children include it. */
 function rowsOf(name: string, spec: RouterSpec, provider: Provider, configurations: Configurations): Row[] {
   if (spec.parentRefs.length === 0) {
     if (spec.service === null || !isHere(spec)) return [];
@@ -59,7 +63,7 @@ function rowsOf(name: string, spec: RouterSpec, provider: Provider, configuratio
   }
   return spec.parentRefs.flatMap((reference) => {
     const parent = lookUp('router', reference, provider, (c) => c.routers, configurations);
-    if (parent.parentRefs.length > 0) throw new Error(`its parent ${reference} has a parent, which this proxy does not know`);
+    if (parent.parentRefs.length > 0) throw new Error(`its parent ${reference} has a parent, which this proxy does not support`);
     if (!isHere(parent)) return [];
     const [outer, inner] = [parseRule(parent.rule), parseRule(spec.rule)];
     const matches: Matches = (target) => outer(target) && inner(target);
@@ -68,12 +72,12 @@ function rowsOf(name: string, spec: RouterSpec, provider: Provider, configuratio
 }
 
 const isHere = (spec: RouterSpec): boolean => spec.entryPoints === null || spec.entryPoints.includes(ENTRY_POINT);
-/** Traefik's rule of thumb: the longer rule is the more particular one. */
+/** Like Traefik, uses the length of the rule as default priority, because longer rules are usually more specific. */
 const priorityOf = (spec: RouterSpec): number => spec.priority || spec.rule.length;
-/** The highest first. */
+/** Sorts the highest priority first. */
 const byOrder = ([a = 0, a2 = 0]: readonly number[], [b = 0, b2 = 0]: readonly number[]): number => b - a || b2 - a2;
 
-/** `specs`: from the parent to the router whose service it is. */
+/** `specs` lists the parent, if any, and the router that has the service. */
 function routeOf(name: string, specs: readonly RouterSpec[], provider: Provider, configurations: Configurations): Route {
   const service = specs.at(-1)?.service ?? null;
   if (service === null) throw new Error('has no service');
@@ -92,20 +96,20 @@ function serviceOf(reference: string, provider: Provider, configurations: Config
   return { kind: 'servers', name: reference, servers };
 }
 
-/** `name` is of the same provider, `name@provider` of that one. */
+/** Resolves a reference: `name` is a part of the same provider, `name@provider` a part of that provider. */
 function lookUp<T extends object>(
   what: string,
   reference: string,
-  own: Provider,
+  defaultProvider: Provider,
   of: (c: Configuration) => Parts<T>,
   configurations: Configurations,
 ): T {
   const at = reference.lastIndexOf('@');
   const name = at === -1 ? reference : reference.slice(0, at);
-  const provider = at === -1 ? own : reference.slice(at + 1);
+  const provider = at === -1 ? defaultProvider : reference.slice(at + 1);
   const configuration = provider === 'http' || provider === 'file' ? configurations[provider] : undefined;
   const part = configuration === undefined ? undefined : of(configuration).get(name);
-  if (part === undefined) throw new Error(`${what} ${reference} is not there`);
+  if (part === undefined) throw new Error(`${what} ${reference} does not exist`);
   if ('problem' in part) throw new Error(`${what} ${reference} ${part.problem}`);
   return part;
 }

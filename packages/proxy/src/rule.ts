@@ -1,5 +1,5 @@
 /**
- * Traefik's rule language, the part Berth uses: Host(`…`), HostRegexp(`…`), Path(`…`), PathPrefix(`…`),
+ * Parser for the part of Traefik's rule language that Berth uses: Host(`…`), HostRegexp(`…`), Path(`…`), PathPrefix(`…`),
  * HeaderRegexp(`…`, `…`), `!`, `&&`, `||`, parentheses.
  *
  *   or   := and { '||' and }
@@ -8,16 +8,16 @@
  */
 import { goRegExp } from './configuration.ts';
 
-/** `host` in lower case and without a port; `path` without the query; `headers` by their names in lower case. */
+/** `host` is in lower case without a port, `path` has no query, and `headers` have lower-case names. */
 export type Target = { host: string; path: string; headers: Readonly<NodeJS.Dict<string | string[]>> };
 export type Matches = (target: Target) => boolean;
 
-/** The rule cannot be read; the message says where. */
+/** The rule is invalid. The message contains the position. */
 export class RuleError extends Error {
   override name = 'RuleError';
 }
 
-/** Each with the number of its texts. */
+/** Matchers by name, with the number of their arguments. */
 const MATCHERS: Record<string, { texts: number; make: (...texts: string[]) => Matches }> = {
   Host: {
     texts: 1,
@@ -55,7 +55,7 @@ function expressionOf(source: string): RegExp {
   try {
     return goRegExp(source);
   } catch (error) {
-    throw new RuleError(`the expression cannot be read: ${source}`, { cause: error });
+    throw new RuleError(`invalid regular expression: ${source}`, { cause: error });
   }
 }
 
@@ -98,26 +98,25 @@ export function parseRule(rule: string): Matches {
   };
   const matcher = (): Matches => {
     const name = tokens[next];
-    const known = name?.kind === 'name' && Object.hasOwn(MATCHERS, name.value) ? MATCHERS[name.value] : undefined;
-    if (known === undefined)
-      throw new RuleError(name?.kind === 'name' ? `${name.value} is not known ${where(name)}` : `expected a matcher ${where(name)}`);
+    const found = name?.kind === 'name' && Object.hasOwn(MATCHERS, name.value) ? MATCHERS[name.value] : undefined;
+    if (found === undefined)
+      throw new RuleError(name?.kind === 'name' ? `unknown matcher ${name.value} ${where(name)}` : `expected a matcher ${where(name)}`);
     next += 1;
     expect('(');
     const texts: string[] = [];
-    // As many texts as the matcher takes, and no more.
-    while (texts.length < known.texts) {
+    while (texts.length < found.texts) {
       if (texts.length > 0) expect(',');
       const text = tokens[next];
-      if (text?.kind !== 'text') throw new RuleError(`expected a text in backticks or quotes ${where(text)}`);
+      if (text?.kind !== 'text') throw new RuleError(`expected a string in backticks or quotes ${where(text)}`);
       next += 1;
       texts.push(text.value);
     }
     expect(')');
-    return known.make(...texts);
+    return found.make(...texts);
   };
 
   const whole = either();
-  if (next < tokens.length) throw new RuleError(`did not expect anything more ${where(tokens[next])}`);
+  if (next < tokens.length) throw new RuleError(`unexpected text after the rule ${where(tokens[next])}`);
   return whole;
 }
 
@@ -130,7 +129,7 @@ function tokensOf(rule: string): Token[] {
   while (pattern.lastIndex < end) {
     const at = pattern.lastIndex;
     const groups = pattern.exec(rule)?.groups;
-    if (groups === undefined) throw new RuleError(`cannot be read at character ${at + 1}`);
+    if (groups === undefined) throw new RuleError(`syntax error at character ${at + 1}`);
     const { name, raw, quoted, sign } = groups;
     if (name !== undefined) tokens.push({ kind: 'name', value: name, at });
     else if (sign !== undefined) tokens.push({ kind: 'sign', value: sign, at });

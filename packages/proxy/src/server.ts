@@ -1,15 +1,15 @@
 /**
- * The proxy's server. One request: entry point (headers a client may not set) -> route -> middlewares -> backend.
+ * The server of the proxy. The path of a request: entry point (removes headers that clients may not set) -> route -> middlewares -> backend.
  *
  *   no route                         404
- *   middleware answers               its answer
- *   middleware cannot decide         500, never let through
- *   no server for the service        503
- *   backend refuses, resets          502 (once more on a fresh connection when a kept one was stale and nothing was done)
- *   backend breaks off               the client's connection is broken off too: half an answer must not look whole
+ *   a middleware answers             its answer
+ *   a middleware fails               500; the request never passes
+ *   service without servers          503
+ *   backend refuses or resets        502; first one retry on a new connection if a kept-alive connection was stale
+ *   backend breaks off its answer    the client's connection is closed too, so that half an answer does not look complete
  *
- * A switch of routes is one assignment. A request keeps the route it found; connections kept to backends that no
- * route leads to any more are closed as soon as they are idle.
+ * A switch of routes is one assignment. A request keeps its route. Kept-alive connections to backends without a route are closed as
+ * soon as they are idle.
  */
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, isIPv6, type Socket } from 'node:net';
@@ -25,16 +25,16 @@ import { createAgents, destroyAgents, isStaleConnection } from './request.ts';
 import { EMPTY_TABLE, type Route, type Table } from './router.ts';
 
 export type ProxyServer = {
-  /** From the next request on, these routes and no others. */
+  /** Replaces all routes, starting with the next request. */
   use(table: Table): void;
-  /** Why it is not ready, or null when it is. */
+  /** Sets the reason why the proxy is not ready; null means ready. */
   setUnready(reason: string | null): void;
   listen(listen: Listen): Promise<AddressInfo>;
-  /** No new connections; requests under way have `drainMs` to finish. */
+  /** Stops new connections; requests in progress have `drainMs` to finish. */
   close(drainMs?: number): Promise<void>;
 };
 
-/** What the entry point decides, whatever the client said (Traefik's list). `X-Forwarded-User` is a middleware's business. */
+/** Headers that the entry point sets itself (Traefik's list). Middlewares handle `X-Forwarded-User`. */
 const ENTRY_POINT_HEADERS = [
   'x-forwarded-for',
   'x-forwarded-host',
@@ -51,7 +51,7 @@ const ENTRY_POINT_HEADERS = [
 
 const MAX_HEADER_BYTES = 256 * 1024;
 const CONNECT_TIMEOUT_MS = 10_000;
-/** A request by one of these without a body may be sent twice without harm (RFC 9110, 9.2.2). */
+/** Idempotent methods (RFC 9110 section 9.2.2): a request without a body can be sent twice safely. */
 const REPEATABLE = new Set(['GET', 'HEAD', 'OPTIONS']);
 
 export function createProxy(log: Logger): ProxyServer {
@@ -65,7 +65,7 @@ export function createProxy(log: Logger): ProxyServer {
   const serverName = hostname();
 
   const proxy = createProxyServer({
-    // The path goes on as it came; joined and normalized, `/a/../b` and `//` would become other resources.
+    // Forward the path unchanged: normalization would change `/a/../b` and `//` to other resources.
     toProxy: true,
     prependPath: false,
     connectTimeout: CONNECT_TIMEOUT_MS,
@@ -77,27 +77,27 @@ export function createProxy(log: Logger): ProxyServer {
   proxy.on('proxyRes', (answer, req, res) => {
     res.statusCode = answer.statusCode ?? 502;
     res.statusMessage = answer.statusMessage ?? '';
-    const own = exchanges.get(req)?.responseHeaders;
+    const overrides = exchanges.get(req)?.responseHeaders;
     for (const [name, values] of Object.entries(answer.headersDistinct))
       if (values !== undefined && !isHopByHop(name)) res.setHeader(name, name === 'set-cookie' ? values : single(values));
-    for (const [name, value] of own ?? []) {
+    for (const [name, value] of overrides ?? []) {
       if (value === null) res.removeHeader(name);
       else res.setHeader(name, value);
     }
-    // An event stream says nothing for a while, and its client waits for the headers.
+    // Send the headers now: an event stream may have no data for a while, and its client waits for the headers.
     res.flushHeaders();
     pipeline(answer, res, (error) => {
-      if (error) log.debug({ err: error, host: req.headers.host }, 'an answer was not carried to its end');
+      if (error) log.debug({ err: error, host: req.headers.host }, 'answer broke off');
     });
   });
 
   const server = http.createServer(
     { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: 0, keepAliveTimeout: 65_000, shouldUpgradeCallback: isWebSocket },
     (req, res) => {
-      // While draining, a connection ends with its answer.
+      // While draining, close the connection after this answer.
       if (closing) res.setHeader('connection', 'close');
       const gone = new AbortController();
-      // A retry and a pipeline together come to eleven listeners, one more than Node takes for a leak.
+      // A retry and a pipeline together add 11 listeners; Node warns above 10.
       res.setMaxListeners(20).on('close', () => {
         gone.abort();
         if (closing) setImmediate(() => server.closeIdleConnections());
@@ -106,8 +106,8 @@ export function createProxy(log: Logger): ProxyServer {
         (decision) => ('reply' in decision ? send(res, req, decision.reply) : toBackend(decision, req, res)),
         (error: unknown) => {
           if (gone.signal.aborted) return;
-          log.error({ err: error, host: req.headers.host }, 'a request could not be decided on');
-          send(res, req, page(500, 'The proxy could not find out whether this request is allowed.', req.headers.accept));
+          log.error({ err: error, host: req.headers.host }, 'request could not be routed');
+          send(res, req, page(500, 'The proxy could not check whether this request is allowed. Try again later.', req.headers.accept));
         },
       );
     },
@@ -119,13 +119,13 @@ export function createProxy(log: Logger): ProxyServer {
       upgraded.delete(socket);
       gone.abort();
     });
-    socket.on('error', (error) => log.debug({ err: error, host: req.headers.host }, 'a WebSocket client broke off'));
+    socket.on('error', (error) => log.debug({ err: error, host: req.headers.host }, 'WebSocket client disconnected'));
     decide(req, gone.signal).then(
       (decision) => ('reply' in decision ? sendRaw(socket, decision.reply) : toWebSocketBackend(decision, req, socket, head)),
       (error: unknown) => {
         if (gone.signal.aborted) return;
-        log.error({ err: error, host: req.headers.host }, 'a request could not be decided on');
-        sendRaw(socket, page(500, 'The proxy could not find out whether this request is allowed.', undefined));
+        log.error({ err: error, host: req.headers.host }, 'request could not be routed');
+        sendRaw(socket, page(500, 'The proxy could not check whether this request is allowed. Try again later.', undefined));
       },
     );
   });
@@ -136,14 +136,14 @@ export function createProxy(log: Logger): ProxyServer {
     const uri = req.url ?? '/';
     const host = req.headers.host ?? '';
     const accept = req.headers.accept;
-    if (!uri.startsWith('/')) return { reply: page(400, 'A path is expected, not a whole address.', accept) };
+    if (!uri.startsWith('/')) return { reply: page(400, 'The request line must contain a path, not a complete URL.', accept) };
     const path = uri.replace(/\?.*$/s, '');
-    const own = isOwnAddress(host, req.socket) ? ownAnswer(path) : null;
-    if (own !== null) return { reply: own };
+    const status = isOwnAddress(host, req.socket) ? statusAnswer(path) : null;
+    if (status !== null) return { reply: status };
 
     deleteAliases(req.headers);
     const route = table.find({ headers: req.headers, host: host.toLowerCase().replace(/\.?(:\d+)?$/, ''), path });
-    if (route === null) return { reply: page(404, 'There is nothing at this address.', accept) };
+    if (route === null) return { reply: page(404, 'No application is published at this address.', accept) };
 
     const exchange: Exchange = {
       method: req.method ?? 'GET',
@@ -162,17 +162,17 @@ export function createProxy(log: Logger): ProxyServer {
     const { servers } = route.service;
     turn = (turn + 1) % Math.max(1, servers.length);
     const backend = servers[turn];
-    if (backend === undefined) return { reply: page(503, 'No server is available for this address.', accept) };
+    if (backend === undefined) return { reply: page(503, 'The application at this address has no running server.', accept) };
     return { route, backend };
   }
 
-  /** The entry point: nothing of a neighbour's connection, and `X-Forwarded-…` by us alone. */
+  /** The entry point: removes hop-by-hop headers and sets `X-Forwarded-…` itself. */
   function enter({ headers, host, remoteAddress }: Exchange, webSocket: boolean): void {
     for (const name of (headers.connection ?? '').split(',')) {
       const named = trimOws(name).toLowerCase();
       if (named !== '' && !isHopByHop(named)) delete headers[named];
     }
-    // A body's own framing stays; `expect` was answered when the request came in.
+    // Keep `transfer-encoding` for the body. Node has already answered `expect`.
     for (const name of Object.keys(headers))
       if (name === 'expect' || (isHopByHop(name) && name !== 'transfer-encoding')) delete headers[name];
     if (webSocket) Object.assign(headers, { connection: 'Upgrade', upgrade: 'websocket' });
@@ -185,20 +185,20 @@ export function createProxy(log: Logger): ProxyServer {
     headers['x-real-ip'] = remoteAddress;
   }
 
-  function toBackend({ route, backend }: { route: Route; backend: URL }, req: IncomingMessage, res: ServerResponse, again = false): void {
+  function toBackend({ route, backend }: { route: Route; backend: URL }, req: IncomingMessage, res: ServerResponse, isRetry = false): void {
     const repeatable =
       REPEATABLE.has(req.method ?? '') && req.headers['content-length'] === undefined && req.headers['transfer-encoding'] === undefined;
-    // What may not be sent twice goes over a fresh connection: a kept one may be closed just now.
-    const agent = repeatable && !again ? backends.get(backend.origin) : undefined;
+    // A request that cannot be repeated uses a new connection, because a kept-alive one may be closing just now.
+    const agent = repeatable && !isRetry ? backends.get(backend.origin) : undefined;
     proxy.web(req, res, { target: backend, ...(agent === undefined ? {} : { agent }) }, (error) => {
       const request = outgoing.get(req);
-      if (!again && !res.headersSent && request !== undefined && isStaleConnection(error, request)) {
+      if (!isRetry && !res.headersSent && request !== undefined && isStaleConnection(error, request)) {
         toBackend({ route, backend }, req, res, true);
         return;
       }
-      log.warn({ err: error, router: route.name, backend: backend.origin }, 'the backend did not answer');
+      log.warn({ err: error, router: route.name, backend: backend.origin }, 'backend did not answer');
       if (res.headersSent) res.destroy();
-      else send(res, req, page(502, 'The application behind this address did not answer.', req.headers.accept));
+      else send(res, req, page(502, 'The application at this address did not answer.', req.headers.accept));
     });
   }
 
@@ -210,12 +210,12 @@ export function createProxy(log: Logger): ProxyServer {
   ): void {
     const bytesBefore = socket.bytesWritten;
     proxy.ws(req, socket, head, { target: backend }, (error) => {
-      log.warn({ err: error, router: route.name, backend: backend.origin }, 'the backend did not take the WebSocket');
-      if (socket.bytesWritten === bytesBefore) sendRaw(socket, page(502, 'The application behind this address did not answer.', undefined));
+      log.warn({ err: error, router: route.name, backend: backend.origin }, 'backend refused the WebSocket');
+      if (socket.bytesWritten === bytesBefore) sendRaw(socket, page(502, 'The application at this address did not answer.', undefined));
     });
   }
 
-  function ownAnswer(path: string): Reply | null {
+  function statusAnswer(path: string): Reply | null {
     if (path === '/healthz') return json(200, { status: 'ok' });
     if (path !== '/readyz') return null;
     const reasons = closing ? ['shutting down'] : unready === null ? [] : [unready];
@@ -228,7 +228,7 @@ export function createProxy(log: Logger): ProxyServer {
   }
 
   let configured: Listen | null = null;
-  /** The address itself, as nobody but an operator uses it: projects have names. */
+  /** True if the host is the proxy's own address. Only operators use it; projects have names. */
   function isOwnAddress(host: string, { localAddress = '', localPort }: Socket): boolean {
     const address = localAddress.replace(/^::ffff:(?=\d+\.)/, '');
     return (
@@ -260,13 +260,13 @@ export function createProxy(log: Logger): ProxyServer {
         });
       });
       const address = server.address();
-      if (address === null || typeof address === 'string') throw new Error('the server listens nowhere');
+      if (address === null || typeof address === 'string') throw new Error('the server has no address');
       return address;
     },
     async close(drainMs = 5_000) {
       closing = true;
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-      // They never finish by themselves; their clients connect again.
+      // WebSockets never end by themselves, so close them; their clients reconnect.
       for (const socket of upgraded) socket.destroy();
       const late = setTimeout(() => server.closeAllConnections(), drainMs);
       await closed;
@@ -277,15 +277,15 @@ export function createProxy(log: Logger): ProxyServer {
   };
 }
 
-/** Requests under way finish; nothing is kept after them. */
+/** Closes idle connections now and the others after their requests. */
 function retire(agent: http.Agent): void {
   agent.maxFreeSockets = 0;
   for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
 }
 
 /**
- * Deletes each header whose name an application server may read as another one's (X_Forwarded_User, X.Forwarded.User), as Traefik
- * does with `aliasHeadersStrategy: delete`.
+ * Deletes headers that an application server may confuse with other headers (X_Forwarded_User, X.Forwarded.User), like Traefik with
+ * `aliasHeadersStrategy: delete`.
  */
 function deleteAliases(headers: http.IncomingHttpHeaders): void {
   for (const name of Object.keys(headers)) if (/[^a-z0-9-]/.test(name)) delete headers[name];
@@ -299,7 +299,7 @@ function send(res: ServerResponse, req: IncomingMessage, reply: Reply): void {
   const body = Buffer.from(reply.body);
   res.writeHead(reply.status, { ...reply.headers, 'content-length': body.length });
   res.end(body);
-  // What is left of the request is not wanted, but has to be read for the connection to be of further use.
+  // Read and discard the rest of the request, so that the connection can be reused.
   req.resume();
 }
 

@@ -1,4 +1,4 @@
-/** The real program by its launcher: settings, readiness, signals, and the hand-over from a Node that cannot run it. */
+/** Starts the real program with its launcher: settings, readiness, signals, and the switch from a Node.js that is too old. */
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, rm, symlink } from 'node:fs/promises';
@@ -39,7 +39,7 @@ const ready = (port: number): Promise<void> =>
   vi.waitFor(async () => expect(await ask(port, `127.0.0.1:${port}`, '/readyz')).toMatchObject({ status: 200 }), 15_000);
 
 describe('berth proxy', () => {
-  test('serves the routes it is given, says when it is ready, drains on SIGTERM and exits 0', async () => {
+  test('serves its routes, reports when it is ready, drains on SIGTERM and exits with 0', async () => {
     const app = await backend((_, res) => res.end('app'));
     const routes = await backend((_, res) => res.end(JSON.stringify({ http: project('shop', app.url) })));
     const port = await freePort();
@@ -50,7 +50,7 @@ describe('berth proxy', () => {
     expect(await proxy.ended).toEqual({ code: 0, signal: null });
   });
 
-  test('wrong settings exit 2 and are all named', async () => {
+  test('names all wrong settings and exits with 2', async () => {
     const proxy = berth(['proxy'], { LISTEN: 'nowhere', CONFIG_URL: 'ftp://x', LOG_LEVEL: 'loud' });
     expect(await proxy.ended).toEqual({ code: 2, signal: null });
     for (const name of ['LISTEN', 'CONFIG_URL', 'LOG_LEVEL']) expect(proxy.out()).toContain(`${name}: must be`);
@@ -60,7 +60,7 @@ describe('berth proxy', () => {
     expect(file.out()).toContain('FILE_CONFIG');
   });
 
-  test('a taken port exits 1 and says so', async () => {
+  test('exits with 1 if the port is in use, and says so', async () => {
     const other = await backend((_, res) => res.end());
     const proxy = berth(['proxy'], { LISTEN: `127.0.0.1:${other.port}`, CONFIG_URL: other.url });
     expect(await proxy.ended).toMatchObject({ code: 1 });
@@ -84,7 +84,7 @@ describe('the launcher', () => {
   });
 
   const isOld = existsSync(OLD_NODE);
-  /** A tree as after set-up: the launcher, the sources, and Node 24 where set-up puts it. */
+  /** Creates a tree as after set-up: the launcher, the sources, and Node 24 in its place. */
   async function installed(withNode: boolean): Promise<string> {
     const root = await mkdtemp(path.join(tmpdir(), 'berth-launcher-'));
     onTestFinished(() => rm(root, { recursive: true, force: true }));
@@ -96,7 +96,7 @@ describe('the launcher', () => {
     return root;
   }
 
-  test.runIf(isOld)('on a Node too old: runs under the fetched one, passes signals on, gives its exit code', async () => {
+  test.runIf(isOld)('under a Node.js that is too old: runs the downloaded one, forwards signals and returns its exit code', async () => {
     const routes = await backend((_, res) => res.end(JSON.stringify({ http: {} })));
     const root = await installed(true);
     const port = await freePort();
@@ -107,7 +107,7 @@ describe('the launcher', () => {
     expect(await berth(['proxy'], { LISTEN: 'x' }, OLD_NODE, root).ended).toEqual({ code: 2, signal: null });
   });
 
-  test.runIf(isOld)('on a Node too old: when the launcher is killed, the process is gone too', async () => {
+  test.runIf(isOld)('under a Node.js that is too old: killing the launcher also ends the process', async () => {
     const routes = await backend((_, res) => res.end(JSON.stringify({ http: {} })));
     const root = await installed(true);
     const port = await freePort();
@@ -123,7 +123,7 @@ describe('the launcher', () => {
     );
   });
 
-  test.runIf(isOld)('on a Node too old and without another: says how to get one', async () => {
+  test.runIf(isOld)('under a Node.js that is too old, without another one: says how to get one', async () => {
     const run = berth(['proxy'], {}, OLD_NODE, await installed(false));
     expect(await run.ended).toEqual({ code: 1, signal: null });
     expect(run.out()).toContain('npm run setup');

@@ -8,19 +8,23 @@ import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { readConfigurationFile, startHttpProvider, watchConfigurationFile } from '../src/provider.ts';
 import { compile } from '../src/router.ts';
 
-/** A stand-in for the control plane: the first request on a connection at once, later ones held while nothing changed. */
+/** Simulates the control plane: answers the first request on a connection immediately and holds later ones until a change. */
 async function controlPlane(): Promise<{
   url: string;
   publish(text: string): void;
   refuse(status: number | null): void;
   cut(): void;
   polls(): number;
+  /** Number of requests that are held now. */
+  held(): number;
+  connections(): number;
 }> {
   let text = '';
   let refusal: number | null = null;
   let polls = 0;
   const given = new Map<Socket, string>();
   const held = new Set<() => void>();
+  const connections = new Set<Socket>();
   const server = http.createServer((req, res) => {
     polls += 1;
     const wait = Number(new URL(req.url ?? '', 'http://x').searchParams.get('wait'));
@@ -30,8 +34,14 @@ async function controlPlane(): Promise<{
       given.set(req.socket, text);
       res.end(text);
     };
-    if (wait > 0 && refusal === null && given.get(req.socket) === text) held.add(answer);
-    else answer();
+    if (wait > 0 && refusal === null && given.get(req.socket) === text) {
+      held.add(answer);
+      res.on('close', () => held.delete(answer));
+    } else answer();
+  });
+  server.on('connection', (socket) => {
+    connections.add(socket);
+    socket.on('close', () => connections.delete(socket));
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   onTestFinished(async () => {
@@ -50,6 +60,8 @@ async function controlPlane(): Promise<{
     },
     cut: () => server.closeAllConnections(),
     polls: () => polls,
+    held: () => held.size,
+    connections: () => connections.size,
   };
 }
 
@@ -71,28 +83,28 @@ function follow(url: string): { hosts: () => string[] } {
 }
 
 describe('the HTTP provider', () => {
-  test('takes each change once, over one held connection', async () => {
+  test('passes on each change once, over one held connection', async () => {
     const cp = await controlPlane();
     cp.publish(config('a'));
     const { hosts } = follow(cp.url);
     await vi.waitFor(() => expect(hosts()).toEqual(['a']));
     cp.publish(config('b'));
     await vi.waitFor(() => expect(hosts()).toEqual(['a', 'b']));
-    // Two answers and the one held now: it does not ask again and again.
+    // Two answers and one held request: the provider does not poll in a loop.
     await vi.waitFor(() => expect(cp.polls()).toBe(3));
   });
 
   test.each([
     ['503', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.refuse(503)],
     ['404', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.refuse(404)],
-    ['no JSON', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('<html>')],
-    ['half of it', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish(config('b').slice(0, -5))],
-    ['nothing', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('')],
+    ['an answer that is not JSON', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('<html>')],
+    ['half of an answer', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish(config('b').slice(0, -5))],
+    ['an empty answer', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('')],
     ['{}', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('{}')],
     ['null', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('null')],
-    ['another shape', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('{"http":{"routers":[]}}')],
+    ['an answer with a wrong structure', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.publish('{"http":{"routers":[]}}')],
     ['a broken connection', (cp: Awaited<ReturnType<typeof controlPlane>>) => cp.cut()],
-  ])('keeps what it has on %s, and goes on afterwards', async (_, fail) => {
+  ])('keeps the last configuration after %s, and recovers', async (_, fail) => {
     const cp = await controlPlane();
     cp.publish(config('a'));
     const { hosts } = follow(cp.url);
@@ -105,7 +117,7 @@ describe('the HTTP provider', () => {
     await vi.waitFor(() => expect(hosts()).toEqual(['a', 'c']), 4_000);
   });
 
-  test('a server that does not hold is polled, not flooded', async () => {
+  test('polls a server that does not hold requests about once per second', async () => {
     let polls = 0;
     const server = http.createServer((_, res) => {
       polls += 1;
@@ -124,12 +136,16 @@ describe('the HTTP provider', () => {
     expect(hosts()).toEqual(['a']);
   });
 
-  test('stops at once while a request is held', async () => {
+  test('stop ends a held request: the server sees the connection close', async () => {
     const cp = await controlPlane();
     cp.publish(config('a'));
     const provider = startHttpProvider(cp.url, () => undefined, silentLogger());
-    await vi.waitFor(() => expect(cp.polls()).toBe(2));
+    await vi.waitFor(() => expect(cp.held()).toBe(1));
     await provider.stop();
+    await vi.waitFor(() => expect([cp.connections(), cp.held()]).toEqual([0, 0]));
+    // After the stop, a change finds no held request, and the provider sends no further one.
+    cp.publish(config('b'));
+    expect(cp.polls()).toBe(2);
   });
 });
 
@@ -174,7 +190,7 @@ tls: {}
     expect(() => readConfigurationFile(file(text))).toThrow(message);
   });
 
-  test('a change is taken; a bad one is not', async () => {
+  test('applies a valid change of the file and ignores an invalid one', async () => {
     const at = file('http: { routers: { a: { rule: "Host(`a`)", service: noop@internal } } }');
     const seen: number[] = [];
     const watching = watchConfigurationFile(at, (configuration) => seen.push(configuration.routers.size), silentLogger());

@@ -11,7 +11,7 @@ const table = (http: object, file?: object) =>
 const find = (t: ReturnType<typeof table>, host: string, path = '/'): string | null => t.find({ host, path, headers: {} })?.name ?? null;
 
 describe('the table', () => {
-  test('takes routers of websecure and of no entry point in particular, not those of web', () => {
+  test('has routers of websecure and routers without an entry point, but not routers of web', () => {
     const t = table({
       routers: {
         secure: { rule: 'Host(`a`)', entryPoints: ['websecure'], service: 'one' },
@@ -24,7 +24,7 @@ describe('the table', () => {
     expect(t.problems).toEqual([]);
   });
 
-  test('a child is tried where its parent stands, has its entry points, and goes through the middlewares of both', () => {
+  test('a child has the priority and the entry points of its parent, and the middlewares of both', () => {
     const routers = {
       app: { rule: 'Host(`a`)', service: 'one' },
       parent: { rule: 'HeaderRegexp(`X-Key`, `.`) && Host(`a`)', entryPoints: ['websecure'], middlewares: ['outer'] },
@@ -39,10 +39,10 @@ describe('the table', () => {
     expect(found).toMatchObject({ name: 'child@http', service: { name: 'two' } });
     expect(found?.middlewares.map((m) => m.kind === 'headers' && Object.keys(m.request))).toEqual([['X-Outer'], ['X-Inner']]);
     expect([find(t, 'a'), find(t, 'b'), find(t, 'c')]).toEqual(['app@http', null, null]);
-    expect(t.problems).toEqual(['router orphan@http: router nobody is not there']);
+    expect(t.problems).toEqual(['router orphan@http: router nobody does not exist']);
   });
 
-  test('prefers the longer rule, and a given priority to both', () => {
+  test('prefers the longer rule; an explicit priority overrides the length', () => {
     const t = table({
       routers: {
         short: { rule: 'Host(`a`)', service: 'one' },
@@ -54,7 +54,7 @@ describe('the table', () => {
     expect([find(t, 'a'), find(t, 'a', '/x'), find(t, 'a', '/x/first')]).toEqual(['short@http', 'long@http', 'first@http']);
   });
 
-  test('follows references to the own provider, to another, and to noop@internal', () => {
+  test('resolves references to the same provider, to another provider, and to noop@internal', () => {
     const t = table(
       {
         routers: {
@@ -73,31 +73,31 @@ describe('the table', () => {
   });
 
   test.each([
-    ['a rule it cannot read', { rule: 'ClientIP(`::1`)', service: 'one' }, 'ClientIP is not known'],
-    ['no rule', { service: 'one' }, 'rule is not a text'],
-    ['a service that is not there', { rule: 'Host(`a`)', service: 'three' }, 'service three is not there'],
-    ['a service of another provider that is not there', { rule: 'Host(`a`)', service: 'one@docker' }, 'service one@docker is not there'],
-    ['another internal service', { rule: 'Host(`a`)', service: 'api@internal' }, 'service api@internal is not there'],
+    ['an unsupported rule', { rule: 'ClientIP(`::1`)', service: 'one' }, 'unknown matcher ClientIP'],
+    ['no rule', { service: 'one' }, 'rule is not a string'],
+    ['a missing service', { rule: 'Host(`a`)', service: 'three' }, 'service three does not exist'],
+    ['a service of an unknown provider', { rule: 'Host(`a`)', service: 'one@docker' }, 'service one@docker does not exist'],
+    ['another internal service', { rule: 'Host(`a`)', service: 'api@internal' }, 'service api@internal does not exist'],
     [
-      'a middleware that is not there',
+      'a middleware that does not exist',
       { rule: 'Host(`a`)', service: 'one', middlewares: ['login@file'] },
-      'middleware login@file is not there',
+      'middleware login@file does not exist',
     ],
     [
       'a middleware of an unknown kind',
       { rule: 'Host(`a`)', service: 'one', middlewares: ['limit'] },
-      'middleware limit is a rateLimit, which this proxy does not know',
+      'middleware limit has the type rateLimit, which this proxy does not support',
     ],
-    ['a middleware with an unknown option', { rule: 'Host(`a`)', service: 'one', middlewares: ['strict'] }, 'does not know: frameDeny'],
+    ['a middleware with an unknown option', { rule: 'Host(`a`)', service: 'one', middlewares: ['strict'] }, 'does not support: frameDeny'],
     ['a middleware with a bad expression', { rule: 'Host(`a`)', service: 'one', middlewares: ['regex'] }, 'Invalid regular expression'],
     [
       'a middleware with a bad address',
       { rule: 'Host(`a`)', service: 'one', middlewares: ['nowhere'] },
       'address is not an http or https URL',
     ],
-    ['a service with a bad address', { rule: 'Host(`a`)', service: 'bad' }, 'a server’s url is not an http or https URL'],
-    ['a service of an unknown kind', { rule: 'Host(`a`)', service: 'weighted' }, 'does not know: weighted'],
-  ])('leaves out and reports a router with %s; its neighbour stays', (_, broken, problem) => {
+    ['a service with a bad address', { rule: 'Host(`a`)', service: 'bad' }, 'the url of a server is not an http or https URL'],
+    ['a service of an unknown kind', { rule: 'Host(`a`)', service: 'weighted' }, 'does not support: weighted'],
+  ])('skips and reports a router with %s; other routers stay', (_, broken, problem) => {
     const t = table({
       routers: { broken, sound: { rule: 'Host(`sound`)', service: 'one' } },
       services: { ...services, bad: { loadBalancer: { servers: [{ url: 'ftp://x' }] } }, weighted: { weighted: {} } },
@@ -114,7 +114,7 @@ describe('the table', () => {
   });
 });
 
-describe('what is no configuration', () => {
+describe('an invalid configuration', () => {
   test.each([[null], [[]], ['text'], [{}], [{ http: null }], [{ http: [] }], [{ http: { routers: [] } }], [{ http: { services: 'x' } }]])(
     '%j',
     (document) => {
@@ -123,7 +123,7 @@ describe('what is no configuration', () => {
   );
 });
 
-test('an expression as Go writes it', () => {
+test('goRegExp converts flags of Go expressions', () => {
   const regex = goRegExp('(?i)^(x[-_]forwarded[-_]user([-_](name|avatar|provider|assertion))?|cookie|authorization)$');
   expect(['X-Forwarded-User', 'x_forwarded_user_name', 'Cookie', 'Authorization'].every((name) => regex.test(name))).toBe(true);
   expect(['X-Forwarded-User-Id', 'Set-Cookie'].some((name) => regex.test(name))).toBe(false);

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { parseRule, RuleError } from '../src/rule.ts';
 
-describe('what a rule matches', () => {
+describe('parseRule matches', () => {
   test.each([
     ['Host(`a.example`)', 'a.example', '/', true],
     ['Host(`A.Example`)', 'a.example', '/', true],
@@ -40,27 +40,27 @@ describe('what a rule matches', () => {
   });
 });
 
-describe('what is no rule', () => {
+describe('parseRule refuses', () => {
   test.each([
     ['', 'expected a matcher at the end'],
     ['Host', 'expected ( at the end'],
-    ['Host(a)', 'expected a text in backticks or quotes'],
+    ['Host(a)', 'expected a string in backticks or quotes'],
     ['Host(`a`, `b`)', 'expected ) at character 9'],
     ['HeaderRegexp(`a`)', 'expected , at character 17'],
-    ['HeaderRegexp(`a`, `(`)', 'the expression cannot be read'],
+    ['HeaderRegexp(`a`, `(`)', 'invalid regular expression'],
     ['Host(`a`', 'expected ) at the end'],
-    ['Host(`a`) Host(`b`)', 'did not expect anything more at character 10'],
+    ['Host(`a`) Host(`b`)', 'unexpected text after the rule at character 10'],
     ['Host(`a`) &&', 'expected a matcher at the end'],
-    ['Query(`a`)', 'Query is not known at character 1'],
-    ['constructor(`a`)', 'constructor is not known'],
-    ['Host(`a`) & Host(`b`)', 'cannot be read at character 10'],
+    ['Query(`a`)', 'unknown matcher Query at character 1'],
+    ['constructor(`a`)', 'unknown matcher constructor'],
+    ['Host(`a`) & Host(`b`)', 'syntax error at character 10'],
     ['(Host(`a`)', 'expected ) at the end'],
   ])('%s', (rule, message) => {
     expect(() => parseRule(rule)).toThrow(RuleError);
     expect(() => parseRule(rule)).toThrow(message);
   });
 
-  test('anything else is refused with a RuleError, never something worse', () => {
+  test('any other text with a RuleError, never with another error', () => {
     fc.assert(
       fc.property(fc.string(), (rule) => {
         try {

@@ -18,7 +18,7 @@ const open = (port: number, host: string, path: string): Promise<IncomingMessage
   );
 
 describe('requests', () => {
-  test('method, path, query, headers and body arrive as they were sent; the answer too', async () => {
+  test('method, path, query, headers, body and answer are forwarded unchanged', async () => {
     const app = await backend((req, res) => {
       const body: Buffer[] = [];
       req.on('data', (chunk: Buffer) => body.push(chunk));
@@ -42,7 +42,7 @@ describe('requests', () => {
     expect(JSON.parse(got.body)).toEqual({ method: 'PUT', url: '/a/../b//c%2Fd?x=1&x=2?&empty=', host: HOST, x: 'm', body: 'hello' });
   });
 
-  test('a big body and big headers pass', async () => {
+  test('large bodies and large headers pass', async () => {
     const app = await backend((req, res) => {
       let size = 0;
       req.on('data', (chunk: Buffer) => {
@@ -60,7 +60,7 @@ describe('requests', () => {
     expect(got.body).toBe('5000000 100000');
   });
 
-  test('the host is matched without port, case and final dot; any other host is 404', async () => {
+  test('the host matches without port, case and trailing dot; any other host gets 404', async () => {
     const app = await named('app');
     const proxy = await startProxy();
     proxy.useHttp(project('shop', app.url));
@@ -71,7 +71,7 @@ describe('requests', () => {
     expect(page.headers['content-type']).toContain('text/html');
   });
 
-  test('an answer streams: headers before the first byte, each part as it comes', async () => {
+  test('an answer streams: headers before the first byte, then each part as it arrives', async () => {
     let write: (text: string) => void = () => undefined;
     const app = await backend((_, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
@@ -79,7 +79,7 @@ describe('requests', () => {
     });
     const proxy = await startProxy();
     proxy.useHttp(project('shop', app.url));
-    // Resolves by the headers alone: nothing has been written yet.
+    // The promise resolves with the headers, before the backend has written a body.
     const response = await open(proxy.port, HOST, '/events');
     expect(response.headers['content-type']).toBe('text/event-stream');
     const parts = chunks(response);
@@ -90,7 +90,7 @@ describe('requests', () => {
     response.destroy();
   });
 
-  test('when the client goes away, the backend is told', async () => {
+  test('the backend sees when the client disconnects', async () => {
     const gone = Promise.withResolvers<void>();
     const app = await backend((_, res) => {
       res.on('close', () => gone.resolve());
@@ -102,7 +102,7 @@ describe('requests', () => {
     await gone.promise;
   });
 
-  test('a backend that breaks off breaks the answer off: half a file does not look whole', async () => {
+  test('if a backend breaks off, the client’s answer breaks off too, so that half a file does not look complete', async () => {
     const app = await backend((_, res) => {
       res.write('half');
       setImmediate(() => res.destroy());
@@ -112,7 +112,7 @@ describe('requests', () => {
     await expect(ask(proxy.port, HOST)).rejects.toThrow(/aborted|reset|hang up/);
   });
 
-  test('a backend that is down is a 502, a service without servers a 503', async () => {
+  test('a backend that is down gives 502, a service without servers gives 503', async () => {
     const closed = net.createServer();
     await new Promise<void>((resolve) => closed.listen(0, '127.0.0.1', resolve));
     const { port } = closed.address() as net.AddressInfo;
@@ -141,8 +141,8 @@ describe('requests', () => {
     expect([...bodies].sort()).toEqual(['a', 'b']);
   });
 
-  test('a kept connection that the backend just closed is no failure', async () => {
-    // Closes each connection after its first answer without saying so: the next request on it is reset.
+  test('a kept-alive connection that the backend has just closed causes no error', async () => {
+    // Closes each connection after its first answer without an announcement, so the next request on it is reset.
     let connections = 0;
     const app = net.createServer((socket) => {
       connections += 1;
@@ -159,14 +159,14 @@ describe('requests', () => {
     const proxy = await startProxy();
     proxy.useHttp(project('shop', `http://127.0.0.1:${(app.address() as net.AddressInfo).port}`));
     for (let i = 0; i < 5; i += 1) expect(await ask(proxy.port, HOST)).toMatchObject({ status: 200, body: 'ok' });
-    // What may not be repeated never goes over a kept connection.
+    // A request that cannot be repeated never uses a kept-alive connection.
     expect(await ask(proxy.port, HOST, '/', { method: 'POST', body: 'once' })).toMatchObject({ status: 200 });
     expect(connections).toBeGreaterThan(2);
   });
 });
 
 describe('headers', () => {
-  test('what a client says in the entry point’s headers is replaced; hop-by-hop headers stay here', async () => {
+  test('the entry point replaces its headers from the client and does not forward hop-by-hop headers', async () => {
     const app = await backend((req, res) => res.writeHead(200, { 'keep-alive': 'timeout=1' }).end(JSON.stringify(req.headers)));
     const proxy = await startProxy();
     proxy.useHttp(project('shop', app.url));
@@ -194,7 +194,7 @@ describe('headers', () => {
     expect(JSON.stringify(seen)).not.toContain('6.6.6.6');
   });
 
-  test('a header whose name aliases another one reaches neither the rules nor the application', async () => {
+  test('a header whose name is an alias of another one reaches neither the rules nor the application', async () => {
     const app = await backend((req, res) => res.end(JSON.stringify(req.headers)));
     const proxy = await startProxy();
     proxy.useHttp(project('shop', app.url));
@@ -204,7 +204,7 @@ describe('headers', () => {
     expect(JSON.parse(got.body)).toMatchObject({ 'x-other': 'stays' });
   });
 
-  test('customRequestHeaders sets, and removes by an empty value, whatever the spelling; customResponseHeaders the same', async () => {
+  test('customRequestHeaders and customResponseHeaders set headers in any spelling; an empty value removes them', async () => {
     const app = await backend((req, res) => res.writeHead(200, { 'x-powered-by': 'app' }).end(JSON.stringify(req.headers)));
     const proxy = await startProxy();
     const strip = {
@@ -240,7 +240,7 @@ describe('forwardAuth', () => {
     },
   });
 
-  test('asks with GET and the request’s headers; 2xx lets in with the answer’s identity and without the client’s', async () => {
+  test('sends GET with the request’s headers; after 2xx the request continues with the identity of the answer, not of the client', async () => {
     const app = await backend((req, res) => res.end(JSON.stringify(req.headers)));
     const auth = await backend((_, res) =>
       res
@@ -283,7 +283,7 @@ describe('forwardAuth', () => {
     [302, { location: 'http://auth.berth.localhost/_oauth/login', 'set-cookie': ['nonce=1; HttpOnly', 'b=2'] }, ''],
     [403, {}, 'no'],
     [503, { 'retry-after': '5' }, ''],
-  ])('an answer of %i goes to the client as it is, and the application hears nothing', async (status, headers, body) => {
+  ])('an answer of %i goes to the client unchanged, and the application gets no request', async (status, headers, body) => {
     const app = await named('secret');
     const auth = await backend((_, res) => res.writeHead(status, headers).end(body));
     const proxy = await startProxy();
@@ -292,14 +292,14 @@ describe('forwardAuth', () => {
     expect(app.requests).toHaveLength(0);
   });
 
-  test('a relative Location is resolved against the authentication service, as Traefik does', async () => {
+  test('a relative Location is resolved against the address of the authentication service, as in Traefik', async () => {
     const auth = await backend((_, res) => res.writeHead(302, { location: '/login' }).end());
     const proxy = await startProxy();
     proxy.useHttp(project('shop', 'http://127.0.0.1:1', { middlewares: forwardAuth(`${auth.url}/verify`) }));
     expect((await ask(proxy.port, HOST)).headers.location).toBe(`${auth.url}/login`);
   });
 
-  test('no answer, a broken one or one that is too large never lets anybody in', async () => {
+  test('a missing, broken or too large answer never lets a request pass', async () => {
     const app = await named('secret');
     const broken = await backend((_, res) => res.socket?.destroy());
     const large = await backend((_, res) => res.end('x'.repeat(1001)));
@@ -316,7 +316,7 @@ describe('forwardAuth', () => {
   });
 });
 
-test('redirectScheme: a request of this entry point counts as https', async () => {
+test('redirectScheme: every request at this entry point counts as https', async () => {
   const app = await named('app');
   const proxy = await startProxy();
   proxy.useHttp(project('shop', app.url, { middlewares: { r: { redirectScheme: { scheme: 'https', permanent: true } } } }));
@@ -363,7 +363,7 @@ describe('WebSocket', () => {
     });
   };
 
-  test('passes both ways, through middlewares', async () => {
+  test('passes in both directions, through middlewares', async () => {
     const app = await echo();
     const proxy = await startProxy();
     proxy.useHttp(project('shop', app.url, { middlewares: { strip: { headers: { customRequestHeaders: { 'X-Forwarded-User': '' } } } } }));
@@ -377,7 +377,7 @@ describe('WebSocket', () => {
     expect(app.requests[0]?.headers).not.toHaveProperty('x-forwarded-user');
   });
 
-  test('is stopped by forwardAuth as any other request', async () => {
+  test('is stopped by forwardAuth like any other request', async () => {
     const app = await echo();
     const auth = await backend((_, res) => res.writeHead(401, { 'x-why': 'no session' }).end('{}'));
     const proxy = await startProxy();
@@ -386,7 +386,7 @@ describe('WebSocket', () => {
     expect(app.requests).toHaveLength(0);
   });
 
-  test('an address without a route, a backend that is down, one that knows no WebSocket: an HTTP answer', async () => {
+  test('gets an HTTP answer if there is no route, the backend is down, or the backend does not support WebSocket', async () => {
     const proxy = await startProxy();
     await expect(connect(proxy.port)).rejects.toThrow('HTTP 404');
     proxy.useHttp(project('shop', 'http://127.0.0.1:1'));
@@ -395,7 +395,7 @@ describe('WebSocket', () => {
     await expect(connect(proxy.port)).rejects.toThrow('HTTP 200');
   });
 
-  test('stays with its backend when the route is switched', async () => {
+  test('stays connected to its backend when the route is switched', async () => {
     const app = await echo();
     const proxy = await startProxy();
     proxy.useHttp(project('shop', app.url));
@@ -405,7 +405,7 @@ describe('WebSocket', () => {
     expect(await say('still here')).toBe('still here');
   });
 
-  test('another upgrade than to a WebSocket is an ordinary request', async () => {
+  test('an upgrade to anything except WebSocket is an ordinary request', async () => {
     const app = await named('plain');
     const proxy = await startProxy();
     proxy.useHttp(project('shop', app.url));
@@ -416,7 +416,7 @@ describe('WebSocket', () => {
 });
 
 describe('a switch of routes', () => {
-  test('loses no request under load, and once the marker answers no older version is seen', { timeout: 30_000 }, async () => {
+  test('loses no request under load, and after the marker answers no older version answers', { timeout: 30_000 }, async () => {
     const versions = await Promise.all([0, 1, 2, 3, 4, 5, 6, 7].map((n) => named(String(n))));
     const marker = (hash: string): { routers: object; services: object } => ({
       routers: {
@@ -456,7 +456,7 @@ describe('a switch of routes', () => {
       live = n;
       const before = asked;
       while (asked < before + 200) await pause(1);
-      // The old container is gone as soon as what it was asked before is answered.
+      // The old container is removed after it has answered its earlier requests.
       versions[n - 1]?.server.close();
       versions[n - 1]?.server.closeIdleConnections();
     }
@@ -464,7 +464,7 @@ describe('a switch of routes', () => {
     expect((await Promise.all(probers)).flat()).toEqual([]);
   });
 
-  test('a request under way finishes on the old backend; its connection is not kept', async () => {
+  test('a request in progress finishes on the old backend; its connection is then closed', async () => {
     const finish = Promise.withResolvers<void>();
     const arrived = Promise.withResolvers<void>();
     const old = await backend((_, res) => {
@@ -482,19 +482,19 @@ describe('a switch of routes', () => {
     await new Promise((resolve) => old.server.close(resolve));
   });
 
-  test('idle connections to a backend without a route are closed at once', async () => {
+  test('idle connections to a backend without a route are closed immediately', async () => {
     const old = await named('old');
     const proxy = await startProxy();
     proxy.useHttp(project('shop', old.url));
     await ask(proxy.port, HOST);
     proxy.useHttp(project('shop', (await named('new')).url));
-    // Only returns when nobody holds a connection any more.
+    // This returns only when no connection remains.
     await new Promise((resolve) => old.server.close(resolve));
   });
 });
 
-describe('the process’s own answers', () => {
-  test('only at the address itself, and ready only with a configuration', async () => {
+describe('the proxy’s own answers', () => {
+  test('exist only at the address of the proxy, and /readyz is ready only with a configuration', async () => {
     const app = await named('app');
     const proxy = await startProxy();
     const own = `127.0.0.1:${proxy.port}`;
@@ -508,7 +508,7 @@ describe('the process’s own answers', () => {
     expect(await ask(proxy.port, `${HOST}:${proxy.port}`, '/readyz')).toMatchObject({ body: 'app' });
   });
 
-  test('closing lets a request finish, and cuts what does not in time', async () => {
+  test('close lets requests finish and cuts requests that take too long', async () => {
     const finish = Promise.withResolvers<void>();
     const arrived = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
     const app = await backend((req, res) => {

@@ -1,4 +1,4 @@
-/** Small real servers and a client that can say any Host; everything on loopback, every port picked by the system. */
+/** Small real servers, and a client that can send any Host header. Everything uses loopback and ports that the system selects. */
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { silentLogger } from '@berth/kit/log';
@@ -46,7 +46,7 @@ export async function startProxy(): Promise<Proxy> {
   };
 }
 
-/** The configuration of one project as the control plane writes it. */
+/** Returns the configuration of one project in the form that the control plane writes. */
 export function project(
   name: string,
   url: string,

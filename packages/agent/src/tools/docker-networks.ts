@@ -36,7 +36,7 @@ export function createDockerNetworks(cli: DockerCli): DockerNetworks {
     async list(signal) {
       const given = signal === undefined ? {} : { signal };
       const ids = (await cli.ok(['network', 'ls', '--quiet', '--no-trunc'], given)).stdout.split('\n').filter((id) => id !== '');
-      const result = await cli.run(['network', 'inspect', ...ids], { ...given, keep: 64 * 1024 * 1024 });
+      const result = await cli.run(['network', 'inspect', ...ids], { ...given, maxOutput: 64 * 1024 * 1024 });
       // A network that was removed since it was listed is left out.
       const complaints = result.stderr.split('\n').filter((line) => line !== '' && !GONE.test(line));
       if (result.ended !== null || result.stdoutCut || complaints.length > 0) throw failure(result.stderr);

@@ -115,7 +115,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     if (refs.length === 0) return [];
     const result = await cli.run(['container', 'inspect', ...refs], {
       ...(signal === undefined ? {} : { signal }),
-      keep: MAX_ANSWER,
+      maxOutput: MAX_ANSWER,
     });
     if (result.stdoutCut && refs.length > 1) {
       const half = Math.ceil(refs.length / 2);
@@ -216,7 +216,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     },
     async images(repository) {
       const { stdout } = await cli.ok(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', repository], {
-        keep: 16 * 1024 * 1024,
+        maxOutput: 16 * 1024 * 1024,
       });
       return readImages(lines(stdout).map((l) => JSON.parse(l) as RawImage));
     },
@@ -235,7 +235,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       await cli.ok(args, {
         signal,
         timeoutMs: 2 ** 31 - 1,
-        keep: 4096,
+        maxOutput: 4096,
         dieWithParent: true,
         onLine: (line, stream) => stream === 'stdout' && onEvent(line),
       });

@@ -111,7 +111,7 @@ export function createClone(options: GitOptions): Clone {
       timeoutMs: Math.max(1, until - Date.now()),
       onLine: (line, stream) => stream === 'stderr' && onLine(line),
       // Only the end of a server’s messages is needed; lists of a repository’s files are parsed completely.
-      keep: url === undefined ? 64 * 1024 * 1024 : 64 * 1024,
+      maxOutput: url === undefined ? 64 * 1024 * 1024 : 64 * 1024,
       dieWithParent: true,
     });
     if (result.ended === 'abort') signal.throwIfAborted();

@@ -56,7 +56,7 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
       killAfterMs: 1_000,
       dieWithParent: true,
       carriageReturns: true,
-      keep: 64 * 1024,
+      maxOutput: 64 * 1024,
       onLine: (line, stream) => {
         clearTimeout(watchdog);
         watchdog = setTimeout(giveUp, stallMs);

@@ -1,4 +1,4 @@
-/** Answers that do not belong to a login of this browser: every one ends at a page that says so, nobody is signed in, nothing loops, nothing secret is logged. */
+/** Forged and wrong answers of providers: each ends at an error page, without a session, a redirect loop or a secret in the log. */
 import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-stand-in';
 import { type IdentityProvider, startIdentityProvider } from '@berth/testbed/identity-provider';
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
@@ -13,7 +13,7 @@ let idp: IdentityProvider;
 let github: GithubStandIn;
 let site: Site;
 let clock = 0;
-/** Whatever must not stand in the log: filled by the tests. */
+/** Secrets that must not appear in the log; the tests fill the list. */
 const secrets = new Set<string>();
 
 beforeAll(async () => {
@@ -33,7 +33,7 @@ const remember = (browser: PlainBrowser, ...urls: (string | URL)[]): void => {
       if (['state', 'code', 'nonce', 'code_challenge'].includes(name)) secrets.add(value);
 };
 
-/** A login of this browser up to the address that the provider sends it back to, which is not opened yet. */
+/** Runs a login up to the provider's redirect and returns its address without opening it. */
 async function answered(browser: PlainBrowser, provider: 'oidc' | 'github' = 'github', redirect = '/mine'): Promise<URL> {
   const begun = await browser.open(`${site.url}/_oauth/login?provider=${provider}&redirect=${encodeURIComponent(redirect)}`, {
     follow: false,
@@ -49,7 +49,7 @@ async function answered(browser: PlainBrowser, provider: 'oidc' | 'github' = 'gi
   remember(browser, asked, back);
   return back;
 }
-/** Ada's login, stopped where the provider sends the browser back. */
+/** Ada's login, stopped at the provider's redirect to the gateway. */
 async function postForm(browser: PlainBrowser, form: Page): Promise<Page> {
   const action = /action="([^"]+)"/.exec(form.body)?.[1] ?? '';
   const body = new URLSearchParams({ email: 'ada@example.test', password: 'ada-password' }).toString();
@@ -69,7 +69,7 @@ async function expectRefused(browser: PlainBrowser, url: URL | string, status: n
   const page = await browser.open(url);
   remember(browser, url);
   expect({ status: page.status, title: titleOf(page.body), hops: page.hops.length }).toEqual({ status, title, hops: 1 });
-  // A way on, and nothing that was sent is repeated.
+  // The page has a button and repeats nothing from the request.
   expect(page.body).toContain('Start again');
   for (const secret of new URL(url).searchParams.values()) if (secret.length > 8) expect(page.body).not.toContain(secret);
   expect(await isSignedIn(browser)).toBe(false);
@@ -100,12 +100,12 @@ describe('state', () => {
     await expectRefused(browser, changed(await answered(browser), change), 400, title);
   });
 
-  test('of another browser (login CSRF): a link that signs its opener in as somebody else', async () => {
+  test('of another browser (login CSRF): a link that would sign in its opener as another person', async () => {
     const attacker = new PlainBrowser();
     await expectRefused(new PlainBrowser(), await answered(attacker), 400, OVER);
   });
 
-  test('used a second time: nothing happens twice, and the page leads on', async () => {
+  test('used a second time: no second sign-in, and the page has a button to continue', async () => {
     const browser = new PlainBrowser();
     const back = await answered(browser, 'github', '/reports?week=7');
     expect((await browser.open(back)).url.pathname).toBe('/reports');
@@ -115,7 +115,7 @@ describe('state', () => {
     expect((await browser.open(new URL(again, site.url))).url.href).toBe(`${site.url}/reports?week=7`);
   });
 
-  test('after fifteen minutes', async () => {
+  test('after 15 minutes', async () => {
     const browser = new PlainBrowser();
     const back = await answered(browser);
     clock = 901_000;
@@ -123,7 +123,7 @@ describe('state', () => {
     clock = 0;
   });
 
-  test('without cookies: a page that says so after one round, no loop', async () => {
+  test('without cookies: an error page after one redirect, no loop', async () => {
     const browser = new PlainBrowser();
     const back = await answered(browser);
     browser.forgetCookies();
@@ -146,7 +146,7 @@ describe('code', () => {
     }
   });
 
-  test('of somebody else’s login put into this one (code injection, RFC 9700 section 4.5): PKCE does not fit', async () => {
+  test('of another person’s login (code injection, RFC 9700 section 4.5): PKCE does not match', async () => {
     for (const provider of ['github', 'oidc'] as const) {
       const [attacker, victim] = [new PlainBrowser(), new PlainBrowser()];
       const stolen = (await answered(victim, provider)).searchParams.get('code') ?? '';
@@ -173,20 +173,20 @@ describe('mix-up of providers', () => {
       back.pathname = `/_oauth/callback/${other}`;
       site.cp.logins.length = 0;
       await expectRefused(browser, back, 400, WRONG);
-      // Known by the attempt alone, whether or not a provider names its issuer.
+      // The attempt alone detects this, even if the provider does not name its issuer.
       await waitFor('the refusal is told', () => site.cp.logins.some((l) => l.reason === 'provider_mismatch' && l.provider === asked));
     }
   });
   test.each<[string, (q: URLSearchParams) => void]>([
     ['another issuer', (q) => q.set('iss', 'https://honest.example')],
-    ['no issuer, where the provider says that it names it', (q) => q.delete('iss')],
+    ['no issuer, although the provider announces one', (q) => q.delete('iss')],
     ['two issuers', (q) => q.append('iss', 'https://honest.example')],
     ['an issuer that only begins so', (q) => q.set('iss', `${q.get('iss')}.evil.test`)],
   ])('%s (RFC 9207 section 2.4)', async (_what, change) => {
     const browser = new PlainBrowser();
     await expectRefused(browser, changed(await answered(browser, 'oidc'), change), 400, WRONG);
   });
-  test('GitHub names its issuer, or does not, but never another', async () => {
+  test('GitHub may name its issuer or omit it, but must not name another one', async () => {
     for (const namesIssuer of [true, false]) {
       github.namesIssuer = namesIssuer;
       const browser = new PlainBrowser();
@@ -202,7 +202,7 @@ describe('mix-up of providers', () => {
     }
     github.namesIssuer = true;
   });
-  test('a provider that is not set up', async () => {
+  test('a provider that is not configured', async () => {
     const browser = new PlainBrowser();
     for (const name of ['google', 'nothing', '__proto__', 'constructor', '%2e%2e', 'p'.repeat(150)]) {
       const page = await browser.open(`${site.url}/_oauth/callback/${name}?state=a&code=b`);
@@ -221,7 +221,7 @@ describe('the provider’s own errors', () => {
     ['', 403],
     ['server_error', 503],
     ['temporarily_unavailable', 503],
-  ])('%s: %i, with a way on', async (error, status) => {
+  ])('%s: %i, with a button to continue', async (error, status) => {
     const browser = new PlainBrowser();
     const back = changed(await answered(browser), (q) => {
       q.delete('code');
@@ -232,12 +232,12 @@ describe('the provider’s own errors', () => {
     expect(page.status).toBe(status);
     expect(page.body).not.toMatch(/do not show me|<script/);
     expect(page.body).toContain('href="/_oauth/login?redirect=%2Fmine"');
-    // An error without a state that is ours is nobody's.
+    // An error without a valid state belongs to no login.
     expect((await new PlainBrowser().open(back)).status).toBe(400);
   });
 });
 
-test('a scope that the provider does not give: the page names it, and is not the one of a person who cancelled', async () => {
+test('a scope that the provider refuses: the page names it and differs from the page of a cancelled sign-in', async () => {
   const browser = new PlainBrowser();
   const page = await browser.open(
     changed(await answered(browser), (q) => {
@@ -256,7 +256,7 @@ describe('attempt cookies', () => {
       .filter((c) => c.name.startsWith('berth_login_'))
       .map((c) => c.name);
 
-  test('never more than five; the oldest goes, the newest five all work', async () => {
+  test('are limited to five: the oldest is removed, and the newest five work', async () => {
     const browser = new PlainBrowser();
     const backs: URL[] = [];
     for (let i = 0; i < 9; i++) {
@@ -273,14 +273,14 @@ describe('attempt cookies', () => {
     clock = 0;
   });
 
-  test('are kept from scripts, other hosts, and all paths but ours', async () => {
+  test('are hidden from scripts, other hosts and other paths', async () => {
     const browser = new PlainBrowser();
     await answered(browser);
     const line = browser.setCookies.find((c) => c.header.startsWith('berth_login_'))?.header ?? '';
     expect(line).toMatch(/; Path=\/_oauth\/; Max-Age=900; HttpOnly; SameSite=Lax$/);
   });
 
-  test('that were changed in any way are worth nothing, and never an error (fast-check)', async () => {
+  test('that were changed in any way are refused without a server error (fast-check)', async () => {
     const browser = new PlainBrowser();
     const back = await answered(browser);
     const cookie = browser.cookies('berth.localhost').find((c) => c.name.startsWith('berth_login_'));
@@ -309,15 +309,15 @@ describe('attempt cookies', () => {
       }),
       { numRuns: 150 },
     );
-    // The right value under another attempt's name, beside a hundred others, and among rubbish.
+    // The valid value under another attempt's name, beside 100 others, and among invalid values.
     expect(await ask(`berth_login_AAAAAAAAAAAAAAAA=${value}`)).toBe(400);
     expect(await ask(Array.from({ length: 100 }, (_, i) => `berth_login_${i}=${value}`).join('; '))).toBe(400);
     expect(await ask(`;;=; ${name}; =x; ${name}`)).toBe(400);
-    // And as it was it still works: none of that spent it.
+    // The unchanged attempt still works, because none of these requests used it up.
     expect((await browser.open(back)).url.pathname).toBe('/mine');
   });
 
-  test('of two logins with their values exchanged fit neither', async () => {
+  test('of two logins are refused if their values are exchanged', async () => {
     const browser = new PlainBrowser();
     const backs = [await answered(browser), await answered(browser)];
     const [one, two] = browser.cookies('berth.localhost').filter((c) => c.name.startsWith('berth_login_'));
@@ -331,7 +331,7 @@ describe('attempt cookies', () => {
     }
   });
 
-  test('a query of any shape is answered 400 or 404, never otherwise (fast-check)', async () => {
+  test('any query is answered with 400 or 404 (fast-check)', async () => {
     const browser = new PlainBrowser();
     const back = await answered(browser);
     const header = browser
@@ -357,7 +357,7 @@ describe('attempt cookies', () => {
   });
 });
 
-test('over https every cookie is Secure too', async () => {
+test('over https every cookie is also Secure', async () => {
   const { config, log } = site.gateway.deps;
   const gateway = await createGateway(
     { ...config, PUBLIC_URL: 'https://berth.localhost', STATE_DIR: `${config.STATE_DIR}/https` },
@@ -401,7 +401,7 @@ describe('redirect targets of a login', () => {
   });
 });
 
-test('pages can neither be framed nor run or load anything, and are not kept', async () => {
+test('pages cannot be framed, run or load anything, or be cached', async () => {
   const browser = new PlainBrowser();
   await browser.open(`${site.url}/_oauth/login?provider=github`);
   for (const path of [
@@ -430,7 +430,7 @@ test('pages can neither be framed nor run or load anything, and are not kept', a
   }
 });
 
-test('whatever is put into a page is text: no markup, no way out of an attribute (fast-check)', () => {
+test('inserted values are always text: they cannot add markup or leave an attribute (fast-check)', () => {
   const nasty = fc.oneof(
     fc.string({ unit: 'binary' }),
     fc.constantFrom('<', '>', '"', "'", '&', '&lt;', '</p>', '" onclick="', '<!--', ']]>'),
@@ -453,7 +453,7 @@ test('whatever is put into a page is text: no markup, no way out of an attribute
   );
 });
 
-test('an error page names a reference that stands in the log beside the reason', async () => {
+test('an error page has a reference that the log contains beside the reason', async () => {
   const page = await new PlainBrowser().open(`${site.url}/_oauth/callback/oidc?state=nothing`);
   const reference = /Reference for your administrator: <span class="mark">([^<]+)</.exec(page.body)?.[1] ?? '';
   expect(reference).not.toBe('');
@@ -464,7 +464,7 @@ test('an error page names a reference that stands in the log beside the reason',
   expect(JSON.parse(line ?? '{}')).toMatchObject({ code: 'state_unknown', path: '/_oauth/callback/oidc' });
 });
 
-test('nothing of all this stands in the log: no state, code, cookie, secret or password', () => {
+test('the log contains no state, code, cookie, secret or password', () => {
   const log = site.log();
   expect(secrets.size).toBeGreaterThan(60);
   expect(log.length).toBeGreaterThan(1_000);

@@ -1,4 +1,4 @@
-/** What somebody without a session can cost the gateway or make it believe: form bodies, and addresses that a client made up. */
+/** Requests without a session: the cost of form bodies, and client addresses that a client invented. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.ts';
 import { ENV } from '../core-support.ts';
@@ -14,12 +14,12 @@ const FORM = { 'content-type': 'application/x-www-form-urlencoded' };
 const post = (url: string, payload: string, at = site) =>
   at.gateway.server.inject({ method: 'POST', url, payload, headers: { ...FORM, host: new URL(at.url).host } });
 
-/** As many parameters as 16 KiB hold, each with a name of its own. */
+/** As many parameters as fit into 16 KiB, each with a different name. */
 const WIDE = Array.from({ length: 3_300 }, (_, i) => `${i.toString(36)}=`)
   .join('&')
   .slice(0, 16_000);
 
-test('a form of 16 KiB costs a few milliseconds of CPU time at most and is refused', async () => {
+test('a form of 16 KiB is refused and costs at most a few ms of CPU time', async () => {
   await post('/_oauth/devices', WIDE);
   const before = process.cpuUsage();
   for (let i = 0; i < 20; i++) {
@@ -28,24 +28,24 @@ test('a form of 16 KiB costs a few milliseconds of CPU time at most and is refus
   }
   const { user, system } = process.cpuUsage(before);
   const ms = (user + system) / 20_000;
-  // The whole request takes some 5 ms here; a parser that reads the form once for each parameter took 70 ms more.
+  // The complete request takes about 5 ms here. A parser that reads the form once per parameter took 70 ms more.
   expect(ms).toBeLessThan(30);
   const device = await post('/_oauth/device/token', WIDE);
   expect([device.statusCode, device.json()]).toMatchObject([400, { error: 'invalid_request' }]);
 });
 
-test('20 parameters are read, 21 are not', async () => {
+test('a form with 20 parameters is parsed, a form with 21 is refused', async () => {
   const parameters = (count: number): string => ['device_code=x', ...Array.from({ length: count - 1 }, (_, i) => `p${i}=1`)].join('&');
   expect((await post('/_oauth/device/token', parameters(20))).json()).toMatchObject({ error: 'invalid_grant' });
   expect((await post('/_oauth/device/token', parameters(21))).json()).toMatchObject({ error: 'invalid_request' });
 });
 
-test('a name that stands twice counts as missing, and names of prototypes are plain names', async () => {
+test('a repeated parameter counts as missing, and names of prototype properties are ordinary names', async () => {
   for (const body of ['device_code=a&device_code=b', '__proto__=x&constructor=y', 'device_code%5B%5D=a'])
     expect((await post('/_oauth/device/token', body)).json()).toMatchObject({ error: 'invalid_request' });
 });
 
-test('TRUSTED_PROXIES: what a client says of its address counts only behind a proxy that is named', async () => {
+test('TRUSTED_PROXIES: X-Forwarded-For counts only behind a trusted proxy', async () => {
   const ask = async (at: Site): Promise<string | undefined> => {
     await at.gateway.server.inject({
       method: 'POST',
@@ -54,7 +54,7 @@ test('TRUSTED_PROXIES: what a client says of its address counts only behind a pr
     });
     return at.cp.codes.at(-1)?.address;
   };
-  // The proxy of the tests is on this machine: the last entry is what it saw itself.
+  // The tests' proxy is on this machine, so the last entry is the address that it saw.
   expect(await ask(site)).toBe('203.0.113.9');
   for (const [given, seen] of [
     ['none', '127.0.0.1'],

@@ -1,4 +1,4 @@
-/** The control plane as the gateway sees it, in memory: RFC 8628's codes, tokens, revocations, the audit log; it can be away. */
+/** Simulates the control plane for the gateway, in memory: device codes (RFC 8628), tokens, revocations, audit log. It can be down. */
 import { createHash, randomBytes } from 'node:crypto';
 import { ApiError, type CallResult, type Client, UnreachableError } from '@berth/wire/client';
 import {
@@ -18,15 +18,15 @@ type Code = DeviceCodeSeen & { device_code: string; decided: Identity | 'denied'
 export type ControlPlane = {
   client: Client;
   policy: Policy;
-  /** What was told for the audit log. */
+  /** Logins that were reported to the audit log. */
   logins: LoginSeen[];
   codes: Code[];
   tokens: (DeviceToken & { token: string })[];
-  /** Away: no call is answered. */
+  /** Down: no call is answered. */
   away: boolean;
-  /** Whose devices are as many as there may be. */
+  /** The person who has the maximum number of devices. */
   fullFor: string | null;
-  /** Tells the held requests that the policy changed. */
+  /** Answers the held requests, because the policy changed. */
   changed(): void;
   calls: RouteName[];
 };
@@ -122,9 +122,9 @@ export function createControlPlane(): ControlPlane {
     return code;
   }
 
-  async function heldPolicy(known: string | undefined, signal: AbortSignal | undefined): Promise<CallResult<'gatewayPolicy'>> {
+  async function heldPolicy(etag: string | undefined, signal: AbortSignal | undefined): Promise<CallResult<'gatewayPolicy'>> {
     const gone = new Promise<void>((resolve) => signal?.addEventListener('abort', () => resolve(), { once: true }));
-    while (known === `"${version}"` && signal?.aborted !== true) await Promise.race([bell.promise, gone]);
+    while (etag === `"${version}"` && signal?.aborted !== true) await Promise.race([bell.promise, gone]);
     signal?.throwIfAborted();
     return { status: 200, etag: `"${version}"`, answer: structuredClone(cp.policy) };
   }
@@ -163,7 +163,7 @@ export function createControlPlane(): ControlPlane {
         const handler = handlers[name] as ((body: unknown) => unknown) | undefined;
         if (handler === undefined) throw new Error(`${name}: nobody expected that`);
         const { body } = ROUTES[name] as { body?: object };
-        // What the real one would refuse is refused here too.
+        // Refuse the same requests as the real control plane.
         if (body !== undefined && !Value.Check(body, given.body)) throw problem(422, 'validation');
         return { status: 200, etag: null, answer: handler(given.body) as AnswerOf<typeof name> };
       },

@@ -1,4 +1,4 @@
-/** The device flow (RFC 8628) with a stock client, the pages around it, and what somebody who guesses or phishes gets. */
+/** The device flow (RFC 8628) with a standard client, its pages, and protection against guessing and phishing. */
 import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-stand-in';
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
 import { waitFor } from '@berth/testbed/wait';
@@ -16,7 +16,7 @@ import { githubEnv, type Site, startSite, textOf, titleOf } from './support.ts';
 
 let github: GithubStandIn;
 let site: Site;
-/** Signed in. */
+/** Returns a browser that is signed in. */
 let person: PlainBrowser;
 
 const activation = (code?: string): string =>
@@ -49,7 +49,7 @@ beforeEach(async () => {
 });
 
 describe('the device', () => {
-  test('openid-client’s own device flow works unchanged, found by the metadata document alone', async () => {
+  test('the device flow of openid-client works with only the metadata document', async () => {
     const insecureHost = (url: string, init: object): Promise<Response> => {
       // Node does not resolve *.localhost.
       const { port, pathname, search } = new URL(url);
@@ -57,7 +57,7 @@ describe('the device', () => {
     };
     const config = await discovery(new URL(site.url), 'any-client', undefined, None(), {
       algorithm: 'oauth2',
-      // oxlint-disable-next-line no-deprecated -- so marked to stand out; the gateway of this test has no TLS.
+      // oxlint-disable-next-line no-deprecated -- marked as deprecated only as a warning; the gateway of this test has no TLS.
       execute: [allowInsecureRequests],
       [customFetch]: insecureHost,
     });
@@ -70,7 +70,7 @@ describe('the device', () => {
     expect(tokens.access_token).toMatch(/^berth_[A-Za-z0-9_-]{43}$/);
   });
 
-  test('the contract’s client: no body to begin with, JSON to ask with', async () => {
+  test('the contract’s client sends no body to start and JSON to poll', async () => {
     const begun = await post('/_oauth/device/code');
     expect(begun.status).toBe(200);
     expect(begun.headers['cache-control']).toBe('no-store');
@@ -93,7 +93,7 @@ describe('the device', () => {
     expect([again.status, again.body['error']]).toEqual([400, 'invalid_grant']);
   });
 
-  test('forms are taken as JSON is (RFC 8628 sections 3.1 and 3.4)', async () => {
+  test('forms are accepted like JSON (RFC 8628 sections 3.1 and 3.4)', async () => {
     const begun = await post('/_oauth/device/code', 'client_id=x&scope=projects+api', FORM);
     const body = new URLSearchParams({
       grant_type: 'urn:ietf:params:oauth:grant-type:device_code',
@@ -107,12 +107,12 @@ describe('the device', () => {
   test.each([
     ['no body', undefined, undefined],
     ['an empty object', '{}', 'application/json'],
-    ['no JSON', '{"device_code": ', 'application/json'],
+    ['invalid JSON', '{"device_code": ', 'application/json'],
     ['a list', '["device_code"]', 'application/json'],
     ['a number', '{"device_code": 7}', 'application/json'],
     ['a poisoned key', '{"__proto__": {"device_code": "x"}}', 'application/json'],
     ['the parameter twice', 'device_code=a&device_code=b', FORM],
-    ['another type', 'device_code=a', 'text/plain'],
+    ['another content type', 'device_code=a', 'text/plain'],
     ['a megabyte', JSON.stringify({ device_code: 'x'.repeat(40_000) }), 'application/json'],
   ])('token endpoint, %s: 400 invalid_request', async (_what, body, type) => {
     const answer = await post('/_oauth/device/token', body, type);
@@ -120,14 +120,14 @@ describe('the device', () => {
     expect(answer.body['error_description']).toBeTypeOf('string');
   });
 
-  test('a device code that was never given, and one that is too long: invalid_grant', async () => {
+  test('an unknown device code and a device code that is too long get invalid_grant', async () => {
     for (const code of ['nothing', 'x'.repeat(5_000)]) {
       const answer = await poll(code);
       expect([answer.status, answer.body['error']]).toEqual([400, 'invalid_grant']);
     }
   });
 
-  test('while the control plane is away: 503 with Retry-After, and JSON still', async () => {
+  test('while the control plane is down: 503 with Retry-After, as JSON', async () => {
     const { device_code } = await begin();
     site.cp.away = true;
     const answers = [await post('/_oauth/device/code'), await poll(device_code)];
@@ -137,7 +137,7 @@ describe('the device', () => {
     expect((await poll(device_code)).body['error']).toBe('authorization_pending');
   });
 
-  test('who refused is told to the device', async () => {
+  test('the device learns that the person denied the request', async () => {
     const { device_code, user_code } = await begin();
     const page = await person.submit(await person.open(activation(user_code)), {}, 'Refuse');
     expect(titleOf(page.body)).toBe('The device was refused');
@@ -158,13 +158,13 @@ describe('the scope of a token (RFC 8628 section 3.1)', () => {
     ['projects', 'projects'],
     ['projects twice', 'projects projects'],
     ['an empty one', ''],
-  ])('%s: the consent page says that it opens projects, and not the API', async (_what, scope) => {
+  ])('%s: the consent page says that the token opens projects, but not the API', async (_what, scope) => {
     const text = await consent(scope === undefined ? await post('/_oauth/device/code') : await ask(scope));
     expect(text).toContain('open every project as octavia@example.test');
     expect(text).toContain('It will not be able to use the API of Berth');
     expect(site.cp.codes.at(-1)?.scope).toBe('projects');
   });
-  test.each(['projects api', 'api projects'])('%s: the consent page says that it opens the API too', async (scope) => {
+  test.each(['projects api', 'api projects'])('%s: the consent page says that the token also opens the API', async (scope) => {
     for (const type of ['application/json', FORM]) {
       const text = await consent(await ask(scope, type));
       expect(text).toContain('open every project and use the API of Berth with your role');
@@ -184,11 +184,11 @@ describe('the scope of a token (RFC 8628 section 3.1)', () => {
       expect(site.cp.calls).not.toContain('createDeviceCode');
     },
   );
-  test.each([[['projects']], [7], [null], [{}]])('what is no text (%j) is 400 invalid_request', async (scope) => {
+  test.each([[['projects']], [7], [null], [{}]])('a scope that is not text (%j) gets 400 invalid_request', async (scope) => {
     const answer = await ask(scope);
     expect([answer.status, answer.body['error']]).toEqual([400, 'invalid_request']);
   });
-  test('the list of devices shows what each opens', async () => {
+  test('the list of devices shows the scope of each device', async () => {
     for (const scope of ['projects', 'projects api']) {
       const { body } = await ask(scope);
       await person.submit(await person.open(activation(String(body['user_code']))), {}, 'Connect');
@@ -198,14 +198,14 @@ describe('the scope of a token (RFC 8628 section 3.1)', () => {
     expect(text).toContain('Opens projects and the API of Berth');
     expect(text).toMatch(/Opens projects (?!and)/);
   });
-  test('the metadata name both', async () => {
+  test('the metadata list both scopes', async () => {
     const page = await new PlainBrowser().open(`${site.url}/.well-known/oauth-authorization-server`);
     expect(JSON.parse(page.body)).toMatchObject({ scopes_supported: ['projects', 'api'] });
   });
 });
 
 describe('the person', () => {
-  test('is led to the login first, and from there to the confirmation of that very code', async () => {
+  test('is redirected to the login first, and then to the confirmation of the same code', async () => {
     const { user_code } = await begin();
     const stranger = new PlainBrowser();
     const page = await stranger.open(activation(user_code));
@@ -214,13 +214,13 @@ describe('the person', () => {
     expect(textOf(page.body)).toContain(user_code);
   });
 
-  test('sees what asks, from where, and as whom they are signed in', async () => {
+  test('sees program and address of the device, and their own account', async () => {
     const { user_code } = await begin();
     const text = textOf((await person.open(activation(user_code))).body);
     for (const shown of [user_code, 'berth-cli/1.2', '127.0.0.1', 'octavia@example.test']) expect(text).toContain(shown);
   });
 
-  test('types the code without the link, in any case, with spaces and dashes', async () => {
+  test('can type the code without the link, in any case, with spaces and dashes', async () => {
     const { user_code } = await begin();
     const form = await person.open(activation());
     expect(form.status).toBe(200);
@@ -229,7 +229,7 @@ describe('the person', () => {
     expect(titleOf(page.body)).toBe('Connect this device?');
   });
 
-  test('whose session ended while the form was open is told so: a redirect to the provider would be held back by form-action', async () => {
+  test('gets an error page if the session ended while the form was open, because form-action forbids a redirect to the provider', async () => {
     const { user_code } = await begin();
     const form = await person.open(activation());
     person.forgetCookies();
@@ -239,7 +239,7 @@ describe('the person', () => {
     expect(titleOf((await person.open(new URL(href, site.url))).body)).toBe('Connect this device?');
   });
 
-  test('opening the link, however often, approves nothing', async () => {
+  test('does not approve anything by opening the link', async () => {
     const { device_code, user_code } = await begin();
     for (let i = 0; i < 3; i++) await person.open(activation(user_code));
     expect((await poll(device_code)).body['error']).toBe('authorization_pending');
@@ -253,7 +253,7 @@ describe('the person', () => {
     });
   const csrfOf = (page: Page): string => /name="csrf" value="([^"]+)"/.exec(page.body)?.[1] ?? '';
 
-  test('another site’s form decides nothing: no token, one of another session, code or form, or another origin', async () => {
+  test('is protected against forms of other sites: a missing token, a token of another session, code or form, or another origin', async () => {
     const { device_code, user_code } = await begin();
     const other = await begin();
     const mine = csrfOf(await person.open(activation(user_code)));
@@ -281,7 +281,7 @@ describe('the person', () => {
     expect([done.status, titleOf(done.body)]).toEqual([200, 'The device is connected']);
   });
 
-  test('a code that was decided cannot be decided again', async () => {
+  test('cannot decide about a code twice', async () => {
     const { user_code } = await begin();
     const form = await person.open(activation(user_code));
     await person.submit(form, {}, 'Refuse');
@@ -289,7 +289,7 @@ describe('the person', () => {
     expect([page.status, titleOf(page.body)]).toEqual([404, 'This code is not valid']);
   });
 
-  test('what a device calls itself is text on the page, never markup', async () => {
+  test('sees the name of a device as text, never as markup', async () => {
     const nasty = '"><script>alert(1)</script><img src=x onerror=alert(2)>';
     const { body } = await post('/_oauth/device/code', undefined, undefined, { 'user-agent': nasty });
     const page = await person.open(activation(String(body['user_code'])));
@@ -298,7 +298,7 @@ describe('the person', () => {
     expect(page.body).toContain('&lt;script&gt;alert(1)');
   });
 
-  test('while the control plane is away: a readable 503 that leads back to this code', async () => {
+  test('gets a 503 page with a link to the same code while the control plane is down', async () => {
     const { user_code } = await begin();
     site.cp.away = true;
     const page = await person.open(activation(user_code));
@@ -308,7 +308,7 @@ describe('the person', () => {
 });
 
 describe('guessing user codes', () => {
-  test('ten wrong ones a minute from an address; then 429 with Retry-After, for a right one too', async () => {
+  test('is limited to 10 wrong codes per minute and address; then even a valid code gets 429 with Retry-After', async () => {
     const cp = createControlPlane();
     const guessed = await startSite(() => githubEnv(github), { cp });
     const attacker = new PlainBrowser();
@@ -333,7 +333,7 @@ describe('the devices of a person', () => {
   const opens = async (token: string): Promise<number> =>
     (await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { authorization: `Bearer ${token}` } })).status;
 
-  test('are listed with their last use, and end when they are disconnected', async () => {
+  test('are listed with their last use, and lose access when they are disconnected', async () => {
     site.cp.tokens.length = 0;
     const token = await connect(person);
     await waitFor('the token opens', async () => (await opens(token)) === 200);
@@ -345,7 +345,7 @@ describe('the devices of a person', () => {
     await waitFor('the token opens nothing', async () => (await opens(token)) === 401);
   });
 
-  test('may be so many: then the page says to disconnect one, and where', async () => {
+  test('are limited in number: the page then asks to disconnect one, with a link', async () => {
     const { user_code } = await begin();
     site.cp.fullFor = 'octavia@example.test';
     try {
@@ -357,7 +357,7 @@ describe('the devices of a person', () => {
     }
   });
 
-  test('end by a form of their own page only', async () => {
+  test('can only be disconnected with a form of their own page', async () => {
     await connect(person);
     const id = site.cp.tokens.at(-1)?.id ?? '';
     const { user_code } = await begin();
@@ -375,7 +375,7 @@ describe('the devices of a person', () => {
     expect(site.cp.tokens.some((t) => t.id === id)).toBe(true);
   });
 
-  test('nobody else’s: neither seen nor ended', async () => {
+  test('of other people can neither be seen nor disconnected', async () => {
     const token = await connect(person);
     const id = site.cp.tokens.at(-1)?.id ?? '';
     github.account.emails = [{ email: 'mallory@example.test', primary: true, verified: true, visibility: null }];
@@ -395,7 +395,7 @@ describe('the devices of a person', () => {
     expect(site.cp.tokens.some((t) => t.id === id)).toBe(true);
   });
 
-  test('are nobody’s business who is not signed in', async () => {
+  test('are visible only to signed-in people', async () => {
     const page = await new PlainBrowser().open(`${site.url}/_oauth/devices`, { follow: false });
     expect([page.status, page.headers['location']]).toEqual([302, '/_oauth/login?page=devices']);
     const forged = await new PlainBrowser().open(`${site.url}/_oauth/devices`, {

@@ -1,4 +1,4 @@
-/** The identity provider away, slow, answering garbage, changing its keys, forging: a readable page each time, never a 5xx but 503, and it comes back by itself. */
+/** Faults of the identity provider (down, slow, invalid answers, new keys, forged tokens): each gives a readable page, no 5xx except 503, and recovers by itself. */
 import { createHmac, createPublicKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
 import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-stand-in';
 import { type Fault, type IdentityProvider, startIdentityProvider, type TokenAnswer } from '@berth/testbed/identity-provider';
@@ -38,14 +38,14 @@ const ada = (): IdentityProvider['accounts'][number] => {
 };
 async function expectUnavailable(page: Page): Promise<void> {
   expect([page.status, page.headers['retry-after'], titleOf(page.body)]).toEqual([503, '5', 'The identity provider does not respond']);
-  // The way on, where it says "try again".
+  // The button that says "try again".
   expect(page.body).toMatch(/href="\/_oauth\/login\?[^"]*redirect=%2Fmine[^"]*">Try again/);
 }
 
 const FAULTS: readonly Fault[] = ['down', 'slow', 'garbage', 500, 404, 302, 204];
 
 describe.each(FAULTS)('OpenID provider: %s', (fault) => {
-  test('when its metadata are asked for; the login after it works', async () => {
+  test('during the request for metadata; the next login works', async () => {
     const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS } });
     const browser = new PlainBrowser();
     idp.fault(fault, '/.well-known/');
@@ -59,8 +59,8 @@ describe.each(FAULTS)('OpenID provider: %s', (fault) => {
     await fresh.close();
   });
 
-  test.each(['/token', '/jwks', '/me'])('at %s; the login after it works', async (path) => {
-    // New keys, so that they have to be asked for.
+  test.each(['/token', '/jwks', '/me'])('at %s; the next login works', async (path) => {
+    // New keys, so that the gateway must request them.
     if (path === '/jwks') idp.rotateKeys();
     const browser = new PlainBrowser();
     const form = await browser.open(login('oidc'));
@@ -74,7 +74,7 @@ describe.each(FAULTS)('OpenID provider: %s', (fault) => {
 });
 
 describe.each(['down', 'garbage', 500, 401] as const)('GitHub: %s', (fault) => {
-  test.each(['/login/oauth/access_token', '/api/user', '/api/user/emails'])('at %s; the login after it works', async (path) => {
+  test.each(['/login/oauth/access_token', '/api/user', '/api/user/emails'])('at %s; the next login works', async (path) => {
     const browser = new PlainBrowser();
     github.fault(fault, path);
     await expectUnavailable(await browser.open(login('github')));
@@ -84,26 +84,29 @@ describe.each(['down', 'garbage', 500, 401] as const)('GitHub: %s', (fault) => {
   });
 });
 
-describe('a provider that dies while its metadata are known', () => {
-  test.each(['down', 'slow', 500, 503] as const)('%s: a page, not a redirect to a dead address; it comes back by itself', async (fault) => {
-    let clock = 0;
-    const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS }, now: () => Date.now() + clock });
-    expect((await new PlainBrowser().open(login('oidc', fresh))).url.origin).toBe(idp.issuer);
-    idp.fault(fault);
-    clock += 10_000;
-    const began = performance.now();
-    const browser = new PlainBrowser();
-    const page = await browser.open(login('oidc', fresh));
-    await expectUnavailable(page);
-    expect([page.hops.length, browser.cookies('berth.localhost')]).toEqual([1, []]);
-    expect(performance.now() - began).toBeLessThan(TIMEOUT_MS + 2_000);
-    idp.fault(null);
-    clock += 10_000;
-    expect((await new PlainBrowser().open(login('oidc', fresh))).url.origin).toBe(idp.issuer);
-    await fresh.close();
-  });
+describe('a provider that goes down while its metadata are cached', () => {
+  test.each(['down', 'slow', 500, 503] as const)(
+    '%s: an error page and not a redirect to a dead address; it recovers by itself',
+    async (fault) => {
+      let clock = 0;
+      const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS }, now: () => Date.now() + clock });
+      expect((await new PlainBrowser().open(login('oidc', fresh))).url.origin).toBe(idp.issuer);
+      idp.fault(fault);
+      clock += 10_000;
+      const began = performance.now();
+      const browser = new PlainBrowser();
+      const page = await browser.open(login('oidc', fresh));
+      await expectUnavailable(page);
+      expect([page.hops.length, browser.cookies('berth.localhost')]).toEqual([1, []]);
+      expect(performance.now() - began).toBeLessThan(TIMEOUT_MS + 2_000);
+      idp.fault(null);
+      clock += 10_000;
+      expect((await new PlainBrowser().open(login('oidc', fresh))).url.origin).toBe(idp.issuer);
+      await fresh.close();
+    },
+  );
 
-  test('is asked once in some seconds, however many logins begin', async () => {
+  test('is probed once in some seconds, independent of the number of logins', async () => {
     const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS } });
     const begin = () => new PlainBrowser().open(login('oidc', fresh), { follow: false });
     const before = idp.requests('/auth');
@@ -114,7 +117,7 @@ describe('a provider that dies while its metadata are known', () => {
   });
 });
 
-test('a wrong client secret: the page says that the provider refused this platform, not that it is away', async () => {
+test('a wrong client secret: the page says that the provider refused this platform, not that it is down', async () => {
   for (const [provider, wrong] of [
     ['oidc', { OIDC_CLIENT_SECRET: 'wrong-secret-of-the-client' }],
     ['github', { GITHUB_CLIENT_SECRET: 'wrong-secret-of-the-client' }],
@@ -132,7 +135,7 @@ test('a wrong client secret: the page says that the provider refused this platfo
   }
 });
 
-test('metadata that stand for ten minutes are asked for anew then; where they cannot be had the old ones serve', async () => {
+test('metadata are reloaded after 10 minutes; if that fails, the old ones stay in use', async () => {
   let clock = 0;
   const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS }, now: () => Date.now() + clock });
   const asked = (): number => idp.requests('/.well-known/');
@@ -157,7 +160,7 @@ test('metadata that stand for ten minutes are asked for anew then; where they ca
   await fresh.close();
 });
 
-test('an answer without an end is not read to its end', async () => {
+test('an endless answer is not read completely', async () => {
   const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS } });
   idp.tamper((answer) => ({ ...answer, padding: 'x'.repeat(600_000) }), '/.well-known/openid-configuration');
   await expectUnavailable(await new PlainBrowser().open(login('oidc', fresh)));
@@ -166,7 +169,7 @@ test('an answer without an end is not read to its end', async () => {
   await fresh.close();
 });
 
-test('many logins while it is slow ask it once, and none waits longer than its time', async () => {
+test('many logins share one request to a slow provider, and none waits beyond its time limit', async () => {
   const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS } });
   idp.fault('slow', '/.well-known/');
   const asked = idp.requests('/.well-known/');
@@ -178,7 +181,7 @@ test('many logins while it is slow ask it once, and none waits longer than its t
   await fresh.close();
 });
 
-test('who is signed in notices nothing of a provider that is away', async () => {
+test('people who are signed in do not notice that the provider is down', async () => {
   const browser = new PlainBrowser();
   await browser.open(login('github'));
   github.fault('down');
@@ -187,7 +190,7 @@ test('who is signed in notices nothing of a provider that is away', async () => 
   expect(await isSignedIn(browser)).toBe(true);
 });
 
-test('keys that rotate between two logins, and between the form and the answer, go unnoticed', async () => {
+test('logins work if keys rotate between two logins, or between the form and the answer', async () => {
   for (let i = 0; i < 3; i++) {
     const browser = new PlainBrowser();
     const form = await browser.open(login('oidc'));
@@ -197,7 +200,7 @@ test('keys that rotate between two logins, and between the form and the answer, 
   }
 });
 
-describe('an ID token that is not right signs nobody in', () => {
+describe('an invalid ID token signs nobody in', () => {
   const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
   const b64 = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
   type Parts = { header: Record<string, unknown>; claims: Record<string, unknown> };
@@ -249,7 +252,7 @@ describe('an ID token that is not right signs nobody in', () => {
     ['no signature', (a) => ({ ...a, id_token: `${String(a['id_token']).split('.').slice(0, 2).join('.')}.` }), REFUSED],
     ['of another audience', edited((p) => idp.sign({ ...p.claims, aud: 'another-client' })), REFUSED],
     ['of another issuer', edited((p) => idp.sign({ ...p.claims, iss: 'https://evil.test' })), REFUSED],
-    ['ended long ago', edited((p) => idp.sign({ ...p.claims, exp: 1_000_000_000 })), REFUSED],
+    ['expired long ago', edited((p) => idp.sign({ ...p.claims, exp: 1_000_000_000 })), REFUSED],
     ['of another login (nonce)', edited((p) => idp.sign({ ...p.claims, nonce: 'of-another-login' })), REFUSED],
     ['without a nonce', edited((p) => idp.sign({ ...p.claims, nonce: undefined })), REFUSED],
     [
@@ -260,7 +263,7 @@ describe('an ID token that is not right signs nobody in', () => {
     ['without a subject', edited((p) => idp.sign({ ...p.claims, sub: undefined })), REFUSED],
     ['issued without a time', edited((p) => idp.sign({ ...p.claims, iat: undefined })), REFUSED],
     ['rubbish', (a) => ({ ...a, id_token: 'a.b.c' }), AWAY],
-    ['not there', ({ id_token: _gone, ...rest }) => rest, REFUSED],
+    ['missing', ({ id_token: _gone, ...rest }) => rest, REFUSED],
     ['a number', (a) => ({ ...a, id_token: 7 }), REFUSED],
   ])('%s', async (_what, change, [status, title]) => {
     const browser = new PlainBrowser();
@@ -272,7 +275,7 @@ describe('an ID token that is not right signs nobody in', () => {
     expect(browser.cookies('berth.localhost')).toEqual([]);
   });
 
-  test('userinfo of somebody else (OpenID Connect Core section 5.3.2)', async () => {
+  test('userinfo of another person (OpenID Connect Core section 5.3.2)', async () => {
     const browser = new PlainBrowser();
     const form = await browser.open(login('oidc'));
     idp.tamper((answer) => ({ ...answer, sub: 'root@example.test', email: 'root@example.test' }), '/me');
@@ -281,7 +284,7 @@ describe('an ID token that is not right signs nobody in', () => {
     expect(await isSignedIn(browser)).toBe(false);
   });
 
-  /** A login whose ID token says this too. */
+  /** Runs a login whose ID token has these additional claims. */
   async function withSaid(said: Record<string, unknown>): Promise<{ page: Page; who: Page }> {
     const browser = new PlainBrowser();
     const form = await browser.open(login('oidc'));
@@ -306,7 +309,7 @@ describe('an ID token that is not right signs nobody in', () => {
     },
   );
 
-  test('what a name and a picture could do elsewhere is taken out of them', async () => {
+  test('dangerous characters and URLs are removed from name and picture', async () => {
     const said = {
       email: 'Root@Example.test',
       email_verified: 'true',
@@ -317,7 +320,7 @@ describe('an ID token that is not right signs nobody in', () => {
     expect(JSON.parse(who.body)).toEqual({ email: 'root@example.test', name: 'Rö X-Admin: 1  \ufffd', avatar_url: null, provider: 'oidc' });
   });
 
-  test('and one that was only signed anew, with the right key, does', async () => {
+  test('a token that was signed again with the right key is accepted', async () => {
     const browser = new PlainBrowser();
     const form = await browser.open(login('oidc'));
     idp.tamper(edited((p) => idp.sign(p.claims)));
@@ -330,13 +333,13 @@ describe('an ID token that is not right signs nobody in', () => {
   }
 });
 
-describe('metadata that lead elsewhere', () => {
+describe('metadata with wrong endpoints', () => {
   test.each<[string, Record<string, unknown>]>([
     ['another issuer', { issuer: 'https://evil.test' }],
     ['a script as authorization endpoint', { authorization_endpoint: 'javascript:alert(1)' }],
     ['no token endpoint', { token_endpoint: undefined }],
     ['keys in a file', { jwks_uri: 'file:///etc/passwd' }],
-  ])('%s: 503, and nobody is sent there', async (_what, change) => {
+  ])('%s: 503, and no browser is redirected there', async (_what, change) => {
     const { createServer } = await import('node:http');
     let base = '';
     const fake = createServer((_request, response) => {
@@ -362,7 +365,7 @@ describe('metadata that lead elsewhere', () => {
   });
 });
 
-test('no secret of all this stands in the log', () => {
+test('the log contains no secrets', () => {
   const log = site.log();
   for (const secret of [idp.clientSecret, github.clientSecret, 'ada-password', 'gho_', 'eyJ']) expect(log).not.toContain(secret);
 });

@@ -1,4 +1,4 @@
-/** Telling the control plane of sign-ins: bounded, in order, without ever being waited for. */
+/** Reporting sign-ins to the control plane: bounded, in order, and without delaying logins. */
 import { createLogger } from '@berth/kit/log';
 import { waitFor } from '@berth/testbed/wait';
 import type { LoginSeen } from '@berth/wire/gateway';
@@ -17,7 +17,7 @@ const seen = (n: number): LoginSeen => ({
 const logged: string[] = [];
 const log = createLogger({ name: 'gateway', level: 'info', format: 'json', destination: { write: (line) => void logged.push(line) } });
 
-test('what was seen while the control plane was away is told when it is back, in order', async () => {
+test('sign-ins during an outage of the control plane are reported afterwards, in order', async () => {
   const cp = createControlPlane();
   const reports = createReports(cp.client, log);
   cp.away = true;
@@ -30,7 +30,7 @@ test('what was seen while the control plane was away is told when it is back, in
   await reports.close();
 });
 
-test('a control plane that stays away fills no memory, and keeps no gateway from ending', async () => {
+test('a long outage does not fill the memory and does not prevent the gateway from stopping', async () => {
   const cp = createControlPlane();
   const reports = createReports(cp.client, log);
   cp.away = true;

@@ -1,4 +1,4 @@
-/** Signing in by each provider, over HTTP, with a real OpenID provider: what a person sees and what their browser is left with. */
+/** Sign-in with each provider over HTTP, with a real OpenID provider: the pages, and the cookies of the browser afterwards. */
 import { createHash, randomBytes } from 'node:crypto';
 import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-stand-in';
 import { type IdentityProvider, startIdentityProvider } from '@berth/testbed/identity-provider';
@@ -42,7 +42,7 @@ beforeEach(() => {
   site.cp.logins.length = 0;
 });
 
-/** Google's account of Ada, as her company manages it. */
+/** Ada's Google account, managed by her company. */
 function managed(hostedDomain: string | undefined = 'example.test'): IdentityProvider['accounts'][number] {
   const [account] = google.accounts;
   if (account === undefined) throw new Error('no accounts');
@@ -54,7 +54,7 @@ function managed(hostedDomain: string | undefined = 'example.test'): IdentityPro
 const userinfo = async (browser: PlainBrowser): Promise<Page> => browser.open(`${site.url}/_oauth/userinfo`);
 
 describe('each provider', () => {
-  test('OpenID Connect: the person comes back to where they wanted to go, signed in', async () => {
+  test('OpenID Connect: the person returns signed in to the requested page', async () => {
     const browser = new PlainBrowser();
     const form = await browser.open(`${site.url}/_oauth/login?provider=corp&redirect=${encodeURIComponent('/welcome?a=1&b=2')}`);
     expect(form.url.origin).toBe(idp.issuer);
@@ -68,7 +68,7 @@ describe('each provider', () => {
     });
   });
 
-  test('Google: the same protocol at its own issuer, with its own name', async () => {
+  test('Google: the same protocol with another issuer and name', async () => {
     const browser = new PlainBrowser();
     const form = await browser.open(`${site.url}/_oauth/login?provider=google`);
     expect(form.url.origin).toBe(google.issuer);
@@ -79,7 +79,7 @@ describe('each provider', () => {
   test.each([
     ['none', ''],
     ['another domain', 'elsewhere.test'],
-  ])('Google: @example.test in ALLOWED_EMAILS lets in accounts that example.test manages, not one with %s', async (_what, hd) => {
+  ])('Google: @example.test in ALLOWED_EMAILS allows accounts that example.test manages, but not one with %s', async (_what, hd) => {
     const browser = new PlainBrowser();
     const page = await google.signIn(browser, await browser.open(`${site.url}/_oauth/login?provider=google`), managed(hd));
     expect([page.status, titleOf(page.body)]).toEqual([403, 'Your account may not sign in here']);
@@ -108,7 +108,7 @@ describe('each provider', () => {
     expect(browser.setCookies.filter(({ host, header }) => host === 'berth.localhost' && /domain=/i.test(header))).toEqual([]);
   });
 
-  test('the choice page names each provider and the host one goes on to', async () => {
+  test('the choice page lists each provider and names the destination host', async () => {
     const browser = new PlainBrowser();
     const target = site.url.replace('berth.localhost', 'alpha.berth.localhost');
     const page = await browser.open(`${site.url}/_oauth/login?redirect=${encodeURIComponent(`${target}/page`)}`);
@@ -122,7 +122,7 @@ describe('each provider', () => {
 });
 
 describe('single sign-on', () => {
-  test('who is signed in goes straight on, without a word to the provider', async () => {
+  test('a signed-in person is redirected immediately, without the provider', async () => {
     const browser = new PlainBrowser();
     await browser.open(`${site.url}/_oauth/login?provider=github`);
     const asked = idp.requests('/');
@@ -132,7 +132,7 @@ describe('single sign-on', () => {
     expect(idp.requests('/')).toBe(asked);
   });
 
-  test('a project’s host gets a one-time code that only that browser’s nonce opens there', async () => {
+  test('a project’s host gets a one-time code that is bound to the browser’s nonce there', async () => {
     const browser = new PlainBrowser();
     await browser.open(`${site.url}/_oauth/login?provider=github`);
     const nonce = randomBytes(32).toString('base64url');
@@ -152,7 +152,7 @@ describe('single sign-on', () => {
     expect(codes.read(code, 'alpha.berth.localhost', undefined)).toBeNull();
   });
 
-  test('a second tab that finishes its login later shares the session, so that one logout ends both', async () => {
+  test('a second tab that completes its login later shares the session, so one logout ends both', async () => {
     const browser = new PlainBrowser();
     const tabs = [
       await browser.open(`${site.url}/_oauth/login?provider=corp&redirect=/one`),
@@ -168,7 +168,7 @@ describe('single sign-on', () => {
   });
 });
 
-describe('who may not', () => {
+describe('a sign-in is refused for', () => {
   const refusedAs = async (account: typeof ada): Promise<Page> => {
     const browser = new PlainBrowser();
     const form = await browser.open(`${site.url}/_oauth/login?provider=corp&redirect=/mine`);
@@ -197,14 +197,14 @@ describe('who may not', () => {
     expect([page.status, titleOf(page.body)]).toEqual([403, 'Your e-mail address is not verified']);
   });
 
-  test('an address that ALLOWED_EMAILS does not name', async () => {
+  test('an address that ALLOWED_EMAILS does not list', async () => {
     ada.email = 'ada@example.test.evil.test';
     const page = await refusedAs(ada);
     ada.email = 'ada@example.test';
     expect([page.status, titleOf(page.body)]).toEqual([403, 'Your account may not sign in here']);
   });
 
-  test('an address that is none, or that only looks like another', async () => {
+  test('an invalid address, or an address that looks like another one', async () => {
     for (const email of [
       'not-an-address',
       'a@b@example.test',
@@ -221,7 +221,7 @@ describe('who may not', () => {
     }
   });
 
-  test('a disabled user, and their session that was there before', async () => {
+  test('a disabled user, whose earlier session ends too', async () => {
     const browser = new PlainBrowser();
     await idp.signIn(browser, await browser.open(`${site.url}/_oauth/login?provider=corp`), ada);
     expect((await userinfo(browser)).status).toBe(200);
@@ -236,7 +236,7 @@ describe('who may not', () => {
     await waitFor('they may again', () => !site.gateway.deps.policy.view().isDisabled('ada@example.test'));
   });
 
-  test('who cancels at the provider is told so and can start again to the same page', async () => {
+  test('a person who cancels at the provider, with a button to start again for the same page', async () => {
     const browser = new PlainBrowser();
     const form = await browser.open(`${site.url}/_oauth/login?provider=corp&redirect=/mine`);
     const page = await browser.submit(form, {}, 'Cancel');
@@ -245,7 +245,7 @@ describe('who may not', () => {
   });
 });
 
-test('the control plane is told of sign-ins and refusals, and no login waits for it', async () => {
+test('sign-ins and refusals are reported to the control plane, and no login waits for it', async () => {
   const browser = new PlainBrowser();
   await browser.open(`${site.url}/_oauth/login?provider=github`);
   const other = new PlainBrowser();
@@ -283,7 +283,7 @@ describe('after a sign-out', () => {
     return new URL(String(begun.headers['location'])).searchParams.get('prompt');
   };
 
-  test.each(['the contract’s address', 'the button'])('by %s: the next login asks who signs in', async (by) => {
+  test.each(['the contract’s address', 'the button'])('with %s: the next login lets the person choose an account', async (by) => {
     const browser = new PlainBrowser();
     expect((await signIn(browser)).url.pathname).toBe('/in');
     if (by === 'the button') await browser.submit(await browser.open(`${site.url}/_oauth/devices`), {}, 'Sign out');
@@ -299,13 +299,13 @@ describe('after a sign-out', () => {
     expect((await idp.signIn(browser, again, ada)).url.pathname).toBe('/in');
     expect(browser.cookies('berth.localhost').map((cookie) => cookie.name)).not.toContain('berth_ask');
   });
-  test('who did not sign out is not asked', async () => {
+  test('without a sign-out there is no account choice', async () => {
     expect(await promptOf(new PlainBrowser(), 'corp')).toBeNull();
     await new PlainBrowser().open(`${site.url}/_oauth/logout`);
     expect(await promptOf(new PlainBrowser(), 'github')).toBeNull();
   });
 
-  test('the page leads on to the provider’s own sign-out where it has one, and the provider takes it', async () => {
+  test('the page links to the provider’s own sign-out, if it has one, and the provider accepts it', async () => {
     const browser = new PlainBrowser();
     await signIn(browser);
     const page = await browser.submit(await browser.open(`${site.url}/_oauth/devices`), {}, 'Sign out');
@@ -327,7 +327,7 @@ describe('after a sign-out', () => {
   });
 });
 
-test('whoever was deleted a moment ago gets a page that says so, not a sign-in without an end; a minute later they may sign in', async () => {
+test('a person who was just deleted gets an error page and no redirect loop; a minute later they can sign in', async () => {
   const deleted = (at: number): void => {
     site.cp.policy.deleted_users = [{ email: 'octavia@example.test', deleted_at: new Date(at).toISOString() }];
     site.cp.changed();
@@ -347,7 +347,7 @@ test('whoever was deleted a moment ago gets a page that says so, not a sign-in w
   site.cp.changed();
 });
 
-test('without ALLOWED_EMAILS the gateway starts and warns; without a provider it says so on a page', async () => {
+test('without ALLOWED_EMAILS the gateway starts and logs a warning; without a provider it shows an error page', async () => {
   const bare = await startSite(() => ({}));
   expect(bare.log()).toContain('ALLOWED_EMAILS is not set');
   const page = await new PlainBrowser().open(`${bare.url}/_oauth/login?redirect=/mine`);
@@ -356,7 +356,7 @@ test('without ALLOWED_EMAILS the gateway starts and warns; without a provider it
   expect(site.log()).not.toContain('ALLOWED_EMAILS is not set');
 });
 
-test('a callback of another login does not revoke the session that is there (forced sign-out)', async () => {
+test('a callback of another login does not revoke the existing session (forced sign-out)', async () => {
   const browser = new PlainBrowser();
   const form = await browser.open(`${site.url}/_oauth/login?provider=corp`);
   await browser.open(`${site.url}/_oauth/login?provider=github`);

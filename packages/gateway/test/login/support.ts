@@ -1,4 +1,4 @@
-/** A gateway over HTTP with real identity providers behind it, for one test file; and the log it writes, to be searched. */
+/** A gateway over HTTP with real identity providers for one test file, and its log for searches. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ export type Site = {
   url: string;
   gateway: Gateway;
   cp: ControlPlane;
-  /** Every line logged so far. */
+  /** All log lines so far. */
   log(): string;
   close(): Promise<void>;
 };
@@ -31,7 +31,7 @@ function capturedLogger(): { log: Logger; text: () => string } {
   return { log: createLogger({ name: 'gateway', level: 'trace', format: 'json', destination }), text: () => text };
 }
 
-/** `env` on top of what every gateway needs; `url` is known to it. */
+/** Starts a gateway with `env` in addition to the required settings. */
 export async function startSite(
   env: (url: string) => Record<string, string>,
   options: { providers?: ProviderOverrides; now?: () => number; cp?: ControlPlane } = {},
@@ -72,7 +72,7 @@ export async function startSite(
   };
 }
 
-/** Settings for `github` as a provider. */
+/** Returns the settings for `github` as a provider. */
 export const githubEnv = (github: GithubStandIn): Record<string, string> => ({
   GITHUB_CLIENT_ID: github.clientId,
   GITHUB_CLIENT_SECRET: github.clientSecret,
@@ -80,13 +80,13 @@ export const githubEnv = (github: GithubStandIn): Record<string, string> => ({
   GITHUB_API_URL: github.apiUrl,
 });
 
-/** Settings for `idp` as the OpenID provider `name`; it lets the gateway at `url` be the redirect URI. */
+/** Returns the settings for `idp` as the OpenID provider `name`, and registers the redirect URI of the gateway at `url`. */
 export function oidcEnv(idp: IdentityProvider, url: string, name = 'oidc'): Record<string, string> {
   idp.allowRedirect(`${url}/_oauth/callback/${name}`);
   return { OIDC_ISSUER: idp.issuer, OIDC_CLIENT_ID: idp.clientId, OIDC_CLIENT_SECRET: idp.clientSecret, OIDC_NAME: name };
 }
 
-/** What people see of a page. */
+/** Returns the visible text of a page. */
 export const textOf = (html: string): string =>
   html
     .replace(/<style>[^]*?<\/style>/, '')

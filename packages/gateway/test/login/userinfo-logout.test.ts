@@ -1,4 +1,4 @@
-/** What a project’s page may ask about its visitor, and how a session ends. */
+/** Userinfo for pages of projects, and logout. */
 import { createHash } from 'node:crypto';
 import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-stand-in';
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
@@ -33,7 +33,7 @@ const cookieHeader = (): string =>
     .join('; ');
 
 describe('userinfo', () => {
-  test('401 as a problem with the way to sign in, when nobody is', async () => {
+  test('without a session: 401 as a problem document with the address of the login', async () => {
     const page = await userinfo({}, new PlainBrowser());
     expect([page.status, page.headers['content-type'], page.headers['www-authenticate']]).toEqual([
       401,
@@ -43,7 +43,7 @@ describe('userinfo', () => {
     expect(JSON.parse(page.body)).toMatchObject({ code: 'unauthenticated', status: 401, login_url: `${site.url}/_oauth/login` });
   });
 
-  test('a project’s page reads it across origins, its own origin named exactly', async () => {
+  test('a project’s page can read it across origins; the answer names its exact origin', async () => {
     for (const origin of [originOf('alpha.berth.localhost'), originOf('beta.berth.localhost'), site.url]) {
       const page = await userinfo({ origin });
       expect([
@@ -64,7 +64,7 @@ describe('userinfo', () => {
     }
   });
 
-  test('so that a 401 too can be read by the page that asked', async () => {
+  test('a project’s page can also read a 401', async () => {
     const origin = originOf('alpha.berth.localhost');
     const page = await userinfo({ origin }, new PlainBrowser());
     expect([page.status, page.headers['access-control-allow-origin']]).toEqual([401, origin]);
@@ -72,13 +72,13 @@ describe('userinfo', () => {
 
   test.each([
     ['another host', 'http://evil.test'],
-    ['no project', 'http://gamma.berth.localhost'],
+    ['a host that is not a project', 'http://gamma.berth.localhost'],
     ['null', 'null'],
-    ['a host that ends so', 'http://xalpha.berth.localhost'],
-    ['a host that begins so', 'http://alpha.berth.localhost.evil.test'],
+    ['a host with the same ending', 'http://xalpha.berth.localhost'],
+    ['a host with the same beginning', 'http://alpha.berth.localhost.evil.test'],
     ['no origin at all', 'alpha.berth.localhost'],
     ['a star', '*'],
-  ])('%s may read nothing', async (_what, base) => {
+  ])('%s may not read it', async (_what, base) => {
     const origin = base.startsWith('http') ? `${base}:${new URL(site.url).port}` : base;
     for (const method of ['GET', 'OPTIONS']) {
       const page = await person.open(`${site.url}/_oauth/userinfo`, { method, headers: { origin } });
@@ -86,7 +86,7 @@ describe('userinfo', () => {
       expect(page.headers['access-control-allow-credentials']).toBeUndefined();
     }
   });
-  test('nor a project’s name with another scheme or port', async () => {
+  test('a project’s host with another scheme or port may not read it', async () => {
     for (const origin of [
       originOf('alpha.berth.localhost').replace('http:', 'https:'),
       'http://alpha.berth.localhost',
@@ -95,7 +95,7 @@ describe('userinfo', () => {
       expect((await userinfo({ origin })).headers['access-control-allow-origin']).toBeUndefined();
   });
 
-  test('a project’s own session cookie says who it is at that project’s host, and nowhere else', async () => {
+  test('a project’s session cookie is valid only at that project’s host', async () => {
     const { sessions } = site.gateway.deps;
     const sso = sessions.open(person.cookies('berth.localhost')[0]?.value ?? '', 'sso');
     if (sso === null) throw new Error('not signed in');
@@ -106,13 +106,13 @@ describe('userinfo', () => {
     expect((await at('berth.localhost')).status).toBe(401);
   });
 
-  test('a bad device token is refused though a good cookie stands beside it (RFC 6750)', async () => {
+  test('an invalid device token is refused, even beside a valid cookie (RFC 6750)', async () => {
     const page = await userinfo({ authorization: 'Bearer berth_nothing' });
     expect([page.status, page.headers['www-authenticate']]).toEqual([401, 'Bearer error="invalid_token"']);
     expect((await userinfo({ authorization: 'Bearer an-application’s-own'.replace('’', '') })).status).toBe(200);
   });
 
-  test('a device token of a disabled user, and one that has ended, say nothing', async () => {
+  test('device tokens of disabled users and expired device tokens get 401', async () => {
     const identity = { email: 'dora@example.test', name: null, avatar_url: null, provider: 'github' };
     const add = (token: string, days: number): void =>
       void site.cp.policy.device_tokens.push({
@@ -133,7 +133,7 @@ describe('userinfo', () => {
     await waitFor('the good one opens nothing', async () => (await asked('berth_good')) === 401);
   });
 
-  test('a page of a project without Require Auth does not read it', async () => {
+  test('a page of a project without Require Auth may not read it', async () => {
     const alpha = originOf('alpha.berth.localhost');
     const seen = async (): Promise<unknown> => (await userinfo({ origin: alpha })).headers['access-control-allow-origin'];
     const set = (auth_required: boolean): void => {
@@ -151,7 +151,7 @@ describe('userinfo', () => {
     await waitFor('it does again', async () => (await seen()) === alpha);
   });
 
-  test('before any policy is known: 503, never an identity', async () => {
+  test('before a policy is loaded: 503 and no identity', async () => {
     const { createControlPlane } = await import('./control-plane.ts');
     const { createGateway } = await import('../../src/app.ts');
     const cp = createControlPlane();
@@ -173,12 +173,12 @@ describe('userinfo', () => {
 });
 
 describe('logout', () => {
-  test('ends the session, not the cookie alone: a copy of it opens nothing any more', async () => {
+  test('ends the session and not only the cookie: a copy of the cookie is refused', async () => {
     const copy = cookieHeader();
     expect((await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } })).status).toBe(200);
     const answer = await person.open(`${site.url}/_oauth/logout`, { follow: false });
     expect([answer.status, answer.headers['location']]).toEqual([302, '/']);
-    // What is left opens nothing: it makes the next login ask who signs in.
+    // The remaining cookie gives no access; it makes the next login show an account choice.
     expect(person.cookies('berth.localhost').map(({ name, value }) => [name, value])).toEqual([['berth_ask', 'ask-who-signs-in']]);
     expect(titleOf((await person.open(`${site.url}/`)).body)).toBe('You are signed out');
     expect((await new PlainBrowser().open(`${site.url}/_oauth/userinfo`, { headers: { cookie: copy } })).status).toBe(401);
@@ -188,7 +188,7 @@ describe('logout', () => {
     );
   });
 
-  test('goes where it is asked to, when that is ours', async () => {
+  test('redirects to the requested target if it belongs to the platform', async () => {
     const page = `${originOf('alpha.berth.localhost')}/bye`;
     const answer = await person.open(`${site.url}/_oauth/logout?redirect=${encodeURIComponent(page)}`, { follow: false });
     expect(answer.headers['location']).toBe(page);
@@ -205,14 +205,14 @@ describe('logout', () => {
     }
   });
 
-  test('by the button of our own pages it ends at a page that says so', async () => {
+  test('with the button on our own pages leads to a confirmation page', async () => {
     const form = await person.open(`${site.url}/_oauth/devices`);
     const page = await person.submit(form, {}, 'Sign out');
     expect([page.status, titleOf(page.body)]).toEqual([200, 'You are signed out']);
     expect((await userinfo()).status).toBe(401);
   });
 
-  test('works while the control plane is away, and without anybody signed in', async () => {
+  test('works while the control plane is down, and without a session', async () => {
     site.cp.away = true;
     const copy = cookieHeader();
     expect((await person.open(`${site.url}/_oauth/logout`, { follow: false })).status).toBe(302);
