@@ -21,6 +21,14 @@
  * drift       a difference between a running container and its deployment or project settings; health `drifted`
  * adoption    a deploy task continues with the container that an earlier attempt of it started, instead of starting another one
  * quarantine  containers with Berth's labels whose deployment the control plane does not know; only people remove them
+ * drain       a node or container gets nothing new and finishes what it has: a node moves its projects, a container its requests
+ * retire      remove the container of a deployment that another one replaced, after it has drained
+ * stop-first  replacement without two running versions (`replace: recreate`): the old container stops before the new one starts
+ * eviction    removal of a cached dataset version from a node to make room; a pinned version is in use and stays
+ * retention   removal of old history from the database
+ * uptime clock
+ *             a clock in the database that runs only while a control plane serves; every deadline uses it
+ * contract    what agents, proxies and projects rely on (docs/contract.md); a contract-only agent implements nothing else
  */
 import { type Static, type TSchema, type TUnsafe, Type } from 'typebox';
 
