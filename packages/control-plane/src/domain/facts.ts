@@ -50,7 +50,7 @@ export type DatasetFact = Pick<
 
 /**
  * The tasks of a project on one deploy node that have ended: when the last one did, and when the last one did of which nobody
- * said how (lost, or taken away) or that failed to remove something; null: all were reported.
+ * said how (lost, or taken away) or that failed to remove something; null: all were reported. Both by the uptime clock.
  */
 export type EndedWork = { node_id: string; ended_at: number; unreported_at: number | null };
 

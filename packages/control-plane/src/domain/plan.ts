@@ -40,9 +40,11 @@ export type Plan = {
   /** Lines of the deployments' stories. */
   events: { deployment_id: string; kind: string; message: string }[];
   now: number;
+  /** The uptime clock (domain/uptime.ts): by it work that ends is in order with what nodes report. */
+  uptime: number;
 };
 
-export const emptyPlan = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, now: number): Plan => ({
+export const emptyPlan = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, now: number, uptime: number): Plan => ({
   project: { id: project.id, flow_version: project.flow_version },
   createDeployment: null,
   deployments: [],
@@ -51,6 +53,7 @@ export const emptyPlan = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, n
   route: null,
   events: [],
   now,
+  uptime,
 });
 
 export const isEmptyPlan = (p: Plan): boolean =>

@@ -148,7 +148,7 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   payload: Payload[K];
   /** The lease of the present attempt. Null until an agent claimed the task; contract-only agents never do. */
   lease_token: string | null;
-  /** This and the two deadlines by the uptime clock (domain/uptime.ts). */
+  /** This and the two deadlines by the uptime clock (domain/uptime.ts). Of a task that has ended: when it did. */
   lease_expires_at: number | null;
   /** Not claimed by then: given to another node. */
   queue_deadline_at: number;
@@ -192,7 +192,7 @@ export type NodeRecord = {
   /** Set while it is being emptied; `finished_at` when nothing was left. */
   drain: DrainRecord | null;
   containers: ObservedContainer[];
-  /** When `containers` was last reported; null: never. */
+  /** When `containers` was last reported, by the uptime clock (domain/uptime.ts); null: never. */
   observed_at: number | null;
   last_seen_at: number;
   last_polled_at: number | null;

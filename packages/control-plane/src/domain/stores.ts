@@ -95,10 +95,10 @@ export type DeploymentStore = {
     named: readonly string[],
   ): Promise<{ known: DeploymentRecord[]; serving: DeploymentRecord[]; settled: () => void } | null>;
   /**
-   * Running ones whose health is not `unknown` yet, on nodes that have not reported their containers between `before` and `after` (times
-   * after that are of a clock that was set back since).
+   * Running ones whose health is not `unknown` yet, on nodes that have not reported their containers within `uptime`, by that clock. One that
+   * went live within `seen` by the machine's clock is left out (a later time is of a clock that was set back since).
    */
-  onSilentNodes(seen: { before: number; after: number }): Promise<string[]>;
+  onSilentNodes(seen: Span, uptime?: Span): Promise<string[]>;
   getMany(ids: readonly string[]): Promise<DeploymentRecord[]>;
   /** Running ones that were given this dataset (`datasets` names it, in any mode), oldest first. */
   runningWith(datasetId: string): Promise<DeploymentRecord[]>;
@@ -132,6 +132,7 @@ export type NewSync = { id: string; node_id: string; payload: SyncPayload; queue
 /** Why a task was lost, as `overdue` says it. */
 export type Overdue = 'queue' | 'lease' | 'wall' | 'attempts';
 
+export type Span = { before: number; after: number };
 /** `lease_expires_at` is by the uptime clock. */
 export type Claim = { attempt: number; lease_token: string; lease_expires_at: number };
 
@@ -196,9 +197,10 @@ export type NodeStore = {
    * The same (hostname, role) keeps its id. Returns the record and what it was before (null: new). Routes of the node follow a
    * changed host_ip. One that says nothing new is only marked as seen; marks are written by `flush`, and reads here know them.
    * The node's own secret finds the node whatever its hostname: it keeps its id and takes the new name, unless another node has that
-   * (`nameTaken`). `secret`: the node's own, given out this once. Without `entry` nothing is asked for. Throws AgentRefused, node_doubled.
+   * (`nameTaken`). `secret`: the node's own, given out this once. Without `entry` nothing is asked for. `uptime`: the uptime clock,
+   * by which `observed_at` goes; left out: `now`. Throws AgentRefused, node_doubled.
    */
-  register(input: NodeRegister, now: number, entry?: Entry): Promise<Registered>;
+  register(input: NodeRegister, now: number, entry?: Entry, uptime?: number): Promise<Registered>;
   /** True: this is the node's own secret, as far as is known without a look at the database. False: not known here. */
   shownSecret(id: string, hash: string): boolean;
   /** By what requests for a node are judged; exact. null: there is no such node. */

@@ -15,6 +15,8 @@ export type Uptime = { at: number; since: number };
 export type UptimeClock = {
   /** Reads the clock; asks the database first where the last answer is older than FRESH_MS. Throws what the database throws. */
   now(): Promise<Uptime>;
+  /** As far as it is known here, without a word with the database: never ahead of `now`. */
+  known(): number;
 };
 
 export type UptimeStore = {
@@ -67,6 +69,7 @@ export async function createUptimeClock(deps: {
   }
 
   return {
+    known: () => advanced(monotonic()),
     async now() {
       const asked = monotonic();
       // One beat that begins after the question is enough, however long the database takes to answer.

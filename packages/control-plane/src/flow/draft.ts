@@ -25,7 +25,7 @@ export type Draft = {
 };
 
 export function createDraft(facts: Facts): Draft {
-  const plan = emptyPlan(facts.project, facts.now);
+  const plan = emptyPlan(facts.project, facts.now, facts.uptime.at);
   let used = 0;
   const freshId = (): string => {
     const id = facts.freshIds[used++];

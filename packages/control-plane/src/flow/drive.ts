@@ -72,9 +72,10 @@ export type Driver = {
   prewarm(nodeId: string, datasetId: string): Promise<void>;
   /**
    * After a register: what the node's agent saw decides ports, health and what is left over. Gives the names of containers of
-   * ours that no deployment here knows: left alone, since a restored database knows too little.
+   * ours that no deployment here knows: left alone, since a restored database knows too little. `at`: the uptime clock that the register
+   * was given; left out: when it was seen.
    */
-  observed(node: NodeRecord): Promise<readonly string[]>;
+  observed(node: NodeRecord, at?: number): Promise<readonly string[]>;
   /** Ends every deployment of it; the row goes when its containers are gone (loops/removals.ts). */
   deleteProject(projectId: string, guard?: Guard<ProjectRecord>): Promise<ProjectRecord>;
   /** Without `force` its projects move first, as in a drain. */
@@ -243,9 +244,9 @@ export function createDriver(deps: DriverDeps): Driver {
       throw failed.length === 1 ? failed[0] : new AggregateError(failed, `${failed.length} projects could not be told`);
   }
 
-  async function observed(node: NodeRecord): Promise<readonly string[]> {
+  async function observed(node: NodeRecord, at = node.last_seen_at): Promise<readonly string[]> {
     // A register without `containers` says nothing about them.
-    if (node.observed_at === null || node.observed_at !== node.last_seen_at) return [];
+    if (node.observed_at !== at) return [];
     const seen = new Map(
       node.containers.flatMap((c) =>
         c.labels[LABELS.deployment] === undefined ? [] : [[c.labels[LABELS.deployment] as string, c] as const],

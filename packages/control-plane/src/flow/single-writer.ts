@@ -59,10 +59,10 @@ function standingOn(draft: Draft, node: NodeFact, said: Said | null = null): Sta
     };
   if (busy) return { is: 'busy', why: `${node.hostname} is still at work on it` };
   if (losesWork(draft, node.id)) return { is: 'unknown', why: mayWrite(node) };
-  const observed = node.observed_at ?? 0;
+  const observed = observedAt(draft, node);
   const unsure = work?.unreported_at ?? null;
   // Told that its task is not its own any more, it clears up: a lease's time is given for that.
-  const cleared = unsure === null || (observed > unsure + limits.leaseMs && (node.last_polled_at ?? 0) > unsure);
+  const cleared = unsure === null || (observed > unsure + limits.leaseMs && polledAt(draft, node) > unsure);
   if (!cleared || (work !== undefined && observed <= work.ended_at && gone === null)) return { is: 'unknown', why: mayWrite(node) };
   // One that merely ended would be brought back by its engine or its agent, after a restart say: only what was told to stop stays so.
   const ended = ofProject(node, project.id).filter(
@@ -76,6 +76,14 @@ function standingOn(draft: Draft, node: NodeFact, said: Said | null = null): Sta
   if (containers.length === 0) return { is: 'clear' };
   return isOnline(node, draft.facts.now, limits) ? { is: 'runs', containers } : { is: 'unknown', why: mayWrite(node) };
 }
+
+/** By the uptime clock, like the end of work. A later time than the present one is the machine's clock, as an earlier version wrote it. */
+const observedAt = ({ facts }: Draft, { observed_at }: NodeFact): number =>
+  observed_at === null || observed_at > facts.uptime.at ? Number.NEGATIVE_INFINITY : observed_at;
+
+/** The machine's clock as the uptime clock: exact while it runs evenly; a time in the future is of before it was set back. */
+const polledAt = ({ facts }: Draft, { last_polled_at }: NodeFact): number =>
+  last_polled_at === null || last_polled_at > facts.now ? Number.NEGATIVE_INFINITY : facts.uptime.at - (facts.now - last_polled_at);
 
 const mayWrite = (node: NodeFact): string =>
   `${node.hostname} has not said yet that nothing of it runs there: it may still be writing there (it goes on when the node is back, or is deleted by force)`;
@@ -161,7 +169,7 @@ export function startAgain(draft: Draft, { leaving = null, said = null }: { leav
   // It takes over, or this comes again when it leaves.
   if (live.some((o) => o.id !== leaving && (o.status === 'built' || o.status === 'deploying'))) return;
   const seen = ofProject(home, draft.facts.project.id).find((c) => c.labels[LABELS.deployment] === old.id);
-  const fresh = (home.observed_at ?? 0) > (draft.facts.endedWork.find((w) => w.node_id === home.id)?.ended_at ?? 0);
+  const fresh = observedAt(draft, home) > (draft.facts.endedWork.find((w) => w.node_id === home.id)?.ended_at ?? 0);
   // It never stopped, or there is nothing left to start.
   if (fresh && (seen === undefined || !STANDS_STILL.includes(seen.state))) return draft.set(old, { stopped_first: null, waiting: null });
   for (const node of nodes) {

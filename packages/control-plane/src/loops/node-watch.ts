@@ -1,5 +1,6 @@
 /** A node that has not reported its containers for longer than the offline limit: what runs there is `unknown` from then on, and stays routed. */
 import { isOnline } from '../domain/placement.ts';
+import type { Span } from '../domain/stores.ts';
 import type { LoopDeps } from './deps.ts';
 
 export const nodeWatch =
@@ -14,7 +15,8 @@ export const nodeWatch =
     if (!heardLongEnough) for (const [id, state] of states) if (state === 'offline') states.delete(id);
     if ((await stores.nodes.announce(states)) > 0) changes.notify('events');
     if (!heardLongEnough) return;
-    for (const id of await stores.deployments.onSilentNodes({ before: now() - limits.offlineMs, after: now() + limits.offlineMs })) {
+    const around = (time: number): Span => ({ before: time - limits.offlineMs, after: time + limits.offlineMs });
+    for (const id of await stores.deployments.onSilentNodes(around(now()), around(at))) {
       if (signal.aborted) return;
       await driver.advance(id, { type: 'node_silent' });
     }

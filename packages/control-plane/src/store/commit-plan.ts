@@ -192,7 +192,7 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
           .set({
             status: change.end,
             finished_at: plan.now,
-            lease_expires_at: null,
+            lease_expires_at: plan.uptime,
             ...(change.report === undefined ? {} : { report: JSON.stringify(change.report) }),
           })
           .returning(['kind', 'payload'])

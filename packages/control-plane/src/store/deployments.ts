@@ -105,7 +105,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
       return { known, serving, settled: () => settled(known) };
     },
 
-    async onSilentNodes({ before, after }) {
+    async onSilentNodes({ before, after }, uptime = { before, after }) {
       await memory.flush();
       const rows = await kysely
         .selectFrom('deployments')
@@ -113,7 +113,11 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .select('deployments.id')
         .where('deployments.status', '=', 'running')
         .where((eb) =>
-          eb.or([eb('nodes.observed_at', 'is', null), eb('nodes.observed_at', '<', before), eb('nodes.observed_at', '>', after)]),
+          eb.or([
+            eb('nodes.observed_at', 'is', null),
+            eb('nodes.observed_at', '<', uptime.before),
+            eb('nodes.observed_at', '>', uptime.after),
+          ]),
         )
         // When it went live it was seen to answer.
         .where((eb) =>

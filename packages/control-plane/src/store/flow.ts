@@ -14,7 +14,7 @@ import { projectOf } from './rows/project.ts';
 import { taskOf } from './rows/task.ts';
 import { LIVE_STATES } from './states.ts';
 
-export function createFlowStore(db: Database, memory: NodeMemory, calm: Calm): FlowStore {
+export function createFlowStore(db: Database, memory: NodeMemory, calm: Calm, now: () => number): FlowStore {
   return {
     facts(projectId, datasetIds = []) {
       return db.snapshot(async (tx) => {
@@ -46,7 +46,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, calm: Calm): F
           route: route ?? null,
           nodes: await nodeFacts(tx, memory),
           endedWork: [record, ...deployments.map((d) => d.settings)].some((settings) => settings.replace === 'recreate')
-            ? await endedWork(tx, projectId)
+            ? await endedWork(tx, projectId, now())
             : [],
           lastBuilderId: await lastBuilder(tx, projectId),
         };

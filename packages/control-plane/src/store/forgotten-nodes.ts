@@ -67,7 +67,7 @@ async function forget(
   // Work ended there and the node never said afterwards what still runs: only a person may decide that it is gone (DELETE of the node).
   const seen = node.agent_version === null ? -1 : (node.observed_at ?? -1);
   const unsure = await sql<{ id: string }>`select id from projects where exists (
-    select 1 from tasks where tasks.project_id = projects.id and node_id = ${id} and finished_at >= ${seen}
+    select 1 from tasks where tasks.project_id = projects.id and node_id = ${id} and coalesce(lease_expires_at, finished_at) >= ${seen}
       and kind in ('deploy', 'retire') and finished_at is not null) limit 1`.execute(tx);
   if (unsure.rows.length > 0) return false;
   await tx.deleteFrom('tasks').where(ofKindSync).where('node_id', '=', id).execute();

@@ -43,7 +43,7 @@ type Entering = {
   input: NodeRegister;
   at: number;
   entry: Entry;
-  reported: Omit<NewRow<'nodes'>, 'id' | 'hostname' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'>;
+  reported: (before: NodeRecord | null) => Omit<NewRow<'nodes'>, 'id' | 'hostname' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'>;
   newId: NewId;
   newest: (row: NodeRow) => NodeRecord;
   /** `deployments`: whose containers the machine has; null where it does not say. */
@@ -89,7 +89,7 @@ export async function enterNode(db: Database, tx: Tx, entering: Entering): Promi
   const given = givesSecret(entry, input) ? (entry.newSecret?.(id) ?? null) : null;
   const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);
   const values = {
-    ...reported,
+    ...reported(before === undefined ? null : entering.newest(before)),
     hostname,
     boots: step.boots === null ? null : JSON.stringify(step.boots),
     ...(given === null ? {} : { secret_hash: given.hash, secret_used: 0, secret_reset_at: null }),

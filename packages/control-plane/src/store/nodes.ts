@@ -43,14 +43,15 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   }
 
   /** Says nothing new but that it is there: marked, not written. */
-  async function repeated(input: NodeRegister, at: number, entry: Entry): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
+  async function repeated(input: NodeRegister, at: Times, entry: Entry): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
     const row = await rowOf(input, entry);
     if (row === undefined || !speaksFor(row, input, entry)) return null;
-    const { last_seen_at, observed_at, observed_since, free_storage, disk, ...said } = reportedColumns(input, at);
-    for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
     const before = present(row);
-    // A clock that was set back is news: a mark never takes a time back.
-    if (at < before.last_seen_at) return null;
+    const { last_seen_at, free_storage, disk, ...said } = reportedColumns(input, at);
+    const { observed_at, observed_since } = observedColumns(input, at, before);
+    for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
+    // A clock that was set back is news: a mark never takes a time back. So is a time of observation that an earlier version wrote.
+    if (at.now < before.last_seen_at || at.uptime < (before.observed_at ?? 0)) return null;
     memory.mark(row.id, {
       last_seen_at,
       ...(observed_at === undefined ? {} : { observed_at }),
@@ -65,10 +66,11 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   const announced = new Map<string, 'online' | 'offline'>();
 
   return {
-    async register(input, at, entry = withoutProof) {
-      const same = await repeated(input, at, entry);
+    async register(input, at, entry = withoutProof, uptime = at) {
+      const times = { now: at, uptime };
+      const same = await repeated(input, times, entry);
       if (same !== null) return same;
-      const reported = reportedColumns(input, at);
+      const reported = (before: NodeRecord | null) => ({ ...reportedColumns(input, times), ...observedColumns(input, times, before) });
       const entered = await db.write(async (tx) => {
         const made = await enterNode(db, tx, {
           input,
@@ -323,6 +325,9 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   };
 }
 
+/** By the machine's clock and by the uptime clock. */
+type Times = { now: number; uptime: number };
+
 const MOST_DOUBLED = 100;
 const ANNOUNCED_AT_ONCE = 500;
 
@@ -349,7 +354,7 @@ function drainEvents(row: Named, drain: DrainRecord | null, before: DrainRecord 
 }
 
 /** What a registration sets each time. Left out: "not looked at", so what is known stays; `schedulable` and `deleting_at` are people's. */
-const reportedColumns = (input: NodeRegister, at: number) =>
+const reportedColumns = (input: NodeRegister, at: Times) =>
   ({
     host_ip: input.host_ip,
     max_storage: input.max_storage,
@@ -359,14 +364,12 @@ const reportedColumns = (input: NodeRegister, at: number) =>
     arch: input.arch ?? null,
     engine: input.engine === undefined ? null : JSON.stringify(engineOf(input.engine)),
     capabilities: input.capabilities === undefined ? null : JSON.stringify(input.capabilities),
-    last_seen_at: at,
+    last_seen_at: at.now,
     ...diskColumn(input),
     ...(input.free_storage === undefined ? {} : { free_storage: input.free_storage }),
     ...(input.copy_rate === undefined ? {} : { copy_rate: input.copy_rate }),
     ...(input.cached === undefined ? {} : { cached: JSON.stringify(input.cached) }),
-    ...(input.containers === undefined
-      ? {}
-      : { containers: JSON.stringify(input.containers), observed_at: at, observed_since: observedSince(input, at) }),
+    ...(input.containers === undefined ? {} : { containers: JSON.stringify(input.containers) }),
   }) satisfies Partial<NewRow<'nodes'>>;
 
 /** A Berth agent that leaves it out has not looked yet; a contract-only agent never will. */
@@ -387,9 +390,23 @@ const diskOf = ({ datasets, images, build_cache, other, free, total }: NodeDisk)
 const engineOf = ({ ok, version, error }: NodeEngine): NodeEngine => ({ ok, version, error });
 const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean => b !== null && DISK_PARTS.every((part) => a[part] === b[part]);
 
-/** An agent that does not say is taken to have looked as it sent. */
-const observedSince = ({ last_answer_at }: NodeRegister, at: number): number =>
-  last_answer_at === undefined || last_answer_at === null ? at : Math.min(at, Date.parse(last_answer_at));
+/**
+ * By the uptime clock. It looked after it was answered: an agent that does not say is taken to have looked as it sent. One that names our
+ * last answer to it has looked after what it reported then. Of any other answer it is not known when that was: what is known stays.
+ */
+function observedColumns(
+  { containers, last_answer_at }: NodeRegister,
+  at: Times,
+  before: Pick<NodeRecord, 'last_seen_at' | 'observed_at'> | null,
+): { observed_at?: number; observed_since?: number | null } {
+  if (containers === undefined) return {};
+  const observed_at = at.uptime;
+  if (last_answer_at === undefined || last_answer_at === null) return { observed_at, observed_since: at.uptime };
+  if (before === null || before.observed_at === null) return { observed_at };
+  // As an earlier version wrote it, by the machine's clock.
+  if (before.observed_at > at.uptime) return { observed_at, observed_since: null };
+  return Date.parse(last_answer_at) === before.last_seen_at ? { observed_at, observed_since: before.observed_at } : { observed_at };
+}
 
 /**
  * A machine that got another address took its containers with it: routes follow those that it names (`deployments`), or all where it

@@ -51,7 +51,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
   return {
     projects: createProjectStore(db, newId, now),
     deployments: createDeploymentStore(db, memory, calm),
-    flow: createFlowStore(db, memory, calm),
+    flow: createFlowStore(db, memory, calm, now),
     tasks: createTaskStore(db, memory, calm),
     logs: createLogStore(db),
     nodes: createNodeStore(db, memory, now, newId),

@@ -9,6 +9,7 @@ import type { ProjectStore } from '../domain/stores.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
+import { ENDED_AT } from './ended-work.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
 import { idOf } from './names.ts';
@@ -258,7 +259,7 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
     .where('tasks.attempt', '>', 0)
     // (Agents that know the contract alone tell of no containers at all; one of ours may not have come to it yet.)
     .where('nodes.agent_version', 'is not', null)
-    .where((eb) => eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', eb.ref('tasks.finished_at'))]))
+    .where((eb) => eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', ENDED_AT)]))
     .limit(1)
     .execute();
   if (unseen.length > 0) return 'in use';

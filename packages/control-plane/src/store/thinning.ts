@@ -8,7 +8,7 @@ import type { ProjectSettings } from '../domain/records.ts';
 import type { Capabilities } from './engine/capabilities.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
-import { endedWork } from './ended-work.ts';
+import { endedAt, endedWork } from './ended-work.ts';
 import { keepSettings } from './kept-settings.ts';
 import { removeLogStep } from './log-removal.ts';
 import type { NewestKept } from './newest-kept.ts';
@@ -75,7 +75,7 @@ async function step(tx: Tx, { id, project_id }: Old, now: number, pack: Capabili
     .returning(['status', 'image_tag', 'route_published_at', 'settings', 'settings_digest'])
     .executeTakeFirst();
   if (row === undefined) return true;
-  const parts = [await removeLogStep(tx, id), await removeEvents(tx, id), await removeTasks(tx, id, project_id)];
+  const parts = [await removeLogStep(tx, id), await removeEvents(tx, id), await removeTasks(tx, id, project_id, now)];
   if (parts.includes(false)) return false;
   await tx
     .updateTable('deployments')
@@ -114,15 +114,15 @@ async function removeEvents(tx: Tx, id: string): Promise<boolean> {
 }
 
 /** All but the newest ones of the project on each node: a decision may still go by how those ended. They lose their env. */
-async function removeTasks(tx: Tx, id: string, projectId: string): Promise<boolean> {
+async function removeTasks(tx: Tx, id: string, projectId: string, now: number): Promise<boolean> {
   const tasks = await tx
     .selectFrom('tasks')
-    .select(['seq', 'id', 'kind', 'node_id', 'finished_at', 'payload'])
+    .select(['seq', 'id', 'kind', 'node_id', 'finished_at', 'lease_expires_at', 'payload'])
     .where('deployment_id', '=', id)
     .where('finished_at', 'is not', null)
     .orderBy('seq')
     .execute();
-  const newest = tasks.length === 0 ? [] : await endedWork(tx, projectId);
+  const newest = tasks.length === 0 ? [] : await endedWork(tx, projectId, now);
   const needed = tasks.filter((task) => isNewest(task, newest));
   const gone = tasks.filter((task) => !needed.includes(task)).slice(0, TASKS_A_STEP);
   if (gone.length > 0)
@@ -144,6 +144,9 @@ async function removeTasks(tx: Tx, id: string, projectId: string): Promise<boole
   return gone.length + needed.length === tasks.length;
 }
 
-const isNewest = (task: { kind: string; node_id: string; finished_at: number | null }, newest: readonly EndedWork[]): boolean =>
+const isNewest = (
+  task: { kind: string; node_id: string; finished_at: number | null; lease_expires_at: number | null },
+  newest: readonly EndedWork[],
+): boolean =>
   task.kind !== 'build' &&
-  newest.some((w) => w.node_id === task.node_id && (w.ended_at === task.finished_at || w.unreported_at === task.finished_at));
+  newest.some((w) => w.node_id === task.node_id && (w.ended_at === endedAt(task) || w.unreported_at === endedAt(task)));

@@ -15,6 +15,7 @@ export function createUptimeStore(db: Database): UptimeStore {
           .returning('clock')
           .executeTakeFirstOrThrow(),
       );
+      await sinceUptime(db);
       return row.clock;
     },
 
@@ -42,4 +43,24 @@ export function createUptimeStore(db: Database): UptimeStore {
       return row.clock;
     },
   };
+}
+
+const OBSERVED_BY = 'nodes.observed_by';
+
+/**
+ * Once: an earlier version wrote by the machine's clock when nodes were observed, which cannot be compared. Nodes report within half a
+ * minute. Where another control plane may still be of that version nothing is changed: what lies in the future counts as not known
+ * (flow/single-writer.ts).
+ */
+async function sinceUptime(db: Database): Promise<void> {
+  if (db.capabilities.sharedByControlPlanes) return;
+  await db.write(async (tx) => {
+    const marked = await tx
+      .insertInto('meta')
+      .values({ key: OBSERVED_BY, value: 'uptime' })
+      .onConflict((oc) => oc.column('key').doNothing())
+      .returning('key')
+      .executeTakeFirst();
+    if (marked !== undefined) await tx.updateTable('nodes').set({ observed_at: null, observed_since: null }).execute();
+  });
 }

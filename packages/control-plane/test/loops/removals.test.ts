@@ -111,6 +111,7 @@ test('a deployment that was placed there while the deletion was under way goes e
     route: null,
     events: [],
     now: Date.now(),
+    uptime: Date.now(),
   });
   await loops();
   expect((await api.stores.deployments.get(id)).status).toBe('built');

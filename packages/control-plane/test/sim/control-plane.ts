@@ -396,11 +396,12 @@ export function createControlPlane(deps: {
           offlineMs: LIMITS.offlineMs,
           newSecret: shown === null ? null : newSecret,
         };
-        const { node, before } = await stores.nodes.register(body, now(), entry);
+        const at = uptime.known();
+        const { node, before } = await stores.nodes.register(body, now(), entry, at);
         if (before === null || now() - before.last_seen_at > LIMITS.offlineMs || before.agent_version !== node.agent_version)
           changes.notify('work');
         if (before !== null && before.host_ip !== node.host_ip) changes.notify('routes');
-        await driver.observed(node).catch(surprised);
+        await driver.observed(node, at).catch(surprised);
         return given === null ? node : { ...node, secret: given };
       },
       tasks: (nodeId) => stores.tasks.openFor(nodeId, now()),

@@ -75,7 +75,8 @@ test('a plan is written whole', async () => {
     status: 'completed',
     finished_at: NOW,
     lease_token: 'lease',
-    lease_expires_at: null,
+    // When it ended, by the uptime clock.
+    lease_expires_at: NOW,
     report: { status: 'completed', image_tag: 'x' },
   });
   expect(await stores.tasks.get('clean')).toMatchObject({

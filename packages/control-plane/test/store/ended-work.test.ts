@@ -14,6 +14,7 @@ async function ended(
   kind: 'deploy' | 'retire',
   at: number,
   { end, reported, claimed }: End,
+  uptime = at,
 ): Promise<void> {
   const id = `t${++ids}`;
   const task = {
@@ -28,11 +29,13 @@ async function ended(
   await commit(stores, project, { createTasks: [task as unknown as NewTask] });
   if (claimed) await stores.tasks.claim(id, { token: id, expires_at: NOW }, NOW, 5);
   const report = reported ? { report: { status: end as 'completed' } } : {};
-  await commit(stores, project, { now: at, tasks: [{ id, attempt: claimed ? 1 : 0, end, ...report }] });
+  await commit(stores, project, { now: at, uptime, tasks: [{ id, attempt: claimed ? 1 : 0, end, ...report }] });
 }
 
-async function given(replace: 'rolling' | 'recreate') {
-  const stores = await open();
+const DAY = 86_400_000;
+
+async function given(replace: 'rolling' | 'recreate', now = () => NOW) {
+  const stores = await open(freshPath(), now);
   const project = await projectIn(stores, 'shop', { replace });
   await deploymentIn(stores, project, 'd1', {});
   return { stores, id: project.id };
@@ -53,6 +56,30 @@ test('a report says how it ended; what was lost or taken away, and removals that
     { node_id: 'c', ended_at: NOW + 4, unreported_at: null },
     { node_id: 'd', ended_at: NOW + 5, unreported_at: NOW + 5 },
   ]);
+});
+
+test('the last end is the last one also after the machine’s clock was set back', async () => {
+  const { stores, id } = await given('recreate', () => NOW - DAY + 40);
+  const reported: End = { end: 'completed', reported: true, claimed: true };
+  const lost: End = { end: 'lost', reported: false, claimed: true };
+  for (let i = 1; i <= 40; i++) await ended(stores, id, 'a', 'deploy', NOW + i, i % 2 === 0 ? reported : lost, NOW + i);
+  await ended(stores, id, 'a', 'retire', NOW - DAY + 1, lost, NOW + 41);
+  await ended(stores, id, 'a', 'retire', NOW - DAY + 2, reported, NOW + 42);
+  expect(await work(stores, id)).toEqual([{ node_id: 'a', ended_at: NOW + 42, unreported_at: NOW + 41 }]);
+});
+
+test('what an earlier version ended is before everything that a node reports', async () => {
+  const path = freshPath();
+  const stores = await open(path);
+  const project = await projectIn(stores, 'shop', { replace: 'recreate' });
+  await deploymentIn(stores, project, 'd1', {});
+  const reported: End = { end: 'completed', reported: true, claimed: true };
+  for (const at of [NOW + 2, NOW + 1]) await ended(stores, project.id, 'a', 'deploy', at, reported);
+  await runOn(path, 'update tasks set lease_expires_at = null');
+  const [first] = await work(stores, project.id);
+  expect(first?.ended_at).toBeLessThan(0);
+  await ended(stores, project.id, 'a', 'deploy', NOW, reported, 1);
+  expect(await work(stores, project.id)).toEqual([{ node_id: 'a', ended_at: 1, unreported_at: null }]);
 });
 
 test('is not asked for where versions may run side by side', async () => {

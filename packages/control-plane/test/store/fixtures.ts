@@ -122,7 +122,7 @@ export async function nodeIn(
 }
 
 export const planFor = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, more: Partial<Plan> = {}): Plan => ({
-  ...emptyPlan(project, NOW),
+  ...emptyPlan(project, NOW, more.now ?? NOW),
   ...more,
 });
 

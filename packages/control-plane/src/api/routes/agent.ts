@@ -42,14 +42,15 @@ export function agentRoutes(route: Define, deps: Deps): void {
       const problem = hostProblem(body.host_ip, 'host_ip');
       if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
       if (/\p{Cc}/u.test(body.hostname)) throw invalid('hostname', 'no_control', 'must not contain control characters');
-      const registered = await entered(body, request);
+      const at = uptime.known();
+      const registered = await entered(body, request, at);
       const { node, before, secret } = registered;
       await failPoint('register.after');
       for (const notes of nodeNotes) notes.registered(node, body);
       tellNews(node, before);
       for (const one of newsOf(registered, body.hostname)) news.tell(one, from(request));
       try {
-        tellUnknown(node, await driver.observed(node), request);
+        tellUnknown(node, await driver.observed(node, at), request);
       } catch (error) {
         // The node is registered, which is what it asked for; what it saw is told again with its next register.
         request.log.error({ err: error, node: node.id }, 'what the agent observed could not be worked in');
@@ -66,18 +67,13 @@ export function agentRoutes(route: Define, deps: Deps): void {
     LARGE,
   );
 
-  async function entered(body: NodeRegister, request: FastifyRequest): Promise<Registered> {
+  async function entered(body: NodeRegister, request: FastifyRequest, at: number): Promise<Registered> {
     const proof = proofOf(request);
     const newSecret = proof.kind === 'open' ? null : secretFor;
     const { requireSecrets } = settings;
     try {
-      return await stores.nodes.register(body, now(), {
-        proof,
-        requireSecrets,
-        address: request.ip,
-        offlineMs: limits.offlineMs,
-        newSecret,
-      });
+      const entry = { proof, requireSecrets, address: request.ip, offlineMs: limits.offlineMs, newSecret };
+      return await stores.nodes.register(body, now(), entry, at);
     } catch (error) {
       if (error instanceof DomainError && error.code === 'node_doubled') {
         const node = { id: '', hostname: body.hostname, role: body.role };

@@ -117,6 +117,7 @@ export type Tables = {
     attempt: number;
     payload: Json;
     lease_token: string | null;
+    /** By the uptime clock; of a task that has ended: when it did, and null where an earlier version wrote its end. */
     lease_expires_at: Ms | null;
     queue_deadline_at: Ms;
     wall_deadline_at: Ms;
@@ -156,8 +157,9 @@ export type Tables = {
     copy_rate: number | null;
     drain: Json | null;
     containers: Json;
+    /** This and the next one by the uptime clock. */
     observed_at: Ms | null;
-    /** What was observed then was seen after this: by the control plane's clock, as the agent was told it. */
+    /** What was observed then was seen after this. */
     observed_since: Ms | null;
     last_seen_at: Ms;
     last_polled_at: Ms | null;
