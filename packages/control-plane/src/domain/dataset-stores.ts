@@ -54,9 +54,12 @@ export type DatasetStore = {
   /** With versions, history and tree objects, if it was marked. In short steps. */
   remove(id: string): Promise<void>;
 
-  /** The one that is due longest; null: none. Of several control planes that ask at once one gets it. */
-  claimDue(token: string, now: number, until: number): Promise<ScanClaim | null>;
-  /** False: the claim is lost, or the dataset is being deleted. */
+  /**
+   * The one that is due longest; null: none. Of several control planes that ask at once one gets it. `until` is by the uptime clock, which
+   * is `uptime`; left out: `now`.
+   */
+  claimDue(token: string, now: number, until: number, uptime?: number): Promise<ScanClaim | null>;
+  /** `until` as above. False: the claim is lost, or the dataset is being deleted. */
   renewClaim(claim: ScanClaim, until: number): Promise<boolean>;
   /** Ends the claim with nothing recorded; the dataset is due as before. */
   giveBack(claim: ScanClaim): Promise<void>;

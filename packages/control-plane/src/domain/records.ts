@@ -254,7 +254,7 @@ export type DatasetRecord = {
   scan_requested_at: number | null;
   scan_full: boolean;
   accept_loss: boolean;
-  /** Which control plane scans it, and until when nobody else may. */
+  /** Which control plane scans it, and until when, by the uptime clock, nobody else may. */
   scanning_by: string | null;
   scanning_until: number | null;
   last_scanned_at: number | null;

@@ -17,13 +17,14 @@ const LOOK_MS = 2_000;
 export const datasetMonitor =
   (deps: LoopDeps): ((signal: AbortSignal) => Promise<void>) =>
   async (signal) => {
-    const { stores, changes, now, log, datasets } = deps;
+    const { stores, changes, now, uptime, log, datasets } = deps;
     if (datasets === null) return;
     const active = new Set<Promise<void>>();
     try {
       for (;;) {
         while (active.size < datasets.scansAtOnce && !signal.aborted) {
-          const claim = await stores.datasets.claimDue(randomUUID(), now(), now() + CLAIM_MS);
+          const { at } = await uptime.now();
+          const claim = await stores.datasets.claimDue(randomUUID(), now(), at + CLAIM_MS, at);
           if (claim === null) break;
           const scan = scanOne(deps, datasets.scanner, claim, signal)
             .catch((error: unknown) => log.error({ err: error, dataset: claim.dataset.name }, 'a scan could not be ended'))
@@ -42,12 +43,13 @@ export const datasetMonitor =
   };
 
 async function scanOne(deps: LoopDeps, scanner: Scanner, claim: ScanClaim, stop: AbortSignal): Promise<void> {
-  const { stores, changes, now, log } = deps;
+  const { stores, changes, uptime, log } = deps;
   const { dataset } = claim;
   const lost = new AbortController();
   const signal = AbortSignal.any([stop, lost.signal]);
+  const renew = async (): Promise<boolean> => stores.datasets.renewClaim(claim, (await uptime.now()).at + CLAIM_MS);
   const renewal = setInterval(() => {
-    stores.datasets.renewClaim(claim, now() + CLAIM_MS).then(
+    renew().then(
       (held) => held || lost.abort(),
       // It may come back before the claim runs out; each write asks for the claim anyway.
       (error: unknown) => log.warn({ err: error, dataset: dataset.name }, 'the claim on a dataset could not be renewed'),

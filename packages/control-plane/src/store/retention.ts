@@ -70,7 +70,8 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
           .$if(rowLocks, (q) => q.forUpdate())
           .executeTakeFirstOrThrow();
         const held = JSON.parse(row.value) as { by: string; until: number };
-        if (held.by !== by && held.until > now) return false;
+        // One that ends later than a new one would was made before the machine's clock was set back.
+        if (held.by !== by && held.until > now && held.until <= until) return false;
         await tx.updateTable('meta').set({ value }).where('key', '=', CLAIM_KEY).execute();
         return true;
       });

@@ -6,6 +6,7 @@ import { datasetMonitor } from '../../src/loops/dataset-monitor.ts';
 import { datasetRemovals } from '../../src/loops/dataset-removals.ts';
 import type { DatasetSettings, LoopDeps } from '../../src/loops/deps.ts';
 import { type FakeTree, fakeTree } from '../fake-tree.ts';
+import { steadyUptime } from '../steady-uptime.ts';
 import { datasetIn } from '../store/datasets-in.ts';
 import { codeOf, NOW, open } from '../store/fixtures.ts';
 
@@ -42,6 +43,7 @@ async function scene(given: Given, stores?: Awaited<ReturnType<typeof open>>) {
     changes: createChanges(),
     driver: { datasetChanged: async (id: string) => void told.push(id) },
     now: () => clock.now,
+    uptime: steadyUptime(() => clock.now),
     log: silentLogger(),
     datasets: { scanner, basePath: '/share', scanIntervalMs: 600_000, scansAtOnce: 1, historyKeep: 100, ...settings },
   } as unknown as LoopDeps;

@@ -147,3 +147,24 @@ test('versions follow each other and the clock, also one that was set back', asy
   const late = { ...versionOf(claim, fakeTree({})), version: 2 };
   await expect(stores.datasets.finishScan(claim, { set: found(NOW), newVersion: late }, NOW)).rejects.toThrow('does not follow');
 });
+
+const HOUR = 3_600_000;
+test.each([0, HOUR, -HOUR, -24 * HOUR])('the machine’s clock jumps by %i ms', async (jump) => {
+  const stores = await open();
+  const { id } = await datasetIn(stores);
+  const claimed = async (token: string, after: number, jumped = jump): Promise<string | null> => {
+    const now = NOW + after + jumped;
+    return (await stores.datasets.claimDue(token, now, NOW + after + 30_000, NOW + after))?.dataset.id ?? null;
+  };
+  // A claim that is renewed is not taken away, and that of a control plane that died is taken over after its 30 s.
+  expect(await claimed('first', 1_000, 0)).toBe(id);
+  expect(await claimed('second', 20_000)).toBeNull();
+  expect(await claimed('second', 32_000)).toBe(id);
+
+  // The next scan comes within its period.
+  const claim = { token: 'second', dataset: await stores.datasets.get(id) };
+  const at = NOW + 40_000;
+  const set = { status: 'ok' as const, problem: null, last_scanned_at: at, next_scan_at: at + 600_000 };
+  expect(await stores.datasets.finishScan(claim, { set, newVersion: null }, at)).toBe(true);
+  expect(await claimed('third', 641_000)).toBe(id);
+});

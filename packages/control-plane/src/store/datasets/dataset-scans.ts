@@ -9,7 +9,7 @@
  *
  * Tree objects and history are written before their version shows (record-version.ts): dataset_versions gets its row in finishScan.
  */
-import { sql } from 'kysely';
+import { type ExpressionBuilder, sql } from 'kysely';
 import type { DatasetStore, VersionContent, ScanPlan } from '../../domain/dataset-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db, Tx } from '../engine/tables.ts';
@@ -20,18 +20,19 @@ import { readTrees } from './dataset-trees.ts';
 import { AMONG_OTHERS, recordVersion } from './record-version.ts';
 import { datasetOf } from '../rows/dataset.ts';
 import { leftFor, takenUp } from './scan-flags.ts';
-import type { Row } from '../engine/tables.ts';
+import type { Row, Tables } from '../engine/tables.ts';
 
 type ScanMethods = Pick<DatasetStore, 'claimDue' | 'renewClaim' | 'giveBack' | 'record' | 'trees' | 'finishScan' | 'prune'>;
 
 /** Others that claim at the same moment take one each. */
 const CLAIM_TRIES = 10;
+const LONGEST_CLAIM_MS = 10 * 60_000;
 
 export function scanMethods(db: Database): ScanMethods {
   return {
-    async claimDue(token, now, until) {
+    async claimDue(token, now, until, uptime = now) {
       for (let tries = 0; tries < CLAIM_TRIES; tries++) {
-        const due = await dueAt(db.kysely, now);
+        const due = await dueAt(db.kysely, now, uptime);
         if (due === undefined) return null;
         const claimed = await db.writeOne((kysely) =>
           kysely
@@ -39,8 +40,8 @@ export function scanMethods(db: Database): ScanMethods {
             .set({ scanning_by: token, scanning_until: until, scan_full: takenUp('scan_full'), accept_loss: takenUp('accept_loss') })
             .where('id', '=', due.id)
             .where('deleting_at', 'is', null)
-            .where((eb) => eb.or([eb('scanning_by', 'is', null), eb('scanning_until', '<=', now)]))
-            .where((eb) => eb.or([eb('scan_requested_at', 'is not', null), eb('next_scan_at', '<=', now)]))
+            .where(isFree(uptime))
+            .where(isDue(now))
             .returningAll()
             .executeTakeFirst(),
         );
@@ -129,13 +130,21 @@ function scanEvents(row: Row<'datasets'>, { newVersion, set }: ScanPlan, now: nu
   ];
 }
 
-const dueAt = (db: Db, now: number): Promise<{ id: string } | undefined> =>
+type Where = ExpressionBuilder<Tables, 'datasets'>;
+/** A claim that would last longer than any is of an earlier version, by the machine's clock. */
+const isFree = (uptime: number) => (eb: Where) =>
+  eb.or([eb('scanning_by', 'is', null), eb('scanning_until', '<=', uptime), eb('scanning_until', '>', uptime + LONGEST_CLAIM_MS)]);
+/** The period goes by the machine's clock. One that was scanned in the future was so before that clock was set back. */
+const isDue = (now: number) => (eb: Where) =>
+  eb.or([eb('scan_requested_at', 'is not', null), eb('next_scan_at', '<=', now), eb('last_scanned_at', '>', now)]);
+
+const dueAt = (db: Db, now: number, uptime: number): Promise<{ id: string } | undefined> =>
   db
     .selectFrom('datasets')
     .select('id')
     .where('deleting_at', 'is', null)
-    .where((eb) => eb.or([eb('scanning_by', 'is', null), eb('scanning_until', '<=', now)]))
-    .where((eb) => eb.or([eb('scan_requested_at', 'is not', null), eb('next_scan_at', '<=', now)]))
+    .where(isFree(uptime))
+    .where(isDue(now))
     .orderBy(sql`coalesce(scan_requested_at, next_scan_at)`)
     .limit(1)
     .executeTakeFirst();

@@ -209,6 +209,7 @@ export type Tables = {
     accept_loss: number;
     /** Token of the claim under which it is scanned. */
     scanning_by: string | null;
+    /** By the uptime clock. */
     scanning_until: Ms | null;
     last_scanned_at: Ms | null;
     next_scan_at: Ms;
