@@ -179,7 +179,7 @@ export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
 
 /** Null once it has not been heard of for the offline time. */
 function doubledView({ doubled }: NodeRecord, now: number, { offlineMs }: Limits): Node['doubled'] {
-  if (doubled === null || now - doubled.last_seen_at >= offlineMs) return null;
+  if (doubled === null || Math.abs(now - doubled.last_seen_at) >= offlineMs) return null;
   const { host_ip, why, since, last_seen_at } = doubled;
   return { host_ip, why, since: time(since), last_seen_at: time(last_seen_at) };
 }

@@ -24,7 +24,8 @@ export type BootStep = {
   verdict: 'taken' | 'ignored' | 'refused';
   boots: Boots | null;
 };
-type Present = { boot_id: string | null; host_ip: string; last_seen_at: number; boots: Boots | null };
+/** `isSilent`: not heard of for the offline time (domain/silence.ts). */
+type Present = { boot_id: string | null; host_ip: string; last_seen_at: number; isSilent: boolean; boots: Boots | null };
 /** `isProven`: it showed the node's own secret, or an admin lets it in. A new address is then taken as that of the same machine. */
 type Given = { boot_id: string | null; host_ip: string; isProven: boolean };
 
@@ -35,7 +36,7 @@ export function bootStep(node: Present, { isProven, ...given }: Given, at: numbe
   const taken = (next: Boots | null): BootStep => ({ verdict: 'taken', boots: next });
   if (given.boot_id === null || node.boot_id === null) return taken(null);
   if (given.boot_id === node.boot_id) return taken(boots);
-  if (at - node.last_seen_at >= offlineMs) return taken(null);
+  if (node.isSilent) return taken(null);
 
   const { doubled, previous } = boots ?? { doubled: null, previous: null };
   if (doubled !== null && isOther(doubled, node, given))
@@ -58,10 +59,10 @@ export function bootStep(node: Present, { isProven, ...given }: Given, at: numbe
 const isOther = (doubled: Doubled, node: Present, given: Omit<Given, 'isProven'>): boolean =>
   doubled.why === 'boot' && (doubled.boot_id === given.boot_id || (given.host_ip === doubled.host_ip && given.host_ip !== node.host_ip));
 
-/** Without what was not heard of for the offline time. */
+/** Without what was not heard of for the offline time. A time that lies further in the future is of before the clock was set back. */
 function fresh(boots: Boots | null, at: number, offlineMs: number): Boots | null {
   const heard = <T extends { last_seen_at: number }>(one: T | null): T | null =>
-    one === null || at - one.last_seen_at >= offlineMs ? null : one;
+    one === null || Math.abs(at - one.last_seen_at) >= offlineMs ? null : one;
   const [previous, doubled] = [heard(boots?.previous ?? null), heard(boots?.doubled ?? null)];
   return previous === null && doubled === null ? null : { previous, doubled };
 }

@@ -200,7 +200,7 @@ export type NodeStore = {
    * (`nameTaken`). `secret`: the node's own, given out this once. Without `entry` nothing is asked for. `uptime`: the uptime clock,
    * by which `observed_at` goes; left out: `now`. Throws AgentRefused, node_doubled.
    */
-  register(input: NodeRegister, now: number, entry?: Entry, uptime?: number): Promise<Registered>;
+  register(input: NodeRegister, now: number, entry?: Entry, uptime?: Uptime): Promise<Registered>;
   /** True: this is the node's own secret, as far as is known without a look at the database. False: not known here. */
   shownSecret(id: string, hash: string): boolean;
   /** By what requests for a node are judged; exact. null: there is no such node. */

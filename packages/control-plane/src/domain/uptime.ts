@@ -16,7 +16,7 @@ export type UptimeClock = {
   /** Reads the clock; asks the database first where the last answer is older than FRESH_MS. Throws what the database throws. */
   now(): Promise<Uptime>;
   /** As far as it is known here, without a word with the database: never ahead of `now`. */
-  known(): number;
+  known(): Uptime;
 };
 
 export type UptimeStore = {
@@ -69,7 +69,7 @@ export async function createUptimeClock(deps: {
   }
 
   return {
-    known: () => advanced(monotonic()),
+    known: () => ({ at: advanced(monotonic()), since }),
     async now() {
       const asked = monotonic();
       // One beat that begins after the question is enough, however long the database takes to answer.

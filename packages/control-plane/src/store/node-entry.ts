@@ -46,6 +46,7 @@ type Entering = {
   reported: (before: NodeRecord | null) => Omit<NewRow<'nodes'>, 'id' | 'hostname' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'>;
   newId: NewId;
   newest: (row: NodeRow) => NodeRecord;
+  isSilent: (row: NodeRow) => boolean;
   /** `deployments`: whose containers the machine has; null where it does not say. */
   moveRoutes: (row: NodeRow, deployments: readonly string[] | null) => Promise<void>;
 };
@@ -75,7 +76,7 @@ export async function enterNode(db: Database, tx: Tx, entering: Entering): Promi
     before === undefined
       ? { verdict: 'taken' as const, boots: null }
       : bootStep(
-          { boot_id: before.boot_id, host_ip: before.host_ip, last_seen_at, boots: bootsOf(before) },
+          { boot_id: before.boot_id, host_ip: before.host_ip, last_seen_at, isSilent: entering.isSilent(before), boots: bootsOf(before) },
           { boot_id: input.boot_id ?? null, host_ip: input.host_ip, isProven: isSameMachine(before, entry) },
           at,
           entry.offlineMs,
@@ -136,7 +137,7 @@ async function lockedRow(db: Database, tx: Tx, input: NodeRegister, { proof }: E
 }
 
 /** Why this register is not let in, for the log; null: it is. */
-async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, entry, newest }: Entering): Promise<string | null> {
+async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, entry, isSilent }: Entering): Promise<string | null> {
   const { proof } = entry;
   if (proof.kind === 'open') return null;
   if (proof.kind === 'node') {
@@ -147,7 +148,7 @@ async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, entry, 
   const known = before === undefined ? null : { secret: stateOf(before), boot_id: before.boot_id };
   const why = known === null ? null : mayRegister(known, input);
   if (proof.kind === 'join') {
-    const offline = before === undefined || at - newest(before).last_seen_at >= entry.offlineMs || before.secret_reset_at !== null;
+    const offline = before === undefined || isSilent(before) || before.secret_reset_at !== null;
     return (await joinRefusal(tx, before, offline, { input, at, proof })) ?? why;
   }
   if (!entry.requireSecrets) return why;
@@ -210,7 +211,7 @@ function withStranger(boots: Boots | null, stranger: { boot_id: string; host_ip:
   const since = known?.boot_id === stranger.boot_id ? known.since : at;
   const doubled: Doubled = { ...stranger, why: 'secret', since, last_seen_at: at };
   // One that takes turns with the node's own process says more, as long as it is there.
-  const present = known?.why === 'boot' && at - known.last_seen_at < THERE_MS;
+  const present = known?.why === 'boot' && Math.abs(at - known.last_seen_at) < THERE_MS;
   return { previous: boots?.previous ?? null, doubled: present ? known : doubled };
 }
 

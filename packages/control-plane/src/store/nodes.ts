@@ -4,6 +4,7 @@ import type { NodeRole } from '@berth/wire/vocabulary';
 import type { Entry } from '../domain/agent-identity.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
+import { isSilent } from '../domain/silence.ts';
 import type { NodeStore } from '../domain/stores.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, Tx } from './engine/tables.ts';
@@ -52,6 +53,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
     // A clock that was set back is news: a mark never takes a time back. So is a time of observation that an earlier version wrote.
     if (at.now < before.last_seen_at || at.uptime < (before.observed_at ?? 0)) return null;
+    memory.hear(row.id, at.uptime);
     memory.mark(row.id, {
       last_seen_at,
       ...(observed_at === undefined ? {} : { observed_at }),
@@ -66,8 +68,8 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   const announced = new Map<string, 'online' | 'offline'>();
 
   return {
-    async register(input, at, entry = withoutProof, uptime = at) {
-      const times = { now: at, uptime };
+    async register(input, at, entry = withoutProof, uptime = { at, since: 0 }) {
+      const times = { now: at, uptime: uptime.at };
       const same = await repeated(input, times, entry);
       if (same !== null) return same;
       const reported = (before: NodeRecord | null) => ({ ...reportedColumns(input, times), ...observedColumns(input, times, before) });
@@ -79,13 +81,14 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           reported,
           newId,
           newest: present,
+          isSilent: (row) => isSilent({ ...present(row), heardAt: memory.heardAt(row.id) }, { now: at, uptime }, entry.offlineMs),
           moveRoutes: (row, deployments) => moveRoutes(tx, row, deployments),
         });
         await writeEvents(db, tx, registerEvents(made.before, made.row, at));
         return made;
       });
       const before = entered.before === undefined ? null : present(entered.before);
-      if (entered.verdict === 'taken') memory.written(entered.row.id);
+      if (entered.verdict === 'taken') memory.written(entered.row.id, uptime.at);
       memory.keep(entered.row, entered.print);
       if (entered.refusal !== null) throw entered.refusal;
       return {

@@ -14,7 +14,8 @@ function hear(isProven: boolean, registers: string[]): Heard {
     const [boot = '', seconds] = text.split('@');
     const at = Number(seconds) * 1000;
     const given = { boot_id: boot, host_ip: `10.0.0.${boot.charCodeAt(0)}` };
-    const { verdict, boots } = bootStep(node, { ...given, isProven }, at, OFFLINE);
+    const isSilent = at - node.last_seen_at >= OFFLINE;
+    const { verdict, boots } = bootStep({ ...node, isSilent }, { ...given, isProven }, at, OFFLINE);
     node = verdict === 'taken' ? { ...given, last_seen_at: at, boots } : { ...node, boots };
     return verdict;
   });
@@ -58,7 +59,7 @@ test('without the node’s secret another machine is refused from its first regi
 });
 test('an agent without boot ids is taken as ever', () => {
   expect(
-    bootStep({ boot_id: 'a', host_ip: 'x', last_seen_at: 0, boots: null }, { boot_id: null, host_ip: 'y', isProven: false }, 1, OFFLINE),
+    bootStep({ boot_id: 'a', host_ip: 'x', last_seen_at: 0, isSilent: false, boots: null }, { boot_id: null, host_ip: 'y', isProven: false }, 1, OFFLINE),
   ).toEqual({
     verdict: 'taken',
     boots: null,

@@ -72,10 +72,10 @@ async function register(hostname: string, seen: Seen[] | null, role: 'builder' |
   }));
   const host_ip = hostname === 'home' ? '10.0.0.1' : '10.0.0.2';
   const body = { hostname, role, host_ip, max_storage: 1e9, agent_version: '1', last_answer_at: answered.get(hostname) ?? null };
-  const { at } = await uptime.now();
+  const at = await uptime.now();
   const { node } = await stores.nodes.register({ ...body, ...(containers === undefined ? {} : { containers }) }, wall(), undefined, at);
   answered.set(hostname, new Date(node.last_seen_at).toISOString());
-  await driver.observed(node, at);
+  await driver.observed(node, at.at);
   return node.id;
 }
 async function claimed(node: string): Promise<{ task: TaskRecord; lease: string }> {

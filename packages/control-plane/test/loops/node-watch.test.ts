@@ -20,7 +20,7 @@ let since = 0;
 beforeEach(async () => {
   [now, since] = [NOW, 0];
   stores = await open();
-  const uptime: UptimeClock = { now: () => Promise.resolve({ at: now, since }), known: () => now };
+  const uptime: UptimeClock = { now: () => Promise.resolve({ at: now, since }), known: () => ({ at: now, since }) };
   const deps = { stores, changes: createChanges(), limits: DEFAULT_LIMITS, platform: facts().platform, now: () => now, uptime };
   driver = createDriver({ ...deps, pause: async () => {}, newId: () => 'x' });
 });

@@ -401,7 +401,7 @@ export function createControlPlane(deps: {
         if (before === null || now() - before.last_seen_at > LIMITS.offlineMs || before.agent_version !== node.agent_version)
           changes.notify('work');
         if (before !== null && before.host_ip !== node.host_ip) changes.notify('routes');
-        await driver.observed(node, at).catch(surprised);
+        await driver.observed(node, at.at).catch(surprised);
         return given === null ? node : { ...node, secret: given };
       },
       tasks: (nodeId) => stores.tasks.openFor(nodeId, now()),

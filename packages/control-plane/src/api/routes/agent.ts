@@ -11,6 +11,7 @@ import { DomainError, invalid } from '../../domain/errors.ts';
 import { hostProblem } from '../../domain/host.ts';
 import { isOnline } from '../../domain/placement.ts';
 import type { NodeRecord, TaskRecord } from '../../domain/records.ts';
+import type { Uptime } from '../../domain/uptime.ts';
 import type { Registered } from '../../domain/stores.ts';
 import { type Agents, proofOf } from '../agents.ts';
 import { type Define, SENT } from '../define.ts';
@@ -50,7 +51,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
       tellNews(node, before);
       for (const one of newsOf(registered, body.hostname)) news.tell(one, from(request));
       try {
-        tellUnknown(node, await driver.observed(node, at), request);
+        tellUnknown(node, await driver.observed(node, at.at), request);
       } catch (error) {
         // The node is registered, which is what it asked for; what it saw is told again with its next register.
         request.log.error({ err: error, node: node.id }, 'what the agent observed could not be worked in');
@@ -67,7 +68,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
     LARGE,
   );
 
-  async function entered(body: NodeRegister, request: FastifyRequest, at: number): Promise<Registered> {
+  async function entered(body: NodeRegister, request: FastifyRequest, at: Uptime): Promise<Registered> {
     const proof = proofOf(request);
     const newSecret = proof.kind === 'open' ? null : secretFor;
     const { requireSecrets } = settings;

@@ -42,7 +42,7 @@ export function systemRoutes(route: Define, deps: Deps): void {
     try {
       const nodes = await stores.nodes.listDoubled();
       return nodes
-        .filter((n) => n.doubled !== null && now() - n.doubled.last_seen_at < limits.offlineMs)
+        .filter((n) => n.doubled !== null && Math.abs(now() - n.doubled.last_seen_at) < limits.offlineMs)
         .slice(0, MOST_DOUBLED)
         .map((n) => `${n.role} node ${n.hostname}: another machine registers under this name and is refused`);
     } catch (error) {

@@ -32,8 +32,11 @@ export type NodeMemory = {
   get(id: string): NodeRow | undefined;
   /** A row that was just read or written. `print`: '' where nobody else writes; without one, it is only kept there. */
   keep(row: NodeRow, print: string | null): void;
-  /** All that was heard is in its row now, but for its last poll. */
-  written(id: string): void;
+  /** All that was heard is in its row now, but for its last poll. `at`: the uptime clock. */
+  written(id: string, at: number): void;
+  /** When its agent registered here last, by the uptime clock; null: not since this process began. */
+  heardAt(id: string): number | null;
+  hear(id: string, at: number): void;
   forget(id: string): void;
   mark(id: string, mark: Mark): void;
   /** The row with what was heard of its node since it was written. */
@@ -78,6 +81,7 @@ export function createNodeMemory(db: Database, calm: Calm): NodeMemory {
   /** All that was heard, and which of it is not written yet. */
   const heard = new Map<string, Mark>();
   let unwritten = new Map<string, Mark>();
+  const heardAt = new Map<string, number>();
   /** Of every row there is, in order; null: to be made anew. Records are values: nobody changes one. */
   let records: Map<string, NodeRecord> | null = null;
   let flushing: Promise<void> = Promise.resolve();
@@ -95,6 +99,7 @@ export function createNodeMemory(db: Database, calm: Calm): NodeMemory {
   function forget(id: string): void {
     drop(id);
     heard.delete(id);
+    heardAt.delete(id);
     unwritten.delete(id);
   }
 
@@ -159,7 +164,10 @@ export function createNodeMemory(db: Database, calm: Calm): NodeMemory {
       rows.set(row.id, row);
       ids.set(nameOf(row.hostname, row.role), row.id);
     },
-    written(id) {
+    heardAt: (id) => heardAt.get(id) ?? null,
+    hear: (id, at) => void heardAt.set(id, at),
+    written(id, at) {
+      heardAt.set(id, at);
       const { last_polled_at } = heard.get(id) ?? {};
       const rest = last_polled_at === undefined ? {} : { last_polled_at };
       heard.set(id, rest);
