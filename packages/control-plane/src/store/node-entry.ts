@@ -43,7 +43,9 @@ type Entering = {
   input: NodeRegister;
   at: number;
   entry: Entry;
-  reported: (before: NodeRecord | null) => Omit<NewRow<'nodes'>, 'id' | 'hostname' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'>;
+  reported: (
+    before: NodeRecord | null,
+  ) => Omit<NewRow<'nodes'>, 'id' | 'hostname' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'>;
   newId: NewId;
   newest: (row: NodeRow) => NodeRecord;
   isSilent: (row: NodeRow) => boolean;

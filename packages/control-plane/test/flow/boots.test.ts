@@ -59,7 +59,12 @@ test('without the node’s secret another machine is refused from its first regi
 });
 test('an agent without boot ids is taken as ever', () => {
   expect(
-    bootStep({ boot_id: 'a', host_ip: 'x', last_seen_at: 0, isSilent: false, boots: null }, { boot_id: null, host_ip: 'y', isProven: false }, 1, OFFLINE),
+    bootStep(
+      { boot_id: 'a', host_ip: 'x', last_seen_at: 0, isSilent: false, boots: null },
+      { boot_id: null, host_ip: 'y', isProven: false },
+      1,
+      OFFLINE,
+    ),
   ).toEqual({
     verdict: 'taken',
     boots: null,

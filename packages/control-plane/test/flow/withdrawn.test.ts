@@ -21,7 +21,15 @@ it('a deleted project stays until a node whose work was taken away has looked ag
   await stores.projects.markDeleting(shop.id, STORE_NOW);
   const { flow_version } = await stores.projects.get(shop.id);
   const ended = { project: { id: shop.id, flow_version }, tasks: [{ id: 't1', attempt: 1, end: 'cancelled' as const }] };
-  const nothing = { createDeployment: null, deployments: [], createTasks: [], route: null, events: [], now: STORE_NOW + 5, uptime: STORE_NOW + 5 };
+  const nothing = {
+    createDeployment: null,
+    deployments: [],
+    createTasks: [],
+    route: null,
+    events: [],
+    now: STORE_NOW + 5,
+    uptime: STORE_NOW + 5,
+  };
   expect(await stores.flow.commit({ ...nothing, ...ended })).toBe('committed');
 
   expect(await stores.projects.removeIfGone(shop.id)).toBe(false);

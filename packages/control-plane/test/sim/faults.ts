@@ -1,5 +1,5 @@
 /** What goes wrong, by chance, until it is told to end: then everything is started, joined and thawed again. */
-import type { History } from '@berth/testbed/history';
+import type { Happening, History } from '@berth/testbed/history';
 import type { Agent } from './agent.ts';
 import type { ControlPlaneProcess } from './control-plane.ts';
 import type { Network } from './network.ts';
@@ -8,10 +8,15 @@ import type { Life, World } from './world.ts';
 
 export type Faults = {
   begin(forMs: number): void;
+  /** What happens, for faults that wait for their moment. */
+  heard(event: Happening): void;
   /** No control plane is there for so long. */
   absence(afterMs: number, forMs: number): void;
   end(): void;
 };
+
+const HOUR = 3_600_000;
+const DAY = 24 * HOUR;
 
 export function createFaults(deps: {
   world: World;
@@ -27,15 +32,19 @@ export function createFaults(deps: {
    * Whether those are there. Then no fault keeps a first machine silent for the offline time: after it the other takes over, as it should.
    */
   isDoubled: boolean;
+  /** Has it move from the node that it runs on, which takes nothing until the returned function is called. */
+  drain: (deployment: string) => () => void;
   /** Those that may be struck. */
   proxies: readonly Proxy[];
 }): Faults {
-  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, proxies } = deps;
+  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, drain, proxies } = deps;
   const { random } = world;
   const chaos: Life = { name: 'chaos', alive: true };
   const heal: (() => void)[] = [];
   let renames = 0;
   let isAway = false;
+  /** The next deployment that goes live has to move at once, and the clock is set back. */
+  let movesBack = false;
 
   /** Undone after a while, and in any case at the end. */
   function forAWhile(ms: number, undo: () => unknown): void {
@@ -62,7 +71,16 @@ export function createFaults(deps: {
       },
     },
     { weight: isDoubled ? 0 : controlPlanes.length, strike: () => random.pick(controlPlanes).freeze(whileMs()) },
-    { weight: isDoubled ? 0 : 1, strike: () => random.pick(controlPlanes).jump(random.pick([3_600_000, -3_600_000])) },
+    {
+      // Of one machine, or of all at once.
+      weight: 3,
+      strike() {
+        const ms = random.pick([1, -1]) * random.pick([random.int(500, 10_000), HOUR, HOUR, DAY]);
+        const struck = random.chance(0.5) ? controlPlanes : [random.pick(controlPlanes)];
+        for (const one of struck) one.jump(ms);
+      },
+    },
+    { weight: 2, strike: () => void (movesBack = true) },
     {
       // Its agent answers, and everything that it is given fails at once.
       weight: isDoubled ? 0 : 1,
@@ -164,6 +182,15 @@ export function createFaults(deps: {
       network.weather.repeated = bad * 0.1;
       const every = random.pick([1_500, 4_000, 12_000]);
       for (let t = random.int(0, every); t < forMs; t += random.int(1, 2 * every)) world.after(t, chaos, strike);
+    },
+    heard(event) {
+      if (!movesBack || event.type !== 'moved' || event.to !== 'running') return;
+      movesBack = false;
+      const { deployment } = event;
+      // Before what is still to do there ends, so that this end seems older than what its node reported last.
+      const back = -random.int(2_000, 20_000);
+      for (const one of controlPlanes) one.jump(back);
+      world.after(random.int(300, 1_500), chaos, () => forAWhile(random.int(5_000, 20_000), drain(deployment)));
     },
     absence(afterMs, forMs) {
       world.after(afterMs, chaos, () => {

@@ -12,6 +12,8 @@ export type People = {
   projects: Map<string, string>;
   deployments: Map<string, string>;
   act(): void;
+  /** Has it move from the node that it runs on, which takes nothing until the returned function is called. */
+  drain(deployment: string): () => void;
   /** Asks for every deployment they know of. */
   look(): Promise<void>;
   createProjects(names: readonly string[], drainSeconds: number): Promise<void>;
@@ -132,10 +134,30 @@ export function createPeople(world: World, history: History, controlPlane: Contr
     });
   }
 
+  function drain(id: string): () => void {
+    let node: string | null = null;
+    const asking = ask(async (api) => {
+      node = (await api.stores.deployments.get(id)).node_id;
+      if (node === null) return;
+      await api.stores.nodes.setSchedulable(node, false);
+      await api.driver.again(id, { id: api.driver.newId(), note: 'it has to move' });
+    });
+    asking.catch(() => undefined);
+    const end = (): void => {
+      ask(async (api) => {
+        if (node === null) return;
+        await api.stores.nodes.setSchedulable(node, true);
+        api.changes.notify('work');
+      }).catch(() => undefined);
+    };
+    return end;
+  }
+
   return {
     projects,
     deployments,
     act,
+    drain,
     async look() {
       const sent = world.now();
       const seen = await ask(async ({ stores }) => {

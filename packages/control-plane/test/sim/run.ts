@@ -11,7 +11,7 @@ import { createContractAgent } from './contract-agent.ts';
 import { createControlPlane, LIMITS } from './control-plane.ts';
 import { inMemory, type SimDatabase } from './database.ts';
 import { createEngine } from './engine.ts';
-import { createFaults } from './faults.ts';
+import { createFaults, type Faults } from './faults.ts';
 import { createFront } from './front.ts';
 import { createNetwork } from './network.ts';
 import { createPeople } from './people.ts';
@@ -52,11 +52,13 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
   const random = createRandom(seed);
   const world = createWorld(random, START);
   const events: HistoryEvent[] = [];
+  let faults: Faults | null = null;
   const history = {
     record(happening: Happening): void {
       const event: HistoryEvent = { at: world.now(), ...happening };
       events.push(event);
       trace?.(event);
+      faults?.heard(event);
     },
   };
   const database = await make(world.now, createRandom(random.int(1, 1e9)));
@@ -132,7 +134,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       again();
     };
     looking(6_000);
-    const faults = createFaults({
+    const begun = createFaults({
       world,
       network,
       history,
@@ -141,16 +143,18 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       twins,
       doubles,
       isDoubled,
+      drain: people.drain,
       proxies: settling ? [] : proxies,
     });
-    faults.begin(chaosMs);
+    faults = begun;
+    begun.begin(chaosMs);
     const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
-    if (absenceMs > 0) faults.absence(random.int(0, chaosMs), absenceMs);
+    if (absenceMs > 0) begun.absence(random.int(0, chaosMs), absenceMs);
     // Now and then several at the same moment: that is when decisions overlap.
     for (let t = 0; t < chaosMs; t += random.int(300, 4_000))
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
     await world.run(world.now() + chaosMs + absenceMs);
-    faults.end();
+    begun.end();
 
     const restless = async (): Promise<boolean> => {
       const stores = database.onlooker();

@@ -17,7 +17,10 @@ test.each<[string, Row]>([
   ['back 1 day, first silent', { jump: -24 * HOUR, servedMs: OFFLINE, first: 'silent' }],
   // As a jump of the machine's clock, which goes on while nothing serves.
   ['the control plane was away for 1 h', { jump: HOUR, servedMs: 10 * SECOND, sinceMs: 5 * SECOND, first: 'alive' }],
-  ['the control plane was away for 1 h, and serves again for the offline time', { jump: HOUR, servedMs: 2 * OFFLINE, sinceMs: OFFLINE, first: 'silent' }],
+  [
+    'the control plane was away for 1 h, and serves again for the offline time',
+    { jump: HOUR, servedMs: 2 * OFFLINE, sinceMs: OFFLINE, first: 'silent' },
+  ],
 ])('%s', async (_, { jump, servedMs, sinceMs = 0, first }) => {
   const stores = await open();
   const register = (host_ip: string, boot_id: string, after: number, jumped: number) =>
@@ -34,7 +37,9 @@ test.each<[string, Row]>([
   // Whoever has it is shown, and the other one is refused.
   const [owner, refused] = first === 'alive' ? ['10.0.0.1', '10.0.0.2'] : ['10.0.0.2', '10.0.0.1'];
   await register(owner, first === 'alive' ? 'a' : 'b', servedMs + SECOND, jump);
-  await expect(register(refused, first === 'alive' ? 'b' : 'a', servedMs + 2 * SECOND, jump)).rejects.toMatchObject({ code: 'node_doubled' });
+  await expect(register(refused, first === 'alive' ? 'b' : 'a', servedMs + 2 * SECOND, jump)).rejects.toMatchObject({
+    code: 'node_doubled',
+  });
   const [node] = await stores.nodes.all();
   expect(node).toMatchObject({ host_ip: owner, doubled: { host_ip: refused } });
 });

@@ -383,7 +383,15 @@ test('keys that have ended and old copies go', async () => {
   const stores = await open(path, () => LATER);
   const project = await projectIn(stores);
   const node = await nodeIn(stores, 'w1', { role: 'deploy' }, LATER);
-  const plan = { project: await stores.projects.get(project.id), now: NOW, uptime: NOW, deployments: [], createTasks: [], tasks: [], route: null };
+  const plan = {
+    project: await stores.projects.get(project.id),
+    now: NOW,
+    uptime: NOW,
+    deployments: [],
+    createTasks: [],
+    tasks: [],
+    route: null,
+  };
   const created = await deploymentIn(stores, project, 'd0');
   const createDeployment = { ...created, id: 'd1', generation: 2 };
   const key = { key: 'k', body_hash: 'h', expires_at: NOW + DAY };
