@@ -13,7 +13,7 @@ import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { removals } from '../../src/loops/removals.ts';
 import { scheduler } from '../../src/loops/scheduler.ts';
-import { type Database, openDatabase } from '../../src/store/database.ts';
+import { type Database, openDatabase } from '../../src/store/engine/database.ts';
 import { storesOn } from '../../src/store/open.ts';
 import { COMMIT, DIGEST, facts } from '../flow/fixtures.ts';
 
