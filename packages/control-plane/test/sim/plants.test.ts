@@ -11,7 +11,6 @@ const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]> = {
   'lost compare-and-set': ['no-surprise', 'one-serving', 'running-is-routed', 'acknowledged-stays', 'report-once', 'settles'],
   'double claim': ['one-lease'],
   'second writer': ['one-writer'],
-  'lists by the machine’s clock': ['one-writer'],
   'two machines with one hostname': ['route-observed', 'running-is-routed', 'one-writer'],
   'deadlines by the machine’s clock': ['uptime'],
   'terminal state overwritten': ['terminal-stays'],

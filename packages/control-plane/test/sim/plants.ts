@@ -4,7 +4,6 @@
  */
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { isTerminal } from '@berth/wire/vocabulary';
-import type { EndedWork } from '../../src/domain/facts.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import type { Driver } from '../../src/flow/drive.ts';
@@ -17,18 +16,6 @@ export type Plant = {
 };
 
 const NONE: Plant = { stores: (stores) => stores, driver: (driver) => driver, probe: (live) => live };
-
-/** In their order, and all in the past of the uptime clock. */
-const LONG = 1e12;
-const shifted = <T extends { observed_at: number | null }>(node: T): T => ({
-  ...node,
-  observed_at: node.observed_at === null ? null : node.observed_at - LONG,
-});
-const shiftedEnd = (work: EndedWork): EndedWork => ({
-  ...work,
-  ended_at: work.ended_at - LONG,
-  unreported_at: work.unreported_at === null ? null : work.unreported_at - LONG,
-});
 
 export const PLANTS = {
   none: NONE,
@@ -97,24 +84,6 @@ export const PLANTS = {
         },
       },
     }),
-  },
-
-  /** Whether a list of containers is newer than the end of work goes by the machine's clock, as before it was the uptime clock. */
-  'lists by the machine’s clock': {
-    ...NONE,
-    stores: (stores) => ({
-      ...stores,
-      nodes: { ...stores.nodes, register: (input, at, entry) => stores.nodes.register(input, at, entry, { at, since: at }) },
-      flow: {
-        ...stores.flow,
-        commit: (plan) => stores.flow.commit({ ...plan, uptime: plan.now }),
-        async facts(projectId, datasetIds) {
-          const facts = await stores.flow.facts(projectId, datasetIds);
-          return { ...facts, nodes: facts.nodes.map(shifted), endedWork: facts.endedWork.map(shiftedEnd) };
-        },
-      },
-    }),
-    driver: (driver) => ({ ...driver, observed: (node) => driver.observed(node) }),
   },
 
   /** Of two machines with one hostname none is refused: the node is whichever registered last. */
