@@ -31,6 +31,7 @@ import { createLook } from './monitor/look.ts';
 import { createScanner } from './monitor/scanner.ts';
 import { createConfigSource } from './routing/config-source.ts';
 import { createPolicySource } from './routing/policy-source.ts';
+import { createAliasWatch } from './routing/aliases.ts';
 import { markerAnswers } from './routing/confirm.ts';
 import { createReach } from './routing/reach.ts';
 import { openStores } from './store/open.ts';
@@ -128,6 +129,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     closers.add('scanner', () => datasets?.scanner.close());
 
     const probeUrls = config.PROXY_PROBE_URLS ?? [];
+    const aliases = probeUrls.length === 0 ? {} : { aliases: createAliasWatch(probeUrls, log) };
     const loopDeps: LoopDeps = {
       stores,
       driver,
@@ -137,6 +139,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       limits,
       probe: probeUrls.length === 0 ? null : (hash, signal) => markerAnswers(probeUrls, hash, signal),
       reach: probeUrls.length === 0 ? null : createReach({ probeUrls, gatewaySecrets: settings.gatewaySecrets, now }),
+      ...aliases,
       settleMs: config.SETTLE_TIME,
       datasets,
       presence,
@@ -157,6 +160,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       limits,
       settings,
       telemetry,
+      ...aliases,
       lookAtFolder: createLook(config.DATASET_NFS_BASE_PATH ?? null),
       presence,
       now,

@@ -10,7 +10,7 @@ import type { Stores } from '../domain/stores.ts';
 import type { Telemetry } from '../domain/telemetry.ts';
 import type { UptimeClock } from '../domain/uptime.ts';
 import type { Driver } from '../flow/drive.ts';
-import type { ConfigSource } from '../domain/configuration.ts';
+import type { AliasWatch, ConfigSource } from '../domain/configuration.ts';
 import type { PasswordCost } from './auth/passwords.ts';
 
 export type LoopStatus = { name: string; description: string; lastOkAt: number | null; lastError: string | null };
@@ -65,6 +65,8 @@ export type ApiDeps = {
   settings: ApiSettings;
   lookAtFolder: LookAtFolder;
   presence: Presence;
+  /** Left out where PROXY_PROBE_URLS is not set. */
+  aliases?: AliasWatch;
   now: () => number;
   uptime: UptimeClock;
   telemetry: Telemetry;

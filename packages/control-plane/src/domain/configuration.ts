@@ -30,6 +30,8 @@ export type ConfigSource = {
 };
 
 /** Whether the reverse proxy was seen, from outside, to serve the configuration with this hash. Never throws. */
+/** `kept`: whether a proxy hands on headers like `X!Forwarded!User`; null: not known yet. `look` never throws. */
+export type AliasWatch = { look(hash: string, signal: AbortSignal): Promise<void>; kept(): boolean | null };
 export type ProxyProbe = (hash: string, signal: AbortSignal) => Promise<boolean>;
 
 /** `path`: as a visitor requests it. */

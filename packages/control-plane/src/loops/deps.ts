@@ -1,7 +1,7 @@
 /** What every loop is given. */
 import type { Logger } from '@berth/kit/log';
 import type { Changes } from '../domain/changes.ts';
-import type { ConfigSource, ProxyProbe, Reach } from '../domain/configuration.ts';
+import type { AliasWatch, ConfigSource, ProxyProbe, Reach } from '../domain/configuration.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
 import type { Presence } from '../domain/presence.ts';
@@ -33,6 +33,8 @@ export type LoopDeps = {
   probe: ProxyProbe | null;
   /** null: nothing asks whether the proxy reaches a node. */
   reach: Reach | null;
+  /** Left out where PROXY_PROBE_URLS is not set. */
+  aliases?: AliasWatch;
   settleMs: number;
   /** null where there is no shared storage: nothing is scanned. */
   datasets: DatasetSettings | null;

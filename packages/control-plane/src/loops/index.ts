@@ -10,6 +10,7 @@ import { leaseReaper } from './lease-reaper.ts';
 import { nodeWatch } from './node-watch.ts';
 import { nodeMarks } from './node-marks.ts';
 import { policyRefresh } from './policy-refresh.ts';
+import { proxyHeaders } from './proxy-headers.ts';
 import { removals } from './removals.ts';
 import { retention } from './retention.ts';
 import { routeConfirmer } from './route-confirmer.ts';
@@ -54,6 +55,13 @@ export const LOOPS = [
     periodMs: 2_000,
     wokenBy: [],
     make: routesRefresh,
+  },
+  {
+    name: 'proxy-headers',
+    description: 'asks the proxy whether it hands on headers like X!Forwarded!User',
+    periodMs: 30_000,
+    wokenBy: [],
+    make: proxyHeaders,
   },
   { name: 'node-watch', description: 'marks what runs on silent nodes as unknown', periodMs: 5_000, wokenBy: [], make: nodeWatch },
   { name: 'node-marks', description: 'writes when nodes were last seen, all at once', periodMs: 1_000, wokenBy: [], make: nodeMarks },

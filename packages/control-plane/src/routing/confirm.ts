@@ -11,11 +11,12 @@ const PROBE_TIMEOUT_MS = 2_000;
 
 /** True when every address answers for this hash. Never throws: no answer is "not yet". */
 export async function markerAnswers(probeUrls: readonly string[], hash: string, signal?: AbortSignal): Promise<boolean> {
-  const answers = await Promise.all(probeUrls.map((url) => answersMarker(url, hash, signal)));
+  const answers = await Promise.all(probeUrls.map((url) => answersMarker(url, `/${hash}`, {}, signal)));
   return answers.every(Boolean);
 }
 
-function answersMarker(base: string, hash: string, signal?: AbortSignal): Promise<boolean> {
+/** Whether this address answers the marker's path with 418 to a request with these headers. Never throws. */
+export function answersMarker(base: string, path: string, headers: Record<string, string>, signal?: AbortSignal): Promise<boolean> {
   const url = new URL(base);
   const secure = url.protocol === 'https:';
   return new Promise((resolve) => {
@@ -23,8 +24,8 @@ function answersMarker(base: string, hash: string, signal?: AbortSignal): Promis
       {
         host: url.hostname.replace(/^\[|\]$/g, ''),
         port: url.port === '' ? (secure ? 443 : 80) : Number(url.port),
-        path: `/${hash}`,
-        headers: { host: MARKER_HOST },
+        path,
+        headers: { host: MARKER_HOST, ...headers },
         // The marker's host has no certificate and never can have one (RFC 2606 `.invalid`); the answer is no secret and
         // the hash in the path is the proof.
         ...(secure ? { rejectUnauthorized: false, servername: MARKER_HOST } : {}),

@@ -46,6 +46,9 @@ export type DynamicConfig = {
 };
 
 export const MARKER_HOST = 'berth.invalid';
+/** Three of the fifteen characters; a proxy that deletes one spelling may keep another (aliases.ts). */
+export const ALIAS_HEADERS = ['X.Berth.Alias', 'X_Berth_Alias', 'X!Berth!Alias'] as const;
+export const aliasPath = (hash: string): string => `/${hash}/alias`;
 const STRIP = 'berth-strip-identity';
 const STRIP_TOKEN = 'berth-strip-token';
 /**
@@ -155,6 +158,10 @@ function addMarker({ http }: DynamicConfig, hash: string): void {
   const marker = { rule: `Host(\`${MARKER_HOST}\`) && Path(\`/${hash}\`)`, service: 'noop@internal' };
   http.routers['berth-marker-web'] = { ...marker, entryPoints: ['web'] };
   http.routers['berth-marker-websecure'] = { ...marker, entryPoints: ['websecure'], tls: {} };
+  const anyAlias = ALIAS_HEADERS.map((name) => `HeaderRegexp(\`${name}\`, \`^1$\`)`).join(' || ');
+  const alias = { rule: `Host(\`${MARKER_HOST}\`) && Path(\`${aliasPath(hash)}\`) && (${anyAlias})`, service: 'noop@internal' };
+  http.routers['berth-marker-alias-web'] = { ...alias, entryPoints: ['web'] };
+  http.routers['berth-marker-alias-websecure'] = { ...alias, entryPoints: ['websecure'], tls: {} };
 }
 
 /** One bad project is left out and reported; it must not take the others down with it. */

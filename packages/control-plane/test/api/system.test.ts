@@ -1,4 +1,6 @@
 /** Liveness, readiness with reasons, metrics, the OpenAPI document; settings and how wrong ones are named. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { SettingsError } from '@berth/kit/config';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.ts';
@@ -221,4 +223,28 @@ describe('settings', () => {
     expect(problems({})).toEqual(['BASE_DOMAIN']);
     expect(problems({ BASE_DOMAIN: 'a.b', JWT_SECRET_FILE: '/nonexistent' })).toEqual(['JWT_SECRET_FILE']);
   });
+});
+
+test.each([
+  [true, 418],
+  [false, 404],
+])('/readyz warns of a proxy that hands on odd header names: %s', async (warned, answer) => {
+  const asked: string[] = [];
+  const proxy = createServer((request, response) => {
+    const alias = request.url?.endsWith('/alias') === true;
+    asked.push(alias ? `alias ${String(request.headers['x!berth!alias'])}` : 'marker');
+    response.writeHead(alias ? answer : 418).end();
+  });
+  await new Promise<void>((listening) => proxy.listen(0, '127.0.0.1', listening));
+  const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  const own = await createApi({ env: { PROXY_PROBE_URLS: url }, overrides: { loops: true } });
+  await own.listen();
+  await expect.poll(() => asked.includes('alias 1'), { timeout: 5_000 }).toBe(true);
+  const notes = async (): Promise<string[]> =>
+    ((await own.call('readyz')).json['notes'] as string[]).filter((note) => note.includes('X!Forwarded!User'));
+  if (warned) await expect.poll(notes, { timeout: 5_000 }).toHaveLength(1);
+  else expect(await notes()).toEqual([]);
+  expect((await notes()).join()).not.toContain('127.0.0.1');
+  await own.close();
+  proxy.close();
 });

@@ -26,7 +26,7 @@ export function systemRoutes(route: Define, deps: Deps): void {
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
     const unrouted = source.problems().map((p) => `left out of routing: ${p}`);
-    const notes = [...settings.notes, ...unrouted, ...(await doubled()), ...nodeNotes.flatMap((n) => n.notes())];
+    const notes = [...settings.notes, ...proxyNotes(), ...unrouted, ...(await doubled()), ...nodeNotes.flatMap((n) => n.notes())];
     void reply.code(ready ? 200 : 503).send({ status, parts, notes });
     return SENT;
   });
@@ -36,6 +36,15 @@ export function systemRoutes(route: Define, deps: Deps): void {
     if (performance.now() >= known.until) known = { until: performance.now() + DOUBLED_KNOWN_MS, doubled: readDoubled() };
     return known.doubled;
   }
+
+  /** Without addresses: this page is public. The log names them. */
+  const proxyNotes = (): string[] =>
+    deps.aliases?.kept() === true
+      ? [
+          'the reverse proxy hands on request headers like X!Forwarded!User, which an application may take for X-Forwarded-User: run Traefik ' +
+            '3.7.13 or newer with aliasHeadersStrategy: delete on both entry points',
+        ]
+      : [];
 
   /** Without addresses: this page is public. */
   async function readDoubled(): Promise<string[]> {
