@@ -1,18 +1,32 @@
 /**
- * What a scan means for a dataset: pure, like the flow of deployments. A version is recorded only of what was really seen, and
- * what is known stays when the share cannot be read or has lost most of its files.
+ * Decides what a scan means for a dataset: its state and its next version. Pure, like the flow of deployments.
+ *
+ * The whole way of a dataset, from the share to a container:
+ *
+ *   scan          monitor/child reads the share ──▶ ScanOutcome (domain/scan.ts)
+ *     ▼
+ *   version       loops/dataset-monitor.ts ──▶ afterScan (here) ──▶ store/datasets/record-version.ts
+ *     ▼
+ *   placement     domain/placement.ts chooses the node; flow/tasks.ts creates the deploy task with the pinned versions
+ *     ▼
+ *   copy          agent/data: staging, rsync, verification, rename
+ *     ▼
+ *   mount         agent/data/prepare.ts ──▶ agent/tasks/deploy.ts: the container reads the version
+ *
+ * States:
  *
  *   new ─────────┐ unchanged, changed        ┌─ unreachable: the share cannot be read, or is another one
  *   unreachable ─┼──────────────────▶ ok ────┤
  *   suspicious ──┘                           └─ suspicious: emptied or mostly gone, until it is back or someone accepts the loss
  *
- * `unsettled` (files that never held still) changes no state: the problem is told and it is scanned again sooner.
+ * A version is recorded only of content that a scan read. Known versions stay when the share cannot be read or has lost most of its
+ * files. `unsettled` (files changed during the whole scan) changes no state: `problem` says so, and the next scan comes sooner.
  */
 import type { ScanPlan } from '../domain/dataset-stores.ts';
 import type { DatasetRecord } from '../domain/records.ts';
 import type { ScanOutcome } from '../domain/scan.ts';
 
-/** How soon a share that could not be read, or did not hold still, is looked at again; never later than the usual period. */
+/** Time until the next scan of a share that could not be read or that changed all the time; at most the usual interval. */
 const SOON_MS = 60_000;
 
 export function afterScan(
