@@ -7,7 +7,7 @@
 import type { Logger } from '@berth/kit/log';
 import type { Loop } from '@berth/kit/loop';
 import type { Task } from '@berth/wire/task';
-import type { AgentConfig } from './config.ts';
+import type { AgentOptions } from './config.ts';
 import { createEngineStatus } from './engine-status.ts';
 import { createHandlers } from './handlers.ts';
 import { type HealthServer, startHealthServer } from './health.ts';
@@ -41,7 +41,7 @@ const SYNCS_AT_ONCE = 200;
 /** A part of the 20 s that closing may take (main.ts). */
 const DRAIN_MS = 8_000;
 
-export async function startAgent(config: AgentConfig, log: Logger): Promise<Agent> {
+export async function startAgent(config: AgentOptions, log: Logger): Promise<Agent> {
   const ending = new AbortController();
   const { signal } = ending;
   // The loop starts last; a part that asks for a registration earlier gets the first one, which comes anyway.
@@ -147,7 +147,7 @@ async function removeLeftovers(parts: Parts, nodeId: string, open: readonly Task
     .catch((err: unknown) => void (signal.aborted || log.warn({ err }, 'removing leftover dataset copies failed')));
 }
 
-function createNodeRegistration(config: AgentConfig, parts: Parts, log: Logger): Registration {
+function createNodeRegistration(config: AgentOptions, parts: Parts, log: Logger): Registration {
   return createRegistration({
     client: parts.client,
     list: parts.listContainers,

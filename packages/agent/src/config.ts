@@ -177,7 +177,7 @@ export const AGENT_SETTINGS = {
   ...LOG_SETTINGS,
 } as const;
 
-export type AgentConfig = Values<typeof AGENT_SETTINGS> & {
+export type AgentOptions = Values<typeof AGENT_SETTINGS> & {
   /** Name under which the node registers. */
   nodeName: string;
   /** The variables of the agent’s environment that its tools receive. They receive no others. */
@@ -202,7 +202,7 @@ const INHERITED = [
 ];
 
 /** Throws SettingsError with every problem. */
-export function readConfig(env: NodeJS.ProcessEnv = process.env): AgentConfig {
+export function readConfig(env: NodeJS.ProcessEnv = process.env): AgentOptions {
   const values = readSettings(AGENT_SETTINGS, env);
   if (values.CACHE_LOW > values.CACHE_HIGH)
     throw new SettingsError([`CACHE_LOW: must not exceed CACHE_HIGH, which is ${values.CACHE_HIGH}`]);

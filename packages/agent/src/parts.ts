@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 import { type Client, createClient } from '@berth/wire/client';
-import type { AgentConfig } from './config.ts';
+import type { AgentOptions } from './config.ts';
 import { type Credentials, readCredentials } from './credentials.ts';
 import { readAgentId } from './data/agent-id.ts';
 import { createData, type Data, type DataOptions } from './data/data.ts';
@@ -46,7 +46,7 @@ export type Parts = {
 };
 export type PartsOptions = { state: StateFolder; metrics: Metrics; wakeRegistration: () => void; log: Logger };
 
-export async function createParts(config: AgentConfig, { state, metrics, wakeRegistration, log }: PartsOptions): Promise<Parts> {
+export async function createParts(config: AgentOptions, { state, metrics, wakeRegistration, log }: PartsOptions): Promise<Parts> {
   const { inherit } = config;
   const credentials = await readCredentials({
     stateDir: state.root,
@@ -126,7 +126,7 @@ function countRemovedImages(docker: Docker, metrics: Metrics): Docker {
 type DataDeps = Pick<DataOptions, 'client' | 'storage' | 'listContainers' | 'log'> &
   Pick<PartsOptions, 'metrics' | 'wakeRegistration'> & { agentId: string };
 const dataOptions = (
-  config: AgentConfig,
+  config: AgentOptions,
   { client, storage, listContainers, agentId, metrics, wakeRegistration, log }: DataDeps,
 ): DataOptions => ({
   client,

@@ -1,6 +1,6 @@
 /** Keeps the firewall rules of PROXY_IPS in force (port-rule.ts). */
 import type { Logger } from '@berth/kit/log';
-import type { AgentConfig } from './config.ts';
+import type { AgentOptions } from './config.ts';
 import { createPortRule, enginePorts, iptablesOf } from './port-rule.ts';
 
 export type PortGuard = {
@@ -10,7 +10,7 @@ export type PortGuard = {
   problem(): string | null;
 };
 
-export async function createPortGuard(config: AgentConfig, log: Logger): Promise<PortGuard> {
+export async function createPortGuard(config: AgentOptions, log: Logger): Promise<PortGuard> {
   const { PROXY_IPS: proxies, PROJECT_NETWORK_POOL: pool } = config;
   let problem: string | null = null;
   if (proxies === undefined || pool === null || config.NODE_ROLE !== 'deploy') return { guard: async () => undefined, problem: () => null };

@@ -2,7 +2,7 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
-import type { AgentConfig } from './config.ts';
+import type { AgentOptions } from './config.ts';
 import { createWorkspaces, type Workspaces } from './workspace.ts';
 
 export type StateFolder = {
@@ -13,7 +13,7 @@ export type StateFolder = {
   workspaces: Workspaces;
 };
 
-export async function openStateFolder(config: AgentConfig, log: Logger): Promise<StateFolder> {
+export async function openStateFolder(config: AgentOptions, log: Logger): Promise<StateFolder> {
   const root = join(config.STATE_DIR, config.NODE_ROLE);
   const scratch = join(root, 'scratch');
   await mkdir(root, { recursive: true, mode: 0o700 });

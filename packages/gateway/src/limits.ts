@@ -4,7 +4,9 @@ import { type Answer, problem } from './answers.ts';
 
 /** Clients may send 128 KiB of headers (docs/interfaces.md "Limits"). The request line and headers that the proxy adds come on top. */
 const MAX_HEADERS = 160 * 1024;
-/** Above Traefik's own limit of 1 MiB, so that node:http never answers itself: it would end the connection, and Traefik would answer 500. */
+/**
+ * Above Traefik's own limit of 1 MiB. Otherwise node:http would answer itself and end the connection, and Traefik would answer 500.
+ */
 export const MAX_READ = 1280 * 1024;
 
 export function isTooLarge({ rawHeaders, url = '' }: IncomingMessage): boolean {

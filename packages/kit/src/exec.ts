@@ -252,7 +252,7 @@ export async function execOk(argv: readonly string[], options: ExecOptions): Pro
   throw exitError(result, options.redact);
 }
 
-/** Creates the error for a non-zero exit. Message and result are redacted, so both may be logged. `argv` names the program in the message. */
+/** Creates the error for a non-zero exit. Message and result are redacted, so both may be logged. The message names `argv`. */
 export function exitError(result: ExecResult, secrets: readonly string[] = [], argv = result.argv): ExecError {
   const { present, longestSecret } = presenter(secrets, MAX_LINE);
   // If the beginning is missing, the rest may start with the end of a secret.

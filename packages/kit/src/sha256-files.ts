@@ -31,7 +31,10 @@ export type Sha256Pool<T extends FileToHash> = {
 const BATCH_FILES = 256;
 /** About 40 ms of work. A message per large file cost 1.5 % of the total time, because it wakes a thread with cold caches. */
 const BATCH_BYTES = 64 * 1024 * 1024;
-/** A worker has up to 3 batches, so that it never waits for the next one. A large file gets no batch beside it: another worker may be free sooner. */
+/**
+ * A worker has up to 3 batches, so that it never waits for the next one. A worker with a large file gets no further batch, because
+ * another worker may be free sooner.
+ */
 const MAX_BATCHES = 3;
 
 type Batch<T> = { files: T[]; bytes: number };

@@ -171,7 +171,7 @@ function httpUrl(value: unknown, what: string): URL {
   return url;
 }
 
-/** Converts a Go expression. Go writes flags in front, `(?i)…`. The rest means the same in JavaScript for the expressions that Berth uses. */
+/** Converts a Go expression, which has its flags in front: `(?i)…`. In Berth's expressions the rest means the same in JavaScript. */
 export function goRegExp(source: string): RegExp {
   const [, flags = '', rest = ''] = /^(?:\(\?([ims]+)\))?([^]*)$/.exec(source) ?? [];
   return new RegExp(rest, flags);

@@ -1,5 +1,6 @@
 /**
- * The server of the proxy. The path of a request: entry point (removes headers that clients may not set) -> route -> middlewares -> backend.
+ * The server of the proxy. A request passes these steps: entry point (removes headers that clients may not set) -> route ->
+ * middlewares -> backend.
  *
  *   no route                         404
  *   a middleware answers             its answer

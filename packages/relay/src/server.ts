@@ -1,7 +1,7 @@
 /**
- * Serves the reverse proxy: the same path, bytes and held answers as the control plane (docs/interfaces.md "Held answers"). With `wait` a request is
- * held while the proxy already has the current configuration. If-None-Match tells which one it has, else the last answer on the
- * connection.
+ * Serves the reverse proxy: the same path, bytes and held answers as the control plane (docs/interfaces.md "Held answers"). With `wait`,
+ * a request is held while the proxy already has the current configuration. If-None-Match names the configuration that the proxy has;
+ * without that header, it is the last answer on the connection.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';

@@ -8,7 +8,10 @@ export const Login = Type.Object(
   { additionalProperties: false },
 );
 
-/** `token` is a JWT (RFC 7519) for `Authorization: Bearer`; `expires_in` is in seconds. `refresh_token` can be exchanged once for the next pair. */
+/**
+ * `token` is a JWT (RFC 7519) for `Authorization: Bearer`; `expires_in` is in seconds.
+ * `refresh_token` can be exchanged once for the next pair.
+ */
 export const LoginAnswer = Type.Object({
   token: Type.String(),
   token_type: Type.Literal('Bearer'),

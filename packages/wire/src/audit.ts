@@ -1,4 +1,4 @@
-/** Who did what, from where, when, and what came of it. Nothing in it is a secret. */
+/** The audit log: actor, action, target, address, time and outcome. It contains no secrets. */
 import { type Static, Type } from 'typebox';
 import { literals, orNull, Time } from './vocabulary.ts';
 

@@ -59,7 +59,7 @@ export const Policy = Type.Object({
   ),
   /** E-mail addresses in lower case. */
   disabled_users: Type.Array(Type.String()),
-  /** E-mail addresses in lower case. Sessions that began before `deleted_at` are invalid. Absent in the policy of an older control plane. */
+  /** E-mail addresses in lower case. Sessions from before `deleted_at` are invalid. Absent in the policy of an older control plane. */
   deleted_users: Type.Optional(Type.Array(Type.Object({ email: Type.String(), deleted_at: Time }))),
   revoked_sessions: Type.Array(Type.Object({ id: Id, expires_at: Time })),
   device_tokens: Type.Array(

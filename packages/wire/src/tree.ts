@@ -24,7 +24,7 @@ export type NamedEntry = FileEntry | LinkEntry | FolderEntry;
 /** A tree object has either named entries or chunks, never both. */
 export type TreeEntry = NamedEntry | ChunkEntry;
 
-/** Loads the text of an object by its digest. An implementation that fetches from the network must verify the digest: this module does not. */
+/** Loads the text of an object by its digest. Implementations that use the network must verify the digest; this module does not. */
 export type LoadTree = (digest: string) => Promise<string>;
 
 /** The text is not a tree object of this format. The message names the line and the violated rule. */

@@ -70,7 +70,7 @@ async function ownMark(): Promise<Mark> {
   };
 }
 
-/** Process states of zombies and dead processes (proc(5)): such a process does no more work. */
+/** Process states of zombies and dead processes (proc(5)): such a process has stopped working. */
 const ENDED = ['Z', 'X'];
 
 /** Start time of a process in clock ticks since boot; null if the process does not run. */

@@ -1,4 +1,4 @@
-/** GET /_oauth/callback/{provider}: handles a browser that returns from the provider. ../oidc/callback-checks.ts lists the checks in order. */
+/** GET /_oauth/callback/{provider}: handles a browser that returns from the provider. ../oidc/callback-checks.ts lists the checks. */
 import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Session } from '../deps.ts';

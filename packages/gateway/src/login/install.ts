@@ -62,7 +62,10 @@ export async function installLogin(server: FastifyInstance, deps: GatewayDeps, {
   });
 }
 
-/** Accepts forms (RFC 8628 section 3.1) and JSON (the contract). A body of another type counts as empty; each endpoint then reports what is missing. */
+/**
+ * Accepts forms (RFC 8628 section 3.1) and JSON (the contract). A body of another type counts as empty, and the endpoint reports the
+ * missing parameters.
+ */
 function acceptBodies(scope: FastifyInstance): void {
   scope.removeAllContentTypeParsers();
   const parseJson = scope.getDefaultJsonParser('error', 'error');

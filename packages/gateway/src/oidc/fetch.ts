@@ -1,6 +1,6 @@
 /** Requests to identity providers: a deadline for the whole answer, a limit on its size, and no redirects. */
 
-/** The provider gave no usable answer: unreachable, too slow, an error, or invalid data. The gateway answers 503; the next login retries. */
+/** The provider gave no usable answer: unreachable, too slow, an error, or invalid data. The gateway answers 503. */
 export class ProviderUnavailable extends Error {
   override name = 'ProviderUnavailable';
 }

@@ -30,7 +30,7 @@ export type RoundOptions = {
   keep: { everyMs: number; sums: (sums: Buffer) => Promise<void> };
 };
 
-/** `records`: number of records in the listing. Throws UnreachableError with the first file that cannot be read. */
+/** `records`: number of records in the listing. Throws ShareUnreachableError with the first file that cannot be read. */
 export async function hashRound(
   listing: Listing,
   records: number,

@@ -13,7 +13,7 @@ import { spawn } from 'node:child_process';
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { dyingWithParent } from '@berth/kit/exec';
 import { breathe, easeProgram } from './scan-pace.ts';
-import { UnreachableError } from './share.ts';
+import { ShareUnreachableError } from './share.ts';
 
 export const FILE = 0x66;
 export const FOLDER = 0x64;
@@ -45,7 +45,7 @@ const COUNT_MS = 500;
 export type Listing = { fd: number; length: number };
 
 /**
- * Throws UnreachableError with the first path that `find` could not read: without that folder, the listing would look as if its
+ * Throws ShareUnreachableError with the first path that `find` could not read: without that folder, the listing would look as if its
  * files were removed. Other failures (no `find`, disk full) throw an Error.
  */
 export async function writeListing(
@@ -62,7 +62,7 @@ export async function writeListing(
     const said = errors.split('\n')[0]?.replace(/^find: /, '') ?? '';
     if (code !== 1 || said === '' || /standard output|write error/i.test(said))
       throw new Error(`find ${code === null ? `was killed by ${signal}` : `exited with ${code}`}: ${said}`);
-    throw new UnreachableError(`Not all of the folder can be read: ${said}.`);
+    throw new ShareUnreachableError(`Not all of the folder can be read: ${said}.`);
   } catch (error) {
     closeSync(fd);
     throw error;

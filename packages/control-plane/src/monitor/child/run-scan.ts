@@ -1,6 +1,6 @@
 /**
  * One scan, in the child process: checks that the share is the same as before and compares the listing with the last one. Every
- * failure of the share is an UnreachableError. Most scans find an unchanged folder and end here; scan-state.ts is loaded only if not.
+ * failure of the share is an ShareUnreachableError. Most scans find an unchanged folder and end here; scan-state.ts is loaded only if not.
  */
 import { closeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import type { ScanJob } from '../scan-job.ts';
 import { openCache } from './cache.ts';
 import { sameBytes, writeListing } from './listing.ts';
 import type { Listed, OnStep, ScanFolder } from './scan-folder.ts';
-import { realFolder, seeShare, UnreachableError } from './share.ts';
+import { realFolder, seeShare, ShareUnreachableError } from './share.ts';
 
 /** Resolves with the outcome; rejects if the scanner itself failed. */
 export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome> {
@@ -21,7 +21,7 @@ export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome
     const root = folderOf(job);
     return await scan({ job, root, list: createLister(root, job, onStep, ends), checkShare, onStep }, ends);
   } catch (error) {
-    if (error instanceof UnreachableError) return { kind: 'unreachable', problem: error.message };
+    if (error instanceof ShareUnreachableError) return { kind: 'unreachable', problem: error.message };
     throw error;
   } finally {
     for (const end of ends) end();
@@ -59,7 +59,8 @@ function folderOf({ basePath, nfsPath }: ScanJob): string {
   const what = `The folder ${join(basePath, nfsPath)}`;
   const root = realFolder(join(basePath, nfsPath), what);
   const base = realFolder(basePath, `The base path ${basePath}`);
-  if (!root.startsWith(base === '/' ? base : `${base}/`)) throw new UnreachableError(`${what} leads out of the base path, to ${root}.`);
+  if (!root.startsWith(base === '/' ? base : `${base}/`))
+    throw new ShareUnreachableError(`${what} leads out of the base path, to ${root}.`);
   return root;
 }
 

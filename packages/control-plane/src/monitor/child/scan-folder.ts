@@ -17,7 +17,7 @@ export type ScanFolder = {
   root: string;
   /** Writes each listing to a file of its own in the scratch folder. */
   list: () => Promise<Listed>;
-  /** Checks that the share is still the same. Throws UnreachableError. */
+  /** Checks that the share is still the same. Throws ShareUnreachableError. */
   checkShare: () => ShareIdentity;
   onStep: OnStep;
 };

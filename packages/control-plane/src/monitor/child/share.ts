@@ -13,8 +13,8 @@ const MARKER_TEXT = /^berth-share ([0-9a-f-]{36})\n$/;
 type Mount = ShareIdentity['mount'];
 
 /** The share or the folder cannot be read. The message becomes the outcome's `problem`. */
-export class UnreachableError extends Error {
-  override name = 'UnreachableError';
+export class ShareUnreachableError extends Error {
+  override name = 'ShareUnreachableError';
 }
 
 /** Texts for error codes of system calls. */
@@ -36,28 +36,29 @@ const REASONS: Record<string, string> = {
 export const reasonOf = (code: string | undefined): string => REASONS[code ?? ''] ?? `cannot be read (${code ?? 'unknown error'})`;
 
 /** `what`: the subject of the sentence, such as `The base path /mnt/nas`. */
-export const unreachable = (what: string, code: string | undefined): UnreachableError => new UnreachableError(`${what} ${reasonOf(code)}.`);
+export const unreachable = (what: string, code: string | undefined): ShareUnreachableError =>
+  new ShareUnreachableError(`${what} ${reasonOf(code)}.`);
 
-/** The real path of a folder. Throws UnreachableError. */
+/** The real path of a folder. Throws ShareUnreachableError. */
 export function realFolder(path: string, what: string): string {
   try {
     const real = realpathSync.native(path);
     if (!statSync(real).isDirectory()) throw unreachable(what, 'ENOTDIR');
     return real;
   } catch (error) {
-    throw error instanceof UnreachableError ? error : unreachable(what, (error as NodeJS.ErrnoException).code);
+    throw error instanceof ShareUnreachableError ? error : unreachable(what, (error as NodeJS.ErrnoException).code);
   }
 }
 
 /**
  * Identifies the share that holds `base` (a real path) and compares it with `was`. Writes a marker if the share has none and is
  * known to be the same. With `accept`, any share counts as the right one. If only the marker is missing on the same mount, the
- * share gets its old marker again, so accepting the loss for one dataset repairs all datasets of the share. Throws UnreachableError.
+ * share gets its old marker again, so accepting the loss for one dataset repairs all datasets of the share. Throws ShareUnreachableError.
  */
 export function seeShare(base: string, was: ShareIdentity | null, accept: boolean): ShareIdentity {
   const is: ShareIdentity = { marker: readMarker(base), mount: mountOf(base, readFileSync('/proc/self/mountinfo', 'latin1')) };
   const problem = accept ? null : shareProblem(base, was, is);
-  if (problem !== null) throw new UnreachableError(problem);
+  if (problem !== null) throw new ShareUnreachableError(problem);
   const known = was !== null && sameMount(was.mount, is.mount) ? was.marker : null;
   return { ...is, marker: is.marker ?? leaveMarker(base, known ?? randomUUID()) };
 }
