@@ -205,6 +205,7 @@ async function slowest(app: App, deployments: number): Promise<{ list: string; d
 
 /** What a year of 500 a day comes to, from the bytes that each kind of row took here. */
 function yearOf({ deployments, thinned, tables, left }: { deployments: number; thinned: number; tables: Sizes; left: Sizes }): string {
+  if (thinned === 0) return 'too few deployments for an estimate of a year: none was reduced to its record';
   const of = (sizes: Sizes, ...names: string[]): number => names.reduce((sum, name) => sum + (sizes.get(name) ?? 0), 0);
   const whole = of(tables, 'deployments', 'deployment_events', 'tasks', 'log_heads', 'log_marks') / deployments;
   const wholeLeft = ((deployments - thinned) * of(tables, 'deployments')) / deployments;
