@@ -26,12 +26,12 @@ export type CredentialOptions = { stateDir: string; shared: string | undefined; 
 export async function readCredentials({ stateDir, shared, joinToken, log }: CredentialOptions): Promise<Credentials> {
   const path = join(stateDir, 'node-secret');
   const pendingPath = join(stateDir, 'node-secret-boot');
-  let own = await readOwn(path, log);
-  const savedBootId = own === null ? ((await nullIfMissing(readFile(pendingPath, 'utf8'))) ?? '').trim() : '';
+  let nodeSecret = await readNodeSecret(path, log);
+  const savedBootId = nodeSecret === null ? ((await nullIfMissing(readFile(pendingPath, 'utf8'))) ?? '').trim() : '';
   const bootId = savedBootId === '' ? randomUUID() : savedBootId;
   const joining = joinToken ?? shared;
   /** The secret that the last registration was accepted with. */
-  let working = own ?? joining;
+  let accepted = nodeSecret ?? joining;
   let pending = false;
   let warned = false;
 
@@ -56,24 +56,24 @@ export async function readCredentials({ stateDir, shared, joinToken, log }: Cred
     } catch (err) {
       log.error({ err, path }, 'saving the node’s own secret failed');
       // AGENT_SECRET stays valid until the node’s own secret is used for the first time; a join token does not.
-      if (shared === undefined) working = own = secret;
+      if (shared === undefined) accepted = nodeSecret = secret;
       return;
     }
-    working = own = secret;
+    accepted = nodeSecret = secret;
     await clearPending();
     log.info('this node has its own secret now; AGENT_SECRET and JOIN_TOKEN are not used any more');
   }
 
   return {
     bootId,
-    headers: () => headerOf(working),
+    headers: () => headerOf(accepted),
     async register(send) {
-      const maySave = own !== null || (await markPending());
-      const candidates = [...new Set([own, joinToken, shared])].filter((c) => c !== null && c !== undefined);
+      const maySave = nodeSecret !== null || (await markPending());
+      const candidates = [...new Set([nodeSecret, joinToken, shared])].filter((c) => c !== null && c !== undefined);
       for (const [i, candidate] of (candidates.length === 0 ? [undefined] : candidates).entries()) {
         try {
           const answer = await send(headerOf(candidate), maySave);
-          working = candidate;
+          accepted = candidate;
           if (answer.node_secret !== undefined) await save(answer.node_secret);
           else if (pending) await clearPending();
           return answer;
@@ -91,7 +91,7 @@ const headerOf = (secret: string | undefined): Record<string, string> => (secret
 /** 429 is the answer to a wrong secret after many wrong ones. */
 const isRefused = (error: unknown): boolean => error instanceof ApiError && (error.status === 401 || error.status === 429);
 
-async function readOwn(path: string, log: Logger): Promise<string | null> {
+async function readNodeSecret(path: string, log: Logger): Promise<string | null> {
   const text = ((await nullIfMissing(readFile(path, 'utf8'))) ?? '').trim();
   if (text === '' || text.startsWith(NODE_SECRET_PREFIX)) return text === '' ? null : text;
   log.warn({ path }, 'this file does not hold a node secret; ignoring it');

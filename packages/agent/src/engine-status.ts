@@ -24,19 +24,19 @@ const GO_NAMES: Readonly<Record<string, string>> = { x64: 'amd64', ia32: '386', 
 
 export function createEngineStatus(docker: Pick<Docker, 'version'>, arch: string = process.arch): EngineStatus {
   let state: NodeEngine | null = null;
-  let known: { version: string; arch: string } | null = null;
-  let knownSince = Number.NEGATIVE_INFINITY;
+  let lastAnswer: { version: string; arch: string } | null = null;
+  let answeredAt = Number.NEGATIVE_INFINITY;
 
   function failed(error: unknown): void {
     const text = error instanceof Error ? error.message : String(error);
-    knownSince = Number.NEGATIVE_INFINITY;
-    state = { ok: false, version: known?.version ?? null, error: text.slice(0, MAX_ERROR) };
+    answeredAt = Number.NEGATIVE_INFINITY;
+    state = { ok: false, version: lastAnswer?.version ?? null, error: text.slice(0, MAX_ERROR) };
   }
   async function ask(signal: AbortSignal): Promise<void> {
     try {
-      known = await docker.version(AbortSignal.any([signal, AbortSignal.timeout(ASK_MS)]));
-      knownSince = performance.now();
-      state = { ok: true, version: known.version, error: null };
+      lastAnswer = await docker.version(AbortSignal.any([signal, AbortSignal.timeout(ASK_MS)]));
+      answeredAt = performance.now();
+      state = { ok: true, version: lastAnswer.version, error: null };
     } catch (error) {
       signal.throwIfAborted();
       failed(isTimeout(error) ? new Error(`the engine did not answer within ${ASK_MS / 1000} s`) : error);
@@ -47,10 +47,10 @@ export function createEngineStatus(docker: Pick<Docker, 'version'>, arch: string
     ask,
     failed,
     async answered(signal) {
-      if (state?.ok !== true || performance.now() - knownSince > FRESH_MS) await ask(signal);
+      if (state?.ok !== true || performance.now() - answeredAt > FRESH_MS) await ask(signal);
     },
     now: () => state,
-    arch: () => known?.arch ?? GO_NAMES[arch] ?? arch,
+    arch: () => lastAnswer?.arch ?? GO_NAMES[arch] ?? arch,
   };
 }
 

@@ -33,7 +33,15 @@ const DELAY_MS = 20_000;
 /** Images of a project without a container on this node stay so long after the newest was built. */
 const ABSENT_S = 7 * 86_400;
 
-export function createImages({ delayMs = DELAY_MS, ...deps }: { docker: Docker; keep: number; log: Logger; delayMs?: number }): Images {
+export function createImages({
+  delayMs = DELAY_MS,
+  ...deps
+}: {
+  docker: Docker;
+  keepNewest: number;
+  log: Logger;
+  delayMs?: number;
+}): Images {
   const holds = createRefCounts();
   const waiting = new Set<string>();
   const forgotten = new Set<string>();
@@ -44,9 +52,9 @@ export function createImages({ delayMs = DELAY_MS, ...deps }: { docker: Docker; 
 
   async function clean(repository: string): Promise<void> {
     const [images, inUse] = [await deps.docker.images(repository), await deps.docker.imagesInUse()];
-    const keep = forgotten.delete(repository) || isAbsent(images, inUse) ? 0 : deps.keep;
+    const keepNewest = forgotten.delete(repository) || isAbsent(images, inUse) ? 0 : deps.keepNewest;
     let removed = 0;
-    for (const ref of removableRefs(images, { keep, inUse, maxRefs: MAX_REMOVED })) {
+    for (const ref of removableRefs(images, { keepNewest, inUse, maxRefs: MAX_REMOVED })) {
       if (stopped) return;
       // Check for each image: a task may have taken a hold meanwhile.
       if (holds.has(ref)) continue;
@@ -107,14 +115,14 @@ export function createImages({ delayMs = DELAY_MS, ...deps }: { docker: Docker; 
 const isAbsent = (images: readonly Image[], inUse: ReadonlySet<string>): boolean =>
   !images.some((i) => inUse.has(i.id)) && Math.max(0, ...images.map((i) => i.created)) < Date.now() / 1000 - ABSENT_S;
 
-/** References of the images that may be removed: beyond the newest `keep`, unused, oldest first. */
+/** References of the images that may be removed: beyond the `keepNewest` newest ones, unused, oldest first. */
 export function removableRefs(
   images: readonly Image[],
-  { keep, inUse, maxRefs }: { keep: number; inUse: ReadonlySet<string>; maxRefs: number },
+  { keepNewest, inUse, maxRefs }: { keepNewest: number; inUse: ReadonlySet<string>; maxRefs: number },
 ): string[] {
   return [...images]
     .sort((a, b) => b.created - a.created)
-    .slice(keep)
+    .slice(keepNewest)
     .filter((image) => !inUse.has(image.id))
     .toReversed()
     .flatMap((image) => image.refs)

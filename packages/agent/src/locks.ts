@@ -12,8 +12,8 @@ export function createLocks(): Locks {
     async hold(key, signal) {
       const before = tails.get(key) ?? Promise.resolve();
       let release: () => void = () => undefined;
-      const mine = new Promise<void>((resolve) => (release = resolve));
-      const tail = before.then(() => mine);
+      const held = new Promise<void>((resolve) => (release = resolve));
+      const tail = before.then(() => held);
       tails.set(key, tail);
       void tail.then(() => {
         if (tails.get(key) === tail) tails.delete(key);

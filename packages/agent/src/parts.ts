@@ -70,7 +70,7 @@ export async function createParts(config: AgentOptions, { state, metrics, wakeRe
   const { docker } = revival;
   const ids = await createNodeIds(join(state.root, 'node-ids.json'), log);
   const listContainers = listNodeContainers(docker, ids);
-  const images = createImages({ docker: countRemovedImages(docker, metrics), keep: config.KEEP_RELEASES, log });
+  const images = createImages({ docker: countRemovedImages(docker, metrics), keepNewest: config.KEEP_RELEASES, log });
 
   const locks = createLocks();
   const agentId = await readAgentId(join(state.root, 'agent-id'));

@@ -11,7 +11,7 @@ const SGR = /^[\d;:]*$/;
 /** One pass is enough: a removed sequence cannot form a new one with its neighbours, because no lone ESC is kept. */
 export function terminalText(text: string, { colours }: { colours: boolean }): string {
   if (!/[\p{Cc}]/u.test(text)) return text;
-  let kept = '';
+  let safe = '';
   let at = 0;
   /** Skips the parameters and the final character of a control sequence (ECMA-48 5.4). */
   const control = (mayColour: boolean): void => {
@@ -19,7 +19,7 @@ export function terminalText(text: string, { colours }: { colours: boolean }): s
     while (at < text.length && inRange(text, at, 0x20, 0x3f)) at += 1;
     const parameters = text.slice(from, at);
     if (!inRange(text, at, 0x40, 0x7e)) return;
-    if (mayColour && text[at] === 'm' && SGR.test(parameters)) kept += `${ESC}[${parameters}m`;
+    if (mayColour && text[at] === 'm' && SGR.test(parameters)) safe += `${ESC}[${parameters}m`;
     at += 1;
   };
   const string = (): void => {
@@ -45,9 +45,9 @@ export function terminalText(text: string, { colours }: { colours: boolean }): s
       }
     } else if (char === '\u009B') control(false);
     else if (/[\u0090\u0098\u009D\u009E\u009F]/.test(char)) string();
-    else if (char === '\t' || !/\p{Cc}/u.test(char)) kept += char;
+    else if (char === '\t' || !/\p{Cc}/u.test(char)) safe += char;
   }
-  return kept;
+  return safe;
 }
 
 const inRange = (text: string, at: number, first: number, last: number): boolean => {

@@ -14,19 +14,19 @@ afterEach(() => engine.stop());
 /** Each call makes another agent, without shared memory, on the same engine. */
 function agent(over: Partial<FakeEngine['docker']> = {}) {
   const handler = deployHandlerOn({ docker: { ...engine.docker, ...over }, prepare: null });
-  const said: string[] = [];
+  const logged: string[] = [];
   const ending = new AbortController();
   const begin = (task: TaskOf<'deploy'>, attempt: number): Promise<Product> => {
     const context: TaskContext = {
       attempt,
       signal: ending.signal,
       log: () => undefined,
-      logStep: (_, text) => void said.push(text),
+      logStep: (_, text) => void logged.push(text),
       progress: () => undefined,
     };
     return handler(task, context);
   };
-  return { begin, said, lose: () => ending.abort(new Stopped('lost')) };
+  return { begin, logged, lose: () => ending.abort(new Stopped('lost')) };
 }
 const IMAGE = 'r/app@sha256:1';
 const asked = (over: Parameters<typeof deployTask>[1] = {}) =>
@@ -44,7 +44,7 @@ describe('two agents with one identity', () => {
     const first = await agent().begin(task, 1);
     const other = agent();
     const second = await other.begin(task, 2);
-    expect(other.said.join()).toContain('adopted container svc-app-g2');
+    expect(other.logged.join()).toContain('adopted container svc-app-g2');
     expect(second.report.container_id).toBe(first.report.container_id);
     await first.discard();
     expect([...engine.containers.keys()]).toEqual([second.report.container_id]);
@@ -106,8 +106,8 @@ describe('the strategy recreate', () => {
     const worker = agent();
     await worker.begin(recreate(), 1);
     expect(engine.all()).toEqual(['svc-app exited', 'svc-app-g1 exited', 'svc-app-g2 running']);
-    expect(worker.said.find((line) => line.startsWith('stopping svc-app '))).toMatch(/it stays stopped \(docker start svc-app /);
-    expect(worker.said.find((line) => line.startsWith('stopping svc-app-g1 '))).not.toMatch(/stays stopped/);
+    expect(worker.logged.find((line) => line.startsWith('stopping svc-app '))).toMatch(/it stays stopped \(docker start svc-app /);
+    expect(worker.logged.find((line) => line.startsWith('stopping svc-app-g1 '))).not.toMatch(/stays stopped/);
   });
   it('restarts only the container that served if the new one fails', async () => {
     of('svc-app', 'forgotten', 9);

@@ -13,7 +13,7 @@ import { runTask } from '../src/run-task.ts';
 import { pause } from '../src/stopped.ts';
 import type { Handler, Product } from '../src/tasks/task.ts';
 import { TaskFailure } from '../src/tools/failures.ts';
-import { bring, startShare, startSite } from './data/share.ts';
+import { ensureCached, startShare, startSite } from './data/share.ts';
 import { buildTask, type FakeControlPlane, startFakeControlPlane } from './fake-control-plane.ts';
 
 let plane: FakeControlPlane;
@@ -182,8 +182,8 @@ it('a copy is measured once, however many tasks wait for it; a cached version is
   await share.write('set/a', 'x'.repeat(3_000));
   await share.write('set/b', 'y'.repeat(96));
   const set = await share.dataset('set');
-  for (const held of await Promise.all([bring(site, set), bring(site, set)])) held.release();
-  (await bring(site, set)).release();
+  for (const held of await Promise.all([ensureCached(site, set), ensureCached(site, set)])) held.release();
+  (await ensureCached(site, set)).release();
   await site.data.stop();
   await share.stop();
   const text = await scrape(metrics);
@@ -198,7 +198,7 @@ it('failed and cancelled copies are measured, each with its outcome', async () =
   await share.write('set/a', 'x'.repeat(3_000));
   const set = await share.dataset('set');
   await rm(share.path('set'), { recursive: true });
-  await expect(bring(site, set)).rejects.toMatchObject({ code: 'dataset_unreachable' });
+  await expect(ensureCached(site, set)).rejects.toMatchObject({ code: 'dataset_unreachable' });
   expect(copied(await scrape(metrics), 'failed')).toMatchObject({ copies: 1 });
   await share.write('slow/a', 'z'.repeat(3_000));
   const slow = await share.dataset('slow');

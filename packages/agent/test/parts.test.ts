@@ -94,9 +94,9 @@ describe('images', () => {
   });
   it('removableRefs returns the oldest first, without the newest few and images in use', () => {
     const images = [image('a', 1), image('d', 4), image('b', 2), image('c', 3)];
-    expect(removableRefs(images, { keep: 1, inUse: new Set(['b']), maxRefs: 9 })).toEqual(['r/app:a', 'r/app:c']);
-    expect(removableRefs(images, { keep: 9, inUse: new Set(), maxRefs: 9 })).toEqual([]);
-    expect(removableRefs(images, { keep: 1, inUse: new Set(), maxRefs: 1 })).toEqual(['r/app:a']);
+    expect(removableRefs(images, { keepNewest: 1, inUse: new Set(['b']), maxRefs: 9 })).toEqual(['r/app:a', 'r/app:c']);
+    expect(removableRefs(images, { keepNewest: 9, inUse: new Set(), maxRefs: 9 })).toEqual([]);
+    expect(removableRefs(images, { keepNewest: 1, inUse: new Set(), maxRefs: 1 })).toEqual(['r/app:a']);
   });
   it('keeps an image that a task holds, and removes it after the release', async () => {
     const removed: string[] = [];
@@ -105,7 +105,7 @@ describe('images', () => {
       imagesInUse: async () => new Set(),
       removeImageRef: async (ref: string) => (removed.push(ref), true),
     } as unknown as Docker;
-    const images = createImages({ docker, keep: 1, log: silentLogger() });
+    const images = createImages({ docker, keepNewest: 1, log: silentLogger() });
     const release = images.hold('r/app:a');
     images.cleanLater('r/app');
     await images.settle();
@@ -131,7 +131,7 @@ describe('images of a project without containers on the node', () => {
   }
   it('are removed when the project was deleted, except images in use or held', async () => {
     const { docker, removed } = engine([image('a', 1), image('b', 2), image('c', 3), image('d', 4)], ['b']);
-    const images = createImages({ docker, keep: 10, log: silentLogger() });
+    const images = createImages({ docker, keepNewest: 10, log: silentLogger() });
     images.hold('r/app:c');
     images.forgetLater('r/app');
     await images.settle();
@@ -142,7 +142,7 @@ describe('images of a project without containers on the node', () => {
     const [old, fresh] = [now - 8 * DAY_S, now - DAY_S];
     const all = [image('a', old, 'r/gone'), image('b', old, 'r/runs'), image('c', fresh, 'r/new'), image('d', old, 'r/new')];
     const { docker, removed } = engine(all, ['b']);
-    const images = createImages({ docker, keep: 10, log: silentLogger() });
+    const images = createImages({ docker, keepNewest: 10, log: silentLogger() });
     images.sweepLater('r');
     await images.settle();
     expect(removed).toEqual(['r/gone:a']);

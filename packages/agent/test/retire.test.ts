@@ -80,12 +80,12 @@ it('a failure of the dataset cache does not stop the removal of containers', asy
   engine.put({ id: 'd1', name: 'svc-app', labels: labels('d1') });
   engine.put({ id: 'd2', name: 'svc-app-g2', labels: labels('d2') });
   const broken = (): Promise<never> => Promise.reject(new Error('EIO'));
-  const said: string[] = [];
+  const logged: string[] = [];
   const inventory = { released: broken, cached: broken, forget: broken, copyRate: () => null };
   const retire = handler(engine.docker, { inventory, sweepMounts: broken });
-  await retire(task('d1', 'd2', 0), { ...context, logStep: (_, text) => void said.push(text) });
+  await retire(task('d1', 'd2', 0), { ...context, logStep: (_, text) => void logged.push(text) });
   expect(engine.all()).toEqual(['svc-app running']);
-  expect(said.filter((text) => text.includes('EIO'))).toHaveLength(2);
+  expect(logged.filter((text) => text.includes('EIO'))).toHaveLength(2);
 });
 
 it('a container that stops slowly does not delay the removal of a younger one, and the stable name is given in order', async () => {

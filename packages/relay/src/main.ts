@@ -20,5 +20,5 @@ export async function main(): Promise<void> {
   const { address, port } = await server.listen(config.LISTEN);
   closers.add('server', () => server.close());
   closeOnSignals(closers, log);
-  log.info({ address: `${address}:${port}`, kept: store.current() !== null }, 'relay listening');
+  log.info({ address: `${address}:${port}`, has_configuration: store.current() !== null }, 'relay listening');
 }

@@ -21,9 +21,9 @@ export function createRelayServer(store: ConfigStore, upstream: Pick<Upstream, '
   const ageOf = (c: Configuration): number => Math.max(0, Math.floor((now() - c.at) / 1000));
 
   async function configuration(request: IncomingMessage, response: ServerResponse, waitMs: number): Promise<void> {
-    const known = request.headers['if-none-match'] ?? null;
+    const requestEtag = request.headers['if-none-match'] ?? null;
     const last = lastOn.get(request.socket);
-    const has = (c: Configuration): boolean => (known === null ? last === c.etag : known === c.etag);
+    const has = (c: Configuration): boolean => (requestEtag === null ? last === c.etag : requestEtag === c.etag);
     const closed = new AbortController();
     response.once('close', () => closed.abort());
     const signal = AbortSignal.any([closing.signal, closed.signal]);
@@ -40,7 +40,7 @@ export function createRelayServer(store: ConfigStore, upstream: Pick<Upstream, '
       response.setHeader('etag', current.etag);
       response.setHeader('x-berth-config-age', String(ageOf(current)));
       lastOn.set(request.socket, current.etag);
-      if (known === current.etag) response.writeHead(304).end();
+      if (requestEtag === current.etag) response.writeHead(304).end();
       else response.writeHead(200, { 'content-type': 'application/json' }).end(request.method === 'HEAD' ? undefined : current.bytes);
       return;
     }

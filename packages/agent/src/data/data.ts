@@ -132,7 +132,7 @@ export async function createData(options: DataOptions): Promise<Data> {
     log,
   });
   const findSource = createFindSource(options.share, rsync.inherit);
-  const trim = createTrim({ versions, mounts, evict, storage, keep: options.keepVersions, log });
+  const trim = createTrim({ versions, mounts, evict, storage, keepVersions: options.keepVersions, log });
   // Trimming runs after the copy; the tasks that wait for the copy do not wait for it.
   let trimming = Promise.resolve();
   const rate = await createCopyRate(layout.copyRate);

@@ -46,9 +46,9 @@ export async function makeStaging(
   const [list, proof] = [await createAppender(made.list), await createAppender(made.proof)];
   const folders = new Map<string, Promise<unknown>>();
   const folderOf = (path: string): Promise<unknown> => {
-    const there = folders.get(path) ?? makeBelow(path);
-    folders.set(path, there);
-    return there;
+    const creating = folders.get(path) ?? makeBelow(path);
+    folders.set(path, creating);
+    return creating;
   };
   async function makeBelow(path: string): Promise<void> {
     const slash = path.lastIndexOf('/');

@@ -150,16 +150,16 @@ export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved:
   }
 
   async function whole(): Promise<Copied> {
-    let taken = 0;
+    let storedBytes = 0;
     try {
       const copied = await work();
-      taken = room;
+      storedBytes = room;
       return copied;
     } finally {
       await removeTree(folder).finally(() => {
         // Do both in one step: the reserved bytes are the bytes on disk now.
         for (const reservation of reservations) reservation.release();
-        deps.storage.add(taken);
+        deps.storage.add(storedBytes);
         deps.storage.stale();
       });
     }
@@ -181,12 +181,12 @@ export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved:
       listeners.add(listener);
       waiting += 1;
       listener.onProgress(meter.now());
-      const gone = Promise.withResolvers<never>();
-      const onAbort = (): void => gone.reject(reasonOf(taskSignal));
+      const aborted = Promise.withResolvers<never>();
+      const onAbort = (): void => aborted.reject(reasonOf(taskSignal));
       if (taskSignal.aborted) onAbort();
       else taskSignal.addEventListener('abort', onAbort, { once: true });
       try {
-        return await Promise.race([result, gone.promise]);
+        return await Promise.race([result, aborted.promise]);
       } finally {
         taskSignal.removeEventListener('abort', onAbort);
         listeners.delete(listener);

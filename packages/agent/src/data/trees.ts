@@ -78,21 +78,21 @@ export function createTrees(layout: Layout, fetch: FetchTrees): Trees {
       });
     },
     async prune(datasetId, roots) {
-      const keep = new Set<string>();
+      const needed = new Set<string>();
       for (const root of roots) {
         const below = await descend(root, async (digests) =>
           (await Promise.all(digests.map((digest) => read(datasetId, digest)))).filter((text) => text !== null),
         );
-        for (const digest of below) keep.add(digest.slice(7));
+        for (const digest of below) needed.add(digest.slice(7));
       }
       const folder = layout.trees(datasetId);
       for (const part of (await nullIfMissing(readdir(folder))) ?? []) {
         const names = (await nullIfMissing(readdir(join(folder, part)))) ?? [];
         await inParallel(names, 16, async (name) => {
           const path = join(folder, part, name);
-          if (!keep.has(name) && !(await isBeingWritten(path))) await nullIfMissing(unlink(path));
+          if (!needed.has(name) && !(await isBeingWritten(path))) await nullIfMissing(unlink(path));
         });
-        if (!names.some((name) => keep.has(name))) await rmdir(join(folder, part)).catch(() => undefined);
+        if (!names.some((name) => needed.has(name))) await rmdir(join(folder, part)).catch(() => undefined);
       }
     },
   };

@@ -12,22 +12,22 @@ export type TrimDeps = {
   evict: Evict;
   storage: StorageMeter;
   /** KEEP_VERSIONS. */
-  keep: number;
+  keepVersions: number;
   log: Logger;
 };
 /**
- * Evicts the unmounted versions of a dataset that are older than the newest `keep` of them, except `arrived`, which is about to be
+ * Evicts the unmounted versions of a dataset that are older than the newest `keepVersions` of them, except `arrived`, which is about to be
  * mounted. Never rejects.
  */
 export type Trim = (datasetId: string, arrived: number) => Promise<void>;
 
-export function createTrim({ versions, mounts, evict, storage, keep, log }: TrimDeps): Trim {
+export function createTrim({ versions, mounts, evict, storage, keepVersions, log }: TrimDeps): Trim {
   async function trim(datasetId: string, arrived: number): Promise<void> {
     const pinned = await mounts.pinned();
     const unused = (await versions.list())
       .filter((v) => v.datasetId === datasetId && !pinned.has(keyOf(datasetId, v.version)))
       .sort((a, b) => b.version - a.version);
-    for (const { version } of unused.slice(keep)) {
+    for (const { version } of unused.slice(keepVersions)) {
       // A version that a task holds stays too, until the next copy.
       const freed = version === arrived ? null : await evict.version(datasetId, version);
       if (freed !== null) storage.add(-freed);

@@ -30,8 +30,8 @@ export function createVersions(layout: Layout): Versions {
     return isMeta(meta) ? meta : UNKNOWN;
   }
   async function get(datasetId: string, version: number): Promise<CachedVersion | null> {
-    const there = await nullIfMissing(stat(layout.version(datasetId, version)));
-    return there?.isDirectory() === true ? { datasetId, version, ...(await metaOf(datasetId, version)) } : null;
+    const existing = await nullIfMissing(stat(layout.version(datasetId, version)));
+    return existing?.isDirectory() === true ? { datasetId, version, ...(await metaOf(datasetId, version)) } : null;
   }
   return {
     get,
@@ -46,9 +46,9 @@ export function createVersions(layout: Layout): Versions {
       return found;
     },
     async touch(datasetId, version) {
-      const there = await get(datasetId, version);
-      if (there === null || there.manifest_digest === '') return;
-      const { datasetId: _, version: __, ...meta } = there;
+      const existing = await get(datasetId, version);
+      if (existing === null || existing.manifest_digest === '') return;
+      const { datasetId: _, version: __, ...meta } = existing;
       const used = JSON.stringify({ ...meta, last_used_at: new Date().toISOString() });
       // A full disk must not stop a retirement, which marks versions as used first.
       await writeWhole(layout.meta(datasetId, version), used).catch(() => undefined);

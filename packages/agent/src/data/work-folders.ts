@@ -27,12 +27,12 @@ const SILENT_MS = 120_000;
 /** A process in another pid namespace counts as dead after `silentMs` without a heartbeat. */
 export async function createWorkFolders(layout: Layout, { silentMs = SILENT_MS }: { silentMs?: number } = {}): Promise<WorkFolders> {
   const process = randomUUID();
-  const mine = await ownMark();
+  const currentMark = await markOfThisProcess();
   const staging = join(layout.staging, process);
   const trash = join(layout.trash, process);
   const markOf = (name: string): string => join(layout.staging, name, '.process.json');
   for (const folder of [staging, trash]) await mkdir(folder, { recursive: true, mode: 0o700 });
-  await writeWhole(markOf(process), JSON.stringify(mine));
+  await writeWhole(markOf(process), JSON.stringify(currentMark));
   const beat = setInterval(() => void utimes(markOf(process), new Date(), new Date()).catch(() => undefined), BEAT_MS).unref();
 
   async function isAlive(name: string): Promise<boolean> {
@@ -40,7 +40,7 @@ export async function createWorkFolders(layout: Layout, { silentMs = SILENT_MS }
     const [mark, at] = [(await readJson(markOf(name))) as Mark | null, await nullIfMissing(stat(markOf(name)))];
     // A young folder may not have its mark yet.
     if (mark === null || at === null) return isYoung(join(layout.staging, name));
-    if (mark.boot === mine.boot && mark.space === mine.space) return (await startedOf(mark.pid)) === mark.started;
+    if (mark.boot === currentMark.boot && mark.space === currentMark.space) return (await startedOf(mark.pid)) === mark.started;
     return Date.now() - at.mtimeMs < silentMs;
   }
   const isYoung = async (path: string): Promise<boolean> => Date.now() - ((await nullIfMissing(stat(path)))?.mtimeMs ?? 0) < BEAT_MS;
@@ -60,7 +60,7 @@ export async function createWorkFolders(layout: Layout, { silentMs = SILENT_MS }
   };
 }
 
-async function ownMark(): Promise<Mark> {
+async function markOfThisProcess(): Promise<Mark> {
   const read = async (path: string): Promise<string> => ((await nullIfMissing(readFile(path, 'utf8'))) ?? '').trim();
   return {
     pid: process.pid,

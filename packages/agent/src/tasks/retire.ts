@@ -67,7 +67,7 @@ export function createRetireHandler({
       }
       await turn;
       if (start !== null) await restart(docker, start, list, context);
-      if (payload.keep !== null) await giveName(docker, payload.keep, list, context);
+      if (payload.keep !== null) await giveStableName(docker, payload.keep, list, context);
     } finally {
       // A turn that never came needs no release.
       void turn.then(
@@ -124,28 +124,28 @@ async function restart(docker: Docker, deployment: string, list: ListNodeContain
   await docker.start(container.id);
 }
 
-async function giveName(
+async function giveStableName(
   docker: Docker,
-  keep: NonNullable<RetirePayload['keep']>,
+  target: NonNullable<RetirePayload['keep']>,
   list: ListNodeContainers,
   { signal, logStep }: TaskContext,
 ): Promise<void> {
-  const container = (await list({ [LABELS.deployment]: keep.deployment_id }))[0];
+  const container = (await list({ [LABELS.deployment]: target.deployment_id }))[0];
   // A newer deployment has retired the container already; the next registration reports it.
-  if (container === undefined) return logStep('retire', `no container to rename to ${keep.name}: it was removed`);
-  if (container.name === keep.name) return;
-  const holder = await docker.inspect(keep.name, signal);
+  if (container === undefined) return logStep('retire', `no container to rename to ${target.name}: it was removed`);
+  if (container.name === target.name) return;
+  const holder = await docker.inspect(target.name, signal);
   if (holder !== null && holder.id !== container.id) {
-    const whose = (await list({})).some((c) => c.id === holder.id)
+    const owner = (await list({})).some((c) => c.id === holder.id)
       ? `deployment ${holder.labels[LABELS.deployment]} of this project`
       : 'another program';
     throw new TaskFailure(
       'container_name_taken',
-      `a container of ${whose} has the name ${keep.name}; rename it. ${container.name} serves under its own name until then`,
+      `a container of ${owner} has the name ${target.name}; rename it. ${container.name} serves under its own name until then`,
     );
   }
   await failPoint('rename.before');
-  await docker.rename(container.id, keep.name);
+  await docker.rename(container.id, target.name);
   await failPoint('rename.after');
-  logStep('retire', `renamed ${container.name} to ${keep.name}`);
+  logStep('retire', `renamed ${container.name} to ${target.name}`);
 }

@@ -98,8 +98,8 @@ export function rawJsonReader(emit: Emit): ProgressReader {
   let failed: FailedStep | null = null;
 
   const stepOf = (digest: string, name: string): RawStep => {
-    const known = steps.get(digest);
-    if (known !== undefined) return known;
+    const existing = steps.get(digest);
+    if (existing !== undefined) return existing;
     const step: RawStep = {
       name: stepName(name),
       output: [],
@@ -183,21 +183,21 @@ export function plainReader(emit: Emit): ProgressReader {
         if (line.startsWith('ERROR:') || line.startsWith('WARNING:')) emit({ stream: 'stderr', step: null, text: line });
         return;
       }
-      const known = steps.get(number);
-      if (known === undefined) {
+      const existing = steps.get(number);
+      if (existing === undefined) {
         const step: Step = { name: stepName(text), output: [], announced: true, ended: false };
         steps.set(number, step);
         return logSystem(step, emit, step.name);
       }
       // The header of a step is repeated when the output of another step came in between.
-      if (stepName(text) === known.name || text === '...') return;
+      if (stepName(text) === existing.name || text === '...') return;
       const error = /^ERROR: (.*)$/.exec(text)?.[1];
       if (error !== undefined) {
-        failed ??= { step: known.name, error, output: [...known.output] };
-        return emit({ stream: 'system', step: known.name, text: `failed: ${error}` });
+        failed ??= { step: existing.name, error, output: [...existing.output] };
+        return emit({ stream: 'system', step: existing.name, text: `failed: ${error}` });
       }
-      if (/^(DONE [\d.]+s|CACHED|CANCELED)$/.test(text)) return logSystem(known, emit, text.toLowerCase());
-      output(known, emit, 'stdout', text.replace(/^\d+\.\d+ /, ''));
+      if (/^(DONE [\d.]+s|CACHED|CANCELED)$/.test(text)) return logSystem(existing, emit, text.toLowerCase());
+      output(existing, emit, 'stdout', text.replace(/^\d+\.\d+ /, ''));
     },
   };
 }

@@ -42,7 +42,7 @@ const versionIn = (text: string, pattern: RegExp): Version | null => {
   return major === undefined ? null : [Number(major), Number(minor)];
 };
 const isOlder = ([major, minor]: Version, than: Version): boolean => major < than[0] || (major === than[0] && minor < than[1]);
-const buildxVersion = (said: string): Version | null => versionIn(said.replace(/^\S+/, ''), /v?(\d+)\.(\d+)/);
+const buildxVersion = (output: string): Version | null => versionIn(output.replace(/^\S+/, ''), /v?(\d+)\.(\d+)/);
 
 /**
  * Explains why Berth cannot build with the versions that `buildx version` and `buildx inspect` print; null if it can, or if they are
@@ -128,7 +128,7 @@ function watchPush(ask: (signal: AbortSignal) => Promise<string | null>) {
       if (started || ended.signal.aborted) return;
       started = true;
       untilRefused(() => ask(ended.signal), ended.signal).then(
-        (said) => refused.abort(new TaskFailure('registry_refused', said)),
+        (refusal) => refused.abort(new TaskFailure('registry_refused', refusal)),
         // The push has ended, with or without success.
         () => undefined,
       );

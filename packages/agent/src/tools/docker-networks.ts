@@ -34,9 +34,9 @@ export function createDockerNetworks(cli: DockerCli): DockerNetworks {
     new TaskFailure(classify(PULL_FAILURES, stderr.replaceAll(/not found/g, 'gone'), 'task_failed'), outputTail(stderr));
   return {
     async list(signal) {
-      const given = signal === undefined ? {} : { signal };
-      const ids = (await cli.ok(['network', 'ls', '--quiet', '--no-trunc'], given)).stdout.split('\n').filter((id) => id !== '');
-      const result = await cli.run(['network', 'inspect', ...ids], { ...given, maxOutput: 64 * 1024 * 1024 });
+      const options = signal === undefined ? {} : { signal };
+      const ids = (await cli.ok(['network', 'ls', '--quiet', '--no-trunc'], options)).stdout.split('\n').filter((id) => id !== '');
+      const result = await cli.run(['network', 'inspect', ...ids], { ...options, maxOutput: 64 * 1024 * 1024 });
       // A network that was removed since it was listed is left out.
       const complaints = result.stderr.split('\n').filter((line) => line !== '' && !GONE.test(line));
       if (result.ended !== null || result.stdoutCut || complaints.length > 0) throw failure(result.stderr);

@@ -121,13 +121,13 @@ export function createClone(options: GitOptions): Clone {
     return result;
   }
 
-  return async (spec, dir, given) => {
+  return async (spec, dir, cloneOptions) => {
     const until = Date.now() + options.cloneTimeoutMs;
     const trace = `${dir}.trace`;
     await mkdir(options.homeDir, { recursive: true, mode: 0o700 });
     await mkdir(dir, { recursive: true, mode: 0o700 });
     const must = async (args: readonly string[], cwd = dir): Promise<string> => {
-      const result = await run(args, cwd, until, given);
+      const result = await run(args, cwd, until, cloneOptions);
       if (result.code !== 0) throw gitFailure(result.stderr, spec);
       return result.stdout;
     };
@@ -138,15 +138,15 @@ export function createClone(options: GitOptions): Clone {
         await rm(trace, { force: true });
         // Git reports a redirect that it does not follow as a failure: show its errors only if there is no redirect.
         const failed: string[] = [];
-        const onLine = (line: string): void => void (/^(fatal|error): /.test(line) ? failed.push(line) : given.onLine(line));
-        const result = await run(args(url), cwd, until, { signal: given.signal, onLine }, { url, trace });
+        const onLine = (line: string): void => void (/^(fatal|error): /.test(line) ? failed.push(line) : cloneOptions.onLine(line));
+        const result = await run(args(url), cwd, until, { signal: cloneOptions.signal, onLine }, { url, trace });
         const redirect = result.code === 0 ? null : await lastRedirect(trace);
-        if (redirect === null) for (const line of failed) given.onLine(line);
+        if (redirect === null) for (const line of failed) cloneOptions.onLine(line);
         if (result.code === 0) return url;
         if (redirect === null) throw keyHint(gitFailure(result.stderr, { ...of, url }), url);
         if (redirect.method !== 'GET' || !redirect.path.includes('/info/refs?')) throw redirectedLate(url, redirect.location);
         url = redirectTarget(url, redirect.location);
-        given.logLine(`redirected to ${url}`);
+        cloneOptions.logLine(`redirected to ${url}`);
       }
       throw tooManyRedirects(spec.url);
     };
@@ -176,8 +176,8 @@ export function createClone(options: GitOptions): Clone {
       }
       const branches = '+refs/heads/*:refs/remotes/origin/*';
       const from = await transfer(of, into, (at) => ['fetch', '--no-tags', '--no-recurse-submodules', '--', at, branches]);
-      const known = await run(['cat-file', '-e', `${sha}^{commit}`], into, until, given);
-      if (known.code !== 0) throw new TaskFailure('git_unknown_commit', sha);
+      const found = await run(['cat-file', '-e', `${sha}^{commit}`], into, until, cloneOptions);
+      if (found.code !== 0) throw new TaskFailure('git_unknown_commit', sha);
       await must(['checkout', '--quiet', '--detach', sha], into);
       return from;
     };
@@ -204,11 +204,11 @@ export function createClone(options: GitOptions): Clone {
       if (commit !== null && sha !== commit) throw new TaskFailure('git_unknown_commit', `requested ${commit}, received ${sha}`);
       const submodules = await fetchSubmodules(must, fetchSubmodule, dir, from, {
         allowedHosts: spec.allowedHosts,
-        logLine: given.logLine,
+        logLine: cloneOptions.logLine,
       });
       const all = [{ dir, name: '' }, ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/` }))];
       const pointers = await lfsPointers(must, all);
-      if (pointers !== null) given.logLine(pointers);
+      if (pointers !== null) cloneOptions.logLine(pointers);
       return { sha, ...(await readCommit(must)) };
     } finally {
       await rm(trace, { force: true });

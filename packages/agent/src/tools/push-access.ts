@@ -23,8 +23,8 @@ export async function untilRefused(ask: () => Promise<string | null>, signal: Ab
     if ((await ask()) === null) continue;
     // A single refusal may come from a busy token server: docker’s own retry may succeed.
     await pause(firstMs, signal);
-    const said = await ask();
-    if (said !== null) return said;
+    const refusal = await ask();
+    if (refusal !== null) return refusal;
   }
 }
 
@@ -69,8 +69,8 @@ async function tryUpload(origin: string, name: string, login: Login | null, sign
     const realm = tokenUrl(bearer, name, origin);
     const token = await send('GET', realm, { headers: basic });
     if (isRefusal(token)) return refusalText(token);
-    const given = (await token.json()) as { token?: string; access_token?: string };
-    auth = { authorization: `Bearer ${given.token ?? given.access_token ?? ''}` };
+    const answered = (await token.json()) as { token?: string; access_token?: string };
+    auth = { authorization: `Bearer ${answered.token ?? answered.access_token ?? ''}` };
     answer = await send('POST', begin);
   }
   if (isRefusal(answer)) return refusalText(answer);

@@ -6,7 +6,7 @@ import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { keptDeployments } from '../../src/data/sweep-mounts.ts';
 import { deployTask, type FakeDataset } from '../fake-control-plane.ts';
 import { container } from '../fake-engine.ts';
-import { bring, context, never, proveVersion, type Share, type Site } from './share.ts';
+import { ensureCached, context, never, verifyVersion, type Share, type Site } from './share.ts';
 import { sharePerTest } from './share-per-test.ts';
 
 let share: Share;
@@ -41,11 +41,11 @@ describe('making room', () => {
     const site = await siteWith({ maxStorage: 20.5 * MB });
     const [a, b, c, d] = [await dataset('a', 4 * MB), await dataset('b', 4 * MB), await dataset('c', 4 * MB), await dataset('d', 4 * MB)];
     await deploy(site, 'dep-a', 1, a);
-    for (const set of [b, c, d]) (await bring(site, set)).release();
+    for (const set of [b, c, d]) (await ensureCached(site, set)).release();
     // b was copied before c, but used again since.
-    (await bring(site, b)).release();
+    (await ensureCached(site, b)).release();
     const e = await dataset('e', 4 * MB);
-    (await bring(site, e)).release();
+    (await ensureCached(site, e)).release();
     // The copy would make 20 MB of 16.4 MB: c is the oldest version that is not mounted.
     expect(await cachedIn(site)).toEqual(['a v1 pinned', 'b v1', 'd v1', 'e v1']);
     expect(await readdir(join(site.root, 'objects'))).not.toContain('c');
@@ -58,9 +58,9 @@ describe('making room', () => {
     const site = await siteWith({ maxStorage: 10 * MB });
     const [a, b] = [await dataset('a', 4 * MB), await dataset('b', 4 * MB)];
     await deploy(site, 'dep-a', 1, a);
-    (await bring(site, b)).release();
+    (await ensureCached(site, b)).release();
     const big = await dataset('big', 7 * MB);
-    await expect(bring(site, big)).rejects.toMatchObject({
+    await expect(ensureCached(site, big)).rejects.toMatchObject({
       code: 'no_room',
       message: expect.stringMatching(/needs 7\.0 MB; [12]\.\d MB of 10\.0 MB are free, 4\.0 MB could be evicted, 4\.0 MB are in use/),
     });
@@ -70,7 +70,7 @@ describe('making room', () => {
   it('shares one budget between parallel copies', async () => {
     const site = await siteWith({ maxStorage: 10 * MB, rsync: { bandwidth: '4000' } });
     const [a, b] = [await dataset('a', 6 * MB), await dataset('b', 6 * MB)];
-    const ends = await Promise.allSettled([bring(site, a), bring(site, b)]);
+    const ends = await Promise.allSettled([ensureCached(site, a), ensureCached(site, b)]);
     expect(ends.map((e) => (e.status === 'fulfilled' ? 'here' : (e.reason as { code: string }).code)).sort()).toEqual(['here', 'no_room']);
   });
 
@@ -79,16 +79,16 @@ describe('making room', () => {
     await share.write('set/big', Buffer.alloc(6 * MB, 'x'));
     await share.write('set/small', 'one');
     const set = await share.dataset('set');
-    (await bring(site, set)).release();
+    (await ensureCached(site, set)).release();
     await share.write('set/small', 'two');
     await set.scan();
-    (await bring(site, set)).release();
+    (await ensureCached(site, set)).release();
     expect(await cachedIn(site)).toEqual(['set v1', 'set v2']);
     const before = (await site.storage.now(never)).free;
     expect(before).toBeGreaterThan(3.8 * MB);
     await site.data.inventory.forget(['other']);
     // Both versions go for 8 MB more: v1 alone frees nearly nothing.
-    (await bring(site, await dataset('next', 8 * MB))).release();
+    (await ensureCached(site, await dataset('next', 8 * MB))).release();
     expect(await cachedIn(site)).toEqual(['next v1']);
   });
 });
@@ -104,25 +104,25 @@ describe('a disk full of versions that only kept releases pin', () => {
   }
   it('evicts a version that the share still has, and logs that a rollback copies it again', async () => {
     const site = await siteFullOfKeptVersions();
-    const said: string[] = [];
-    (await bring(site, await dataset('c', 6 * MB), never, said)).release();
+    const logged: string[] = [];
+    (await ensureCached(site, await dataset('c', 6 * MB), never, logged)).release();
     expect(await cachedIn(site)).toEqual(['b v1 pinned', 'c v1']);
-    expect(said).toContainEqual(expect.stringMatching(/evicted a v1 .*kept for a rollback.*a rollback copies it again/));
+    expect(logged).toContainEqual(expect.stringMatching(/evicted a v1 .*kept for a rollback.*a rollback copies it again/));
   });
   it('keeps a version that the share no longer has, because the dataset has a newer version', async () => {
     const site = await siteFullOfKeptVersions();
     await share.write('a/file', Buffer.alloc(5 * MB, 'newer'));
     await share.plane.datasets.get('a')?.scan();
-    await expect(bring(site, await dataset('c', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    await expect(ensureCached(site, await dataset('c', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
     expect(await cachedIn(site)).toContain('a v1 pinned');
   });
   it('keeps it while the share is unreadable, and while the state of the dataset is unknown', async () => {
     const site = await siteFullOfKeptVersions();
     const a = share.plane.datasets.get('a');
     if (a !== undefined) a.status = 'suspicious';
-    await expect(bring(site, await dataset('c', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    await expect(ensureCached(site, await dataset('c', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
     share.plane.datasets.delete('a');
-    await expect(bring(site, await dataset('d', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    await expect(ensureCached(site, await dataset('d', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
     expect(await cachedIn(site)).toContain('a v1 pinned');
   });
   it('reports to the control plane which pinned versions are recopyable', async () => {
@@ -137,11 +137,11 @@ describe('a disk full of versions that only kept releases pin', () => {
 
 describe('unmounted versions', () => {
   /** Copies each version up to `last` while it is the newest. */
-  async function bringUpTo(site: Site, set: FakeDataset, last: number): Promise<void> {
+  async function copyUpTo(site: Site, set: FakeDataset, last: number): Promise<void> {
     while (set.source.version < last) {
       await share.write(`${set.source.name}/file`, `v${set.source.version + 1}`);
       await set.scan();
-      (await bring(site, set)).release();
+      (await ensureCached(site, set)).release();
     }
   }
 
@@ -149,17 +149,17 @@ describe('unmounted versions', () => {
     const site = await siteWith({ keepVersions: 2 });
     const [a, b] = [await dataset('a', 10), await dataset('b', 10)];
     await deploy(site, 'dep-1', 1, a);
-    (await bring(site, b)).release();
-    await bringUpTo(site, a, 2);
-    const held = await bring(site, a);
-    await bringUpTo(site, a, 6);
+    (await ensureCached(site, b)).release();
+    await copyUpTo(site, a, 2);
+    const held = await ensureCached(site, a);
+    await copyUpTo(site, a, 6);
     await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v1 pinned', 'a v2', 'a v5', 'a v6', 'b v1']), 5_000);
     expect((await readdir(join(site.root, 'objects/a'))).sort()).toEqual(
       ['.trees', '.v1.json', '.v2.json', '.v5.json', '.v6.json', 'v1', 'v2', 'v5', 'v6'].sort(),
     );
-    await proveVersion(site.root, 'a', 6, a.objects, a.source.manifest_digest);
+    await verifyVersion(site.root, 'a', 6, a.objects, a.source.manifest_digest);
     held.release();
-    await bringUpTo(site, a, 7);
+    await copyUpTo(site, a, 7);
     await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v1 pinned', 'a v6', 'a v7', 'b v1']), 5_000);
   });
 
@@ -167,13 +167,13 @@ describe('unmounted versions', () => {
     const site = await siteWith({ keepVersions: 1 });
     const set = await dataset('a', 10);
     const first = set.source;
-    await bringUpTo(site, set, 3);
+    await copyUpTo(site, set, 3);
     await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v3']), 5_000);
     await share.write('a/file', Buffer.alloc(10, 'a'));
     await set.scan();
     // An older version number comes back after a restore of the control plane's database.
     set.source = first;
-    (await bring(site, set)).release();
+    (await ensureCached(site, set)).release();
     await site.data.stop();
     expect(await cachedIn(site)).toEqual(['a v1', 'a v3']);
   });
@@ -223,7 +223,7 @@ describe('a sweep of mount folders', () => {
   it('keeps all folders while the engine does not answer', async () => {
     const site = await siteWith({ listContainers: () => Promise.reject(new Error('no engine')), maxStorage: 10 * MB });
     await deploy(site, 'dep-a', 1, await dataset('a', 6 * MB));
-    await expect(bring(site, await dataset('b', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    await expect(ensureCached(site, await dataset('b', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
     expect(await cachedIn(site)).toEqual(['a v1 pinned']);
   });
 
@@ -244,7 +244,7 @@ describe('a dataset that the control plane has deleted', () => {
     const site = await siteWith();
     const [a, b] = [await dataset('a', 10), await dataset('b', 10)];
     await deploy(site, 'dep-a', 1, a);
-    (await bring(site, b)).release();
+    (await ensureCached(site, b)).release();
     await site.data.inventory.forget(['a', 'b']);
     expect(await cachedIn(site)).toEqual(['a v1 pinned']);
     expect(await readdir(join(site.root, 'objects'))).toEqual(['a']);
@@ -256,13 +256,13 @@ describe('two agents on one SVC_ROOT', () => {
     const one = await siteWith({ maxStorage: 10 * MB });
     const two = await siteWith({ root: one.root, agent: 'agent-2', maxStorage: 10 * MB });
     await deploy(one, 'dep-a', 1, await dataset('a', 6 * MB));
-    await expect(bring(two, await dataset('b', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
+    await expect(ensureCached(two, await dataset('b', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
   });
 
   it('put back a version that a dead agent had quarantined and that was mounted in the meantime', async () => {
     const site = await siteWith();
     const set = await dataset('a', 10);
-    (await bring(site, set)).release();
+    (await ensureCached(site, set)).release();
     // The state after an agent was killed between the rename and the second check.
     const dead = join(site.root, '.trash', 'dead');
     await mkdir(dead);
@@ -270,7 +270,7 @@ describe('two agents on one SVC_ROOT', () => {
     await mkdir(join(site.root, 'mounts/dep-x'));
     await symlink('../../objects/a/v1', join(site.root, 'mounts/dep-x/a'));
     await site.data.removeLeftovers(never);
-    await proveVersion(site.root, 'a', 1, set.objects, set.source.manifest_digest);
+    await verifyVersion(site.root, 'a', 1, set.objects, set.source.manifest_digest);
     expect(await readdir(join(site.root, '.trash'))).not.toContain('dead');
     expect(await cachedIn(site)).toEqual(['a v1 pinned']);
   });
@@ -278,7 +278,7 @@ describe('two agents on one SVC_ROOT', () => {
   it('copy a version again that was evicted right before it was linked', async () => {
     const site = await siteWith();
     const set = await dataset('a', 10);
-    (await bring(site, set)).release();
+    (await ensureCached(site, set)).release();
     const taskContext = context();
     let evicted = 0;
     const task = deploying('dep-1', 1, set);
@@ -289,7 +289,7 @@ describe('two agents on one SVC_ROOT', () => {
     };
     const { datasets } = await site.data.prepare.mounts(task, 'dep-1', { ...taskContext, logStep });
     expect(datasets).toEqual([{ dataset_id: 'a', version: 1 }]);
-    await proveVersion(site.root, 'a', 1, set.objects, set.source.manifest_digest);
+    await verifyVersion(site.root, 'a', 1, set.objects, set.source.manifest_digest);
   });
 });
 

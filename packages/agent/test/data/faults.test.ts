@@ -8,7 +8,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Stopped } from '../../src/stopped.ts';
 import { deployTask, type FakeDataset } from '../fake-control-plane.ts';
 import { container } from '../fake-engine.ts';
-import { bring, context, PATH, proveVersion, rsyncsOf, type Share } from './share.ts';
+import { ensureCached, context, PATH, verifyVersion, rsyncsOf, type Share } from './share.ts';
 import { sharePerTest } from './share-per-test.ts';
 
 let share: Share;
@@ -56,17 +56,17 @@ describe('a source that changes', () => {
     await share.write('set/f3', 'rewritten');
     await rm(share.path('set/f4'));
     await share.write('set/new', 'new');
-    const said: string[] = [];
+    const logged: string[] = [];
     const held = await site.data.cache.ensure(
       source,
-      { onProgress: () => undefined, logLine: (t) => void said.push(t) },
+      { onProgress: () => undefined, logLine: (t) => void logged.push(t) },
       new AbortController().signal,
     );
     expect(held.want.version).toBe(2);
-    expect(said.join('\n')).toMatch(/changed during the copy: f[34], f[34]; rescanning the dataset\nthe dataset is now v2/);
-    expect(said.at(-1)).toContain('18 of 20 files were already on this node');
+    expect(logged.join('\n')).toMatch(/changed during the copy: f[34], f[34]; rescanning the dataset\nthe dataset is now v2/);
+    expect(logged.at(-1)).toContain('18 of 20 files were already on this node');
     expect(await versionsIn(site.root)).toEqual(['v2']);
-    await proveVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
+    await verifyVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
     expect(await leftIn(site.root)).toEqual([]);
   });
 
@@ -83,7 +83,10 @@ describe('a source that changes', () => {
       await share.write('set/log', `line ${(n += 1)}`);
     };
     await share.write('set/log', 'line 0');
-    await expect(bring(site, set)).rejects.toMatchObject({ code: 'dataset_moving', message: expect.stringContaining('set v3: log') });
+    await expect(ensureCached(site, set)).rejects.toMatchObject({
+      code: 'dataset_moving',
+      message: expect.stringContaining('set v3: log'),
+    });
     expect(await versionsIn(site.root)).toEqual([]);
     expect(await leftIn(site.root)).toEqual([]);
   });
@@ -113,7 +116,7 @@ describe('a source that changes', () => {
     })();
     const ends: string[] = [];
     for (let i = 0; i < 3; i += 1) {
-      const end = await bring(site, set).then(
+      const end = await ensureCached(site, set).then(
         ({ release, want }) => (release(), `v${want.version}`),
         (error: { code?: string }) => error.code ?? 'no code',
       );
@@ -124,12 +127,12 @@ describe('a source that changes', () => {
     expect(ends.filter((e) => e !== 'dataset_moving' && !/^v\d+$/.test(e))).toEqual([]);
     for (const name of await versionsIn(site.root)) {
       const version = Number(name.slice(1));
-      await proveVersion(site.root, 'set', version, set.objects, manifests.get(version) ?? '');
+      await verifyVersion(site.root, 'set', version, set.objects, manifests.get(version) ?? '');
     }
     // A source that does not change any more is copied.
     await set.scan();
-    const { want } = await bring(site, set);
-    await proveVersion(site.root, 'set', want.version, set.objects, set.source.manifest_digest);
+    const { want } = await ensureCached(site, set);
+    await verifyVersion(site.root, 'set', want.version, set.objects, set.source.manifest_digest);
     expect(await leftIn(site.root)).toEqual([]);
   }, 40_000);
 
@@ -139,7 +142,7 @@ describe('a source that changes', () => {
     const set = await share.dataset('set');
     await share.write('set/file', 'y');
     set.status = 'suspicious';
-    await expect(bring(site, set)).rejects.toMatchObject({
+    await expect(ensureCached(site, set)).rejects.toMatchObject({
       code: 'dataset_unreachable',
       message: expect.stringContaining('it is suspicious'),
     });
@@ -167,7 +170,7 @@ describe('a share', () => {
     await share.write('set/file', 'x');
     const set = await share.dataset('set');
     const site = await siteWith({ share: await change() });
-    await expect(bring(site, set)).rejects.toMatchObject({ code, message: expect.stringContaining(words) });
+    await expect(ensureCached(site, set)).rejects.toMatchObject({ code, message: expect.stringContaining(words) });
     expect(await leftIn(site.root)).toEqual([]);
   });
 
@@ -176,7 +179,7 @@ describe('a share', () => {
     const set = await share.dataset('set');
     const { inherit } = await shim('sleep 300');
     const site = await siteWith({ rsync: { inherit, stallMs: 1_000 } });
-    await expect(bring(site, set)).rejects.toMatchObject({
+    await expect(ensureCached(site, set)).rejects.toMatchObject({
       code: 'dataset_unreachable',
       message: expect.stringContaining('the share delivered no data for 1 s'),
     });
@@ -187,7 +190,7 @@ describe('a share', () => {
     await share.write('set/file', Buffer.alloc(4_000_000, 'x'));
     const set = await share.dataset('set');
     const site = await siteWith({ rsync: { stallMs: 2_000, bandwidth: '500' } });
-    const coming = bring(site, set);
+    const coming = ensureCached(site, set);
     const ended = expect(coming).rejects.toMatchObject({ code: 'dataset_unreachable' });
     for (const pid of await rsyncOf(site.root)) process.kill(pid, 'SIGSTOP');
     await ended;
@@ -201,12 +204,12 @@ describe('rsync', () => {
     for (let i = 0; i < 8; i += 1) await share.write(`set/f${i}`, Buffer.alloc(100_000, `${i}`));
     const set = await share.dataset('set');
     const site = await siteWith({ rsync: { bandwidth: '400' } });
-    const said: string[] = [];
-    const coming = bring(site, set, undefined, said);
+    const logged: string[] = [];
+    const coming = ensureCached(site, set, undefined, logged);
     for (const pid of await rsyncOf(site.root)) process.kill(pid, 'SIGKILL');
     expect((await coming).want.version).toBe(1);
-    expect(said.join('\n')).toContain('copying the remaining files');
-    await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
+    expect(logged.join('\n')).toContain('copying the remaining files');
+    await verifyVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
     expect(set.scans).toBe(1);
   });
 
@@ -215,7 +218,10 @@ describe('rsync', () => {
     const set = await share.dataset('set');
     const { inherit, runs } = await shim('kill -9 $$');
     const site = await siteWith({ rsync: { inherit } });
-    await expect(bring(site, set)).rejects.toMatchObject({ code: 'dataset_copy_failed', message: expect.stringContaining('SIGKILL') });
+    await expect(ensureCached(site, set)).rejects.toMatchObject({
+      code: 'dataset_copy_failed',
+      message: expect.stringContaining('SIGKILL'),
+    });
     expect(await runs()).toBe(3);
   });
 
@@ -224,7 +230,7 @@ describe('rsync', () => {
     const set = await share.dataset('set');
     const { inherit } = await shim('echo "rsync: unknown option" >&2; exit 1');
     const site = await siteWith({ rsync: { inherit } });
-    await expect(bring(site, set)).rejects.toMatchObject({
+    await expect(ensureCached(site, set)).rejects.toMatchObject({
       code: 'dataset_copy_failed',
       message: expect.stringContaining('unknown option'),
     });
@@ -238,8 +244,8 @@ describe('tasks that wait for a copy', () => {
     const { inherit, runs } = await shim();
     const site = await siteWith({ rsync: { inherit, bandwidth: '1000' } });
     const cancelled = new AbortController();
-    const first = bring(site, set, cancelled.signal);
-    const others = [bring(site, set), bring(site, set)];
+    const first = ensureCached(site, set, cancelled.signal);
+    const others = [ensureCached(site, set), ensureCached(site, set)];
     const gone = expect(first).rejects.toMatchObject({ why: 'cancelled' });
     await rsyncOf(site.root);
     cancelled.abort(new Stopped('cancelled'));
@@ -254,7 +260,7 @@ describe('tasks that wait for a copy', () => {
     const set = await share.dataset('set');
     const site = await siteWith({ rsync: { bandwidth: '100' } });
     const cancelled = new AbortController();
-    const both = [bring(site, set, cancelled.signal), bring(site, set, cancelled.signal)].map((c) =>
+    const both = [ensureCached(site, set, cancelled.signal), ensureCached(site, set, cancelled.signal)].map((c) =>
       expect(c).rejects.toMatchObject({ why: 'cancelled' }),
     );
     await rsyncOf(site.root);
@@ -269,12 +275,12 @@ describe('tasks that wait for a copy', () => {
     const set = await share.dataset('set');
     const site = await siteWith({ rsync: { bandwidth: '2000' } });
     const cancelled = new AbortController();
-    const first = expect(bring(site, set, cancelled.signal)).rejects.toMatchObject({ why: 'cancelled' });
+    const first = expect(ensureCached(site, set, cancelled.signal)).rejects.toMatchObject({ why: 'cancelled' });
     await rsyncOf(site.root);
     cancelled.abort(new Stopped('cancelled'));
     // Let the abort take effect first.
     await Promise.resolve();
-    const second = bring(site, set);
+    const second = ensureCached(site, set);
     await first;
     expect((await second).want.version).toBe(1);
     expect(await leftIn(site.root)).toEqual([]);
@@ -285,9 +291,9 @@ describe('tasks that wait for a copy', () => {
     const set = await share.dataset('set');
     const one = await siteWith();
     const two = await siteWith({ root: one.root, agent: 'agent-2' });
-    const [a, b] = await Promise.all([bring(one, set), bring(two, set)]);
+    const [a, b] = await Promise.all([ensureCached(one, set), ensureCached(two, set)]);
     expect([a.want.version, b.want.version]).toEqual([1, 1]);
-    await proveVersion(one.root, 'set', 1, set.objects, set.source.manifest_digest);
+    await verifyVersion(one.root, 'set', 1, set.objects, set.source.manifest_digest);
     expect(await leftIn(one.root)).toEqual([]);
   });
 });
@@ -309,7 +315,7 @@ describe.skipIf(!isRoot)('disks', () => {
     const set = await share.dataset('set');
     const root = await tmpfs('small', 10);
     const site = await siteWith({ root, rsync: { bandwidth: '1000' } });
-    const ended = expect(bring(site, set)).rejects.toMatchObject({ code: 'disk_full' });
+    const ended = expect(ensureCached(site, set)).rejects.toMatchObject({ code: 'disk_full' });
     await rsyncOf(root);
     await writeFile(join(root, 'filler'), Buffer.alloc(9_000_000)).catch(() => undefined);
     await ended;
@@ -324,7 +330,7 @@ describe.skipIf(!isRoot)('disks', () => {
     const task = deployTask('dep-1', { datasets: [{ ...set.source, mode: 'dependency', mount_path: '/data/set' }] });
     await site.data.prepare.mounts(task, 'dep-1', context());
     await expect(writeFile(join(root, 'filler'), Buffer.alloc(11_000_000))).rejects.toMatchObject({ code: 'ENOSPC' });
-    expect((await bring(site, set)).copied).toBeNull();
+    expect((await ensureCached(site, set)).copied).toBeNull();
     await site.data.inventory.released([container({ labels: { [LABELS.deployment]: 'dep-1' } })]);
   });
 
@@ -335,7 +341,7 @@ describe.skipIf(!isRoot)('disks', () => {
     const site = await siteWith();
     execFileSync('/usr/bin/umount', [base]);
     mounted.splice(0);
-    await expect(bring(site, set)).rejects.toMatchObject({ code: 'dataset_unreachable' });
+    await expect(ensureCached(site, set)).rejects.toMatchObject({ code: 'dataset_unreachable' });
   });
 });
 
@@ -343,16 +349,16 @@ it('a cached version with the same number and other contents is replaced if it i
   const site = await siteWith();
   await share.write('set/file', 'one');
   const set = await share.dataset('set');
-  (await bring(site, set)).release();
+  (await ensureCached(site, set)).release();
   const before: FakeDataset['source'] = set.source;
   await share.write('set/file', 'two');
   await set.scan();
   // After a restore of its database the control plane counts versions again.
   set.source = { ...set.source, version: 1 };
-  const held = await bring(site, set);
+  const held = await ensureCached(site, set);
   expect(await readFile(join(site.root, 'objects/set/v1/file'), 'utf8')).toBe('two');
   set.source = before;
-  await expect(bring(site, set)).rejects.toMatchObject({
+  await expect(ensureCached(site, set)).rejects.toMatchObject({
     code: 'dataset_copy_failed',
     message: expect.stringContaining('holds other files'),
   });
@@ -363,7 +369,7 @@ it('leftovers of a dead agent are removed, and running copies of another agent a
   await share.write('set/file', Buffer.alloc(2_000_000, 'x'));
   const set = await share.dataset('set');
   const one = await siteWith({ rsync: { bandwidth: '500' } });
-  const coming = bring(one, set);
+  const coming = ensureCached(one, set);
   await rsyncOf(one.root);
   const [living] = await readdir(join(one.root, '.staging'));
   const dead = join(one.root, '.staging', 'dead');

@@ -9,7 +9,7 @@ import type { HeldVersion } from '../../src/data/cache.ts';
 import { createFindSource } from '../../src/data/source.ts';
 import { Stopped } from '../../src/stopped.ts';
 import type { FakeDataset } from '../fake-control-plane.ts';
-import { bring, PATH, proveVersion, rsyncsOf, type Share, type Site } from './share.ts';
+import { ensureCached, PATH, verifyVersion, rsyncsOf, type Share, type Site } from './share.ts';
 import { sharePerTest } from './share-per-test.ts';
 
 const missing = await missingForFuse();
@@ -83,8 +83,8 @@ describe.skipIf(missing !== undefined)(`a share on its own mount${missing === un
       expect(await leftIn(site.root)).toEqual([]);
       mount.resume();
       await waitFor('rsync is gone', async () => (await runningIn(site.root)).length === 0);
-      expect((await bring(site, set)).want.version).toBe(1);
-      await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
+      expect((await ensureCached(site, set)).want.version).toBe(1);
+      await verifyVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
     },
   );
 
@@ -124,6 +124,6 @@ describe.skipIf(missing !== undefined)(`a share on its own mount${missing === un
     });
     expect(await leftIn(site.root)).toEqual([]);
     await mount.mountAgain();
-    expect((await bring(site, set)).want.version).toBe(1);
+    expect((await ensureCached(site, set)).want.version).toBe(1);
   });
 });

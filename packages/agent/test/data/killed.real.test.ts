@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { deployTask, type FakeDataset } from '../fake-control-plane.ts';
 import type { ChildOrder } from './killed-child.ts';
-import { never, PATH, proveVersion, type Share, startShare, startSite } from './share.ts';
+import { never, PATH, verifyVersion, type Share, startShare, startSite } from './share.ts';
 import { waitFor } from '@berth/testbed/wait';
 
 let share: Share;
@@ -27,7 +27,7 @@ async function comesUp(set: FakeDataset, deployment: string): Promise<void> {
   const { code, stdout, stderr } = await child(set, deployment, '');
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(JSON.parse(stdout)).toEqual([{ dataset_id: set.source.dataset_id, version: set.source.version }]);
-  await proveVersion(root(), set.source.dataset_id, set.source.version, set.objects, set.source.manifest_digest);
+  await verifyVersion(root(), set.source.dataset_id, set.source.version, set.objects, set.source.manifest_digest);
   expect((await stat(join(root(), 'mounts', deployment, set.source.name))).isDirectory()).toBe(true);
 }
 /** Leftovers of killed processes; the folders of the last process are not counted. */

@@ -12,7 +12,7 @@ import { createTrees } from '../../src/data/trees.ts';
 import { createVersions } from '../../src/data/versions.ts';
 import { createWorkFolders } from '../../src/data/work-folders.ts';
 import { deployTask } from '../fake-control-plane.ts';
-import { bring, context, never, proveVersion, type Share, type Site } from './share.ts';
+import { ensureCached, context, never, verifyVersion, type Share, type Site } from './share.ts';
 import { sharePerTest } from './share-per-test.ts';
 
 let share: Share;
@@ -30,7 +30,7 @@ it('foreign files beside versions and mounts are ignored and stay', async () => 
   await mkdir(join(site.root, 'mounts/dep-x'));
   await writeFile(join(site.root, 'mounts/dep-x/a note.txt'), 'mine');
   await site.data.removeLeftovers(never);
-  (await bring(site, set)).release();
+  (await ensureCached(site, set)).release();
   expect(await site.data.inventory.cached()).toMatchObject([{ dataset_id: 'set', version: 1, pinned: false }]);
   await site.data.inventory.forget(['set']);
   expect((await readdir(join(site.root, 'objects'))).sort()).toEqual(['a note.txt', 'lost+found']);
@@ -42,23 +42,23 @@ it('a version with a reused number is replaced when the source has become that n
   const set = await share.dataset('set');
   await share.write('set/file', 'b');
   await set.scan();
-  (await bring(site, set)).release();
+  (await ensureCached(site, set)).release();
   // After a restore of its database the control plane counts versions from the start again.
   set.source = { ...set.source, version: 0, manifest_digest: '' };
   await share.write('set/file', 'c');
   await set.scan();
   await share.write('set/file', 'd');
-  const { want, release } = await bring(site, set);
+  const { want, release } = await ensureCached(site, set);
   release();
   expect(want.version).toBe(2);
-  await proveVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
+  await verifyVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
 });
 
 it('publishing over an existing version does not change its meta data', async () => {
   const site = await siteWith();
   await share.write('set/file', 'a');
   const set = await share.dataset('set');
-  (await bring(site, set)).release();
+  (await ensureCached(site, set)).release();
   const metaBefore = await meta(site, 'set/.v1.json');
   const folder = join(site.root, '.staging/other');
   await mkdir(folder);
@@ -91,15 +91,15 @@ it('a copy succeeds without links if the manifest of the cached version is lost'
   const site = await siteWith();
   await share.write('set/file', 'one');
   const set = await share.dataset('set');
-  (await bring(site, set)).release();
+  (await ensureCached(site, set)).release();
   await rm(join(site.root, 'objects/set/.trees'), { recursive: true });
   const first = set.source.manifest_digest;
   await share.write('set/file', 'two');
   await set.scan();
   // The control plane has forgotten the version.
   share.plane.datasets.set('set', { ...set, objects: new Map([...set.objects].filter(([digest]) => digest !== first)) });
-  (await bring(site, set)).release();
-  await proveVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
+  (await ensureCached(site, set)).release();
+  await verifyVersion(site.root, 'set', 2, set.objects, set.source.manifest_digest);
 });
 
 it('a copy does not fail when its rate cannot be saved', async () => {
@@ -107,8 +107,8 @@ it('a copy does not fail when its rate cannot be saved', async () => {
   await share.write('set/file', 'one');
   const set = await share.dataset('set');
   await mkdir(join(site.root, '.copy-rate.json'));
-  (await bring(site, set)).release();
-  await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
+  (await ensureCached(site, set)).release();
+  await verifyVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
 });
 
 it('inParallel closes its source when one item fails', async () => {
@@ -150,7 +150,7 @@ it('an eviction does not touch a version that another agent has published in its
   const site = await siteWith();
   await share.write('set/file', 'content');
   const set = await share.dataset('set');
-  (await bring(site, set)).release();
+  (await ensureCached(site, set)).release();
   const metaBefore = await meta(site, 'set/.v1.json');
   const { evict, work } = await evictOf(site, (check) => {
     if (check !== 2) return false;
@@ -160,7 +160,7 @@ it('an eviction does not touch a version that another agent has published in its
   });
   await evict.version('set', 1);
   work.stop();
-  await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
+  await verifyVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
   expect(await meta(site, 'set/.v1.json')).toBe(metaBefore);
 });
 
@@ -168,7 +168,7 @@ it('a version that a dead agent has deleted in part is never put back', async ()
   const site = await siteWith();
   for (const name of ['one', 'two']) await share.write(`set/${name}`, name);
   const set = await share.dataset('set');
-  (await bring(site, set)).release();
+  (await ensureCached(site, set)).release();
   const dead = join(site.root, '.trash/dead');
   // The state after a death during the deletion.
   const { evict, work } = await evictOf(
@@ -187,7 +187,7 @@ it('a version that a dead agent has deleted in part is never put back', async ()
   expect(await stat(join(site.root, 'objects/set/v1')).catch(() => null)).toBeNull();
   const task = deployTask('dep-1', { datasets: [{ ...set.source, mode: 'dependency', mount_path: '/data/set' }] });
   await site.data.prepare.mounts(task, 'dep-1', context());
-  await proveVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
+  await verifyVersion(site.root, 'set', 1, set.objects, set.source.manifest_digest);
 });
 
 it('an agent that slept and counts as dead finds its copy complete or not at all', async () => {

@@ -129,25 +129,30 @@ export const never = new AbortController().signal;
 
 /** A task context that records log lines and progress. */
 export function context(over: Partial<TaskContext> = {}) {
-  const said: string[] = [];
+  const logged: string[] = [];
   const progress: CopyProgress[] = [];
   const made: TaskContext = {
     attempt: 1,
     signal: never,
     log: () => undefined,
-    logStep: (_, text) => void said.push(text),
+    logStep: (_, text) => void logged.push(text),
     progress: (rows) => void progress.push(...rows),
     ...over,
   };
-  return { ...made, said, lines: progress };
+  return { ...made, logged, lines: progress };
 }
 
-export async function bring(site: Site, dataset: FakeDataset, signal: AbortSignal = never, said: string[] = []): Promise<HeldVersion> {
-  return site.data.cache.ensure(dataset.source, { onProgress: () => undefined, logLine: (text) => void said.push(text) }, signal);
+export async function ensureCached(
+  site: Site,
+  dataset: FakeDataset,
+  signal: AbortSignal = never,
+  logged: string[] = [],
+): Promise<HeldVersion> {
+  return site.data.cache.ensure(dataset.source, { onProgress: () => undefined, logLine: (text) => void logged.push(text) }, signal);
 }
 
 /** Compares a version's folder with its manifest, byte by byte. Throws the differences. */
-export async function proveVersion(
+export async function verifyVersion(
   root: string,
   datasetId: string,
   version: number,

@@ -2,7 +2,7 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { bring, startShare, startSite } from './share.ts';
+import { ensureCached, startShare, startSite } from './share.ts';
 
 it('every user of a container can read copied files, whatever the umask of the agent is', async () => {
   const share = await startShare();
@@ -11,7 +11,7 @@ it('every user of a container can read copied files, whatever the umask of the a
   const before = process.umask(0o077);
   const site = await startSite(share);
   try {
-    await bring(site, set);
+    await ensureCached(site, set);
     const mode = async (path: string): Promise<string> => ((await stat(join(site.root, 'objects/set/v1', path))).mode & 0o777).toString(8);
     expect(await Promise.all(['.', 'a', 'a/b', 'a/b/file'].map(mode))).toEqual(['755', '755', '755', '444']);
   } finally {
