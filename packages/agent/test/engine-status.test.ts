@@ -1,4 +1,4 @@
-/** What a registration reports about the engine and the disks. */
+/** The engine and the disks in a registration. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

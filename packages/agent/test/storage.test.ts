@@ -1,5 +1,5 @@
-/** The first count of SVC_ROOT is shared: a cancelled task does not end the wait of another. */
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+/** Free storage of SVC_ROOT. The first count is shared: a cancelled task does not end the wait of another. */
+import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { waitFor } from '@berth/testbed/wait';
@@ -44,4 +44,20 @@ it('a task that waits for the count of another is cancelled at once', async () =
   await cancelled;
   await writeFile(join(dir, 'go'), '');
   expect((await first).free).toBe(4_000);
+});
+
+it('free storage is the size of the disk or MAX_STORAGE, less the used bytes', async () => {
+  const root = join(dir, 'svc');
+  await mkdir(root);
+  await writeFile(join(root, 'x'), Buffer.alloc(1_000_000));
+  const inherit = { PATH: '/usr/bin:/bin' };
+  const set = await createStorage({ root, maxStorage: 5_000_000, inherit, log: silentLogger() }).read(AbortSignal.timeout(9_000));
+  expect(set.max).toBe(5_000_000);
+  expect(set.free).toBeGreaterThan(3_900_000);
+  expect(set.free).toBeLessThan(4_010_000);
+  const none = await createStorage({ root: join(root, 'not', 'there'), maxStorage: undefined, inherit, log: silentLogger() }).read(
+    AbortSignal.timeout(9_000),
+  );
+  expect(none.max).toBeGreaterThan(1e9);
+  expect(none.free).not.toBeNull();
 });

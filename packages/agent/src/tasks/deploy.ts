@@ -185,8 +185,8 @@ const keptNote = (old: Container, { replaces }: DeployTask['payload']): string =
     : `. It did not serve the live version; it stays stopped (docker start ${old.name} starts it again)`;
 
 /**
- * Labels that an image brings are the container's too. A Traefik that reads the labels of this engine would take any host from them, past
- * the login. This label keeps such a Traefik from the container.
+ * A container inherits the labels of its image. A Traefik that reads this engine's labels would route any host to the container, without a
+ * login. This label makes such a Traefik ignore the container.
  */
 const NO_ROUTERS = { 'traefik.enable': 'false' };
 

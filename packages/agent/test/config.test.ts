@@ -1,0 +1,39 @@
+/** The settings of the agent. */
+import { expect, it } from 'vitest';
+import { readConfig } from '../src/config.ts';
+
+const good = { NODE_ROLE: 'builder', CONTROL_PLANE_URL: 'http://10.0.0.1:8080/' };
+it('has the documented defaults', () => {
+  expect(readConfig(good)).toMatchObject({
+    NODE_ROLE: 'builder',
+    CONTROL_PLANE_URL: 'http://10.0.0.1:8080',
+    STATE_DIR: '/var/lib/berth-agent',
+    SVC_ROOT: '/svc/data',
+    MAX_BUILDS: 2,
+    KEEP_RELEASES: 3,
+    BUILD_TIMEOUT: 1_800_000,
+  });
+});
+it('names all wrong variables at once', () => {
+  expect(() =>
+    readConfig({ NODE_ROLE: 'cook', MAX_BUILDS: '0', LISTEN: 'x', STATE_DIR: 'here', BUILD_TIMEOUT: '3', PUBLISH_IP: 'host' }),
+  ).toThrow(/NODE_ROLE[^]*CONTROL_PLANE_URL[^]*PUBLISH_IP[^]*STATE_DIR[^]*LISTEN[^]*MAX_BUILDS[^]*BUILD_TIMEOUT/);
+});
+it('refuses a low watermark above the high one', () => {
+  expect(readConfig(good)).toMatchObject({
+    CACHE_HIGH: 90,
+    CACHE_LOW: 80,
+    COPY_TIMEOUT: 21_600_000,
+    COPY_STALL: 60_000,
+    COPIES_AT_ONCE: 2,
+    KEEP_VERSIONS: 3,
+  });
+  expect(() => readConfig({ ...good, CACHE_HIGH: '70' })).toThrow(/CACHE_LOW: must not exceed CACHE_HIGH, which is 70/);
+  expect(() => readConfig({ ...good, COPY_BANDWIDTH: '10 m' })).toThrow(/COPY_BANDWIDTH/);
+  expect(readConfig({ ...good, COPY_BANDWIDTH: '1.5m' }).COPY_BANDWIDTH).toBe('1.5m');
+});
+it('uses the first of several secrets, and inherits few variables', () => {
+  const config = readConfig({ ...good, AGENT_SECRET: 'new, old', PATH: '/bin', EVIL: 'x' });
+  expect(config.AGENT_SECRET).toBe('new');
+  expect(config.inherit).toEqual({ PATH: '/bin' });
+});

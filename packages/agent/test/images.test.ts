@@ -1,0 +1,67 @@
+/** Which images are removed from a node. */
+import { silentLogger } from '@berth/kit/log';
+import { describe, expect, it } from 'vitest';
+import { createImages, removableRefs, repositoryOf } from '../src/images.ts';
+import type { Docker } from '../src/tools/docker.ts';
+
+const image = (id: string, created: number): { id: string; created: number; refs: string[] } => ({ id, created, refs: [`r/app:${id}`] });
+it('repositoryOf removes the tag or digest and keeps the port', () => {
+  expect(repositoryOf('10.0.0.1:5000/app:abc')).toBe('10.0.0.1:5000/app');
+  expect(repositoryOf('10.0.0.1:5000/app@sha256:abc')).toBe('10.0.0.1:5000/app');
+  expect(repositoryOf('10.0.0.1:5000/app')).toBe('10.0.0.1:5000/app');
+});
+it('removableRefs returns the oldest first, without the newest few and images in use', () => {
+  const images = [image('a', 1), image('d', 4), image('b', 2), image('c', 3)];
+  expect(removableRefs(images, { keepNewest: 1, inUse: new Set(['b']), maxRefs: 9 })).toEqual(['r/app:a', 'r/app:c']);
+  expect(removableRefs(images, { keepNewest: 9, inUse: new Set(), maxRefs: 9 })).toEqual([]);
+  expect(removableRefs(images, { keepNewest: 1, inUse: new Set(), maxRefs: 1 })).toEqual(['r/app:a']);
+});
+it('keeps an image that a task holds, and removes it after the release', async () => {
+  const removed: string[] = [];
+  const docker = {
+    images: async () => [image('a', Date.now() / 1000 - 2), image('b', Date.now() / 1000 - 1)],
+    imagesInUse: async () => new Set(),
+    removeImageRef: async (ref: string) => (removed.push(ref), true),
+  } as unknown as Docker;
+  const images = createImages({ docker, keepNewest: 1, log: silentLogger() });
+  const release = images.hold('r/app:a');
+  images.cleanLater('r/app');
+  await images.settle();
+  expect(removed).toEqual([]);
+  release();
+  images.cleanLater('r/app');
+  await images.settle();
+  expect(removed).toEqual(['r/app:a']);
+});
+
+describe('images of a project without containers on the node', () => {
+  const DAY_S = 86_400;
+  const image = (id: string, created: number, repository = 'r/app') => ({ id, created, refs: [`${repository}:${id}`] });
+  function engine(all: ReturnType<typeof image>[], inUse: string[] = []) {
+    const removed: string[] = [];
+    const docker = {
+      images: async (pattern: string) => all.filter((i) => pattern === 'r/*' || i.refs[0]?.startsWith(`${pattern}:`)),
+      imagesInUse: async () => new Set(inUse),
+      removeImageRef: async (ref: string) => (removed.push(ref), true),
+    } as unknown as Docker;
+    return { docker, removed };
+  }
+  it('are removed when the project was deleted, except images in use or held', async () => {
+    const { docker, removed } = engine([image('a', 1), image('b', 2), image('c', 3), image('d', 4)], ['b']);
+    const images = createImages({ docker, keepNewest: 10, log: silentLogger() });
+    images.hold('r/app:c');
+    images.forgetLater('r/app');
+    await images.settle();
+    expect(removed.sort()).toEqual(['r/app:a', 'r/app:d']);
+  });
+  it('are removed a week after the newest was built', async () => {
+    const now = Date.now() / 1000;
+    const [old, fresh] = [now - 8 * DAY_S, now - DAY_S];
+    const all = [image('a', old, 'r/gone'), image('b', old, 'r/runs'), image('c', fresh, 'r/new'), image('d', old, 'r/new')];
+    const { docker, removed } = engine(all, ['b']);
+    const images = createImages({ docker, keepNewest: 10, log: silentLogger() });
+    images.sweepLater('r');
+    await images.settle();
+    expect(removed).toEqual(['r/gone:a']);
+  });
+});

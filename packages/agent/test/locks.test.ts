@@ -1,0 +1,18 @@
+/** Locks by key. */
+import { expect, it } from 'vitest';
+import { createLocks } from '../src/locks.ts';
+
+it('locks have one holder at a time, in order, and an aborted waiter blocks no other', async () => {
+  const locks = createLocks();
+  const never = new AbortController().signal;
+  const order: number[] = [];
+  const release = await locks.hold('k', never);
+  const second = locks.hold('k', AbortSignal.timeout(20));
+  const third = locks.hold('k', never).then((r) => (order.push(3), r));
+  await expect(second).rejects.toThrow();
+  expect(order).toEqual([]);
+  release();
+  (await third)();
+  (await locks.hold('other', never))();
+  expect(order).toEqual([3]);
+});
