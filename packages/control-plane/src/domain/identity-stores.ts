@@ -1,4 +1,4 @@
-/** The stores of signing in; as in stores.ts each method says its rule and the codes of DomainError it throws. */
+/** Stores of identity. As in stores.ts, each method names its rule and the codes of DomainError that it throws. */
 import type { AuditOutcome } from '@berth/wire/audit';
 import type { DeviceCodePolled, DeviceScope, Identity } from '@berth/wire/gateway';
 import type { Role } from '@berth/wire/vocabulary';
@@ -14,17 +14,17 @@ import type {
 import type { UserRecord } from './records.ts';
 import type { Page, Paged } from './page.ts';
 
-/** What has ended is of use to nobody: removed, so that no table grows for ever. Returns how many rows went. */
+/** Removes expired rows, so that no table grows without end. Returns the number of removed rows. */
 type Swept = { sweep(now: number): Promise<number> };
 
 export type RevokedSessionStore = Swept & {
-  /** Repeated: no change. Throws too_many_sessions. */
+  /** A second call changes nothing. Throws too_many_sessions. */
   revoke(session: { id: string; email: string; expires_at: number }, now: number): Promise<void>;
   has(id: string): Promise<boolean>;
 };
 
 export type UsedCodeStore = Swept & {
-  /** Remembers it until `expires_at` and a while more. Throws code_used, also for one that is over. */
+  /** Marks the code as used until 5 minutes after `expires_at`. Throws code_used, also for an expired code. */
   redeem(code: { id: string; expires_at: number }, now: number): Promise<void>;
 };
 
@@ -32,52 +32,52 @@ export type NewDeviceToken = { id: string; hash: string; expires_at: number };
 /** `issued` once; RFC 8628 section 3.5 for the rest. */
 export type Polled = DeviceCodePolled['result'];
 export type DeviceCodeStore = Swept & {
-  /** false: one of the codes is taken, try others. Throws too_many_requests when too many are open. */
+  /** Returns false where one of the codes is taken: try others. Throws too_many_requests. */
   create(
     code: Asker & { device_hash: string; user_hash: string; poll_seconds: number; expires_at: number; scope: DeviceScope },
     now: number,
   ): Promise<boolean>;
-  /** One that waits for its person; null: there is none. */
+  /** Returns a code that waits for a decision, or null. */
   findPending(userHash: string, now: number): Promise<DeviceCodeRecord | null>;
-  /** The same decision again: no change. Throws not_found, wrong_state (decided otherwise), too_many_tokens, account_disabled. */
+  /** The same decision again changes nothing. Throws not_found, wrong_state (another decision), too_many_tokens, account_disabled. */
   decide(userHash: string, approve: boolean, identity: Identity, now: number): Promise<void>;
-  /** `token` is made of an approved one, in the same transaction that ends the code. */
+  /** Turns an approved code into `token`, in the transaction that ends the code. */
   poll(deviceHash: string, token: NewDeviceToken, now: number): Promise<Polled>;
 };
 
 export type DeviceTokenStore = Swept & {
-  /** null: unknown, over, or its person disabled. */
+  /** Returns null for a token that is unknown or expired, or whose owner is disabled. */
   find(hash: string, now: number): Promise<DeviceTokenRecord | null>;
-  /** Whether it is there and has not expired. */
+  /** Whether the token exists and has not expired. */
   stands(id: string, now: number): Promise<boolean>;
-  /** Newest first. `email`: of that person alone. */
+  /** Newest first. `email` selects the tokens of one person. */
   list(filter: { email?: string }, now: number, page: Page): Promise<Paged<DeviceTokenRecord>>;
-  /** `email`: only if it is that person's. Throws not_found. */
+  /** `email`: revokes only a token of that person. Throws not_found. */
   revoke(id: string, email: string | null): Promise<void>;
-  /** Times never go back. */
+  /** Keeps the newest time of each token. */
   used(items: readonly { id: string; at: number }[]): Promise<void>;
 };
 
 export type ApiSessionStore = Swept & {
-  /** The oldest ones of a person with too many end. */
+  /** Ends the oldest sessions of a person who has too many. */
   create(session: { id: string; user_id: string; refresh_hash: string; address: string; expires_at: number }, now: number): Promise<void>;
-  /** null: it has ended, or its user is gone. */
+  /** Returns null where the session has ended or the user was deleted. */
   find(id: string, now: number): Promise<{ session: ApiSessionRecord; user: UserRecord } | null>;
-  /** Compare-and-set. `reused`: the token was good once, or never; the session has ended with this call (RFC 9700 section 4.14.2). */
+  /** Compare-and-set. `reused`: the token is not the current one, and this call has ended the session (RFC 9700 section 4.14.2). */
   rotate(id: string, hashes: { old: string; next: string }, expiresAt: number, now: number): Promise<'rotated' | 'reused' | 'unknown'>;
   end(id: string): Promise<void>;
-  /** Replaces the ids that a version before hashes left in clear; their sessions go on. */
+  /** Hashes the ids that an earlier version stored in clear. Their sessions stay. */
   hashIds(): Promise<void>;
 };
 
 export type ApiTokenStore = Swept & {
   /** Throws too_many_tokens. */
   create(token: Omit<ApiTokenRecord, 'last_used_at' | 'created_at'> & { hash: string }, now: number): Promise<ApiTokenRecord>;
-  /** null: unknown or over. */
+  /** Returns null for a token that is unknown or expired. */
   find(hash: string, now: number): Promise<{ token: ApiTokenRecord; user: UserRecord } | null>;
   /** Newest first. */
   list(userId: string, now: number, page: Page): Promise<Paged<ApiTokenRecord>>;
-  /** `userId`: only if it is that person's. Throws not_found. */
+  /** `userId`: revokes only a token of that person. Throws not_found. */
   revoke(id: string, userId: string | null): Promise<void>;
   used(id: string, at: number): Promise<void>;
 };
@@ -111,11 +111,11 @@ export type AuditStore = {
 };
 
 export type PolicyStore = {
-  /** Changes whenever `read` would give something else; costs next to nothing. */
+  /** Changes whenever the result of `read` changes. Costs much less than `read`. */
   stamp(): Promise<string>;
-  /** One state of everything. */
+  /** Reads one consistent snapshot. */
   read(now: number): Promise<PolicyFacts>;
 };
 
-/** Role, password and so on as far as they are given. */
+/** Fields to change; absent fields stay. */
 export type UserChange = { role?: Role; disabled?: boolean; password_hash?: string | null };

@@ -1,4 +1,4 @@
-/** Signing in to the API (a local account, or what the gateway gave), going on, and out. */
+/** Sign-in at the API by password or by the gateway, refresh, sign-out and change of the password. */
 import { DELETED_SKEW_MS, DEVICE_TOKEN_PREFIX } from '@berth/wire/gateway';
 import type { FastifyRequest } from 'fastify';
 import { LRUCache } from 'lru-cache';
@@ -15,26 +15,26 @@ import { hashOf } from '../auth/secrets.ts';
 import type { SignIns } from '../auth/sign-ins.ts';
 import { userView } from '../views.ts';
 
-/** Of strangers from one network: the two passwords that are hashed at a time are for others too. */
+/** Parallel tries of one network: two passwords are hashed at a time, and other networks need them too. */
 const AT_ONCE = 16;
 
 export type AuthRouteDeps = ApiDeps & {
   signIns: SignIns;
   passwords: Passwords;
   assertions: Assertions;
-  /** By account and network: nobody can use up somebody else's tries. */
+  /** Counted by account and network: one network cannot use up the tries of another. */
   attempts: Attempts;
-  /** By network, whatever the account. */
+  /** Counted by network over all accounts. */
   strangers: Attempts;
 };
 
 export function authRoutes(route: Define, deps: AuthRouteDeps): void {
   const { stores, changes, settings, signIns, passwords, assertions, attempts, strangers, now } = deps;
-  /** Accounts that were signed in to from a network: a guesser beside them is not their trouble. */
+  /** Pairs of account and network that signed in before. A guesser in the same network does not limit them. */
   const proven = new LRUCache<string, true>({ max: 20_000 });
   const underWay = new Map<string, number>();
 
-  /** Whether the password is right; counted before it is looked at. Throws too_many_attempts, too_many_requests. */
+  /** Counts the try, then checks the password. Throws too_many_attempts, too_many_requests. */
   async function tryPassword(email: string, request: FastifyRequest, password: string, hash: string | null): Promise<boolean> {
     const network = networkOf(request.ip);
     const pair = `${network} ${email}`;
@@ -47,13 +47,13 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
       proven.set(pair, true);
       return true;
     } catch (error) {
-      // Nobody looked at it.
+      // The password was not checked.
       attempts.takeBack(pair);
       throw error;
     }
   }
 
-  /** Who never was right from there shares a bound with all others of that network: else one could try a password at every account. */
+  /** Bounds the tries of a network over all accounts. Without it one could try one password at every account. */
   async function asStranger(network: string, verify: () => Promise<boolean>): Promise<boolean> {
     const others = underWay.get(network) ?? 0;
     if (others >= AT_ONCE) throw new DomainError('too_many_requests');
@@ -76,16 +76,16 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     request.audited = { user: email };
     const user = await stores.users.findByEmail(email);
     const right = await tryPassword(email, request, body.password, user?.password_hash ?? null);
-    // One answer for all three: it must not tell who has an account.
+    // One answer for all three: it must not reveal who has an account.
     if (user === null || !right || user.disabled) throw new DomainError('wrong_credentials');
     return signIns.begin(user, request.ip, null);
   });
 
   route('exchange', async ({ request }) => {
-    // Fetch Metadata, section 2.3: svc-forward-auth adds the visitor's assertion to the POST of any page, also of a project under the same domain.
+    // Fetch Metadata, section 2.3: svc-forward-auth adds the visitor's assertion to a POST of any page, also a page of a project.
     const from = request.headers['sec-fetch-site'];
     if (from === 'same-site' || from === 'cross-site')
-      throw new DomainError('forbidden', 'a page of another origin may not sign in its visitor');
+      throw new DomainError('forbidden', 'a page of another origin must not sign in its visitor');
     const { email, origin } = await identityOf(request);
     request.audited = { user: email, via: 'gateway' };
     return signIns.begin(await userFor(email), request.ip, origin);
@@ -98,8 +98,12 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     if (authorization !== undefined) {
       const token = /^Bearer +([\w-]+) *$/i.exec(authorization)?.[1];
       const found = token?.startsWith(DEVICE_TOKEN_PREFIX) === true ? await stores.deviceTokens.find(hashOf(token), now()) : null;
-      if (found === null) throw new DomainError('unauthenticated', 'the device token is unknown, over or revoked');
-      // A public project can see the tokens of its visitors: one that was given for projects alone must not open the API.
+      if (found === null)
+        throw new DomainError(
+          'unauthenticated',
+          'the device token is unknown, has expired or was revoked: get another one at /_oauth/device/code',
+        );
+      // A person gave a token with the scope `projects` for projects only: it must not open the API.
       if (found.scope !== 'projects api') throw new DomainError('insufficient_scope', SCOPE_NEEDED);
       return { email: found.identity.email.toLowerCase(), origin: { kind: 'device_token', id: found.id } };
     }
@@ -112,10 +116,13 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
         throw new DomainError('unauthenticated', 'the session or the device token behind this assertion has ended: sign in again');
       return { email, origin };
     }
-    throw new DomainError('unauthenticated', 'no token was sent: give a device token, or come through the gateway');
+    throw new DomainError(
+      'unauthenticated',
+      'no token was sent: send a device token, or send the request through the proxy with a session',
+    );
   }
 
-  /** Who is unknown gets an account with the role that the settings give. Throws no_role, account_disabled. */
+  /** Finds the account of the person, or creates one with the role of the settings. Throws no_role, account_disabled. */
   async function userFor(email: string): Promise<UserRecord> {
     const known = await stores.users.findByEmail(email);
     if (known?.disabled === true) throw new DomainError('account_disabled');
@@ -126,7 +133,7 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     try {
       return await stores.users.create({ email, role, password_hash: null }, now());
     } catch (error) {
-      // Made by another exchange at the same moment.
+      // Another exchange created it at the same moment.
       const other = await stores.users.findByEmail(email);
       if (other !== null && !other.disabled) return other;
       throw error;
@@ -137,7 +144,7 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     const { answer, reusedBy } = await signIns.refresh(body.refresh_token);
     if (answer !== null) return answer;
     if (reusedBy !== null) request.audited = { user: reusedBy };
-    throw new DomainError('refresh_token', reusedBy === null ? undefined : 'it was used before: the session has ended, sign in again');
+    throw new DomainError('refresh_token', reusedBy === null ? undefined : 'it was used before, so the session has ended: sign in again');
   });
 
   route('logout', async ({ user }) => {
@@ -148,8 +155,8 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
   route('changePassword', async ({ body, user, request }) => {
     sessionOnly(user);
     const right = await tryPassword(user.email, request, body.old_password, user.password_hash);
-    if (!right) throw invalid('old_password', 'wrong', 'is not your present password');
-    // Ends every session of the account, this one too: whoever knew the old password is out.
+    if (!right) throw invalid('old_password', 'wrong', 'is not your current password');
+    // A new password ends every session of the account, this one too.
     const changed = await stores.users.patch(user.id, { password_hash: await passwords.hash(body.new_password) });
     changes.notify('access');
     return signIns.begin(changed, request.ip, null);
@@ -158,8 +165,9 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
   route('me', async ({ user }) => userView(user));
 }
 
-/** What a personal token must not do: it would outlive its own end. Returns the session's id. */
+/** Refuses personal tokens, which could otherwise outlive their own end. Returns the id of the session. */
 export function sessionOnly(user: Caller): string {
-  if (user.credential.kind !== 'session') throw new DomainError('forbidden', 'this is not for personal API tokens: sign in for it');
+  if (user.credential.kind !== 'session')
+    throw new DomainError('forbidden', 'a personal API token cannot do this: sign in with a password or through the gateway');
   return user.credential.id;
 }
