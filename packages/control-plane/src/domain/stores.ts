@@ -189,7 +189,7 @@ export type LogStore = {
   read(deploymentId: string, after: number, limit: number): Promise<LogLineRecord[]>;
 };
 
-export type Registered = { node: NodeRecord; before: NodeRecord | null; secret?: string; nameTaken?: true };
+export type Registered = { node: NodeRecord; before: NodeRecord | null; secret?: string; nameTaken?: true; routesMoved?: true };
 export type NodeStanding = { hostname: string; role: NodeRole; secret: SecretState; capabilities: string[] | null };
 
 export type NodeStore = {

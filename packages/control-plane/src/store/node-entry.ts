@@ -110,11 +110,13 @@ export async function enterNode(db: Database, tx: Tx, entering: Entering): Promi
           .returning(printOf(db))
           .executeTakeFirstOrThrow()
       : await tx.updateTable('nodes').set(values).where('id', '=', id).returningAll().returning(printOf(db)).executeTakeFirstOrThrow();
-  if (before !== undefined && before.host_ip !== row.host_ip) await entering.moveRoutes(row, deploymentsIn(input));
+  // A Berth agent looks at its containers once it knows its node: until it has, nobody knows whose machine the new address is.
+  const hasLooked = input.containers !== undefined || input.agent_version === undefined;
+  if (before !== undefined && before.host_ip !== row.host_ip) await entering.moveRoutes(row, hasLooked ? deploymentsIn(input) : []);
   return { row, print, before, verdict: 'taken', refusal: null, secret: given?.text ?? null, nameTaken: hostname !== input.hostname };
 }
 
-const deploymentsIn = ({ containers }: NodeRegister): string[] | null =>
+export const deploymentsIn = ({ containers }: NodeRegister): string[] | null =>
   containers === undefined ? null : containers.flatMap((c) => c.labels[LABELS.deployment] ?? []);
 
 /** Shown by the node's secret, or decided by an admin: who named the node in a join token, or reset its secret for another machine. */

@@ -10,7 +10,7 @@ import type { Database } from './engine/database.ts';
 import type { Db, Tx } from './engine/tables.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
-import { enterNode, sameSecret, speaksFor, withoutProof } from './node-entry.ts';
+import { deploymentsIn, enterNode, sameSecret, speaksFor, withoutProof } from './node-entry.ts';
 import { type NodeMemory, printOf } from './memory/node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { LIVE_STATES } from './states.ts';
@@ -64,6 +64,21 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     return { node: present(row), before };
   }
 
+  /** The address at which a node has all its routes, as far as it was looked at here. */
+  const routedAt = new Map<string, string>();
+  /** The first register of a process says nothing of its containers: routes follow it to a new address with the next one. */
+  async function followed({ id, host_ip }: NodeRecord, input: NodeRegister): Promise<{ routesMoved?: true }> {
+    if (input.containers === undefined || routedAt.get(id) === host_ip) return {};
+    const routes = db.kysely.selectFrom('routes').select('deployment_id').where('node_id', '=', id);
+    const elsewhere = await routes.where('host_ip', '!=', host_ip).execute();
+    if (elsewhere.length === 0) routedAt.set(id, host_ip);
+    const named = new Set(deploymentsIn(input));
+    const here = elsewhere.map((route) => route.deployment_id).filter((deployment) => named.has(deployment));
+    if (here.length === 0) return {};
+    await db.write((tx) => moveRoutes(tx, { id, host_ip }, here));
+    return { routesMoved: true };
+  }
+
   /** What was announced from here: states that stay cost no query. */
   const announced = new Map<string, 'online' | 'offline'>();
 
@@ -71,7 +86,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     async register(input, at, entry = withoutProof, uptime = { at, since: 0 }) {
       const times = { now: at, uptime: uptime.at };
       const same = await repeated(input, times, entry);
-      if (same !== null) return same;
+      if (same !== null) return { ...same, ...(await followed(same.node, input)) };
       const reported = (before: NodeRecord | null) => ({ ...reportedColumns(input, times), ...observedColumns(input, times, before) });
       const entered = await db.write(async (tx) => {
         const made = await enterNode(db, tx, {
@@ -91,9 +106,12 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       if (entered.verdict === 'taken') memory.written(entered.row.id, uptime.at);
       memory.keep(entered.row, entered.print);
       if (entered.refusal !== null) throw entered.refusal;
+      const node = present(entered.row);
+      if (entered.before?.host_ip !== node.host_ip) routedAt.delete(node.id);
       return {
-        node: present(entered.row),
+        node,
         before,
+        ...(entered.verdict === 'taken' ? await followed(node, input) : {}),
         ...(entered.secret === null ? {} : { secret: entered.secret }),
         ...(entered.nameTaken ? { nameTaken: true } : {}),
       };
@@ -323,6 +341,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         return true;
       });
       if (gone) memory.forget(id);
+      if (gone) routedAt.delete(id);
       return gone;
     },
   };
@@ -415,7 +434,7 @@ function observedColumns(
  * A machine that got another address took its containers with it: routes follow those that it names (`deployments`), or all where it
  * does not say. Another machine under this name has other containers, and a route must not lead to a port of a stranger.
  */
-async function moveRoutes(tx: Tx, node: Row<'nodes'>, deployments: readonly string[] | null): Promise<void> {
+async function moveRoutes(tx: Tx, node: Pick<Row<'nodes'>, 'id' | 'host_ip'>, deployments: readonly string[] | null): Promise<void> {
   // First the versions: plans made with the old address would write it back, and one that is being written is waited for.
   await tx
     .updateTable('projects')

@@ -397,10 +397,10 @@ export function createControlPlane(deps: {
           newSecret: shown === null ? null : newSecret,
         };
         const at = uptime.known();
-        const { node, before } = await stores.nodes.register(body, now(), entry, at);
+        const { node, before, routesMoved } = await stores.nodes.register(body, now(), entry, at);
         if (before === null || now() - before.last_seen_at > LIMITS.offlineMs || before.agent_version !== node.agent_version)
           changes.notify('work');
-        if (before !== null && before.host_ip !== node.host_ip) changes.notify('routes');
+        if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip)) changes.notify('routes');
         await driver.observed(node, at.at).catch(surprised);
         return given === null ? node : { ...node, secret: given };
       },

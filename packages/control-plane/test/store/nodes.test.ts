@@ -137,6 +137,25 @@ test('routes follow a host to its new address, and plans made with the old one a
   expect(await Promise.all(before.map((p) => stores.flow.commit(planFor(p))))).toEqual(['stale', 'committed', 'stale']);
 });
 
+test('a machine that takes a name over gets no requests of what ran on the first one: it has not said yet what it runs', async () => {
+  const stores = await open();
+  const seen = { name: 'svc-a', labels: { 'berth.project': 'p', 'berth.deployment': 'a' }, host_port: 4000, state: 'running' };
+  const machine = (host_ip: string) => ({ role: 'deploy' as const, agent_version: '1', boot_id: host_ip, host_ip });
+  const node = await nodeIn(stores, 'n', { ...machine('10.0.0.1'), containers: [seen] });
+  const project = await projectIn(stores, 'a');
+  await deploymentIn(stores, project, 'a', { node_id: node.id, status: 'running', host_port: 4000 });
+  await commit(stores, project.id, { route: { set: routeOf(project, 'a', node.id) } });
+  const addresses = async () => (await stores.routes.all()).map((r) => r.host_ip);
+  const [first] = await addresses();
+  await nodeIn(stores, 'n', machine('10.0.0.9'), NOW + 200_000);
+  expect(await addresses()).toEqual([first]);
+  await nodeIn(stores, 'n', { ...machine('10.0.0.9'), containers: [] }, NOW + 201_000);
+  expect(await addresses()).toEqual([first]);
+  // The same machine, which got another address: its route follows when it has looked.
+  await nodeIn(stores, 'n', { ...machine('10.0.0.9'), containers: [seen] }, NOW + 202_000);
+  expect(await addresses()).toEqual(['10.0.0.9']);
+});
+
 test('a route follows to another address only with its container: a stranger under the name of a node gets no requests', async () => {
   const stores = await open();
   const node = await nodeIn(stores, 'n', { role: 'deploy', containers: [] });

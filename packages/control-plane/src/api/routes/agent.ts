@@ -45,10 +45,10 @@ export function agentRoutes(route: Define, deps: Deps): void {
       if (/\p{Cc}/u.test(body.hostname)) throw invalid('hostname', 'no_control', 'must not contain control characters');
       const at = uptime.known();
       const registered = await entered(body, request, at);
-      const { node, before, secret } = registered;
+      const { node, secret } = registered;
       await failPoint('register.after');
       for (const notes of nodeNotes) notes.registered(node, body);
-      tellNews(node, before);
+      tellNews(registered);
       for (const one of newsOf(registered, body.hostname)) news.tell(one, from(request));
       try {
         tellUnknown(node, await driver.observed(node, at.at), request);
@@ -95,12 +95,12 @@ export function agentRoutes(route: Define, deps: Deps): void {
     else unknownOn.set(node.id, text);
   }
 
-  function tellNews(node: NodeRecord, before: NodeRecord | null): void {
+  function tellNews({ node, before, routesMoved }: Registered): void {
     // Work may be waiting for it; and a changed address moves its routes.
     if (before === null || !isOnline(before, now(), limits) || before.agent_version !== node.agent_version) changes.notify('work');
     // Which tasks it may be given depends on it.
     if (before !== null && before.agent_version !== node.agent_version) changes.notify(`node:${node.id}`);
-    if (before !== null && before.host_ip !== node.host_ip) changes.notify('routes');
+    if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip)) changes.notify('routes');
   }
 
   route('agentConfig', async ({ request }) => {
