@@ -328,19 +328,19 @@ test('a control plane that was stopped for long takes nothing back that another 
   expect((await rowsOf(path, 'nodes'))[0]).toMatchObject({ id: node.id, last_seen_at: NOW + 90_000, observed_at: NOW + 1_000 });
 });
 
-test('thousands of marks are one write', async () => {
-  // In memory: thousands of commits to a disk take half a minute.
+test('a thousand marks are one write', async () => {
+  // In memory: thousands of commits to a disk take long.
   const db = await openDatabase(await urlOf(':memory:'), quiet, () => NOW);
   onTestFinished(() => db.close());
   const { nodes } = storesOn(db, () => NOW);
-  for (let i = 0; i < 3000; i++) await nodes.register({ ...SAME, hostname: `h${i}` }, NOW);
-  for (let i = 0; i < 3000; i++) await nodes.register({ ...SAME, hostname: `h${i}` }, NOW + 1000);
+  for (let i = 0; i < 1000; i++) await nodes.register({ ...SAME, hostname: `h${i}` }, NOW);
+  for (let i = 0; i < 1000; i++) await nodes.register({ ...SAME, hostname: `h${i}` }, NOW + 1000);
   let statements = 0;
   db.onQuery(() => statements++);
   await nodes.flush();
   // SQLite is told first that it need not wait for the disk, and afterwards that it must again.
   expect(statements).toBe(db.capabilities.engine === 'sqlite' ? 3 : 1);
   const seen = await db.kysely.selectFrom('nodes').select('last_seen_at').execute();
-  expect(seen).toHaveLength(3000);
+  expect(seen).toHaveLength(1000);
   expect(seen.filter((row) => row.last_seen_at !== NOW + 1000)).toEqual([]);
 }, 30_000);
