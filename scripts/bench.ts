@@ -1,4 +1,4 @@
-/** npm run bench: ratios from one run, each against the goal. A noisy machine moves times, hardly ratios. */
+/** npm run bench: ratios from one run, each against its goal. A noisy machine changes times, but hardly ratios. */
 import { parseArgs } from 'node:util';
 import { benchAgents } from '../bench/agents.ts';
 import { benchAnonymous } from '../bench/anonymous.ts';
@@ -42,7 +42,7 @@ if (unknown.length > 0) {
   process.exit(2);
 }
 for (const [name, bench] of Object.entries(BENCHES)) {
-  // Minutes of it are for who asks.
+  // It takes minutes, so it runs only when it is named.
   if (wanted.length > 0 ? !wanted.includes(name) : name === 'retention') continue;
   for (const line of await bench()) console.log(line);
 }

@@ -1,4 +1,4 @@
-/** The part of the demo about data: a dataset is copied to a node once, and whoever needs it next goes where it is. */
+/** The part of the demo about data: a dataset is copied to a node once, and the next project that needs it goes to that node. */
 import { randomBytes } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ const STATIONS = ['Adelboden', 'Bergen', 'Cuxhaven', 'Davos', 'Einsiedeln', 'Fou
 const READINGS = 2_000;
 const MB = 1_000_000;
 const ARCHIVE_BYTES = 150 * MB;
-/** So that a copy within one machine can be watched: as fast as a network of 250 Mbit/s. */
+/** Slows a copy within one machine to 250 Mbit/s, so that people can watch it. */
 export const COPY_BANDWIDTH = '30m';
 
 export const DATA_PROJECTS = [
@@ -29,11 +29,11 @@ export type DataDemo = {
   /** The shared storage. */
   share: string;
   say: (text: string) => void;
-  /** Tells the story of a deployment until it is settled; `also` is called with each look at it. */
+  /** Prints the story of a deployment until it has settled. Calls `also` with each answer of the API. */
   follow: (name: string, asked: Deployment, also?: (now: Deployment) => void) => Promise<Deployment>;
 };
 
-/** Temperatures as a stations' network would leave them: small tables, and an archive that makes copying worth thinking about. */
+/** Temperatures of weather stations: small tables, and an archive that is large enough to make the copy visible. */
 export async function writeShare(share: string): Promise<void> {
   const dir = join(share, DATASET);
   await mkdir(join(dir, 'archive'), { recursive: true });
@@ -58,7 +58,7 @@ export async function demonstrateData(demo: DataDemo): Promise<boolean> {
   const holders = nodes.items.filter((node) => node.cached.some((c) => c.dataset_id === dataset.id));
   const name = holders.find((node) => node.id === there.deployment.node_id)?.hostname;
   const once = holders.length === 1 && name !== undefined && copied.bytes > ARCHIVE_BYTES && there.bytes === 0;
-  say(`${second.name}: ${once ? `landed on ${name}, where the data was: nothing was copied` : 'DID NOT land where the data was'}`);
+  say(`${second.name}: ${once ? `placed on ${name}, which has the data: nothing was copied` : 'NOT placed on the node with the data'}`);
   return once;
 }
 
@@ -76,7 +76,7 @@ async function registered({ berth, say }: DataDemo): Promise<Dataset> {
   return dataset;
 }
 
-/** Gives how many bytes were copied for it. */
+/** Returns the number of bytes that were copied for it. */
 async function deployed(demo: DataDemo, dataset: Dataset, name: string): Promise<{ deployment: Deployment; bytes: number } | undefined> {
   const { berth, git, say, follow } = demo;
   const { url } = await git.createRepo(name, join(repositoryRoot, 'examples', 'stations'));
@@ -106,7 +106,7 @@ async function deployed(demo: DataDemo, dataset: Dataset, name: string): Promise
   return done.status === 'running' ? { deployment: done, bytes } : undefined;
 }
 
-/** Where it would go, and why: the scheduler's answer, asked before it does anything. */
+/** Prints where the project would go, and why, before the scheduler does anything. */
 async function tellPlacement({ berth, say }: DataDemo, project: Project): Promise<void> {
   const { items } = await berth.api.call('placement', { query: { project_id: project.id } });
   for (const row of items.filter(({ eligible }) => eligible))

@@ -22,7 +22,7 @@ import { waitFor } from '@berth/testbed/wait';
 import { COPY_BANDWIDTH, DATA_PROJECTS, demonstrateData, writeShare } from './demo-data.ts';
 
 const PREFERRED_PORT = 8000;
-/** What this run put on an engine that is not ours; where the run is killed, the next one removes it. */
+/** Records what this run created on an engine that is not its own. When the run is killed, the next one removes it. */
 const LEFT = join(repositoryRoot, '.berth', 'demo-left.json');
 type Left = { nodes: string[]; registry: string };
 
@@ -43,12 +43,12 @@ const started = performance.now();
 const elapsed = (): string => `${((performance.now() - started) / 1000).toFixed(1).padStart(5)} s`;
 const say = (text: string): void => console.log(`${elapsed()}  ${text}`);
 
-/** Ctrl-C ends the process from its handler; until then this is what the demo waits for. */
+/** The demo waits for this until Ctrl-C ends the process from its handler. */
 const ended = Promise.withResolvers<void>();
 const undo: { what: string; run: () => Promise<unknown> }[] = [];
 let ending: Promise<void> | undefined;
 
-/** Undoes everything in reverse order. One part that cannot be undone does not keep the others. */
+/** Undoes everything in reverse order. A part that cannot be undone does not stop the others. */
 function end(): Promise<void> {
   ending ??= (async () => {
     for (const { what, run } of undo.toReversed()) {
@@ -77,14 +77,14 @@ async function main(exitAfter: boolean): Promise<void> {
         : whyNoOwnEngine();
   if (reason !== undefined)
     throw new Error(
-      `the demo builds and runs real containers, which cannot be had here: ${reason}. \`npm run setup\` says what is missing and how to get it.`,
+      `the demo builds and runs real containers, and this machine cannot run them: ${reason}. \`npm run setup\` says what is missing and how to get it.`,
     );
 
   const engine = await startEngine({ dir: join(toolsDir, 'testbed') });
   undo.push({ what: 'the container engine', run: () => engine.stop() });
   say(
     engine.owned
-      ? 'container engine started (of our own, in a network namespace of its own; it ends with the demo)'
+      ? 'container engine started (in its own network namespace; it ends with the demo)'
       : `container engine: yours, at ${engine.host}`,
   );
   if (existsSync(LEFT)) await removeLeft(engine);
@@ -102,7 +102,7 @@ async function main(exitAfter: boolean): Promise<void> {
   undo.push({ what: 'the git server', run: () => git.stop() });
   say(`registry at ${registry.address}, git server at ${git.url}`);
 
-  // Development only: a provider that anyone can sign in at whom its two accounts are told.
+  // For development only: the accounts and passwords of this provider are printed.
   const people = await startIdentityProvider({ accounts: PEOPLE });
   undo.push({ what: 'the identity provider', run: () => people.stop() });
   say(`OpenID provider with two accounts at ${people.issuer}`);
@@ -145,7 +145,7 @@ async function main(exitAfter: boolean): Promise<void> {
   printAddresses(berth, people);
   if (exitAfter) {
     console.log(
-      `\n${ok ? 'The main job works' : 'The main job FAILED'}: ${checks.filter(Boolean).length} of ${addresses.length} addresses answered from outside, redeploy ${switched ? 'unnoticed' : 'NOTICED'}, second copy of the data ${placed ? 'not needed' : 'MADE'}, ${elapsed().trim()} in all.`,
+      `\n${ok ? 'The main job works' : 'The main job FAILED'}: ${checks.filter(Boolean).length} of ${addresses.length} addresses answered from outside, redeployment ${switched ? 'without a failed request' : 'WITH FAILED REQUESTS'}, data ${placed ? 'copied once' : 'COPIED TWICE'}, ${elapsed().trim()} in total.`,
     );
     if (!ok) process.exitCode = 1;
     return;
@@ -180,11 +180,11 @@ async function deployExamples(berth: Platform, git: GitServer): Promise<Project[
   );
 }
 
-/** Tells each new line of the deployment's story; of a failed one also the end of its log. */
+/** Prints each new line of the deployment's story, and the end of the log when it fails. */
 async function follow(berth: Platform, name: string, asked: Deployment, also?: (now: Deployment) => void): Promise<Deployment> {
   let told = 1;
   const done = await waitFor(
-    `${name} is settled`,
+    `${name} has settled`,
     async () => {
       const now = await berth.api.call('getDeployment', { params: { id: asked.id } });
       for (const event of now.events.slice(told)) say(`${name}: ${event.message}`);
@@ -212,7 +212,7 @@ async function check(berth: Platform, example: Example, people: IdentityProvider
   return answer.status === 200;
 }
 
-/** A script is refused, a browser is sent to the login, and who signs in there is whom the application sees. */
+/** Checks that a script is refused, a browser goes to the login, and the application sees the person who signed in. */
 async function checkLogin(berth: Platform, example: Example, people: IdentityProvider): Promise<boolean> {
   const address = `${berth.address(example.name)}${example.path}`;
   const [account] = PEOPLE;
@@ -232,7 +232,7 @@ async function checkLogin(berth: Platform, example: Example, people: IdentityPro
   }
 }
 
-/** A new commit, deployed while a visitor asks 50 times a second. */
+/** Deploys a new commit while a client sends 50 requests per second. */
 async function redeploy(berth: Platform, git: GitServer, project: Project | undefined): Promise<boolean> {
   if (project === undefined) return false;
   const prober = startProber({
@@ -244,7 +244,7 @@ async function redeploy(berth: Platform, git: GitServer, project: Project | unde
   });
   await waitFor('the visitor sees version 1', () => prober.latest() === 1);
   await git.commit('static-site', { 'version.txt': '2\n' }, 'version 2');
-  say('static-site: version 2 committed; deploying it under 50 requests a second');
+  say('static-site: version 2 committed; deploying it under 50 requests per second');
   const done = await follow(berth, 'static-site', await berth.deploy(project, { note: 'version 2' }));
   await waitFor('the visitor sees version 2', () => prober.latest() === 2, { deadlineMs: 10_000 }).catch((error: unknown) =>
     say(String(error)),
@@ -260,14 +260,14 @@ async function redeploy(berth: Platform, git: GitServer, project: Project | unde
 function printAddresses(berth: Platform, people: IdentityProvider): void {
   console.log('');
   for (const example of [...EXAMPLES, ...DATA_PROJECTS]) console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
-  console.log('\n  sign in at the protected one as');
+  console.log('\n  accounts for the project behind the login');
   for (const account of people.accounts) console.log(`    ${account.email.padEnd(44)} password ${account.password}`);
   console.log(
     `\n  ${`${berth.url}/docs`.padEnd(46)} the API; sign in at POST /api/auth/login as ${berth.admin.email} with ${berth.admin.password}`,
   );
 }
 
-/** Only what a demo made: an engine that was there before us may run a Berth of its own. */
+/** Removes only what a demo created, because an existing engine may run another Berth. */
 async function removeLeft(engine: Engine): Promise<void> {
   const { nodes, registry } = JSON.parse(readFileSync(LEFT, 'utf8')) as Left;
   const ids = async (argv: string[]): Promise<string[]> => [
@@ -287,10 +287,10 @@ async function removeLeft(engine: Engine): Promise<void> {
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
     if (ending !== undefined) return;
-    console.log(`\n${elapsed()}  ending, cleaning up`);
+    console.log(`\n${elapsed()}  cleaning up`);
     void end().then(() => {
       say('cleaned up');
-      // Asked to end by itself and ended by somebody else: that is no success.
+      // With --exit, an end from outside is not a success.
       process.exit(process.argv.includes('--exit') ? 130 : undefined);
     });
   });

@@ -1,6 +1,6 @@
 /**
- * `npm run docs`: writes the tables of docs/*.md that say what the code says. Each stands between
- * `<!-- generated: NAME -->` and `<!-- /generated -->`; the words around it are people's. test/structure.test.ts compares.
+ * `npm run docs`: writes the generated tables of docs/*.md. Each table is between `<!-- generated: NAME -->` and
+ * `<!-- /generated -->`; people write the text around it. test/structure.test.ts compares the tables with the code.
  */
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -18,13 +18,13 @@ const ROOT = path.resolve(import.meta.dirname, '..');
 const escape = (text: string): string => text.replaceAll('|', '\\|').replaceAll('<', '&lt;').replaceAll('\n', ' ');
 const code = (text: string): string => `\`${text}\``;
 const anchor = (name: string): string => `{#${name}}`;
-/** After `table` has escaped what stands in its cells. */
+/** Call it after `table` has escaped the cells. */
 const anchored = (text: string): string => text.replaceAll(/\{#([a-z_]+)\}/g, '<a id="$1"></a>');
 const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
   [head, head.map(() => '---'), ...rows].map((row) => `| ${row.map(escape).join(' | ')} |`).join('\n');
 
 function errors(): string {
-  // The anchors are what links to a code go to.
+  // Links to a code lead to these anchors.
   const rows = Object.entries(ERRORS).map(([name, { status, title }]) => [`${anchor(name)}${code(name)}`, String(status), title]);
   return anchored(table(['code', 'status', 'title'], rows));
 }
@@ -50,7 +50,7 @@ function transitions(): string {
   return table(['from', 'event', 'to', 'when'], rows);
 }
 
-/** `METHOD path who`, one a line: what test/routes.snapshot.txt holds. */
+/** Returns the lines of test/routes.snapshot.txt: `METHOD path who`. */
 export const routeLines = (): string[] => Object.values(ROUTES).map((route: Route) => `${route.method} ${route.path} ${route.who}`);
 
 function routes(): string {
@@ -69,7 +69,7 @@ type Operation = {
   responses: Record<string, { content?: Record<string, Example> }>;
 };
 
-/** A request and its answer for each route that people and scripts call, with the sample values of the OpenAPI document. */
+/** Returns a request and its answer for each route of people and scripts, with the sample values of the OpenAPI document. */
 function examples(): string {
   const { paths } = openapiDocument('https://berth.example.com') as { paths: Record<string, Record<string, Operation>> };
   return Object.entries(paths)
@@ -97,12 +97,12 @@ const isSettings = (value: unknown): value is Record<string, Setting> =>
   value !== null &&
   Object.values(value).every((s: unknown) => typeof s === 'object' && s !== null && 'doc' in s && 'parse' in s);
 
-/** In every package's config.ts: the export SETTINGS (or AGENT_SETTINGS and the like). */
+/** Reads the export SETTINGS (or AGENT_SETTINGS and the like) of every package's config.ts. */
 async function settings(): Promise<string> {
   const sections: string[] = [];
   for (const file of globSync('packages/*/src/config.ts', { cwd: ROOT }).toSorted()) {
     const name = file.split(path.sep)[1] ?? '';
-    // kit's own holds what is in all of them; testbed's is for tests and the demo, no process of ours.
+    // kit holds the settings that all processes share; testbed is no process of Berth.
     if (name === 'kit' || name === 'testbed') continue;
     const module = (await import(path.join(ROOT, file))) as Record<string, unknown>;
     const declared = Object.entries(module).find(([key]) => /(^|_)SETTINGS$/.test(key))?.[1];
@@ -128,7 +128,7 @@ function failPointTable(): string {
   return table(['point', 'process', 'where', 'while', 'at stake'], rows);
 }
 
-/** file -> name of the generated part -> its text */
+/** Returns a map: file -> name of the generated part -> its text. */
 export async function generatedParts(): Promise<Record<string, Record<string, string>>> {
   return {
     'docs/api.md': { routes: routes(), examples: examples() },
@@ -139,7 +139,7 @@ export async function generatedParts(): Promise<Record<string, Record<string, st
   };
 }
 
-/** The document with its generated parts as they should be. Throws when a part has no place in it. */
+/** Returns the document with its generated parts replaced. Throws when the document has no place for a part. */
 export function withParts(document: string, parts: Record<string, string>): string {
   let text = document;
   for (const [name, part] of Object.entries(parts)) {
@@ -159,6 +159,6 @@ if (import.meta.main) {
     const before = readFileSync(at, 'utf8');
     const after = withParts(before, parts);
     if (after !== before) writeFileSync(at, after);
-    console.log(`${file}: ${after === before ? 'is right' : 'written'}`);
+    console.log(`${file}: ${after === before ? 'is up to date' : 'written'}`);
   }
 }

@@ -1,6 +1,6 @@
 /**
- * npm run test:faults: every fault with real parts (vitest project `faults`), then the table of what was played with result and
- * seconds. The last line counts: `N passed, N failed, N skipped`. Arguments: files, or words that the names of rows hold.
+ * npm run test:faults: runs every fault with real parts (vitest project `faults`), then prints a table of the rows with result and
+ * seconds. The last line is `N passed, N failed, N skipped`. Arguments: files, or words of the rows' names.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
@@ -40,13 +40,13 @@ const total = { passed: 0, failed: 0, skipped: 0 };
 const report = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Report) : { testResults: [] };
 for (const testFile of report.testResults) {
   const rows = testFile.assertionResults;
-  // A file or stage whose set-up failed has rows that never ran: that is a failure, not an absence.
+  // A file or stage whose set-up failed has rows that never ran: that is a failure.
   if (testFile.status === 'failed' && rows.every((row) => row.status !== 'failed')) {
     total.failed++;
     console.log(`✗ ${testFile.name}: ${testFile.message ?? 'could not be set up'}`);
   }
   for (const row of rows) {
-    // Rows that the words left out are no part of this run.
+    // The words of the command line exclude other rows from this run.
     if (words !== '' && row.status !== 'passed' && row.status !== 'failed') continue;
     const sign = SIGN[row.status] ?? '–';
     total[row.status === 'passed' ? 'passed' : row.status === 'failed' ? 'failed' : 'skipped']++;

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// npm run setup: makes a fresh clone ready. Runs on Node 20 with nothing installed; says what it does and why;
-// silent and quick when there is nothing to do. What cannot be had here is told, and everything else goes on.
+// npm run setup: makes a fresh clone ready. Runs on Node 20 with nothing installed. It prints what it does and why, and it is silent and
+// quick when there is nothing to do. It names what this machine cannot get and continues with the rest.
 import { existsSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 import {
@@ -39,7 +39,7 @@ import { explainMissing, installSystemParts, mayInstall, missingSystemParts } fr
  * @property {boolean} outward whether builds in an engine of our own reach the outside
  * @property {string | undefined} traefik path
  * @property {string | undefined} chromium path
- * @property {Missing[]} missing what could not be had, what for, and how to get it
+ * @property {Missing[]} missing parts that could not be installed, what they are for, and how to get them
  */
 
 /**
@@ -56,7 +56,7 @@ export async function setup(options = {}) {
   return capabilities;
 }
 
-/** What is there now. Nothing is changed. */
+/** Returns what is installed now. Changes nothing. */
 async function look(options) {
   const [node, answers, buildx] = await Promise.all([installedNode(), engineAnswers(), installedBuildx()]);
   return {
@@ -70,7 +70,7 @@ async function look(options) {
   };
 }
 
-/** The steps to do, in order; each needs what the ones before it gave. */
+/** Returns the steps to do, in order. Each needs the results of the steps before it. */
 function plan(seen, options) {
   const steps = [];
   if (seen.node === undefined) steps.push('node');
@@ -85,7 +85,7 @@ function plan(seen, options) {
 }
 
 async function provide(options) {
-  // Looked at again: another set-up may have done it while we waited for the lock.
+  // Checked again, because another set-up may have done it while this one waited for the lock.
   const seen = await look(options);
   const failed = [];
   const work = {
@@ -137,7 +137,7 @@ async function describe(seen, failed, options) {
     git: findProgram('git') !== undefined,
     rsync: findProgram('rsync') !== undefined,
     outward: seen.answers || findProgram('slirp4netns') !== undefined,
-    // Never installed by us: used where they are.
+    // Set-up never installs these; it uses them where they exist.
     traefik: named !== undefined && existsSync(named) ? named : findProgram('traefik', [toolsDir]),
     chromium: findProgram('chromium') ?? findProgram('chromium-browser') ?? findProgram('google-chrome'),
     missing,

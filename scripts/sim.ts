@@ -68,7 +68,7 @@ async function work(waiting: number[], options: Omit<RunOptions, 'seed'>): Promi
     sum.simulatedMs += result.simulatedMs;
     if (result.violations.length === 0) continue;
     console.log(report(result, flags));
-    // It may not come again.
+    // The same failure may not occur again.
     if (values.postgres) console.log(`  its history: ${keepHistory(result)}`);
   }
 }

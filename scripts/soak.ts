@@ -1,9 +1,8 @@
 /**
- * npm run soak: a project is redeployed again and again behind the real Traefik while 50 requests a second and streams that
- * never stop coming ask for it. `--minutes N`: meanwhile every process of ours is killed with -9 at random: control plane, relay,
- * gateway, builders and nodes (Traefik, the engine, registry and git server are not ours). `--redeploys N`: so many redeploys, nothing is killed.
- * What was seen is judged by the invariants (docs/invariants.md).
- * Ends with 0 when no request failed and nothing that must hold was broken; prints what was seen, and the seed of the kills.
+ * npm run soak: redeploys a project again and again behind the real Traefik, while a client sends 50 requests per second and opens
+ * streams. `--minutes N` also kills Berth's processes with -9 at random: control plane, relay, gateway, builders and nodes.
+ * `--redeploys N` redeploys N times and kills nothing. The history is checked against the invariants (docs/invariants.md).
+ * Exits with 0 when no request failed and no invariant was broken. Prints the results and the seed of the kills.
  */
 import { request } from 'node:https';
 import { join } from 'node:path';
@@ -30,7 +29,7 @@ const STREAMS = 10;
 const STREAM_SECONDS = 3;
 const LEASE_MS = 6_000;
 
-/** Answers at once and as a stream of 3 s, and dies at once on SIGTERM: only the drain protects what is in flight. */
+/** Answers at once and as a stream of 3 s, and ends at once on SIGTERM: only the drain protects requests in progress. */
 const app = (version: number): Record<string, string> => ({
   Dockerfile: 'FROM node:24-slim\nCOPY app.mjs /app.mjs\nCMD ["node", "/app.mjs"]\n',
   'app.mjs': `
@@ -105,7 +104,7 @@ function startStreams({ berth }: World, prefix: string): Streams {
   };
 }
 
-/** Kills one process of ours after the other until told to stop; each comes back a moment later, as a supervisor would bring it. */
+/** Kills one process of Berth after the other until it is stopped. Each starts again a moment later, as under a supervisor. */
 function startKiller(victims: readonly Service[]): { stop(): Promise<Map<string, number>> } {
   const killed = new Map<string, number>();
   let stopping = false;
@@ -129,7 +128,7 @@ function startKiller(victims: readonly Service[]): { stop(): Promise<Map<string,
   };
 }
 
-/** The API is away while the control plane is killed: asked again, which its Idempotency-Key makes harmless. */
+/** Repeats a request while the control plane is down. The Idempotency-Key makes this safe. */
 async function stubbornly<T>(what: string, ask: () => Promise<T>): Promise<T> {
   return waitFor(what, async () => ({ answer: await ask() }), { deadlineMs: 60_000, intervalMs: 100 }).then(({ answer }) => answer);
 }
@@ -158,7 +157,7 @@ async function redeploy({ world: { berth, git }, project, recorder, accepted }: 
   );
 }
 
-/** What must hold when all is quiet again. */
+/** Checks what must hold when everything is idle again. */
 async function checkTheEnd({ world: { berth, engine }, project, recorder, accepted }: Soak, live: number): Promise<void> {
   const all: Deployment[] = [];
   for (const id of accepted.keys()) {
@@ -191,7 +190,7 @@ async function checkTheEnd({ world: { berth, engine }, project, recorder, accept
     { deadlineMs: 120_000, intervalMs: 500 },
   ).catch((error: unknown) => String(error));
   if (left !== true) violated(`containers: ${left}`);
-  say('one container is left; judging what was seen');
+  say('one container is left; checking the history');
   for (const broken of await recorder.judge()) violated(broken);
 }
 
@@ -205,7 +204,7 @@ async function main(): Promise<void> {
     relay: true,
     history,
     images: ['busybox:stable', 'node:24-slim'],
-    // Nobody signs in here; what is asked is that its end and its return disturb nobody.
+    // No client signs in here. The kill of the gateway must disturb no request.
     gateway: { env: () => ({ GITHUB_CLIENT_ID: 'nobody', GITHUB_CLIENT_SECRET: 'nobody' }) },
     env: { LEASE_TTL: `${LEASE_MS / 1000}s`, CLAIM_TIMEOUT: '20s', ROUTE_TIMEOUT: '60s' },
     agents: (engine) => [
@@ -256,13 +255,13 @@ async function main(): Promise<void> {
       const done = await redeploy(soak, version);
       statuses.set(done.status, (statuses.get(done.status) ?? 0) + 1);
       if (done.status === 'running' || done.status === 'retired') live = version;
-      // Nothing is wrong with these versions: one that does not go live without a kill is our fault.
+      // These versions are correct: when one does not go live without a kill, Berth is at fault.
       else if (redeploys !== null) violated(`version ${version} is ${done.status}: ${done.error?.message}`);
       else say(`version ${version} is ${done.status}: ${done.error?.message}`);
-      if (version % 10 === 0) say(`${version} versions, ${prober.latest()} is served`);
+      if (version % 10 === 0) say(`${version} versions deployed, version ${prober.latest()} is served`);
     }
     const killed = await killer?.stop();
-    say('the last redeploy has ended; waiting until all is quiet');
+    say('the last redeployment has ended; waiting until everything is idle');
     const { complete, broken } = await streams.stop();
     const report = await prober.stop();
     for (const failure of report.failures) violated(`a request failed: ${failure}`);

@@ -1,9 +1,9 @@
-/** One line of the set-up's own. Stderr: `--json` and other programs' data have stdout for themselves. */
+/** Prints one line of the set-up to stderr, because stdout is for data. */
 export function say(line) {
   process.stderr.write(`setup: ${line}\n`);
 }
 
-/** Says what is done and why, does it, and says how long it took. */
+/** Prints the step and its reason, runs it, and prints how long it took. */
 export async function step(what, work) {
   const started = Date.now();
   say(`${what} …`);

@@ -77,7 +77,7 @@ export async function suite(
   const report = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Report) : { testResults: [] };
   let failed = 0;
   for (const testFile of report.testResults) {
-    // A file whose set-up failed has tests that never ran: that is a failure, not an absence.
+    // A file whose set-up failed has tests that never ran: that is a failure.
     if (testFile.status === 'failed' && testFile.assertionResults.every((a) => a.status !== 'failed')) failed++;
     for (const { status, fullName, ancestorTitles } of testFile.assertionResults) {
       if (status === 'passed') total.passed++;
