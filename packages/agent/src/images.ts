@@ -5,7 +5,7 @@
  * - All images go when the project was deleted.
  * - All images go a week after the newest was built, if the node has no container of the project.
  *
- * An image is never removed by force, while a container was made from it, or while a task holds it. The build cache is not touched.
+ * An image is never removed by force, while a container was made from it, or while a task protects it. The build cache is not touched.
  */
 import type { Logger } from '@berth/kit/log';
 import { createRefCounts } from './ref-counts.ts';
@@ -13,7 +13,7 @@ import type { Docker, Image } from './tools/docker.ts';
 
 export type Images = {
   /** Keeps `ref` from being removed until the returned function is called. */
-  hold(ref: string): () => void;
+  protect(ref: string): () => void;
   /** Cleans soon, once for several requests. `repository` is `{registry}/{project}`. */
   cleanLater(repository: string): void;
   /** Removes all images of a deleted project; otherwise like `cleanLater`. */
@@ -42,7 +42,7 @@ export function createImages({
   log: Logger;
   delayMs?: number;
 }): Images {
-  const holds = createRefCounts();
+  const protectedRefs = createRefCounts();
   const waiting = new Set<string>();
   const forgotten = new Set<string>();
   const registries = new Set<string>();
@@ -56,8 +56,8 @@ export function createImages({
     let removed = 0;
     for (const ref of removableRefs(images, { keepNewest, inUse, maxRefs: MAX_REMOVED })) {
       if (stopped) return;
-      // Check for each image: a task may have taken a hold meanwhile.
-      if (holds.has(ref)) continue;
+      // Check each image again: a task may have started to protect it meanwhile.
+      if (protectedRefs.has(ref)) continue;
       if (await deps.docker.removeImageRef(ref)) removed += 1;
     }
     if (removed > 0) deps.log.info({ repository, removed }, 'old images removed');
@@ -88,7 +88,7 @@ export function createImages({
     if (!stopped) timer ??= setTimeout(() => void start(), delayMs).unref();
   };
   return {
-    hold: holds.add,
+    protect: protectedRefs.add,
     cleanLater(repository) {
       waiting.add(repository);
       later();

@@ -3,13 +3,13 @@ import { reasonOf } from './stopped.ts';
 
 export type Locks = {
   /** Resolves with the release. Rejects with the signal's reason if that comes first, and leaves the queue. */
-  hold(key: string, signal: AbortSignal): Promise<() => void>;
+  acquire(key: string, signal: AbortSignal): Promise<() => void>;
 };
 
 export function createLocks(): Locks {
   const tails = new Map<string, Promise<void>>();
   return {
-    async hold(key, signal) {
+    async acquire(key, signal) {
       const before = tails.get(key) ?? Promise.resolve();
       let release: () => void = () => undefined;
       const held = new Promise<void>((resolve) => (release = resolve));

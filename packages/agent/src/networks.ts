@@ -20,7 +20,7 @@ export type Networks = {
   /** Call when the engine does not know the network any more. */
   forget(project: string): void;
   /** Keeps the project's network from being removed until the returned function is called. */
-  hold(project: string): () => void;
+  protect(project: string): () => void;
   /** Removes unused networks of this agent soon, in the background. */
   cleanLater(): void;
   /** Resolves when no clean-up runs. None starts afterwards. */
@@ -70,7 +70,7 @@ export type NetworksDeps = {
 
 export function createNetworks({ docker, locks, pool, owner, log, delayMs = DELAY_MS }: NetworksDeps): Networks {
   const ids = new Map<string, string>();
-  const holds = createRefCounts();
+  const protectedProjects = createRefCounts();
   let timer: NodeJS.Timeout | undefined;
   let cleaning: Promise<void> = Promise.resolve();
   let stopped = false;
@@ -98,11 +98,11 @@ export function createNetworks({ docker, locks, pool, owner, log, delayMs = DELA
     );
   }
   async function clean(): Promise<void> {
-    const unlock = await locks.hold('networks', never);
+    const unlock = await locks.acquire('networks', never);
     try {
       for (const network of await docker.list()) {
         const project = network.labels[LABELS.project] ?? '';
-        if (network.labels[LABELS.network] !== owner || holds.has(project) || stopped) continue;
+        if (network.labels[LABELS.network] !== owner || protectedProjects.has(project) || stopped) continue;
         if (await docker.isUsed(network.id)) continue;
         ids.delete(project);
         if (await docker.remove(network.id)) log.info({ project, network: network.name }, 'unused project network removed');
@@ -118,7 +118,7 @@ export function createNetworks({ docker, locks, pool, owner, log, delayMs = DELA
       const cached = ids.get(project);
       if (cached !== undefined) return cached;
       const labels = { [LABELS.network]: owner, [LABELS.project]: project, [LABELS.node]: node };
-      const unlock = await locks.hold('networks', signal);
+      const unlock = await locks.acquire('networks', signal);
       try {
         const networks = await docker.list(signal);
         const existing = networks.find(({ labels }) => labels[LABELS.network] !== undefined && labels[LABELS.project] === project);
@@ -130,7 +130,7 @@ export function createNetworks({ docker, locks, pool, owner, log, delayMs = DELA
       }
     },
     forget: (project) => void ids.delete(project),
-    hold: holds.add,
+    protect: protectedProjects.add,
     cleanLater() {
       if (pool === null || stopped) return;
       timer ??= setTimeout(() => {

@@ -2,7 +2,7 @@ import type { Images } from '../src/images.ts';
 import { createLocks } from '../src/locks.ts';
 import { createDeployHandler, type DeployDeps } from '../src/tasks/deploy.ts';
 
-const images = { hold: () => () => undefined, cleanLater: () => undefined } as unknown as Images;
+const images = { protect: () => () => undefined, cleanLater: () => undefined } as unknown as Images;
 
 /** The deploy handler of a separate agent, which shares no memory with others, on the given engine. */
 export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' | 'prepare'>): ReturnType<typeof createDeployHandler> =>
@@ -14,7 +14,7 @@ export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' |
     networks: {
       of: async () => null,
       forget: () => undefined,
-      hold: () => () => undefined,
+      protect: () => () => undefined,
       cleanLater: () => undefined,
       stop: async () => undefined,
     },

@@ -16,7 +16,7 @@ it('removableRefs returns the oldest first, without the newest few and images in
   expect(removableRefs(images, { keepNewest: 9, inUse: new Set(), maxRefs: 9 })).toEqual([]);
   expect(removableRefs(images, { keepNewest: 1, inUse: new Set(), maxRefs: 1 })).toEqual(['r/app:a']);
 });
-it('keeps an image that a task holds, and removes it after the release', async () => {
+it('keeps an image that a task protects, and removes it after the release', async () => {
   const removed: string[] = [];
   const docker = {
     images: async () => [image('a', Date.now() / 1000 - 2), image('b', Date.now() / 1000 - 1)],
@@ -24,7 +24,7 @@ it('keeps an image that a task holds, and removes it after the release', async (
     removeImageRef: async (ref: string) => (removed.push(ref), true),
   } as unknown as Docker;
   const images = createImages({ docker, keepNewest: 1, log: silentLogger() });
-  const release = images.hold('r/app:a');
+  const release = images.protect('r/app:a');
   images.cleanLater('r/app');
   await images.settle();
   expect(removed).toEqual([]);
@@ -46,10 +46,10 @@ describe('images of a project without containers on the node', () => {
     } as unknown as Docker;
     return { docker, removed };
   }
-  it('are removed when the project was deleted, except images in use or held', async () => {
+  it('are removed when the project was deleted, except images in use or protected', async () => {
     const { docker, removed } = engine([image('a', 1), image('b', 2), image('c', 3), image('d', 4)], ['b']);
     const images = createImages({ docker, keepNewest: 10, log: silentLogger() });
-    images.hold('r/app:c');
+    images.protect('r/app:c');
     images.forgetLater('r/app');
     await images.settle();
     expect(removed.sort()).toEqual(['r/app:a', 'r/app:d']);

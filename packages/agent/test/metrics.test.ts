@@ -182,7 +182,7 @@ it('a copy is measured once, however many tasks wait for it; a cached version is
   await share.write('set/a', 'x'.repeat(3_000));
   await share.write('set/b', 'y'.repeat(96));
   const set = await share.dataset('set');
-  for (const held of await Promise.all([ensureCached(site, set), ensureCached(site, set)])) held.release();
+  for (const version of await Promise.all([ensureCached(site, set), ensureCached(site, set)])) version.release();
   (await ensureCached(site, set)).release();
   await site.data.stop();
   await share.stop();

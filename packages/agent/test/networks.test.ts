@@ -83,19 +83,19 @@ it('without a pool projects get no network', async () => {
   expect(await on(engine([]).docker, null).of('a', 'node-1', never)).toBeNull();
 });
 
-it('unused networks of this agent are removed; used, held and foreign networks stay', async () => {
+it('unused networks of this agent are removed; used, protected and foreign networks stay', async () => {
   const network = (id: string, labels: Record<string, string>): Network => ({ id, name: id, labels, subnets: [] });
   const networks = [
     network('others', { 'berth.project': 'x', 'berth.network': 'another agent' }),
     network('not berth', {}),
     network('used', { 'berth.project': 'used', 'berth.network': 'me' }),
-    network('held', { 'berth.project': 'held', 'berth.network': 'me' }),
+    network('protected', { 'berth.project': 'protected', 'berth.network': 'me' }),
     network('empty', { 'berth.project': 'empty', 'berth.network': 'me' }),
   ];
   const { docker, removed } = engine(networks, ['used']);
   const all = on(docker);
   expect(await all.of('empty', 'node-1', never)).toBe('empty');
-  const release = all.hold('held');
+  const release = all.protect('protected');
   all.cleanLater();
   await expect.poll(() => removed).toEqual(['empty']);
   // The removed network is not cached any more.

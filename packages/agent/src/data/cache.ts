@@ -1,6 +1,6 @@
 /**
  * The dataset versions on this node. A version is copied once, however many tasks ask for it, and it is not evicted while a task
- * holds it.
+ * protects it.
  *
  * A version is in the cache when `objects/{id}/v{n}` exists with the requested manifest. The cache keeps no other state.
  */
@@ -15,21 +15,21 @@ import type { Versions } from './versions.ts';
 import { versionText, type WantedVersion, wantedVersionOf } from './wanted-version.ts';
 
 /** A version that this process does not evict before `release`. `copied` is null when it was in the cache before the request. */
-export type HeldVersion = { want: WantedVersion; copied: Pick<Copied, 'files' | 'bytes'> | null; release(): void };
+export type ProtectedVersion = { want: WantedVersion; copied: Pick<Copied, 'files' | 'bytes'> | null; release(): void };
 export type Cache = {
   /**
-   * Copies the version if it is not in the cache, and holds it. Throws TaskFailure dataset_not_ready, dataset_unreachable,
+   * Copies the version if it is not in the cache, and protects it from eviction. Throws TaskFailure dataset_not_ready, dataset_unreachable,
    * dataset_moving, dataset_copy_failed, disk_full, no_room, no_share. Rejects with the signal's reason.
    */
-  ensure(source: DatasetSource, listener: CopyListener, signal: AbortSignal): Promise<HeldVersion>;
+  ensure(source: DatasetSource, listener: CopyListener, signal: AbortSignal): Promise<ProtectedVersion>;
   stop(): Promise<void>;
 };
-export type CacheDeps = { layout: Layout; versions: Versions; evict: Evict; holds: RefCounts; transfers: Transfers };
+export type CacheDeps = { layout: Layout; versions: Versions; evict: Evict; protectedVersions: RefCounts; transfers: Transfers };
 
 /** Another process may evict or replace a version that has just arrived; the copy is repeated up to this often. */
 const MAX_TRIES = 5;
 
-export function createCache({ layout, versions, evict, holds, transfers }: CacheDeps): Cache {
+export function createCache({ layout, versions, evict, protectedVersions, transfers }: CacheDeps): Cache {
   async function isCached(want: WantedVersion): Promise<boolean> {
     const found = await versions.get(want.dataset_id, want.version);
     if (found === null) return false;
@@ -50,9 +50,9 @@ export function createCache({ layout, versions, evict, holds, transfers }: Cache
       let copied = false;
       for (let i = 0; i < MAX_TRIES; i += 1) {
         signal.throwIfAborted();
-        // Check before the hold: a version with other content must be evicted, and a held version cannot be.
+        // Check before the version is protected: a version with other content must be evicted, and a protected one cannot be.
         const cached = await isCached(want);
-        const release = holds.add(keyOf(want.dataset_id, want.version));
+        const release = protectedVersions.add(keyOf(want.dataset_id, want.version));
         if (cached && (await versions.get(want.dataset_id, want.version)) !== null) {
           await versions.touch(want.dataset_id, want.version);
           return { want, copied: copied ? sum : null, release };

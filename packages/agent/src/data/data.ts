@@ -86,8 +86,8 @@ export async function createData(options: DataOptions): Promise<Data> {
     const call = () => client.call('agentTrees', { params: { id }, body, signal, timeoutMs: TREES_MS });
     return (await retryUntilAnswered(call, { signal })).objects;
   });
-  const holds = createRefCounts();
-  const isHeld = holds.has;
+  const protectedVersions = createRefCounts();
+  const isProtected = protectedVersions.has;
   // Eviction and transfers depend on each other: a running transfer keeps its tree objects when a version is evicted.
   let transfers: Transfers | null = null;
   const evict = createEvict({
@@ -97,8 +97,8 @@ export async function createData(options: DataOptions): Promise<Data> {
     mounts,
     trees,
     log,
-    isHeld,
-    rootsUnderWay: (id) => transfers?.roots(id) ?? [],
+    isProtected,
+    rootsBeingCopied: (id) => transfers?.roots(id) ?? [],
     onChange: options.onChange,
   });
   const deploymentsInUse = createRefCounts();
@@ -127,7 +127,7 @@ export async function createData(options: DataOptions): Promise<Data> {
     sweepMounts,
     recopyableVersions,
     locks: createLocks(),
-    isHeld,
+    isProtected,
     watermarks: options.watermarks,
     log,
   });
@@ -157,7 +157,7 @@ export async function createData(options: DataOptions): Promise<Data> {
       options.onChange();
     },
   );
-  const cache = createCache({ layout, versions, evict, holds, transfers });
+  const cache = createCache({ layout, versions, evict, protectedVersions, transfers });
   const prepare = createPrepare({ cache, mounts, versions, work, findSource, deploymentsInUse, agent: options.agent });
   // A dead process may look alive at start (the machine restarted, or a container beside this one), so the check repeats.
   let removingLeftovers: Promise<void> | null = null;

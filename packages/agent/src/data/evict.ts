@@ -1,5 +1,5 @@
 /**
- * Evicts a version without taking it from a user of it. The version is renamed into quarantine (.trash) atomically; then its mounts
+ * Evicts a version without taking it from a user of it. The version is moved to .trash atomically; then its mounts
  * are checked again, and a version that was mounted in the meantime is put back. Only then is it deleted.
  */
 import { mkdir, readdir, rename, rmdir } from 'node:fs/promises';
@@ -20,10 +20,10 @@ export type EvictDeps = {
   mounts: Mounts;
   trees: Trees;
   log: Logger;
-  /** Whether a task of this process holds the version. */
-  isHeld: (key: string) => boolean;
+  /** Whether a task of this process protects the version. */
+  isProtected: (key: string) => boolean;
   /** Manifest digests of versions that this process is copying: their tree objects stay. */
-  rootsUnderWay: (datasetId: string) => string[];
+  rootsBeingCopied: (datasetId: string) => string[];
   onChange: () => void;
 };
 export type Evict = {
@@ -33,26 +33,26 @@ export type Evict = {
   removeLeftovers(): Promise<void>;
 };
 
-export function createEvict({ layout, work, versions, mounts, trees, log, isHeld, rootsUnderWay, onChange }: EvictDeps): Evict {
+export function createEvict({ layout, work, versions, mounts, trees, log, isProtected, rootsBeingCopied, onChange }: EvictDeps): Evict {
   let count = 0;
 
   const isUsed = async (datasetId: string, version: number): Promise<boolean> => {
     const key = keyOf(datasetId, version);
-    return isHeld(key) || (await mounts.pinned()).has(key);
+    return isProtected(key) || (await mounts.pinned()).has(key);
   };
   async function removeUnused(datasetId: string): Promise<void> {
     const left = (await versions.list()).filter((v) => v.datasetId === datasetId);
-    await trees.prune(datasetId, [...left.map((v) => v.manifest_digest).filter((d) => d !== ''), ...rootsUnderWay(datasetId)]);
+    await trees.prune(datasetId, [...left.map((v) => v.manifest_digest).filter((d) => d !== ''), ...rootsBeingCopied(datasetId)]);
     await removeStrayMeta(layout, datasetId);
     if (left.length > 0) return;
     // A folder that is not empty belongs to a copy of another agent.
     for (const folder of [layout.trees(datasetId), layout.dataset(datasetId)]) await rmdir(folder).catch(() => undefined);
   }
-  /** Moves a version back from quarantine. Returns false if another copy has its place. */
-  async function putBack(quarantined: string, datasetId: string, version: number): Promise<boolean> {
+  /** Moves a version back from .trash. Returns false if another copy has its place. */
+  async function putBack(trashed: string, datasetId: string, version: number): Promise<boolean> {
     try {
       await mkdir(layout.dataset(datasetId), { recursive: true });
-      await rename(quarantined, layout.version(datasetId, version));
+      await rename(trashed, layout.version(datasetId, version));
       return true;
     } catch (error) {
       if (errorCode(error) === 'ENOTEMPTY' || errorCode(error) === 'EEXIST') return false;
@@ -81,12 +81,12 @@ export function createEvict({ layout, work, versions, mounts, trees, log, isHeld
   return {
     async version(datasetId, version) {
       if (await isUsed(datasetId, version)) return null;
-      const quarantined = join(work.trash, trashName(datasetId, version, (count += 1)));
+      const trashed = join(work.trash, trashName(datasetId, version, (count += 1)));
       await failPoint('evict.before');
-      if ((await nullIfMissing(rename(layout.version(datasetId, version), quarantined).then(() => true))) === null) return null;
-      if ((await isUsed(datasetId, version)) && (await putBack(quarantined, datasetId, version))) return null;
+      if ((await nullIfMissing(rename(layout.version(datasetId, version), trashed).then(() => true))) === null) return null;
+      if ((await isUsed(datasetId, version)) && (await putBack(trashed, datasetId, version))) return null;
       await failPoint('evict.after');
-      const sealed = await seal(quarantined);
+      const sealed = await seal(trashed);
       await removeMeta(layout, datasetId, version);
       onChange();
       const freed = await removeTree(sealed);

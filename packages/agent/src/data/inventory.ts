@@ -47,7 +47,7 @@ export function createInventory({ versions, mounts, evict, recopyableVersions, s
       bytes: v.bytes,
       last_used_at: v.last_used_at,
       ...(v.name === '' ? {} : { name: v.name }),
-      // A hold of a task does not count as pinned: nothing would report its end.
+      // A version that a task protects does not count as pinned: nothing would report the end of the protection.
       pinned: pinned.has(keyOf(v.datasetId, v.version)),
       ...(recopyable.has(keyOf(v.datasetId, v.version)) ? { recopyable: true } : {}),
     }));

@@ -7,7 +7,7 @@
  *   objects/{dataset_id}/.trees/{xx}/{hex}   tree objects of its versions, by digest (trees.ts)
  *   mounts/{deployment_id}/.deployment.json  the folder's owner (mounts.ts)
  *   .staging/{process}/                      running copies (work-folders.ts)
- *   .trash/{process}/                        quarantine: folders that are about to be deleted
+ *   .trash/{process}/                        folders that are about to be deleted
  *   .copy-rate.json                          speed of recent copies in bytes per second (copy-rate.ts)
  */
 import { join } from 'node:path';

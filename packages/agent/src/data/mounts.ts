@@ -79,15 +79,15 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
     async remove(deploymentId, by) {
       const path = layout.mount(deploymentId);
       if (by !== undefined && !isOf((await get(deploymentId)).owner, by)) return;
-      const quarantined = join(work.trash, `mount.${deploymentId}.${(count += 1)}`);
-      if ((await nullIfMissing(rename(path, quarantined).then(() => true))) === null) return;
+      const trashed = join(work.trash, `mount.${deploymentId}.${(count += 1)}`);
+      if ((await nullIfMissing(rename(path, trashed).then(() => true))) === null) return;
       // Another attempt may have taken the folder over between the check and the rename.
-      const owner = (await readJson(join(quarantined, '.deployment.json'))) as MountOwner | null;
+      const owner = (await readJson(join(trashed, '.deployment.json'))) as MountOwner | null;
       if (by !== undefined && owner !== null && !isOf(owner, by)) {
-        await rename(quarantined, path);
+        await rename(trashed, path);
         return;
       }
-      await removeTree(quarantined);
+      await removeTree(trashed);
     },
   };
 }

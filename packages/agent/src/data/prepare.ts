@@ -33,7 +33,7 @@ export type Prepare = {
   /** Removes the folder of a failed attempt, unless a later attempt has taken it over. */
   undo(task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<void>;
   /** Keeps the deployment's folder from being removed by a sweep until the returned function is called. */
-  hold(deploymentId: string): () => void;
+  protect(deploymentId: string): () => void;
 };
 export type PrepareDeps = {
   cache: Cache;
@@ -125,7 +125,7 @@ export function createPrepare({ cache, mounts, versions, work, findSource, deplo
       }));
     },
     undo: (task, deploymentId, attempt) => mounts.remove(deploymentId, { task_id: task.id, attempt }),
-    hold: deploymentsInUse.add,
+    protect: deploymentsInUse.add,
   };
 }
 

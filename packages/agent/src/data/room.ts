@@ -24,7 +24,7 @@ export type RoomDeps = {
   sweepMounts: SweepMounts;
   recopyableVersions: Recopyable;
   locks: Locks;
-  isHeld: (key: string) => boolean;
+  isProtected: (key: string) => boolean;
   watermarks: Watermarks;
   log: Logger;
 };
@@ -35,13 +35,13 @@ export type RoomDeps = {
 export type MakeRoom = (bytes: number, signal: AbortSignal, logLine: (text: string) => void) => Promise<Reservation>;
 
 export function createMakeRoom(deps: RoomDeps): MakeRoom {
-  const { storage, versions, mounts, evict, sweepMounts, recopyableVersions, locks, isHeld, watermarks, log } = deps;
+  const { storage, versions, mounts, evict, sweepMounts, recopyableVersions, locks, isProtected, watermarks, log } = deps;
 
   async function candidates(refused: ReadonlySet<string>, recopyable: ReadonlySet<string>): Promise<CachedDataset[]> {
     const pinned = await mounts.pinned();
     return (await versions.list()).map((v) => {
       const key = keyOf(v.datasetId, v.version);
-      const isTaken = isHeld(key) || refused.has(key);
+      const isTaken = isProtected(key) || refused.has(key);
       return candidateOf(v, { pinned: pinned.has(key) || isTaken, recopyable: recopyable.has(key) && !isTaken });
     });
   }
@@ -89,7 +89,7 @@ export function createMakeRoom(deps: RoomDeps): MakeRoom {
   }
   return async (bytes, signal, logLine) => {
     // One budget for all: the second request must see the reservation of the first.
-    const unlock = await locks.hold('room for a dataset', signal);
+    const unlock = await locks.acquire('room for a dataset', signal);
     try {
       await make(bytes, signal, logLine);
       return storage.reserve(bytes);

@@ -71,7 +71,7 @@ export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved:
   /** Whether the transfer waits for another one of the same version, which is counted instead. */
   let handedOver = false;
 
-  async function once(number: number, sources: readonly LinkSource[]): Promise<Round> {
+  async function runRound(number: number, sources: readonly LinkSource[]): Promise<Round> {
     const begun = performance.now();
     let copyingSince = begun;
     let roundBytes = 0;
@@ -117,11 +117,11 @@ export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved:
     return result;
   }
 
-  async function work(): Promise<Copied> {
+  async function runRounds(): Promise<Copied> {
     const sources: LinkSource[] = [];
     const sum = { files: 0, bytes: 0 };
     for (let number = 1; ; number += 1) {
-      const result = await deps.inSlot(signal, () => once(number, sources));
+      const result = await deps.inSlot(signal, () => runRound(number, sources));
       sum.files += result.staging.copy.files;
       sum.bytes += result.staging.copy.bytes;
       if (result.kind === 'done') {
@@ -149,10 +149,10 @@ export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved:
     }
   }
 
-  async function whole(): Promise<Copied> {
+  async function runAndCleanUp(): Promise<Copied> {
     let storedBytes = 0;
     try {
-      const copied = await work();
+      const copied = await runRounds();
       storedBytes = room;
       return copied;
     } finally {
@@ -164,7 +164,7 @@ export function startTransfer(deps: TransferDeps, first: WantedVersion, onMoved:
       });
     }
   }
-  const result = whole();
+  const result = runAndCleanUp();
   const reportEnd = (outcome: CopyEnd['outcome']): void => {
     if (workedMs > 0 && !handedOver) deps.onEnded({ outcome, bytes: copiedBytes, ms: workedMs });
   };

@@ -28,7 +28,7 @@ export function createTrim({ versions, mounts, evict, storage, keepVersions, log
       .filter((v) => v.datasetId === datasetId && !pinned.has(keyOf(datasetId, v.version)))
       .sort((a, b) => b.version - a.version);
     for (const { version } of unused.slice(keepVersions)) {
-      // A version that a task holds stays too, until the next copy.
+      // A version that a task protects stays too, until the next copy.
       const freed = version === arrived ? null : await evict.version(datasetId, version);
       if (freed !== null) storage.add(-freed);
     }

@@ -52,7 +52,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
 
       const dockerfile = await findDockerfile(source, payload.dockerfile_path);
       const tag = `${payload.image_repository}:${sha}`;
-      const release = deps.images.hold(tag);
+      const release = deps.images.protect(tag);
       try {
         const { digest, arch } = await deps.build(
           {

@@ -97,10 +97,10 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     if (deployment === null) throw new TaskFailure('task_failed', 'the task names no deployment; this is a fault of the control plane');
 
     // Two tasks of one deployment at the same time are a lost task and its successor: the first cleans up, then the second starts.
-    const unlock = await deps.locks.hold(`deployment ${deployment}`, context.signal);
-    const releaseImage = deps.images.hold(payload.image);
-    const releaseDatasets = deps.prepare?.hold(deployment);
-    const releaseNetwork = deps.networks.hold(payload.project_id);
+    const unlock = await deps.locks.acquire(`deployment ${deployment}`, context.signal);
+    const releaseImage = deps.images.protect(payload.image);
+    const releaseDatasets = deps.prepare?.protect(deployment);
+    const releaseNetwork = deps.networks.protect(payload.project_id);
     // Undo the datasets after the container: a container that any attempt started must not lose its mounts.
     const undoData = async (): Promise<void> => {
       if (deps.prepare === null) return;

@@ -43,7 +43,7 @@ export function createRetireHandler({
     const list: ListNodeContainers = (labels) => listContainers({ ...labels, [LABELS.project]: payload.project_id }, context.signal);
     // Tasks give the stable name in their order: an earlier task may still drain the container that has it. Draining and removing do
     // not wait for the turn: otherwise old versions would pile up when new ones arrive faster than old ones drain.
-    const turn = locks.hold(`retire ${payload.project_id}`, context.signal);
+    const turn = locks.acquire(`retire ${payload.project_id}`, context.signal);
     // The turn may be rejected before this task awaits it; the rejection is seen at the await.
     turn.catch(() => undefined);
     try {

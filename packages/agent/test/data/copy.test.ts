@@ -81,7 +81,7 @@ describe('a copied version', () => {
     const [row] = (await site.data.inventory.cached()) ?? [];
     expect(row).toMatchObject({ dataset_id: 'set', name: 'set', version: 1, bytes: 1000, pinned: false });
     expect(Date.parse(row?.last_used_at ?? '')).toBeGreaterThanOrEqual(before);
-    // A version that a task holds is not reported as pinned: nothing would report the end of the hold.
+    // A version that a task protects is not reported as pinned: nothing would report the end of the protection.
     expect(site.changes()).toBe(1);
     release();
   });

@@ -145,20 +145,20 @@ describe('unmounted versions', () => {
     }
   }
 
-  it('are evicted beyond the newest few of each dataset; mounted versions do not count, and held versions stay', async () => {
+  it('are evicted beyond the newest few of each dataset; mounted versions do not count, and protected versions stay', async () => {
     const site = await siteWith({ keepVersions: 2 });
     const [a, b] = [await dataset('a', 10), await dataset('b', 10)];
     await deploy(site, 'dep-1', 1, a);
     (await ensureCached(site, b)).release();
     await copyUpTo(site, a, 2);
-    const held = await ensureCached(site, a);
+    const ensured = await ensureCached(site, a);
     await copyUpTo(site, a, 6);
     await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v1 pinned', 'a v2', 'a v5', 'a v6', 'b v1']), 5_000);
     expect((await readdir(join(site.root, 'objects/a'))).sort()).toEqual(
       ['.trees', '.v1.json', '.v2.json', '.v5.json', '.v6.json', 'v1', 'v2', 'v5', 'v6'].sort(),
     );
     await verifyVersion(site.root, 'a', 6, a.objects, a.source.manifest_digest);
-    held.release();
+    ensured.release();
     await copyUpTo(site, a, 7);
     await vi.waitFor(async () => expect(await cachedIn(site)).toEqual(['a v1 pinned', 'a v6', 'a v7', 'b v1']), 5_000);
   });
@@ -210,7 +210,7 @@ describe('a sweep of mount folders', () => {
     const site = await siteWith();
     const other = await siteWith({ root: site.root, agent: 'agent-2' });
     await deploy(other, 'dep-other', 1, await dataset('a', 10));
-    const release = site.data.prepare.hold('dep-mine');
+    const release = site.data.prepare.protect('dep-mine');
     await site.data.prepare.mounts(deploying('dep-mine', 1, await dataset('b', 10)), 'dep-mine', context());
     await site.data.sweepMounts(never);
     expect((await readdir(join(site.root, 'mounts'))).sort()).toEqual(['dep-mine', 'dep-other']);
@@ -259,7 +259,7 @@ describe('two agents on one SVC_ROOT', () => {
     await expect(ensureCached(two, await dataset('b', 6 * MB))).rejects.toMatchObject({ code: 'no_room' });
   });
 
-  it('put back a version that a dead agent had quarantined and that was mounted in the meantime', async () => {
+  it('put back a version that a dead agent had moved to .trash and that was mounted in the meantime', async () => {
     const site = await siteWith();
     const set = await dataset('a', 10);
     (await ensureCached(site, set)).release();

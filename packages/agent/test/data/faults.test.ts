@@ -57,12 +57,12 @@ describe('a source that changes', () => {
     await rm(share.path('set/f4'));
     await share.write('set/new', 'new');
     const logged: string[] = [];
-    const held = await site.data.cache.ensure(
+    const ensured = await site.data.cache.ensure(
       source,
       { onProgress: () => undefined, logLine: (t) => void logged.push(t) },
       new AbortController().signal,
     );
-    expect(held.want.version).toBe(2);
+    expect(ensured.want.version).toBe(2);
     expect(logged.join('\n')).toMatch(/changed during the copy: f[34], f[34]; rescanning the dataset\nthe dataset is now v2/);
     expect(logged.at(-1)).toContain('18 of 20 files were already on this node');
     expect(await versionsIn(site.root)).toEqual(['v2']);
@@ -250,8 +250,8 @@ describe('tasks that wait for a copy', () => {
     await rsyncOf(site.root);
     cancelled.abort(new Stopped('cancelled'));
     await gone;
-    const held = await Promise.all(others);
-    expect(held.map((h) => h.want.version)).toEqual([1, 1]);
+    const ensured = await Promise.all(others);
+    expect(ensured.map((h) => h.want.version)).toEqual([1, 1]);
     expect(await runs()).toBe(1);
   });
 
@@ -355,14 +355,14 @@ it('a cached version with the same number and other contents is replaced if it i
   await set.scan();
   // After a restore of its database the control plane counts versions again.
   set.source = { ...set.source, version: 1 };
-  const held = await ensureCached(site, set);
+  const ensured = await ensureCached(site, set);
   expect(await readFile(join(site.root, 'objects/set/v1/file'), 'utf8')).toBe('two');
   set.source = before;
   await expect(ensureCached(site, set)).rejects.toMatchObject({
     code: 'dataset_copy_failed',
     message: expect.stringContaining('holds other files'),
   });
-  held.release();
+  ensured.release();
 });
 
 it('leftovers of a dead agent are removed, and running copies of another agent are not', async () => {

@@ -5,7 +5,7 @@ import { type FuseShare, type Hang, missingForFuse, startFuseShare, waitsForAnsw
 import { isRunning } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { HeldVersion } from '../../src/data/cache.ts';
+import type { ProtectedVersion } from '../../src/data/cache.ts';
 import { createFindSource } from '../../src/data/source.ts';
 import { Stopped } from '../../src/stopped.ts';
 import type { FakeDataset } from '../fake-control-plane.ts';
@@ -39,7 +39,7 @@ describe.skipIf(missing !== undefined)(`a share on its own mount${missing === un
   async function copying(
     { set, site }: { set: FakeDataset; site: Site },
     signal = new AbortController().signal,
-  ): Promise<{ copy: Promise<HeldVersion> }> {
+  ): Promise<{ copy: Promise<ProtectedVersion> }> {
     let bytes = 0;
     const copy = site.data.cache.ensure(set.source, { onProgress: (p) => void (bytes = p.bytes_done), logLine: () => undefined }, signal);
     // The caller sees the rejection.

@@ -85,7 +85,7 @@ it('tree objects can be fetched while others of the dataset are pruned', async (
     ended = true;
     await pruning;
   }
-});
+}, 40_000);
 
 it('a copy succeeds without links if the manifest of the cached version is lost', async () => {
   const site = await siteWith();
@@ -139,8 +139,8 @@ async function evictOf(site: Site, onCheck: (check: number) => boolean, onChange
     mounts: createMounts(layout, work),
     trees: createTrees(layout, async () => ({})),
     log: silentLogger(),
-    isHeld: () => onCheck((checks += 1)),
-    rootsUnderWay: () => [],
+    isProtected: () => onCheck((checks += 1)),
+    rootsBeingCopied: () => [],
     onChange,
   });
   return { evict, work };

@@ -9,7 +9,7 @@ import { createClient } from '@berth/wire/client';
 import type { CopyProgress } from '@berth/wire/dataset';
 import { compareNames, encodeName, encodeTree, type NamedEntry, type TreeTotals, walkTree } from '@berth/wire/tree';
 import { createData, type Data, type DataOptions } from '../../src/data/data.ts';
-import type { HeldVersion } from '../../src/data/cache.ts';
+import type { ProtectedVersion } from '../../src/data/cache.ts';
 import { createStorage, type StorageMeter } from '../../src/storage.ts';
 import type { TaskContext } from '../../src/tasks/task.ts';
 import { type FakeControlPlane, type FakeDataset, startFakeControlPlane } from '../fake-control-plane.ts';
@@ -147,7 +147,7 @@ export async function ensureCached(
   dataset: FakeDataset,
   signal: AbortSignal = never,
   logged: string[] = [],
-): Promise<HeldVersion> {
+): Promise<ProtectedVersion> {
   return site.data.cache.ensure(dataset.source, { onProgress: () => undefined, logLine: (text) => void logged.push(text) }, signal);
 }
 
