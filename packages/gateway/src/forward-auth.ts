@@ -20,7 +20,7 @@ import { readReach } from '@berth/kit/reach-token';
 import { DEVICE_TOKEN_PATTERN, DEVICE_TOKEN_PREFIX, type DeviceScope, type Identity } from '@berth/wire/gateway';
 import { cookiesNamed, hasTooMany, noncesIn, SESSION_COOKIE, withoutOurCookies } from './cookies.ts';
 import { type Audience, audienceOfProject, type OneTimeCodes, type PolicyView, type Session, type Sessions } from './deps.ts';
-import { isGood } from './policy-view.ts';
+import { isActive } from './policy-view.ts';
 import { isReservedPath } from './redirect.ts';
 
 /** The proxy middleware that sent the request (docs/interfaces.md "Verify endpoints"). */
@@ -156,7 +156,7 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
 function sessionIn(ask: Ask, audience: Audience, { sessions, view }: DecisionContext): Session | null {
   for (const value of cookiesNamed(ask.cookie, SESSION_COOKIE)) {
     const session = sessions.open(value, audience);
-    if (session !== null && isGood(session, view)) return session;
+    if (session !== null && isActive(session, view)) return session;
   }
   return null;
 }
@@ -169,7 +169,7 @@ function arrival(ask: Ask, host: string, audience: Audience, context: DecisionCo
   for (const nonce of nonces) {
     const code = context.codes.read(query.get('code') ?? '', host, nonce);
     if (code === null) continue;
-    return isGood(code.session, context.view)
+    return isActive(code.session, context.view)
       ? { kind: 'redeem', host, audience, code, redirect }
       : { kind: 'no_code', why: 'ended', host, redirect };
   }

@@ -34,7 +34,7 @@ export type PolicyPoll = {
 export function createPolicyPoll(parts: PolicyPollParts, confirmedAt: number | null): PolicyPoll {
   const { controlPlane, file, now, state, onDisk, signal } = parts;
   let etag: string | null = null;
-  let lastError: string | null = 'not asked yet';
+  let lastError: string | null = 'the control plane has not answered yet';
 
   /** Returns the time in ms that a new policy took to process, or null if the policy has not changed. */
   async function request(): Promise<number | null> {

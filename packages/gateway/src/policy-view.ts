@@ -6,7 +6,7 @@ import type { PolicyView, Session } from './deps.ts';
 export type Tables = Omit<PolicyView, 'version'>;
 
 /** True if the session was not ended early: it is not revoked, and its owner is neither disabled nor deleted. */
-export const isGood = ({ id, identity, begun_at }: Session, view: PolicyView): boolean =>
+export const isActive = ({ id, identity, begun_at }: Session, view: PolicyView): boolean =>
   !view.isRevoked(id) && !view.isDisabled(identity.email) && !view.isDeleted(identity.email, begun_at);
 
 /**

@@ -33,7 +33,7 @@ export const ERRORS = {
   wrong_state: { status: 409, title: 'The current state does not allow this action' },
   node_doubled: { status: 409, title: 'Another machine is already registered under this name' },
   stale_lease: { status: 409, title: 'The lease is no longer valid: it expired, or another claim replaced it' },
-  task_over: { status: 409, title: 'The task already ended with a different result' },
+  task_over: { status: 409, title: 'The task has already ended' },
   being_deleted: { status: 409, title: 'The resource is being deleted' },
   no_release: { status: 409, title: 'A rollback to this deployment is not possible' },
   busy: { status: 409, title: 'Concurrent requests changed the resource; try again' },

@@ -91,7 +91,7 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
       async () => {
         await berth.api.call('cancelDeployment', { params: { id: asked.id } }).catch((error: unknown) => {
           // It had arrived before the connection broke, and is done by now.
-          if (!/is cancelled already/.test(String(error))) throw error;
+          if (!/is already cancelled/.test(String(error))) throw error;
         });
         return true;
       },
@@ -227,7 +227,7 @@ function remove(stage: Stage, project: Project): Promise<void> {
 /** Asks for the removal until that was answered, and then until there is nothing any more. */
 async function untilGone(ask: () => Promise<unknown>, look: () => Promise<unknown>): Promise<void> {
   const isGone = (error: unknown): boolean => {
-    if (/There is no such/.test(String(error))) return true;
+    if (/does not exist|no project has/.test(String(error))) return true;
     if (/being_deleted/.test(String(error))) throw new GiveUp(String(error));
     throw error;
   };

@@ -12,7 +12,8 @@ export const etagOf = (bytes: string): string => `"${hash('sha256', bytes, 'base
 export function checkIfMatch(ifMatch: string | undefined, etag: string): void {
   if (ifMatch === undefined || trimOws(ifMatch) === '*') return;
   const strong = [...ifMatch.matchAll(/(W\/)?("[^"]*")/g)].filter(([, weak]) => weak === undefined).map(([, , tag]) => tag);
-  if (!strong.includes(etag)) throw new DomainError('changed_meanwhile', 'it was changed since you read it, or If-Match is not its ETag');
+  if (!strong.includes(etag))
+    throw new DomainError('changed_meanwhile', 'the resource changed after you read it, or If-Match is not its ETag');
 }
 
 /** If-None-Match compares weakly: `W/"x"` is `"x"`. `*` matches whatever there is. */

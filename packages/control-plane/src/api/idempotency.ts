@@ -80,7 +80,7 @@ export function createOnce(deps: { keptAnswers: KeptAnswerStore; secrets: readon
       if (found.kind === 'other body') throw new DomainError('idempotency_mismatch');
       if (found.kind === 'kept') return { ...(await seal.open(found.answer)), replayed: true };
       if (found.kind === 'mine') break;
-      if (performance.now() > until) throw new DomainError('busy', 'the first request with this Idempotency-Key is still under way');
+      if (performance.now() > until) throw new DomainError('busy', 'the first request with this Idempotency-Key is still in progress');
       if (found.renewed !== watched.renewed) watched = { renewed: found.renewed, ms: 0 };
       await sleep(pause);
       watched.ms += pause;

@@ -23,7 +23,7 @@ export function namesIn(row: Route, stores: Pick<Stores, 'projects' | 'datasets'
 
   async function idOf(kind: Kind, given: string): Promise<string> {
     const id = kind === 'node' ? await nodeOf(given) : await stores[`${kind}s`].idOf(given);
-    if (id === null) throw new DomainError('not_found', `there is no ${kind} with the id or name ${quoted(given)}`);
+    if (id === null) throw new DomainError('not_found', `no ${kind} has the id or name ${quoted(given)}`);
     return id;
   }
 
@@ -39,7 +39,7 @@ export function namesIn(row: Route, stores: Pick<Stores, 'projects' | 'datasets'
     if (inPath !== undefined) named.id = await idOf(inPath, named.id);
     if (byProject && filter.project_id !== undefined) {
       const id = await stores.projects.idOf(filter.project_id);
-      if (id === null) throw invalid('project_id', 'exists', 'there is no project with this id or name');
+      if (id === null) throw invalid('project_id', 'exists', 'no project has this id or name');
       filter.project_id = id;
     }
     if (byUser && filter.user_id !== undefined) await knownUser(filter.user_id);

@@ -140,7 +140,10 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
       | undefined;
     if (handler !== undefined) handler(draft, d, event);
     else if (event.type === 'cancel')
-      throw new DomainError('wrong_state', `deployment ${d.generation} is ${d.status}: only what is not live yet can be cancelled`);
+      throw new DomainError(
+        'wrong_state',
+        `deployment ${d.generation} is ${d.status}: only a deployment that is not live yet can be cancelled`,
+      );
     else if (event.type === 'observed') sweep(draft, d, event);
   }
   return draft.plan;
@@ -454,11 +457,11 @@ function cancelNow(draft: Draft, d: DeploymentRecord): void {
 /** A task that an agent has begun is cancelled when that agent says so (or is lost): nothing then runs that nobody wants. */
 function cancelTask(draft: Draft, d: DeploymentRecord): void {
   if (d.cancel_requested_at !== null) return;
-  if (d.route_published_at !== null) throw new DomainError('wrong_state', 'its route is published already: it can no longer be cancelled');
+  if (d.route_published_at !== null)
+    throw new DomainError('wrong_state', 'its route is already published, so it can no longer be cancelled');
   const task = draft.openTasks(d).find((t) => t.kind !== 'retire');
   const told = knowsMoreThanContract(draft.node(task?.node_id ?? null));
-  if (task?.kind === 'deploy' && !told)
-    throw new DomainError('wrong_state', 'its node’s agent cannot be told to stop a deployment that it was given');
+  if (task?.kind === 'deploy' && !told) throw new DomainError('wrong_state', 'the agent of its node does not support cancellation');
   if (task === undefined || task.attempt === 0 || !told) return cancelNow(draft, d);
   draft.task({ id: task.id, attempt: task.attempt, requestCancel: true });
   draft.set(d, { cancel_requested_at: draft.facts.now });
@@ -479,7 +482,7 @@ function projectDeleted(draft: Draft, d: DeploymentRecord): void {
 
 /** A report or loss that comes after the end changes nothing; a container that is seen after it is removed. */
 function terminal(draft: Draft, d: DeploymentRecord, event: FlowEvent): void {
-  if (event.type === 'cancel') throw new DomainError('wrong_state', `deployment ${d.generation} is ${d.status} already`);
+  if (event.type === 'cancel') throw new DomainError('wrong_state', `deployment ${d.generation} is already ${d.status}`);
   if (event.type === 'observed') sweep(draft, d, event);
 }
 

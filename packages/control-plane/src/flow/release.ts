@@ -66,12 +66,12 @@ export function refuseRelease(release: DeploymentRecord, { project, datasets, pl
   const { generation, status, settings } = release;
   if (release.project_id !== project.id) throw new DomainError('no_release', 'the deployment belongs to another project');
   if (!can('rollback_to', status) || release.image_tag === null)
-    throw new DomainError('no_release', `deployment ${generation} is ${status}: only a deployment that ran can be brought back`);
+    throw new DomainError('no_release', `deployment ${generation} is ${status}: a rollback needs a deployment that ran`);
   const gone = settings.datasets.filter((use) => !datasets.some((d) => d.id === use.dataset_id));
   const names = gone.map(({ dataset_id }) => release.datasets?.find((pin) => pin.dataset_id === dataset_id)?.name ?? dataset_id);
   if (gone.length > 0)
     throw new DomainError('no_release', `its ${gone.length === 1 ? 'dataset' : 'datasets'} ${names.join(', ')} was deleted`);
   // What runs under such a name already is not stopped from being moved.
   if (status !== 'running' && platform.reservedPrefixes.includes(settings.domain_prefix))
-    throw new DomainError('no_release', `its domain prefix ${settings.domain_prefix} is a host of the platform itself now`);
+    throw new DomainError('no_release', `its domain prefix ${settings.domain_prefix} is now a host of the platform itself`);
 }

@@ -18,7 +18,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
   return {
     async get(id) {
       const [record] = await this.getMany([id]);
-      if (record === undefined) throw new DomainError('not_found', `There is no deployment with the id ${id}`);
+      if (record === undefined) throw new DomainError('not_found', `no deployment has the id ${id}`);
       return record;
     },
 

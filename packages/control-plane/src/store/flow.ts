@@ -19,7 +19,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, calm: Calm, no
     facts(projectId, datasetIds = []) {
       return db.snapshot(async (tx) => {
         const project = await tx.selectFrom('projects').selectAll().where('id', '=', projectId).executeTakeFirst();
-        if (project === undefined) throw new DomainError('not_found', 'There is no such project');
+        if (project === undefined) throw new DomainError('not_found', 'the project does not exist');
         const live = await tx
           .selectFrom('deployments')
           .selectAll()

@@ -26,7 +26,7 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
       if (lines.length === 0) return 0;
       return db.write(async (tx) => {
         const known = await tx.selectFrom('deployments').select('log_removed_at').where('id', '=', deploymentId).executeTakeFirst();
-        if (known === undefined) throw new DomainError('not_found', 'There is no such deployment');
+        if (known === undefined) throw new DomainError('not_found', 'the deployment does not exist');
         // A batch that comes this late would begin a log of its own, with numbers that were given out before.
         if (known.log_removed_at !== null) return 0;
         const head = await lockHead(tx, deploymentId);

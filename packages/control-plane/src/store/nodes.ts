@@ -159,7 +159,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           .returningAll()
           .executeTakeFirst(),
       );
-      if (changed === undefined) throw new DomainError('not_found', 'There is no such node');
+      if (changed === undefined) throw new DomainError('not_found', 'the node does not exist');
       return kept(changed);
     },
 
@@ -465,7 +465,7 @@ async function moveRoutes(tx: Tx, node: Pick<Row<'nodes'>, 'id' | 'host_ip'>, de
 
 async function nodeRow(db: Db, id: string): Promise<Row<'nodes'>> {
   const row = await db.selectFrom('nodes').selectAll().where('id', '=', id).executeTakeFirst();
-  if (row === undefined) throw new DomainError('not_found', 'There is no such node');
+  if (row === undefined) throw new DomainError('not_found', 'the node does not exist');
   return row;
 }
 

@@ -4,7 +4,7 @@ import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { LIVE_STATES } from './states.ts';
 
-export const PREFIX_SET = 'another project has this domain prefix';
+export const PREFIX_SET = 'another project already has this domain prefix';
 const PREFIX_SERVED = 'another project still serves under this domain prefix, until its next deployment is live';
 
 /** Until the transaction ends nobody else takes the prefix. */

@@ -178,7 +178,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
 }
 
 function found(id: string, row: Row<'projects'> | undefined): Row<'projects'> {
-  if (row === undefined) throw new DomainError('not_found', `There is no project with the id ${id}`);
+  if (row === undefined) throw new DomainError('not_found', `no project has the id ${id}`);
   return row;
 }
 
@@ -206,7 +206,7 @@ function withDefaults({ name, ...given }: ProjectCreate): { name: string; settin
 
 /** What a project is to have; null: it has that already, or does not change it. */
 type Wanted = { id: string | null; name: string | null; domain_prefix: string | null };
-const TAKEN = { name: 'another project has this name', domain_prefix: PREFIX_SET };
+const TAKEN = { name: 'another project already has this name', domain_prefix: PREFIX_SET };
 
 /** All that is taken at once. Throws name_taken, domain_prefix_taken. */
 async function refuseTaken(db: Database, tx: Tx, { id, name, domain_prefix }: Wanted): Promise<void> {

@@ -10,6 +10,6 @@ export const ofKindSync = sql<boolean>`kind = 'sync'`;
 /** Throws not_found. */
 export async function taskRow(db: Db, id: string): Promise<Row<'tasks'>> {
   const row = await db.selectFrom('tasks').selectAll().where('id', '=', id).executeTakeFirst();
-  if (row === undefined) throw new DomainError('not_found', 'There is no such task');
+  if (row === undefined) throw new DomainError('not_found', 'the task does not exist');
   return row;
 }

@@ -41,7 +41,7 @@ export function createTaskStore(db: Database, memory: NodeMemory, calm: Calm): T
     async openFor(nodeId, now) {
       const node =
         memory.get(nodeId) ?? (await db.kysely.selectFrom('nodes').select('agent_version').where('id', '=', nodeId).executeTakeFirst());
-      if (node === undefined) throw new DomainError('not_found', 'There is no such node: register again');
+      if (node === undefined) throw new DomainError('not_found', 'the node does not exist; register again');
       memory.mark(nodeId, { last_polled_at: now });
       if (calm.isIdle(nodeId)) return [];
       const idle = calm.idleIf(nodeId);
@@ -194,7 +194,7 @@ async function whyNotHeld(db: Db, id: string): Promise<DomainError> {
 
 async function whyNotClaimed(tx: Tx, id: string, maxAttempts: number): Promise<DomainError> {
   const task = await taskRow(tx, id);
-  return new DomainError('task_over', task.finished_at === null ? `It was begun ${maxAttempts} times without an end` : undefined);
+  return new DomainError('task_over', task.finished_at === null ? `it was started ${maxAttempts} times without finishing` : undefined);
 }
 
 async function tellClaim(db: Database, tx: Tx, task: Row<'tasks'>, now: number): Promise<void> {

@@ -207,7 +207,7 @@ describe('only a deployment that ran can be brought back', () => {
     await world.work(world.home, { status: 'failed', result: { error: { code: 'probe_timeout', message: 'no answer' } } });
     const failed = await rollback(project, id);
     expect([failed.status, failed.json['code']]).toEqual([409, 'no_release']);
-    expect(failed.json['detail']).toBe('deployment 2 is failed: only a deployment that ran can be brought back');
+    expect(failed.json['detail']).toBe('deployment 2 is failed: a rollback needs a deployment that ran');
     expect((await rollback(project, first)).status).toBe(201);
   });
 });

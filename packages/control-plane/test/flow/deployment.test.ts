@@ -706,7 +706,7 @@ describe('superseding', () => {
     const platform = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: ['shop'] };
     const to = (release: DeploymentRecord) => () => request({ id: 'd3', commit: null, note: null, release }, facts({ platform }));
     expect(to(old({ status: 'retired' }))).toThrow(
-      expect.objectContaining({ code: 'no_release', message: 'its domain prefix shop is a host of the platform itself now' }),
+      expect.objectContaining({ code: 'no_release', message: 'its domain prefix shop is now a host of the platform itself' }),
     );
     expect(to(old())().createDeployment).toMatchObject({ rollback_of: 'd1', settings: { domain_prefix: 'shop' } });
   });

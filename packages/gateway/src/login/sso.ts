@@ -1,7 +1,7 @@
 /** The single sign-on session at the auth host, from which all other sessions are made. */
 import { ASK_MAX_AGE_SECONDS, ASK_VALUE, askCookieName, cookiesNamed, SESSION_COOKIE, setCookie } from '../cookies.ts';
 import type { Audience, GatewayDeps, Session } from '../deps.ts';
-import { isGood } from '../policy-view.ts';
+import { isActive } from '../policy-view.ts';
 
 export type Sso = {
   /** Returns the first valid session that was not ended early, or null. */
@@ -28,7 +28,7 @@ export function createSso({ config, sessions, policy, now }: Pick<GatewayDeps, '
     readAll,
     read(cookieHeader, audience) {
       const view = policy.view();
-      return readAll(cookieHeader, audience).find((session) => isGood(session, view)) ?? null;
+      return readAll(cookieHeader, audience).find((session) => isActive(session, view)) ?? null;
     },
     setSession: (session) =>
       setCookie(SESSION_COOKIE, sessions.seal(session, 'sso'), { maxAgeSeconds: (session.expires_at - now()) / 1000, secure }),

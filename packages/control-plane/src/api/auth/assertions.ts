@@ -43,7 +43,7 @@ export function createAssertions(deps: {
   /** A failure to read the keys is a fault of the gateway; a failure to choose one is a fault of the assertion. */
   const keyOf: JWTVerifyGetKey = async (header, token) => {
     if (keys === null)
-      throw new DomainError('unauthenticated', 'AUTH_SERVICE_URL is not set, so no assertion can be checked: set it on the control plane');
+      throw new DomainError('unauthenticated', 'AUTH_SERVICE_URL is not set, so assertions cannot be checked; set it on the control plane');
     try {
       return await keys(header, token);
     } catch (error) {
@@ -74,7 +74,7 @@ export function createAssertions(deps: {
       } catch (error) {
         if (!(error instanceof errors.JOSEError)) throw error;
       }
-      throw new DomainError('unauthenticated', 'the assertion is not valid, is for another host, or has expired: sign in again');
+      throw new DomainError('unauthenticated', 'the assertion is invalid, is for another host, or has expired; sign in again');
     },
   };
 }

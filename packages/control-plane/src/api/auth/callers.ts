@@ -88,10 +88,10 @@ export function createCallers(deps: CallerDeps): Callers {
         return caller;
       }
       const read = await deps.tokens.read(token);
-      if (read === null) throw new DomainError('unauthenticated', 'the token is not valid or has expired: sign in again');
+      if (read === null) throw new DomainError('unauthenticated', 'the token is invalid or has expired; sign in again');
       const caller = cached(`session ${read.sessionId}`) ?? (await ofSession(read.sessionId, read.origin));
       if (caller === null || caller.id !== read.userId)
-        throw new DomainError('unauthenticated', 'the session has ended, or the account was deleted or disabled: sign in again');
+        throw new DomainError('unauthenticated', 'the session has ended, or the account was deleted or disabled; sign in again');
       return caller;
     },
     gateway(secret) {

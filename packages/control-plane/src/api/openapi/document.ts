@@ -1,4 +1,4 @@
-/** The API as OpenAPI 3.1, made from the route table. What only Berth's own processes call is left out. Pure. */
+/** Creates the OpenAPI 3.1 document from the route table, without the routes that only Berth's own processes call. Pure. */
 import { ERRORS, type ErrorCode, Problem } from '@berth/wire/errors';
 import type { Route, Who } from '@berth/wire/route';
 import { ROUTES, type RouteName } from '@berth/wire/routes';
@@ -13,18 +13,18 @@ const TAGS: Record<string, string> = {
   auth: 'Sign in, refresh and end sessions',
   users: 'People and their roles',
   tokens: 'Personal API tokens',
-  'device-tokens': 'Tokens that a device got by the device flow',
-  audit: 'Who did what, when and with which outcome',
-  events: 'Changes, as they happen',
+  'device-tokens': 'Tokens of devices, issued by the device flow',
+  audit: 'Audit log: actors, actions and outcomes',
+  events: 'Feed of changes',
   projects: 'Projects and their settings',
-  deployments: 'Deployments, their stories and logs',
-  placement: 'Which node a project would get, and why',
-  nodes: 'Machines and what they hold',
+  deployments: 'Deployments, their events and logs',
+  placement: 'Preview of the node that a project would get, with scores',
+  nodes: 'Machines, their containers and cached datasets',
   datasets: 'Datasets, their versions and history',
   system: 'Health, metrics, version, the API document, the proxy configuration',
 };
 
-/** Agents and the gateway have their own secrets and documents (docs/api.md); people and scripts call the rest. */
+/** People and scripts call these routes. Routes of agents and gateways need a secret, and docs/api.md describes them. */
 const isShown = (route: Route): boolean => route.who !== 'agent' && route.who !== 'gateway';
 
 export function openapiDocument(publicUrl: string): Schema {
@@ -77,7 +77,7 @@ function operationOf(name: RouteName, route: Route, components: Components, prob
 
 const isRole = (who: Who): boolean => who === 'viewer' || who === 'developer' || who === 'admin';
 
-/** A field that may be left out is left out where the sample names it null or empty: the shortest request that works. */
+/** Returns the shortest valid request: the required fields, or two fields if none is required. */
 const requestSample = (route: Route): unknown => {
   const body = route.body as { required?: string[]; properties?: Record<string, unknown> };
   const sample = sampleOf(route.body ?? {}) as Record<string, unknown>;
@@ -117,16 +117,18 @@ const header = (name: string, description: string, schema: Schema = { type: 'str
   schema,
 });
 
-/** As api/idempotency.ts takes it. */
+/** The format that api/idempotency.ts accepts. */
 const KEY = { type: 'string', minLength: 1, maxLength: 200, pattern: '^[!-~]([ -~]*[!-~])?$' };
 
 function requestHeaders(route: Route): Schema[] {
   const list: Schema[] = [];
   if (creates(route))
-    list.push(header('Idempotency-Key', 'The same key with the same body returns the first answer again, for 24 h.', KEY));
-  if (isHeld(route)) list.push(header('If-None-Match', 'With `wait`: the request is held while the answer has this ETag.'));
-  if (route.locked === true) list.push(header('If-Match', 'The ETag that was read; a stale one is 412 `changed_meanwhile`.'));
-  if (route.streams === true) list.push(header('Last-Event-ID', 'With `Accept: text/event-stream`: the stream goes on after this event.'));
+    list.push(header('Idempotency-Key', 'For 24 h, the same key with the same body returns the first answer again.', KEY));
+  if (isHeld(route)) list.push(header('If-None-Match', 'With `wait`, the request is held while the answer has this ETag.'));
+  if (route.locked === true)
+    list.push(header('If-Match', 'ETag of the version that you read; an outdated ETag gets 412 `changed_meanwhile`.'));
+  if (route.streams === true)
+    list.push(header('Last-Event-ID', 'With `Accept: text/event-stream`, the stream continues after this event.'));
   return list;
 }
 
@@ -137,13 +139,13 @@ const isHeld = (route: Route): boolean => propertiesOf(route.query).properties?.
 
 const text = (description: string): Schema => ({ description, schema: { type: 'string' } });
 
-/** What rows without an answer schema answer with. */
+/** Content types of routes without an answer schema. */
 const OTHER_CONTENT: Partial<Record<string, Schema>> = {
   '/metrics': { 'text/plain': { schema: { type: 'string' } } },
 };
 
 function success(route: Route, components: Components): Schema {
-  if (route.status === 204) return { 204: { description: 'Done; there is no content' } };
+  if (route.status === 204) return { 204: { description: 'Done, without content' } };
   const content =
     route.answer === undefined
       ? (OTHER_CONTENT[route.path] ?? { 'application/json': { schema: { type: 'object' } } })
@@ -151,7 +153,9 @@ function success(route: Route, components: Components): Schema {
   const headers = {
     ...(route.etag === true ? { ETag: text('Version of the resource, for If-Match and If-None-Match') } : {}),
     ...(route.status === 201 || route.status === 202 ? { Location: text('Path of the resource') } : {}),
-    ...(creates(route) ? { 'Idempotent-Replayed': text('`true` when this answer was given before to the same Idempotency-Key') } : {}),
+    ...(creates(route)
+      ? { 'Idempotent-Replayed': text('`true` if this is the stored answer to an earlier request with the same Idempotency-Key') }
+      : {}),
   };
   return {
     [route.status]: {
@@ -164,9 +168,9 @@ function success(route: Route, components: Components): Schema {
   };
 }
 
-const DESCRIPTIONS: Record<number, string> = { 200: 'Done', 201: 'Created', 202: 'Accepted; the work goes on' };
+const DESCRIPTIONS: Record<number, string> = { 200: 'Done', 201: 'Created', 202: 'Accepted; the work continues in the background' };
 
-/** Codes that a handler may answer with, beside those that follow from the row. */
+/** Additional error codes of handlers. The other codes follow from the route's row. */
 const CODES: Partial<Record<RouteName, readonly ErrorCode[]>> = {
   login: ['wrong_credentials', 'account_disabled', 'too_many_attempts'],
   exchange: ['unauthenticated', 'no_role', 'account_disabled', 'forbidden', 'gateway_unreachable', 'too_many_attempts'],
@@ -200,7 +204,7 @@ function codesOf(name: RouteName, route: Route): ErrorCode[] {
   ];
 }
 
-/** One response a status, which names its codes; `default` stands for what can happen to any request. */
+/** Returns one response per status, which lists its codes. `default` covers errors that any request can get. */
 function refusals(name: RouteName, route: Route, problem: Schema): Schema {
   const byStatus = Map.groupBy(codesOf(name, route), (code) => ERRORS[code].status);
   const responses = [...byStatus].sort(([a], [b]) => a - b).map(([status, codes]) => [status, refusal(codes, problem)]);

@@ -1,4 +1,4 @@
-/** Example values for schemas, by the name of the field. Deterministic; test/openapi.test.ts checks each against its schema. */
+/** Example values for schemas, by field name. They are deterministic, and a test checks each value against its schema. */
 type Schema = {
   type?: string;
   properties?: Record<string, Schema>;
@@ -20,7 +20,7 @@ const ID = 'k3v9x2m7q4';
 const SHA256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
 const TIME = '2026-11-23T09:30:00.000Z';
 
-/** Texts that a reader understands at once; whatever has no row is made from its schema. */
+/** Realistic texts by field name. Values for other fields are derived from the schema. */
 const TEXTS: Record<string, string> = {
   name: 'shop',
   email: 'ada@example.com',
@@ -80,7 +80,7 @@ const NUMBERS: Record<string, number> = {
   max_builds: 1,
 };
 
-/** `name`: of the field that holds the value. Optional fields are part of the sample too. */
+/** Returns a sample for the field `name`, including optional fields. */
 export function sampleOf(given: object, name = ''): unknown {
   const schema = given as Schema;
   if (schema.const !== undefined) return schema.const;

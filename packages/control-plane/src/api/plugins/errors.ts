@@ -90,7 +90,7 @@ function translate(error: FastifyError, request: FastifyRequest): Known {
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
       return { code: 'invalid_json', detail: error.message };
     case 'FST_ERR_MAX_PARAM_LENGTH':
-      return { code: 'not_found', detail: 'there is no such thing' };
+      return { code: 'not_found', detail: 'the path contains an id or name that is too long' };
     default:
       break;
   }

@@ -111,9 +111,9 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
       const { email, madeAt, origin } = await assertions.read(assertion);
       const deletedAt = await stores.users.deletedAt(email);
       if (deletedAt !== null && madeAt <= deletedAt + DELETED_SKEW_MS)
-        throw new DomainError('unauthenticated', 'the account was deleted after this sign-in: sign in again');
+        throw new DomainError('unauthenticated', 'the account was deleted after this sign-in; sign in again');
       if (!(await stands(stores, origin, now())))
-        throw new DomainError('unauthenticated', 'the session or the device token behind this assertion has ended: sign in again');
+        throw new DomainError('unauthenticated', 'the session or device token of this assertion has ended; sign in again');
       return { email, origin };
     }
     throw new DomainError(
@@ -129,7 +129,10 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     if (known !== null) return known;
     const role = settings.adminEmails.includes(email) ? 'admin' : settings.defaultRole;
     if (role === null)
-      throw new DomainError('no_role', `${email} has no account here and DEFAULT_ROLE is not set: an admin can make one (POST /api/users)`);
+      throw new DomainError(
+        'no_role',
+        `${email} has no account and DEFAULT_ROLE is not set; an admin can create an account (POST /api/users)`,
+      );
     try {
       return await stores.users.create({ email, role, password_hash: null }, now());
     } catch (error) {

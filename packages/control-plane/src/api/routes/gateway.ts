@@ -75,7 +75,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
     const key = networkOf(address);
     guesses.begin(key);
     const letters = userCodeOf(typed);
-    if (letters === null) throw new DomainError('not_found', 'No device asks with this code, or it has expired');
+    if (letters === null) throw new DomainError('not_found', 'the user code is unknown or has expired');
     try {
       const used = await use(hashOf(letters), letters);
       guesses.takeBack(key);
@@ -89,7 +89,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
   route('lookupDeviceCode', ({ body }) =>
     guess(body.address, body.user_code, async (hash, letters) => {
       const code = await stores.deviceCodes.findPending(hash, now());
-      if (code === null) throw new DomainError('not_found', 'No device asks with this code, or it has expired');
+      if (code === null) throw new DomainError('not_found', 'the user code is unknown or has expired');
       return {
         user_code: shownUserCode(letters),
         requested_at: time(code.created_at),

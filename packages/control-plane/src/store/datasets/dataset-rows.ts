@@ -14,7 +14,7 @@ export async function datasetRow(db: Db, id: string, lock: boolean): Promise<Row
     .where('id', '=', id)
     .$if(lock, (q) => q.forUpdate())
     .executeTakeFirst();
-  if (row === undefined) throw new DomainError('not_found', 'There is no such dataset');
+  if (row === undefined) throw new DomainError('not_found', 'the dataset does not exist');
   return row;
 }
 

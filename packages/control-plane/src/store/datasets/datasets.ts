@@ -22,7 +22,7 @@ const later = (row: Row<'datasets'>, now: number): number => Math.max(now, (row.
 
 const NOTHING_SKIPPED = JSON.stringify({ count: 0, first: [] });
 
-const nameTaken = (): DomainError => taken('name', 'dataset_name_taken', 'another dataset has this name');
+const nameTaken = (): DomainError => taken('name', 'dataset_name_taken', 'another dataset already has this name');
 
 /** An id is looked up before a name: a dataset that is named like another one's id could not be named. */
 async function refuseIdAsName(db: Db, name: string): Promise<void> {

@@ -119,7 +119,7 @@ async function refuseGoingNode({ capabilities }: Database, tx: Tx, nodeId: strin
     // Its row goes with its tasks (nodes.removeIfGone): not while one is made.
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .executeTakeFirst();
-  if (node === undefined) throw new DomainError('not_found', 'There is no such node');
+  if (node === undefined) throw new DomainError('not_found', 'the node does not exist');
   if (node.deleting_at !== null) throw new DomainError('being_deleted');
 }
 

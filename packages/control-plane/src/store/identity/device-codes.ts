@@ -29,7 +29,8 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
         .select((eb) => eb.fn.countAll<number>().as('open'))
         .where('expires_at', '>', now)
         .executeTakeFirstOrThrow();
-      if (open >= MAX_OPEN) throw new DomainError('too_many_requests', 'too many devices wait for a sign-in: try again in some minutes');
+      if (open >= MAX_OPEN)
+        throw new DomainError('too_many_requests', 'too many devices are waiting for a sign-in; try again in some minutes');
       const made = await db.writeOne((kysely) =>
         kysely
           .insertInto('device_codes')
@@ -74,7 +75,7 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
           .where('expires_at', '>', now)
           .$if(lock, (q) => q.forUpdate())
           .executeTakeFirst();
-        if (row === undefined) throw new DomainError('not_found', 'No device asks with this code, or it has expired');
+        if (row === undefined) throw new DomainError('not_found', 'the user code is unknown or has expired');
         if (row.status !== 'pending') return refuseOther(row, approve, email);
         if (approve) {
           if (await mustStayOut(tx, email, now)) throw new DomainError('account_disabled');
@@ -114,7 +115,7 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
 function refuseOther(row: Row<'device_codes'>, approve: boolean, email: string): void {
   const by = row.identity === null ? null : (JSON.parse(row.identity) as Identity).email.toLowerCase();
   const same = approve ? row.status !== 'denied' && by === email : row.status === 'denied';
-  if (!same) throw new DomainError('wrong_state', 'this code was approved or denied before: start again on the device');
+  if (!same) throw new DomainError('wrong_state', 'the code was already approved or denied; start again on the device');
 }
 
 async function issue(tx: Tx, row: Row<'device_codes'>, identity: Identity, token: NewDeviceToken, now: number): Promise<Polled> {

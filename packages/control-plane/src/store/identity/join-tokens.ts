@@ -18,7 +18,7 @@ export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
     return db.write(async (tx) => {
       await db.capabilities.holdName(tx, 'join-tokens');
       if ((await countTokens(tx, 'join_tokens', now, null)) >= MAX_TOKENS)
-        throw new DomainError('too_many_tokens', `there are ${MAX_TOKENS} join tokens, which is the limit: delete some first`);
+        throw new DomainError('too_many_tokens', `the limit of ${MAX_TOKENS} join tokens is reached; delete some first`);
       const row = { ...token, created_at: now, used_at: null, boot_id: null, node_id: null };
       return tokenOf(await tx.insertInto('join_tokens').values(row).returningAll().executeTakeFirstOrThrow());
     });

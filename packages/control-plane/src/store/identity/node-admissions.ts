@@ -23,7 +23,7 @@ export const createAdmissionStore = (db: Database, newId: NewId): AdmissionStore
         .select((eb) => eb.fn.countAll<number>().as('rows'))
         .executeTakeFirstOrThrow();
       if (rows >= MAX_ADMISSIONS)
-        throw new DomainError('wrong_state', `${MAX_ADMISSIONS} nodes are admitted, which is the limit: remove some first`);
+        throw new DomainError('wrong_state', `the limit of ${MAX_ADMISSIONS} admissions is reached; delete some first`);
       const row = { id: newId(), hostname, role, address: null, created_at: now };
       return tx.insertInto('node_admissions').values(row).returningAll().executeTakeFirstOrThrow();
     });
@@ -35,7 +35,7 @@ export const createAdmissionStore = (db: Database, newId: NewId): AdmissionStore
     const gone = await db.writeOne((kysely) =>
       kysely.deleteFrom('node_admissions').where('id', '=', id).returning('id').executeTakeFirst(),
     );
-    if (gone === undefined) throw new DomainError('not_found', 'There is no such admission');
+    if (gone === undefined) throw new DomainError('not_found', 'the admission does not exist');
   },
 
   async has(hostname, role) {

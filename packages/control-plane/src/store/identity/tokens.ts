@@ -34,5 +34,5 @@ export async function deleteToken(db: Database, kind: Kind, id: string, owner: s
   const gone = await db.writeOne((kysely) =>
     kysely.deleteFrom(kind).where('id', '=', id).where(ownedBy(kind, owner)).returning('id').executeTakeFirst(),
   );
-  if (gone === undefined) throw new DomainError('not_found', `There is no ${KINDS[kind].called} with the id ${id}`);
+  if (gone === undefined) throw new DomainError('not_found', `no ${KINDS[kind].called} has the id ${id}`);
 }

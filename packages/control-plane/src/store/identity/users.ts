@@ -161,6 +161,6 @@ async function refuseWithoutAdmin(tx: Tx, leaving: string): Promise<void> {
 }
 
 function found(row: Row<'users'> | undefined, id: string): Row<'users'> {
-  if (row === undefined) throw new DomainError('not_found', `There is no user with the id ${id}`);
+  if (row === undefined) throw new DomainError('not_found', `no user has the id ${id}`);
   return row;
 }
