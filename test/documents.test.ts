@@ -84,16 +84,3 @@ test('docs/interfaces.md calls nothing "not built yet" that is in the generated 
   expect(names.length).toBeGreaterThan(5);
   expect(names.filter((name) => built.includes(name))).toEqual([]);
 });
-
-/** Words of Berth's earlier language for which the field has a term. Quoted text is somebody else's, such as the title of a test. */
-const OLD_WORDS = /\b(worked in|gone on with|looked at|of late|those that there are|is told|are told|no more)\b/i;
-test('documents use the terms of the field', () => {
-  const wrong = DOCUMENTS.flatMap((file) =>
-    textOf(file)
-      .replaceAll(/"[^"]*"/g, '""')
-      .split('\n')
-      .filter((line) => OLD_WORDS.test(line))
-      .map((line) => `${file}: ${line}`),
-  );
-  expect(wrong).toEqual([]);
-});

@@ -1,7 +1,7 @@
 /**
- * Stands between agents and the control plane and writes down what agents were told and said: claims, renewals, reports and
- * the containers that they saw. What an agent says is noted before it is passed on, since its answer may be lost while its
- * effect is not; what it is told when the answer has come. Where the control plane is away, so is the tap.
+ * A proxy between agents and the control plane. It records claims, renewals, reports and observed containers. It records a request
+ * before it forwards it, because the answer may be lost although the request took effect. It records an answer when it arrives. While
+ * the control plane is down, the tap does not answer either.
  */
 import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -28,12 +28,12 @@ export async function startAgentTap(upstream: string, history: History, address 
     try {
       return JSON.parse(bytes.toString()) as unknown;
     } catch {
-      // Cut off or no JSON: the control plane says what it thinks of it.
+      // Cut off or no JSON: the control plane answers with an error.
       return undefined;
     }
   };
 
-  /** What is about to be said. */
+  /** Records a request before it is forwarded. */
   function saying(path: string, request: Buffer, lease: string | null): void {
     if (path === '/api/agent/register') {
       const body = parse(request) as NodeRegister | undefined;
@@ -52,7 +52,7 @@ export async function startAgentTap(upstream: string, history: History, address 
     history.record({ type: 'reporting', ...about(task), lease, status: body.status, address });
   }
 
-  /** What was answered. */
+  /** Records an answer. */
   function told(path: string, sent: number, request: Buffer, lease: string | null, answer: Seen): void {
     if (answer.status !== 200) return;
     if (path === '/api/agent/register') {

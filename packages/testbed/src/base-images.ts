@@ -28,11 +28,11 @@ const recipes: Readonly<Record<BaseImage, Recipe>> = {
   },
 };
 
-/** What became of an image: it was there, came from the hub, or was made here. */
+/** Where an image came from: it existed, was pulled from the hub, or was made here. */
 export type Provided = 'present' | 'pulled' | 'made';
 
 /**
- * Sees to it that the engine has these images under exactly these names. Pulls where the hub can be reached
+ * Makes sure that the engine has these images under exactly these names. Pulls where the hub can be reached
  * (tried once a day; the answer stands in .tools/hub.json), else makes them from this machine's own programs.
  * @throws when an image can neither be pulled nor made
  */
@@ -59,13 +59,13 @@ async function ensure(engine: Engine, image: BaseImage, log: (line: string) => v
 const hubFile = join(toolsDir, 'hub.json');
 const dayMs = 24 * 3600 * 1000;
 
-/** The first answer decides for a day: where no hub is, nobody waits for it at each run. */
+/** Remembers for a day whether a hub is reachable, so that not every run waits for one. */
 async function pull(engine: Engine, image: BaseImage, log: (line: string) => void): Promise<boolean> {
   if (!engine.outward) return false;
   const hub = await readHub();
   if (hub !== undefined && !hub.reachable && Date.now() - hub.at < dayMs) return false;
   try {
-    // A small one tells within seconds; only then is a long wait for a big one worth it.
+    // A small image shows within seconds whether the hub answers. Only then is it worth to wait for a large one.
     if (hub?.reachable !== true) await engine.docker(['pull', '--quiet', 'busybox:stable'], { deadlineMs: 8_000 });
     await writeHub(true);
   } catch (error) {

@@ -1,4 +1,4 @@
-// What an engine looks like to its users, whoever started it.
+// The interface of a container engine, independent of who started it.
 import { existsSync } from 'node:fs';
 import type { Switch } from './cable.ts';
 import { findProgram } from './config.ts';

@@ -89,7 +89,7 @@ export async function endPredecessor(home: string): Promise<void> {
   await rm(holder);
 }
 
-/** Of a folder: the same one each run lets docker know a registry again by its address. */
+/** Returns a number that stays the same for a folder, so that docker recognizes a registry of an earlier run by its address. */
 export function preferredNetwork(folder: string): number {
   return createHash('sha256').update(folder).digest().readUInt16BE(0) % 250;
 }

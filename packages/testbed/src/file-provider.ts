@@ -1,4 +1,4 @@
-/** What an operator copies from deploy/traefik/dynamic, for the proxies of the testbed: it stands there and nowhere else. */
+/** Provides the files of deploy/traefik/dynamic, which operators copy, to the proxies of the testbed. */
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parse } from 'yaml';

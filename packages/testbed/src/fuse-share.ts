@@ -26,7 +26,7 @@ export interface FuseShareOptions {
   readonly readRate?: number;
 }
 
-/** How it hangs: whether those who call it can be killed. */
+/** How it hangs: whether its callers can be killed. */
 export type Hang = 'killable' | 'unkillable';
 
 /** Whether this process waits, so that it cannot be killed, for an answer that a share hung 'unkillable' has begun and does not end. */
@@ -50,7 +50,7 @@ export interface FuseShare {
   unmount(): Promise<void>;
   /** After `kill` or `unmount`. */
   mountAgain(): Promise<void>;
-  /** Whoever hangs in it is let go. */
+  /** Releases every process that hangs in it. */
   end(): Promise<void>;
 }
 
@@ -112,7 +112,7 @@ async function pause(pid: number): Promise<void> {
   await waitFor('every thread of bindfs is stopped', () => threads().every((id) => statOf(id)[0] === 'T'), { intervalMs: 1 });
 }
 
-/** What the kernel still knows it would answer while the share hangs. */
+/** Answers that the kernel has cached and still gives while the share hangs. */
 const NOTHING_CACHED = 'attr_timeout=0,entry_timeout=0,negative_timeout=0';
 
 async function mounted([folder, at]: readonly [string, string], options: readonly string[] = []): Promise<RunningProcess> {

@@ -1,4 +1,7 @@
-/** A stand-in for GitHub: its OAuth endpoints (with PKCE, codes that work once, 200 for errors, as the real one does) and the two calls of its API that a login makes. */
+/**
+ * A stand-in for GitHub: its OAuth endpoints (with PKCE, codes that work once, and 200 for errors, as GitHub does) and the two API calls
+ * of a login.
+ */
 import { createHash, randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -20,7 +23,7 @@ export type GithubStandIn = {
   readonly clientSecret: string;
   /** Whether answers name the issuer (RFC 9207), as github.com does; an Enterprise server need not. */
   namesIssuer: boolean;
-  /** Who is signed in there; `authorize` sends the browser back at once, as GitHub does for an app that was allowed before. */
+  /** The signed-in person. `authorize` sends the browser back at once, as GitHub does for an app that was allowed before. */
   account: GithubAccount;
   /** For requests whose path begins so, until the next call. */
   fault(fault: GithubFault | null, path?: string): void;

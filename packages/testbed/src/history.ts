@@ -1,5 +1,5 @@
 /**
- * What clients, agents, engines and proxies saw of one run, in the order in which they knew it: an append-only list that
+ * The observations of clients, agents, engines and proxies in one run, in the order in which they made them: an append-only list that
  * invariants.ts judges. The simulator keeps it in memory; real processes append JSON lines, one file each.
  *
  * `at` is when it was known and `sent`, where something was asked for, when the question left: what was asked for after an
@@ -19,7 +19,7 @@ export type Happening =
   | { type: 'began'; lease_ms: number; deadlines?: Deadlines }
   /** A control plane serves from now on, or does not (killed, stalled). */
   | { type: 'serving'; name: string; up: boolean }
-  /** What was committed about a deployment: its next state, or `published`. `code`: of the error it failed with. */
+  /** A commit about a deployment: its next state, or `published`. `code`: of the error it failed with. */
   | { type: 'moved'; deployment: string; to: string; code: string | null }
   /** A deployment was requested and the answer said yes. */
   | (Asked & { type: 'accepted'; project: string; deployment: string; key: string | null })
@@ -28,7 +28,7 @@ export type Happening =
   | (Asked & { type: 'cancel_accepted'; deployment: string })
   /** Somebody is about to ask for the deletion: from here on it may be gone. */
   | { type: 'deleting'; what: 'project' | 'node'; id: string }
-  /** What a client was told about a deployment; `missing`: 404. */
+  /** The answer that a client got about a deployment; `missing`: 404. */
   | (Asked & { type: 'read'; project: string; deployment: string; state: string; node: string | null })
   | (Asked & { type: 'claimed'; task: string; attempt: number; lease: string })
   | (Asked & { type: 'renewed'; task: string; lease: string })
@@ -47,7 +47,7 @@ export type Happening =
   | (Asked & { type: 'reported'; task: string; kind: string; deployment: string; lease: Lease; status: string; content: string })
   /** An agent is about to say that it sees this container of ours at this address. */
   | { type: 'observing'; node: string; project: string; deployment: string; address: string }
-  /** `task`: a retire or deploy task's work. `contract`: an agent that knows the contract alone, which replaces by itself. `outside`: the engine, a person. */
+  /** `task`: a retire or deploy task. `contract`: a contract-only agent replaces the container itself. `outside`: engine or person. */
   | {
       type: 'container';
       change: 'started' | 'moved' | 'stopped' | 'removed';
@@ -58,13 +58,13 @@ export type Happening =
       deployment: string;
       address: string | null;
     }
-  /** What a proxy serves from now on: project -> host:port. */
+  /** The routes that a proxy serves from now on: project -> host:port. */
   | { type: 'routed'; proxy: string; routes: Record<string, string> }
   /** A request from outside, and the deployment that answered it. */
   | (Asked & { type: 'served'; project: string; deployment: string })
   /** The control plane gave up on a lease. */
   | { type: 'taken_away'; task: string; lease: Lease; why: string }
-  /** What is bounded, and its bound. */
+  /** A measured count and its limit. */
   | { type: 'gauge'; name: string; value: number; bound: number }
   /** The lines of a deployment's story, counted by kind. */
   | { type: 'story'; deployment: string; kinds: Record<string, number> }
@@ -93,7 +93,7 @@ export function readHistory(paths: readonly string[]): HistoryEvent[] {
   const events = paths.flatMap((path) =>
     readFileSync(path, 'utf8')
       .split('\n')
-      // What follows the last line break was never finished.
+      // The text after the last line break was never finished.
       .slice(0, -1)
       .map((line) => JSON.parse(line) as HistoryEvent),
   );

@@ -39,7 +39,7 @@ export type IdentityProvider = {
   rotateKeys(): void;
   /** A token with these claims, signed with the key that is in use. */
   sign(claims: Record<string, unknown>): string;
-  /** What this endpoint (default: the token endpoint) says goes through this before it is sent; null: as it is. */
+  /** Changes the answers of this endpoint (default: the token endpoint) before they are sent; null: unchanged. */
   tamper(
     change: ((answer: TokenAnswer) => TokenAnswer | Promise<TokenAnswer>) | null,
     path?: '/token' | '/me' | '/.well-known/openid-configuration',
@@ -141,7 +141,7 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
         };
         return { accountId: sub, claims: () => claims };
       },
-      // Nobody is asked for consent: the client is the operator's own.
+      // No consent page, because the client belongs to the operator.
       async loadExistingGrant(ctx) {
         const { client, session } = ctx.oidc;
         if (client === undefined || session?.accountId === undefined) return undefined;

@@ -1,4 +1,4 @@
-/** What an OpenID provider has to remember, in memory; survives a rebuilt provider and is shared with no other. */
+/** The storage of an OpenID provider, in memory. It survives a rebuilt provider, and no other provider shares it. */
 import type { Adapter, AdapterFactory, AdapterPayload } from 'oidc-provider';
 
 export function createOidcMemory(): AdapterFactory {

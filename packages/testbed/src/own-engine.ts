@@ -165,7 +165,7 @@ async function startDaemon(enter: readonly string[], argv: Argv, host: string, l
   return daemon;
 }
 
-/** What the run before left (it was killed) and what the run that ends has made: containers and their networks. Images and cache stay. */
+/** Removes the containers and networks of this run and of an earlier run that was killed. Images and cache stay. */
 async function removeContainers(engine: Engine): Promise<void> {
   const ids = (await engine.docker(['ps', '--all', '--quiet'])).stdout.split('\n').filter((id) => id !== '');
   if (ids.length > 0) await engine.docker(['rm', '--force', '--volumes', ...ids]);

@@ -11,7 +11,7 @@ export type Page = {
   url: URL;
   headers: Record<string, string | string[] | undefined>;
   body: string;
-  /** Of every answer on the way, this one included, oldest first. */
+  /** Addresses of all answers on the way, oldest first, this one included. */
   hops: { url: string; status: number }[];
 };
 export type Ask = {

@@ -1,6 +1,6 @@
 /**
- * The whole of Berth as its real processes (bin/berth …), around real parts: what the demo, the end-to-end tests and the
- * benchmarks start. Each process can be killed and started again with the same settings and the same addresses.
+ * All processes of Berth (bin/berth …) around real parts. The demo, the end-to-end tests and the benchmarks start it. Each process can
+ * be killed and started again with the same settings and addresses.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
@@ -49,14 +49,14 @@ export type PlatformOptions = {
   proxyPort?: number;
   /** Further settings of the control plane. */
   env?: Record<string, string>;
-  /** What agents say and are told is written here. */
+  /** Records the requests of agents and their answers. */
   history?: History;
 };
 
 /** One process of ours that can be ended and started again. */
 export type Service = {
   readonly name: string;
-  /** What it has logged, all starts together, is in this file. */
+  /** The file with its log of all starts. */
   readonly logFile: string;
   /** Its /readyz, past any proxy. */
   readonly readyUrl: string;
@@ -85,7 +85,7 @@ export type Platform = {
   publicUrl: string;
   baseDomain: string;
   agentSecret: string;
-  /** What this run must not show anywhere, by what it is. */
+  /** Secrets that this run must not show anywhere, by their names. */
   secrets: Readonly<Record<string, string>>;
   admin: { email: string; password: string };
   /** As the first admin. */
@@ -98,7 +98,7 @@ export type Platform = {
   entry: { host: string; port: number; secure: boolean };
   createProject(input: ProjectCreate): Promise<Project>;
   deploy(project: { id: string }, body?: { commit?: string; note?: string }): Promise<Deployment>;
-  /** Waits until the deployment is settled, and gives it as it then is. */
+  /** Waits until the deployment has settled, and returns it. */
   settled(deployment: { id: string }, deadlineMs?: number): Promise<Deployment>;
   logs(deployment: { id: string }): Promise<string[]>;
   stop(): Promise<void>;

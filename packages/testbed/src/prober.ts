@@ -1,4 +1,4 @@
-/** A visitor who asks again and again at a steady rate, whatever the answers are: what a deploy must not be noticed by. */
+/** A client that sends requests at a steady rate, whatever the answers are. A deployment must not be visible to it. */
 import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { Platform } from './platform.ts';
@@ -86,7 +86,7 @@ export function startProber(options: ProberOptions): Prober {
     });
   };
   const began = performance.now();
-  // A timer that comes late on a busy machine is made up for: the rate is what was promised.
+  // Catches up when a timer fires late on a busy machine, so that the rate is right on average.
   const timer = setInterval(() => {
     const due = Math.floor(((performance.now() - began) / 1000) * options.perSecond);
     while (sent < due) {

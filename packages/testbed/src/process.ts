@@ -162,7 +162,7 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
         await exited;
         clearTimeout(timer);
       }
-      // What it started itself and left behind.
+      // Children that it started and left behind.
       if (setpriv !== undefined) signalProcess(-pid, 'SIGKILL');
     },
   };

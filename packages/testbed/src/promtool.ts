@@ -6,7 +6,7 @@ const program = findProgram('promtool');
 /** Empty where promtool is installed, else why a test is skipped; stands behind the test's name. */
 export const noPromtool = program === undefined ? ' (skipped: no promtool; npm run setup fetches it)' : '';
 
-/** What `promtool check metrics` complains about in a page of metrics; [] for a clean one. */
+/** Returns the complaints of `promtool check metrics` about a page of metrics; [] when it has none. */
 export function checkMetrics(page: string): string[] {
   if (program === undefined) throw new Error('promtool is not installed (npm run setup fetches it)');
   const { status, stdout, stderr, error } = spawnSync(program, ['check', 'metrics'], { input: page, encoding: 'utf8' });

@@ -60,7 +60,7 @@ export async function layNode(root: string): Promise<void> {
   await layCertificates(root);
 }
 
-/** What the machine trusts (it may be behind a proxy that signs for others). Never committed: it is in an image only. */
+/** Adds the certificate authorities that this machine trusts (it may be behind a proxy). They are only in the image, never committed. */
 async function layCertificates(root: string): Promise<void> {
   const file = extraCertificates() ?? '/etc/ssl/certs/ca-certificates.crt';
   await mkdir(join(root, 'etc/ssl/certs'), { recursive: true });

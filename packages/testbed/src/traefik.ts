@@ -36,7 +36,7 @@ export interface TraefikOptions {
   /** Serve deploy/traefik/dynamic, with this as Traefik's environment. */
   readonly deploy?: FileProviderEnv;
   readonly accessLog?: boolean;
-  /** `aliasHeadersStrategy` of both entry points. Default: `delete`, as in deploy/traefik. `unset`: a Traefik that Berth does not set up. */
+  /** `aliasHeadersStrategy` of both entry points. Default: `delete`, as in deploy/traefik. `unset`: a Traefik without this setting. */
   readonly aliasHeaders?: 'delete' | 'unset';
   /** Fixed ports instead of free ones. */
   readonly ports?: { readonly web: number; readonly websecure: number; readonly api: number };

@@ -42,7 +42,7 @@ export async function waitFor<T>(
       last = undefined;
     } catch (error) {
       if (error instanceof GiveUp) throw new GiveUp(`${name}: ${error.message}`, { cause: error });
-      // What was wrong before says more than that the last question was cut short.
+      // The earlier error says more than the last attempt, which was cut short.
       if (!(error instanceof CutShort) || last === undefined) last = error;
     }
     if (Date.now() - started >= deadlineMs) {
