@@ -19,7 +19,7 @@ export const ENDED_AT = sql<number>`coalesce(tasks.lease_expires_at, tasks.finis
 export const endedAt = (task: { lease_expires_at: number | null; finished_at: number | null }): number =>
   task.lease_expires_at ?? (task.finished_at ?? 0) - BEFORE_ALL;
 
-/** Of the tasks that ended last by the machine's clock, so many are asked when they ended by the uptime clock. */
+/** Number of tasks, the last ended ones by the machine's clock, that are compared by the uptime clock. */
 const LATEST = 32;
 
 /**
