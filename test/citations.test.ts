@@ -76,20 +76,13 @@ describe('the search', () => {
   });
 });
 
-/** Files that still cite documents outside the repository. The list only shrinks. */
-const NOT_YET = read('test/citations-not-yet.txt')
-  .split('\n')
-  .filter((line) => line !== '');
-
-const checked = FILES.filter((file) => !NOT_YET.includes(file));
-
 test('every citation leads to a page and a heading of the repository', () => {
   expect(FILES.length).toBeGreaterThan(300);
-  expect(checked.flatMap((file) => brokenIn(read(file)).map((citation) => `${file}: ${citation}`))).toEqual([]);
+  expect(FILES.flatMap((file) => brokenIn(read(file)).map((citation) => `${file}: ${citation}`))).toEqual([]);
 });
 
-test('no file outside the list cites a document that is not in the repository', () => {
-  expect(checked.filter((file) => OUTSIDE.test(read(file)))).toEqual([]);
+test('no file cites a document that is not in the repository', () => {
+  expect(FILES.filter((file) => OUTSIDE.test(read(file)))).toEqual([]);
 });
 
 describe('the tests that docs/contract.md names', () => {

@@ -1,4 +1,4 @@
-/** Rate limit of wrong guesses: so many tries for each key in a sliding window of one minute (INTERFACES "Limits"). */
+/** Rate limit of wrong guesses: so many tries for each key in a sliding window of one minute (docs/interfaces.md "Limits"). */
 import { LRUCache } from 'lru-cache';
 import { DomainError } from '../../domain/errors.ts';
 

@@ -1,4 +1,4 @@
-/** Join tokens for new machines (EVERYDAY.md "Nodes"): each has one use, a role and an end. */
+/** Join tokens for new machines (docs/interfaces.md "Joining"): each has one use, a role and an end. */
 import { DomainError } from '../../domain/errors.ts';
 import type { JoinTokenRecord } from '../../domain/records.ts';
 import type { JoinTokenStore } from '../../domain/stores.ts';
