@@ -1,11 +1,11 @@
 /**
- * A share that can be hung, lost, and mounted again: bindfs shows a folder by FUSE, so that the kernel waits for a program of ours as it
- * waits for a file server. Two of them in a row:
+ * A share that can hang, get lost, and be mounted again. bindfs exports a folder through FUSE, so the kernel waits for a program as it
+ * waits for a file server. Two of them are chained:
  *
  *   server ──bindfs──> behind ──bindfs──> at
  *
- * With the second one stopped a call waits in the kernel, and a kill ends it, but for one that it had taken already. With the first
- * one stopped the second one has taken the call and never answers: who made it cannot be killed (state D), as with the worst of servers.
+ * If the second one is stopped, a call waits in the kernel and a kill ends it, unless bindfs had already accepted the call. If the first
+ * one is stopped, the second one has accepted the call and never answers: the caller cannot be killed (state D), as with the worst servers.
  */
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -42,7 +42,7 @@ export const waitsForAnswer = (pid: number): boolean => {
 export interface FuseShare {
   /** As mountinfo(5) names what is mounted at `at`. */
   readonly source: string;
-  /** When it resolves no call is taken (`killable`) or answered any more. */
+  /** After it resolves, calls are no longer accepted (`killable`) or no longer answered (`unkillable`). */
   hang(how: Hang): Promise<void>;
   resume(): void;
   /** The file system's process dies: ENOTCONN. */
