@@ -77,7 +77,7 @@ describe('no line of prose is longer than 140 characters', () => {
 });
 
 test('docs/interfaces.md calls nothing "not built yet" that is in the generated documents', () => {
-  const section = read('docs/interfaces.md').split('## Not built yet')[1] ?? '';
+  const section = (read('docs/interfaces.md').split('## Not built yet')[1] ?? '').replaceAll(/\bToday\b[^]*?(?=\n\n|$)/g, '');
   const spans = [...section.matchAll(/`([^`]+)`/g)].map(([, span = '']) => span);
   const built = read('docs/api.md') + read('docs/settings.md');
   const names = spans.filter((span) => /^[A-Z_]+$|^[a-z]+(_[a-z]+)+$|\/api\//.test(span));
