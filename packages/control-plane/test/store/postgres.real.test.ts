@@ -51,6 +51,13 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     await Promise.all(all.map((opened) => opened.close()));
   });
 
+  test('autovacuum of the tables that retention empties begins at 2 % dead rows', async () => {
+    const { kysely } = await raw(await database());
+    const { rows } = await sql<{ relname: string }>`
+      select relname from pg_class where reloptions @> array['autovacuum_vacuum_scale_factor=0.02'] order by relname`.execute(kysely);
+    expect(rows.map(({ relname }) => relname)).toEqual(['audit_log', 'deployment_events', 'deployments', 'log_lines', 'tasks']);
+  });
+
   test('what cannot be opened is said in words that hold no password', async () => {
     const secret = 'hunter2';
     const there = new URL(pg.url('nowhere'));

@@ -13,6 +13,7 @@ import { api } from './0010_api.ts';
 import { retention } from './0011_retention.ts';
 import { origin } from './0012_origin.ts';
 import { keptSettings } from './0013_kept_settings.ts';
+import { autovacuum } from './0014_autovacuum.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
@@ -27,4 +28,5 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0011_retention': retention(),
   '0012_origin': origin(capabilities),
   '0013_kept_settings': keptSettings(capabilities),
+  '0014_autovacuum': autovacuum(capabilities),
 });
