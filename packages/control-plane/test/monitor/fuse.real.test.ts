@@ -231,7 +231,7 @@ writeSync(1, run().stdout);`);
     expect(looks.result).toEqual([late, late, late, late]);
     expect(looks.ms).toBeLessThan(STALL_MS + SOON_MS);
     if (how === 'killable') await nothingLeft(ds);
-    else expect(await look('ds')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('no more are begun') });
+    else expect(await look('ds')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('no other check can start') });
     ds.share.resume();
     await nothingLeft(ds);
     // It hears a moment later that they are gone.

@@ -767,6 +767,6 @@ writeSync(1, run().stdout);`);
     await ds.scanner.forget('ds-1');
     expect(readdirSync(join(ds.stateDir, 'datasets'))).toEqual([]);
     await ds.scanner.forget('never-there');
-    expect(() => ds.scanner.forget('../x')).toThrow('not the id of a dataset');
+    expect(() => ds.scanner.forget('../x')).toThrow('not a dataset id');
   });
 });
