@@ -1,4 +1,4 @@
-/** The composition root: every part of the control plane, wired by hand. Tests call it too, with parts of their own. */
+/** Composition root: creates every part of the control plane and connects them. Tests call it too and override some parts. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
@@ -40,10 +40,10 @@ export type Overrides = {
   log: Logger;
   stores?: Stores;
   now?: () => number;
-  /** In place of the one in the database. */
+  /** Replaces the clock that the database keeps. */
   uptime?: UptimeClock;
   passwordCost?: PasswordCost;
-  /** False: time stands still; nothing happens but what a test asks for. */
+  /** False: no loop runs, so only the calls of a test change anything. */
   loops?: boolean;
   processMetrics?: boolean;
   limits?: Partial<Limits>;
@@ -62,15 +62,15 @@ export type App = {
   limits: Limits;
   /** Listens and starts the loops; returns the address. */
   listen(): Promise<string>;
-  /** Ends held requests, waits for those under way, stops the loops, closes the database. */
+  /** Ends held requests, waits for running requests, stops the loops, closes the database. */
   close(): Promise<void>;
 };
 
-/** Decisions about one project that overtake one another try again at different moments, in ms. */
-const BETWEEN_TRIES = { min: 2, max: 200 };
-/** How often the control planes of one database compare their JWT secrets. */
-const SECRET_LOOK_MS = 30_000;
-/** How long requests under way may take to end before their connections are cut. */
+/** Backoff in ms after a write conflict between two decisions about one project. The jitter keeps them from colliding again. */
+const CONFLICT_BACKOFF = { min: 2, max: 200 };
+/** Interval at which the control planes of one database compare their JWT secrets. */
+const SECRET_CHECK_MS = 30_000;
+/** Time limit for running requests during shutdown; then their connections are closed. */
 const DRAIN_MS = 10_000;
 const DAY_MS = 86_400_000;
 
@@ -84,7 +84,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     await stores.apiSessions.hashIds();
     const settings = await settingsOf(config, overrides, stores, log);
     const secrets = createSecretWatch({ meta: stores.meta, secrets: settings.jwtSecrets, now });
-    // SQLite lets one control plane in at a time: there is nobody to compare with, and a secret that was changed is no problem.
+    // Only one control plane at a time can open a SQLite file. It has no other to compare with, so a changed secret is no problem.
     const isShared = !config.DATABASE_URL.startsWith('sqlite:');
     if (isShared) {
       await secrets.look();
@@ -108,7 +108,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       },
       now,
       uptime,
-      pause: (attempt) => sleep(backoff(attempt, BETWEEN_TRIES)),
+      pause: (attempt) => sleep(backoff(attempt, CONFLICT_BACKOFF)),
       newId: randomUUID,
       telemetry,
     });
@@ -187,7 +187,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
         const address = await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });
         if (overrides.loops !== false) loops = startLoops(loopDeps);
         if (isShared && overrides.loops !== false) {
-          const loop = startLoop({ name: 'secret-watch', periodMs: SECRET_LOOK_MS, run: secrets.look }, log);
+          const loop = startLoop({ name: 'secret-watch', periodMs: SECRET_CHECK_MS, run: secrets.look }, log);
           closers.add('secret-watch', () => loop.stop());
         }
         return address;
@@ -243,13 +243,13 @@ function datasetsOf(config: Config, { scanner }: Overrides, presence: Presence):
   };
 }
 
-/** A database in memory keeps nothing, so its secret is kept in memory too. */
+/** Returns the JWT secret from its file, which the first start creates. A database in memory gets a secret in memory. */
 const generatedSecret = (config: Config, stores: Stores, log: Logger): Promise<string> =>
   config.DATABASE_URL === 'sqlite::memory:'
     ? Promise.resolve(randomBytes(48).toString('base64url'))
     : jwtSecretIn(resolve(dataFolder(config)), stores.meta, log);
 
-/** Where the SQLite file is; STATE_DIR with PostgreSQL. */
+/** Returns the folder of the SQLite file, or STATE_DIR with PostgreSQL. */
 function dataFolder(config: Config): string {
   const path = config.DATABASE_URL.startsWith('sqlite:') ? config.DATABASE_URL.slice('sqlite:'.length) : '';
   return path === '' || path === ':memory:' ? config.STATE_DIR : dirname(path);
@@ -280,7 +280,7 @@ async function settingsOf(config: Config, overrides: Overrides, stores: Stores, 
   };
 }
 
-/** Labels under the base domain that our own addresses use: a project there would take their place in the proxy. */
+/** Labels under BASE_DOMAIN that Berth's own addresses use. A project with such a label would replace them in the proxy. */
 function ownPrefixes(config: Config): string[] {
   const addresses = [
     config.PUBLIC_URL,
@@ -295,22 +295,24 @@ function ownPrefixes(config: Config): string[] {
   });
 }
 
-/** As the gateway requires it of SESSION_SECRET. A warning here: the contract gives AGENT_SECRET no minimum. */
-const LEAST_SECRET = 32;
+/** The gateway refuses a shorter SESSION_SECRET. Here it is a warning, because docs/contract.md sets no minimum for AGENT_SECRET. */
+const MIN_SECRET_LENGTH = 32;
 
 function notesOf(config: Config): string[] {
   const notes: string[] = [];
   if (config.AGENT_SECRET === undefined) notes.push('AGENT_SECRET is not set: every agent is accepted; for development only');
   if (config.GATEWAY_SECRET === undefined)
-    notes.push('GATEWAY_SECRET is not set: no gateway is let in, so nobody can sign in to a project');
+    notes.push('GATEWAY_SECRET is not set: requests of gateways are refused, so nobody can sign in to a project');
   for (const name of ['AGENT_SECRET', 'GATEWAY_SECRET', 'JWT_SECRET'] as const)
-    if (config[name]?.some((secret) => secret.length < LEAST_SECRET) === true)
-      notes.push(`${name} holds a secret shorter than ${LEAST_SECRET} characters: make one with openssl rand -hex 32`);
+    if (config[name]?.some((secret) => secret.length < MIN_SECRET_LENGTH) === true)
+      notes.push(`${name} has a secret of fewer than ${MIN_SECRET_LENGTH} characters: create one with openssl rand -hex 32`);
   if (config.REGISTRY_ADDR === undefined) notes.push('REGISTRY_ADDR is not set: nothing can be built or deployed');
   if (config.PROXY_PROBE_URLS === undefined)
-    notes.push('PROXY_PROBE_URLS is not set: a route counts as live when the proxy has fetched it and SETTLE_TIME has passed');
+    notes.push('PROXY_PROBE_URLS is not set: a route counts as live SETTLE_TIME after the proxy fetched it, without a check');
   else if (config.PUBLIC_URL.startsWith('https:') && !config.PROXY_PROBE_URLS.some((url) => url.startsWith('https:')))
-    notes.push('PROXY_PROBE_URLS has no https address: an entry point that only redirects does not show whether the proxy reaches a node');
+    notes.push(
+      'PROXY_PROBE_URLS has no https address: an entry point that only redirects cannot confirm that the proxy reaches a node; add an https address',
+    );
   if (config.AUTH_SERVICE_URL === undefined) notes.push('AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed');
   return notes;
 }

@@ -1,4 +1,4 @@
-/** All settings of the control plane. docs/settings.md is generated from this table. Only this file reads the environment. */
+/** Settings of the control plane. docs/settings.md is generated from this table. Only this file reads the environment. */
 import {
   absolutePath,
   atLeast,
@@ -197,11 +197,11 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FO
   PUBLIC_URL: string;
   CONTROL_PLANE_URL: string;
   LOG_FORMAT: 'json' | 'pretty';
-  /** PATH of this process, in which programs are searched. */
+  /** PATH of this process, to find programs. */
   searchPath: string;
 };
 
-/** Throws SettingsError, which names every wrong variable. */
+/** Reads the settings from the environment. Throws SettingsError, which names every wrong variable. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const s = readSettings(SETTINGS, env);
   if (s.REQUIRE_NODE_SECRETS === 'true' && s.AGENT_SECRET === undefined)

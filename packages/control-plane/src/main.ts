@@ -1,4 +1,4 @@
-/** The control plane as a process: settings, logs, signals. `bin/berth control-plane` calls `main`. */
+/** Runs the control plane as a process: reads settings, writes logs, handles signals. `bin/berth control-plane` calls `main`. */
 import { createClosers, closeOnSignals } from '@berth/kit/closers';
 import { settingsOrExit } from '@berth/kit/config';
 import { armFailPoints } from '@berth/kit/fail-point';
@@ -11,15 +11,15 @@ export async function main(): Promise<void> {
   const log = createLogger({ name: 'control-plane', level: config.LOG_LEVEL, format: config.LOG_FORMAT });
   armFailPoints(config.BERTH_FAIL_POINTS ?? []);
   const closers = createClosers(log, 20_000);
-  // Before anything is opened: a signal during the start ends the process too.
+  // Installed first, so that a signal during the start ends the process too.
   closeOnSignals(closers, log);
   try {
     const app = await createApp(config, { log, processMetrics: true });
     closers.add('app', () => app.close());
     const address = await app.listen();
-    log.info({ address, public_url: config.PUBLIC_URL, base_domain: config.BASE_DOMAIN }, 'control plane is ready');
+    log.info({ address, public_url: config.PUBLIC_URL, base_domain: config.BASE_DOMAIN }, 'control plane is listening');
   } catch (error) {
-    log.fatal({ err: error }, error instanceof Error ? error.message : 'the start failed');
+    log.fatal({ err: error }, error instanceof Error ? error.message : 'start failed');
     await closers.close();
     process.exit(1);
   }

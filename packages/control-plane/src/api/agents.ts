@@ -1,6 +1,6 @@
 /**
- * Who an agent is, by its X-Agent-Secret: the shared secret, the secret of one node, or a token to join by. And what that lets it do:
- * a node's own secret speaks for that node alone, and where a node has one the shared secret does not speak for it.
+ * Authenticates agents by X-Agent-Secret and authorizes them. The header has AGENT_SECRET, the secret of one node, or a join token. The
+ * secret of a node authorizes only requests for that node. Once a node uses its own secret, AGENT_SECRET no longer works for it.
  */
 import { timingSafeEqual } from 'node:crypto';
 import { JOIN_TOKEN_PREFIX, NODE_SECRET_PREFIX } from '@berth/wire/node';
@@ -14,36 +14,36 @@ import { hashOf } from './auth/secrets.ts';
 import { matchesAny } from './auth/shared-secrets.ts';
 
 export type Agents = {
-  /** Sets `request.agent`. Throws agent_secret, too_many_attempts (wrong secrets only). `joining`: this is a register. */
+  /** Sets `request.agent`. Throws agent_secret, too_many_attempts (wrong secrets only). `joining`: the request is a registration. */
   identify(request: FastifyRequest, joining: boolean): void | Promise<void>;
-  /** Throws agent_secret unless the request may speak for this node. */
-  mayActFor(request: FastifyRequest, nodeId: string): Promise<void>;
-  /** As mayActFor, for the node of a task. Throws not_found too. */
-  mayWorkOn(request: FastifyRequest, taskId: string): Promise<void>;
-  /** For requests that name no node. Throws agent_secret. */
-  mayAsk(request: FastifyRequest): Promise<void>;
+  /** Throws agent_secret unless the secret is valid for this node. */
+  checkNode(request: FastifyRequest, nodeId: string): Promise<void>;
+  /** Calls checkNode for the node of a task. Throws not_found too. */
+  checkTask(request: FastifyRequest, taskId: string): Promise<void>;
+  /** Checks a request that names no node. Throws agent_secret. */
+  checkRequest(request: FastifyRequest): Promise<void>;
 };
 export type AgentDeps = {
   stores: Pick<Stores, 'nodes' | 'tasks' | 'joinTokens' | 'admissions'>;
   agentSecrets: readonly string[];
   requireSecrets: boolean;
-  /** Wrong secrets, by network. */
+  /** Counts wrong secrets by network. */
   guesses: Attempts;
 };
 
 const OPEN: AgentProof = { kind: 'open' };
 const SHARED: AgentProof = { kind: 'shared' };
-/** A task never changes its node. */
-const KNOWN_TASKS = 20_000;
+/** Size of the cache of nodes by task. A task never changes its node. */
+const MAX_CACHED_TASKS = 20_000;
 
 export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: AgentDeps): Agents {
   const isShared = matchesAny(agentSecrets);
-  const nodeOfTask = new LRUCache<string, string>({ max: KNOWN_TASKS });
+  const nodeOfTask = new LRUCache<string, string>({ max: MAX_CACHED_TASKS });
 
   function identify(request: FastifyRequest, joining: boolean): void | Promise<void> {
     const header = request.headers['x-agent-secret'];
     const given = typeof header === 'string' ? header : '';
-    // Unset, every agent is accepted (the contract; development only).
+    // Without AGENT_SECRET every agent is accepted (development only).
     if (agentSecrets.length === 0) return void (request.agent = OPEN);
     if (given === '') throw new DomainError('agent_secret');
     if (isShared(given)) return void (request.agent = SHARED);
@@ -51,54 +51,54 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
     if (nodeId !== null) {
       const proof = { kind: 'node', node_id: nodeId, hash: hashOf(given) } as const;
       request.agent = proof;
-      // The common case of every register asks the database nothing; the store looks again before it changes anything.
+      // The common registration needs no query here. The store checks the secret again before it changes anything.
       if (joining && stores.nodes.shownSecret(nodeId, proof.hash)) return;
       return nodeSecret(request, proof, joining);
     }
     const tokenId = idIn(JOIN_TOKEN_PREFIX, given);
-    if (tokenId === null) wrong(request, 'the secret is wrong');
-    if (!joining) wrong(request, 'a join token is for the first register only');
+    if (tokenId === null) refuse(request, 'the secret is wrong');
+    if (!joining) refuse(request, 'a join token is valid only for the first registration');
     return joinToken(request, tokenId, hashOf(given));
   }
 
   async function nodeSecret(request: FastifyRequest, proof: AgentProof & { kind: 'node' }, joining: boolean): Promise<void> {
     const standing = await stores.nodes.standing(proof.node_id);
     if (!same(standing?.secret.hash ?? null, proof.hash))
-      wrong(request, standing === null ? 'the node of this secret is not known' : 'the node has another secret, or none');
+      refuse(request, standing === null ? 'the node of this secret does not exist' : 'the node has another secret, or none');
     if (standing?.secret.used === false && !joining) await stores.nodes.secretUsed(proof.node_id, proof.hash);
   }
 
   async function joinToken(request: FastifyRequest, tokenId: string, hash: string): Promise<void> {
-    if (!same(await stores.joinTokens.hashOf(tokenId), hash)) wrong(request, 'there is no such join token');
+    if (!same(await stores.joinTokens.hashOf(tokenId), hash)) refuse(request, 'the join token does not exist');
     request.agent = { kind: 'join', token_id: tokenId, hash };
   }
 
-  /** Only wrong ones are counted: who comes with a right one from the same address is let in. */
-  function wrong(request: FastifyRequest, reason: string): never {
+  /** Counts and refuses a wrong secret. Only wrong secrets are counted, so a correct one from the same address still works. */
+  function refuse(request: FastifyRequest, reason: string): never {
     guesses.begin(networkOf(request.ip));
     throw new AgentRefused(reason);
   }
 
-  async function mayActFor(request: FastifyRequest, nodeId: string): Promise<void> {
+  async function checkNode(request: FastifyRequest, nodeId: string): Promise<void> {
     const proof = proofOf(request);
     if (proof.kind === 'open') return;
     const standing = await stores.nodes.standing(nodeId);
     if (proof.kind === 'node') {
       if (proof.node_id !== nodeId) throw new AgentRefused('the secret belongs to another node');
-      // It may have been reset while this request was held.
+      // The secret may have been reset while this request was held.
       if (standing !== null && !same(standing.secret.hash, proof.hash)) throw new AgentRefused('the node has another secret, or none');
       return;
     }
-    await mayAsk(request);
+    await checkRequest(request);
     if (standing === null) return;
-    if (standing.secret.hash !== null && standing.secret.used) throw new AgentRefused('the node has a secret of its own');
+    if (standing.secret.hash !== null && standing.secret.used) throw new AgentRefused('the node has its own secret');
     if (!requireSecrets) return;
     if (standing.capabilities?.includes(NODE_SECRET) === true) throw new AgentRefused('REQUIRE_NODE_SECRETS is on');
     if (!(await stores.admissions.has(standing.hostname, standing.role)))
       throw new AgentRefused('REQUIRE_NODE_SECRETS is on and no admin has admitted this contract-only node');
   }
 
-  async function mayAsk(request: FastifyRequest): Promise<void> {
+  async function checkRequest(request: FastifyRequest): Promise<void> {
     if (proofOf(request).kind !== 'shared' || !requireSecrets) return;
     if (!(await stores.admissions.hasAddress(request.ip)))
       throw new AgentRefused('REQUIRE_NODE_SECRETS is on and no admitted node registered from this address');
@@ -106,25 +106,25 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
 
   return {
     identify,
-    mayActFor,
-    mayAsk,
-    async mayWorkOn(request, taskId) {
+    checkNode,
+    checkRequest,
+    async checkTask(request, taskId) {
       if (proofOf(request).kind === 'open') return;
-      await mayAsk(request);
+      await checkRequest(request);
       const nodeId = nodeOfTask.get(taskId) ?? (await stores.tasks.get(taskId)).node_id;
       nodeOfTask.set(taskId, nodeId);
-      await mayActFor(request, nodeId);
+      await checkNode(request, nodeId);
     },
   };
 }
 
-/** Of a route for agents: the hook has set it. */
+/** Returns what plugins/access.ts found out about the agent. Only for routes of agents. */
 export function proofOf(request: FastifyRequest): AgentProof {
-  if (request.agent === null) throw new Error('nobody asked who this agent is');
+  if (request.agent === null) throw new Error('the route does not authenticate agents');
   return request.agent;
 }
 
-/** `berthnode_<id>_<43 random letters>`. */
+/** Returns the id in `berthnode_<id>_<43 random characters>`. */
 function idIn(prefix: string, text: string): string | null {
   if (!text.startsWith(prefix)) return null;
   return /^([\w.-]{1,64})_[\w-]{43}$/.exec(text.slice(prefix.length))?.[1] ?? null;

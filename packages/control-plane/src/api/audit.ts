@@ -1,6 +1,6 @@
 /**
- * The audit log's one hook. It hangs on every route that changes something for somebody (and on those that only an admin may
- * read, for refusals), and writes what came of it before the answer goes out. Handlers add what only they know to `request.audited`.
+ * The hook that writes the audit log, before the answer is sent. It runs on every route with which a person changes something. On
+ * routes that people only read it records refusals. Handlers add details in `request.audited`.
  */
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { Route } from '@berth/wire/route';
@@ -9,7 +9,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { AuditRecord } from '../domain/identity-records.ts';
 import type { AuditStore } from '../domain/identity-stores.ts';
 
-/** What a handler knows better than the hook. */
+/** Details that only a handler knows. They override those of the hook. */
 export type Audited = {
   user?: string | null;
   via?: AuditVia;
@@ -20,17 +20,17 @@ export type Audited = {
   code?: string | null;
 };
 
-/** What says no to a person; a wrong field or an unknown id says nothing about rights. */
+/** Statuses that refuse a person. A wrong field or an unknown id is no question of rights. */
 const REFUSALS = [401, 403, 429];
 
-/** `always`: whatever came of it; `refused`: only if it was not done; `never`: not a person's doing. */
+/** `always`: with every outcome; `refused`: only if the request was refused; `never`: no person is involved. */
 type When = 'always' | 'refused' | 'never';
 
-/** Where the rule below would say something else. */
+/** Exceptions from the rule in `whenAudited`. */
 const EXCEPTIONS: Partial<Record<RouteName, When>> = {
   login: 'always',
   exchange: 'always',
-  // Once an hour for everybody who is there; a used token that comes again is worth a line.
+  // Every client refreshes once an hour. Only a refusal is notable: the token was used before.
   refresh: 'refused',
   decideDeviceCode: 'always',
   revokeDeviceTokenOf: 'always',
@@ -51,7 +51,8 @@ export function auditRecord(name: RouteName, request: FastifyRequest, reply: Fas
   const outcome = audited.outcome ?? (status < 400 ? 'done' : status < 500 ? 'refused' : 'failed');
   const when = whenAudited(name);
   if (when === 'never' || (when === 'refused' && !REFUSALS.includes(status))) return null;
-  // A stranger at a door that is shut: for the request log, where it crowds nothing out. (A wrong sign-in names an account.)
+  // A refused caller without an identity appears only in the request log, so that strangers cannot fill the audit log.
+  // A failed sign-in names an account and is recorded.
   if (caller === null && audited.user === undefined && status < 500) return null;
   const user = audited.user ?? caller?.email ?? null;
   const params = request.params as { id?: string };
@@ -69,7 +70,7 @@ export function auditRecord(name: RouteName, request: FastifyRequest, reply: Fas
   };
 }
 
-/** What was done stays done when its line cannot be written: the log of the process says so. */
+/** A failed write to the audit log does not undo the request. It is logged as an error with the missing entry. */
 export function createAudit(store: AuditStore, now: () => number) {
   return async (name: RouteName, request: FastifyRequest, reply: FastifyReply): Promise<void> => {
     const record = auditRecord(name, request, reply, now());
@@ -77,7 +78,7 @@ export function createAudit(store: AuditStore, now: () => number) {
     try {
       await store.append(record);
     } catch (error) {
-      request.log.error({ err: error, audit: record }, 'a line of the audit log could not be written');
+      request.log.error({ err: error, audit: record }, 'could not write to the audit log');
     }
   };
 }

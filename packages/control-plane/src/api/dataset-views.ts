@@ -1,4 +1,4 @@
-/** Datasets, their versions and history as the API shows them. */
+/** Converts records of datasets, versions and history to their JSON form in the API. */
 import type { Dataset, DatasetHistoryRow, DatasetStanding, DatasetVersion } from '@berth/wire/dataset';
 import { displayPath } from '@berth/wire/tree';
 import type { HistoryRecord } from '../domain/dataset-stores.ts';

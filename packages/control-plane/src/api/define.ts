@@ -1,13 +1,13 @@
 /**
- * The only way a route comes into being: by its row in wire/routes.ts. The row says method, path, shapes and who may call;
- * the handler says what happens. `assertComplete` holds that every row has its handler.
+ * Defines each route from its row in wire/routes.ts, which has method, path, schemas and required credentials. The handler has the
+ * behaviour. `assertComplete` checks that every row has a handler. A route without a row is refused.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ErrorCode } from '@berth/wire/errors';
 import { pathOf } from '@berth/wire/client';
 import type { Route, Who } from '@berth/wire/route';
 import { type AnswerOf, type BodyOf, type ParamsOf, type QueryOf, ROUTES, type RouteName } from '@berth/wire/routes';
-import { ROLES, type Role } from '@berth/wire/vocabulary';
+import type { Role } from '@berth/wire/vocabulary';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest, RawServerDefault } from 'fastify';
 import { type TSchema, Type } from 'typebox';
@@ -15,21 +15,22 @@ import type { AgentProof } from '../domain/agent-identity.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
 import { type Audit, type Audited, whenAudited } from './audit.ts';
 import type { Caller } from './auth/callers.ts';
-import { type CreatedAnswer, keyOf, type Once } from './idempotency.ts';
+import { type CreatedAnswer, keyOf, type RunOnce } from './idempotency.ts';
 import { namesIn } from './names.ts';
-import { sentence } from './problem.ts';
+import { summaryOf } from './problem.ts';
+import { isRole, takesIdempotencyKey } from './route-rules.ts';
 import { wantsEventStream } from './sse.ts';
 import { nulProblems } from './validation.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Set by plugins/access.ts on every route that asks for a role. */
+    /** Set by plugins/access.ts on every route that requires a role. */
     caller: Caller | null;
     /** Set by plugins/access.ts on every route for agents. */
     agent: AgentProof | null;
-    /** What the audit log should say that its hook cannot know; null: nothing. */
+    /** Details for the audit log that its hook cannot know; null if there are none. */
     audited: Audited | null;
-    /** Of the problem that was answered; null: none was. */
+    /** Code of the problem in the answer; null if the answer is no problem. */
     problemCode: ErrorCode | null;
   }
   interface FastifyContextConfig {
@@ -40,39 +41,39 @@ declare module 'fastify' {
 export type Server = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
 
 type WhoOf<N extends RouteName> = (typeof ROUTES)[N]['who'];
-/** `T` where the row has the flag; elsewhere the handler does not get it. */
+/** `T` if the row has the flag, else undefined. */
 type Flagged<N extends RouteName, F extends 'etag' | 'locked' | 'streams', T> = (typeof ROUTES)[N] extends Record<F, true> ? T : undefined;
 /** Sets the ETag of the answer. */
-export type Tag = (etag: string) => void;
+export type SetEtag = (etag: string) => void;
 export type Call<N extends RouteName> = {
   params: ParamsOf<N>;
   query: QueryOf<N>;
   body: BodyOf<N>;
-  /** Who asks; null where nobody was asked for a role. */
+  /** The caller; null on routes without a role. */
   user: WhoOf<N> extends Exclude<Who, Role> ? null : Caller;
-  /** Must be called once, where the row says that the answer has an ETag. */
-  tag: Flagged<N, 'etag', Tag>;
-  /** What the caller read; undefined: he does not say. */
+  /** Must be called once if the row has `etag`. */
+  setEtag: Flagged<N, 'etag', SetEtag>;
+  /** The If-Match header. */
   ifMatch: Flagged<N, 'locked', string | undefined>;
-  /** Whether the caller prefers the stream. */
+  /** True if the caller prefers the stream. */
   stream: Flagged<N, 'streams', boolean>;
   request: FastifyRequest;
   reply: FastifyReply;
 };
 type Answer<N extends RouteName> = AnswerOf<N> extends undefined ? unknown : AnswerOf<N>;
-/** Says that the handler has answered by itself: a stream, 304, exact bytes. (Not the reply: awaiting it waits until it is sent.) */
+/** Returned by a handler that has sent its answer itself: a stream, 304, exact bytes. (Awaiting `reply` would wait until it is sent.) */
 export const SENT = Symbol('sent');
 export type Handler<N extends RouteName> = (call: Call<N>) => Promise<Answer<N> | typeof SENT>;
 export type Define = <N extends RouteName>(name: N, handler: Handler<N>, options?: { bodyLimit?: number }) => void;
 
-/** Bytes of a body that anybody may send: an address, a password or a token fit many times over. */
+/** Size limit in bytes of a body on public routes. An e-mail address, a password or a token is far smaller. */
 const PUBLIC_BODY_LIMIT = 8_192;
 
 export function createDefine(
   server: Server,
   audit: Audit,
   stores: Parameters<typeof namesIn>[1],
-  once: Once,
+  runOnce: RunOnce,
 ): { route: Define; assertComplete(): void } {
   const defined = new Set<RouteName>();
   const route: Define = (name, handler, options = {}) => {
@@ -91,13 +92,13 @@ export function createDefine(
       handler: async (request, reply) => {
         if (row.body !== undefined && row.who !== 'agent') checkNul(row.body, request.body);
         await resolveNames?.(request.params, request.query);
-        // The shapes were just checked against this very row, and access.ts has set `caller` where the row asks for a role.
+        // Fastify has validated the request against this row, and access.ts has set `caller` if the row requires a role.
         const call = {
           params: request.params,
           query: request.query,
           body: request.body,
           user: request.caller,
-          tag: row.etag === true ? (etag: string) => void reply.header('etag', etag) : undefined,
+          setEtag: row.etag === true ? (etag: string) => void reply.header('etag', etag) : undefined,
           ifMatch: row.locked === true ? request.headers['if-match'] : undefined,
           stream: row.streams === true ? wantsEventStream(request.raw) : undefined,
           request,
@@ -106,33 +107,33 @@ export function createDefine(
         const run = async () => {
           const answer = await handler(call);
           // 204 has no representation.
-          const tagged = row.etag === true && row.status !== 204;
-          if (answer !== SENT && tagged && !reply.hasHeader('etag')) throw new Error(`${name} answers without the ETag that its row has`);
+          const needsEtag = row.etag === true && row.status !== 204;
+          if (answer !== SENT && needsEtag && !reply.hasHeader('etag')) throw new Error(`${name} must call setEtag: its row has etag`);
           return answer;
         };
-        const key = creates(row) ? keyOf(request) : null;
+        const key = takesIdempotencyKey(row) ? keyOf(request) : null;
         if (key !== null) {
-          const text = await createdOnce(row, key, { user: request.caller as Caller, request, reply }, run);
+          const text = await createOnce(row, key, { user: request.caller as Caller, request, reply }, run);
           return reply.code(row.status).type(JSON_TYPE).send(text);
         }
         const answer = await run();
         if (answer === SENT) return reply;
-        // What was made by this has its id in the answer only.
+        // Only the answer has the id of a new resource.
         if (row.params === undefined && hasId(answer)) request.audited = { target: answer.id, ...request.audited };
         if (row.status === 201 || row.status === 202) void reply.header('location', locationOf(row, request.params, answer));
         return reply.code(row.status).send(answer);
       },
     });
   };
-  /** The text of the answer, made now or stored before; its headers are set. */
-  async function createdOnce(
+  /** Runs the handler, or finds the stored answer to the same key. Sets the headers and returns the text of the answer. */
+  async function createOnce(
     row: Route,
     key: string,
     { user, request, reply }: { user: Caller; request: FastifyRequest; reply: FastifyReply },
     run: () => Promise<unknown>,
   ): Promise<string> {
     const path = pathOf(row, request.params as Record<string, string>);
-    const done = await once({ user: user.id, key, method: row.method, path, body: request.body }, async (): Promise<CreatedAnswer> => {
+    const done = await runOnce({ user: user.id, key, method: row.method, path, body: request.body }, async (): Promise<CreatedAnswer> => {
       const answer = await run();
       const etag = reply.getHeader('etag');
       const target = request.audited?.target ?? (row.params === undefined && hasId(answer) ? answer.id : null);
@@ -146,7 +147,7 @@ export function createDefine(
     return done.text;
   }
 
-  // Belongs to nobody but Fastify: HEAD of a GET route carries the same config.
+  // The HEAD route that Fastify adds to each GET route has the same config.
   server.addHook('onRoute', (options) => {
     if (options.config?.routeName === undefined && !options.url.startsWith('/docs'))
       throw new Error(`${String(options.method)} ${options.url} has no row in wire/routes.ts`);
@@ -166,13 +167,11 @@ function bodyLimitOf(row: Route, given: number | undefined): { bodyLimit?: numbe
 }
 
 const JSON_TYPE = 'application/json; charset=utf-8';
-/** What takes an Idempotency-Key. */
-const creates = (row: Route): boolean => row.status === 201 && isRole(row.who);
 
 const hasId = (answer: unknown): answer is { id: string } =>
   typeof answer === 'object' && answer !== null && 'id' in answer && typeof answer.id === 'string';
 
-/** The path of what was made, or of what changes. */
+/** Returns the path of the resource that was created or is changing. */
 function locationOf(row: Route, params: unknown, answer: unknown): string {
   const end = row.path.indexOf('/:id');
   if (row.location === undefined && end >= 0)
@@ -181,7 +180,7 @@ function locationOf(row: Route, params: unknown, answer: unknown): string {
   return pathOf({ ...row, path: row.location ?? `${row.path}/:id` }, { id: answer.id });
 }
 
-/** Agents may send more than is known here. */
+/** Agents may send unknown fields, so a body from them is ignored and not refused. */
 const takesNoBody = (row: Route): boolean => row.method === 'POST' && row.body === undefined && row.who !== 'agent';
 
 function unexpectedBody(body: unknown): DomainError | undefined {
@@ -189,7 +188,9 @@ function unexpectedBody(body: unknown): DomainError | undefined {
   const object = typeof body === 'object' && body !== null && !Array.isArray(body);
   const [field] = object ? Object.keys(body) : [];
   if (!object) return invalid('body', 'type', 'must be an object without fields, or left out');
-  return field === undefined ? undefined : invalid(field.slice(0, 100), 'unknown_field', 'there is no such field: this request takes none');
+  return field === undefined
+    ? undefined
+    : invalid(field.slice(0, 100), 'unknown_field', 'is not a field of this request, which takes no fields');
 }
 
 function bodyProblem(row: Route, request: FastifyRequest): DomainError | undefined {
@@ -200,20 +201,19 @@ function bodyProblem(row: Route, request: FastifyRequest): DomainError | undefin
   return undefined;
 }
 
-/** Looks at the fields that the route reads: what it ignores is never stored or shown. */
+/** Checks only the fields that the route reads. Ignored fields are never stored or shown. */
 function checkNul(schema: TSchema, body: unknown): void {
   const names = Object.keys((schema as { properties?: object }).properties ?? {});
   const read =
     typeof body === 'object' && body !== null ? Object.fromEntries(Object.entries(body).filter(([k]) => names.includes(k))) : body;
   const problems = nulProblems(read);
-  if (problems.length > 0) throw new DomainError('validation', sentence(problems), problems);
+  if (problems.length > 0) throw new DomainError('validation', summaryOf(problems), problems);
 }
 
-/** Unknown query parameters are refused as unknown fields are: a misspelt filter would otherwise show everything. Not for agents and the proxy. */
+/** Refuses unknown query parameters of people: a misspelt filter would otherwise match everything. Agents and the proxy may send others. */
 const strict = (query: TSchema, row: Route): TSchema => (isRole(row.who) ? { ...query, additionalProperties: false } : query);
-const isRole = (who: Who): who is Role => (ROLES as readonly string[]).includes(who);
 
-/** The shapes that a request is checked against. The tests check the shape of the answer. */
+/** Returns the schemas for a request. Only the tests validate answers. */
 function schemaOf(row: Route): Record<string, unknown> {
   return {
     ...(row.params === undefined ? {} : { params: row.params }),
@@ -226,7 +226,7 @@ function schemaOf(row: Route): Record<string, unknown> {
   };
 }
 
-/** Made once, so that ajv finds each schema that it has compiled. */
+/** Created once per process, so that ajv finds the schemas that it has compiled. */
 const SCHEMAS = Object.fromEntries(Object.entries(ROUTES).map(([name, row]) => [name, schemaOf(row)])) as Record<
   RouteName,
   ReturnType<typeof schemaOf>

@@ -1,4 +1,4 @@
-/** What the API is given by app.ts. It reaches the rest of the control plane through these doors and no others. */
+/** Dependencies that app.ts passes to the API. The API reaches the rest of the control plane only through them. */
 import type { Logger } from '@berth/kit/log';
 import type { Role } from '@berth/wire/vocabulary';
 import type { Changes } from '../domain/changes.ts';
@@ -16,39 +16,39 @@ import type { PasswordCost } from './auth/passwords.ts';
 export type LoopStatus = { name: string; description: string; lastOkAt: number | null; lastError: string | null };
 
 export type ApiSettings = {
-  /** That this build was made of; null: nobody said. */
+  /** Git commit of this build; null if it is not known. */
   commit: string | null;
   baseDomain: string;
   publicUrl: string;
   /** The current one first, then earlier ones. Empty: every agent is accepted. */
   agentSecrets: readonly string[];
-  /** AGENT_SECRET alone registers only contract-only nodes that were admitted. */
+  /** If true, AGENT_SECRET works only for contract-only nodes that an admin admitted. */
   requireSecrets: boolean;
-  /** Internal address, for the command of a join token. */
+  /** Internal address, used in the command of a join token. */
   controlPlaneUrl: string;
-  /** As agentSecrets. Empty: no gateway is let in. */
+  /** The current one first, then earlier ones. Empty: requests of gateways are refused. */
   gatewaySecrets: readonly string[];
-  /** As agentSecrets: tokens are signed with the first and read with any. */
+  /** The first one signs tokens; all of them verify tokens. */
   jwtSecrets: readonly string[];
-  /** Lower case: these are admins, whatever else is said of them. */
+  /** In lower case. These users are always admins. */
   adminEmails: readonly string[];
-  /** Of people who signed in at the gateway and are unknown here; null: they are refused. */
+  /** Role of people who sign in at the gateway and have no account here; null: they are refused. */
   defaultRole: Role | null;
-  /** Where the gateway's keys are read; null: there is none. */
+  /** Address of the gateway, which serves its public keys; null without a gateway. */
   authServiceUrl: string | null;
-  /** Whose X-Forwarded-For says where a request comes from. */
+  /** Proxies whose X-Forwarded-For is trusted. */
   trustedProxies: readonly string[];
   registry: { addr: string; user: string; password: string };
-  /** Whether there is shared storage: without it nothing can be scanned. */
+  /** Whether shared storage is configured. Without it no dataset can be scanned. */
   hasShare: boolean;
   allowedGitHosts: readonly string[];
   reservedPrefixes: readonly string[];
-  /** What an operator should know although it works; /readyz shows it. */
+  /** Warnings about settings, shown by /readyz. */
   notes: readonly string[];
   passwordCost: PasswordCost;
-  /** Of Berth. */
+  /** Version of Berth. */
   version: string;
-  /** Metrics of the process itself (memory, event loop); off where many servers share a process. */
+  /** Whether /metrics includes metrics of the process (memory, event loop). Off where several servers share a process. */
   processMetrics: boolean;
 };
 
@@ -59,13 +59,13 @@ export type ApiDeps = {
   source: ConfigSource;
   policy: PolicySource;
   loops: () => readonly LoopStatus[];
-  /** Whether another control plane signs with a secret that is not read here; null: none does. */
+  /** Returns a message if another control plane signs with a JWT secret that this one does not have, else null. */
   secretProblem: () => string | null;
   limits: Limits;
   settings: ApiSettings;
   lookAtFolder: LookAtFolder;
   presence: Presence;
-  /** Left out where PROXY_PROBE_URLS is not set. */
+  /** Absent if PROXY_PROBE_URLS is not set. */
   aliases?: AliasWatch;
   now: () => number;
   uptime: UptimeClock;

@@ -1,32 +1,35 @@
 /**
- * Requests that are answered later: long polls and streams. Each hold ends when its client goes away or the server closes,
- * whichever is first. There are never more than MAX_HOLDS of them, and no more than MOST_OF_ONE of one person or one address.
+ * Held requests: long polls and streams. A hold ends when its client disconnects or the server closes. At most MAX_HOLDS are open,
+ * and at most MAX_HOLDS_OF_ONE for one person or one address.
  */
 import type { ServerResponse } from 'node:http';
 import type { Changes, Topic } from '../domain/changes.ts';
 
 const MAX_HOLDS = 20_000;
-/** Agents and gateways share MAX_HOLDS with everybody who can read, so nobody else may take all of it. */
-const MOST_OF_ONE = 100;
+/** Agents and gateways share MAX_HOLDS with all readers. This limit keeps one reader from taking all holds. */
+const MAX_HOLDS_OF_ONE = 100;
 
 export type HoldKind = 'tasks' | 'config' | 'logs' | 'policy' | 'deployments' | 'events';
 export type Hold = {
-  /** Its client went away, the server is closing, or it was released: answer with what there is. */
+  /** True once the client disconnected, the server closes or `release` was called. Then answer with the current state. */
   ended(): boolean;
-  /** Calls back at once when it has ended; one listener, the last one given. Costs less than the signal, which ten thousand polls show. */
+  /** Calls `listener` at the end, or at once if the hold has ended. A second listener replaces the first. Cheaper than `signal`. */
   onEnd(listener: () => void): void;
-  /** The same as a signal; made when it is first asked for. */
+  /** Aborts at the end. Created on first use: with 10,000 polls its cost is measurable. */
   readonly signal: AbortSignal;
   release(): void;
 };
 
 export type Holds = {
-  /** `holder`: a person or an address, where anybody may ask; absent for agents and gateways. null: too many are held already. Call `release` in a `finally`. */
+  /**
+   * Returns null if too many requests are held. Call `release` in a `finally`.
+   * `holder`: the person or address to count; absent for agents and gateways, which have no limit of their own.
+   */
   begin(kind: HoldKind, response: ServerResponse, holder?: string): Hold | null;
   counts(): Record<HoldKind, number>;
-  /** Whether this answer may have waited for something to happen: its time says nothing about ours. */
+  /** True if the request was held. Its duration is then a waiting time and not a response time. */
   wasHeld(response: ServerResponse): boolean;
-  /** Ends all of them, now and in future. */
+  /** Ends all holds, and each later one as soon as it begins. */
   closeAll(): void;
   closed(): boolean;
 };
@@ -35,19 +38,19 @@ type Open = { kind: HoldKind; end: () => void };
 
 export function createHolds(max = MAX_HOLDS): Holds {
   const open = new Set<Open>();
-  const ofHolder = new Map<string, number>();
+  const countByHolder = new Map<string, number>();
   const held = new WeakSet<ServerResponse>();
   let closed = false;
-  function letGo(holder: string): void {
-    const left = (ofHolder.get(holder) ?? 1) - 1;
-    if (left > 0) ofHolder.set(holder, left);
-    else ofHolder.delete(holder);
+  function decrement(holder: string): void {
+    const left = (countByHolder.get(holder) ?? 1) - 1;
+    if (left > 0) countByHolder.set(holder, left);
+    else countByHolder.delete(holder);
   }
   return {
     begin(kind, response, holder) {
-      const others = holder === undefined ? 0 : (ofHolder.get(holder) ?? 0);
-      if (open.size >= max || others >= MOST_OF_ONE) return null;
-      if (holder !== undefined) ofHolder.set(holder, others + 1);
+      const others = holder === undefined ? 0 : (countByHolder.get(holder) ?? 0);
+      if (open.size >= max || others >= MAX_HOLDS_OF_ONE) return null;
+      if (holder !== undefined) countByHolder.set(holder, others + 1);
       let ended = false;
       let abort: AbortController | null = null;
       let listener: (() => void) | null = null;
@@ -57,8 +60,8 @@ export function createHolds(max = MAX_HOLDS): Holds {
         abort?.abort();
         listener?.();
       };
-      const mine: Open = { kind, end };
-      open.add(mine);
+      const entry: Open = { kind, end };
+      open.add(entry);
       held.add(response);
       response.on('close', end);
       if (closed || response.destroyed) end();
@@ -75,7 +78,7 @@ export function createHolds(max = MAX_HOLDS): Holds {
         },
         release() {
           listener = null;
-          if (open.delete(mine) && holder !== undefined) letGo(holder);
+          if (open.delete(entry) && holder !== undefined) decrement(holder);
           response.off('close', end);
           end();
         },
@@ -96,51 +99,45 @@ export function createHolds(max = MAX_HOLDS): Holds {
 }
 
 /**
- * Looks until `isNews`, the time is over or the hold has ended, and again at every notify of the topic (what other control planes
- * do is notified too, by the loop task-watch); returns what it saw last.
+ * Reads now and after every notification of the topic, until `isNew`, the end of `waitMs` or the end of the hold. Returns the last
+ * result. The loop task-watch notifies about changes that other control planes make.
  */
-export async function lookUntil<T>(
-  look: () => Promise<T>,
-  isNews: (seen: T) => boolean,
+export async function readUntil<T>(
+  read: () => Promise<T>,
+  isNew: (result: T) => boolean,
   until: { changes: Changes; topic: Topic; waitMs: number; hold: Hold },
 ): Promise<T> {
   const end = performance.now() + until.waitMs;
-  let moved = false;
+  let notified = false;
   let wake = (): void => {};
-  // Subscribed before the look: what happens during it is not missed.
-  const off = until.changes.on(until.topic, () => {
-    moved = true;
+  // Subscribe before the read, so that no change during it is missed.
+  const unsubscribe = until.changes.on(until.topic, () => {
+    notified = true;
     wake();
   });
   until.hold.onEnd(() => wake());
   try {
     for (;;) {
-      moved = false;
-      const seen = await look();
+      notified = false;
+      const result = await read();
       const left = end - performance.now();
-      if (isNews(seen) || left <= 0 || until.hold.ended()) return seen;
-      // Nothing moved up to the end: what was seen is what there is.
-      if (
-        !moved &&
-        !(await woken(
-          left,
-          (f) => (wake = f),
-          () => moved,
-        ))
-      )
-        return seen;
+      if (isNew(result) || left <= 0 || until.hold.ended()) return result;
+      if (notified) continue;
+      await sleepUntilWoken(left, (f) => (wake = f));
+      // Without a notification the last result is still current.
+      if (!notified) return result;
     }
   } finally {
-    off();
+    unsubscribe();
   }
 }
 
-/** Until `wake` is called, `ms` at most; gives what `moved` is then. */
-function woken(ms: number, onWake: (wake: () => void) => void, moved: () => boolean): Promise<boolean> {
+/** Resolves when the function that it passes to `onWake` is called, and after `ms` at the latest. */
+function sleepUntilWoken(ms: number, onWake: (wake: () => void) => void): Promise<void> {
   return new Promise((resolve) => {
     const wake = (): void => {
       clearTimeout(timer);
-      resolve(moved());
+      resolve();
     };
     const timer = setTimeout(wake, ms);
     onWake(wake);

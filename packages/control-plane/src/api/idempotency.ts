@@ -1,9 +1,9 @@
 /**
- * The Idempotency-Key header on every request that creates something: the same key with the same body gives the stored answer
- * again for 24 hours. A key belongs to one user and one path. Errors are not stored.
+ * The Idempotency-Key header of requests that create a resource. For 24 hours the same key with the same body returns the stored
+ * answer. A key belongs to one user and one path. Errors are not stored.
  *
- * Stored answers may hold secrets (a token is shown once), so each is sealed with AES-256-GCM by a key derived from the
- * Idempotency-Key, of which the database holds a digest alone, and from JWT_SECRET: the database alone opens none.
+ * Stored answers can contain secrets (a token is shown once), so each one is encrypted with AES-256-GCM. The encryption key is derived
+ * from the Idempotency-Key, of which the database has only a digest, and from JWT_SECRET. So the database alone decrypts none of them.
  */
 import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -19,11 +19,11 @@ const LIFETIME_MS = 24 * 3_600_000;
 /** A request renews its claim while it runs. Without a renewal for DEAD_MS its control plane counts as dead. */
 const RENEW_MS = 500;
 const DEAD_MS = 3_000;
-/** The end that the claim names: for control planes of the previous version, which do not watch renewals. */
+/** Expiry of a claim, for control planes of the previous version, which do not check renewals. */
 const CLAIM_MS = 60_000;
-/** How long a duplicate waits for the first request, and between two looks. */
+/** Time for which a duplicate waits for the first request. */
 const WAIT_MS = 15_000;
-const LOOK_MS = { first: 20, longest: 250 };
+const POLL_MS = { first: 20, longest: 250 };
 
 export const keyOf = (request: FastifyRequest): string | null => {
   const header = request.headers['idempotency-key'];
@@ -36,9 +36,9 @@ export const keyOf = (request: FastifyRequest): string | null => {
 const digest = (...parts: readonly string[]): string => createHash('sha256').update(JSON.stringify(parts)).digest('base64url');
 
 /**
- * The key of a deployment, which is written in the transaction that creates it: a control plane that dies between that and the
- * stored answer makes no second one. `earlier`: as versions before 0010 wrote it. `meaning`: what is asked for, with what was left
- * out filled in.
+ * Returns the key of a deployment, which the transaction that creates the deployment stores too. If the control plane dies before it
+ * stores the answer, a repeated request creates no second deployment. `earlier`: the form before schema 0010. `meaning`: the requested
+ * values, with defaults filled in.
  */
 export const deploymentKey = (
   { user, key, path }: { user: string; key: string; path: string },
@@ -49,14 +49,15 @@ export const deploymentKey = (
   bodyHash: createHash('sha256').update(JSON.stringify(meaning)).digest('hex'),
 });
 
-/** What is sent again: the body as it was, and the headers that say something about it. */
+/** The stored answer: body, headers that describe it, and the target for the audit log. */
 export type CreatedAnswer = { text: string; headers: Record<string, string>; target: string | null };
-export type Once = (
-  asked: { user: string; key: string; method: string; path: string; body: unknown },
+/** Calls `run` for the first request with a key and returns the stored answer to later ones. */
+export type RunOnce = (
+  request: { user: string; key: string; method: string; path: string; body: unknown },
   run: () => Promise<CreatedAnswer>,
 ) => Promise<CreatedAnswer & { replayed: boolean }>;
 
-export function createOnce(deps: { keptAnswers: KeptAnswerStore; secrets: readonly string[]; now: () => number }): Once {
+export function createRunOnce(deps: { keptAnswers: KeptAnswerStore; secrets: readonly string[]; now: () => number }): RunOnce {
   const { keptAnswers, secrets, now } = deps;
   return async ({ user, key, method, path, body }, run) => {
     const request = digest(method, path, key);
@@ -64,9 +65,10 @@ export function createOnce(deps: { keptAnswers: KeptAnswerStore; secrets: readon
     const claim = { user_id: user, request, claim: newId() };
     const body_hash = digest(canonical(body));
     const until = performance.now() + WAIT_MS;
-    // Counted by the pauses: the clocks of two control planes may differ, and a stalled process does not renew its own claims either.
+    // Time without a renewal. It is the sum of the pauses, because the clocks of two control planes may differ. It leaves out time in
+    // which this process was stalled: a claim of this process was not renewed then either.
     let watched = { renewed: '', ms: 0 };
-    for (let pause = LOOK_MS.first; ; pause = Math.min(pause * 2, LOOK_MS.longest)) {
+    for (let pause = POLL_MS.first; ; pause = Math.min(pause * 2, POLL_MS.longest)) {
       const found = await keptAnswers.begin(
         {
           ...claim,
@@ -80,12 +82,12 @@ export function createOnce(deps: { keptAnswers: KeptAnswerStore; secrets: readon
       if (found.kind === 'other body') throw new DomainError('idempotency_mismatch');
       if (found.kind === 'kept') return { ...(await seal.open(found.answer)), replayed: true };
       if (found.kind === 'mine') break;
-      if (performance.now() > until) throw new DomainError('busy', 'the first request with this Idempotency-Key is still in progress');
+      if (performance.now() > until) throw new DomainError('busy', 'the first request with this Idempotency-Key is still in progress; try again later');
       if (found.renewed !== watched.renewed) watched = { renewed: found.renewed, ms: 0 };
       await sleep(pause);
       watched.ms += pause;
     }
-    // A renewal that fails leaves the claim to others, as if this control plane were dead.
+    // If renewals fail, others take over the claim after DEAD_MS, as if this control plane were dead.
     const renewing = setInterval(() => void keptAnswers.renew(claim, now() + CLAIM_MS).catch(() => {}), RENEW_MS);
     let answer: CreatedAnswer;
     try {
@@ -101,7 +103,7 @@ export function createOnce(deps: { keptAnswers: KeptAnswerStore; secrets: readon
   };
 }
 
-/** Equal for bodies of one meaning: the order of fields and a `null` in place of a field that is left out change nothing. */
+/** Returns equal texts for equivalent bodies: the order of fields does not matter, and `null` equals an absent field. */
 function canonical(body: unknown): string {
   const sorted = (_: string, value: unknown): unknown =>
     typeof value === 'object' && value !== null && !Array.isArray(value)
@@ -133,12 +135,15 @@ function createSeal(secrets: readonly string[], user: string, request: string, k
         try {
           decipher.final();
         } catch {
-          // Sealed under another secret: an earlier one, or one that is gone.
+          // The answer was encrypted with another secret.
           continue;
         }
         return JSON.parse((await promisify<Buffer, Buffer>(inflate)(text)).toString()) as CreatedAnswer;
       }
-      throw new DomainError('wrong_state', 'the answer to this Idempotency-Key was sealed under a JWT_SECRET that is gone; it was created');
+      throw new DomainError(
+        'wrong_state',
+        'the resource exists, but the stored answer was encrypted with a JWT_SECRET that is no longer set; find the resource in its list',
+      );
     },
   };
 }

@@ -2,7 +2,7 @@
 import type { FastifyRequest } from 'fastify';
 import { invalid } from '../domain/errors.ts';
 
-/** null: an agent that knows the contract alone quotes none. */
+/** Returns null without the header: contract-only agents do not send it. */
 export function leaseToken(request: FastifyRequest): string | null {
   const token = request.headers['x-lease-token'];
   return typeof token === 'string' && token !== '' ? token : null;
@@ -10,6 +10,6 @@ export function leaseToken(request: FastifyRequest): string | null {
 
 export function requiredToken(request: FastifyRequest): string {
   const token = leaseToken(request);
-  if (token === null) throw invalid('X-Lease-Token', 'required', 'the header is missing; it quotes the lease that `start` gave');
+  if (token === null) throw invalid('X-Lease-Token', 'required', 'the header is missing; send the lease_token that `start` returned');
   return token;
 }

@@ -1,4 +1,4 @@
-/** Prometheus metrics, in a registry of their own: several servers may live in one process (tests). */
+/** Prometheus metrics. Each server has its own registry, because tests run several servers in one process. */
 import { DATASET_STATES } from '@berth/wire/dataset';
 import type { Route } from '@berth/wire/route';
 import { type RouteName, ROUTES } from '@berth/wire/routes';
@@ -7,7 +7,7 @@ import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom
 import { QUERY_KINDS } from '../domain/stores.ts';
 import type { ApiDeps } from './deps.ts';
 import type { Holds } from './holds.ts';
-import { NODE_NEWS, type NodeNewsDesk } from './node-news.ts';
+import { NODE_CHANGES, type NodeChangeLog } from './node-changes.ts';
 
 export type Metrics = {
   observe(request: { route: string; method: string; status: number; seconds: number; held: boolean }): void;
@@ -18,43 +18,43 @@ type MetricDeps = Pick<ApiDeps, 'loops' | 'stores' | 'source' | 'settings' | 'te
 type Reading = { labels: Record<string, string>; value: number };
 type GaugeRow = { name: string; help: string; labels: string[]; read: () => Reading[] | Promise<Reading[]> };
 
-/** Gauges of the library whose names say that they are counters; each is also there by type, under a right name. */
+/** Gauges of the library with names of counters. The library also exports each of them by type, with a correct name. */
 const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
 const SIGN_INS: readonly string[] = ['login', 'exchange', 'refresh'] satisfies RouteName[];
-/** Bounds of series that have one label value for each node or dataset. */
-const MOST_NODES = 200;
-const MOST_DATASETS = 200;
-/** Anybody may send any of the 35 methods that Node.js parses. */
+/** Limits for metrics with one series per node or dataset. */
+const MAX_NODES = 200;
+const MAX_DATASETS = 200;
+/** Methods that get their own label value. Clients may send any of the 35 methods that Node.js parses. */
 const METHODS = new Set<string>([...Object.values<Route>(ROUTES).map(({ method }) => method), 'HEAD', 'OPTIONS']);
 
 const TASK_SECONDS = [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
-export function createMetrics(deps: MetricDeps & { news: NodeNewsDesk }, holds: Holds): Metrics {
+export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog }, holds: Holds): Metrics {
   const registry = new Registry();
-  // The library's 10 ms would wake an idle process a hundred times a second.
+  // The default precision of 10 ms wakes an idle process 100 times per second.
   if (deps.settings.processMetrics) {
     collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
     for (const name of MISNAMED) registry.removeSingleMetric(name);
   }
   const requests = new Histogram({
     name: 'berth_http_request_duration_seconds',
-    help: 'Time from a request to its answer; held ones are in berth_http_held_duration_seconds',
+    help: 'Duration of requests, from request to answer; held requests are in berth_http_held_duration_seconds',
     labelNames: ['route', 'method', 'status'],
     buckets: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
     registers: [registry],
   });
   const changes = new Counter({
     name: 'berth_node_changes_total',
-    help: 'What nodes did that an operator should hear of: another address or name, secrets given out and reset, machines refused',
+    help: 'Changes of nodes: registrations of new nodes, new addresses and names, issued and reset secrets, refused machines',
     labelNames: ['kind'],
     registers: [registry],
   });
-  for (const kind of NODE_NEWS) changes.inc({ kind }, 0);
-  deps.news.on(({ kind }) => changes.inc({ kind }));
+  for (const kind of NODE_CHANGES) changes.inc({ kind }, 0);
+  deps.nodeChanges.on(({ kind }) => changes.inc({ kind }));
   for (const row of gauges(deps, holds)) registry.registerMetric(gaugeOf(row));
   const held = new Histogram({
     name: 'berth_http_held_duration_seconds',
-    help: 'How long long polls and streams were open, until something happened, their time was over or the client left',
+    help: 'Duration of held requests (long polls and streams), until a change, the end of their wait time or a disconnect',
     labelNames: ['route'],
     buckets: [0.01, 1, 10, 30, 60, 300],
     registers: [registry],
@@ -67,7 +67,7 @@ export function createMetrics(deps: MetricDeps & { news: NodeNewsDesk }, holds: 
   });
   const limited = new Counter({
     name: 'berth_http_requests_limited_total',
-    help: 'Requests that were answered 429',
+    help: 'Requests that were refused with 429 (too many requests)',
     labelNames: ['route'],
     registers: [registry],
   });
@@ -83,37 +83,37 @@ export function createMetrics(deps: MetricDeps & { news: NodeNewsDesk }, holds: 
   };
 }
 
-/** What the flow, the loops and the database tell while they work. */
+/** Metrics of events that the flow, the loops and the database report. */
 function countTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): void {
   const outcomes = new Counter({
     name: 'berth_deployments_settled_total',
-    help: 'Deployments that went live (`running`) or ended without, by why they failed',
+    help: 'Deployments that went live (`running`) or ended, by outcome and failure code',
     labelNames: ['outcome', 'code'],
     registers: [registry],
   });
   const tasks = new Histogram({
     name: 'berth_task_duration_seconds',
-    help: 'From the first claim of a task to its end: builds, deployments with their copies, copies ahead of need (`sync`), removals (`retire`)',
+    help: 'Duration of tasks from the first claim to the end: build, deploy (with copying of datasets), sync (prewarm), retire (removal)',
     labelNames: ['kind', 'end'],
     buckets: TASK_SECONDS,
     registers: [registry],
   });
   const phases = new Histogram({
     name: 'berth_deployment_phase_duration_seconds',
-    help: 'Phases of deployments that settled, of their last try; the outcome of the last phase is that of the deployment, unless it went live',
+    help: 'Duration of the phases of settled deployments, in their last attempt; the last phase has the outcome of the deployment, unless it went live',
     labelNames: ['phase', 'outcome'],
     buckets: TASK_SECONDS,
     registers: [registry],
   });
   const lost = new Counter({
     name: 'berth_tasks_lost_total',
-    help: 'Tasks that were taken away from a node: its lease ran out, it never claimed (`queue`), it took too long (`wall`), or again and again (`attempts`)',
+    help: 'Tasks that a node lost: the lease expired (`lease`), the node did not claim it in time (`queue`), it exceeded its time limit (`wall`) or its number of attempts (`attempts`)',
     labelNames: ['kind', 'why'],
     registers: [registry],
   });
   const queries = new Histogram({
     name: 'berth_database_query_duration_seconds',
-    help: 'Time of a statement; `commit` waits for the disk',
+    help: 'Duration of database statements; `commit` includes the wait for the disk',
     labelNames: ['operation'],
     buckets: [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1, 10],
     registers: [registry],
@@ -126,16 +126,16 @@ function countTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): 
     else if (measured.what === 'task lost') lost.inc({ kind: measured.kind, why: measured.why });
     else if (measured.seconds !== null) tasks.observe({ kind: measured.kind, end: measured.end }, measured.seconds);
   });
-  // Found once: to find the labels anew would cost more than the rest of it.
+  // Look up the labels once: a lookup costs more than the rest of an observation.
   const byOperation = new Map(QUERY_KINDS.map((operation) => [operation, queries.labels({ operation })]));
   stores.health.onQuery((operation, seconds) => byOperation.get(operation)?.observe(seconds));
 }
 
-/** Read when Prometheus asks, never kept. */
+/** Gauges, read at each request of Prometheus. */
 const gauges = ({ loops, stores, source, settings, limits, now }: MetricDeps, holds: Holds): GaugeRow[] => [
   {
     name: 'berth_build_info',
-    help: 'Always 1; its labels say what runs',
+    help: 'Always 1; the labels are the versions of Berth and Node.js',
     labels: ['version', 'node'],
     read: () => [{ labels: { version: settings.version, node: process.versions.node }, value: 1 }],
   },
@@ -155,16 +155,16 @@ const gauges = ({ loops, stores, source, settings, limits, now }: MetricDeps, ho
   },
   {
     name: 'berth_node_free_bytes',
-    help: `Free storage of a node, of the ${MOST_NODES} that have the least`,
+    help: `Free storage of a node in bytes; only the ${MAX_NODES} nodes with the least`,
     labels: ['role', 'node'],
     async read() {
-      const { storage } = await stores.health.nodes(now() - limits.offlineMs, MOST_NODES);
+      const { storage } = await stores.health.nodes(now() - limits.offlineMs, MAX_NODES);
       return storage.map(({ role, hostname, free }) => ({ labels: { role, node: hostname }, value: free }));
     },
   },
   {
     name: 'berth_tasks_open',
-    help: 'Tasks that wait for their node (`pending`) or are at work',
+    help: 'Open tasks: `pending` (not claimed yet) or `running`',
     labels: ['kind', 'status'],
     async read() {
       const open = await stores.health.openTasks();
@@ -178,7 +178,7 @@ const gauges = ({ loops, stores, source, settings, limits, now }: MetricDeps, ho
   },
   {
     name: 'berth_tasks_oldest_pending_seconds',
-    help: 'Age of the oldest task that waits for its node; 0: none does',
+    help: 'Age of the oldest pending task; 0 if there is none',
     labels: ['kind'],
     async read() {
       const open = await stores.health.openTasks();
@@ -190,7 +190,7 @@ const gauges = ({ loops, stores, source, settings, limits, now }: MetricDeps, ho
   },
   {
     name: 'berth_deployments_running',
-    help: 'Running deployments by what their nodes say of them; `none`: nothing yet',
+    help: 'Running deployments by the health that their nodes reported; `none`: no report yet',
     labels: ['health'],
     async read() {
       const running = await stores.health.running();
@@ -202,37 +202,37 @@ const gauges = ({ loops, stores, source, settings, limits, now }: MetricDeps, ho
   },
   {
     name: 'berth_database_bytes',
-    help: 'What the database takes on the disk',
+    help: 'Size of the database on disk in bytes',
     labels: [],
     read: async () => [{ labels: {}, value: (await stores.health.size()).bytes }],
   },
   {
     name: 'berth_database_free_bytes',
-    help: 'How much of berth_database_bytes is empty and is given back or used again; PostgreSQL does not say (0)',
+    help: 'Unused part of berth_database_bytes, to be reused or returned to the file system; 0 with PostgreSQL, which does not report it',
     labels: [],
     read: async () => [{ labels: {}, value: (await stores.health.size()).free }],
   },
   {
     name: 'berth_http_requests_held',
-    help: 'Long polls and log streams that are open',
+    help: 'Open held requests: long polls and streams',
     labels: ['kind'],
     read: () => Object.entries(holds.counts()).map(([kind, value]) => ({ labels: { kind }, value })),
   },
   {
     name: 'berth_loop_last_success_timestamp_seconds',
-    help: 'When a loop last ran without an error; 0: never yet',
+    help: 'Time of the last run of a loop without an error; 0 if there was none',
     labels: ['loop'],
     read: () => loops().map((l) => ({ labels: { loop: l.name }, value: (l.lastOkAt ?? 0) / 1000 })),
   },
   {
     name: 'berth_loop_failing',
-    help: '1 while the last run of a loop ended with an error',
+    help: '1 if the last run of a loop failed, else 0',
     labels: ['loop'],
     read: () => loops().map((l) => ({ labels: { loop: l.name }, value: l.lastError === null ? 0 : 1 })),
   },
   {
     name: 'berth_deployments',
-    help: 'Deployments by status, those of projects that were deleted left out',
+    help: 'Deployments by status, without those of deleted projects',
     labels: ['status'],
     async read() {
       const counts = await stores.deployments.countByStatus();
@@ -241,7 +241,7 @@ const gauges = ({ loops, stores, source, settings, limits, now }: MetricDeps, ho
   },
   {
     name: 'berth_datasets',
-    help: 'Datasets by status, as their last scan left them',
+    help: 'Datasets by status after their last scan',
     labels: ['status'],
     async read() {
       const all = await stores.datasets.overview();
@@ -250,12 +250,12 @@ const gauges = ({ loops, stores, source, settings, limits, now }: MetricDeps, ho
   },
   {
     name: 'berth_dataset_last_scan_timestamp_seconds',
-    help: `When a dataset was last scanned, whatever came of it, of the ${MOST_DATASETS} with the oldest scan; 0: never yet`,
+    help: `Time of the last scan of a dataset, with any outcome; only the ${MAX_DATASETS} with the oldest scan; 0 if there was none`,
     labels: ['dataset'],
     async read() {
       const all = await stores.datasets.overview();
       const oldest = all.map(({ name, last_scanned_at: at }) => ({ name, at: at ?? 0 })).sort((a, b) => a.at - b.at);
-      return oldest.slice(0, MOST_DATASETS).map(({ name, at }) => ({ labels: { dataset: name }, value: at / 1000 }));
+      return oldest.slice(0, MAX_DATASETS).map(({ name, at }) => ({ labels: { dataset: name }, value: at / 1000 }));
     },
   },
   {

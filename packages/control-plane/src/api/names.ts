@@ -1,6 +1,6 @@
 /**
- * Names in place of ids, for every route that people call: `:id` below /api/projects, /api/datasets and /api/nodes, and the
- * filters `project_id` and `user_id`. Handlers get ids alone.
+ * Replaces names by ids in requests of people: `:id` below /api/projects, /api/datasets and /api/nodes, and the filter `project_id`.
+ * Checks that the user of the filter `user_id` exists. Handlers see only ids.
  */
 import type { Route } from '@berth/wire/route';
 import { type TSchema, Type } from 'typebox';
@@ -10,10 +10,10 @@ import type { Stores } from '../domain/stores.ts';
 type Kind = 'project' | 'dataset' | 'node';
 const KINDS: Record<string, Kind> = { projects: 'project', datasets: 'dataset', nodes: 'node' };
 
-/** Puts ids where the request has names. Throws not_found (path), ambiguous, validation (filter). */
+/** Replaces the names in a request by ids. Throws not_found (path), ambiguous, validation (filter). */
 export type ResolveNames = (params: unknown, query: unknown) => Promise<void>;
 
-/** null: nothing of this route is named. */
+/** Returns null if the route has no parameter that can be a name. */
 export function namesIn(row: Route, stores: Pick<Stores, 'projects' | 'datasets' | 'nodes' | 'users'>): ResolveNames | null {
   const inPath = KINDS[/^\/api\/([a-z]+)\/:id(\/|$)/.exec(row.path)?.[1] ?? ''];
   const filters = namesOf(row.query);
@@ -42,10 +42,10 @@ export function namesIn(row: Route, stores: Pick<Stores, 'projects' | 'datasets'
       if (id === null) throw invalid('project_id', 'exists', 'no project has this id or name');
       filter.project_id = id;
     }
-    if (byUser && filter.user_id !== undefined) await knownUser(filter.user_id);
+    if (byUser && filter.user_id !== undefined) await checkUser(filter.user_id);
   };
 
-  async function knownUser(id: string): Promise<void> {
+  async function checkUser(id: string): Promise<void> {
     try {
       await stores.users.get(id);
     } catch (error) {

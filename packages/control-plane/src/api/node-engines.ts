@@ -1,4 +1,4 @@
-/** Nodes whose container engine does not answer their agent. An agent that says nothing of its engine counts as one whose engine works. */
+/** Warns about nodes whose container engine does not answer their agent. Without a report the engine counts as working. */
 import { createRecentNodes, namesOf, type NodeNotes } from './node-notes.ts';
 
 const WAITS = { builder: 'builds wait', deploy: 'deployments wait' } as const;
@@ -16,8 +16,8 @@ export function createNodeEngines(clock: { now: () => number; offlineMs: number 
         const dead = all.filter((n) => !n.works);
         if (dead.length === 0) return [];
         return dead.length === all.length
-          ? [`no ${role} node seen here has a working container engine (${namesOf(dead)}): ${WAITS[role]}`]
-          : [`the container engine does not answer on ${role} node ${namesOf(dead)}: no work is given to it`];
+          ? [`the container engine answers on no ${role} node (${namesOf(dead)}): ${WAITS[role]}`]
+          : [`the container engine does not answer on ${role} node ${namesOf(dead)}: it gets no tasks`];
       });
     },
   };

@@ -1,25 +1,25 @@
 /**
- * What registers say of nodes that an operator should know, as lines of /readyz. In memory: an agent registers every 30 s. Of several
- * control planes each knows the nodes that registered with it within `offlineMs`.
+ * Warnings about nodes for /readyz, from their registrations. They are kept in memory, because an agent registers every 30 s. With
+ * several control planes, each one knows only the nodes that registered with it within `offlineMs`.
  */
 import type { NodeRegister } from '@berth/wire/node';
 
 export type NodeNotes = {
   registered(node: { id: string; hostname: string }, input: NodeRegister): void;
-  /** Lines with host names alone: the page is public. A node that was silent for `offlineMs` is left out. */
+  /** Lines with host names but no addresses, because /readyz is public. Without nodes that sent no registration for `offlineMs`. */
   notes(): string[];
 };
 
-const MOST_NAMED = 5;
-/** Of nodes that are kept. /readyz is public, so its work has a bound. */
-const MOST_NODES = 10_000;
+const MAX_NAMED = 5;
+/** Number of nodes that are kept. /readyz is public, so its work has a limit. */
+const MAX_NODES = 10_000;
 
-/** Nodes by id that registered within `offlineMs`. */
+/** Keeps the nodes that registered within `offlineMs`, by id. */
 export function createRecentNodes<T extends { hostname: string }>({ now, offlineMs }: { now: () => number; offlineMs: number }) {
   const nodes = new Map<string, T & { at: number }>();
   return {
     set(id: string, node: T): void {
-      if (nodes.has(id) || nodes.size < MOST_NODES) nodes.set(id, { ...node, at: now() });
+      if (nodes.has(id) || nodes.size < MAX_NODES) nodes.set(id, { ...node, at: now() });
     },
     delete: (id: string): void => void nodes.delete(id),
     all(): T[] {
@@ -31,6 +31,6 @@ export function createRecentNodes<T extends { hostname: string }>({ now, offline
 }
 
 export function namesOf(nodes: readonly { hostname: string }[]): string {
-  const names = nodes.slice(0, MOST_NAMED).map(({ hostname }) => hostname);
-  return names.join(', ') + (nodes.length > MOST_NAMED ? ` and ${nodes.length - MOST_NAMED} more` : '');
+  const names = nodes.slice(0, MAX_NAMED).map(({ hostname }) => hostname);
+  return names.join(', ') + (nodes.length > MAX_NAMED ? ` and ${nodes.length - MAX_NAMED} more` : '');
 }

@@ -1,6 +1,6 @@
 /**
- * Deploy nodes that lack a setting which protects them (`publish_ip`, `default_memory` of a register).
- * An agent that sends neither field is not judged: it may be older, or implement the contract alone.
+ * Warns about deploy nodes without a protective setting (`publish_ip`, `default_memory` of a registration). An agent that does not
+ * send a field gets no warning for it: it may be of an earlier version, or contract-only.
  */
 import { createRecentNodes, namesOf, type NodeNotes } from './node-notes.ts';
 
@@ -8,12 +8,12 @@ const LACKS = [
   {
     field: 'publish_ip',
     setting: 'PUBLISH_IP',
-    so: 'ports of containers there answer on every address of the machine',
+    effect: 'ports of containers there answer on every address of the machine',
   },
   {
     field: 'default_memory',
     setting: 'DEFAULT_MEMORY',
-    so: 'containers of projects without a memory limit may use all memory of the machine',
+    effect: 'containers of projects without a memory limit may use all memory of the machine',
   },
 ] as const;
 
@@ -27,9 +27,9 @@ export function createNodeSettings(clock: { now: () => number; offlineMs: number
       }
     },
     notes() {
-      return lacking.flatMap(({ setting, so, nodes }) => {
+      return lacking.flatMap(({ setting, effect, nodes }) => {
         const all = nodes.all();
-        return all.length === 0 ? [] : [`${setting} is not set on ${namesOf(all)}: ${so}`];
+        return all.length === 0 ? [] : [`${setting} is not set on ${namesOf(all)}: ${effect}`];
       });
     },
   };

@@ -1,4 +1,4 @@
-/** A list's query as the stores take it. */
+/** Converts the query of a list to the page that stores expect. */
 import type { Page } from '../domain/page.ts';
 
 const DEFAULT_LIMIT = 50;

@@ -1,11 +1,11 @@
-/** Problem documents (RFC 9457), made from the error table. */
+/** Creates problem documents (RFC 9457) from the error table. */
 import { ERRORS, type ErrorCode, type Problem } from '@berth/wire/errors';
 import type { FieldProblem } from '../domain/errors.ts';
 
-/** Where people read what a code means (plugins/errors-page.ts): `type` of a problem is a reference to it (RFC 9457 section 3.1.1). */
+/** Page that explains the codes (plugins/errors-page.ts). `type` of a problem refers to it (RFC 9457 section 3.1.1). */
 export const ERRORS_PAGE = '/docs/errors';
 export const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';
-/** A body of a megabyte can break more rules than anybody reads. */
+/** Limit of field problems in one answer: a body of 1 MiB can break far more rules. */
 const MAX_ERRORS = 100;
 
 export function problemOf(
@@ -28,8 +28,8 @@ export function problemOf(
   };
 }
 
-/** What is wrong in one line: the first field, and how many more. */
-export const sentence = (fields: readonly FieldProblem[]): string => {
+/** Returns the first field problem and the number of the others, in one line. */
+export const summaryOf = (fields: readonly FieldProblem[]): string => {
   const [first] = fields;
   const more = fields.length > 1 ? ` (and ${fields.length - 1} more)` : '';
   return first === undefined ? ERRORS.validation.title : `${first.field}: ${first.message}${more}`;

@@ -1,4 +1,4 @@
-/** The HTTP server with everything on it; it does not listen. Order: guards, then routes by the table, then the check that none is missing. */
+/** Builds the HTTP server, which does not listen yet. Adds the hooks, then the routes, and checks that no route is missing. */
 import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
@@ -13,10 +13,11 @@ import { createAudit } from './audit.ts';
 import { createCallers } from './auth/callers.ts';
 import { createDefine, type Server } from './define.ts';
 import type { ApiDeps } from './deps.ts';
+import { createBatcher } from './batcher.ts';
 import { createHolds } from './holds.ts';
-import { createOnce } from './idempotency.ts';
+import { createRunOnce } from './idempotency.ts';
 import { createMetrics } from './metrics.ts';
-import { createNodeNews } from './node-news.ts';
+import { createNodeChangeLog } from './node-changes.ts';
 import { createPasswords } from './auth/passwords.ts';
 import { installAccess } from './plugins/access.ts';
 import { installBodies } from './plugins/bodies.ts';
@@ -46,44 +47,43 @@ import { apiTokenRoutes } from './routes/tokens.ts';
 import { traefikRoutes } from './routes/traefik.ts';
 import { userRoutes } from './routes/users.ts';
 import { createSignIns } from './auth/sign-ins.ts';
-import { createTogether } from './together.ts';
 import { createTokens } from './auth/tokens.ts';
 import { compileValidator } from './validation.ts';
 
 const MIB = 1_048_576;
 /** 128 KiB of headers (docs/interfaces.md "Limits"), and the request line. */
 const MAX_HEADER_BYTES = 144 * 1024;
-/** TCP's own probes; an agent's side sends them after as long. */
+/** Idle time of a connection before TCP keep-alive probes. Agents use the same time on their side. */
 const PROBE_AFTER_MS = 60_000;
-/** Wrong secrets of agents from one network. */
+/** Wrong agent secrets from one network. */
 const AGENT_SECRETS_A_MINUTE = 100;
-/** From one network: whoever starts a sign-in on a device needs one, and another when it ran out. */
+/** Device codes for one network. Each sign-in on a device needs one, and another if it expires. */
 const DEVICE_CODES_A_MINUTE = 30;
-/** Wrong ones from one network, whatever the accounts: an office signs in, a guesser tries the same password everywhere. */
+/** Failed sign-ins from one network over all accounts. High enough for an office, too low to try one password at every account. */
 const SIGN_INS_A_MINUTE = 60;
 
 const guards = (now: () => number) => ({ attempts: createAttempts(now), strangers: createAttempts(now, SIGN_INS_A_MINUTE) });
 
-/** Fastify's own server, but that registers are worked in together. */
+/** Creates the HTTP server that Fastify would create, except that registrations are batched. */
 function createHttpServer(handle: (request: IncomingMessage, response: ServerResponse) => void): HttpServer {
-  const together = createTogether();
+  const inBatch = createBatcher();
   const options = {
     maxHeaderSize: MAX_HEADER_BYTES,
-    // Probed while it is silent: a connection whose agent is gone does not hold a request until its end.
+    // TCP keep-alive finds connections of dead agents, whose held requests would otherwise stay open until `wait` ends.
     keepAlive: true,
     keepAliveInitialDelay: PROBE_AFTER_MS,
     keepAliveTimeout: 95_000,
-    // How long a request may take to arrive. The answer may be held much longer.
+    // Time limit for receiving a request. Its answer may be held much longer.
     requestTimeout: 60_000,
-    // Checked by plugins/broken-requests.ts, which answers with a problem document.
+    // plugins/errors.ts checks the Host header and answers with a problem document.
     requireHostHeader: false,
   };
   const server = createServer(options, (request, response) => {
-    if (request.url === ROUTES.agentRegister.path) together(() => handle(request, response));
+    if (request.url === ROUTES.agentRegister.path) inBatch(() => handle(request, response));
     else handle(request, response);
   });
   answerBrokenRequests(server);
-  // Silence on a connection, both ways: longer than any hold and than Traefik's idle connections are kept (90 s).
+  // Idle timeout of a connection. It is longer than any hold and than Traefik's idle timeout (90 s).
   return server.setTimeout((MAX_HOLD_SECONDS + 30) * 1000);
 }
 
@@ -98,17 +98,17 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     genReqId: requestId,
     childLoggerFactory: (logger, bindings, options) => new RequestLog(log.level, () => logger.child(bindings, options)),
     requestIdHeader: false,
-    // Said by our own hook, as a problem like any other.
+    // The hook below answers with a problem document instead.
     return503OnClosing: false,
     frameworkErrors: (error, request, reply) => void answer(error, request, reply),
-    // Set by answerBrokenRequests, which also knows what is being answered on the connection.
+    // answerBrokenRequests handles client errors. It knows whether an answer is being sent on the connection.
     clientErrorHandler: () => {},
     routerOptions: { maxParamLength: 300 },
   }).withTypeProvider<TypeBoxTypeProvider>();
 
   const holds = createHolds();
-  const news = createNodeNews(deps.stores.audit, deps.log, deps.now);
-  const metrics = createMetrics({ ...deps, news }, holds);
+  const nodeChanges = createNodeChangeLog(deps.stores.audit, deps.log, deps.now);
+  const metrics = createMetrics({ ...deps, nodeChanges }, holds);
   const tokens = createTokens(deps.settings.jwtSecrets, deps.now);
   const callers = createCallers({ ...deps, ...deps.settings, tokens });
   const agents = createAgents({ ...deps, ...deps.settings, guesses: createAttempts(deps.now, AGENT_SECRETS_A_MINUTE) });
@@ -116,7 +116,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const passwords = createPasswords(deps.settings.passwordCost);
 
   server.setValidatorCompiler(compileValidator);
-  // Answers are made by views.ts and checked against the table by the tests; at run time nothing is cut away silently.
+  // No serialization by schema: it would silently remove unknown fields. The tests check answers against the route table.
   server.setSerializerCompiler(() => (data) => JSON.stringify(data));
   installRequestLog(server);
   installErrors(server);
@@ -141,11 +141,11 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     });
     done();
   });
-  // Held requests and streams end first: the server waits for every request that is under way.
+  // End held requests and streams first, because the server waits for all running requests.
   server.addHook('preClose', async () => holds.closeAll());
 
-  const once = createOnce({ keptAnswers: deps.stores.keptAnswers, secrets: deps.settings.jwtSecrets, now: deps.now });
-  const define = createDefine(server, createAudit(deps.stores.audit, deps.now), deps.stores, once);
+  const runOnce = createRunOnce({ keptAnswers: deps.stores.keptAnswers, secrets: deps.settings.jwtSecrets, now: deps.now });
+  const define = createDefine(server, createAudit(deps.stores.audit, deps.now), deps.stores, runOnce);
   const document = openapiDocument(deps.settings.publicUrl);
   installErrorsPage(server);
   await installDocsPage(server, document);
@@ -159,14 +159,19 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   deploymentRoutes(route, { ...deps, holds, callers });
   eventRoutes(route, { ...deps, holds, callers });
   logRoutes(route, { ...deps, holds, callers });
-  nodeRoutes(route, { ...deps, news });
+  nodeRoutes(route, { ...deps, nodeChanges });
   joiningRoutes(route, deps);
   placementRoutes(route, deps);
   const clock = { now: deps.now, offlineMs: deps.limits.offlineMs };
   const nodeNotes = [createNodeSettings(clock), createNodeEngines(clock)];
-  agentRoutes(route, { ...deps, holds, agents, news, nodeNotes });
+  agentRoutes(route, { ...deps, holds, agents, nodeChanges, nodeNotes });
   agentDatasetRoutes(route, { ...deps, agents });
-  gatewayRoutes(route, { ...deps, holds, guesses: createAttempts(deps.now), asks: createAttempts(deps.now, DEVICE_CODES_A_MINUTE) });
+  gatewayRoutes(route, {
+    ...deps,
+    holds,
+    guesses: createAttempts(deps.now),
+    codeRequests: createAttempts(deps.now, DEVICE_CODES_A_MINUTE),
+  });
   traefikRoutes(route, { ...deps, holds });
   systemRoutes(route, { ...deps, metrics, holds, nodeNotes, openapi: document });
   define.assertComplete();

@@ -1,10 +1,10 @@
-/** Server-sent events (WHATWG HTML, "Server-sent events"): one frame after the other, never faster than the client reads. */
+/** Server-sent events (WHATWG HTML, "Server-sent events"). Frames are sent in order, and no faster than the client reads them. */
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import Negotiator from 'negotiator';
 
 export type EventStream = {
-  /** Resolves when there is room for more; throws an AbortError when the client is gone or the server closes. */
+  /** Resolves when the socket accepts more data. Throws an AbortError when the client disconnects or the server closes. */
   send(event: { event: string; data: unknown; id?: number }): Promise<void>;
   comment(text: string): Promise<void>;
   end(): void;
@@ -14,7 +14,7 @@ export type EventStream = {
 export const wantsEventStream = (request: IncomingMessage): boolean =>
   request.method === 'GET' && new Negotiator(request).mediaType(['application/json', 'text/event-stream']) === 'text/event-stream';
 
-/** Where a broken stream goes on (Last-Event-ID), else `after`. */
+/** Returns the Last-Event-ID of a client that reconnects, else `after`. */
 export function resumeAt<A extends number | null>(request: IncomingMessage, after: A): A | number {
   const id = request.headers['last-event-id'];
   return typeof id === 'string' && /^\d{1,15}$/.test(id) ? Number(id) : after;
@@ -33,7 +33,7 @@ export function openEventStream(response: ServerResponse, headers: Record<string
     if (!response.write(text)) await once(response, 'drain', { signal });
   };
   return {
-    // JSON has no line breaks of its own: one `data:` line each.
+    // JSON.stringify writes no line breaks, so each event has one `data:` line.
     send: ({ event, data, id }) => write(`${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`),
     comment: (text) => write(`: ${text}\n\n`),
     end: () => void response.end(),

@@ -1,6 +1,6 @@
 /**
- * JSON Schema by ajv, once strict (bodies: nothing dropped, nothing turned into another type) and once coercing (query
- * strings and paths, where everything is text); and its errors as a person would say them.
+ * Validates requests by JSON Schema with ajv. Bodies are validated strictly: no field is dropped and no type converted. Values in query
+ * strings and paths are text, so they are converted to the type of the schema. Errors become texts for people.
  */
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
 import formats from 'ajv-formats';
@@ -10,7 +10,7 @@ import type { FieldProblem } from '../domain/errors.ts';
 
 const COMMON = { removeAdditional: false, allErrors: true, useDefaults: true, verbose: true } as const;
 
-// One instance each for the process: ajv keeps what it compiled, so a second server with the same schemas starts at once.
+// One instance of each per process: ajv caches compiled schemas, so a second server with the same schemas starts quickly.
 const strict = formats.default(new Ajv({ ...COMMON, coerceTypes: false }));
 const coercing = formats.default(new Ajv({ ...COMMON, coerceTypes: true }));
 
@@ -21,7 +21,7 @@ export const compileValidator: FastifySchemaCompiler<TSchema> = ({ schema, httpP
 
 const NUMERALS: Record<string, RegExp> = { integer: /^-?\d+$/, number: /^-?\d+(\.\d+)?$/ };
 
-/** Refuses numbers in a query that are not plain decimal numerals: coercion alone takes `0x10`, `1e2` and blanks. */
+/** Refuses numbers in a query that are not plain decimal numerals. Coercion alone accepts `0x10`, `1e2` and spaces. */
 function withPlainNumbers(schema: TSchema, validate: ValidateFunction): ValidateFunction {
   const fields = Object.entries((schema as { properties?: Record<string, { type?: string }> }).properties ?? {}).flatMap(
     ([name, { type }]) => (type !== undefined && NUMERALS[type] !== undefined ? [{ name, type, numeral: NUMERALS[type] }] : []),
@@ -43,10 +43,10 @@ function withPlainNumbers(schema: TSchema, validate: ValidateFunction): Validate
   return check;
 }
 
-/** More errors than this are not read: a body of a megabyte can break a rule 100,000 times, and an answer names 100. */
+/** Number of errors that are read. A body of 1 MiB can break a rule 100,000 times, and an answer names 100. */
 const MAX_ERRORS_READ = 400;
 
-/** Returns one problem for each field and rule, in the order in which ajv found them. Reads the first 400 errors only. */
+/** Returns one problem for each field and rule, in the order in which ajv found them. */
 export function fieldProblems(errors: readonly ErrorObject[], part: string): FieldProblem[] {
   const seen = new Map<string, FieldProblem>();
   for (const error of withoutBranches(errors.slice(0, MAX_ERRORS_READ))) {
@@ -58,8 +58,8 @@ export function fieldProblems(errors: readonly ErrorObject[], part: string): Fie
 }
 
 /**
- * A value that fits no branch of an `anyOf` breaks a rule in each. What is left: the rules of the branch whose type it has,
- * or, where it has none of the types, one `type` error that names them all.
+ * Removes misleading errors of an `anyOf`. A value that fits no branch breaks a rule in each of them. Keeps the errors of the branch
+ * with the type of the value. If no branch has that type, returns one `type` error that names all types.
  */
 function withoutBranches(errors: readonly ErrorObject[]): ErrorObject[] {
   const unions = errors.filter((e) => e.keyword === 'anyOf');
@@ -102,12 +102,12 @@ function describe(error: ErrorObject, part: string): FieldProblem {
         ? {
             field: name,
             rule: 'env_name',
-            message: 'is not a name that a variable can have: letters, digits and “_”, not beginning with a digit',
+            message: 'is not a valid name of a variable: use letters, digits and “_”, and do not begin with a digit',
           }
         : {
             field: name,
             rule: 'unknown_field',
-            message: part === 'querystring' ? 'there is no such query parameter' : 'there is no such field',
+            message: part === 'querystring' ? 'is not a query parameter of this request' : 'is not a field of this request',
           };
     }
     case 'type':
@@ -122,7 +122,7 @@ function describe(error: ErrorObject, part: string): FieldProblem {
         rule: String(p['format']),
         message:
           p['format'] === 'date-time'
-            ? 'must be a time as RFC 3339 writes it, such as 2026-01-31T12:00:00Z'
+            ? 'must be a time in RFC 3339 format, such as 2026-01-31T12:00:00Z'
             : `must be a ${String(p['format'])}`,
       };
     case 'minLength':
@@ -168,7 +168,7 @@ const TYPES: Record<string, string> = {
 };
 const typeNames = (type: unknown): string => (Array.isArray(type) ? type : [type]).map((t) => TYPES[String(t)] ?? String(t)).join(' or ');
 
-/** A NUL cannot be stored (PostgreSQL), passed to a program or shown: refused wherever a person gives text. */
+/** Finds NUL characters in the text that a person sent. PostgreSQL cannot store them, and no program takes them as an argument. */
 export function nulProblems(value: unknown, field = ''): FieldProblem[] {
   if (typeof value === 'string')
     return value.includes('\u0000')

@@ -1,4 +1,4 @@
-/** Records as the API shows them: RFC 3339 times, addresses people can open, no secrets to those who may not see them. */
+/** Converts records to their JSON form in the API: RFC 3339 times, public URLs, and no secrets for people who may not see them. */
 import { projectUrl } from '../domain/host.ts';
 import type { AuditEntry } from '@berth/wire/audit';
 import type { TaskProgress } from '@berth/wire/dataset';
@@ -54,16 +54,20 @@ export function projectView(p: ProjectRecord, runningId: string | null, role: Ro
   };
 }
 
-/** What a view of a deployment says that stands elsewhere. */
-export type Beside = {
+/** Related records that a view of a deployment shows. */
+export type DeploymentContext = {
   node: NodeRecord | null;
-  /** Settings of the project that what runs does not have; null: none. */
+  /** Project settings that the running deployment does not have yet; null if there are none. */
   undeployed: { detail: string; since: number } | null;
-  data: DataNow;
+  data: DeploymentData;
 };
 
-/** As lists have it. */
-export function deploymentItem(d: DeploymentSummary, { node, undeployed, data }: Beside, settings: ViewSettings): DeploymentItem {
+/** A deployment in a list: without its story and placement. */
+export function deploymentItem(
+  d: DeploymentSummary,
+  { node, undeployed, data }: DeploymentContext,
+  settings: ViewSettings,
+): DeploymentItem {
   return {
     id: d.id,
     project_id: d.project_id,
@@ -97,26 +101,29 @@ export function deploymentItem(d: DeploymentSummary, { node, undeployed, data }:
   };
 }
 
-/** One line in place of a story that retention removed: an empty one would say that nothing happened. What is still there is not the story. */
+/**
+ * Replaces a story that retention removed by one line: an empty story would mean that nothing happened. Lines that are still there
+ * are hidden, because they are not the whole story.
+ */
 function storyView(d: DeploymentRecord, events: readonly EventRecord[]): Deployment['events'] {
   if (d.story_removed_at === null) return events.map(eventView);
-  const message = 'the story was removed: KEEP_DEPLOYMENTS and KEEP_DEPLOYMENT_DAYS say how long it is kept';
+  const message = 'the story was removed: KEEP_DEPLOYMENTS and KEEP_DEPLOYMENT_DAYS set how long stories are kept';
   return [{ at: time(d.story_removed_at), kind: 'story_removed', message }];
 }
 
-/** Instead of the lines of a log that retention removed; null: it is there. */
+/** Returns why the log is unavailable, or null if retention has not removed it. */
 export const logUnavailable = (d: DeploymentRecord): string | null =>
   d.log_removed_at === null
     ? null
-    : `the log was removed at ${time(d.log_removed_at)}: KEEP_LOG_BYTES, KEEP_DEPLOYMENTS and KEEP_DEPLOYMENT_DAYS say how long it is kept`;
+    : `the log was removed at ${time(d.log_removed_at)}: KEEP_LOG_BYTES, KEEP_DEPLOYMENTS and KEEP_DEPLOYMENT_DAYS set how long logs are kept`;
 
 export const deploymentView = (
   d: DeploymentRecord,
   events: readonly EventRecord[],
-  beside: Beside,
+  context: DeploymentContext,
   settings: ViewSettings,
 ): Deployment => ({
-  ...deploymentItem({ ...d, domain_prefix: d.settings.domain_prefix }, beside, settings),
+  ...deploymentItem({ ...d, domain_prefix: d.settings.domain_prefix }, context, settings),
   events: storyView(d, events),
   placement: d.placement,
 });
@@ -126,14 +133,14 @@ function eventView({ at, kind, message, count, since }: EventRecord): Deployment
   return { at: time(at), kind, message: `${message} (${count} times since ${time(since)})`, count, since: time(since) };
 }
 
-/** How datasets stand now, and how far the copies of open deploy tasks are, by deployment. */
-export type DataNow = {
+/** Current datasets by id, and progress of copies by deployment. */
+export type DeploymentData = {
   datasets: ReadonlyMap<string, Pick<DatasetFact, 'name' | 'version'>>;
   progress: ReadonlyMap<string, TaskProgress>;
 };
 
-/** One whose dataset is no more keeps the name that it had. */
-const deploymentDatasets = (d: Pick<DeploymentRecord, 'datasets'>, datasets: DataNow['datasets']): Deployment['datasets'] =>
+/** A deleted dataset is shown with its last known name. */
+const deploymentDatasets = (d: Pick<DeploymentRecord, 'datasets'>, datasets: DeploymentData['datasets']): Deployment['datasets'] =>
   (d.datasets ?? []).map(({ dataset_id, name, mode, version }) => {
     const current = datasets.get(dataset_id);
     const current_version = current?.version ?? null;
@@ -141,8 +148,8 @@ const deploymentDatasets = (d: Pick<DeploymentRecord, 'datasets'>, datasets: Dat
     return { dataset_id, name: current?.name ?? name, mode, version, current_version, moved_on };
   });
 
-/** A container that is as it should be, of settings that are not the project's any more, has drifted too; what is worse goes first. */
-function healthView(d: Pick<DeploymentRecord, 'health'>, undeployed: Beside['undeployed']): Deployment['health'] {
+/** A healthy container with old project settings is `drifted` too. `unhealthy` and `unknown` are worse and stay. */
+function healthView(d: Pick<DeploymentRecord, 'health'>, undeployed: DeploymentContext['undeployed']): Deployment['health'] {
   if (d.health === null) return null;
   if (undeployed === null || d.health.status === 'unhealthy' || d.health.status === 'unknown')
     return { ...d.health, since: time(d.health.since) };
@@ -177,7 +184,7 @@ export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
   };
 }
 
-/** Null once it has not been heard of for the offline time. */
+/** Returns null once the second machine has not registered for the offline time. */
 function doubledView({ doubled }: NodeRecord, now: number, { offlineMs }: Limits): Node['doubled'] {
   if (doubled === null || Math.abs(now - doubled.last_seen_at) >= offlineMs) return null;
   const { host_ip, why, since, last_seen_at } = doubled;
@@ -202,7 +209,7 @@ const COPY_STATES = {
   lost: 'failed',
 } as const;
 
-/** One prewarm of a node, as people see it. */
+/** A `sync` task (prewarm) of a node. */
 export function copyView(t: TaskRecord<'sync'>): NodeCopy {
   const { dataset_id, name, version } = t.payload.dataset;
   const ended = isOpenTask(t.status) || t.status === 'completed' ? null : t.report === null ? failure('node_lost') : failureOf(t.report);
@@ -218,7 +225,7 @@ export function copyView(t: TaskRecord<'sync'>): NodeCopy {
   };
 }
 
-/** `left`: what still runs there; `projects`: by id, for their names. */
+/** `left`: deployments that still run on the node; `projects`: by id, for their names. */
 export const drainView = (drain: DrainRecord, left: readonly Left[], projects: ReadonlyMap<string, ProjectRecord>): Drain => ({
   started_at: time(drain.started_at),
   finished_at: timeOrNull(drain.finished_at),
@@ -232,7 +239,7 @@ export const drainView = (drain: DrainRecord, left: readonly Left[], projects: R
   })),
 });
 
-/** As its node sees it. The lease token is never in it: it is the answer to the claim alone. */
+/** A task for its agent. It never contains the lease token, which only the answer to the claim returns. */
 export function taskView(t: TaskRecord): Task {
   const { id, kind, status, node_id, deployment_id, attempt, payload } = t;
   const shown = {
@@ -246,7 +253,7 @@ export function taskView(t: TaskRecord): Task {
     cancel_requested: t.cancel_requested_at !== null,
     created_at: time(t.created_at),
   };
-  // A record's kind and payload belong together since its plan was made (NewTask); the type of a record does not say so.
+  // NewTask guarantees that kind and payload match. The type of a record does not express it.
   return shown as Task;
 }
 

@@ -151,7 +151,7 @@ describe('gateways’ routes', () => {
         (await other.call('gatewayPolicy', { as: null, headers: secret === undefined ? {} : { 'x-gateway-secret': secret } })).status,
       ).toBe(401);
     expect((await other.call('readyz')).json['notes']).toContain(
-      'GATEWAY_SECRET is not set: no gateway is let in, so nobody can sign in to a project',
+      'GATEWAY_SECRET is not set: requests of gateways are refused, so nobody can sign in to a project',
     );
     await other.close();
   });

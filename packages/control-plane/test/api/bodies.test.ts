@@ -117,7 +117,7 @@ test('every problem has the shape of RFC 9457', async () => {
     type: '/docs/errors#not_found',
     title: 'The resource does not exist',
     status: 404,
-    detail: 'there is nothing at /nothing',
+    detail: 'the path /nothing does not exist',
     code: 'not_found',
     request_id: reply.headers['x-request-id'],
   });

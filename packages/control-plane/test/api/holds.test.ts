@@ -1,8 +1,8 @@
-/** How long a request is held, and when it looks. */
+/** How long requests are held, and when they read again. */
 import { EventEmitter } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { createHolds, type Hold, lookUntil } from '../../src/api/holds.ts';
+import { createHolds, type Hold, readUntil } from '../../src/api/holds.ts';
 import { createChanges } from '../../src/domain/changes.ts';
 
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] }));
@@ -14,26 +14,26 @@ function held(waitMs: number) {
   const changes = createChanges();
   const client = new EventEmitter() as unknown as ServerResponse;
   const hold = holds.begin('tasks', client) as Hold;
-  const looks: number[] = [];
+  const reads: number[] = [];
   const began = performance.now();
   const since = (): number => performance.now() - began;
-  const look = async (): Promise<boolean> => (looks.push(since()), false);
+  const read = async (): Promise<boolean> => (reads.push(since()), false);
   const answered: number[] = [];
-  void lookUntil(look, (seen) => seen, { changes, topic: 'node:n', waitMs, hold }).then(() => answered.push(since()));
-  return { holds, changes, client, looks, answered };
+  void readUntil(read, (result) => result, { changes, topic: 'node:n', waitMs, hold }).then(() => answered.push(since()));
+  return { holds, changes, client, reads, answered };
 }
 
-test('for minutes, if so asked: it looks when something moves, and neither meanwhile nor at the end', async () => {
-  const { looks, answered, changes } = held(4.5 * MINUTE);
+test('a request is held for minutes if asked; it reads at the start and after a notification, and not at the end', async () => {
+  const { reads, answered, changes } = held(4.5 * MINUTE);
   await vi.advanceTimersByTimeAsync(3 * MINUTE);
   changes.notify('node:n');
   await vi.advanceTimersByTimeAsync(1.4 * MINUTE);
-  expect([looks, answered]).toEqual([[0, 3 * MINUTE], []]);
+  expect([reads, answered]).toEqual([[0, 3 * MINUTE], []]);
   await vi.advanceTimersByTimeAsync(0.1 * MINUTE);
-  expect([looks, answered]).toEqual([[0, 3 * MINUTE], [4.5 * MINUTE]]);
+  expect([reads, answered]).toEqual([[0, 3 * MINUTE], [4.5 * MINUTE]]);
 });
 
-test('one holder takes a hundred at most of what all share; what it releases it may take again', () => {
+test('one person holds at most 100 requests; a released hold can be used again', () => {
   const holds = createHolds();
   const client = (): ServerResponse => new EventEmitter() as unknown as ServerResponse;
   const begin = (holder: string) => holds.begin('events', client(), holder);
@@ -47,12 +47,12 @@ test('one holder takes a hundred at most of what all share; what it releases it 
 });
 
 test.each([
-  ['its client goes away', (h: ReturnType<typeof held>) => void h.client.emit('close')],
+  ['its client disconnects', (h: ReturnType<typeof held>) => void h.client.emit('close')],
   ['the server closes', (h: ReturnType<typeof held>) => h.holds.closeAll()],
-])('ends at once when %s, without another look', async (_what, end) => {
+])('a hold ends at once when %s, without another read', async (_what, end) => {
   const one = held(5 * MINUTE);
   await vi.advanceTimersByTimeAsync(1_000);
   end(one);
   await vi.advanceTimersByTimeAsync(0);
-  expect([one.answered, one.looks]).toEqual([[1_000], [0]]);
+  expect([one.answered, one.reads]).toEqual([[1_000], [0]]);
 });

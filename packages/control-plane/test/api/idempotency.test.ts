@@ -2,7 +2,7 @@
 import { ROUTES } from '@berth/wire/routes';
 import type { Route } from '@berth/wire/route';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { createOnce } from '../../src/api/idempotency.ts';
+import { createRunOnce } from '../../src/api/idempotency.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { freshPath, open, rowsOf } from '../store/fixtures.ts';
 import { type Api, createApi, createProject, deploy, type Input, PROJECT, type Reply, rulesOf } from './harness.ts';
@@ -112,7 +112,8 @@ describe('a control plane that was killed during a request', () => {
   async function two() {
     const stores = await open();
     const { id } = await stores.users.create({ email: 'ann@example.com', role: 'developer', password_hash: null }, 0);
-    const plane = (keptAnswers: Stores['keptAnswers'] = stores.keptAnswers) => createOnce({ keptAnswers, secrets: ['s'], now: Date.now });
+    const plane = (keptAnswers: Stores['keptAnswers'] = stores.keptAnswers) =>
+      createRunOnce({ keptAnswers, secrets: ['s'], now: Date.now });
     return { stores, user: id, plane };
   }
 

@@ -224,7 +224,7 @@ describe('two machines under one name', () => {
       doubled: { host_ip: '10.0.0.2', why: 'boot' },
     });
     expect((await api.call('readyz')).json['notes']).toContain(
-      'builder node worker-1: another machine registers under this name and is refused',
+      'builder node worker-1: a second machine tries to register under this name and is refused',
     );
     // The first goes silent: the other takes over, and nothing is doubled any more.
     api.pass(121_000);

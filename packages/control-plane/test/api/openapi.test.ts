@@ -10,6 +10,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import formats from 'ajv-formats';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openapiDocument } from '../../src/api/openapi/document.ts';
+import { takesIdempotencyKey } from '../../src/api/route-rules.ts';
 import { type Api, createApi, PASSWORD } from './harness.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../../../..');
@@ -168,6 +169,23 @@ test('headers and event streams are declared', () => {
   expect(headersOf('get', '/api/traefik/config')).toContain('If-None-Match');
   const log = document.paths['/api/deployments/{id}/logs']?.['get'];
   expect(Object.keys(log?.responses['200']?.content ?? {})).toEqual(['application/json', 'text/event-stream']);
+});
+
+test('exactly the routes that create a resource for a person take an Idempotency-Key', () => {
+  const creating = Object.entries<Route>(ROUTES).filter(([, route]) => route.status === 201);
+  expect(creating.map(([name]) => name).sort()).toEqual([
+    'createAdmission',
+    'createDataset',
+    'createDeployment',
+    'createJoinToken',
+    'createProject',
+    'createToken',
+    'createUser',
+    'rollback',
+  ]);
+  expect(creating.filter(([, route]) => !takesIdempotencyKey(route))).toEqual([]);
+  const declared = operations().filter(({ parameters }) => (parameters ?? []).some((p) => p.name === 'Idempotency-Key'));
+  expect(declared.map(({ operationId }) => operationId).sort()).toEqual(creating.map(([name]) => name).sort());
 });
 
 test('it names the server that it was asked of', () => {

@@ -108,20 +108,20 @@ describe('nodes whose container engine does not answer, in readyz', () => {
     await register(other, { ...dead, hostname: 'b1', role: 'builder' });
     await register(other, { ...dead, hostname: 'b2', role: 'builder' });
     await register(other, { ...works, hostname: 'd1', role: 'deploy' });
-    expect(await notes()).toEqual(['no builder node seen here has a working container engine (b1, b2): builds wait']);
+    expect(await notes()).toEqual(['the container engine answers on no builder node (b1, b2): builds wait']);
     expect((await other.call('readyz')).text).not.toContain('docker.sock');
   });
   test('some of them: the others work', async () => {
     await register(other, { ...dead, hostname: 'd1', role: 'deploy' });
     await register(other, { hostname: 'contract', role: 'deploy', agent_version: undefined, boot_id: undefined });
-    expect(await notes()).toEqual(['the container engine does not answer on deploy node d1: no work is given to it']);
+    expect(await notes()).toEqual(['the container engine does not answer on deploy node d1: it gets no tasks']);
   });
   test('it ends when the engine answers, and when the node is offline', async () => {
     await register(other, { ...dead, hostname: 'd1', role: 'deploy' });
     await register(other, { ...works, hostname: 'd1', role: 'deploy' });
     expect(await notes()).toEqual([]);
     await register(other, { ...dead, hostname: 'd1', role: 'deploy' });
-    expect(await notes()).toEqual(['no deploy node seen here has a working container engine (d1): deployments wait']);
+    expect(await notes()).toEqual(['the container engine answers on no deploy node (d1): deployments wait']);
     other.pass(121_000);
     expect(await notes()).toEqual([]);
   });
@@ -168,7 +168,7 @@ test('a secret that is too short is named, and not shown', async () => {
   expect(await notes({})).not.toContain('shorter');
   for (const name of ['AGENT_SECRET', 'GATEWAY_SECRET', 'JWT_SECRET']) {
     const text = await notes({ [name]: name === 'JWT_SECRET' ? `hunter2, ${JWT_SECRET}` : `${long}, hunter2` });
-    expect(text).toContain(`${name} holds a secret shorter than 32 characters`);
+    expect(text).toContain(`${name} has a secret of fewer than 32 characters`);
     expect(text).not.toContain('hunter2');
   }
 });

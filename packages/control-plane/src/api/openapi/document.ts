@@ -1,7 +1,8 @@
 /** Creates the OpenAPI 3.1 document from the route table, without the routes that only Berth's own processes call. Pure. */
 import { ERRORS, type ErrorCode, Problem } from '@berth/wire/errors';
-import type { Route, Who } from '@berth/wire/route';
+import type { Route } from '@berth/wire/route';
 import { ROUTES, type RouteName } from '@berth/wire/routes';
+import { isRole, takesIdempotencyKey } from '../route-rules.ts';
 import { sampleOf } from './samples.ts';
 import { type Components, type Schema, toOpenapi } from './schemas.ts';
 
@@ -21,7 +22,7 @@ const TAGS: Record<string, string> = {
   placement: 'Preview of the node that a project would get, with scores',
   nodes: 'Machines, their containers and cached datasets',
   datasets: 'Datasets, their versions and history',
-  system: 'Health, metrics, version, the API document, the proxy configuration',
+  system: 'Health, metrics, version, OpenAPI document and proxy configuration',
 };
 
 /** People and scripts call these routes. Routes of agents and gateways need a secret, and docs/api.md describes them. */
@@ -75,8 +76,6 @@ function operationOf(name: RouteName, route: Route, components: Components, prob
   };
 }
 
-const isRole = (who: Who): boolean => who === 'viewer' || who === 'developer' || who === 'admin';
-
 /** Returns the shortest valid request: the required fields, or two fields if none is required. */
 const requestSample = (route: Route): unknown => {
   const body = route.body as { required?: string[]; properties?: Record<string, unknown> };
@@ -122,7 +121,7 @@ const KEY = { type: 'string', minLength: 1, maxLength: 200, pattern: '^[!-~]([ -
 
 function requestHeaders(route: Route): Schema[] {
   const list: Schema[] = [];
-  if (creates(route))
+  if (takesIdempotencyKey(route))
     list.push(header('Idempotency-Key', 'For 24 h, the same key with the same body returns the first answer again.', KEY));
   if (isHeld(route)) list.push(header('If-None-Match', 'With `wait`, the request is held while the answer has this ETag.'));
   if (route.locked === true)
@@ -132,7 +131,6 @@ function requestHeaders(route: Route): Schema[] {
   return list;
 }
 
-const creates = (route: Route): boolean => route.method === 'POST' && route.status === 201;
 const isHeld = (route: Route): boolean => propertiesOf(route.query).properties?.['wait'] !== undefined;
 
 // ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,7 +151,7 @@ function success(route: Route, components: Components): Schema {
   const headers = {
     ...(route.etag === true ? { ETag: text('Version of the resource, for If-Match and If-None-Match') } : {}),
     ...(route.status === 201 || route.status === 202 ? { Location: text('Path of the resource') } : {}),
-    ...(creates(route)
+    ...(takesIdempotencyKey(route)
       ? { 'Idempotent-Replayed': text('`true` if this is the stored answer to an earlier request with the same Idempotency-Key') }
       : {}),
   };
@@ -198,7 +196,7 @@ function codesOf(name: RouteName, route: Route): ErrorCode[] {
     ...(route.params === undefined ? [] : (['not_found'] as const)),
     ...(route.body === undefined ? [] : (['invalid_json', 'body_too_large', 'unsupported_media_type'] as const)),
     ...(route.body === undefined && route.query === undefined ? [] : (['validation'] as const)),
-    ...(creates(route) ? (['idempotency_mismatch'] as const) : []),
+    ...(takesIdempotencyKey(route) ? (['idempotency_mismatch'] as const) : []),
     ...(route.locked === true ? (['changed_meanwhile'] as const) : []),
     ...(CODES[name] ?? []),
   ];

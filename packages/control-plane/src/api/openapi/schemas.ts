@@ -1,6 +1,6 @@
 /**
- * Turns the schemas of wire/ into those of OpenAPI 3.1: an exported object schema becomes a named component, null becomes a type
- * beside others, a map becomes `additionalProperties`.
+ * Converts the schemas of wire/ to OpenAPI 3.1. An exported object schema becomes a named component, `null` becomes one of several
+ * types, and a map becomes `additionalProperties`.
  */
 import * as access from '@berth/wire/access';
 import * as audit from '@berth/wire/audit';
@@ -17,7 +17,7 @@ export type Schema = { [key: string]: unknown };
 
 const MODULES = [access, audit, dataset, deployment, errors, gateway, node, project, token, user];
 
-/** Equal text means the same schema: composing may copy it. */
+/** Names by JSON text, because composing schemas may copy them. */
 const NAMES = new Map<string, string>(
   MODULES.flatMap((module) => Object.entries(module as Record<string, unknown>))
     .filter(([name, value]) => /^[A-Z][a-z]/.test(name) && isObjectSchema(value))
@@ -30,19 +30,19 @@ function isObjectSchema(value: unknown): value is Schema {
 
 export type Components = Record<string, Schema>;
 
-/** Returns the schema for its place in the document; named parts are added to `components` and referred to. */
+/** Returns the schema for the document. Named parts are added to `components` and become references. */
 export function toOpenapi(schema: object, components: Components): Schema {
   const name = nameOf(schema);
   if (name === null) return inline(schema as Schema, components);
   if (components[name] === undefined) {
-    // Set before its parts are walked, so that a schema inside itself ends the walk.
+    // Set before the recursion, so that a recursive schema ends it.
     components[name] = {};
     components[name] = inline(schema as Schema, components);
   }
   return { $ref: `#/components/schemas/${name}` };
 }
 
-/** `ProjectList` is what `listOf(Project)` made; every page of one noun has the same name. */
+/** Returns the exported name, or `ProjectList` for a page of `Project`. */
 function nameOf(schema: object): string | null {
   const known = NAMES.get(JSON.stringify(schema));
   if (known !== undefined) return known;
@@ -74,7 +74,7 @@ function mapOf(patterns: Record<string, Schema>, components: Components): Schema
   return { additionalProperties: toOpenapi(value, components), ...(pattern === ANY_NAME ? {} : { propertyNames: { pattern } }) };
 }
 
-/** OpenAPI 3.1 has no `nullable`: null is a type of the list where the rest is one inline type, else a branch. */
+/** OpenAPI 3.1 has no `nullable`. With one inline type, `null` is added to its `type` list, else it is one more branch. */
 function unionOf(schema: Schema, branches: Schema[], components: Components): Schema {
   const { anyOf: _, ...rest } = schema;
   const others = branches.filter((b) => b['type'] !== 'null').map((b) => toOpenapi(b, components));

@@ -1,4 +1,4 @@
-/** Who may call what: one hook, by the `who` of the route's row, before anything of the body is read. */
+/** Authenticates and authorizes every request by the `who` of its row. Runs before the body is read. */
 import { ROUTES } from '@berth/wire/routes';
 import type { Role } from '@berth/wire/vocabulary';
 import type { FastifyRequest } from 'fastify';
@@ -16,7 +16,7 @@ export function installAccess(server: Server, callers: Callers, agents: Agents, 
   server.decorateRequest('problemCode', null);
   server.addHook('onRequest', (request, _reply, done) => {
     const name = request.routeOptions.config.routeName;
-    // Unknown paths and the reference page: nothing there is anybody's.
+    // Unknown paths and the pages at /docs need no credentials.
     const who = name === undefined ? 'public' : ROUTES[name].who;
     if (who === 'public') return done();
     if (who === 'agent') {
@@ -31,6 +31,7 @@ export function installAccess(server: Server, callers: Callers, agents: Agents, 
     const user = await callers.user(request.headers.authorization);
     presence.seen();
     request.caller = user;
-    if (!atLeast(user.role, who)) throw new DomainError('forbidden', `this needs the role ${who}; yours is ${user.role}`);
+    if (!atLeast(user.role, who))
+      throw new DomainError('forbidden', `this request requires the role ${who} or a higher one; your role is ${user.role}`);
   }
 }

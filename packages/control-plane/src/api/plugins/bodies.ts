@@ -1,4 +1,4 @@
-/** Reads request bodies: JSON in UTF-8 without a content coding, and nothing else (RFC 8259 section 8.1, RFC 9110 section 8.4). */
+/** Parses request bodies. Accepts only JSON in UTF-8 without a content coding (RFC 8259 section 8.1, RFC 9110 section 8.4). */
 import { isUtf8 } from 'node:buffer';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import type { Server } from '../define.ts';
@@ -10,7 +10,7 @@ export function installBodies(server: Server): void {
   const parseJson = server.getDefaultJsonParser('error', 'error');
   server.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, body, done) => {
     if (body.length === 0) return done(null, undefined);
-    // Decoding would replace wrong bytes by U+FFFD: a password would silently become another one.
+    // Decoding would replace invalid bytes by U+FFFD and so silently change a password.
     if (!isUtf8(body as Buffer)) return done(new DomainError('invalid_json', 'the body is not UTF-8'));
     const text = body.toString();
     if (text.startsWith(BYTE_ORDER_MARK)) return done(new DomainError('invalid_json', 'the body begins with a byte order mark'));
@@ -20,11 +20,11 @@ export function installBodies(server: Server): void {
     const coding = request.headers['content-encoding'] ?? 'identity';
     if (coding.toLowerCase() === 'identity') return done();
     void reply.header('accept-encoding', 'identity');
-    done(new DomainError('unsupported_media_type', `the body was sent with the content coding ${coding}; send it without one`));
+    done(new DomainError('unsupported_media_type', `the body has the content coding ${coding}; send it without one`));
   });
 }
 
-/** Tells JSON with a name that could poison prototypes, which the parser refuses, from text that is not JSON. */
+/** Returns whether the text is JSON. The parser also refuses JSON with a field name that could poison prototypes. */
 function isJson(text: string): boolean {
   try {
     JSON.parse(text);

@@ -1,4 +1,4 @@
-/** Requests that never reach a route: bytes that are not HTTP, CONNECT, unknown expectations. Each gets a problem document. */
+/** Answers requests that never reach a route: bytes that are not HTTP, CONNECT, unknown expectations. Each gets a problem document. */
 import { type IncomingMessage, type Server as HttpServer, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
@@ -13,7 +13,7 @@ export function answerBrokenRequests(server: HttpServer): void {
   server.on('clientError', (error: ParserError, socket) => {
     if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
     const end = (): void => write(socket, ...describe(error));
-    // Bytes after a request are the next, broken one: the answer to the first goes out before.
+    // Broken bytes may follow a valid request. The answer to the valid request is sent first.
     const response = answering.get(socket);
     if (response === undefined || response.writableFinished) return end();
     response.once('finish', end).once('close', () => socket.destroy());
@@ -30,8 +30,8 @@ export function answerBrokenRequests(server: HttpServer): void {
 
 function describe(error: ParserError): [code: ErrorCode, detail: string] {
   if (error.code === 'HPE_HEADER_OVERFLOW') return ['headers_too_large', 'the headers are larger than 128 KiB'];
-  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') return ['request_timeout', 'the request did not arrive in time'];
-  return ['bad_request', 'this is not an HTTP request'];
+  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') return ['request_timeout', 'the request did not arrive completely in time'];
+  return ['bad_request', 'the bytes are not a valid HTTP request'];
 }
 
 function write(socket: Duplex, code: ErrorCode, detail: string, headers = ''): void {

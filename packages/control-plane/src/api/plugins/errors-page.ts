@@ -1,4 +1,4 @@
-/** The page that `type` of a problem refers to: every code with its status and meaning. No script and nothing from elsewhere. */
+/** The page that `type` of a problem refers to. Lists every code with status and meaning. It has no scripts and loads nothing. */
 import { ERRORS } from '@berth/wire/errors';
 import type { Server } from '../define.ts';
 import { ERRORS_PAGE } from '../problem.ts';
@@ -11,7 +11,7 @@ const page = (): string => {
     ([code, { status, title }]) => `<tr id="${code}"><td><code>${code}</code><td>${status}<td>${title}`,
   );
   return `<!doctype html><html lang="en"><meta charset="utf-8"><title>Error codes of Berth</title><style>${STYLE}</style>
-<h1>Error codes</h1><p>A problem document (RFC 9457) carries one of these as <code>code</code>; its <code>detail</code> says what happened this time.</p>
+<h1>Error codes</h1><p>Every problem document (RFC 9457) has one of these codes in <code>code</code>; <code>detail</code> describes the actual problem.</p>
 <table><thead><tr><th>code<th>status<th>meaning<tbody>${rows.join('\n')}</table>`;
 };
 

@@ -1,14 +1,14 @@
-/** Every error becomes a problem document (RFC 9457), here and nowhere else. What is unknown is `internal` and logged; nothing of it is told. */
+/** Turns every error into a problem document (RFC 9457). An unknown error is logged and becomes `internal`, without its message. */
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { ROUTES } from '@berth/wire/routes';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { AgentRefused } from '../../domain/agent-identity.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import type { Server } from '../define.ts';
-import { PROBLEM_TYPE, problemOf, sentence } from '../problem.ts';
+import { PROBLEM_TYPE, problemOf, summaryOf } from '../problem.ts';
 import { fieldProblems } from '../validation.ts';
 
-/** Seconds, where the error itself knows none. */
+/** Seconds for Retry-After if the error has no value of its own. */
 const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
   too_many_requests: 1,
   shutting_down: 1,
@@ -16,12 +16,12 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
   policy_unknown: 2,
 };
 
-type Known = { code: ErrorCode; detail: string; fields?: readonly FieldProblem[]; retryAfter?: number | null };
+type ProblemParts = { code: ErrorCode; detail: string; fields?: readonly FieldProblem[]; retryAfter?: number | null };
 
 export function installErrors(server: Server): void {
   server.setErrorHandler<FastifyError>((error, request, reply) => answer(error, request, reply));
   server.setNotFoundHandler((request, reply) => notFound(request, reply));
-  // Answered before the body is read: nobody waits for, or parses, what no route takes.
+  // Answer before the body is read, so that the body of an unknown path is neither received nor parsed.
   server.addHook('onRequest', (request, reply, done) => {
     if (request.is404) notFound(request, reply);
     else done(hostProblem(request));
@@ -30,9 +30,9 @@ export function installErrors(server: Server): void {
 
 function notFound(request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const allow = allowedMethods(request.url);
-  if (allow.length === 0) return send(reply, request, { code: 'not_found', detail: `there is nothing at ${pathOf(request.url)}` });
+  if (allow.length === 0) return send(reply, request, { code: 'not_found', detail: `the path ${pathOf(request.url)} does not exist` });
   void reply.header('allow', allow.join(', '));
-  return send(reply, request, { code: 'method_not_allowed', detail: `${pathOf(request.url)} takes ${allow.join(', ')}` });
+  return send(reply, request, { code: 'method_not_allowed', detail: `${pathOf(request.url)} supports only ${allow.join(', ')}` });
 }
 
 /** RFC 9112 section 3.2: HTTP/1.1 requires Host. */
@@ -41,20 +41,20 @@ function hostProblem(request: FastifyRequest): DomainError | undefined {
   return isMissing ? new DomainError('bad_request', 'the request has no Host header; HTTP/1.1 requires one') : undefined;
 }
 
-/** Also given to Fastify for what goes wrong before a route is found (a path that cannot be decoded). */
+/** Answers with a problem document. Fastify calls it too, for errors before routing (a path that cannot be decoded). */
 export function answer(error: FastifyError, request: FastifyRequest, reply: FastifyReply): FastifyReply {
-  const known = translate(error, request);
-  // Why is for the operator: whoever guesses learns nothing from the answer.
+  const problem = translate(error, request);
+  // The reason goes only to the log, so that an attacker learns nothing from the answer.
   if (error instanceof AgentRefused)
-    request.log.warn({ reason: error.reason, route: request.routeOptions.config.routeName, address: request.ip }, 'an agent was refused');
-  if (known.code === 'internal') request.log.error({ err: error, route: request.routeOptions.config.routeName }, 'request failed');
-  return send(reply, request, known);
+    request.log.warn({ reason: error.reason, route: request.routeOptions.config.routeName, address: request.ip }, 'agent refused');
+  if (problem.code === 'internal') request.log.error({ err: error, route: request.routeOptions.config.routeName }, 'request failed');
+  return send(reply, request, problem);
 }
 
 function send(
   reply: FastifyReply,
   request: FastifyRequest,
-  { code, detail, fields, retryAfter = RETRY_AFTER[code] ?? null }: Known,
+  { code, detail, fields, retryAfter = RETRY_AFTER[code] ?? null }: ProblemParts,
 ): FastifyReply {
   if (code === 'unauthenticated')
     void reply.header('www-authenticate', detail.startsWith('no token') ? 'Bearer' : 'Bearer error="invalid_token"');
@@ -72,7 +72,7 @@ function send(
     .send(problemOf(code, detail, request.id, fields, retryAfter));
 }
 
-function translate(error: FastifyError, request: FastifyRequest): Known {
+function translate(error: FastifyError, request: FastifyRequest): ProblemParts {
   if (error instanceof DomainError)
     return {
       code: error.code,
@@ -80,12 +80,12 @@ function translate(error: FastifyError, request: FastifyRequest): Known {
       fields: error.fields,
       ...(error.retryAfter === null ? {} : { retryAfter: error.retryAfter }),
     };
-  if (error.validation !== undefined) return ofSchema(error, request);
+  if (error.validation !== undefined) return fromValidation(error, request);
   switch (error.code) {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
       return { code: 'body_too_large', detail: `the body is larger than ${bytes(request.routeOptions.bodyLimit)}` };
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
-      return { code: 'unsupported_media_type', detail: `the body was sent as ${request.headers['content-type'] ?? 'nothing'}` };
+      return { code: 'unsupported_media_type', detail: `the Content-Type of the body is ${request.headers['content-type'] ?? 'missing'}` };
     case 'FST_ERR_CTP_INVALID_JSON_BODY':
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
       return { code: 'invalid_json', detail: error.message };
@@ -94,23 +94,23 @@ function translate(error: FastifyError, request: FastifyRequest): Known {
     default:
       break;
   }
-  // Thrown by the JSON parser: the text is not JSON, or holds a key that would poison prototypes.
+  // The JSON parser throws it for text that is not JSON, and for a key that would poison prototypes.
   if (error instanceof SyntaxError && error.statusCode === 400) return { code: 'invalid_json', detail: error.message };
   if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
     return { code: 'bad_request', detail: error.message };
-  return { code: 'internal', detail: `it was logged; say the request id ${request.id} when you report it` };
+  return { code: 'internal', detail: `the error was logged; include the request id ${request.id} when you report it` };
 }
 
-function ofSchema(error: FastifyError, request: FastifyRequest): Known {
+function fromValidation(error: FastifyError, request: FastifyRequest): ProblemParts {
   const part = error.validationContext ?? 'body';
-  // What cannot be an id is no id of anything.
+  // A value that cannot be an id belongs to no resource.
   if (part === 'params' && (error.validation ?? []).every(({ instancePath }) => instancePath === '/id'))
-    return { code: 'not_found', detail: `there is nothing at ${pathOf(request.url)}` };
+    return { code: 'not_found', detail: `the path ${pathOf(request.url)} does not exist` };
   const fields = fieldProblems(error.validation ?? [], part);
-  return { code: 'validation', detail: sentence(fields), fields };
+  return { code: 'validation', detail: summaryOf(fields), fields };
 }
 
-/** A limit in the unit in which it was chosen: `8 KiB`, `1 MiB`. */
+/** Formats a limit in KiB or MiB: `8 KiB`, `1 MiB`. */
 const bytes = (count: number): string => (count < 1_048_576 ? `${count / 1_024} KiB` : `${count / 1_048_576} MiB`);
 
 const pathOf = (url: string): string => url.split('?', 1)[0] ?? url;

@@ -1,4 +1,4 @@
-/** The page at /docs that shows the API document; everything of it comes from this origin. */
+/** Serves the page at /docs, which shows the OpenAPI document. It loads everything from its own origin. */
 import swagger from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
 import type { Server } from '../define.ts';
@@ -8,7 +8,7 @@ export async function installDocsPage(server: Server, document: object): Promise
   await server.register(swaggerUi, {
     routePrefix: '/docs',
     staticCSP: true,
-    // Over plain http a browser would fetch scripts by https, where nothing answers: the page stayed blank.
+    // With this directive a browser would load the scripts of a plain http page over https. Nothing answers there and the page stays blank.
     transformStaticCSP: (policy) => policy.replace(/;?\s*upgrade-insecure-requests/, ''),
     uiConfig: { docExpansion: 'list', deepLinking: true },
   });

@@ -1,16 +1,16 @@
-/** One line a request, with its id. Polls and reads are for `debug`; what changes something or fails is for `info`. */
+/** Logs one line per request, with its id. Successful reads and agent requests have the level `debug`, all others `info`. */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { FastifyBaseLogger } from 'fastify';
 import type { Server } from '../define.ts';
 
-/** The caller's id where it is one that can stand in a log line, else a new one. */
+/** Returns the X-Request-Id of the caller if it is valid, else a new id. */
 export function requestId(request: IncomingMessage): string {
   const given = request.headers['x-request-id'];
   return typeof given === 'string' && /^[\w.:-]{1,100}$/.test(given) ? given : randomUUID();
 }
 
-/** Most requests log nothing: the logger of one, with its id in every line, is made at its first line. */
+/** Creates the logger of a request, which adds its id to each line, at the first line. Most requests log nothing. */
 export class RequestLog {
   readonly #make: () => FastifyBaseLogger;
   #made: FastifyBaseLogger | null = null;
@@ -49,7 +49,7 @@ type Line = [fields: object, message?: string];
 
 export function installRequestLog(server: Server): void {
   const all = server.log.level === 'debug' || server.log.level === 'trace';
-  // Hooks of every request call back: a promise for each costs more than what they do.
+  // These hooks use callbacks, because a promise per request costs more than the hooks themselves.
   server.addHook('onRequest', (request, reply, done) => {
     void reply.header('x-request-id', request.id);
     done();
@@ -61,7 +61,7 @@ export function installRequestLog(server: Server): void {
     if (quiet && !all) return;
     const line = {
       method: request.method,
-      // Without the query: it is nobody's credential today, and must not become one in the log.
+      // Without the query, so that no credential in a query can reach the log.
       path: request.url.split('?', 1)[0],
       status: reply.statusCode,
       ms: Math.round(reply.elapsedTime),

@@ -1,4 +1,4 @@
-/** What agents ask about datasets while they copy and prove them, and how they tell how far they are. */
+/** Routes of agents for datasets: current version, rescan, trees of a version, progress of a copy. */
 import { standingView } from '../dataset-views.ts';
 import type { Agents } from '../agents.ts';
 import type { Define } from '../define.ts';
@@ -9,25 +9,25 @@ export function agentDatasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' |
   const { stores, changes, now, agents } = deps;
 
   route('agentDataset', async ({ params, request }) => {
-    await agents.mayAsk(request);
+    await agents.checkRequest(request);
     return standingView(await stores.datasets.get(params.id));
   });
 
   route('agentRescan', async ({ params, request }) => {
-    await agents.mayAsk(request);
+    await agents.checkRequest(request);
     const dataset = await stores.datasets.requestScan(params.id, { full: false, acceptLoss: false }, now());
     changes.notify('datasets');
     return standingView(dataset);
   });
 
   route('agentTrees', async ({ params, body, request }) => {
-    await agents.mayAsk(request);
+    await agents.checkRequest(request);
     await stores.datasets.get(params.id);
     return { objects: Object.fromEntries(await stores.datasets.trees(params.id, body.digests)) };
   });
 
   route('agentProgress', async ({ params, body, request }) => {
-    await agents.mayWorkOn(request, params.id);
+    await agents.checkTask(request, params.id);
     await stores.tasks.progress(params.id, requiredToken(request), body, deps.now());
     return { status: 'ok' as const };
   });

@@ -17,25 +17,25 @@ import { type Agents, proofOf } from '../agents.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
-import { type Holds, lookUntil } from '../holds.ts';
-import { type NodeNewsDesk, newsOf } from '../node-news.ts';
+import { createDeletedDatasets } from '../deleted-datasets.ts';
+import { type Holds, readUntil } from '../holds.ts';
+import { changesOf, type NodeChangeLog } from '../node-changes.ts';
 import type { NodeNotes } from '../node-notes.ts';
-import { createKnownDatasets } from '../known-datasets.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { hashOf, newNodeSecret } from '../auth/secrets.ts';
 import { nodeView, taskView, time } from '../views.ts';
 
-/** A register names every container and cached dataset of a node; logs come in batches of up to a thousand lines. */
+/** A registration lists all containers and cached datasets of a node. Log lines arrive in batches of up to 1,000. */
 const LARGE = { bodyLimit: 8 * 1_048_576 };
 
-/** Of the list that nearly all agents have nearly all the time. */
+/** ETag of the empty list, computed once because it is by far the most common answer. */
 const NO_TASKS = etagOf('[]');
 
-type Deps = ApiDeps & { holds: Holds; agents: Agents; news: NodeNewsDesk; nodeNotes: readonly NodeNotes[] };
+type Deps = ApiDeps & { holds: Holds; agents: Agents; nodeChanges: NodeChangeLog; nodeNotes: readonly NodeNotes[] };
 
 export function agentRoutes(route: Define, deps: Deps): void {
-  const { stores, driver, changes, limits, settings, holds, now, uptime, agents, news, nodeNotes } = deps;
-  const datasets = createKnownDatasets(stores, changes);
+  const { stores, driver, changes, limits, settings, holds, now, uptime, agents, nodeChanges, nodeNotes } = deps;
+  const deletedDatasets = createDeletedDatasets(stores, changes);
 
   route(
     'agentRegister',
@@ -44,20 +44,20 @@ export function agentRoutes(route: Define, deps: Deps): void {
       if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
       if (/\p{Cc}/u.test(body.hostname)) throw invalid('hostname', 'no_control', 'must not contain control characters');
       const at = uptime.known();
-      const registered = await entered(body, request, at);
+      const registered = await register(body, request, at);
       const { node, secret } = registered;
       await failPoint('register.after');
       for (const notes of nodeNotes) notes.registered(node, body);
-      tellNews(registered);
-      for (const one of newsOf(registered, body.hostname)) news.tell(one, from(request));
+      notify(registered);
+      for (const change of changesOf(registered, body.hostname)) nodeChanges.record(change, sourceOf(request));
       try {
-        tellUnknown(node, await driver.observed(node, at.at), request);
+        warnAboutUnknown(node, await driver.observed(node, at.at), request);
       } catch (error) {
-        // The node is registered, which is what it asked for; what it saw is told again with its next register.
-        request.log.error({ err: error, node: node.id }, 'what the agent observed could not be worked in');
+        // The registration itself succeeded. The next one sends the observations again.
+        request.log.error({ err: error, node: node.id }, "could not apply the agent's observations");
       }
       const open = stores.tasks.lastOpen(node.id);
-      const forget = await datasets.gone(body.cached ?? []);
+      const forget = await deletedDatasets.among(body.cached ?? []);
       return {
         ...nodeView(node, now(), limits),
         ...(secret === undefined ? {} : { node_secret: secret }),
@@ -68,7 +68,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
     LARGE,
   );
 
-  async function entered(body: NodeRegister, request: FastifyRequest, at: Uptime): Promise<Registered> {
+  async function register(body: NodeRegister, request: FastifyRequest, at: Uptime): Promise<Registered> {
     const proof = proofOf(request);
     const newSecret = proof.kind === 'open' ? null : secretFor;
     const { requireSecrets } = settings;
@@ -78,33 +78,37 @@ export function agentRoutes(route: Define, deps: Deps): void {
     } catch (error) {
       if (error instanceof DomainError && error.code === 'node_doubled') {
         const node = { id: '', hostname: body.hostname, role: body.role };
-        news.tell({ kind: 'doubled', node, message: `a second machine, at ${body.host_ip}, registers as ${body.hostname}` }, from(request));
+        const message = `refused a second machine, with the address ${body.host_ip}, that registers as ${body.hostname}`;
+        nodeChanges.record({ kind: 'doubled', node, message }, sourceOf(request));
       }
       throw error;
     }
   }
-  const from = (request: FastifyRequest): { address: string; requestId: string } => ({ address: request.ip, requestId: request.id });
+  const sourceOf = (request: FastifyRequest): { address: string; requestId: string } => ({ address: request.ip, requestId: request.id });
 
-  /** Once for each set of them: a register comes every 30 s. */
+  /** The last quarantined containers by node. A registration arrives every 30 s, so each set is logged only once. */
   const unknownOn = new Map<string, string>();
-  function tellUnknown(node: NodeRecord, containers: readonly string[], request: FastifyRequest): void {
+  function warnAboutUnknown(node: NodeRecord, containers: readonly string[], request: FastifyRequest): void {
     const text = [...containers].sort().join(', ');
     if (text !== '' && text !== unknownOn.get(node.id))
-      request.log.warn({ node: node.hostname, containers }, 'containers of deployments that are not known here: they are left alone');
+      request.log.warn(
+        { node: node.hostname, containers },
+        'found containers of unknown deployments; they are quarantined: only people remove them',
+      );
     if (text === '') unknownOn.delete(node.id);
     else unknownOn.set(node.id, text);
   }
 
-  function tellNews({ node, before, routesMoved }: Registered): void {
-    // Work may be waiting for it; and a changed address moves its routes.
+  function notify({ node, before, routesMoved }: Registered): void {
+    // Deployments may be waiting for this node.
     if (before === null || !isOnline(before, now(), limits) || before.agent_version !== node.agent_version) changes.notify('work');
-    // Which tasks it may be given depends on it.
+    // The version of the agent determines which tasks it can get.
     if (before !== null && before.agent_version !== node.agent_version) changes.notify(`node:${node.id}`);
     if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip)) changes.notify('routes');
   }
 
   route('agentConfig', async ({ request }) => {
-    await agents.mayAsk(request);
+    await agents.checkRequest(request);
     return {
       registry_addr: settings.registry.addr,
       registry_user: settings.registry.user,
@@ -113,27 +117,27 @@ export function agentRoutes(route: Define, deps: Deps): void {
     };
   });
 
-  route('agentTasks', async ({ query, tag, request, reply }) => {
-    const look = async () => {
-      await agents.mayActFor(request, query.node_id);
+  route('agentTasks', async ({ query, setEtag, request, reply }) => {
+    const read = async () => {
+      await agents.checkNode(request, query.node_id);
       const tasks = (await stores.tasks.openFor(query.node_id, now())).map(taskView);
       return { tasks, etag: tasks.length === 0 ? NO_TASKS : etagOf(JSON.stringify(tasks)) };
     };
     const known = request.headers['if-none-match'];
-    const isNews = (seen: Awaited<ReturnType<typeof look>>): boolean =>
-      known === undefined ? seen.tasks.length > 0 : !matchesEtag(known, seen.etag);
+    const isNew = (result: Awaited<ReturnType<typeof read>>): boolean =>
+      known === undefined ? result.tasks.length > 0 : !matchesEtag(known, result.etag);
     const hold = query.wait === undefined || query.wait === 0 ? null : holds.begin('tasks', reply.raw);
     try {
       const { tasks, etag } =
         hold === null
-          ? await look()
-          : await lookUntil(look, isNews, {
+          ? await read()
+          : await readUntil(read, isNew, {
               changes,
               topic: `node:${query.node_id}`,
               waitMs: (query.wait ?? 0) * 1000,
               hold,
             });
-      tag(etag);
+      setEtag(etag);
       if (!matchesEtag(known, etag)) return tasks;
       void reply.code(304).send();
       return SENT;
@@ -142,24 +146,24 @@ export function agentRoutes(route: Define, deps: Deps): void {
     }
   });
 
-  /** As the machine's clock has it, for agents; the lease itself ends by the uptime clock. */
+  /** Lease expiry for agents, by the clock of the machine. The lease itself expires by the uptime clock. */
   const leaseEnd = (): string => time(now() + limits.leaseMs);
 
   route('agentStart', async ({ params, request }) => {
-    await agents.mayWorkOn(request, params.id);
+    await agents.checkTask(request, params.id);
     const lease = { token: randomBytes(32).toString('base64url'), expires_at: (await uptime.now()).at + limits.leaseMs };
     const claim = await stores.tasks.claim(params.id, lease, now(), limits.maxAttempts);
     await failPoint('claim.after');
     const task = await stores.tasks.get(params.id);
-    // The claim is a line of the deployment's story, and changes the node's list; who follows either sees it now.
-    tellStory(task);
+    // The claim adds a line to the story of the deployment and changes the task list of the node. Notify the readers of both.
+    notifyLogs(task);
     changes.notify(`node:${task.node_id}`);
     const lease_expires_at = leaseEnd();
     return { attempt: claim.attempt, lease_token: claim.lease_token, lease_expires_at, lease_seconds: limits.leaseMs / 1000 };
   });
 
   route('agentRenew', async ({ params, request }) => {
-    await agents.mayWorkOn(request, params.id);
+    await agents.checkTask(request, params.id);
     const expiresAt = (await uptime.now()).at + limits.leaseMs;
     const { cancel_requested } = await stores.tasks.renew(params.id, requiredToken(request), expiresAt, now());
     await failPoint('renew.after');
@@ -169,25 +173,25 @@ export function agentRoutes(route: Define, deps: Deps): void {
   route(
     'agentLogs',
     async ({ params, body, request }) => {
-      await agents.mayWorkOn(request, params.id);
+      await agents.checkTask(request, params.id);
       const task = await stores.tasks.get(params.id);
       checkMayLog(task, requiredToken(request));
       if (task.deployment_id === null) return { stored: 0 };
       const source = { task_id: task.id, attempt: task.attempt, first: body.first ?? null };
       const stored = await stores.logs.append(task.deployment_id, source, body.lines, now());
       await failPoint('logs.after');
-      tellStory(task);
+      notifyLogs(task);
       return { stored };
     },
     LARGE,
   );
 
   route('agentComplete', async ({ params, body, request }) => {
-    await agents.mayWorkOn(request, params.id);
+    await agents.checkTask(request, params.id);
     return driver.report(params.id, leaseToken(request), body);
   });
 
-  const tellStory = (task: TaskRecord): void => {
+  const notifyLogs = (task: TaskRecord): void => {
     if (task.deployment_id !== null) changes.notify(`logs:${task.deployment_id}`);
   };
 }
@@ -197,7 +201,7 @@ const secretFor = (nodeId: string): NodeSecret => {
   return { text, hash: hashOf(text) };
 };
 
-/** The last lines of a task may come after its end; those of one that was taken away never count. */
+/** Accepts the last lines of a task even after its end. Refuses lines for a task that was lost or cancelled. */
 function checkMayLog(task: TaskRecord, token: string): void {
   if (task.lease_token !== token) throw new DomainError('stale_lease');
   if (!isOpenTask(task.status) && task.status !== 'completed' && task.status !== 'failed')

@@ -1,4 +1,4 @@
-/** The audit log, for admins to read. */
+/** Lists the audit log, for admins. */
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { pageOf } from '../page.ts';

@@ -1,4 +1,4 @@
-/** Datasets as people register, look at and scan them. */
+/** Routes of datasets: create, change, scan, read versions and history. */
 import type { Dataset } from '@berth/wire/dataset';
 import { decodeName, encodeName, TreeFormatError } from '@berth/wire/tree';
 import type { HistoryFilter } from '../../domain/dataset-stores.ts';
@@ -6,27 +6,27 @@ import { DomainError, invalid } from '../../domain/errors.ts';
 import { nfsPathProblem, sharePath } from '../../domain/paths.ts';
 import type { DatasetRecord } from '../../domain/records.ts';
 import { datasetView, historyView, versionView } from '../dataset-views.ts';
-import type { Define, Tag } from '../define.ts';
+import type { Define, SetEtag } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { checkIfMatch } from '../etag.ts';
 import { pageOf } from '../page.ts';
-import { datasetTag } from '../tags.ts';
+import { datasetEtag } from '../resource-etags.ts';
 
 export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'changes' | 'lookAtFolder' | 'settings' | 'now'>): void {
   const { stores, changes, lookAtFolder, settings, now } = deps;
 
-  /** One dataset and its ETag. */
-  const view = (dataset: DatasetRecord, tag: Tag): Dataset => {
-    tag(datasetTag(dataset));
+  /** Converts a dataset and sets its ETag. */
+  const view = (dataset: DatasetRecord, setEtag: SetEtag): Dataset => {
+    setEtag(datasetEtag(dataset));
     return datasetView(dataset);
   };
-  /** The check of If-Match, for where the dataset cannot change meanwhile. */
+  /** Returns the check of If-Match. The store calls it inside the transaction. */
   const unchanged =
     (ifMatch: string | undefined) =>
     (present: DatasetRecord): void =>
-      checkIfMatch(ifMatch, datasetTag(present));
+      checkIfMatch(ifMatch, datasetEtag(present));
 
-  /** Gives it in the one way it is kept. Throws validation. */
+  /** Checks a path on the shared storage and returns its stored form. Throws validation. */
   async function checkedPath(given: string): Promise<string> {
     const problem = nfsPathProblem(given, 'nfs_path');
     if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
@@ -41,27 +41,27 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     return { items: items.map(datasetView), next_cursor: next };
   });
 
-  route('createDataset', async ({ body, tag }) => {
+  route('createDataset', async ({ body, setEtag }) => {
     const dataset = await stores.datasets.create({ ...body, nfs_path: await checkedPath(body.nfs_path) }, now());
     changes.notify('datasets', 'events');
-    return view(dataset, tag);
+    return view(dataset, setEtag);
   });
 
-  route('getDataset', async ({ params, tag }) => view(await stores.datasets.get(params.id), tag));
+  route('getDataset', async ({ params, setEtag }) => view(await stores.datasets.get(params.id), setEtag));
 
-  route('patchDataset', async ({ params, body, tag, ifMatch }) => {
-    // First: whether there is one to change.
+  route('patchDataset', async ({ params, body, setEtag, ifMatch }) => {
+    // Throws not_found before the folder is checked.
     await stores.datasets.get(params.id);
     const patch = body.nfs_path === undefined ? body : { ...body, nfs_path: await checkedPath(body.nfs_path) };
     const dataset = await stores.datasets.patch(params.id, patch, now(), unchanged(ifMatch));
     changes.notify('datasets', 'events');
-    return view(dataset, tag);
+    return view(dataset, setEtag);
   });
 
-  route('deleteDataset', async ({ params, tag, ifMatch }) => {
+  route('deleteDataset', async ({ params, setEtag, ifMatch }) => {
     const dataset = await stores.datasets.markDeleting(params.id, now(), unchanged(ifMatch));
     changes.notify('datasets', 'events');
-    return view(dataset, tag);
+    return view(dataset, setEtag);
   });
 
   route('datasetVersions', async ({ params, query }) => {
@@ -80,19 +80,19 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     return { items: items.map(historyView), next_cursor: next };
   });
 
-  route('scanDataset', async ({ params, body, tag }) => {
+  route('scanDataset', async ({ params, body, setEtag }) => {
     if (!settings.hasShare) {
       const { name } = await stores.datasets.get(params.id);
-      throw new DomainError('wrong_state', `${name} cannot be scanned: DATASET_NFS_BASE_PATH of the control plane is not set`);
+      throw new DomainError('wrong_state', `cannot scan ${name}: the control plane has no shared storage; set DATASET_NFS_BASE_PATH`);
     }
-    const asked = { full: body.full ?? false, acceptLoss: body.accept_loss ?? false };
-    const dataset = await stores.datasets.requestScan(params.id, asked, now());
+    const options = { full: body.full ?? false, acceptLoss: body.accept_loss ?? false };
+    const dataset = await stores.datasets.requestScan(params.id, options, now());
     changes.notify('datasets', 'events');
-    return view(dataset, tag);
+    return view(dataset, setEtag);
   });
 }
 
-/** A path is shown as text where it is text, else encoded: what comes back may be either. With `/` at its end it is a folder. */
+/** The API shows a path as text, or encoded if it is not UTF-8. So a filter may have either form. A final `/` means a folder. */
 function pathFilter(shown: string): HistoryFilter {
   const asText = encodeName(Buffer.from(shown));
   const both = isEncoded(shown) ? [...new Set([asText, shown])] : [asText];

@@ -1,4 +1,4 @@
-/** Deployments: requested here, decided by the flow. */
+/** Routes of deployments. The flow decides what happens to a deployment. */
 import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Topic } from '../../domain/changes.ts';
@@ -10,34 +10,33 @@ import type { Caller, Callers } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
-import { type Holds, lookUntil } from '../holds.ts';
+import { type Holds, readUntil } from '../holds.ts';
 import { deploymentKey, keyOf } from '../idempotency.ts';
 import { pageOf } from '../page.ts';
-import { type Beside, type DataNow, deploymentItem, deploymentView } from '../views.ts';
+import { type DeploymentContext, type DeploymentData, deploymentItem, deploymentView } from '../views.ts';
 
-type Asked = Pick<NewDeployment, 'commit' | 'note' | 'rollbackOf'>;
+type RequestedDeployment = Pick<NewDeployment, 'commit' | 'note' | 'rollbackOf'>;
 type DeploymentFilter = Parameters<DeploymentStore['list']>[0];
 
-/** How often a held request looks without being told. */
-const LOOK_MS = 5_000;
+/** Poll interval of a held request without a notification. */
+const POLL_MS = 5_000;
 
 export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers: Callers }): void {
   const { stores, driver, changes, settings, holds, callers } = deps;
 
-  /** `running`: those of the records that run, whole. */
-  async function besides(
+  /** Reads the related records of several deployments. `running`: complete records of those that run. */
+  async function contextsOf(
     records: readonly DeploymentSummary[],
     running: readonly DeploymentRecord[],
-  ): Promise<(d: DeploymentSummary) => Beside> {
-    // One may be gone since.
+  ): Promise<(d: DeploymentSummary) => DeploymentContext> {
     const placed = new Set(records.flatMap((d) => (d.node_id === null ? [] : [d.node_id])));
     const nodes = new Map((await stores.nodes.getMany([...placed])).map((n) => [n.id, n]));
     const drifts = await driftsOf(running);
     const data = await dataOf(records);
     return (d) => ({ node: nodes.get(d.node_id ?? '') ?? null, undeployed: drifts.get(d.id) ?? null, data });
   }
-  /** Nothing is asked where no dataset is mounted. */
-  async function dataOf(records: readonly DeploymentSummary[]): Promise<DataNow> {
+  /** Reads nothing if no deployment mounts a dataset. */
+  async function dataOf(records: readonly DeploymentSummary[]): Promise<DeploymentData> {
     const mounting = records.filter((d) => d.datasets !== null && d.datasets.length > 0);
     const copying = mounting.filter((d) => d.status === 'deploying').map((d) => d.id);
     return {
@@ -45,8 +44,8 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
       progress: copying.length === 0 ? new Map() : await stores.tasks.progressOf(copying),
     };
   }
-  /** A project has one running deployment at most. */
-  async function driftsOf(running: readonly DeploymentRecord[]): Promise<Map<string, Beside['undeployed']>> {
+  /** Returns by deployment which project settings are not deployed yet. */
+  async function driftsOf(running: readonly DeploymentRecord[]): Promise<Map<string, DeploymentContext['undeployed']>> {
     const projects = new Map((await stores.projects.getMany(running.map((d) => d.project_id))).map((p) => [p.id, p]));
     return new Map(
       running.map((d) => {
@@ -58,24 +57,24 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
   }
   async function view(record: DeploymentRecord): Promise<Deployment> {
     const summary = { ...record, domain_prefix: record.settings.domain_prefix };
-    const beside = await besides([summary], record.status === 'running' ? [record] : []);
+    const contextOf = await contextsOf([summary], record.status === 'running' ? [record] : []);
     const events = await stores.deployments.events([record.id]);
-    return deploymentView(record, events.get(record.id) ?? [], beside(summary), settings);
+    return deploymentView(record, events.get(record.id) ?? [], contextOf(summary), settings);
   }
 
   type Creating = { user: Caller; request: FastifyRequest; reply: FastifyReply; params: { id: string } };
-  /** The key stands with the deployment too (api/idempotency.ts, deploymentKey). `meaning`: what is asked for, beside the project. */
+  /** Creates a deployment, which stores the Idempotency-Key too (deploymentKey in idempotency.ts). `meaning`: the requested values. */
   async function create(
     call: Creating,
     what: 'deploy' | 'rollback',
     meaning: readonly (string | null)[],
-    asked: Asked,
+    requested: RequestedDeployment,
   ): Promise<Deployment> {
     const { user, params } = call;
     const key = keyOf(call.request);
     const path = `${what} ${params.id}`;
     const idempotency = key === null ? null : deploymentKey({ user: user.id, key, path }, [what, ...meaning]);
-    const { deployment, created } = await driver.request({ ...asked, projectId: params.id, idempotency, by: byOf(user) });
+    const { deployment, created } = await driver.request({ ...requested, projectId: params.id, idempotency, by: byOf(user) });
     if (!created) void call.reply.header('idempotent-replayed', 'true');
     return view(deployment);
   }
@@ -88,7 +87,7 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
   route('rollback', async (call) => {
     const rollbackOf = call.body.deployment_id;
     const deployment = await create(call, 'rollback', [rollbackOf], { commit: null, note: null, rollbackOf });
-    // It may bring back a host name that the project has given up since.
+    // The release may have a host name that the project no longer has.
     changes.notify('policy');
     return deployment;
   });
@@ -99,8 +98,8 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
   ): Promise<{ items: DeploymentItem[]; next_cursor: string | null }> {
     const { items, next } = await stores.deployments.list(filter, pageOf(query));
     const running = await stores.deployments.getMany(items.filter((d) => d.status === 'running').map((d) => d.id));
-    const beside = await besides(items, running);
-    return { items: items.map((d) => deploymentItem(d, beside(d), settings)), next_cursor: next };
+    const contextOf = await contextsOf(items, running);
+    return { items: items.map((d) => deploymentItem(d, contextOf(d), settings)), next_cursor: next };
   }
   const stateFilter = (query: DeploymentFilter): DeploymentFilter => (query.status === undefined ? {} : { status: query.status });
 
@@ -110,37 +109,37 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
 
   route('projectDeployments', ({ params, query }) => list({ ...stateFilter(query), project_id: params.id }, query));
 
-  route('getDeployment', async ({ params, query, user, tag, request, reply }) => {
+  route('getDeployment', async ({ params, query, user, setEtag, request, reply }) => {
     const known = request.headers['if-none-match'];
-    const look = async () => {
-      const shown = await view(await stores.deployments.get(params.id));
-      return { shown, etag: etagOf(JSON.stringify(shown)) };
+    const read = async () => {
+      const deployment = await view(await stores.deployments.get(params.id));
+      return { deployment, etag: etagOf(JSON.stringify(deployment)) };
     };
-    const seen = await heldWhile(look, known, { waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id }, reply);
-    // Who lost the right while it was held gets nothing.
+    const result = await holdWhile(read, known, { waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id }, reply);
+    // Check the caller again: the rights may have ended while the request was held.
     if ((query.wait ?? 0) > 0) await callers.user(request.headers.authorization);
-    tag(seen.etag);
-    if (!matchesEtag(known, seen.etag)) return seen.shown;
+    setEtag(result.etag);
+    if (!matchesEtag(known, result.etag)) return result.deployment;
     void reply.code(304).send();
     return SENT;
   });
 
-  /** Looks again at each change, and now and then without one: another control plane may be the one that changes it. */
-  async function heldWhile<T extends { etag: string }>(
-    look: () => Promise<T>,
+  /** Holds the request while the ETag is `known`. Reads after each notification and every 5 s: another control plane may change it. */
+  async function holdWhile<T extends { etag: string }>(
+    read: () => Promise<T>,
     known: string | undefined,
     { waitSeconds, topic, holder }: { waitSeconds: number; topic: Topic; holder: string },
     reply: FastifyReply,
   ): Promise<T> {
     const hold = waitSeconds === 0 || known === undefined ? null : holds.begin('deployments', reply.raw, holder);
-    if (hold === null) return look();
+    if (hold === null) return read();
     const end = performance.now() + waitSeconds * 1000;
-    const isNews = (seen: T): boolean => !matchesEtag(known, seen.etag);
+    const isNew = (result: T): boolean => !matchesEtag(known, result.etag);
     try {
       for (;;) {
-        const waitMs = Math.min(LOOK_MS, end - performance.now());
-        const seen = await lookUntil(look, isNews, { changes, topic, waitMs, hold });
-        if (isNews(seen) || hold.ended() || performance.now() >= end) return seen;
+        const waitMs = Math.min(POLL_MS, end - performance.now());
+        const result = await readUntil(read, isNew, { changes, topic, waitMs, hold });
+        if (isNew(result) || hold.ended() || performance.now() >= end) return result;
       }
     } finally {
       hold.release();

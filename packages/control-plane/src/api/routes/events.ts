@@ -1,6 +1,7 @@
 /**
- * The feed of events, as pages or as a stream that goes on. The stream's `id:` is the event's `seq`, so that Last-Event-ID goes on
- * where it broke. A reader that fell behind what is kept first gets an event of kind `gap`, which carries no id: after a break it comes again.
+ * The feed of events, as pages or as a live stream. The `id:` in the stream is the `seq` of the event, so Last-Event-ID resumes an
+ * interrupted stream. If events that the reader has not seen were removed already, it first gets an event of kind `gap`. The `gap` has
+ * no id, so a reader that reconnects gets it again.
  */
 import type { Event } from '@berth/wire/event';
 import type { Role } from '@berth/wire/vocabulary';
@@ -15,8 +16,8 @@ import { type EventStream, openEventStream, resumeAt } from '../sse.ts';
 import { time } from '../views.ts';
 
 const PAGE = 200;
-/** Another control plane may write events, and not every writer here says so: looked at as often as this without being told. */
-const LOOK_MS = 1_000;
+/** Poll interval without a notification: another control plane may write events, and some writers here do not notify. */
+const POLL_MS = 1_000;
 const HEARTBEAT_MS = 15_000;
 
 export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers: Callers }): void {
@@ -28,7 +29,7 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; calle
     return { items: page.items, next: page.next, gap: page.gap };
   });
 
-  /** `next` counts events that the caller may not see too: they are not looked at again. */
+  /** Reads a page of events. `next` also passes events that the caller may not see, so that they are not read again. */
   async function read(after: number | null, limit: number, role: Role): Promise<{ items: Event[]; next: number; gap: boolean }> {
     const { items, oldest, newest, gap } = await stores.events.read(after, limit);
     const next = items.at(-1)?.seq ?? newest;
@@ -39,7 +40,7 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; calle
     seq: oldest,
     at: time(now()),
     kind: 'gap',
-    message: `events before ${oldest} are not kept any more: read again what you show`,
+    message: `events before ${oldest} were removed: reload what you show`,
   });
 
   async function follow(after: number | null, userId: string, request: FastifyRequest, reply: FastifyReply): Promise<typeof SENT> {
@@ -50,7 +51,7 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; calle
     try {
       await pump(after ?? (await stores.events.read(null, 1)).newest, stream, hold, request);
     } catch (error) {
-      // The client left, the server closes or the caller's right ended; anything else is a fault. The break makes the client come again.
+      // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a fault the client reconnects.
       if (!hold.signal.aborted && !(error instanceof DomainError)) request.log.error({ err: error }, 'event stream failed');
     } finally {
       hold.release();
@@ -63,11 +64,11 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; calle
     let after = from;
     let quietSince = performance.now();
     for (;;) {
-      const look = new AbortController();
-      // Subscribed before the look: what is written during it is not missed.
-      const moved = changes.wait('events', LOOK_MS, AbortSignal.any([hold.signal, look.signal]));
+      const round = new AbortController();
+      // Subscribe before reading, so that no event is missed.
+      const notified = changes.wait('events', POLL_MS, AbortSignal.any([hold.signal, round.signal]));
       try {
-        // A token that ends, a user who is disabled or whose role changes: the stream goes by it at once.
+        // Applies a changed role at once, and ends the stream when the token expires or the user is disabled.
         const { role } = await callers.user(request.headers.authorization);
         const { items, next } = await read(after, PAGE, role);
         for (const event of items) {
@@ -81,16 +82,16 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; calle
           await stream.comment('still here');
           quietSince = performance.now();
         }
-        await moved;
+        await notified;
         hold.signal.throwIfAborted();
       } finally {
-        look.abort();
+        round.abort();
       }
     }
   }
 }
 
-/** Everybody sees all projects, nodes and datasets; people are for admins. */
+/** Everybody sees events of projects, nodes and datasets. Only admins see events of users. */
 const maySee = (event: FeedEvent, role: Role): boolean => event.user_id === null || role === 'admin';
 
 const eventView = ({ seq, at, kind, message, ...about }: FeedEvent): Event => ({

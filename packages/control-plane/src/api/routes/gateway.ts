@@ -1,4 +1,4 @@
-/** Routes of gateways (docs/interfaces.md "Between our own processes"): the policy, and everything that all gateways must agree on. */
+/** Routes of gateways (docs/interfaces.md "Between our own processes"): the policy, and state that all gateways share. */
 import { DEVICE_CODE_SECONDS, DEVICE_POLL_SECONDS, DEVICE_TOKEN_SECONDS } from '@berth/wire/gateway';
 import { DomainError } from '../../domain/errors.ts';
 import { type Attempts, networkOf } from '../auth/attempts.ts';
@@ -9,21 +9,21 @@ import type { Holds } from '../holds.ts';
 import { hashOf, newDeviceCode, newDeviceToken, newId, newUserCode, shownUserCode, userCodeOf } from '../auth/secrets.ts';
 import { deviceTokenView, time } from '../views.ts';
 
-/** Two of 20^8 codes are the same once in a lifetime; five times running is a mistake of ours. */
+/** There are 20^8 user codes, so a collision is rare. Five in a row mean a bug. */
 const CODE_TRIES = 5;
 
 export type GatewayRouteDeps = ApiDeps & {
   holds: Holds;
-  /** Of user codes: whoever types them. */
+  /** Counts wrong user codes by network. */
   guesses: Attempts;
-  /** Of device codes: whoever asks for them. */
-  asks: Attempts;
+  /** Counts requests for device codes by network. */
+  codeRequests: Attempts;
 };
 
 export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
-  const { stores, policy, changes, holds, guesses, asks, now } = deps;
+  const { stores, policy, changes, holds, guesses, codeRequests, now } = deps;
 
-  route('gatewayPolicy', async ({ query, tag, request, reply }) => {
+  route('gatewayPolicy', async ({ query, setEtag, request, reply }) => {
     const known = request.headers['if-none-match'];
     const end = performance.now() + (query.wait ?? 0) * 1000;
     let answer = await policy.current();
@@ -38,7 +38,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
     } finally {
       hold?.release();
     }
-    tag(answer.etag);
+    setEtag(answer.etag);
     if (matchesEtag(known, answer.etag)) void reply.code(304).send();
     else void reply.code(200).type('application/json').send(answer.bytes);
     return SENT;
@@ -52,7 +52,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
   route('redeemCode', async ({ body }) => stores.usedCodes.redeem({ id: body.id, expires_at: Date.parse(body.expires_at) }, now()));
 
   route('createDeviceCode', async ({ body }) => {
-    asks.begin(networkOf(body.address));
+    codeRequests.begin(networkOf(body.address));
     for (let tries = 0; tries < CODE_TRIES; tries++) {
       const [device_code, user_code] = [newDeviceCode(), newUserCode()];
       const code = {
@@ -67,10 +67,13 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
       if (await stores.deviceCodes.create(code, now()))
         return { device_code, user_code, expires_in: DEVICE_CODE_SECONDS, interval: DEVICE_POLL_SECONDS };
     }
-    throw new Error(`${CODE_TRIES} user codes in a row were taken`);
+    throw new Error(`cannot create a device code: ${CODE_TRIES} user codes in a row were taken`);
   });
 
-  /** Counted by the address of who types; a right one does not make up for wrong ones (RFC 8628 section 5.1). Throws not_found, too_many_attempts. */
+  /**
+   * Calls `use` with a typed user code. Counts wrong codes by the network of the person. A correct code does not reset the count
+   * (RFC 8628 section 5.1). Throws not_found, too_many_attempts.
+   */
   async function guess<T>(address: string, typed: string, use: (userHash: string, letters: string) => Promise<T>): Promise<T> {
     const key = networkOf(address);
     guesses.begin(key);
@@ -117,7 +120,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
   });
 
   route('deviceTokensOf', async ({ body }) => {
-    // A person has at most as many as one page holds.
+    // One page is enough: the number of tokens per person is limited.
     const { items } = await stores.deviceTokens.list({ email: body.email }, now(), { limit: 200, cursor: null });
     return { items: items.map(deviceTokenView) };
   });

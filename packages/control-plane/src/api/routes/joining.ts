@@ -1,4 +1,4 @@
-/** How machines come in: join tokens for Berth agents, admissions for contract-only ones. For admins. */
+/** Routes with which admins let machines join: join tokens for agents of Berth, admissions for contract-only agents. */
 import { duration } from '@berth/kit/config';
 import { invalid } from '../../domain/errors.ts';
 import type { Define } from '../define.ts';
@@ -7,8 +7,8 @@ import { pageOf } from '../page.ts';
 import { hashOf, newId, newJoinToken } from '../auth/secrets.ts';
 import { admissionView, joinTokenView } from '../views.ts';
 
-const SHORTEST_MS = 60_000;
-const LONGEST_MS = 30 * 86_400_000;
+const MIN_TTL_MS = 60_000;
+const MAX_TTL_MS = 30 * 86_400_000;
 
 export function joiningRoutes(route: Define, { stores, settings, now }: ApiDeps): void {
   route('createJoinToken', async ({ body, user }) => {
@@ -33,7 +33,7 @@ export function joiningRoutes(route: Define, { stores, settings, now }: ApiDeps)
 
   route('deleteAdmission', async ({ params }) => stores.admissions.remove(params.id));
 
-  /** Reads the token from standard input: arguments and the shell's history are seen by others. */
+  /** Returns a command that reads the token from standard input, because others can see arguments and the history of the shell. */
   function commandOf(role: string, name: string | null): string {
     const named = name === null ? '' : ` NODE_NAME=${name}`;
     return `NODE_ROLE=${role}${named} CONTROL_PLANE_URL=${settings.controlPlaneUrl} JOIN_TOKEN_FILE=/dev/stdin berth agent`;
@@ -48,6 +48,6 @@ function lifetimeOf(ttl: string): number {
   } catch (error) {
     throw problem(error instanceof Error ? error.message : 'must be a duration such as 1h');
   }
-  if (ms < SHORTEST_MS || ms > LONGEST_MS) throw problem(`must be from 1m to 30d, not "${ttl}"`);
+  if (ms < MIN_TTL_MS || ms > MAX_TTL_MS) throw problem(`must be from 1m to 30d, not "${ttl}"`);
   return ms;
 }

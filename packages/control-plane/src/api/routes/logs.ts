@@ -1,7 +1,7 @@
 /**
- * A deployment's log: as pages, or as a stream that follows it. Events of the stream: `line` (a LogLine; its id is `seq`),
- * `state` (`{status, error, finished_at}`, at the start and at each change), `end` (the same, once the deployment is settled
- * and all lines are sent), `unavailable` (`{message}`: retention removed the log). After a break Last-Event-ID goes on where it was.
+ * The log of a deployment, as pages or as a live stream. Events of the stream: `line` (a LogLine; its id is `seq`),
+ * `state` (`{status, error, finished_at}`, at the start and at each change), `end` (the same fields, once the deployment is settled
+ * and all lines are sent), `unavailable` (`{message}`: retention removed the log). Last-Event-ID resumes an interrupted stream.
  */
 import { isSettled } from '@berth/wire/vocabulary';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -15,8 +15,8 @@ import { type EventStream, openEventStream, resumeAt } from '../sse.ts';
 import { logLineView, logUnavailable, time } from '../views.ts';
 
 const PAGE = 500;
-/** Another control plane may store the lines: looked at as often as this without being told. */
-const LOOK_MS = 2_000;
+/** Poll interval without a notification: another control plane may store the lines. */
+const POLL_MS = 2_000;
 const HEARTBEAT_MS = 15_000;
 
 export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers: Callers }): void {
@@ -46,7 +46,7 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
     try {
       await pump(deployment.id, after, stream, hold, request);
     } catch (error) {
-      // The client left, the server closes or the caller's right ended; anything else is a fault. The break makes the client come again.
+      // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a fault the client reconnects.
       if (!hold.signal.aborted && !(error instanceof DomainError))
         request.log.error({ err: error, deployment: deployment.id }, 'log stream failed');
     } finally {
@@ -61,11 +61,12 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
     let shown = '';
     let quietSince = performance.now();
     for (;;) {
-      // Subscribed before the look; the state before the lines: once settled, all lines of then are in what is read after.
-      const look = new AbortController();
-      const moved = changes.wait(`logs:${id}`, LOOK_MS, AbortSignal.any([hold.signal, look.signal]));
+      // Subscribe before reading, so that no change is missed. Read the state before the lines: once the deployment is settled, the
+      // lines that are read afterwards are complete.
+      const round = new AbortController();
+      const notified = changes.wait(`logs:${id}`, POLL_MS, AbortSignal.any([hold.signal, round.signal]));
       try {
-        // A token that ends, or a user who is disabled, ends the stream too.
+        // Ends the stream when the token expires or the user is disabled.
         await callers.user(request.headers.authorization);
         const deployment = await stores.deployments.get(id);
         const state = stateOf(deployment);
@@ -81,10 +82,10 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
           await stream.comment('still here');
           quietSince = performance.now();
         }
-        await moved;
+        await notified;
         hold.signal.throwIfAborted();
       } finally {
-        look.abort();
+        round.abort();
       }
     }
   }

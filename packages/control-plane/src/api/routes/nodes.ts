@@ -1,4 +1,4 @@
-/** Nodes as people see and steer them. */
+/** Routes of nodes: list, cordon, drain, prewarm, delete. */
 import type { Node } from '@berth/wire/node';
 import { planEviction } from '@berth/wire/eviction';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -9,14 +9,14 @@ import { newDrain, retried } from '../../flow/drain.ts';
 import { leftOn } from '../../flow/left-on.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
-import type { NodeNewsDesk } from '../node-news.ts';
+import type { NodeChangeLog } from '../node-changes.ts';
 import { pageOf } from '../page.ts';
 import { copyView, drainView, nodeView } from '../views.ts';
 
-export function nodeRoutes(route: Define, deps: ApiDeps & { news: NodeNewsDesk }): void {
-  const { stores, driver, changes, limits, now, news } = deps;
+export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeChangeLog }): void {
+  const { stores, driver, changes, limits, now, nodeChanges } = deps;
 
-  /** With the containers that no deployment here stands for, the copies that were asked for and how far a drain is. */
+  /** Converts nodes, with their quarantined containers, requested copies and the progress of a drain. */
   async function views(nodes: readonly NodeRecord[]): Promise<Node[]> {
     const named = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])));
     const known = new Set((await stores.deployments.getMany([...named])).map((d) => d.id));
@@ -40,11 +40,11 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { news: NodeNewsDesk }
   }
   const view = async (node: NodeRecord): Promise<Node> => {
     const [one] = await views([node]);
-    if (one === undefined) throw new Error('one node has one view');
+    if (one === undefined) throw new Error('unreachable: one node has one view');
     return one;
   };
 
-  /** Whatever a drain that is under way writes at the same time. */
+  /** Retries if the drain loop writes at the same time. Throws busy. */
   async function setDrain(id: string, next: (present: DrainRecord | null) => DrainRecord): Promise<NodeRecord> {
     for (let tries = 0; tries < 10; tries++) {
       const node = await stores.nodes.get(id);
@@ -67,13 +67,13 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { news: NodeNewsDesk }
 
   route('uncordonNode', async ({ params }) => {
     const node = await stores.nodes.setSchedulable(params.id, true);
-    // Something may be waiting for it.
+    // Deployments may be waiting for this node.
     changes.notify('work');
     return view(node);
   });
 
   route('drainNode', async ({ params }) => {
-    // Asked for again while it is under way: what was given up on is tried anew.
+    // A request during a running drain retries the projects on which the drain gave up.
     const node = await setDrain(params.id, (present) => {
       if (present === null || present.finished_at !== null) return newDrain(now());
       const again = retried(present);
@@ -98,8 +98,8 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { news: NodeNewsDesk }
   route('resetNodeSecret', async ({ params, request }) => {
     const node = await stores.nodes.resetSecret(params.id, now());
     const message = `the secret of node ${node.hostname} was reset`;
-    news.tell({ kind: 'secret_reset', node, message }, { address: request.ip, requestId: request.id });
-    // Held requests with the old one end.
+    nodeChanges.record({ kind: 'secret_reset', node, message }, { address: request.ip, requestId: request.id });
+    // Ends held requests that used the old secret.
     changes.notify(`node:${node.id}`);
     return view(node);
   });

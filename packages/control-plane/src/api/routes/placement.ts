@@ -1,4 +1,4 @@
-/** The scheduler's answer without doing it. */
+/** Returns which node the scheduler would choose for a project, and why. Changes nothing. */
 import { wantedOf } from '../../domain/mounts.ts';
 import { place } from '../../domain/placement.ts';
 import type { Define } from '../define.ts';

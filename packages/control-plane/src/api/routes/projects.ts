@@ -1,4 +1,4 @@
-/** Projects: what people set, checked where it enters. */
+/** Routes of projects and their settings. Settings are checked here. */
 import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
 import { envNameProblem, mergedEnv } from '../../domain/env.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
@@ -6,17 +6,17 @@ import { withPaths } from '../../domain/mounts.ts';
 import { type ProjectRules, projectProblems, settingsOf } from '../../domain/project-rules.ts';
 import type { ProjectRecord, ProjectSettings } from '../../domain/records.ts';
 import type { Caller } from '../auth/callers.ts';
-import type { Define, Tag } from '../define.ts';
+import type { Define, SetEtag } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { checkIfMatch } from '../etag.ts';
 import { pageOf } from '../page.ts';
-import { sentence } from '../problem.ts';
-import { projectTag } from '../tags.ts';
+import { summaryOf } from '../problem.ts';
+import { projectEtag } from '../resource-etags.ts';
 import { projectView } from '../views.ts';
 
 export function projectRoutes(route: Define, deps: ApiDeps): void {
   const { stores, driver, changes, source, settings, now, log } = deps;
-  /** Datasets are asked for only where some are named. */
+  /** Reads the datasets only if the request names some. */
   async function rulesFor(body: Pick<ProjectPatch, 'datasets'>): Promise<ProjectRules> {
     const names = new Map(body.datasets === undefined ? [] : (await stores.datasets.facts()).map((d) => [d.id, d.name]));
     return {
@@ -28,29 +28,29 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     };
   }
 
-  /** The login takes effect with the answer, and not with the next deployment or the next look at the routes. */
+  /** Publishes a change of the login before the answer is sent, without a deployment. */
   async function publishLogin(): Promise<void> {
     changes.notify('routes');
-    // The change is made. A read that fails is repeated by the loop `routes-refresh`.
-    await source.refresh().catch((error: unknown) => log.error({ err: error }, 'the routes could not be read'));
+    // The change is stored already. If this refresh fails, the loop `routes-refresh` repeats it.
+    await source.refresh().catch((error: unknown) => log.error({ err: error }, 'could not refresh the routes; will retry'));
   }
 
-  /** One project and its ETag. */
-  async function view(project: ProjectRecord, { user, tag }: { user: Caller; tag: Tag }): Promise<Project> {
+  /** Converts a project and sets its ETag. */
+  async function view(project: ProjectRecord, { user, setEtag }: { user: Caller; setEtag: SetEtag }): Promise<Project> {
     const running = await stores.projects.runningDeployments([project.id]);
-    tag(projectTag(project, user.role));
+    setEtag(projectEtag(project, user.role));
     return projectView(project, running.get(project.id) ?? null, user.role, settings);
   }
 
-  /** The check of If-Match, for where the project cannot change meanwhile. */
+  /** Returns the check of If-Match. The store calls it inside the transaction. */
   const unchanged =
     ({ user, ifMatch }: { user: Caller; ifMatch: string | undefined }) =>
     (present: ProjectRecord): void =>
-      checkIfMatch(ifMatch, projectTag(present, user.role));
+      checkIfMatch(ifMatch, projectEtag(present, user.role));
 
-  /** Merged and judged inside the transaction: of changes at the same moment each sees what the one before it left. */
+  /** Merges and checks a change inside the transaction, so that each of several concurrent changes sees the result of the one before. */
   async function change(
-    call: { params: { id: string }; user: Caller; tag: Tag; ifMatch: string | undefined },
+    call: { params: { id: string }; user: Caller; setEtag: SetEtag; ifMatch: string | undefined },
     given: ProjectPatch,
     check: (present: ProjectRecord) => void = () => {},
   ): Promise<Project> {
@@ -108,7 +108,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     const name = checkedName(call.params.name);
     const env: EnvPatch = { [name]: null };
     return change(call, { env }, (present) => {
-      if (!Object.hasOwn(present.env, name)) throw new DomainError('not_found', `the project ${present.name} has no variable ${name}`);
+      if (!Object.hasOwn(present.env, name)) throw new DomainError('not_found', `project ${present.name} has no variable ${name}`);
     });
   });
 
@@ -116,5 +116,5 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
 }
 
 function refuse(problems: FieldProblem[]): void {
-  if (problems.length > 0) throw new DomainError('validation', sentence(problems), problems);
+  if (problems.length > 0) throw new DomainError('validation', summaryOf(problems), problems);
 }

@@ -1,4 +1,4 @@
-/** How the control plane does: for load balancers, for Prometheus, for people. */
+/** Routes about the control plane itself: health, readiness, metrics, version, OpenAPI document. */
 import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
@@ -7,11 +7,11 @@ import type { Metrics } from '../metrics.ts';
 import type { NodeNotes } from '../node-notes.ts';
 
 const PING_MS = 2_000;
-const MOST_DOUBLED = 20;
-/** /readyz is public: however often it is requested, it reads the nodes once in this time. */
-const DOUBLED_KNOWN_MS = 5_000;
+const MAX_DOUBLED = 20;
+/** Cache time of doubled nodes. /readyz is public, so the number of requests must not determine the number of queries. */
+const DOUBLED_CACHE_MS = 5_000;
 
-/** `required`: without it nothing can be served, and /readyz says 503. What fails otherwise is tried again by itself. */
+/** `required`: if this part fails, the control plane cannot serve and /readyz answers 503. Other parts are retried by themselves. */
 type Part = { name: string; ok: boolean; required: boolean; detail: string };
 
 type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeNotes: readonly NodeNotes[]; openapi: object };
@@ -25,37 +25,37 @@ export function systemRoutes(route: Define, deps: Deps): void {
     const parts: Part[] = [await database(), routes(), ...jwtSecret(), ...loops().map(loopPart)];
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
-    const unrouted = source.problems().map((p) => `left out of routing: ${p}`);
+    const unrouted = source.problems().map((p) => `route not published: ${p}`);
     const notes = [...settings.notes, ...proxyNotes(), ...unrouted, ...(await doubled()), ...nodeNotes.flatMap((n) => n.notes())];
     void reply.code(ready ? 200 : 503).send({ status, parts, notes });
     return SENT;
   });
 
-  let known = { until: Number.NEGATIVE_INFINITY, doubled: Promise.resolve<string[]>([]) };
+  let cache = { until: Number.NEGATIVE_INFINITY, doubled: Promise.resolve<string[]>([]) };
   function doubled(): Promise<string[]> {
-    if (performance.now() >= known.until) known = { until: performance.now() + DOUBLED_KNOWN_MS, doubled: readDoubled() };
-    return known.doubled;
+    if (performance.now() >= cache.until) cache = { until: performance.now() + DOUBLED_CACHE_MS, doubled: readDoubled() };
+    return cache.doubled;
   }
 
-  /** Without addresses: this page is public. The log names them. */
+  /** Without addresses, because /readyz is public. The log has them. */
   const proxyNotes = (): string[] =>
     deps.aliases?.kept() === true
       ? [
-          'the reverse proxy hands on request headers like X!Forwarded!User, which an application may take for X-Forwarded-User: run Traefik ' +
+          'the reverse proxy forwards request headers like X!Forwarded!User, which an application may read as X-Forwarded-User: run Traefik ' +
             '3.7.13 or newer with aliasHeadersStrategy: delete on both entry points',
         ]
       : [];
 
-  /** Without addresses: this page is public. */
+  /** Without addresses, because /readyz is public. */
   async function readDoubled(): Promise<string[]> {
     try {
       const nodes = await stores.nodes.listDoubled();
       return nodes
         .filter((n) => n.doubled !== null && Math.abs(now() - n.doubled.last_seen_at) < limits.offlineMs)
-        .slice(0, MOST_DOUBLED)
-        .map((n) => `${n.role} node ${n.hostname}: another machine registers under this name and is refused`);
+        .slice(0, MAX_DOUBLED)
+        .map((n) => `${n.role} node ${n.hostname}: a second machine tries to register under this name and is refused`);
     } catch (error) {
-      log.debug({ err: error }, 'doubled nodes cannot be read');
+      log.debug({ err: error }, 'could not read doubled nodes');
       return [];
     }
   }
@@ -72,13 +72,13 @@ export function systemRoutes(route: Define, deps: Deps): void {
       ]);
       return { ...part, ok: true, detail: 'answers' };
     } catch (error) {
-      // What exactly is for the log: this page is public.
-      log.error({ err: error }, 'the database does not answer');
-      return { ...part, ok: false, detail: 'does not answer; the log says why' };
+      // Only the log has the error, because /readyz is public.
+      log.error({ err: error }, 'database check failed');
+      return { ...part, ok: false, detail: 'does not answer; the log has the error' };
     }
   }
 
-  /** Only where it differs between control planes: most installations have one. */
+  /** Shown only if the control planes have different secrets. */
   function jwtSecret(): Part[] {
     const problem = deps.secretProblem();
     return problem === null ? [] : [{ name: 'jwt secret', required: false, ok: false, detail: problem }];
@@ -90,8 +90,8 @@ export function systemRoutes(route: Define, deps: Deps): void {
       source.current();
       return { ...part, ok: true, detail: 'known' };
     } catch (error) {
-      log.debug({ err: error }, 'the routes are not known');
-      return { ...part, ok: false, detail: 'could not be read lately; the reverse proxy keeps what it has' };
+      log.debug({ err: error }, 'routes are unknown');
+      return { ...part, ok: false, detail: 'not read recently; the reverse proxy keeps its last configuration' };
     }
   }
 
@@ -99,7 +99,7 @@ export function systemRoutes(route: Define, deps: Deps): void {
     name: `loop ${name}`,
     required: false,
     ok: lastError === null,
-    detail: lastError === null ? description : `${description}: failed last time and is tried again; the log says why`,
+    detail: lastError === null ? description : `${description}: the last run failed and will be retried; the log has the error`,
   });
 
   route('metrics', async ({ reply }) => {

@@ -1,4 +1,4 @@
-/** Tokens that programs hold for people: personal ones of the API, and those that devices got through the gateway. */
+/** Routes of tokens with which programs act for people: personal API tokens, and device tokens from the gateway. */
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { atLeast } from '../../domain/access.ts';
 import type { Define } from '../define.ts';
@@ -8,25 +8,25 @@ import { hashOf, newApiToken, newId } from '../auth/secrets.ts';
 import { apiTokenView, deviceTokenView } from '../views.ts';
 import { sessionOnly } from './auth.ts';
 
-const LONGEST_MS = 366 * 86_400_000;
+const MAX_LIFETIME_MS = 366 * 86_400_000;
 
 export function apiTokenRoutes(route: Define, deps: ApiDeps): void {
   const { stores, changes, now } = deps;
 
   route('listTokens', async ({ query, user }) => {
     const owner = query.user_id ?? user.id;
-    if (owner !== user.id) adminOnly(user.role, 'other people’s tokens are for admins to see');
+    if (owner !== user.id) adminOnly(user.role, 'only admins can list the tokens of other people');
     const { items, next } = await stores.apiTokens.list(owner, now(), pageOf(query));
     return { items: items.map(apiTokenView), next_cursor: next };
   });
 
   route('createToken', async ({ body, user }) => {
-    // One that makes others would have no end.
+    // A token that creates tokens could replace itself before it expires.
     sessionOnly(user);
     if (!atLeast(user.role, body.role)) throw invalid('role', 'above_own', `must not be above your own role, ${user.role}`);
     const expires_at = Date.parse(body.expires_at);
     if (expires_at <= now()) throw invalid('expires_at', 'past', 'must be in the future');
-    if (expires_at > now() + LONGEST_MS) throw invalid('expires_at', 'too_far', 'must be within a year from now');
+    if (expires_at > now() + MAX_LIFETIME_MS) throw invalid('expires_at', 'too_far', 'must be within a year from now');
     const token = newApiToken();
     const made = await stores.apiTokens.create(
       { id: newId(), user_id: user.id, name: body.name, role: body.role, expires_at, hash: hashOf(token) },
@@ -36,14 +36,14 @@ export function apiTokenRoutes(route: Define, deps: ApiDeps): void {
   });
 
   route('deleteToken', async ({ params, user }) => {
-    // Whose it is says the store: to anybody else it does not exist.
+    // The store checks the owner. For other people the token does not exist.
     await stores.apiTokens.revoke(params.id, user.role === 'admin' ? null : user.id);
     changes.notify('access');
   });
 
   route('listDeviceTokens', async ({ query, user }) => {
     const email = query.all === true ? undefined : (query.email?.toLowerCase() ?? user.email);
-    if (email !== user.email) adminOnly(user.role, 'other people’s device tokens are for admins to see');
+    if (email !== user.email) adminOnly(user.role, 'only admins can list the device tokens of other people');
     const { items, next } = await stores.deviceTokens.list(email === undefined ? {} : { email }, now(), pageOf(query));
     return { items: items.map(deviceTokenView), next_cursor: next };
   });

@@ -1,6 +1,7 @@
 /**
- * The reverse proxy's configuration, exactly the bytes that its hash is of. With `wait` it is held while the proxy has them
- * already: by If-None-Match where that is sent; else by the connection, since Traefik sends no ETag (docs/interfaces.md "Held answers").
+ * Serves the configuration of the reverse proxy, byte for byte as it was hashed. With `wait` the request is held while the proxy already
+ * has this configuration. If-None-Match tells what the proxy has. Traefik sends none, so the last answer on the connection counts
+ * instead (docs/interfaces.md "Held answers").
  */
 import type { Socket } from 'node:net';
 import type { FastifyReply } from 'fastify';
@@ -12,10 +13,10 @@ import type { Holds } from '../holds.ts';
 export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
   const { source, holds } = deps;
   const tagOf = (hash: string): string => `"${hash}"`;
-  /** Hash of the last answer on a connection; the first request on one is answered at once. */
+  /** Hash of the last answer on each connection. The first request on a connection is never held. */
   const lastOn = new WeakMap<Socket, string>();
 
-  /** The present configuration, or the first that is another than what the proxy has. Throws routes_unknown. */
+  /** Returns the current configuration, or waits for one that the proxy does not have. Throws routes_unknown. */
   async function next(has: (hash: string) => boolean, waitMs: number, address: string, reply: FastifyReply) {
     const first = source.current();
     const hold = waitMs > 0 && has(first.hash) ? holds.begin('config', reply.raw, `address ${address}`) : null;
@@ -32,7 +33,7 @@ export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): 
     }
   }
 
-  route('traefikConfig', async ({ query, tag, request, reply }) => {
+  route('traefikConfig', async ({ query, setEtag, request, reply }) => {
     const { socket } = request.raw;
     const known = request.headers['if-none-match'];
     const last = lastOn.get(socket);
@@ -40,10 +41,10 @@ export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): 
     const { bytes, hash } = await next(has, (query.wait ?? 0) * 1000, request.ip, reply);
     if (request.method === 'GET') {
       lastOn.set(socket, hash);
-      // Only what has left this process was given to the proxy.
+      // A configuration counts as fetched only after it was sent completely.
       reply.raw.once('finish', () => source.served(hash));
     }
-    tag(tagOf(hash));
+    setEtag(tagOf(hash));
     if (matchesEtag(known, tagOf(hash))) void reply.code(304).send();
     else void reply.code(200).type('application/json').send(bytes);
     return SENT;

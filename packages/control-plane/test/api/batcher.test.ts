@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { createTogether } from '../../src/api/together.ts';
+import { createBatcher } from '../../src/api/batcher.ts';
 
 const EVERY_MS = 50;
 
 function given(atOnce: number) {
   const done: number[] = [];
-  const take = createTogether(EVERY_MS, atOnce);
+  const take = createBatcher(EVERY_MS, atOnce);
   return { done, work: (n: number) => take(() => void done.push(n)) };
 }
 

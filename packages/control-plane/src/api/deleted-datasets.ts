@@ -1,0 +1,46 @@
+/**
+ * Finds cached datasets that were deleted. The ids of all datasets are kept in memory, because 10,000 nodes list their cached datasets
+ * every 30 s. They are read again after a change, and every minute, since a notification from another control plane may be lost.
+ */
+import type { Changes } from '../domain/changes.ts';
+import type { Stores } from '../domain/stores.ts';
+
+const MAX_AGE_MS = 60_000;
+/** Limit in memory: a node can send any ids. */
+const MAX_DELETED = 10_000;
+
+export function createDeletedDatasets(stores: Pick<Stores, 'datasets'>, changes: Changes) {
+  let existing: Promise<ReadonlySet<string>> | null = null;
+  let readAt = Number.NEGATIVE_INFINITY;
+  /** Ids are never used again, so an id that was missing once stays missing. */
+  const deleted = new Set<string>();
+  changes.on('datasets', () => void (existing = null));
+
+  function existingIds(): Promise<ReadonlySet<string>> {
+    if (existing === null || performance.now() - readAt > MAX_AGE_MS) {
+      readAt = performance.now();
+      const reading = stores.datasets.ids().then((all) => new Set(all));
+      existing = reading;
+      // The next call repeats a read that failed.
+      reading.catch(() => void (existing === reading && (existing = null)));
+    }
+    return existing;
+  }
+
+  return {
+    /** Returns the ids in `cached` whose dataset no longer exists. */
+    async among(cached: readonly { dataset_id: string }[]): Promise<string[]> {
+      if (cached.length === 0) return [];
+      const missingFrom = (ids: ReadonlySet<string>): string[] =>
+        [...new Set(cached.map((c) => c.dataset_id))].filter((id) => !ids.has(id));
+      const missing = missingFrom(await existingIds());
+      if (missing.every((id) => deleted.has(id))) return missing;
+      // The dataset may be newer than the last read. The node deletes its copy because of this answer, so read again.
+      existing = null;
+      const confirmed = missingFrom(await existingIds());
+      if (deleted.size > MAX_DELETED) deleted.clear();
+      for (const id of confirmed) deleted.add(id);
+      return confirmed;
+    },
+  };
+}
