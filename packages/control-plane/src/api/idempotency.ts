@@ -82,7 +82,8 @@ export function createRunOnce(deps: { keptAnswers: KeptAnswerStore; secrets: rea
       if (found.kind === 'other body') throw new DomainError('idempotency_mismatch');
       if (found.kind === 'kept') return { ...(await seal.open(found.answer)), replayed: true };
       if (found.kind === 'mine') break;
-      if (performance.now() > until) throw new DomainError('busy', 'the first request with this Idempotency-Key is still in progress; try again later');
+      if (performance.now() > until)
+        throw new DomainError('busy', 'the first request with this Idempotency-Key is still in progress; try again later');
       if (found.renewed !== watched.renewed) watched = { renewed: found.renewed, ms: 0 };
       await sleep(pause);
       watched.ms += pause;
