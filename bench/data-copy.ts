@@ -7,7 +7,7 @@ import { spawn } from 'node:child_process';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createData, type Data } from '@berth/agent/data/data';
+import { createDatasetParts, type DatasetParts } from '@berth/agent/data/dataset-parts';
 import { createStorage } from '@berth/agent/storage';
 import { createScanner } from '@berth/control-plane/monitor/scanner';
 import { silentLogger } from '@berth/kit/log';
@@ -76,7 +76,7 @@ async function writeFiles(folder: string, share: number, round: number): Promise
 }
 
 /** A control plane that knows tree objects, and nothing else. */
-function agentIn(dir: string, objects: ReadonlyMap<string, string>, fetched: { bytes: number }): Promise<Data> {
+function agentIn(dir: string, objects: ReadonlyMap<string, string>, fetched: { bytes: number }): Promise<DatasetParts> {
   const call = async (_: string, { body }: { body: { digests: string[] } }): Promise<unknown> => {
     const found = body.digests.map((digest) => [digest, objects.get(digest) ?? ''] as const);
     fetched.bytes += found.reduce((sum, [, text]) => sum + text.length, 0);
@@ -84,7 +84,7 @@ function agentIn(dir: string, objects: ReadonlyMap<string, string>, fetched: { b
   };
   const root = join(dir, 'svc');
   const log = silentLogger();
-  return createData({
+  return createDatasetParts({
     client: { call } as unknown as Client,
     storage: createStorage({ root, maxStorage: undefined, inherit: INHERIT, log }),
     listContainers: async () => [],
@@ -102,7 +102,7 @@ function agentIn(dir: string, objects: ReadonlyMap<string, string>, fetched: { b
 }
 
 type Version = DatasetSource & { version: number; manifest_digest: string };
-const ensure = (data: Data, version: Version) =>
+const ensure = (data: DatasetParts, version: Version) =>
   data.cache.ensure(version, { onProgress: () => undefined, logLine: () => undefined }, new AbortController().signal);
 
 function scannerIn(dir: string, objects: Map<string, string>): (before?: Version) => Promise<Version> {

@@ -14,7 +14,7 @@ import { type HealthServer, startHealthServer } from './health.ts';
 import { createTaskLoop } from './loop.ts';
 import { createMetrics } from './metrics.ts';
 import { watchContainers } from './observe.ts';
-import { createParts, type Parts } from './parts.ts';
+import { createParts, type AgentParts } from './parts.ts';
 import { type Readiness, readinessOf } from './readiness.ts';
 import { reconcile } from './reconcile.ts';
 import { startRegistrationLoop } from './registration-loop.ts';
@@ -137,7 +137,7 @@ export async function startAgent(config: AgentOptions, log: Logger): Promise<Age
 }
 
 /** Removes what an earlier process left: its unstarted containers, and then in the background its unfinished copies. */
-async function removeLeftovers(parts: Parts, nodeId: string, open: readonly Task[], signal: AbortSignal, log: Logger): Promise<void> {
+async function removeLeftovers(parts: AgentParts, nodeId: string, open: readonly Task[], signal: AbortSignal, log: Logger): Promise<void> {
   await reconcile(parts.docker, nodeId, open, log, signal).catch((err: unknown) =>
     log.warn({ err }, 'removing leftover containers failed; they are reported to the control plane'),
   );
@@ -147,7 +147,7 @@ async function removeLeftovers(parts: Parts, nodeId: string, open: readonly Task
     .catch((err: unknown) => void (signal.aborted || log.warn({ err }, 'removing leftover dataset copies failed')));
 }
 
-function createNodeRegistration(config: AgentOptions, parts: Parts, log: Logger): Registration {
+function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Logger): Registration {
   return createRegistration({
     client: parts.client,
     list: parts.listContainers,

@@ -1,7 +1,7 @@
 /** The handlers of all kinds of tasks, wired to the parts of this agent. */
 import { join } from 'node:path';
 import type { AgentOptions } from './config.ts';
-import type { Parts } from './parts.ts';
+import type { AgentParts } from './parts.ts';
 import type { RegistrySettings } from './registry-settings.ts';
 import type { StateFolder } from './state-folder.ts';
 import { createBuildHandler } from './tasks/build.ts';
@@ -14,7 +14,7 @@ import { createClone } from './tools/git.ts';
 import { createIsInsecure } from './tools/insecure.ts';
 import { createPushAccess } from './tools/push-access.ts';
 
-export function createHandlers(config: AgentOptions, parts: Parts, registry: RegistrySettings, state: StateFolder): Handlers {
+export function createHandlers(config: AgentOptions, parts: AgentParts, registry: RegistrySettings, state: StateFolder): Handlers {
   const { cli, docker, listContainers, images, locks, networks, data } = parts;
   return {
     build: createBuildHandler({

@@ -5,7 +5,7 @@ import { type Client, createClient } from '@berth/wire/client';
 import type { AgentOptions } from './config.ts';
 import { type Credentials, readCredentials } from './credentials.ts';
 import { readAgentId } from './data/agent-id.ts';
-import { createData, type Data, type DataOptions } from './data/data.ts';
+import { createDatasetParts, type DatasetParts, type DatasetPartsOptions } from './data/dataset-parts.ts';
 import { createDiskUse, type DiskUse } from './disk-use.ts';
 import { createHostIp } from './host-ip.ts';
 import { createImages, type Images } from './images.ts';
@@ -22,7 +22,7 @@ import { createDocker, type Docker } from './tools/docker.ts';
 import { createDockerNetworks } from './tools/docker-networks.ts';
 import { engineUse } from './tools/engine-use.ts';
 
-export type Parts = {
+export type AgentParts = {
   credentials: Credentials;
   client: Client;
   cli: DockerCli;
@@ -39,14 +39,14 @@ export type Parts = {
   publishIp: string | undefined;
   storage: StorageMeter;
   /** Null on a builder, and if SVC_ROOT is not usable. */
-  data: Data | null;
+  data: DatasetParts | null;
   /** Why a deploy node takes no datasets. */
   dataProblem: string | null;
   diskUse: DiskUse;
 };
-export type PartsOptions = { state: StateFolder; metrics: Metrics; wakeRegistration: () => void; log: Logger };
+export type AgentPartsOptions = { state: StateFolder; metrics: Metrics; wakeRegistration: () => void; log: Logger };
 
-export async function createParts(config: AgentOptions, { state, metrics, wakeRegistration, log }: PartsOptions): Promise<Parts> {
+export async function createParts(config: AgentOptions, { state, metrics, wakeRegistration, log }: AgentPartsOptions): Promise<AgentParts> {
   const { inherit } = config;
   const credentials = await readCredentials({
     stateDir: state.root,
@@ -123,12 +123,12 @@ function countRemovedImages(docker: Docker, metrics: Metrics): Docker {
   };
 }
 
-type DataDeps = Pick<DataOptions, 'client' | 'storage' | 'listContainers' | 'log'> &
-  Pick<PartsOptions, 'metrics' | 'wakeRegistration'> & { agentId: string };
+type DataDeps = Pick<DatasetPartsOptions, 'client' | 'storage' | 'listContainers' | 'log'> &
+  Pick<AgentPartsOptions, 'metrics' | 'wakeRegistration'> & { agentId: string };
 const dataOptions = (
   config: AgentOptions,
   { client, storage, listContainers, agentId, metrics, wakeRegistration, log }: DataDeps,
-): DataOptions => ({
+): DatasetPartsOptions => ({
   client,
   storage,
   listContainers,
@@ -151,9 +151,9 @@ const dataOptions = (
 });
 
 /** `data` is null if SVC_ROOT is not usable: projects without datasets run all the same. */
-async function openData(options: DataOptions): Promise<{ data: Data | null; problem: string | null }> {
+async function openData(options: DatasetPartsOptions): Promise<{ data: DatasetParts | null; problem: string | null }> {
   try {
-    return { data: await createData(options), problem: null };
+    return { data: await createDatasetParts(options), problem: null };
   } catch (err) {
     options.log.warn({ err, SVC_ROOT: options.root }, 'opening SVC_ROOT failed; this node takes no datasets');
     const message = err instanceof Error ? err.message : String(err);

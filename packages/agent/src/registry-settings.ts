@@ -1,14 +1,14 @@
 /** The registry settings that the control plane hands out (GET /api/agent/config), and the login with them. */
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
-import type { AgentConfig as RegistryLogin } from '@berth/wire/task';
+import type { AgentConfig } from '@berth/wire/task';
 import { logIn } from './registry-login.ts';
 import { retryUntilAnswered } from './retry.ts';
 import type { DockerCli } from './tools/docker-cli.ts';
 
 export type RegistrySettings = {
   /** Null before the first answer. */
-  current(): RegistryLogin | null;
+  current(): AgentConfig | null;
   /** Asks the control plane until it answers, and logs in. A failed login is only logged: each task reports its own registry errors. */
   fetch(): Promise<void>;
   /** Returns `{registry}/{project}`; null while the registry is unknown. */
@@ -24,7 +24,7 @@ export type RegistrySettingsDeps = {
 };
 
 export function createRegistrySettings({ client, cli, signal, onFetched, log }: RegistrySettingsDeps): RegistrySettings {
-  let current: RegistryLogin | null = null;
+  let current: AgentConfig | null = null;
   return {
     current: () => current,
     repositoryOf: (project) => (current === null || current.registry_addr === '' ? null : `${current.registry_addr}/${project}`),

@@ -5,14 +5,14 @@
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
-export type Folder = { setting: 'SVC_ROOT' | 'STATE_DIR'; path: string };
+export type CheckedFolder = { setting: 'SVC_ROOT' | 'STATE_DIR'; path: string };
 type Options = { write?: (path: string) => Promise<void>; deadlineMs?: number; freshMs?: number };
 
 /** A smaller file may fit on a disk without a free block. */
 const CONTENT = Buffer.alloc(64 * 1024);
 
 /** Returns the problem of each folder that has one. A disk that hangs gets only one write, however many requests come. */
-export function createWritable(folders: readonly Folder[], options: Options = {}): () => Promise<string[]> {
+export function createWritable(folders: readonly CheckedFolder[], options: Options = {}): () => Promise<string[]> {
   const { write = writeTestFile, deadlineMs = 2_000, freshMs = 1_000 } = options;
   const checks = folders.map((folder) => createCheck(folder, write, deadlineMs));
   let last: { at: number; problems: Promise<string[]> } | null = null;
@@ -23,7 +23,11 @@ export function createWritable(folders: readonly Folder[], options: Options = {}
   };
 }
 
-function createCheck({ setting, path }: Folder, write: (path: string) => Promise<void>, deadlineMs: number): () => Promise<string | null> {
+function createCheck(
+  { setting, path }: CheckedFolder,
+  write: (path: string) => Promise<void>,
+  deadlineMs: number,
+): () => Promise<string | null> {
   let writing: Promise<string | null> | null = null;
   return async () => {
     writing ??= write(path)

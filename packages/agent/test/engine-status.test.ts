@@ -1,13 +1,6 @@
-/** The engine and the disks in a registration. */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { silentLogger } from '@berth/kit/log';
-import { expect, it, onTestFinished } from 'vitest';
-import { createDiskUse } from '../src/disk-use.ts';
+/** The engine in a registration. */
+import { expect, it } from 'vitest';
 import { createEngineStatus } from '../src/engine-status.ts';
-import { bytesOf } from '../src/tools/engine-use.ts';
-import { until } from './fake-control-plane.ts';
 
 const never = new AbortController().signal;
 
@@ -43,37 +36,3 @@ it('a stop of the agent does not count as a failure of the engine', async () => 
   await expect(asking).rejects.toThrow('stopped');
   expect(engine.now()).toBeNull();
 });
-
-it('disk use is unknown before the first count; the rest besides datasets, images and build cache is "other"', async () => {
-  const dir = await mkdtemp(join(tmpdir(), 'agent-disk-'));
-  onTestFinished(() => rm(dir, { recursive: true }));
-  let use: () => Promise<{ root: string | null; images: number | null; build_cache: number | null }> = async () => ({
-    root: join(dir, 'not-here'),
-    images: 2_000,
-    build_cache: 300,
-  });
-  const make = () =>
-    createDiskUse({ folders: [dir, dir], datasets: () => 10, engineUse: () => use(), onFirst: () => undefined, log: silentLogger() });
-  const disk = make();
-  expect(disk.now()).toBeNull();
-  const counted = await until('counted', () => disk.now() ?? undefined);
-  expect(counted).toMatchObject({ datasets: 10, images: 2_000, build_cache: 300 });
-  expect(counted.other).toBe(counted.total - counted.free - 2_310);
-  // Without an answer of the engine, its parts are unknown and not zero.
-  use = () => Promise.reject(new Error('no engine'));
-  const blind = make();
-  blind.now();
-  const partly = await until('counted', () => blind.now() ?? undefined);
-  expect(partly).toMatchObject({ datasets: 10, images: null, build_cache: null, other: null });
-  expect(partly.total).toBe(counted.total);
-});
-
-it.each([
-  ['0B', 0],
-  ['1.234GB', 1_234_000_000],
-  ['45.6kB', 45_600],
-  ['999MB', 999_000_000],
-  ['1.2TB', 1.2e12],
-  ['', null],
-  ['many', null],
-])('bytesOf reads the size %s as %s', (text, bytes) => expect(bytesOf(text)).toBe(bytes));

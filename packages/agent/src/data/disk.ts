@@ -4,12 +4,12 @@ import { dirname } from 'node:path';
 import { exec } from '@berth/kit/exec';
 
 export const errorCode = (error: unknown): string | undefined => (error as NodeJS.ErrnoException).code;
-export const isGone = (error: unknown): boolean => errorCode(error) === 'ENOENT';
+export const isMissing = (error: unknown): boolean => errorCode(error) === 'ENOENT';
 
 /** Returns the result of `work`, or null if a part of the path does not exist. */
 export const nullIfMissing = <T>(work: Promise<T>): Promise<T | null> =>
   work.catch((error: unknown) => {
-    if (isGone(error) || errorCode(error) === 'ENOTDIR') return null;
+    if (isMissing(error) || errorCode(error) === 'ENOTDIR') return null;
     throw error;
   });
 
@@ -24,7 +24,7 @@ export async function writeWhole(path: string, text: string): Promise<void> {
     } catch (error) {
       await unlink(temporary).catch(() => undefined);
       // Another process that cleaned up removed the folder or the temporary file.
-      if (!isGone(error) || tries === WRITE_TRIES) throw error;
+      if (!isMissing(error) || tries === WRITE_TRIES) throw error;
     }
   }
 }

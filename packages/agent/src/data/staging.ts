@@ -6,7 +6,7 @@
 import { chmod, link, lstat, mkdir, open, symlink, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { decodeName, type FileEntry, type LoadTree, type NamedEntry, walkTree } from '@berth/wire/tree';
-import { errorCode, inParallel, isGone } from './disk.ts';
+import { errorCode, inParallel, isMissing } from './disk.ts';
 
 /** Files on this node by content (`contentKey`). `paths` are encoded. */
 export type LinkSource = { folder: string; paths: ReadonlyMap<string, string> };
@@ -101,7 +101,7 @@ async function linkFrom(sources: readonly LinkSource[], entry: FileEntry, to: Bu
       await link(pathIn(folder, from), to);
     } catch (error) {
       // The source was just evicted, or the file system allows no further hard link to it.
-      if (isGone(error) || ['EMLINK', 'EPERM', 'EXDEV'].includes(errorCode(error) ?? '')) continue;
+      if (isMissing(error) || ['EMLINK', 'EPERM', 'EXDEV'].includes(errorCode(error) ?? '')) continue;
       throw error;
     }
     const stat = await lstat(to);

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { readdir, rename, stat, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
-import { errorCode, isGone, nullIfMissing, readJson, syncFolder, writeWhole } from './disk.ts';
+import { errorCode, isMissing, nullIfMissing, readJson, syncFolder, writeWhole } from './disk.ts';
 import { isId, type Layout } from './layout.ts';
 
 /** `bytes` is the sum of the file sizes; files that versions share by hard links count in each version. */
@@ -67,7 +67,7 @@ export function createVersions(layout: Layout): Versions {
         } catch (error) {
           if (errorCode(error) === 'ENOTEMPTY' || errorCode(error) === 'EEXIST') return false;
           // Another agent's cleanup removed the dataset's folder while it held no version.
-          if (!isGone(error) || tries === MAX_TRIES || !(await isThere(folder))) throw error;
+          if (!isMissing(error) || tries === MAX_TRIES || !(await isThere(folder))) throw error;
         }
       }
       await failPoint('copy.renamed.after');

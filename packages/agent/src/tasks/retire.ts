@@ -7,7 +7,7 @@
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { RetirePayload } from '@berth/wire/task';
-import type { Data } from '../data/data.ts';
+import type { DatasetParts } from '../data/dataset-parts.ts';
 import type { Images } from '../images.ts';
 import type { Locks } from '../locks.ts';
 import type { Networks } from '../networks.ts';
@@ -24,7 +24,7 @@ export type RetireDeps = {
   locks: Locks;
   networks: Pick<Networks, 'cleanLater'>;
   /** Null on a node that takes no datasets. */
-  data: Pick<Data, 'inventory' | 'sweepMounts'> | null;
+  data: Pick<DatasetParts, 'inventory' | 'sweepMounts'> | null;
   /** Returns `{registry}/{project}` for the name of a project; null while the registry is unknown. */
   repositoryOf: (project: string) => string | null;
 };

@@ -64,7 +64,7 @@ export function redirectTarget(from: string, location: string): string {
 }
 
 /** A redirect after the first request: git must stay with one server. */
-export const redirectedLate = (from: string, location: string): TaskFailure => {
+export const lateRedirectFailure = (from: string, location: string): TaskFailure => {
   const base = new URL(from);
   const to = URL.canParse(location, base.href) ? originOf(new URL(location, base)) : 'an invalid address';
   return refusal(`${originOf(base)} redirects to ${to} during the transfer`);

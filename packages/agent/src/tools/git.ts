@@ -7,7 +7,7 @@ import { join, relative } from 'node:path';
 import { exec, type ExecResult } from '@berth/kit/exec';
 import { MAX_COMMIT_AUTHOR, MAX_COMMIT_MESSAGE } from '@berth/wire/task';
 import { classify, GIT_FAILURES, outputTail, TaskFailure } from './failures.ts';
-import { gitHost, isListed, redirectedLate, redirectTarget, tooManyRedirects } from './git-hosts.ts';
+import { gitHost, isListed, lateRedirectFailure, redirectTarget, tooManyRedirects } from './git-hosts.ts';
 import { lastRedirect } from './git-trace.ts';
 import { lfsPointers } from './lfs.ts';
 import { fetchSubmodules } from './submodules.ts';
@@ -144,7 +144,7 @@ export function createClone(options: GitOptions): Clone {
         if (redirect === null) for (const line of failed) cloneOptions.onLine(line);
         if (result.code === 0) return url;
         if (redirect === null) throw keyHint(gitFailure(result.stderr, { ...of, url }), url);
-        if (redirect.method !== 'GET' || !redirect.path.includes('/info/refs?')) throw redirectedLate(url, redirect.location);
+        if (redirect.method !== 'GET' || !redirect.path.includes('/info/refs?')) throw lateRedirectFailure(url, redirect.location);
         url = redirectTarget(url, redirect.location);
         cloneOptions.logLine(`redirected to ${url}`);
       }

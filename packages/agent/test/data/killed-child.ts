@@ -2,7 +2,7 @@
 import { armFailPoints, failPoints } from '@berth/kit/fail-point';
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
-import { createData } from '../../src/data/data.ts';
+import { createDatasetParts } from '../../src/data/dataset-parts.ts';
 import { createStorage } from '../../src/storage.ts';
 import type { TaskOf } from '@berth/wire/task';
 
@@ -12,7 +12,7 @@ const inherit = { PATH: process.env['PATH'] };
 const log = silentLogger();
 const { signal } = new AbortController();
 armFailPoints(failPoints(order.points));
-const data = await createData({
+const data = await createDatasetParts({
   client: createClient({ baseUrl: order.plane }),
   storage: createStorage({ root: order.root, maxStorage: order.maxStorage, inherit, log }),
   listContainers: async () => [],

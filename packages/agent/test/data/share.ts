@@ -8,7 +8,7 @@ import { processesOf } from '@berth/testbed/process';
 import { createClient } from '@berth/wire/client';
 import type { CopyProgress } from '@berth/wire/dataset';
 import { compareNames, encodeName, encodeTree, type NamedEntry, type TreeTotals, walkTree } from '@berth/wire/tree';
-import { createData, type Data, type DataOptions } from '../../src/data/data.ts';
+import { createDatasetParts, type DatasetParts, type DatasetPartsOptions } from '../../src/data/dataset-parts.ts';
 import type { ProtectedVersion } from '../../src/data/cache.ts';
 import { createStorage, type StorageMeter } from '../../src/storage.ts';
 import type { TaskContext } from '../../src/tasks/task.ts';
@@ -95,8 +95,11 @@ export async function startShare(given?: FakeControlPlane): Promise<Share> {
   };
 }
 
-export type Site = { data: Data; root: string; storage: StorageMeter; containers: Container[]; changes: () => number };
-export type SiteOptions = Partial<Omit<DataOptions, 'rsync'>> & { maxStorage?: number; rsync?: Partial<DataOptions['rsync']> };
+export type Site = { data: DatasetParts; root: string; storage: StorageMeter; containers: Container[]; changes: () => number };
+export type SiteOptions = Partial<Omit<DatasetPartsOptions, 'rsync'>> & {
+  maxStorage?: number;
+  rsync?: Partial<DatasetPartsOptions['rsync']>;
+};
 export const PATH = process.env['PATH'] ?? '/usr/bin:/bin';
 
 /** Starts one agent's dataset parts. With `root` they share the SVC_ROOT of another agent. */
@@ -106,7 +109,7 @@ export async function startSite(share: Share, { maxStorage, rsync, ...over }: Si
   const storage = createStorage({ root, maxStorage, inherit, log: silentLogger() });
   const containers: Container[] = [];
   let changes = 0;
-  const data = await createData({
+  const data = await createDatasetParts({
     client: createClient({ baseUrl: share.plane.url }),
     storage,
     listContainers: async (labels) => containers.filter((c) => Object.entries(labels).every(([k, v]) => c.labels[k] === v)),

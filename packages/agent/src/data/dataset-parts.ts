@@ -35,7 +35,7 @@ import { createTrim } from './trim.ts';
 import { createVersions } from './versions.ts';
 import { createWorkFolders } from './work-folders.ts';
 
-export type DataOptions = {
+export type DatasetPartsOptions = {
   client: Client;
   storage: StorageMeter;
   listContainers: ListNodeContainers;
@@ -60,7 +60,7 @@ export type DataOptions = {
   /** A process in another pid namespace counts as dead after so long without a heartbeat. Default 2 min. */
   silentMs?: number;
 };
-export type Data = {
+export type DatasetParts = {
   cache: Cache;
   prepare: Prepare;
   inventory: Inventory;
@@ -73,7 +73,7 @@ export type Data = {
 const TREES_MS = 60_000;
 const CLEANUP_MS = 60_000;
 
-export async function createData(options: DataOptions): Promise<Data> {
+export async function createDatasetParts(options: DatasetPartsOptions): Promise<DatasetParts> {
   const { client, storage, log, rsync } = options;
   const layout = createLayout(options.root);
   await mkdir(layout.mounts, { recursive: true });
