@@ -12,7 +12,8 @@ beforeEach(async () => {
 });
 afterEach(() => rm(dir, { recursive: true, force: true }));
 
-const check = (path: string): Promise<string[]> => createWritable([{ setting: 'SVC_ROOT', path }])();
+/** The deadline is long, so that a busy machine does not count as a hanging disk. */
+const check = (path: string): Promise<string[]> => createWritable([{ setting: 'SVC_ROOT', path }], { deadlineMs: 60_000 })();
 
 it('a writable folder has no problem, and stays empty', async () => {
   expect(await check(dir)).toEqual([]);
