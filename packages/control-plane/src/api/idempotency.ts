@@ -11,7 +11,7 @@ import { promisify } from 'node:util';
 import { deflate, inflate } from 'node:zlib';
 import type { FastifyRequest } from 'fastify';
 import { DomainError, invalid } from '../domain/errors.ts';
-import type { KeptAnswerStore } from '../domain/identity-stores.ts';
+import type { IdempotencyAnswerStore } from '../domain/identity-stores.ts';
 import { newId } from './auth/secrets.ts';
 
 const HEADER = 'Idempotency-Key';
@@ -57,8 +57,8 @@ export type RunOnce = (
   run: () => Promise<CreatedAnswer>,
 ) => Promise<CreatedAnswer & { replayed: boolean }>;
 
-export function createRunOnce(deps: { keptAnswers: KeptAnswerStore; secrets: readonly string[]; now: () => number }): RunOnce {
-  const { keptAnswers, secrets, now } = deps;
+export function createRunOnce(deps: { idempotencyAnswers: IdempotencyAnswerStore; secrets: readonly string[]; now: () => number }): RunOnce {
+  const { idempotencyAnswers, secrets, now } = deps;
   return async ({ user, key, method, path, body }, run) => {
     const request = digest(method, path, key);
     const seal = createSeal(secrets, user, request, key);
@@ -69,7 +69,7 @@ export function createRunOnce(deps: { keptAnswers: KeptAnswerStore; secrets: rea
     // which this process was stalled: a claim of this process was not renewed then either.
     let watched = { renewed: '', ms: 0 };
     for (let pause = POLL_MS.first; ; pause = Math.min(pause * 2, POLL_MS.longest)) {
-      const found = await keptAnswers.begin(
+      const found = await idempotencyAnswers.begin(
         {
           ...claim,
           body_hash,
@@ -89,17 +89,17 @@ export function createRunOnce(deps: { keptAnswers: KeptAnswerStore; secrets: rea
       watched.ms += pause;
     }
     // If renewals fail, others take over the claim after DEAD_MS, as if this control plane were dead.
-    const renewing = setInterval(() => void keptAnswers.renew(claim, now() + CLAIM_MS).catch(() => {}), RENEW_MS);
+    const renewing = setInterval(() => void idempotencyAnswers.renew(claim, now() + CLAIM_MS).catch(() => {}), RENEW_MS);
     let answer: CreatedAnswer;
     try {
       answer = await run();
     } catch (error) {
-      await keptAnswers.giveUp(claim);
+      await idempotencyAnswers.giveUp(claim);
       throw error;
     } finally {
       clearInterval(renewing);
     }
-    await keptAnswers.keep(claim, await seal.close(answer));
+    await idempotencyAnswers.keep(claim, await seal.close(answer));
     return { ...answer, replayed: false };
   };
 }

@@ -144,7 +144,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   // End held requests and streams first, because the server waits for all running requests.
   server.addHook('preClose', async () => holds.closeAll());
 
-  const runOnce = createRunOnce({ keptAnswers: deps.stores.keptAnswers, secrets: deps.settings.jwtSecrets, now: deps.now });
+  const runOnce = createRunOnce({ idempotencyAnswers: deps.stores.idempotencyAnswers, secrets: deps.settings.jwtSecrets, now: deps.now });
   const define = createDefine(server, createAudit(deps.stores.audit, deps.now), deps.stores, runOnce);
   const document = openapiDocument(deps.settings.publicUrl);
   installErrorsPage(server);

@@ -84,7 +84,7 @@ export type ApiTokenStore = Swept & {
 
 /** `request` stands for method, path and key; `claim` for the one request that runs. */
 export type AnswerClaim = { user_id: string; request: string; claim: string };
-export type KeptAnswerStore = Swept & {
+export type IdempotencyAnswerStore = Swept & {
   /**
    * `mine`: the caller runs, renews its claim meanwhile, and then calls `keep` or `giveUp`. `under way`: another request runs; look again
    * soon. `renewed` changes with each renewal; a caller that saw none for long passes it as `dead` and takes the claim over.

@@ -21,7 +21,7 @@ import type {
   AuditStore,
   DeviceCodeStore,
   DeviceTokenStore,
-  KeptAnswerStore,
+  IdempotencyAnswerStore,
   PolicyStore,
   RevokedSessionStore,
   UsedCodeStore,
@@ -341,7 +341,7 @@ export type Stores = {
   deviceCodes: DeviceCodeStore;
   deviceTokens: DeviceTokenStore;
   audit: AuditStore;
-  keptAnswers: KeptAnswerStore;
+  idempotencyAnswers: IdempotencyAnswerStore;
   events: EventStore;
   /** Name of the newest migration. */
   schema: string;

@@ -17,7 +17,7 @@ export const retention =
       stores.apiSessions,
       stores.apiTokens,
       stores.joinTokens,
-      stores.keptAnswers,
+      stores.idempotencyAnswers,
     ];
     for (const table of tables) {
       if (signal.aborted) return;

@@ -8,7 +8,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { DeploymentChange, NewTask, Plan, RouteChange, TaskChange } from '../domain/plan.ts';
 import type { DeploymentRecord } from '../domain/records.ts';
 import type { IdempotencyKey } from '../domain/stores.ts';
-import type { Calm } from './memory/calm.ts';
+import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
@@ -24,7 +24,12 @@ class Stale extends Error {
   override name = 'Stale';
 }
 
-export async function commitPlan(db: Database, calm: Calm, plan: Plan, key: IdempotencyKey | null): Promise<'committed' | 'stale'> {
+export async function commitPlan(
+  db: Database,
+  queryCache: NodeQueryCache,
+  plan: Plan,
+  key: IdempotencyKey | null,
+): Promise<'committed' | 'stale'> {
   refuseRevival(plan);
   let nodes: string[] = [];
   try {
@@ -48,7 +53,7 @@ export async function commitPlan(db: Database, calm: Calm, plan: Plan, key: Idem
     throw error;
   } finally {
     // Also after an error: it may have been written all the same.
-    calm.committed(plan, nodes);
+    queryCache.onCommit(plan, nodes);
   }
 }
 
@@ -92,7 +97,7 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
 
 async function createDeployment(db: Database, tx: Tx, deployment: DeploymentRecord): Promise<void> {
   if (deployment.rollback_of !== null) await refuseRelease(db, tx, deployment);
-  await db.capabilities.holdName(tx, `prefix:${deployment.settings.domain_prefix}`);
+  await db.capabilities.lockName(tx, `prefix:${deployment.settings.domain_prefix}`);
   // A release may bring a host name back that another project was given since.
   const holder = await tx
     .selectFrom('projects')

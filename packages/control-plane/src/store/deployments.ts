@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
 import type { DeploymentRecord, EventRecord, PinnedDataset } from '../domain/records.ts';
 import type { DeploymentStore } from '../domain/stores.ts';
-import type { Calm } from './memory/calm.ts';
+import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import type { Database } from './engine/database.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { deploymentsOf } from './kept-settings.ts';
@@ -14,7 +14,7 @@ import { UNSETTLED_STATES } from './states.ts';
 /** As the indexes of migration 0006 have it: rows of an earlier version have no ordinal. */
 const ORDINAL = sql<number>`coalesce(ordinal, created_at)`;
 
-export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, calm: Calm): DeploymentStore {
+export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, queryCache: NodeQueryCache): DeploymentStore {
   return {
     async get(id) {
       const [record] = await this.getMany([id]);
@@ -99,8 +99,8 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
     },
 
     async concerning(node, named) {
-      if (calm.isSettled(node)) return null;
-      const settled = calm.settledIf(node);
+      if (queryCache.isReconciled(node)) return null;
+      const settled = queryCache.startReconciledQuery(node);
       const [known, serving] = [await this.getMany(named), await this.servingOn(node.id)];
       return { known, serving, settled: () => settled(known) };
     },

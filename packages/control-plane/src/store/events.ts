@@ -8,7 +8,7 @@
 import type { EventStore, FeedEvent } from '../domain/event-store.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
-import type { Doors } from './engine/doors.ts';
+import type { Connection } from './engine/connection.ts';
 
 /** Events that are kept, and how often surplus ones are removed. */
 const KEPT = 10_000;
@@ -18,9 +18,9 @@ export type NewEvent = Pick<FeedEvent, 'at' | 'kind' | 'message'> &
   Partial<Pick<FeedEvent, 'project_id' | 'deployment_id' | 'node_id' | 'dataset_id' | 'user_id'>>;
 
 /** Call it last in the transaction of the change: others wait for its end, so it must wait for nobody after this. */
-export async function writeEvents({ capabilities }: Pick<Doors, 'capabilities'>, tx: Tx, events: readonly NewEvent[]): Promise<void> {
+export async function writeEvents({ capabilities }: Pick<Connection, 'capabilities'>, tx: Tx, events: readonly NewEvent[]): Promise<void> {
   if (events.length === 0) return;
-  await capabilities.holdName(tx, 'events');
+  await capabilities.lockName(tx, 'events');
   const rows = events.map(({ project_id = null, deployment_id = null, node_id = null, dataset_id = null, user_id = null, ...event }) => ({
     ...event,
     project_id,

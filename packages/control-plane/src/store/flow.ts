@@ -2,7 +2,7 @@
 import { DomainError } from '../domain/errors.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import type { FlowStore } from '../domain/stores.ts';
-import type { Calm } from './memory/calm.ts';
+import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { commitPlan } from './commit-plan.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
@@ -14,7 +14,7 @@ import { projectOf } from './rows/project.ts';
 import { taskOf } from './rows/task.ts';
 import { LIVE_STATES } from './states.ts';
 
-export function createFlowStore(db: Database, memory: NodeMemory, calm: Calm, now: () => number): FlowStore {
+export function createFlowStore(db: Database, memory: NodeMemory, queryCache: NodeQueryCache, now: () => number): FlowStore {
   return {
     facts(projectId, datasetIds = []) {
       return db.snapshot(async (tx) => {
@@ -53,9 +53,9 @@ export function createFlowStore(db: Database, memory: NodeMemory, calm: Calm, no
       });
     },
 
-    commit: (plan) => commitPlan(db, calm, plan, null),
-    commitWithKey: (plan, key) => commitPlan(db, calm, plan, key),
-    watch: () => calm.watch(),
+    commit: (plan) => commitPlan(db, queryCache, plan, null),
+    commitWithKey: (plan, key) => commitPlan(db, queryCache, plan, key),
+    watch: () => queryCache.watch(),
 
     async findKey(projectId, key, now) {
       const row = await db.kysely

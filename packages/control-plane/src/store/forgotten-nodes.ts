@@ -5,7 +5,7 @@ import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { LIVE_STATES } from './states.ts';
-import { ofKindSync } from './task-row.ts';
+import { isSync } from './task-row.ts';
 
 /** A node with a secret of its own is kept at least this long: its agent may need an admin, with a join token, to come back. */
 const SECRET_KEPT_MS = 90 * 86_400_000;
@@ -70,7 +70,7 @@ async function forget(
     select 1 from tasks where tasks.project_id = projects.id and node_id = ${id} and coalesce(lease_expires_at, finished_at) >= ${seen}
       and kind in ('deploy', 'retire') and finished_at is not null) limit 1`.execute(tx);
   if (unsure.rows.length > 0) return false;
-  await tx.deleteFrom('tasks').where(ofKindSync).where('node_id', '=', id).execute();
+  await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
   await tx.deleteFrom('nodes').where('id', '=', id).execute();
   return true;
 }

@@ -10,36 +10,36 @@ import type { Database } from './engine/database.ts';
 import type { Db, Tx } from './engine/tables.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
-import { deploymentsIn, enterNode, sameSecret, speaksFor, withoutProof } from './node-entry.ts';
-import { type NodeMemory, printOf } from './memory/node-memory.ts';
+import { deploymentsIn, registerNode, sameSecret, speaksFor, withoutProof } from './node-registration.ts';
+import { type NodeMemory, fingerprintOf } from './memory/node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { LIVE_STATES } from './states.ts';
-import { ofKindSync } from './task-row.ts';
+import { isSync } from './task-row.ts';
 import type { NewRow, Row } from './engine/tables.ts';
 
 export function createNodeStore(db: Database, memory: NodeMemory, now: () => number, newId: NewId): NodeStore {
-  const present = (row: Row<'nodes'>): NodeRecord => memory.present(row);
+  const present = (row: Row<'nodes'>): NodeRecord => memory.recordOf(row);
   /** Of a row that was just written by hand. */
   const kept = (row: Row<'nodes'>): NodeRecord => {
-    memory.keep(row, null);
+    memory.put(row, null);
     return present(row);
   };
 
   async function rowOf(input: NodeRegister, { proof }: Entry): Promise<Row<'nodes'> | undefined> {
     const inMemory = (): Row<'nodes'> | undefined =>
-      proof.kind === 'node' ? memory.last(proof.node_id) : memory.find(input.hostname, input.role);
+      proof.kind === 'node' ? memory.peek(proof.node_id) : memory.find(input.hostname, input.role);
     const known = inMemory();
     if (known !== undefined) return known;
-    const query = db.kysely.selectFrom('nodes').selectAll().select(printOf(db));
+    const query = db.kysely.selectFrom('nodes').selectAll().select(fingerprintOf(db));
     const read = await (proof.kind === 'node'
       ? query.where('id', '=', proof.node_id)
       : query.where('hostname', '=', input.hostname).where('role', '=', input.role)
     ).executeTakeFirst();
     if (read === undefined) return undefined;
-    const { print, ...row } = read;
+    const { fingerprint, ...row } = read;
     // What was written meanwhile is newer.
     const newer = inMemory();
-    if (newer === undefined) memory.keep(row, print);
+    if (newer === undefined) memory.put(row, fingerprint);
     return newer ?? row;
   }
 
@@ -53,7 +53,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
     // A clock that was set back is news: a mark never takes a time back. So is a time of observation that an earlier version wrote.
     if (at.now < before.last_seen_at || at.uptime < (before.observed_at ?? 0)) return null;
-    memory.hear(row.id, at.uptime);
+    memory.setHeardAt(row.id, at.uptime);
     memory.mark(row.id, {
       last_seen_at,
       ...(observed_at === undefined ? {} : { observed_at }),
@@ -89,7 +89,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       if (same !== null) return { ...same, ...(await followed(same.node, input)) };
       const reported = (before: NodeRecord | null) => ({ ...reportedColumns(input, times), ...observedColumns(input, times, before) });
       const entered = await db.write(async (tx) => {
-        const made = await enterNode(db, tx, {
+        const made = await registerNode(db, tx, {
           input,
           at,
           entry,
@@ -103,8 +103,8 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         return made;
       });
       const before = entered.before === undefined ? null : present(entered.before);
-      if (entered.verdict === 'taken') memory.written(entered.row.id, uptime.at);
-      memory.keep(entered.row, entered.print);
+      if (entered.verdict === 'taken') memory.rowWritten(entered.row.id, uptime.at);
+      memory.put(entered.row, entered.fingerprint);
       if (entered.refusal !== null) throw entered.refusal;
       const node = present(entered.row);
       if (entered.before?.host_ip !== node.host_ip) routedAt.delete(node.id);
@@ -117,7 +117,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       };
     },
 
-    shownSecret: (id, hash) => sameSecret(memory.last(id), hash),
+    shownSecret: (id, hash) => sameSecret(memory.peek(id), hash),
 
     async standing(id) {
       const row =
@@ -333,7 +333,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         if (node.deleting_at === null) return false;
         if (!force && (node.containers !== '[]' || (await hasOpenTask(tx, id)) || (await isNeeded(tx, id)))) return false;
         // What belongs to the node alone goes with it.
-        await tx.deleteFrom('tasks').where(ofKindSync).where('node_id', '=', id).execute();
+        await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
         await loseTasks(tx, id, now());
         await tx.deleteFrom('nodes').where('id', '=', id).execute();
         await writeEvents(db, tx, [nodeEvent(node, 'deleted', 'deleted', now())]);

@@ -13,11 +13,11 @@ import { createEventStore } from './events.ts';
 import { createFlowStore } from './flow.ts';
 import { type NewId, randomId } from './ids.ts';
 import { createJoinTokenStore } from './identity/join-tokens.ts';
-import { createKeptAnswerStore } from './kept-answers.ts';
+import { createIdempotencyAnswerStore } from './idempotency-answers.ts';
 import { createHealthStore } from './health.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
-import { createCalm } from './memory/calm.ts';
+import { createNodeQueryCache } from './memory/node-query-cache.ts';
 import { createAdmissionStore } from './identity/node-admissions.ts';
 import { createNodeMemory } from './memory/node-memory.ts';
 import { createNodeStore } from './nodes.ts';
@@ -46,13 +46,13 @@ export async function openStores({ databaseUrl, log, now = Date.now }: OpenStore
 
 /** With a memory of their own, as each process has. `newId`: what decides who comes first where all else is equal. */
 export function storesOn(db: Database, now: () => number, newId: NewId = randomId): Stores {
-  const calm = createCalm(db);
-  const memory = createNodeMemory(db, calm);
+  const queryCache = createNodeQueryCache(db);
+  const memory = createNodeMemory(db, queryCache);
   return {
     projects: createProjectStore(db, newId, now),
-    deployments: createDeploymentStore(db, memory, calm),
-    flow: createFlowStore(db, memory, calm, now),
-    tasks: createTaskStore(db, memory, calm),
+    deployments: createDeploymentStore(db, memory, queryCache),
+    flow: createFlowStore(db, memory, queryCache, now),
+    tasks: createTaskStore(db, memory, queryCache),
     logs: createLogStore(db),
     nodes: createNodeStore(db, memory, now, newId),
     joinTokens: createJoinTokenStore(db),
@@ -67,7 +67,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     deviceCodes: createDeviceCodeStore(db),
     deviceTokens: createDeviceTokenStore(db),
     audit: createAuditStore(db),
-    keptAnswers: createKeptAnswerStore(db),
+    idempotencyAnswers: createIdempotencyAnswerStore(db),
     events: createEventStore(db),
     schema: Object.keys(allMigrations(db.capabilities)).sort().at(-1) ?? '',
     policy: createPolicyStore(db),

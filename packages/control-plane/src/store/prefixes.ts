@@ -8,8 +8,8 @@ export const PREFIX_SET = 'another project already has this domain prefix';
 const PREFIX_SERVED = 'another project still serves under this domain prefix, until its next deployment is live';
 
 /** Until the transaction ends nobody else takes the prefix. */
-export const holdPrefix = ({ capabilities }: Database, tx: Tx, prefix: string): Promise<void> =>
-  capabilities.holdName(tx, `prefix:${prefix}`);
+export const lockPrefix = ({ capabilities }: Database, tx: Tx, prefix: string): Promise<void> =>
+  capabilities.lockName(tx, `prefix:${prefix}`);
 
 /** Why the project may not be set to the prefix, which is held; null: it may. */
 export async function prefixUse(tx: Tx, prefix: string, projectId: string | null): Promise<string | null> {
@@ -20,7 +20,7 @@ export async function prefixUse(tx: Tx, prefix: string, projectId: string | null
 
 /** Throws domain_prefix_taken. (The prefixes that projects are set to are unique by constraint.) */
 export async function refuseUsedPrefix(db: Database, tx: Tx, prefix: string, projectId: string | null): Promise<void> {
-  await holdPrefix(db, tx, prefix);
+  await lockPrefix(db, tx, prefix);
   if (await isServedByOthers(tx, prefix, projectId)) throw new DomainError('domain_prefix_taken', PREFIX_SERVED);
 }
 

@@ -16,7 +16,7 @@ import { idOf } from './names.ts';
 import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
-import { holdPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
+import { lockPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
 import { projectOf, settingColumns } from './rows/project.ts';
 import type { Row } from './engine/tables.ts';
 
@@ -211,7 +211,7 @@ const TAKEN = { name: 'another project already has this name', domain_prefix: PR
 /** All that is taken at once. Throws name_taken, domain_prefix_taken. */
 async function refuseTaken(db: Database, tx: Tx, { id, name, domain_prefix }: Wanted): Promise<void> {
   // Before anything is read: who waits here sees what the other has made.
-  if (domain_prefix !== null) await holdPrefix(db, tx, domain_prefix);
+  if (domain_prefix !== null) await lockPrefix(db, tx, domain_prefix);
   const problems: FieldProblem[] = [];
   const add = (field: string, message: string): void => void problems.push({ field, rule: 'taken', message });
   if (name !== null) {

@@ -5,8 +5,8 @@ import { forgetNodes } from './forgotten-nodes.ts';
 import { limitLogs } from './log-limit.ts';
 import { createNewestKept } from './newest-kept.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
-import { ofKindSync } from './task-row.ts';
-import { removeEnded } from './sweep.ts';
+import { isSync } from './task-row.ts';
+import { removeExpired } from './sweep.ts';
 import { thinOld } from './thinning.ts';
 
 /** Prewarms are shown for an hour after their end, and their reports may be repeated. */
@@ -32,7 +32,7 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
     const logs = yield* limitLogs(db, { limit: keep.logBytes, newestKept, now });
     yield* oldSyncs(db, now() - SYNCS_KEPT_MS);
     const nodes = yield* forgetNodes(db, memory, { before, now: now() });
-    while ((await removeEnded(db, 'idempotency_keys', now())) > 0) yield;
+    while ((await removeExpired(db, 'idempotency_keys', now())) > 0) yield;
     return { thinned, logs, nodes };
   }
 
@@ -85,7 +85,7 @@ async function* oldSyncs(db: Database, before: number): AsyncGenerator<void, voi
     const page = await db.kysely
       .selectFrom('tasks')
       .select(['id', 'node_id', 'seq', 'finished_at'])
-      .where(ofKindSync)
+      .where(isSync)
       .where((eb) => eb(eb.refTuple('node_id', 'seq'), '>', eb.tuple(after[0], after[1])))
       .orderBy('node_id')
       .orderBy('seq')

@@ -16,7 +16,7 @@ type Ending =
 const ROWS_A_STEP = 500;
 
 /** Some of them, the oldest first; gives how many. All these tables have an index on `expires_at`. */
-export async function removeEnded(db: Database, table: Ending, before: number): Promise<number> {
+export async function removeExpired(db: Database, table: Ending, before: number): Promise<number> {
   const last = await db.kysely
     .selectFrom(table)
     .select('expires_at')

@@ -5,7 +5,7 @@ import type { Db } from './engine/tables.ts';
 import type { Row } from './engine/tables.ts';
 
 /** Written out: with a parameter SQLite does not see that the partial index `tasks_sync` will do. */
-export const ofKindSync = sql<boolean>`kind = 'sync'`;
+export const isSync = sql<boolean>`kind = 'sync'`;
 
 /** Throws not_found. */
 export async function taskRow(db: Db, id: string): Promise<Row<'tasks'>> {

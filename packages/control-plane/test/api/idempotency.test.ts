@@ -112,8 +112,8 @@ describe('a control plane that was killed during a request', () => {
   async function two() {
     const stores = await open();
     const { id } = await stores.users.create({ email: 'ann@example.com', role: 'developer', password_hash: null }, 0);
-    const plane = (keptAnswers: Stores['keptAnswers'] = stores.keptAnswers) =>
-      createRunOnce({ keptAnswers, secrets: ['s'], now: Date.now });
+    const plane = (idempotencyAnswers: Stores['idempotencyAnswers'] = stores.idempotencyAnswers) =>
+      createRunOnce({ idempotencyAnswers, secrets: ['s'], now: Date.now });
     return { stores, user: id, plane };
   }
 
@@ -121,7 +121,7 @@ describe('a control plane that was killed during a request', () => {
     const { stores, user, plane } = await two();
     const { promise: claimed, resolve: hasClaim } = Promise.withResolvers<void>();
     // It writes nothing any more, as after kill -9.
-    const dead = { ...stores.keptAnswers, renew: () => Promise.resolve() };
+    const dead = { ...stores.idempotencyAnswers, renew: () => Promise.resolve() };
     void plane(dead)(asked(user), () => {
       hasClaim();
       return new Promise(() => {});

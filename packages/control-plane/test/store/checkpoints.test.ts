@@ -40,11 +40,11 @@ test('a checkpoint that fails is said, and stops nothing', async () => {
   // The thread looks for its file where there is none.
   const checkpoints = createCheckpoints(database, `${path}-elsewhere`, (problem) => said.push(problem));
   database.prepare('insert into lines values (zeroblob(5000000))').run();
-  checkpoints.look();
+  checkpoints.startIfDue();
   await waitFor('it is said', () => said.length > 0);
   expect(said).toEqual([expect.stringContaining('unable to open database file')]);
   database.prepare('insert into lines values (zeroblob(1))').run();
-  checkpoints.look();
+  checkpoints.startIfDue();
   await checkpoints.close();
   expect(said).toHaveLength(1);
 });

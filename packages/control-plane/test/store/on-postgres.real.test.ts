@@ -52,7 +52,7 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./ended-work.test.ts');
   await import('./events.test.ts');
   await import('./invariants.test.ts');
-  await import('./kept-answers.test.ts');
+  await import('./idempotency-answers.test.ts');
   await import('./logs.test.ts');
   await import('./migration-data.test.ts');
   await import('./migration-record.test.ts');

@@ -129,7 +129,7 @@ test('a holder that did not say who it is, is refused all the same', async () =>
   const path = join(tempDir(), 'berth.db');
   await open(path);
   writeFileSync(`${path}.lock.json`, '{"pid":');
-  expect((await refusal(() => open(path))).message).toContain('it did not say who it is');
+  expect((await refusal(() => open(path))).message).toContain('its pid is unknown');
 });
 
 test('somebody else’s write lock is waited for, and reads go on meanwhile', async () => {

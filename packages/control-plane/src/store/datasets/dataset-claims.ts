@@ -1,11 +1,11 @@
-/** Whether a claim on a dataset still holds: asked by every write of a scan, in the same transaction. */
+/** Checks whether a scan's claim on its dataset is still valid. Every write of a scan does this in its own transaction. */
 import type { ScanClaim } from '../../domain/dataset-stores.ts';
 import type { Tx } from '../engine/tables.ts';
-import type { Doors } from '../engine/doors.ts';
+import type { Connection } from '../engine/connection.ts';
 import type { Row } from '../engine/tables.ts';
 
-/** Undefined: the claim is lost. Else nobody takes it until the transaction ends. */
-export const claimedRow = ({ capabilities }: Doors, tx: Tx, { token, dataset }: ScanClaim): Promise<Row<'datasets'> | undefined> =>
+/** Returns the dataset's row, or undefined if the claim is lost. A valid claim stays valid until the transaction ends. */
+export const claimedRow = ({ capabilities }: Connection, tx: Tx, { token, dataset }: ScanClaim): Promise<Row<'datasets'> | undefined> =>
   tx
     .selectFrom('datasets')
     .selectAll()
@@ -15,4 +15,5 @@ export const claimedRow = ({ capabilities }: Doors, tx: Tx, { token, dataset }: 
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .executeTakeFirst();
 
-export const isClaimed = async (db: Doors, tx: Tx, claim: ScanClaim): Promise<boolean> => (await claimedRow(db, tx, claim)) !== undefined;
+export const isClaimed = async (db: Connection, tx: Tx, claim: ScanClaim): Promise<boolean> =>
+  (await claimedRow(db, tx, claim)) !== undefined;

@@ -1,21 +1,21 @@
 /**
- * Removes history and tree objects, of which there may be millions, bit by bit: one transaction for all would stop the platform.
- * What nobody can see goes here, so nothing is lost with a step that was not taken, or not brought to the disk; it is found again.
+ * Removes history and tree objects in small batches. There may be millions, and one transaction for all would block the platform.
+ * Only invisible rows are removed. A batch that is skipped or lost in a crash is found again later.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Tx } from '../engine/tables.ts';
-import type { Doors } from '../engine/doors.ts';
+import type { Connection } from '../engine/connection.ts';
 
 const BATCH = 200;
 
-/** Asked in each transaction: whether what was found out before it still holds. Nothing more is removed when it does not. */
+/** Checks in each transaction that the removal is still valid; if not, the removal stops. */
 export type Guard = (tx: Tx) => Promise<boolean>;
 
-/** The versions of which there are rows, also those that do not show (yet, or any more). */
-export async function historyVersions(db: Doors, datasetId: string): Promise<number[]> {
+/** Returns all versions that have rows of history, even those that are not visible yet, or not visible any longer. */
+export async function historyVersions(db: Connection, datasetId: string): Promise<number[]> {
   const versions: number[] = [];
   for (;;) {
-    // One step in the index each: a `distinct` would read every row.
+    // Each version is one step in the index; a `distinct` would read every row.
     const next = await db.kysely
       .selectFrom('dataset_history')
       .select('version')
@@ -29,16 +29,16 @@ export async function historyVersions(db: Doors, datasetId: string): Promise<num
   }
 }
 
-/** `rest` gives others their turn, after so much work (ms). */
+/** `rest`: yields after each batch. */
 export async function deleteHistory(
-  db: Doors,
+  db: Connection,
   datasetId: string,
   version: number,
   guard: Guard,
   rest: (workedMs: number) => Promise<void> = () => nextTurn(),
 ): Promise<void> {
   for (;;) {
-    const began = performance.now();
+    const startedAt = performance.now();
     const beyond = await db.kysely
       .selectFrom('dataset_history')
       .select('path')
@@ -59,12 +59,12 @@ export async function deleteHistory(
       return true;
     });
     if (!done || beyond === undefined) return;
-    await rest(performance.now() - began);
+    await rest(performance.now() - startedAt);
   }
 }
 
-/** Those for which `isGarbage` says so. */
-export async function deleteTrees(db: Doors, datasetId: string, isGarbage: (digest: string) => boolean, guard: Guard): Promise<void> {
+/** Deletes the tree objects for which `isGarbage` returns true. */
+export async function deleteTrees(db: Connection, datasetId: string, isGarbage: (digest: string) => boolean, guard: Guard): Promise<void> {
   for (let after = ''; ; ) {
     const page = await db.kysely
       .selectFrom('dataset_trees')

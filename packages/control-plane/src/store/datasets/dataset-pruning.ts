@@ -1,4 +1,4 @@
-/** Forgets old versions of a dataset. What a version shares with one that stays, stays: its tree objects are marked from there, the rest is swept. */
+/** Removes old versions of a dataset. Tree objects are removed by mark and sweep: those of the remaining versions stay. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { CachedDataset } from '@berth/wire/node';
 import { decodeTree } from '@berth/wire/tree';
@@ -11,7 +11,7 @@ import { readTrees } from './dataset-trees.ts';
 import { LIVE_STATES } from '../states.ts';
 
 const OBJECTS_AT_ONCE = 100;
-/** Longest work between two turns of others. */
+/** Longest work between two yields to the event loop. */
 const TURN_MS = 4;
 
 export async function pruneVersions(db: Database, { dataset: { id } }: ScanClaim, keep: number, isClaimed: Guard): Promise<number> {
@@ -27,7 +27,7 @@ export async function pruneVersions(db: Database, { dataset: { id } }: ScanClaim
     if (!(await isClaimed(tx))) return [];
     const pinned = await pinnedVersions(tx, id);
     const versions = old.filter((version) => !pinned.has(version));
-    // First they stop to show; what hangs on them goes after that, and is found again if this process ends meanwhile.
+    // The versions become invisible first. If this process ends before it removed their rows, the next pruning finds them.
     for (const version of versions)
       await tx.deleteFrom('dataset_versions').where('dataset_id', '=', id).where('version', '=', version).execute();
     return versions;
@@ -55,7 +55,7 @@ async function pinnedVersions(tx: Tx, id: string): Promise<Set<number>> {
   return new Set(used.flatMap(({ dataset_id, version }) => (dataset_id === id && version !== null ? [version] : [])));
 }
 
-/** Digests of all tree objects that the versions that there are consist of. */
+/** Returns the digests of all tree objects of the existing versions. */
 async function reachable(db: Db, id: string): Promise<Set<string>> {
   const versions = await db.selectFrom('dataset_versions').select('manifest_digest').where('dataset_id', '=', id).execute();
   const marked = new Set(versions.map((row) => row.manifest_digest));

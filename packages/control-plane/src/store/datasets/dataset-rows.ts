@@ -1,4 +1,4 @@
-/** What several files ask about a dataset's row, inside a transaction of theirs. */
+/** Queries about a dataset's row that several files use inside their own transactions. */
 import { DomainError, invalid } from '../../domain/errors.ts';
 import type { ProjectSettings } from '../../domain/records.ts';
 import type { Database } from '../engine/database.ts';
@@ -18,16 +18,16 @@ export async function datasetRow(db: Db, id: string, lock: boolean): Promise<Row
   return row;
 }
 
-/** Until the transaction ends nobody else begins to use these, or takes one away. In one order: two that hold several wait, and do not block each other. */
-export async function holdDatasets({ capabilities }: Database, tx: Tx, ids: readonly string[]): Promise<void> {
-  for (const id of [...new Set(ids)].sort()) await capabilities.holdName(tx, `dataset:${id}`);
+/** Locks these datasets until the transaction ends: nobody else can begin to use one, or delete one. The fixed order prevents deadlocks. */
+export async function lockDatasets({ capabilities }: Database, tx: Tx, ids: readonly string[]): Promise<void> {
+  for (const id of [...new Set(ids)].sort()) await capabilities.lockName(tx, `dataset:${id}`);
 }
 
-/** A project may name those that there are and that stay. Throws validation. */
+/** Refuses datasets that do not exist or are being deleted. Throws validation. */
 export async function refuseUnknownDatasets(db: Database, tx: Tx, uses: ProjectSettings['datasets']): Promise<void> {
   if (uses.length === 0) return;
   const ids = uses.map((use) => use.dataset_id);
-  await holdDatasets(db, tx, ids);
+  await lockDatasets(db, tx, ids);
   const rows = await tx.selectFrom('datasets').select(['id', 'deleting_at']).where('id', 'in', ids).execute();
   for (const [i, id] of ids.entries()) {
     const row = rows.find((r) => r.id === id);
@@ -36,7 +36,7 @@ export async function refuseUnknownDatasets(db: Database, tx: Tx, uses: ProjectS
   }
 }
 
-/** Who uses it, as a person reads it: projects that name it, and what is live with it although its project does not any more. */
+/** Returns the users of a dataset as text for people: projects that name it, and live deployments with it whose project no longer does. */
 export async function usersOf(tx: Tx, id: string): Promise<string[]> {
   const like = `%"${id}"%`;
   const projects = await tx

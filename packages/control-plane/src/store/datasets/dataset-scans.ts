@@ -1,13 +1,12 @@
 /**
- * Who scans a dataset now, and what it records. A claim is a token in the dataset's row; every write of a scan asks for it in the
- * same transaction, so that one who was stopped, and whose claim ran out meanwhile, adds nothing to what its successor writes.
+ * Claims datasets for scans and records the outcome. A claim is a token in the dataset's row. Every write of a scan checks the token in
+ * the same transaction, so a paused scan whose claim has expired cannot mix its rows with those of its successor.
  *
- * due -> claimed (claimDue) -> recorded (finishScan) | given back (giveBack) | run out (somebody else's claimDue)
+ * due -> claimed (claimDue) -> recorded (finishScan) | released (giveBack) | expired (claimDue of another scan)
  *
- * `scan_full` and `accept_loss` say for which scan they were asked (scan-flags.ts): what a person said once holds for one scan that
- * ends, whoever asks for another one meanwhile.
+ * `scan_full` and `accept_loss` belong to one scan that ends (scan-flags.ts), even if another scan is requested meanwhile.
  *
- * Tree objects and history are written before their version shows (record-version.ts): dataset_versions gets its row in finishScan.
+ * Tree objects and history are written before their version is visible (record-version.ts): finishScan inserts into dataset_versions.
  */
 import { type ExpressionBuilder, sql } from 'kysely';
 import type { DatasetStore, VersionContent, ScanPlan } from '../../domain/dataset-stores.ts';
@@ -17,27 +16,32 @@ import { claimedRow, isClaimed } from './dataset-claims.ts';
 import { pruneVersions } from './dataset-pruning.ts';
 import { datasetEvent, type NewEvent, writeEvents } from '../events.ts';
 import { readTrees } from './dataset-trees.ts';
-import { AMONG_OTHERS, recordVersion } from './record-version.ts';
+import { MAIN_THREAD, recordVersion } from './record-version.ts';
 import { datasetOf } from '../rows/dataset.ts';
-import { leftFor, takenUp } from './scan-flags.ts';
+import { remainingFlag, claimedFlag } from './scan-flags.ts';
 import type { Row, Tables } from '../engine/tables.ts';
 
 type ScanMethods = Pick<DatasetStore, 'claimDue' | 'renewClaim' | 'giveBack' | 'record' | 'trees' | 'finishScan' | 'prune'>;
 
-/** Others that claim at the same moment take one each. */
-const CLAIM_TRIES = 10;
+/** Attempts to claim a due dataset: other control planes may claim the first ones at the same moment. */
+const CLAIM_ATTEMPTS = 10;
 const LONGEST_CLAIM_MS = 10 * 60_000;
 
 export function scanMethods(db: Database): ScanMethods {
   return {
     async claimDue(token, now, until, uptime = now) {
-      for (let tries = 0; tries < CLAIM_TRIES; tries++) {
+      for (let attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
         const due = await dueAt(db.kysely, now, uptime);
         if (due === undefined) return null;
         const claimed = await db.writeOne((kysely) =>
           kysely
             .updateTable('datasets')
-            .set({ scanning_by: token, scanning_until: until, scan_full: takenUp('scan_full'), accept_loss: takenUp('accept_loss') })
+            .set({
+              scanning_by: token,
+              scanning_until: until,
+              scan_full: claimedFlag('scan_full'),
+              accept_loss: claimedFlag('accept_loss'),
+            })
             .where('id', '=', due.id)
             .where('deleting_at', 'is', null)
             .where(isFree(uptime))
@@ -77,7 +81,7 @@ export function scanMethods(db: Database): ScanMethods {
 
     record: (claim, content, objects, signal) =>
       db.recorder === null
-        ? recordVersion(db, { claim, content }, objects, signal, AMONG_OTHERS)
+        ? recordVersion(db, { claim, content }, objects, signal, MAIN_THREAD)
         : db.recorder.record(claim, content, objects, signal),
 
     trees: (datasetId, digests) => readTrees(db.kysely, datasetId, digests),
@@ -88,7 +92,7 @@ export function scanMethods(db: Database): ScanMethods {
         if (row === undefined) return false;
         const { id } = row;
         const free = { scanning_by: null, scanning_until: null };
-        // It was told of another folder meanwhile, of which this says nothing. That scan was asked for with it.
+        // The dataset was moved to another folder during the scan, so the outcome is not about it. The move requested another scan.
         if (row.nfs_path !== claim.dataset.nfs_path) {
           await tx.updateTable('datasets').set(free).where('id', '=', id).execute();
           return false;
@@ -96,8 +100,8 @@ export function scanMethods(db: Database): ScanMethods {
         const { newVersion } = plan;
         if (newVersion !== null) await showVersion(tx, row, newVersion, now);
         const { skipped, share, ...plain } = plan.set;
-        const moved = newVersion !== null || row.status !== plan.set.status;
-        // What was asked for while it scanned is for the next one.
+        const changed = newVersion !== null || row.status !== plan.set.status;
+        // A scan that was requested during this one is still to come.
         const answered = row.scan_requested_at === claim.dataset.scan_requested_at;
         await tx
           .updateTable('datasets')
@@ -107,10 +111,10 @@ export function scanMethods(db: Database): ScanMethods {
             ...newVersion,
             ...(skipped === undefined ? {} : { skipped: JSON.stringify(skipped) }),
             ...(share === undefined ? {} : { share: share === null ? null : JSON.stringify(share) }),
-            scan_full: leftFor(row.scan_full),
-            accept_loss: leftFor(row.accept_loss),
+            scan_full: remainingFlag(row.scan_full),
+            accept_loss: remainingFlag(row.accept_loss),
             ...(answered ? { scan_requested_at: null } : {}),
-            ...(moved ? { updated_at: now } : {}),
+            ...(changed ? { updated_at: now } : {}),
           })
           .where('id', '=', id)
           .execute();
@@ -131,10 +135,10 @@ function scanEvents(row: Row<'datasets'>, { newVersion, set }: ScanPlan, now: nu
 }
 
 type Where = ExpressionBuilder<Tables, 'datasets'>;
-/** A claim that would last longer than any is of an earlier version, by the machine's clock. */
+/** Matches datasets without a valid claim. An expiry beyond LONGEST_CLAIM_MS is an earlier version's, by the machine's clock. */
 const isFree = (uptime: number) => (eb: Where) =>
   eb.or([eb('scanning_by', 'is', null), eb('scanning_until', '<=', uptime), eb('scanning_until', '>', uptime + LONGEST_CLAIM_MS)]);
-/** The period goes by the machine's clock. One that was scanned in the future was so before that clock was set back. */
+/** Matches datasets that are due by the machine's clock. A last scan in the future means that the clock was set back since. */
 const isDue = (now: number) => (eb: Where) =>
   eb.or([eb('scan_requested_at', 'is not', null), eb('next_scan_at', '<=', now), eb('last_scanned_at', '>', now)]);
 
@@ -158,7 +162,7 @@ async function showVersion(tx: Tx, row: Row<'datasets'>, shown: VersionContent, 
     .orderBy('version', 'desc')
     .limit(1)
     .executeTakeFirst();
-  // Versions are in the order of their times, also when the clock was set back.
+  // The times of versions rise even if the clock was set back.
   const created_at = Math.max(now, last?.created_at ?? 0);
   await tx
     .insertInto('dataset_versions')

@@ -1,11 +1,11 @@
-/** Tree objects as they are kept: deflated, once for each dataset that has them. */
+/** Stored tree objects: deflated, once for each dataset that has them. */
 import { promisify } from 'node:util';
 import { inflate } from 'node:zlib';
 import type { TreeObject } from '../../domain/dataset-stores.ts';
 import type { Db } from '../engine/tables.ts';
 import type { NewRow } from '../engine/tables.ts';
 
-// In the thread pool: a folder of a thousand files is 100 KB of text.
+// Runs in the thread pool: a folder of 1,000 files is 100 KB of text.
 const inflated = promisify<Buffer, Buffer>(inflate);
 
 export const treeRow = async (
@@ -18,7 +18,7 @@ export const treeRow = async (
   body: await deflated(text),
 });
 
-/** By digest; without those that are not there. */
+/** Returns texts by digest; missing objects are left out. */
 export async function readTrees(db: Db, datasetId: string, digests: readonly string[]): Promise<Map<string, string>> {
   if (digests.length === 0) return new Map();
   const rows = await db

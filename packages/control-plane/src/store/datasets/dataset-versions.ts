@@ -1,4 +1,4 @@
-/** What is read of a dataset's past. Only versions that have their row show: what is being written, or being forgotten, does not. */
+/** Reads versions and history of a dataset. Only versions with a row are visible, so partly written or partly removed ones are not. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { DatasetStore, HistoryFilter, HistoryRecord } from '../../domain/dataset-stores.ts';
 import type { Database } from '../engine/database.ts';
@@ -9,7 +9,7 @@ import { keyAfter, paged } from '../pages.ts';
 
 type VersionMethods = Pick<DatasetStore, 'versions' | 'history'>;
 
-/** Versions looked into between two turns of others. */
+/** Versions read between two yields to the event loop. */
 const VERSIONS_A_TURN = 50;
 
 export const versionMethods = ({ kysely }: Database): VersionMethods => ({
@@ -34,7 +34,7 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
     await datasetRow(kysely, id, false);
     const after = keyAfter(page.cursor, ['number', 'string']);
     const found: (HistoryRecord & { long_path: string | null })[] = [];
-    // Version by version: each is a few steps in the index, whatever the path and however long the history.
+    // Reads version by version: each takes a few steps in the index, whatever the paths and the length of the history.
     for (const [i, { version, created_at }] of (await versionsFor(kysely, id, filter, after?.[0] ?? null)).entries()) {
       if (i % VERSIONS_A_TURN === VERSIONS_A_TURN - 1) await nextTurn();
       const from = version === after?.[0] ? after[1] : null;
@@ -51,7 +51,7 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
   },
 });
 
-/** `upTo`: where a page before ended. */
+/** `upTo`: the version at which the previous page ended. */
 function versionsFor(db: Db, id: string, { version, since, until }: HistoryFilter, upTo: number | null) {
   let query = db.selectFrom('dataset_versions').select(['version', 'created_at']).where('dataset_id', '=', id);
   if (version !== undefined) query = query.where('version', '=', version);

@@ -1,11 +1,11 @@
-/** Datasets as people register them. Who scans one, and what scans record: dataset-scans.ts; what is read of that: dataset-versions.ts. */
+/** Datasets that people register. Scans are in dataset-scans.ts, versions and history in dataset-versions.ts. */
 import type { DatasetStore } from '../../domain/dataset-stores.ts';
 import { DomainError, taken } from '../../domain/errors.ts';
 import { datasetFacts } from './dataset-facts.ts';
 import { scanMethods } from './dataset-scans.ts';
 import { versionMethods } from './dataset-versions.ts';
 import { deleteHistory, deleteTrees, historyVersions } from './dataset-cleaning.ts';
-import { datasetRow, holdDatasets, usersOf } from './dataset-rows.ts';
+import { datasetRow, lockDatasets, usersOf } from './dataset-rows.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db, Tx } from '../engine/tables.ts';
 import { idOf } from '../names.ts';
@@ -14,24 +14,24 @@ import type { NewId } from '../ids.ts';
 import { refuseNestedPath } from './nested-writers.ts';
 import { keyAfter, paged } from '../pages.ts';
 import { datasetOf } from '../rows/dataset.ts';
-import { askedFor } from './scan-flags.ts';
+import { requestedFlag } from './scan-flags.ts';
 import type { Row } from '../engine/tables.ts';
 
-/** Differs from what a scan under way has taken up, so that its end does not answer this one too. */
-const later = (row: Row<'datasets'>, now: number): number => Math.max(now, (row.scan_requested_at ?? 0) + 1);
+/** Returns a time that differs from the request of a running scan, so that the end of that scan does not answer this request too. */
+const nextRequestTime = (row: Row<'datasets'>, now: number): number => Math.max(now, (row.scan_requested_at ?? 0) + 1);
 
 const NOTHING_SKIPPED = JSON.stringify({ count: 0, first: [] });
 
 const nameTaken = (): DomainError => taken('name', 'dataset_name_taken', 'another dataset already has this name');
 
-/** An id is looked up before a name: a dataset that is named like another one's id could not be named. */
+/** Refuses the id of another dataset as a name: ids are looked up before names, so that name would never be found. */
 async function refuseIdAsName(db: Db, name: string): Promise<void> {
   const other = await db.selectFrom('datasets').select('id').where('id', '=', name).executeTakeFirst();
   if (other !== undefined) throw taken('name', 'dataset_name_taken', 'it is the id of another dataset');
 }
 
 export function createDatasetStore(db: Database, newId: NewId, clock: () => number): DatasetStore {
-  /** The unique constraint decides, since two requests may come at once. */
+  /** Relies on the unique constraint, because two requests may arrive at the same time. */
   const unique = async <T>(run: () => Promise<T>): Promise<T> => {
     try {
       return await run();
@@ -41,7 +41,7 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
     }
   };
 
-  /** To change one that is not being deleted. */
+  /** Returns the locked row. Throws not_found, being_deleted. */
   async function forChange(tx: Tx, id: string): Promise<Row<'datasets'>> {
     const row = await datasetRow(tx, id, db.capabilities.rowLocks);
     if (row.deleting_at !== null) throw new DomainError('being_deleted');
@@ -113,7 +113,7 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
           if (patch.nfs_path !== undefined && moved) await refuseNestedPath(db, tx, before, patch.nfs_path);
           const row = await tx
             .updateTable('datasets')
-            .set({ ...patch, updated_at: now, ...(moved ? { scan_requested_at: later(before, now), accept_loss: 0 } : {}) })
+            .set({ ...patch, updated_at: now, ...(moved ? { scan_requested_at: nextRequestTime(before, now), accept_loss: 0 } : {}) })
             .where('id', '=', id)
             .returningAll()
             .executeTakeFirstOrThrow();
@@ -127,13 +127,13 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
     requestScan: (id, { full, acceptLoss }, now) =>
       db.write(async (tx) => {
         const before = await forChange(tx, id);
-        const during = before.scanning_by !== null;
+        const scanning = before.scanning_by !== null;
         const row = await tx
           .updateTable('datasets')
           .set({
-            scan_requested_at: later(before, now),
-            scan_full: askedFor(before.scan_full, full, during),
-            accept_loss: askedFor(before.accept_loss, acceptLoss, during),
+            scan_requested_at: nextRequestTime(before, now),
+            scan_full: requestedFlag(before.scan_full, full, scanning),
+            accept_loss: requestedFlag(before.accept_loss, acceptLoss, scanning),
           })
           .where('id', '=', id)
           .returningAll()
@@ -143,7 +143,7 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
 
     markDeleting: (id, now, guard) =>
       db.write(async (tx) => {
-        await holdDatasets(db, tx, [id]);
+        await lockDatasets(db, tx, [id]);
         const row = await datasetRow(tx, id, db.capabilities.rowLocks);
         guard?.(datasetOf(row));
         if (row.deleting_at !== null) return datasetOf(row);
@@ -169,7 +169,7 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
         (await tx.selectFrom('datasets').select('id').where('id', '=', id).where('deleting_at', 'is not', null).execute()).length > 0;
       for (const version of await historyVersions(db, id)) await deleteHistory(db, id, version, isMarked);
       await deleteTrees(db, id, () => true, isMarked);
-      // The versions, a hundred or so, go with it.
+      // The delete cascades to the versions, about a hundred.
       await db.write(async (tx) => {
         const gone = await tx
           .deleteFrom('datasets')

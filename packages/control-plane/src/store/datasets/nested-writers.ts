@@ -1,6 +1,7 @@
 /**
- * Of datasets that lie one inside the other only one is mounted `readwrite`, by whatever projects: who writes in the outer one could put a symlink
- * in the inner one's place, and the engine follows it, out of the share too, whenever it starts the other's container.
+ * Allows only one `readwrite` mount among datasets that lie one inside the other, across all projects. A writer of the outer dataset
+ * could replace the inner one by a symlink. The container engine follows it, even out of the share, when it starts a container with the
+ * inner dataset.
  */
 import type { DatasetMount } from '@berth/wire/dataset';
 import { invalid } from '../../domain/errors.ts';
@@ -11,24 +12,24 @@ import type { Tx } from '../engine/tables.ts';
 import { LIVE_STATES } from '../states.ts';
 import type { Row } from '../engine/tables.ts';
 
-/** A dataset that is mounted readwrite; `by` as a person reads it; `moves`: what is started next finds it where the dataset is by then. */
+/** A dataset with a readwrite mount. `by`: the user as text for people. `moves`: the next container mounts the dataset's present folder. */
 type Writer = { projectId: string; by: string; datasetId: string; name: string; path: string; moves: boolean };
 type Folder = Pick<Row<'datasets'>, 'id' | 'name' | 'nfs_path'>;
 type Uses = ProjectSettings['datasets'];
 
-const MARK = '%"readwrite"%';
+const READWRITE = '%"readwrite"%';
 const isWritten = ({ mode }: { mode: string }): boolean => mode === 'readwrite';
 const isNested = (a: string, b: string): boolean => liesInside(a, b) || liesInside(b, a);
 
-/** One decision at a time, whoever makes it: each rests on what all the others mount. */
-const holdWriters = ({ capabilities }: Database, tx: Tx): Promise<void> => capabilities.holdName(tx, 'readwrite mounts');
+/** Allows one decision at a time, because each depends on the mounts of all projects. */
+const lockWriters = ({ capabilities }: Database, tx: Tx): Promise<void> => capabilities.lockName(tx, 'readwrite mounts');
 
-/** `project.id`: null for one that is being made. Throws validation. */
+/** Throws validation. `project.id`: null for a new project. */
 export async function refuseNestedWriters(db: Database, tx: Tx, project: { id: string | null; name: string }, uses: Uses): Promise<void> {
   if (!uses.some(isWritten)) return;
-  await holdWriters(db, tx);
+  await lockWriters(db, tx);
   const folders = await foldersOf(tx);
-  // What it runs so far is stopped before the new version starts, and its agent looks at the folders after that.
+  // The project's own present mounts do not count: its old container stops first, and the agent checks the folders after that.
   const found = (await writersOf(tx, folders)).filter((w) => w.projectId !== project.id);
   for (const [i, use] of uses.entries()) {
     const mine = folders.get(use.dataset_id);
@@ -39,12 +40,12 @@ export async function refuseNestedWriters(db: Database, tx: Tx, project: { id: s
   }
 }
 
-/** Before a dataset is moved to `path`. Throws validation. */
+/** Checks the move of a dataset to `path`. Throws validation. */
 export async function refuseNestedPath(db: Database, tx: Tx, dataset: Folder, path: string): Promise<void> {
-  await holdWriters(db, tx);
+  await lockWriters(db, tx);
   const writers = await writersOf(tx, await foldersOf(tx));
   if (!writers.some((w) => w.datasetId === dataset.id)) return;
-  // A container has it mounted where it was, also when it has moved.
+  // A running container keeps its mount of the old folder after a move.
   const other = writers.find((w) => !(w.datasetId === dataset.id && w.moves) && isNested(w.path, path));
   if (other !== undefined) throw invalid('nfs_path', 'nested_writer', sentence(dataset.name, path, other));
 }
@@ -52,8 +53,8 @@ export async function refuseNestedPath(db: Database, tx: Tx, dataset: Folder, pa
 function sentence(name: string, path: string, other: Writer): string {
   const where = liesInside(path, other.path) ? 'inside' : 'around';
   return (
-    `${name} (${path}) lies ${where} ${other.name} (${other.path}), which ${other.by} mounts readwrite: of two datasets one inside the other ` +
-    'only one may be mounted readwrite, since who writes in the outer one can put a symlink in place of the inner one'
+    `${name} (${path}) lies ${where} ${other.name} (${other.path}), which ${other.by} mounts readwrite. If one dataset lies inside another, ` +
+    'only one of the two may be mounted readwrite, because a writer of the outer one can replace the inner one by a symlink'
   );
 }
 
@@ -70,7 +71,7 @@ async function foldersOf(tx: Tx): Promise<Map<string, Folder>> {
   return new Map(rows.map((row) => [row.id, row]));
 }
 
-/** By projects as they are set (one that is being deleted too, until it is gone) and by what is live, where it was mounted then. */
+/** Returns readwrite mounts of all projects, even those being deleted, and of all live deployments with the folders mounted then. */
 async function writersOf(tx: Tx, folders: ReadonlyMap<string, Folder>): Promise<Writer[]> {
   const written = (projectId: string, by: string, uses: Uses): Writer[] =>
     uses.filter(isWritten).flatMap(({ dataset_id }) => {
@@ -80,7 +81,7 @@ async function writersOf(tx: Tx, folders: ReadonlyMap<string, Folder>): Promise<
   const projects = await tx
     .selectFrom('projects')
     .select(['id', 'name', 'datasets'])
-    .where('datasets', 'like', MARK)
+    .where('datasets', 'like', READWRITE)
     .orderBy('name')
     .execute();
   const live = await tx
@@ -88,7 +89,7 @@ async function writersOf(tx: Tx, folders: ReadonlyMap<string, Folder>): Promise<
     .innerJoin('projects', 'projects.id', 'deployments.project_id')
     .select(['deployments.id', 'deployments.project_id', 'projects.name', 'deployments.generation', 'deployments.settings'])
     .where('deployments.status', 'in', [...LIVE_STATES])
-    .where('deployments.settings', 'like', MARK)
+    .where('deployments.settings', 'like', READWRITE)
     .orderBy('projects.name')
     .orderBy('deployments.generation')
     .execute();

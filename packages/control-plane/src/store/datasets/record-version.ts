@@ -1,7 +1,7 @@
 /**
- * Writes what makes a new version, before it shows: the tree objects that are new, and a line of history for each file that
- * differs. Both come from one walk along what differs from the version before; nothing equal is looked at. In small batches, since
- * the embedded engine has one writer: whoever else writes waits for one of them at most. Where it runs with SQLite: recording.ts.
+ * Writes a new version before it becomes visible: new tree objects, and one row of history for each changed file. One walk along the
+ * differences from the previous version finds both and skips everything equal. The embedded engine has one writer, so the batches are
+ * small and another writer waits for one batch at most. With SQLite this runs in a separate thread (recording.ts).
  */
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -14,36 +14,36 @@ import type { Tx } from '../engine/tables.ts';
 import { isClaimed } from './dataset-claims.ts';
 import { deleteHistory, historyVersions } from './dataset-cleaning.ts';
 import { readTrees, treeRow } from './dataset-trees.ts';
-import type { Doors } from '../engine/doors.ts';
+import type { Connection } from '../engine/connection.ts';
 import { pathColumns } from './history-path.ts';
 import type { NewRow } from '../engine/tables.ts';
 
-/** Half a millisecond or so each. */
+/** Batch sizes. A batch takes about half a millisecond. */
 const ROWS = 30;
 const OBJECTS = 32;
 const OBJECT_BYTES = 32 * 1024;
-/** Work between two turns of others, but for a step that takes longer. */
+/** Work between two yields; a single step may take longer. */
 const TURN_MS = 0.25;
 
 export type Recording = { claim: ScanClaim; content: VersionContent };
 
-/** What depends on where it runs. */
-export type Manner = {
+/** The parts that depend on the thread in which the recording runs. */
+export type ThreadOptions = {
   deflated: (text: string) => Promise<Buffer>;
-  /** Gives others their turn, after so much work; called where no lock is held. */
+  /** Yields after `workedMs` of work. It is called without locks. */
   rest: (workedMs: number) => Promise<void>;
 };
 
-/** Among everything else that the process does. */
-export const AMONG_OTHERS: Manner = { deflated: promisify<string, Buffer>(deflate), rest: () => nextTurn() };
+/** For recordings in the thread of the control plane. */
+export const MAIN_THREAD: ThreadOptions = { deflated: promisify<string, Buffer>(deflate), rest: () => nextTurn() };
 
-/** `objects` reads what the scan made. False: the claim is lost. Rejects when aborted. */
+/** Resolves with false if the claim is lost; rejects when aborted. `objects`: reads the tree objects of the scan. */
 export async function recordVersion(
-  db: Doors,
+  db: Connection,
   { claim, content }: Recording,
   objects: (digest: string) => Promise<string>,
   signal: AbortSignal,
-  { deflated, rest }: Manner,
+  { deflated, rest }: ThreadOptions,
 ): Promise<boolean> {
   const { dataset } = claim;
   let rows: HistoryEntry[] = [];
@@ -58,11 +58,11 @@ export async function recordVersion(
     turn = performance.now();
   }
   async function load(digest: string): Promise<string> {
-    const known = (await readTrees(db.kysely, dataset.id, [digest])).get(digest);
+    const stored = (await readTrees(db.kysely, dataset.id, [digest])).get(digest);
     await breathe();
-    if (known !== undefined) return known;
+    if (stored !== undefined) return stored;
     const text = await objects(digest);
-    // It is what versions are proven by: nothing gets in under another name.
+    // Digests prove the content of versions, so an object must match its digest.
     const found = `sha256:${createHash('sha256').update(text, 'latin1').digest('hex')}`;
     if (found !== digest) throw new Error(`the tree object ${digest} reads as ${found}`);
     trees.push({ digest, text });
@@ -86,7 +86,7 @@ export async function recordVersion(
   }
 
   await clearUnfinished(db, claim, signal, rest);
-  // An empty dataset has nothing to walk, but its own object.
+  // An empty dataset has only this object, and the walk does not load it.
   await load(content.manifest_digest);
   for await (const change of diffTrees(dataset.manifest_digest, content.manifest_digest, load)) {
     rows.push(change);
@@ -95,8 +95,8 @@ export async function recordVersion(
   return flush(true);
 }
 
-/** Removes what an attempt that did not end has left. */
-async function clearUnfinished(db: Doors, claim: ScanClaim, signal: AbortSignal, rest: Manner['rest']): Promise<void> {
+/** Removes the rows of unfinished recordings. */
+async function clearUnfinished(db: Connection, claim: ScanClaim, signal: AbortSignal, rest: ThreadOptions['rest']): Promise<void> {
   const { id } = claim.dataset;
   const shown = await db.kysely.selectFrom('dataset_versions').select('version').where('dataset_id', '=', id).execute();
   const isShown = new Set(shown.map((row) => row.version));
@@ -107,8 +107,8 @@ async function clearUnfinished(db: Doors, claim: ScanClaim, signal: AbortSignal,
   for (const version of await historyVersions(db, id)) if (!isShown.has(version)) await deleteHistory(db, id, version, guard, rest);
 }
 
-/** May be lost with the machine until `finishScan`, which is waited for, brings it to the disk too. False: the claim is lost. */
-const underClaim = (db: Doors, claim: ScanClaim, run: (tx: Tx) => Promise<unknown>): Promise<boolean> =>
+/** Resolves with false if the claim is lost. A crash of the machine may undo it until the synced commit of `finishScan`. */
+const underClaim = (db: Connection, claim: ScanClaim, run: (tx: Tx) => Promise<unknown>): Promise<boolean> =>
   db.writeUnsynced(async (tx) => {
     if (!(await isClaimed(db, tx, claim))) return false;
     await run(tx);
@@ -116,10 +116,10 @@ const underClaim = (db: Doors, claim: ScanClaim, run: (tx: Tx) => Promise<unknow
   });
 
 async function putTrees(
-  db: Doors,
+  db: Connection,
   claim: ScanClaim,
   objects: readonly TreeObject[],
-  deflated: Manner['deflated'],
+  deflated: ThreadOptions['deflated'],
   breathe: () => Promise<void>,
 ): Promise<boolean> {
   const rows: NewRow<'dataset_trees'>[] = [];
@@ -136,13 +136,13 @@ async function putTrees(
   );
 }
 
-function putHistory(db: Doors, claim: ScanClaim, version: number, entries: readonly HistoryEntry[]): Promise<boolean> {
+function putHistory(db: Connection, claim: ScanClaim, version: number, entries: readonly HistoryEntry[]): Promise<boolean> {
   const rows = entries.map(({ path, change, size, checksum, previous_checksum }) => {
     const columns = pathColumns(path);
     return [columns.path, columns.long_path, change, size, checksum, previous_checksum];
   });
   return underClaim(db, claim, (tx) =>
-    // One parameter and one text: to put together a statement for so many rows takes longer than to run it.
+    // One parameter for all rows: building a statement with so many parameters takes longer than running it.
     sql`
       insert into dataset_history (dataset_id, version, path, long_path, change, size, checksum, previous_checksum)
       select ${claim.dataset.id}, ${version}, value ->> 0, value ->> 1, value ->> 2, cast(value ->> 3 as bigint), value ->> 4, value ->> 5

@@ -1,4 +1,4 @@
-/** The thread of recording.ts, with a connection of its own. */
+/** The thread of recording.ts, with its own connection. */
 import { access, open } from 'node:fs/promises';
 import { setPriority } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -6,46 +6,46 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { deflateSync } from 'node:zlib';
 import { Kysely } from 'kysely';
 import { SQLITE } from '../engine/capabilities.ts';
-import { createDoors, createPatience } from '../engine/doors.ts';
-import { type Manner, recordVersion } from './record-version.ts';
+import { createConnection, createRetries } from '../engine/connection.ts';
+import { type ThreadOptions, recordVersion } from './record-version.ts';
 import { type FromRecording, problemOf, type ToRecording, type ToThread } from './recording-messages.ts';
-import { openBeside } from '../engine/sqlite.ts';
+import { openSecondConnection } from '../engine/sqlite.ts';
 import type { Tables } from '../engine/tables.ts';
 
-/** What counts as work may have been a wait for the lock. */
+/** Limits a rest, because the work before it may have been a wait for the lock. */
 const LONGEST_REST_MS = 10;
-/** Never told. */
+/** Never notified; used only to sleep. */
 const resting = new Int32Array(new SharedArrayBuffer(4));
-/** Deflates here, not in the threads that everybody shares; as long to others as the work took, for whom the database was locked. */
-const ASIDE: Manner = {
+/** Deflates in this thread, not in the shared thread pool. Rests as long as it worked, because the database was locked meanwhile. */
+const OWN_THREAD: ThreadOptions = {
   deflated: async (text) => deflateSync(text),
   async rest(workedMs) {
-    // Of the whole thread: a timer's shortest rest is a millisecond, of a quarter's work.
+    // Blocks the thread, because a timer waits for at least 1 ms, and the work took about 0.25 ms.
     Atomics.wait(resting, 0, 0, Math.min(workedMs, LONGEST_REST_MS));
-    // So that it hears when it is to stop.
+    // Receives the message to stop.
     await nextTurn();
   },
 };
 const NICE = 5;
-/** Where the process writes without a pause, whoever asks seldom for the lock would not get it. */
-const TRY_AGAIN_MS = 1;
+/** Longest pause before the next attempt to get the lock. With longer pauses a process that writes without a break would starve it. */
+const RETRY_MS = 1;
 
 const port = parentPort;
 if (port === null) throw new Error('recording-thread.ts is started by recording.ts');
 const path = String(workerData);
-const kysely = new Kysely<Tables>({ dialect: openBeside(path) });
-const db = createDoors(kysely, SQLITE, createPatience(path, SQLITE, TRY_AGAIN_MS));
-// The pool that all threads share begins with the first task for it, and is as low as who gave that.
+const kysely = new Kysely<Tables>({ dialect: openSecondConnection(path) });
+const db = createConnection(kysely, SQLITE, createRetries(path, SQLITE, RETRY_MS));
+// Starts the shared thread pool now: its threads inherit the priority of the thread that uses it first.
 await access(path);
 try {
-  // On Linux, where 0 is the thread that asks and each has a priority of its own. Elsewhere it would be the whole process.
+  // On Linux 0 means the calling thread, and each thread has its own priority. Elsewhere it would be the whole process.
   if (process.platform === 'linux') setPriority(0, NICE);
 } catch {
-  // The system does not let us: it is recorded all the same.
+  // The system forbids it; recording works at normal priority too.
 }
 
-/** So that the commit that shows the version, for which the whole process waits, finds little to bring to the disk. Locks nothing. */
-async function toDisk(): Promise<void> {
+/** Syncs the WAL without a lock, so that the commit that makes the version visible, which blocks the process, writes little to the disk. */
+async function syncWal(): Promise<void> {
   const log = await open(`${path}-wal`);
   try {
     await log.datasync();
@@ -56,12 +56,12 @@ async function toDisk(): Promise<void> {
 
 async function record({ claim, content, port: asker }: Exclude<ToThread, 'close'>, stop: AbortController): Promise<void> {
   const tell = (message: FromRecording): void => asker.postMessage(message, []);
-  // One at a time: the walk waits for each.
+  // One object at a time: the walk waits for each.
   let wanted = Promise.withResolvers<string>();
   asker.on('message', (message: ToRecording) => {
     if (message.kind === 'object') wanted.resolve(message.text);
     else if (message.kind === 'no object') wanted.reject(new Error(message.problem));
-    else stop.abort(new Error('it was told to stop'));
+    else stop.abort(new Error('the recording was stopped'));
   });
   const objects = (digest: string): Promise<string> => {
     wanted = Promise.withResolvers();
@@ -69,8 +69,8 @@ async function record({ claim, content, port: asker }: Exclude<ToThread, 'close'
     return wanted.promise;
   };
   try {
-    const held = await recordVersion(db, { claim, content }, objects, stop.signal, ASIDE);
-    if (held) await toDisk();
+    const held = await recordVersion(db, { claim, content }, objects, stop.signal, OWN_THREAD);
+    if (held) await syncWal();
     tell({ kind: 'ended', held });
   } catch (error) {
     tell({ kind: 'failed', problem: problemOf(error) });

@@ -1,7 +1,7 @@
 /**
- * Has versions of datasets recorded (record-version.ts) by a thread with a connection of its own. The embedded engine works in whatever
- * thread calls it: in ours, whoever asks the API would wait for it, for its disk, and for the collection of the garbage that it makes.
- * The thread begins when it is first needed; should it die, what it had under way fails, and the next version has a new one.
+ * Records dataset versions (record-version.ts) in a thread with its own connection. The embedded engine works in the calling thread. In
+ * the main thread, requests to the API would wait for its work, for the disk and for the garbage collector.
+ * The thread starts with the first recording. If it dies, its running recordings fail, and the next recording starts a new thread.
  */
 import { setFlagsFromString } from 'node:v8';
 import { MessageChannel, Worker } from 'node:worker_threads';
@@ -10,17 +10,17 @@ import { type FromRecording, problemOf, type ToRecording, type ToThread } from '
 
 export type Recorder = {
   record: DatasetStore['record'];
-  /** Ends what is under way; resolves when the thread has let go of the file. */
+  /** Aborts running recordings; resolves when the thread has closed the file. */
   close(): Promise<void>;
 };
 
 /**
- * Of threads that begin from now on (megabytes). A thread's memory begins at a few, so that to record a version of some thousand
- * changes took thirty small collections and several whole ones, which wake V8's helpers on all cores beside whoever waits for an answer.
+ * Memory of threads that start from now on, in MB. The default heap starts with a few MB: recording some thousand changes then took
+ * 30 small and several full collections, which use V8's helper threads on all cores and delay the API.
  */
 const V8_FLAGS = ['--min-semi-space-size=8', '--initial-old-space-size=32'];
 
-/** `path`: of a file that this process has opened. */
+/** `path`: a file that this process has opened. */
 export function createRecorder(path: string): Recorder {
   let thread: Worker | null = null;
   let closed = false;
@@ -29,9 +29,9 @@ export function createRecorder(path: string): Recorder {
   function start(): Worker {
     for (const flag of V8_FLAGS) setFlagsFromString(flag);
     const started = new Worker(new URL('./recording-thread.ts', import.meta.url), { workerData: path });
-    // It is no reason for the process to stay.
+    // The thread does not keep the process alive.
     started.unref();
-    let why = new Error('the thread that records versions has ended');
+    let why = new Error('the recording thread exited');
     started.on('error', (error: Error) => {
       why = error;
     });

@@ -1,18 +1,21 @@
 /**
- * `scan_full` and `accept_loss` of a dataset: 1 for the scan that begins next or is under way, 2 for the one after it, 3 for both.
- * One that did not end leaves what it was to do to the next.
+ * `scan_full` and `accept_loss` of a dataset are bitmasks: each bit says for which scan the option is requested. A scan that does not end
+ * leaves its bit to the next scan.
  */
 import { type RawBuilder, sql } from 'kysely';
 
-const THIS_ONE = 1;
-const NEXT_ONE = 2;
+/** The scan that runs, or else the next one. */
+const CURRENT_SCAN = 0b01;
+/** The scan after it: the option was requested while a scan ran. */
+const FOLLOWING_SCAN = 0b10;
 
-/** `during`: while one is under way. */
-export const askedFor = (before: number, asked: boolean, during: boolean): number => before | (asked ? (during ? NEXT_ONE : THIS_ONE) : 0);
+/** Returns the flags after a request. `scanning`: a scan is running. */
+export const requestedFlag = (before: number, requested: boolean, scanning: boolean): number =>
+  before | (requested ? (scanning ? FOLLOWING_SCAN : CURRENT_SCAN) : 0);
 
-/** Whatever was asked for before a scan begins is that scan's. */
-export const takenUp = (column: 'scan_full' | 'accept_loss'): RawBuilder<number> =>
-  sql<number>`case when ${sql.ref(column)} = 0 then 0 else ${sql.lit(THIS_ONE)} end`;
+/** Returns the flags after a claim: all earlier requests are for the scan that begins. */
+export const claimedFlag = (column: 'scan_full' | 'accept_loss'): RawBuilder<number> =>
+  sql<number>`case when ${sql.ref(column)} = 0 then 0 else ${sql.lit(CURRENT_SCAN)} end`;
 
-/** When one has ended. */
-export const leftFor = (before: number): number => ((before & NEXT_ONE) === 0 ? 0 : THIS_ONE);
+/** Returns the flags after the end of a scan: the following scan becomes the current one. */
+export const remainingFlag = (before: number): number => ((before & FOLLOWING_SCAN) === 0 ? 0 : CURRENT_SCAN);

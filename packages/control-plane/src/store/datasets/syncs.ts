@@ -1,8 +1,9 @@
 /**
- * `sync` tasks: copies that a node was asked to make. They belong to no project, so no plan makes or ends them; each is made, offered
- * again and ended here, by compare-and-set on its attempt and lease.
+ * `sync` tasks: requested copies of datasets to a node. They belong to no project, so no plan creates or ends them. This file does so,
+ * by compare-and-set on attempt and lease.
  *
- * pending -> running (claimed) -> completed | failed (reported); running -> pending (lease missed); pending, running -> lost (deadline, node gone)
+ * pending -> running (claimed) -> completed | failed (reported)
+ * running -> pending (lease expired); pending, running -> lost (deadline passed, node deleted)
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { TaskReport } from '@berth/wire/task';
@@ -10,37 +11,37 @@ import { isOpenTask, type TaskState } from '@berth/wire/vocabulary';
 import { DomainError } from '../../domain/errors.ts';
 import type { TaskRecord } from '../../domain/records.ts';
 import type { NewSync, TaskStore } from '../../domain/stores.ts';
-import type { Calm } from '../memory/calm.ts';
+import type { NodeQueryCache } from '../memory/node-query-cache.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { newTaskColumns, taskOf } from '../rows/task.ts';
 import type { Row } from '../engine/tables.ts';
-import { ofKindSync, taskRow } from '../task-row.ts';
+import { isSync, taskRow } from '../task-row.ts';
 
 type SyncMethods = Pick<TaskStore, 'createSync' | 'endSync' | 'loseSync' | 'syncsOf'>;
 type Sync = TaskRecord<'sync'>;
 
-/** How long one that has ended is shown, and how long it is kept. */
+/** How long a finished task is shown, and how long it is kept. */
 const SHOWN_MS = 3_600_000;
 const KEPT_MS = 7 * 86_400_000;
 const SHOWN_A_NODE = 20;
 
 const syncOf = (row: Row<'tasks'>): Sync => taskOf(row) as Sync;
 
-export function syncMethods(db: Database, calm: Calm): SyncMethods {
+export function syncMethods(db: Database, queryCache: NodeQueryCache): SyncMethods {
   return {
     async createSync(input, now) {
       try {
         return await db.write(async (tx) => {
-          // Of two requests at once the second sees the task that the first made.
-          await db.capabilities.holdName(tx, `sync:${input.node_id}`);
+          // The second of two concurrent requests finds the task of the first.
+          await db.capabilities.lockName(tx, `sync:${input.node_id}`);
           await refuseGoingNode(db, tx, input.node_id);
           const open = await openSync(tx, input);
           if (open !== null) return { task: open, created: false };
-          // The only place where these tasks grow is the one that cuts them.
+          // The place that adds these tasks also removes the old ones, so their number is bounded.
           await tx
             .deleteFrom('tasks')
-            .where(ofKindSync)
+            .where(isSync)
             .where('node_id', '=', input.node_id)
             .where('finished_at', '<=', now - KEPT_MS)
             .execute();
@@ -49,8 +50,8 @@ export function syncMethods(db: Database, calm: Calm): SyncMethods {
           return { task: syncOf(row), created: true };
         });
       } finally {
-        // Also after an error: it may have been written all the same.
-        calm.forget(input.node_id);
+        // Even after an error: the commit may have succeeded.
+        queryCache.forget(input.node_id);
       }
     },
 
@@ -60,9 +61,9 @@ export function syncMethods(db: Database, calm: Calm): SyncMethods {
           .updateTable('tasks')
           .set({ status: report.status, finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
           .where('id', '=', id)
-          .where(ofKindSync)
+          .where(isSync)
           .where('finished_at', 'is', null)
-          // Its agents know leases: none ends without a claim.
+          // Agents that get this kind of task use leases, so only a claimed task can end.
           .where('lease_token', '=', leaseToken ?? '')
           .returning('status')
           .executeTakeFirst(),
@@ -80,10 +81,10 @@ export function syncMethods(db: Database, calm: Calm): SyncMethods {
               : { status: 'lost', finished_at: now, lease_expires_at: null },
           )
           .where('id', '=', task.id)
-          .where(ofKindSync)
+          .where(isSync)
           .where('finished_at', 'is', null)
           .where('attempt', '=', task.attempt)
-          // One that was renewed since stands, but for its last deadline.
+          // A lease that was renewed meanwhile stays valid, except after the wall deadline.
           .$if(why !== 'wall', (q) => q.where('lease_expires_at', 'is not distinct from', task.lease_expires_at))
           .returning('id')
           .executeTakeFirst(),
@@ -97,7 +98,7 @@ export function syncMethods(db: Database, calm: Calm): SyncMethods {
       const rows = await db.kysely
         .selectFrom('tasks')
         .selectAll()
-        .where(ofKindSync)
+        .where(isSync)
         .where('node_id', 'in', [...nodeIds])
         .where((eb) => eb.or([eb('finished_at', 'is', null), eb('finished_at', '>', now - SHOWN_MS)]))
         .orderBy('seq', 'desc')
@@ -116,7 +117,7 @@ async function refuseGoingNode({ capabilities }: Database, tx: Tx, nodeId: strin
     .selectFrom('nodes')
     .select('deleting_at')
     .where('id', '=', nodeId)
-    // Its row goes with its tasks (nodes.removeIfGone): not while one is made.
+    // The lock keeps nodes.removeIfGone from deleting the node while its task is created.
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .executeTakeFirst();
   if (node === undefined) throw new DomainError('not_found', 'the node does not exist');
@@ -136,7 +137,7 @@ async function openSync(tx: Tx, { node_id, payload: { dataset } }: NewSync): Pro
   return open.map(syncOf).find(same) ?? null;
 }
 
-/** The answer to a report on a task that has ended, or that is another attempt's by now. */
+/** Answers a report on a task that has ended or has another attempt. */
 function repeated(task: Sync, token: string | null, report: TaskReport): TaskState {
   if (task.kind !== 'sync') throw new Error(`task ${task.id} is a ${String(task.kind)} task: a plan ends it`);
   if (task.lease_token === null || task.lease_token !== token) throw new DomainError('stale_lease');

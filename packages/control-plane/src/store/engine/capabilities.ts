@@ -1,63 +1,63 @@
 /**
- * What differs between the engines, by name. The rest of store/ asks these and never which engine it is; a value is
- * portable where it can be: ids and JSON are text, times are integers (ms), booleans are 0 and 1.
+ * The differences between the engines, by name. The rest of store/ asks for a capability and never for the engine. Values are portable
+ * where possible: ids and JSON are text, times are integers (ms), booleans are 0 and 1.
  */
 import { type ColumnDefinitionBuilder, type RawBuilder, sql } from 'kysely';
 import type { Db, Tx } from './tables.ts';
 import { StoreError } from './errors.ts';
 
-/** Why a transaction that did nothing may be run again. */
+/** Why a transaction that did nothing may be retried. */
 export type Transient =
-  /** Somebody else's lock. */
+  /** Another process holds the lock. */
   | 'locked'
-  /** The engine chose us to end a deadlock, or a lock was not given in time. */
+  /** The engine chose this transaction as a deadlock victim, or a lock timed out. */
   | 'contended'
-  /** The connection was lost, or could not be made, before anything was committed. */
+  /** The connection failed before a commit. */
   | 'unreachable';
 
-/** The part of Doors (doors.ts) that reclaiming space needs. */
+/** The part of Connection (connection.ts) that `giveBack` needs. */
 type Reclaimable = { kysely: Db; writeUnsynced: (run: (tx: Tx) => Promise<void>) => Promise<void> };
 
 export type Capabilities = {
   engine: 'sqlite' | 'postgres';
-  /** Several control planes may use one database; without it the file is locked at open. */
+  /** Several control planes may use one database. If false, the file is locked when it is opened. */
   sharedByControlPlanes: boolean;
-  /** A primary key that numbers its rows by itself, rising. */
+  /** An auto-increment primary key. */
   autoNumber: { type: 'integer' | 'bigserial'; with: (column: ColumnDefinitionBuilder) => ColumnDefinitionBuilder };
-  /** Text that is compared and sorted by its bytes, whatever the machine's language: pages and the proxy's bytes come in one order. */
+  /** Text that is compared and sorted by its bytes in every locale, so pages and the proxy's configuration always have one order. */
   text: 'text' | RawBuilder<unknown>;
-  /** A column of bytes. */
+  /** The type of a column of bytes. */
   bytes: 'blob' | 'bytea';
-  /** Whether NOT NULL can be taken off a column where it stands; else a migration makes the table anew. */
+  /** NOT NULL can be dropped in place. If false, a migration copies the table. */
   dropsNotNull: boolean;
   /**
-   * Others write at the same time, so a row that a decision rests on is read `for update`: what is true of it then stays true
-   * until the transaction ends. Without it (one writer at a time) nothing can move meanwhile.
+   * Several transactions may write at the same time. A decision then reads its rows `for update`, so that they stay unchanged until the
+   * transaction ends. If false, there is one writer at a time.
    */
   rowLocks: boolean;
-  /** Until the transaction ends nobody else holds this name: for rules about rows that are not there yet. */
-  holdName: (tx: Tx, name: string) => Promise<void>;
-  /** A short text that differs whenever one of these columns does; '' where nobody else can change them. */
+  /** Locks a name until the transaction ends, for rules about rows that do not exist yet. */
+  lockName: (tx: Tx, name: string) => Promise<void>;
+  /** Returns a short text that changes whenever one of these columns changes; '' if no other process can change them. */
   digest: (columns: readonly string[]) => RawBuilder<string>;
   /**
-   * Runs a statement whose effect may be lost with the machine: it does not wait for the disk. In the embedded engine that wait
-   * stops everything else.
+   * Runs a statement without the wait for the disk, so a crash of the machine may undo it. In the embedded engine that wait blocks the
+   * whole process.
    */
   unsynced: <T>(db: Db, run: (db: Db) => Promise<T>) => Promise<T>;
-  /** A table with the column `value`: the elements of a JSON array. One parameter for thousands of rows, and a text that stays the same. */
+  /** Returns the elements of a JSON array as a table with the column `value`: one parameter and one SQL text for thousands of rows. */
   elements: (json: string) => RawBuilder<unknown>;
-  /** Gives a little of the space that deletions left back to the disk; false: there is too little. Null: the engine does so by itself. */
+  /** Returns a few free pages to the file system; resolves with false if too few are free. Null: the engine does it. */
   giveBack: ((db: Reclaimable) => Promise<boolean>) | null;
   /**
-   * Moves a row that became smaller to the end of its table: in its old place it would keep the page that it had nearly to itself, since
-   * the engine never joins pages by itself. Null: the engine uses the space within pages.
+   * Moves a shrunken row to the end of its table. In its old place it would keep a nearly empty page, because the engine never merges
+   * pages. Null: the engine reuses space within pages.
    */
   packDeployment: ((tx: Tx, id: string) => Promise<unknown>) | null;
-  /** What the database takes on the disk, and how much of that is empty. */
+  /** Returns the size of the database on disk, and how much of it is free. */
   size: (db: Db) => Promise<{ bytes: number; free: number }>;
-  /** Whether this error says that a row with the same value in that unique column is there. */
+  /** Returns whether this error is a violation of that unique column. */
   violatesUnique: (error: unknown, table: string, column: string) => boolean;
-  /** The transaction did nothing and may be run again; null: it may not. */
+  /** Returns why the transaction did nothing and may be retried; null: it may not. */
   transient: (error: unknown) => Transient | null;
 };
 
@@ -67,9 +67,9 @@ const pragma = async (db: Db, name: string): Promise<number> => {
   const { rows } = await sql<Record<string, number>>`pragma ${sql.raw(name)}`.execute(db);
   return Object.values(rows[0] ?? {})[0] ?? 0;
 };
-/** Pages that stay for what is written next: to cut them off and make them anew would be work for nothing. */
+/** Free pages that stay in the file for the next writes. */
 const SPARE_PAGES = 2_000;
-/** Less than a millisecond each (bench/retention.ts); a step cuts one page off the end of the file. */
+/** Pages that one step cuts off the end of the file, less than 1 ms each (bench/retention.ts). */
 const PAGES_A_STEP = 24;
 const INCREMENTAL = 2;
 
@@ -77,7 +77,7 @@ async function giveBackPages(db: Reclaimable): Promise<boolean> {
   const [mode, free] = [await pragma(db.kysely, 'auto_vacuum'), await pragma(db.kysely, 'freelist_count')];
   if (mode !== INCREMENTAL || free <= SPARE_PAGES) return false;
   await db.writeUnsynced(async (tx) => {
-    // One page each: the statement is a row for each page to SQLite, of which the driver takes the first.
+    // One page for each statement: SQLite returns a row for each page, and the driver steps only to the first.
     for (let i = 0; i < Math.min(PAGES_A_STEP, free - SPARE_PAGES); i++) await sql`pragma incremental_vacuum(1)`.execute(tx);
   });
   return true;
@@ -86,14 +86,14 @@ async function giveBackPages(db: Reclaimable): Promise<boolean> {
 export const SQLITE: Capabilities = {
   engine: 'sqlite',
   sharedByControlPlanes: false,
-  // AUTOINCREMENT: a number is never used twice, also not after the last row was deleted.
+  // AUTOINCREMENT never uses a number twice, even after the last row was deleted.
   autoNumber: { type: 'integer', with: (column) => column.primaryKey().autoIncrement() },
   text: 'text',
   bytes: 'blob',
   dropsNotNull: false,
   rowLocks: false,
-  // A transaction that writes is alone in the file.
-  holdName: () => Promise.resolve(),
+  // Only one transaction writes at a time.
+  lockName: () => Promise.resolve(),
   digest: () => sql<string>`''`,
   elements: (json) => sql`json_each(${json})`,
   giveBack: giveBackPages,
@@ -102,7 +102,7 @@ export const SQLITE: Capabilities = {
     const [page, pages, free] = [await pragma(db, 'page_size'), await pragma(db, 'page_count'), await pragma(db, 'freelist_count')];
     return { bytes: page * pages, free: page * free };
   },
-  // What is committed after it waits for the disk, and brings it there too.
+  // The next synced commit writes this one to the disk too.
   unsynced: (db, run) =>
     db.connection().execute(async (one) => {
       await sql`pragma synchronous = normal`.execute(one);
@@ -116,7 +116,7 @@ export const SQLITE: Capabilities = {
     codeOf(error).startsWith('SQLITE_CONSTRAINT') &&
     error instanceof Error &&
     error.message === `UNIQUE constraint failed: ${table}.${column}`,
-  // Only BEGIN IMMEDIATE can meet a foreign lock; a transaction that has begun has it.
+  // Only BEGIN IMMEDIATE can meet another process's lock; a transaction that has begun holds the lock.
   transient: (error) => (codeOf(error).startsWith('SQLITE_BUSY') ? 'locked' : null),
 };
 
@@ -131,11 +131,11 @@ export const POSTGRES: Capabilities = {
   bytes: 'bytea',
   dropsNotNull: true,
   rowLocks: true,
-  async holdName(tx, name) {
+  async lockName(tx, name) {
     await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 0))`.execute(tx);
   },
   elements: (json) => sql`jsonb_array_elements(cast(${json} as jsonb)) as elements(value)`,
-  // autovacuum makes the space of deleted rows free for new ones; tables do not shrink, and do not grow either.
+  // Autovacuum frees the space of deleted rows for new rows; tables neither shrink nor grow.
   giveBack: null,
   packDeployment: null,
   async size(db) {
@@ -144,7 +144,7 @@ export const POSTGRES: Capabilities = {
   },
   unsynced: (db, run) => run(db),
   digest: (columns) => sql<string>`md5(row(${sql.join(columns.map((column) => sql.ref(column)))})::text)`,
-  // The migrations name every unique constraint so.
+  // The migrations give every unique constraint this name.
   violatesUnique: (error, table, column) =>
     codeOf(error) === '23505' && error instanceof Error && 'constraint' in error && error.constraint === `${table}_${column}_unique`,
   transient: (error) => {

@@ -1,8 +1,8 @@
-/** The thread of checkpoints.ts, with a connection of its own: one checkpoint a message. */
+/** The thread of checkpoints.ts, with its own connection. It runs one checkpoint for each message. */
 import { parentPort, workerData } from 'node:worker_threads';
 import Sqlite from 'better-sqlite3';
 
-/** What it says of a checkpoint: null, or what went wrong. */
+/** The answer to a checkpoint: null, or the error. */
 export type CheckpointEnd = string | null;
 
 const port = parentPort;
@@ -11,7 +11,7 @@ const database = new Sqlite(String(workerData), { fileMustExist: true });
 
 function checkpoint(): CheckpointEnd {
   try {
-    // PASSIVE waits for nobody: what a reader or a backup still needs is left for the next one.
+    // PASSIVE never waits. The next checkpoint copies the pages that a reader or a backup still needs.
     database.pragma('wal_checkpoint(PASSIVE)');
     return null;
   } catch (error) {

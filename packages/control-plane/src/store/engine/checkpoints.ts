@@ -1,72 +1,72 @@
 /**
- * Brings what was committed from SQLite's write-ahead log into the database, in a thread of its own (checkpoint-thread.ts). Left
- * to itself SQLite does it inside whichever commit finds the log long enough, with two waits for the disk, and nothing else in
- * this process runs meanwhile. The thread begins when it is first needed. https://sqlite.org/wal.html#ckpt
+ * Checkpoints SQLite's WAL in its own thread (checkpoint-thread.ts). By default SQLite checkpoints inside the commit that finds the WAL
+ * long enough. That commit then waits twice for the disk, and nothing else in this process runs meanwhile.
+ * The thread starts with the first checkpoint. https://sqlite.org/wal.html#ckpt
  */
 import { Worker } from 'node:worker_threads';
 import type Sqlite from 'better-sqlite3';
 import type { CheckpointEnd } from './checkpoint-thread.ts';
 
 export type Checkpoints = {
-  /** To be called now and then while no transaction is open: begins a checkpoint where one is due. Never throws. */
-  look(): void;
-  /** Resolves when the thread has let go of the file. */
+  /** Starts a checkpoint if one is due. Call it often, while no transaction is open. Never throws. */
+  startIfDue(): void;
+  /** Resolves when the thread has closed the file. */
   close(): Promise<void>;
 };
 
-export const NO_CHECKPOINTS: Checkpoints = { look: () => {}, close: async () => {} };
+export const NO_CHECKPOINTS: Checkpoints = { startIfDue: () => {}, close: async () => {} };
 
-/** As many pages of the log as SQLite takes by itself. */
+/** Length of the WAL, in pages, from which a checkpoint is due: SQLite's own default. */
 const DUE_PAGES = 1_000;
-/** Where the thread cannot keep up, or there is none, SQLite takes its turn inside a commit. */
-const LATEST_PAGES = 16_000;
-const LOOK_MS = 200;
-const AFTER_TROUBLE_MS = 60_000;
+/** At this length SQLite checkpoints inside a commit, because the thread is too slow or does not run. */
+const AUTOCHECKPOINT_PAGES = 16_000;
+const INTERVAL_MS = 200;
+const RETRY_AFTER_MS = 60_000;
 
-/** In pages: of the log, and how much of it is in the database. */
+/** In pages: the length of the WAL, and how much of it is in the database. */
 type Lengths = { log: number; checkpointed: number };
 
-/** `onTrouble`: a checkpoint failed; it is tried again, and nothing is lost meanwhile. */
-export function createCheckpoints(database: Sqlite.Database, path: string, onTrouble: (problem: string) => void): Checkpoints {
+/** `onCheckpointFailure`: a checkpoint failed. It is retried after RETRY_AFTER_MS; no data is lost. */
+export function createCheckpoints(database: Sqlite.Database, path: string, onCheckpointFailure: (problem: string) => void): Checkpoints {
   let thread: Worker | null = null;
-  let underWay = false;
-  let lookAt = 0;
-  const trouble = (problem: string): void => {
-    lookAt = performance.now() + AFTER_TROUBLE_MS;
-    onTrouble(problem);
+  let running = false;
+  let nextAt = 0;
+  const fail = (problem: string): void => {
+    nextAt = performance.now() + RETRY_AFTER_MS;
+    onCheckpointFailure(problem);
   };
-  database.pragma(`wal_autocheckpoint = ${LATEST_PAGES}`);
+  database.pragma(`wal_autocheckpoint = ${AUTOCHECKPOINT_PAGES}`);
 
   function start(): Worker {
     const started = new Worker(new URL('./checkpoint-thread.ts', import.meta.url), { workerData: path });
-    // It is no reason for the process to stay.
+    // The thread does not keep the process alive.
     started.unref();
     started.on('message', (problem: CheckpointEnd) => {
-      underWay = false;
-      if (problem !== null) trouble(problem);
+      running = false;
+      if (problem !== null) fail(problem);
     });
-    started.on('error', (error: Error) => trouble(error.message));
+    started.on('error', (error: Error) => fail(error.message));
     started.on('exit', () => {
-      underWay = false;
+      running = false;
       thread = null;
     });
     return started;
   }
 
   return {
-    look() {
+    startIfDue() {
       const now = performance.now();
-      if (underWay || now < lookAt) return;
-      lookAt = now + LOOK_MS;
+      if (running || now < nextAt) return;
+      nextAt = now + INTERVAL_MS;
       try {
         const [{ log, checkpointed }] = database.pragma('wal_checkpoint(NOOP)') as [Lengths];
         if (log - checkpointed < DUE_PAGES) return;
-        underWay = true;
+        running = true;
         thread ??= start();
         thread.postMessage('checkpoint', []);
       } catch (error) {
-        underWay = false;
-        trouble(error instanceof Error ? error.message : String(error));
+        running = false;
+        fail(error instanceof Error ? error.message : String(error));
       }
     },
     async close() {

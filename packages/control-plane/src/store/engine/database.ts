@@ -1,12 +1,12 @@
 /**
- * The door to the engine: single statements by `kysely`, everything else by a transaction that is run again when the engine
- * says that nothing happened. Public methods of the stores own the transaction; small functions take `tx`.
+ * Opens and migrates the database. Single statements use `kysely`; everything else uses a transaction (connection.ts), which is retried
+ * when the engine reports that it did nothing. Public methods of the stores begin the transaction; small functions take `tx`.
  */
 import { type Dialect, Kysely } from 'kysely';
 import type { Relay } from '../../domain/changes.ts';
 import type { QueryKind } from '../../domain/stores.ts';
 import { type Capabilities, POSTGRES, SQLITE } from './capabilities.ts';
-import { createDoors, createPatience, type Doors, type Patiently } from './doors.ts';
+import { createConnection, createRetries, type Connection, type WithRetries } from './connection.ts';
 import { StoreError, type StoreLog } from './errors.ts';
 import { allMigrations } from './migrations/all.ts';
 import { migrate } from './migrate.ts';
@@ -18,35 +18,35 @@ import type { Db, Tables } from './tables.ts';
 
 type OnQuery = (operation: QueryKind, seconds: number) => void;
 
-export type Database = Doors & {
-  /** Tells other control planes on the same database what changed; null where there can be none. */
+export type Database = Connection & {
+  /** Notifies other control planes on the same database of changes; null if there can be none. */
   relay: Relay | null;
-  /** Records versions of datasets; null where they are recorded through the doors, among everything else. */
+  /** Records dataset versions in its own thread; null: they are recorded through this connection. */
   recorder: Recorder | null;
-  /** Told of every statement through these doors, when it is over. */
+  /** Calls `listener` after every statement of this connection. */
   onQuery(listener: OnQuery): void;
   close(): Promise<void>;
 };
 
 type Engine = {
-  /** For messages; holds no password. */
+  /** For messages; contains no password. */
   name: string;
   capabilities: Capabilities;
   dialect: Dialect;
-  /** Without the limits that hold for a single statement of ours: a migration may take minutes. */
+  /** Has no time limits for statements: a migration may take minutes. */
   migrating?: Dialect;
-  /** Throws StoreError when the engine is none that Berth can rely on; may warn. */
+  /** Throws StoreError if Berth cannot rely on this engine; may log a warning. */
   check?: (db: Kysely<unknown>, log: StoreLog) => Promise<void>;
   relay?: () => Relay & { close(): Promise<void> };
   recorder?: Recorder;
   release: () => void;
 };
 
-/** Opens, checks and migrates. Throws StoreError. */
+/** Opens, checks and migrates the database. Throws StoreError. */
 export async function openDatabase(url: string, log: StoreLog, now: () => number): Promise<Database> {
   const engine = engineOf(url, log, now);
   const { capabilities, name } = engine;
-  const patiently = createPatience(name, capabilities);
+  const withRetries = createRetries(name, capabilities);
   const listeners: OnQuery[] = [];
   const kysely = new Kysely<Tables>({
     dialect: engine.dialect,
@@ -55,9 +55,9 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
     },
   });
   try {
-    await patiently(async () => engine.check?.(kysely as Kysely<unknown>, log));
-    const done = await migrated(engine, kysely, patiently);
-    if (done.length > 0) log.info({ database: name, migrations: done }, 'database brought to this version');
+    await withRetries(async () => engine.check?.(kysely as Kysely<unknown>, log));
+    const done = await migrated(engine, kysely, withRetries);
+    if (done.length > 0) log.info({ database: name, migrations: done }, 'database migrated');
   } catch (error) {
     await kysely.destroy();
     engine.release();
@@ -66,7 +66,7 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
   const relay = engine.relay?.() ?? null;
   const recorder = engine.recorder ?? null;
   return {
-    ...createDoors(kysely, capabilities, patiently),
+    ...createConnection(kysely, capabilities, withRetries),
     relay,
     recorder,
     onQuery: (listener) => void listeners.push(listener),
@@ -85,10 +85,10 @@ function kindOf(kind: string, text: string): QueryKind {
   return 'write';
 }
 
-async function migrated(engine: Engine, kysely: Db, patiently: Patiently): Promise<string[]> {
+async function migrated(engine: Engine, kysely: Db, withRetries: WithRetries): Promise<string[]> {
   const db = (engine.migrating === undefined ? kysely : new Kysely<Tables>({ dialect: engine.migrating })) as Kysely<unknown>;
   try {
-    return await patiently(() => migrate(db, allMigrations(engine.capabilities)));
+    return await withRetries(() => migrate(db, allMigrations(engine.capabilities)));
   } finally {
     if (engine.migrating !== undefined) await db.destroy();
   }
@@ -98,14 +98,14 @@ function engineOf(url: string, log: StoreLog, now: () => number): Engine {
   const colon = url.indexOf(':');
   const [scheme, rest] = [url.slice(0, Math.max(colon, 0)), url.slice(colon + 1)];
   if (scheme === 'sqlite' && rest !== '') {
-    const onTrouble = (problem: string): void => log.warn({ problem }, 'the write-ahead log could not be worked in: it is tried again');
+    const onCheckpointFailure = (problem: string): void => log.warn({ problem }, 'WAL checkpoint failed; will retry');
     const onCompact = (fields: object, message: string): void => log.info(fields, message);
-    const { dialect, path, release } = openSqlite(rest, now(), { onTrouble, onCompact });
+    const { dialect, path, release } = openSqlite(rest, now(), { onCheckpointFailure, onCompact });
     return { dialect, capabilities: SQLITE, release, name: path, ...(rest === ':memory:' ? {} : { recorder: createRecorder(path) }) };
   }
   if (scheme === 'postgres' || scheme === 'postgresql') {
     return { ...openPostgres(url), capabilities: POSTGRES, relay: () => createRelay(url, log), release: () => {} };
   }
-  // Not the whole URL: it could hold a password.
+  // The message must not contain the whole URL, which may hold a password.
   throw new StoreError('unsupported_url', `DATABASE_URL: "${scheme}:…" is not known; use sqlite:path or postgres://…`);
 }

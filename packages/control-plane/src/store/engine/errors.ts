@@ -1,21 +1,21 @@
-/** What can be wrong with the database itself, told to whoever starts the control plane. Never thrown for a request's fault. */
+/** Failures of the database itself, for the person who starts the control plane. Faulty requests never cause one. */
 export type StoreErrorCode =
-  /** DATABASE_URL is not one we can open. */
+  /** Berth does not support this DATABASE_URL. */
   | 'unsupported_url'
-  /** The file or its folder cannot be opened, made or read as a database. */
+  /** The file or its folder cannot be opened or created, or is not a database. */
   | 'cannot_open'
   /** The engine has a bug that loses data. */
   | 'engine_too_old'
   /** Another control plane holds the file. */
   | 'held'
-  /** A later version of Berth has changed the tables. */
+  /** A newer version of Berth migrated the database. */
   | 'newer_database'
   | 'migration_failed'
-  /** Somebody else kept the write lock for too long. */
+  /** Another program held the write lock for too long. */
   | 'locked'
-  /** The server does not answer, or the connection to it was lost before anything was committed. */
+  /** The server does not answer, or the connection to it was lost before a commit. */
   | 'unreachable'
-  /** The connection was lost while a commit was under way: only who looks again knows whether it was made. */
+  /** The connection was lost during a commit. Only a later read shows whether the commit succeeded. */
   | 'unknown_outcome';
 
 export class StoreError extends Error {
@@ -27,5 +27,5 @@ export class StoreError extends Error {
   }
 }
 
-/** Receives what happens to the database. */
+/** Receives the log lines of the database. */
 export type StoreLog = { info(fields: object, message: string): void; warn(fields: object, message: string): void };

@@ -1,25 +1,25 @@
 /**
- * One control plane a file. The lock is an exclusive transaction on a database file of its own, `<db>.lock`, so that
- * readers of the real one (backups, the sqlite3 shell) are left alone, and the operating system lets go of it when the
- * process ends, however it ends. Beside it `<db>.lock.json` says who holds it, for the message to the one that is refused.
+ * Allows one control plane for each SQLite file. The lock is an exclusive transaction on a separate database file, `<db>.lock`, so it
+ * does not block readers of the real file (backups, the sqlite3 shell). The operating system releases it when the process ends for any
+ * reason. `<db>.lock.json` names the holder, for the error message of the refused process.
  *
- * Our own process must never open `<db>.lock` by other means: closing any descriptor of a file drops its POSIX locks.
+ * This process must never open `<db>.lock` in another way: closing any descriptor of a file drops its POSIX locks.
  */
 import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import Sqlite from 'better-sqlite3';
 import { StoreError } from './errors.ts';
 
-/** Two that start at the same moment get in each other's way; after so long one of them has it. */
-const PATIENCE_MS = 250;
+/** Two processes that start at the same moment block each other; within this time one of them gets the lock. */
+const LOCK_TIMEOUT_MS = 250;
 
 type Holder = { pid: number; host: string; since: string };
 
-/** Throws StoreError `held`. Returns what lets go. */
-export function holdLock(databasePath: string, now: number): () => void {
+/** Returns the function that releases the lock. Throws StoreError `held`. */
+export function takeFileLock(databasePath: string, now: number): () => void {
   const lockPath = `${databasePath}.lock`;
   const holderPath = `${databasePath}.lock.json`;
-  const lock = new Sqlite(lockPath, { timeout: PATIENCE_MS });
+  const lock = new Sqlite(lockPath, { timeout: LOCK_TIMEOUT_MS });
   try {
     lock.exec('begin exclusive');
   } catch (error) {
@@ -28,7 +28,7 @@ export function holdLock(databasePath: string, now: number): () => void {
     throw new StoreError(
       'held',
       `the database ${databasePath} is held by another control plane (${describe(readHolder(holderPath))}). ` +
-        'A SQLite file serves one; stop that one first, or use PostgreSQL for several',
+        'A SQLite file serves one control plane: stop that one first, or use PostgreSQL for several',
     );
   }
   const holder: Holder = { pid: process.pid, host: hostname(), since: new Date(now).toISOString() };
@@ -36,7 +36,7 @@ export function holdLock(databasePath: string, now: number): () => void {
   renameSync(`${holderPath}.new`, holderPath);
   return () => {
     if (!lock.open) return;
-    // First the note, then the lock: the other way round it could be the next holder's note.
+    // The note goes before the lock: after the release it could be the note of the next holder.
     rmSync(holderPath, { force: true });
     lock.exec('rollback');
     lock.close();
@@ -47,10 +47,10 @@ function readHolder(path: string): Holder | null {
   try {
     return JSON.parse(readFileSync(path, 'utf8')) as Holder;
   } catch {
-    // Written just after the lock was taken: for that moment nobody can say who it is.
+    // The holder writes the file just after it took the lock, so the file may not exist yet.
     return null;
   }
 }
 
 const describe = (holder: Holder | null): string =>
-  holder === null ? 'it did not say who it is' : `pid ${holder.pid} on ${holder.host}, since ${holder.since}`;
+  holder === null ? 'its pid is unknown' : `pid ${holder.pid} on ${holder.host}, since ${holder.since}`;

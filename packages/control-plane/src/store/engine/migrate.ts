@@ -1,4 +1,4 @@
-/** Brings a database to the tables of this version, or refuses it as it is. Nothing half done: all of it is one transaction. */
+/** Migrates a database to the tables of this version, or leaves it unchanged: all migrations run in one transaction. */
 import type { Kysely } from 'kysely';
 import { type Migration, Migrator } from 'kysely/migration';
 import { StoreError } from './errors.ts';
@@ -6,14 +6,14 @@ import { StoreError } from './errors.ts';
 const MIGRATION_TABLE = 'berth_migrations';
 const MIGRATION_LOCK_TABLE = 'berth_migrations_lock';
 
-/** Returns the names of the migrations that were applied now. */
+/** Returns the names of the migrations that it applied. */
 export async function migrate(db: Kysely<unknown>, migrations: Record<string, Migration>): Promise<string[]> {
   const unknown = (await applied(db)).filter((name) => !Object.hasOwn(migrations, name));
   if (unknown.length > 0) {
     throw new StoreError(
       'newer_database',
-      `the database was used by a newer version of Berth (it has ${unknown.join(', ')}, this version knows up to ` +
-        `${Object.keys(migrations).sort().at(-1) ?? 'nothing'}): start that version, or restore the backup made before the upgrade`,
+      `a newer version of Berth migrated the database (to ${unknown.join(', ')}; this version knows migrations up to ` +
+        `${Object.keys(migrations).sort().at(-1) ?? 'none'}): start that version, or restore the backup from before the upgrade`,
     );
   }
   const migrator = new Migrator({
@@ -26,7 +26,7 @@ export async function migrate(db: Kysely<unknown>, migrations: Record<string, Mi
   if (error !== undefined) {
     const failed = results?.find((result) => result.status === 'Error')?.migrationName ?? 'before the first one';
     const reason = error instanceof Error ? error.message : JSON.stringify(error);
-    throw new StoreError('migration_failed', `the database could not be brought to this version (${failed}): ${reason}; it is as it was`, {
+    throw new StoreError('migration_failed', `the migration of the database failed (${failed}): ${reason}; the database is unchanged`, {
       cause: error,
     });
   }

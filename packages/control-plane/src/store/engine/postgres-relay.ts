@@ -1,42 +1,42 @@
 /**
- * Topics from one control plane to the others of its database, by LISTEN/NOTIFY on a connection of its own. Only a matter of
- * speed: what is lost while the connection is down is found by the looks that every waiter takes by itself.
+ * Sends changed topics to the other control planes of the database, by LISTEN/NOTIFY on a separate connection. Notifications only save
+ * time: every waiter also polls, so it finds a change whose notification was lost while the connection was down.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import type { Relay, Topic } from '../../domain/changes.ts';
 import type { StoreLog } from './errors.ts';
-import { connection } from './postgres.ts';
+import { clientConfig } from './postgres.ts';
 
 const CHANNEL = 'berth_changes';
-/** The server refuses 8000 bytes. */
+/** The server refuses payloads of 8000 bytes. */
 const PAYLOAD_BYTES = 7_500;
-/** Topics not yet sent; beyond it the oldest are dropped. */
+/** Maximum number of topics that wait to be sent; beyond it the oldest are dropped. */
 const MAX_PENDING = 10_000;
 const RETRY_MS = { first: 200, most: 5_000 };
-/** How often a connection on which nothing comes is asked whether it still stands, and how long it may take to say so. */
-const ALIVE = { everyMs: 10_000, withinMs: 5_000 };
+/** Keepalive: interval of the test query, and its timeout. */
+const KEEPALIVE = { everyMs: 10_000, timeoutMs: 5_000 };
 
 export function createRelay(url: string, log: StoreLog): Relay & { close(): Promise<void> } {
   const self = randomUUID();
   const pending = new Set<Topic>();
-  let heard: (topics: readonly Topic[]) => void = () => {};
+  let onTopics: (topics: readonly Topic[]) => void = () => {};
   let client: Client | null = null;
   let sending = false;
   const end = new AbortController();
 
-  /** One statement at a time: what comes meanwhile goes together with the next. */
+  /** Sends one statement at a time; topics that arrive meanwhile are batched into the next one. */
   async function send(): Promise<void> {
     if (sending || client === null) return;
     sending = true;
     try {
-      // After the turn in which they came: one commit often moves several topics.
+      // Waits for the end of the event loop turn, because one commit often changes several topics.
       await new Promise(setImmediate);
       while (pending.size > 0 && client !== null)
         await client.query('select pg_notify($1, $2)', [CHANNEL, JSON.stringify({ from: self, topics: take(pending) })]);
     } catch {
-      // The connection's own error says why; `run` makes a new one.
+      // `run` logs the error of the connection and opens a new one.
       pending.clear();
     } finally {
       sending = false;
@@ -45,13 +45,13 @@ export function createRelay(url: string, log: StoreLog): Relay & { close(): Prom
 
   function hear(payload: string | undefined): void {
     const { from, topics } = JSON.parse(payload ?? '{}') as { from?: string; topics?: Topic[] };
-    if (from !== self && Array.isArray(topics)) heard(topics);
+    if (from !== self && Array.isArray(topics)) onTopics(topics);
   }
 
   async function run(): Promise<void> {
     let pause = RETRY_MS.first;
     while (!end.signal.aborted) {
-      const fresh = new Client({ ...connection(url), query_timeout: ALIVE.withinMs });
+      const fresh = new Client({ ...clientConfig(url), query_timeout: KEEPALIVE.timeoutMs });
       try {
         const gone = new Promise<Error>((resolve) => {
           fresh.on('error', resolve);
@@ -62,17 +62,17 @@ export function createRelay(url: string, log: StoreLog): Relay & { close(): Prom
         await fresh.query(`listen ${CHANNEL}`);
         client = fresh;
         pause = RETRY_MS.first;
-        // Something may have moved while nobody listened; held requests look by themselves.
-        heard(['routes', 'policy', 'access', 'work']);
+        // Topics may have changed while the connection was down; held requests poll by themselves.
+        onTopics(['routes', 'policy', 'access', 'work']);
         await send();
-        await stays(fresh, gone, end.signal);
+        await keepAlive(fresh, gone, end.signal);
       } catch (error) {
         if (!end.signal.aborted)
-          log.warn({ err: error }, 'changes made by other control planes are seen late: the connection for them failed');
+          log.warn({ err: error }, 'LISTEN connection failed; changes by other control planes arrive late until it reconnects');
       } finally {
         client = null;
         pending.clear();
-        // Its answer is of no interest: the connection is given up either way.
+        // The connection is abandoned even if it does not close properly.
         void fresh.end().catch(() => {});
       }
       await sleep(pause, undefined, { signal: end.signal }).catch(() => {});
@@ -91,7 +91,7 @@ export function createRelay(url: string, log: StoreLog): Relay & { close(): Prom
       }
       void send();
     },
-    hear: (listener) => void (heard = listener),
+    hear: (listener) => void (onTopics = listener),
     async close() {
       end.abort();
       await running;
@@ -99,17 +99,17 @@ export function createRelay(url: string, log: StoreLog): Relay & { close(): Prom
   };
 }
 
-/** Returns when told to end; throws when the connection is gone or no longer answers. */
-async function stays(client: Client, gone: Promise<Error>, signal: AbortSignal): Promise<void> {
+/** Returns when `signal` aborts; throws when the connection closes or does not answer the test query. */
+async function keepAlive(client: Client, gone: Promise<Error>, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
-    const pause = sleep(ALIVE.everyMs, undefined, { signal }).catch(() => undefined);
+    const pause = sleep(KEEPALIVE.everyMs, undefined, { signal }).catch(() => undefined);
     const error = await Promise.race([gone, pause]);
     if (error instanceof Error) throw error;
     if (!signal.aborted) await client.query('select 1');
   }
 }
 
-/** As many as one message holds. */
+/** Removes and returns as many topics as fit into one message. */
 function take(pending: Set<Topic>): Topic[] {
   const topics: Topic[] = [];
   let bytes = 0;

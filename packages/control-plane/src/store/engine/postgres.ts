@@ -1,6 +1,6 @@
 /**
- * The engine for several control planes: PostgreSQL by `pg` under Kysely. Transactions run READ COMMITTED; what that leaves open
- * is closed by compare-and-set on projects.flow_version and by the locks that capabilities.ts names.
+ * The engine for several control planes: PostgreSQL through `pg` and Kysely. Transactions run READ COMMITTED. Compare-and-set on
+ * projects.flow_version and the locks of capabilities.ts prevent the races that this level allows.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Dialect, type Kysely, PostgresDialect, type PostgresPool, sql } from 'kysely';
@@ -9,18 +9,18 @@ import type { StoreLog } from './errors.ts';
 import { StoreError } from './errors.ts';
 
 const OLDEST_SERVER = 13;
-/** Connections of one control plane, besides the one of its relay. The server's default is 100 for all. */
+/** Connections of one control plane, besides the one of its relay. The server allows 100 in all by default. */
 const POOL_SIZE = 10;
 const CONNECT_TIMEOUT_MS = 5_000;
-/** How long a server that does not answer (a restart, a failover) is waited for. */
-const PATIENCE_MS = 15_000;
+/** How long to wait for a server that does not answer (a restart, a failover). */
+const RECONNECT_FOR_MS = 15_000;
 const RECONNECT_MS = 100;
-/** A statement of ours takes milliseconds; one that takes so long holds locks that others wait for. */
+/** Berth's statements take milliseconds; one that takes this long holds locks that others wait for. */
 const STATEMENT_TIMEOUT_MS = 30_000;
 const LOCK_TIMEOUT_MS = 10_000;
-/** A control plane that was stopped (SIGSTOP, a frozen machine) in a transaction must not hold its locks for ever. */
+/** A control plane that is paused (SIGSTOP, a frozen machine) in a transaction must not hold its locks for ever. */
 const IDLE_IN_TRANSACTION_MS = 15_000;
-/** Above the server's own limit: only a server or a network that is gone lets it come. */
+/** Above the server's limit, so only a lost server or network causes this timeout. */
 const ANSWER_TIMEOUT_MS = 35_000;
 
 export type OpenPostgres = {
@@ -30,7 +30,7 @@ export type OpenPostgres = {
   check: (db: Kysely<unknown>, log: StoreLog) => Promise<void>;
 };
 
-/** Connects when it is first used. Throws StoreError unsupported_url. */
+/** Returns the engine, which connects at its first use. Throws StoreError unsupported_url. */
 export function openPostgres(url: string): OpenPostgres {
   const name = nameOf(url);
   const limits = {
@@ -41,13 +41,13 @@ export function openPostgres(url: string): OpenPostgres {
   };
   return {
     name,
-    dialect: new PostgresDialect({ pool: poolOf(name, { ...connection(url), ...limits }, POOL_SIZE) }),
-    migrating: new PostgresDialect({ pool: poolOf(name, connection(url), 2) }),
+    dialect: new PostgresDialect({ pool: poolOf(name, { ...clientConfig(url), ...limits }, POOL_SIZE) }),
+    migrating: new PostgresDialect({ pool: poolOf(name, clientConfig(url), 2) }),
     check: (db, log) => check(name, db, log),
   };
 }
 
-export const connection = (url: string): ClientConfig => ({
+export const clientConfig = (url: string): ClientConfig => ({
   connectionString: url,
   application_name: 'berth',
   connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
@@ -55,7 +55,7 @@ export const connection = (url: string): ClientConfig => ({
   types: { getTypeParser: parserOf as typeof types.getTypeParser },
 });
 
-/** Host, port and database, as messages may tell them: the URL holds a password. */
+/** Returns database, host and port for messages: the URL holds a password. */
 function nameOf(url: string): string {
   if (!URL.canParse(url))
     throw new StoreError('unsupported_url', 'DATABASE_URL: not a URL; use postgres://user:password@host:5432/database');
@@ -66,7 +66,7 @@ function nameOf(url: string): string {
 
 const BIGINT = 20;
 type ParserOf = (oid: number, format?: 'text' | 'binary') => (text: string) => unknown;
-/** Times and counters are 64 bits wide there and numbers here. */
+/** Reads 64-bit integers (times, counters) as numbers. */
 const parserOf: ParserOf = (oid, format) =>
   oid === BIGINT && format !== 'binary' ? numberOf : (types.getTypeParser as ParserOf)(oid, format);
 
@@ -77,12 +77,12 @@ function numberOf(text: string): number {
 }
 
 /**
- * Kysely's view of a pool. Errors of the connection get a name of their own, and a connection that had one is not used again.
- * A server that is starting anew is waited for, and a read that stands alone is asked again: what began with `begin` is not.
+ * Returns a pool for Kysely. Connection errors become StoreErrors, and a connection that had one is discarded. The pool waits for a
+ * server that restarts. It retries a single read, but no statement of a transaction.
  */
 function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
   const pool = new Pool({ ...config, max });
-  // Whoever uses the connection next is told; without a listener the process would end.
+  // The next user of the connection gets the error; without a listener the process would exit.
   pool.on('error', () => {});
   pool.on('connect', (client) => client.on('error', () => {}));
 
@@ -91,7 +91,7 @@ function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
       try {
         return await pool.connect();
       } catch (error) {
-        if (!lost(error)) throw refused(name, error);
+        if (!isConnectionError(error)) throw refused(name, error);
         if (Date.now() >= until || pool.ending) throw unreachable(name, error);
         await sleep(RECONNECT_MS);
       }
@@ -99,22 +99,22 @@ function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
   }
 
   async function checkOut() {
-    let client = await connect(Date.now() + PATIENCE_MS);
+    let client = await connect(Date.now() + RECONNECT_FOR_MS);
     let [broken, begun] = [false, false];
     async function query(text: string, values: readonly unknown[]): Promise<unknown> {
-      // It was rolled back with the connection; an error here would hide the one that matters.
+      // The server rolled back when the connection was lost; an error here would hide the first error.
       if (broken && text === 'rollback') return { command: 'ROLLBACK', rows: [] };
-      const alone = !begun && text.startsWith('select');
+      const isSingleRead = !begun && text.startsWith('select');
       begun = true;
-      for (const until = Date.now() + PATIENCE_MS; ; ) {
+      for (const until = Date.now() + RECONNECT_FOR_MS; ; ) {
         try {
-          return await client.query(text, values.map(storable));
+          return await client.query(text, values.map(withoutNul));
         } catch (error) {
-          if (!lost(error)) throw error;
+          if (!isConnectionError(error)) throw error;
           broken = true;
           if (text === 'commit')
             throw new StoreError('unknown_outcome', `the connection to the database ${name} was lost during a commit`, { cause: error });
-          if (!alone || Date.now() >= until) throw unreachable(name, error);
+          if (!isSingleRead || Date.now() >= until) throw unreachable(name, error);
           await sleep(RECONNECT_MS);
           const next = await connect(until);
           client.release(true);
@@ -127,24 +127,24 @@ function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
   return { options: {}, end: () => pool.end(), connect: checkOut as unknown as PostgresPool['connect'] };
 }
 
-/** PostgreSQL refuses NUL in a text; what a program printed must not make a request fail. */
-const storable = (value: unknown): unknown =>
+/** Replaces NUL, which PostgreSQL refuses in a text: the output of a program must not make a request fail. */
+const withoutNul = (value: unknown): unknown =>
   typeof value === 'string' && value.includes('\0') ? value.replaceAll('\0', '\uFFFD') : value;
 
-/** No route, refused, reset; and what pg says itself, which has no code. */
+/** Error codes of sockets, and messages of pg, which have no code. */
 const SOCKET = /^E(CONN|PIPE|TIMEDOUT|HOSTUNREACH|NETUNREACH|AI_AGAIN|NOTFOUND)/;
-const WORDS =
+const PG_MESSAGES =
   /^(Connection terminated|timeout exceeded when trying to connect|timeout expired|Query read timeout|Client (was closed|has encountered))/;
-/** connection_exception, and the server going down, crashing or coming up. */
+/** SQLSTATE: connection_exception, admin_shutdown, crash_shutdown, cannot_connect_now. */
 const SERVER = /^(08...|57P0[1-3])$/;
 
-/** Whether the connection is what failed, not the statement. */
-function lost(error: unknown): boolean {
+/** Returns whether the connection failed, not the statement. */
+function isConnectionError(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
-  // Several addresses of one host (localhost) fail together.
-  if (error instanceof AggregateError) return error.errors.every(lost);
+  // One error for each address of the host (localhost has two).
+  if (error instanceof AggregateError) return error.errors.every(isConnectionError);
   const code = 'code' in error ? String(error.code) : '';
-  return SOCKET.test(code) || SERVER.test(code) || WORDS.test(error.message);
+  return SOCKET.test(code) || SERVER.test(code) || PG_MESSAGES.test(error.message);
 }
 
 const wordsOf = (error: unknown): string =>
@@ -160,11 +160,12 @@ async function check(name: string, db: Kysely<unknown>, log: StoreLog): Promise<
       current_setting('server_encoding') as encoding, current_setting('fsync') as fsync,
       current_setting('synchronous_commit') as synchronous`.execute(db);
   const [server] = rows;
-  if (server === undefined) throw new StoreError('cannot_open', `the database ${name} says nothing about itself`);
+  if (server === undefined) throw new StoreError('cannot_open', `the database ${name} did not return its settings`);
   if (server.version < OLDEST_SERVER * 10_000)
     throw new StoreError('engine_too_old', `PostgreSQL ${server.version_text} is too old; at least ${OLDEST_SERVER} is needed`);
   if (server.encoding !== 'UTF8')
-    throw new StoreError('cannot_open', `the database ${name} has the encoding ${server.encoding}: make one with encoding UTF8`);
+    throw new StoreError('cannot_open', `the database ${name} has the encoding ${server.encoding}: create a database with encoding UTF8`);
   const unsafe = [server.fsync === 'off' ? 'fsync' : '', server.synchronous === 'off' ? 'synchronous_commit' : ''].filter((s) => s !== '');
-  if (unsafe.length > 0) log.warn({ database: name, off: unsafe }, 'the server may lose what it has acknowledged: a power cut can undo it');
+  if (unsafe.length > 0)
+    log.warn({ database: name, off: unsafe }, 'the database server can lose committed transactions in a power cut: settings are off');
 }

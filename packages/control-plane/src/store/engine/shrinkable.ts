@@ -1,32 +1,32 @@
 /**
- * A SQLite file gives space back in small steps (capabilities.ts, giveBack) only if it was made with auto_vacuum = INCREMENTAL. New files
- * are. A file of an earlier version of Berth gets it once, at a start, by VACUUM, which writes all that the file holds anew: it is done
- * where that takes seconds and the disk has room for it. A larger file is first reduced by retention; a later start finds it small enough.
+ * Makes a SQLite file shrinkable: only a file with auto_vacuum = INCREMENTAL can return free space in small steps (capabilities.ts,
+ * giveBack). New files have it. A file of an earlier version of Berth gets it once, at a start, by VACUUM, which rewrites the whole file.
+ * VACUUM runs only if it takes seconds and the disk has room. Retention first reduces a larger file, and a later start runs VACUUM.
  */
 import { statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type Sqlite from 'better-sqlite3';
 
 const INCREMENTAL = 2;
-/** Of what the file holds. Measured: some 100 MB a second on a slow machine, so 20 s at most. */
+/** Largest content for which VACUUM runs. It writes about 100 MB/s on a slow machine, so it takes 20 s at most. */
 const MOST_BYTES = 2 * 1024 ** 3;
-/** The copy, and the write-ahead log through which it comes back. */
+/** VACUUM writes a copy and the WAL: free space needed, as a multiple of the content. */
 const ROOM = 2.2;
 
-type Say = (fields: object, message: string) => void;
+type LogLine = (fields: object, message: string) => void;
 
-/** Before anything else is done with the connection. Never throws: a file that cannot shrink works as well as before. */
-export function makeShrinkable(database: Sqlite.Database, path: string, say: Say, most = MOST_BYTES): void {
+/** Call it first on a new connection. Never throws: a file that cannot shrink works as before. */
+export function makeShrinkable(database: Sqlite.Database, path: string, log: LogLine, most = MOST_BYTES): void {
   const read = (name: string): number => Number(database.pragma(name, { simple: true }));
-  // Asked first: to set it writes to the file, also where it is so already.
+  // The setting is read first, because setting it writes to the file even if it does not change.
   if (read('auto_vacuum') === INCREMENTAL) return;
-  // Decides for a file without tables, and for VACUUM.
+  // Takes effect in a file without tables, and at the next VACUUM.
   database.pragma('auto_vacuum = INCREMENTAL');
   if (read('auto_vacuum') === INCREMENTAL) return;
   const bytes = read('page_size') * (read('page_count') - read('freelist_count'));
   const fields = { database: path, bytes };
   if (bytes > most) {
-    say(
+    log(
       fields,
       `the database file cannot shrink yet: it holds more than ${most} bytes. Retention reduces it; a later start makes it shrinkable`,
     );
@@ -34,17 +34,17 @@ export function makeShrinkable(database: Sqlite.Database, path: string, say: Say
   }
   const { bavail, bsize } = statfsSync(dirname(path));
   if (bavail * bsize < ROOM * bytes) {
-    say({ ...fields, free: bavail * bsize }, 'the database file cannot shrink yet: too little of the disk is free to write it anew');
+    log({ ...fields, free: bavail * bsize }, 'the database file cannot shrink yet: VACUUM needs more free disk space');
     return;
   }
   try {
-    const began = performance.now();
+    const startedAt = performance.now();
     database.exec('VACUUM');
-    say(
-      { ...fields, ms: Math.round(performance.now() - began) },
-      'the database file was written anew, once: from now on it gives free space back',
+    log(
+      { ...fields, ms: Math.round(performance.now() - startedAt) },
+      'database file vacuumed once: from now on it returns free space to the disk',
     );
   } catch (error) {
-    say({ ...fields, err: error }, 'the database file cannot shrink yet: it could not be written anew; it is as it was');
+    log({ ...fields, err: error }, 'the database file cannot shrink yet: VACUUM failed; the file is unchanged');
   }
 }

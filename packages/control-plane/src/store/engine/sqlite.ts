@@ -1,4 +1,4 @@
-/** The embedded engine: better-sqlite3 under Kysely, set up so that what was acknowledged is on the disk. */
+/** The embedded engine: better-sqlite3 under Kysely. A committed transaction is on the disk. */
 import { closeSync, existsSync, mkdirSync, openSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import Sqlite from 'better-sqlite3';
@@ -18,21 +18,21 @@ import {
 } from 'kysely';
 import { type Checkpoints, createCheckpoints, NO_CHECKPOINTS } from './checkpoints.ts';
 import { StoreError } from './errors.ts';
-import { holdLock } from './lock.ts';
+import { takeFileLock } from './lock.ts';
 import { makeShrinkable } from './shrinkable.ts';
-import { createTurns } from './turns.ts';
+import { createMutex } from './mutex.ts';
 
-/** Before it, a WAL could be reset under a reader, which corrupts the file (https://sqlite.org/wal.html#walresetbug). */
+/** In earlier versions a WAL could be reset under a reader, which corrupts the file (https://sqlite.org/wal.html#walresetbug). */
 const OLDEST_SQLITE = '3.51.3';
 /**
- * SQLite waits inside the call, where nothing else runs: each write that waits for a foreign lock would stop the platform
- * for so long, again and again. So hardly at all here; the long wait is Database.write's. (Reads wait for nobody in WAL mode.)
+ * SQLite waits for a lock inside the call and blocks the whole process meanwhile. So it waits for 1 ms only, and connection.ts retries
+ * without blocking. (Reads never wait in WAL mode.)
  */
 const BUSY_TIMEOUT_MS = 1;
-/** At open nothing else runs yet: a backup's moment of exclusive access is sat out. */
+/** Nothing else runs yet when the file is opened, so SQLite may wait for a backup's short exclusive access. */
 const OPEN_TIMEOUT_MS = 5000;
 const CACHED_STATEMENTS = 500;
-/** Statements with a row of parameters for each log line differ with every batch: not worth a place in the cache. */
+/** Longer statements are not cached: an insert with parameters for each log line differs with every batch. */
 const CACHED_SQL_LENGTH = 4096;
 
 export function assertSqliteVersion(version: string): void {
@@ -52,17 +52,17 @@ export function assertSqliteVersion(version: string): void {
 export type OpenSqlite = { dialect: Dialect; path: string; release: () => void };
 
 type OpenOptions = {
-  onTrouble?: (problem: string) => void;
-  /** Told what was done about a file that cannot shrink, or why nothing was done. */
+  onCheckpointFailure?: (problem: string) => void;
+  /** Receives the log lines of shrinkable.ts. */
   onCompact?: (fields: object, message: string) => void;
   versionOf?: (database: Sqlite.Database) => string;
 };
 
-/** `target` is a path or `:memory:`. Throws StoreError held, engine_too_old, cannot_open. `onTrouble`: of a checkpoint. */
+/** Opens a file. `target`: a path or `:memory:`. Throws StoreError held, engine_too_old, cannot_open. */
 export function openSqlite(
   target: string,
   now: number,
-  { onTrouble = () => {}, onCompact = () => {}, versionOf = sqliteVersion }: OpenOptions = {},
+  { onCheckpointFailure = () => {}, onCompact = () => {}, versionOf = sqliteVersion }: OpenOptions = {},
 ): OpenSqlite {
   if (target === ':memory:') {
     const memory = new Sqlite(target);
@@ -74,8 +74,8 @@ export function openSqlite(
   let release = (): void => {};
   let database: Sqlite.Database | undefined;
   try {
-    release = holdLock(path, now);
-    // It holds password hashes and the environment of every project. The WAL files take over its mode.
+    release = takeFileLock(path, now);
+    // The file holds password hashes and the environment of every project. The WAL files inherit its mode.
     if (!existsSync(path)) closeSync(openSync(path, 'a', 0o600));
     database = new Sqlite(path, { timeout: OPEN_TIMEOUT_MS });
     assertSqliteVersion(versionOf(database));
@@ -88,7 +88,7 @@ export function openSqlite(
       );
     database.pragma(`busy_timeout = ${BUSY_TIMEOUT_MS}`);
     setUp(database);
-    return { dialect: dialectOf(database, createCheckpoints(database, path, onTrouble)), path, release };
+    return { dialect: dialectOf(database, createCheckpoints(database, path, onCheckpointFailure)), path, release };
   } catch (error) {
     database?.close();
     release();
@@ -98,26 +98,26 @@ export function openSqlite(
 }
 
 /**
- * A further connection to a file that this process has opened and holds, for a thread of its own: there SQLite may bring the
- * write-ahead log into the database behind one of its commits, as it does if left to itself.
+ * Opens a further connection, for a separate thread, to a file that this process has opened and locked. SQLite may checkpoint inside a
+ * commit of that thread.
  */
-export function openBeside(path: string): Dialect {
+export function openSecondConnection(path: string): Dialect {
   const database = new Sqlite(path, { fileMustExist: true, timeout: BUSY_TIMEOUT_MS });
   setUp(database);
   return dialectOf(database, NO_CHECKPOINTS);
 }
 
-/** What holds for one connection, and is not kept in the file. */
+/** Applies the settings of a connection, which the file does not store. */
 function setUp(database: Sqlite.Database): void {
-  // FULL: a commit is on the disk before it is acknowledged, also through a power cut.
+  // FULL: a commit returns after it is on the disk, so it survives a power cut.
   database.pragma('synchronous = FULL');
   database.pragma('foreign_keys = ON');
   database.pragma('trusted_schema = OFF');
-  // A WAL that grew during a long backup shrinks again.
+  // A WAL that grew during a long backup shrinks to this size again.
   database.pragma('journal_size_limit = 67108864');
 }
 
-/** One name for one file, whichever way it was given: the lock goes by it. */
+/** Returns the real path: the lock needs one name for one file. */
 function locate(target: string): string {
   const path = resolve(target);
   try {
@@ -147,7 +147,7 @@ function dialectOf(database: Sqlite.Database, checkpoints: Checkpoints): Dialect
 }
 
 class ImmediateDriver extends SqliteDriver {
-  readonly #turns = createTurns();
+  readonly #mutex = createMutex();
   readonly #checkpoints: Checkpoints;
 
   constructor(config: SqliteDialectConfig, checkpoints: Checkpoints) {
@@ -156,27 +156,28 @@ class ImmediateDriver extends SqliteDriver {
   }
 
   override async acquireConnection(): Promise<DatabaseConnection> {
-    await this.#turns.take();
+    await this.#mutex.acquire();
     return super.acquireConnection();
   }
   override async releaseConnection(): Promise<void> {
-    this.#checkpoints.look();
-    this.#turns.end();
+    this.#checkpoints.startIfDue();
+    this.#mutex.release();
   }
   override async destroy(): Promise<void> {
     await this.#checkpoints.close();
     await super.destroy();
   }
-  /** A deferred transaction that reads and then writes can fail in the middle; one that begins as a writer cannot. */
+  /** Begins as a writer: a deferred transaction that reads and then writes can fail in the middle. */
   override async beginTransaction(connection: DatabaseConnection, settings?: TransactionSettings): Promise<void> {
     await connection.executeQuery(CompiledQuery.raw(settings?.accessMode === 'read only' ? 'begin' : 'begin immediate'));
   }
 }
 
 /**
- * SQLite looks at the value of a bare parameter while it plans `= ?` beside an ORDER BY or GROUP BY, and `LIMIT ?`, and prepares such
- * a statement anew each time that another is bound, which takes five to ten times as long as running it. An expression about the
- * parameter it takes as it comes (https://sqlite.org/c3ref/c_dbconfig_defensive.html, ENABLE_QPSG, which the binding cannot set).
+ * Writes parameters as `+?`. When SQLite plans `LIMIT ?`, or `= ?` beside an ORDER BY or GROUP BY, it reads the value of a bare parameter.
+ * It then prepares the statement again for each other value, which takes five to ten times as long as running it. It does not read the
+ * value of an expression. (ENABLE_QPSG of https://sqlite.org/c3ref/c_dbconfig_defensive.html does the same; the binding cannot set it.)
+ * Pinned by test/store/query-plans.test.ts.
  */
 class OncePreparedCompiler extends SqliteQueryCompiler {
   protected override getCurrentParameterPlaceholder(): string {
@@ -185,27 +186,27 @@ class OncePreparedCompiler extends SqliteQueryCompiler {
 }
 
 class TransactionalDdlAdapter extends SqliteAdapter {
-  /** There is one, and the driver hands it out: "false" would put Kysely's lock before it (turns.ts says why not). */
+  /** There is one connection, and ImmediateDriver locks it. If false, Kysely would add its own lock (see mutex.ts). */
   override get supportsMultipleConnections(): boolean {
     return true;
   }
-  /** It can, and a control plane killed in the middle of a migration must find the old tables again. */
+  /** A control plane that is killed during a migration must find the old tables again. */
   override get supportsTransactionalDdl(): boolean {
     return true;
   }
 }
 
 /**
- * Kysely prepares each query anew, which costs more than running it. The oldest statement makes room: one that is in use comes back
- * as the newest, which is rarer and cheaper than keeping them in the order of their use.
+ * Caches prepared statements: Kysely prepares each query again, which costs more than running it. The oldest entry is evicted (FIFO).
+ * A statement in use that is evicted returns as the newest, which is rare and cheaper than an LRU order.
  */
 function withStatementCache(database: Sqlite.Database): SqliteDatabase {
   const cache = new Map<string, SqliteStatement>();
   return {
     close: () => database.close(),
     prepare(sql) {
-      const known = cache.get(sql);
-      if (known !== undefined) return known;
+      const cached = cache.get(sql);
+      if (cached !== undefined) return cached;
       const statement = database.prepare(sql) as SqliteStatement;
       if (sql.length > CACHED_SQL_LENGTH) return statement;
       cache.set(sql, statement);

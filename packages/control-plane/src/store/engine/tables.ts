@@ -1,4 +1,4 @@
-/** The tables as Kysely sees them: what the columns hold, before rows/ makes records of them. Made by migrations/. */
+/** The tables, as migrations/ create them. rows/ converts their rows to records. */
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { DatasetChange, DatasetState } from '@berth/wire/dataset';
 import type { DeviceScope } from '@berth/wire/gateway';
@@ -24,7 +24,7 @@ export type Tables = {
     domain_prefix: string;
     container_port: number;
     auth_required: Flag;
-    /** Rises when `auth_required` is turned on: session cookies from before do not open the project. */
+    /** Rises when `auth_required` is turned on: earlier session cookies do not open the project. */
     auth_epoch: Generated<number>;
     env: Json;
     datasets: Json;
@@ -47,7 +47,7 @@ export type Tables = {
     generation: number;
     status: DeploymentState;
     settings: Json;
-    /** Copy of settings.domain_prefix, to ask who may still publish a host name. */
+    /** Copy of settings.domain_prefix, to find the deployments that may still publish a host name. */
     domain_prefix: string;
     requested_commit: string | null;
     note: string | null;
@@ -86,15 +86,15 @@ export type Tables = {
     builds_given_up: Generated<number>;
     /** Null in rows that an earlier version wrote. */
     ordinal: Ms | null;
-    /** When retention began to remove its log, and its story and tasks; when only the record was left. */
+    /** When retention began to remove the log, when it began to remove story and tasks, and when only the record was left. */
     log_removed_at: Generated<Ms | null>;
     story_removed_at: Generated<Ms | null>;
     thinned_at: Generated<Ms | null>;
-    /** Its settings are in kept_settings; null: they are in this row. */
+    /** The key of its settings in kept_settings; null: they are in this row. */
     settings_digest: Generated<string | null>;
   };
   kept_settings: { project_id: string; digest: string; settings: Json };
-  /** Written by store/story.ts alone. `at`: the last time; `count` and `first_at` (null: once): a line that repeats. */
+  /** Only store/story.ts writes it. `at`: the last time. `count`, `first_at`: of a line that repeats (null: once). */
   deployment_events: {
     id: Generated<number>;
     deployment_id: string;
@@ -105,7 +105,7 @@ export type Tables = {
     first_at: Ms | null;
   };
   tasks: {
-    /** Order of creation, also within one plan. */
+    /** Order of creation, even within one plan. */
     seq: Generated<number>;
     id: string;
     kind: TaskKind;
@@ -117,7 +117,7 @@ export type Tables = {
     attempt: number;
     payload: Json;
     lease_token: string | null;
-    /** By the uptime clock; of a task that has ended: when it did, and null where an earlier version wrote its end. */
+    /** By the uptime clock. In a finished task: when it ended; null if an earlier version wrote the end. */
     lease_expires_at: Ms | null;
     queue_deadline_at: Ms;
     wall_deadline_at: Ms;
@@ -126,7 +126,7 @@ export type Tables = {
     progress: Json | null;
     created_at: Ms;
     started_at: Ms | null;
-    /** Null exactly while the task is open: what the partial indexes go by. */
+    /** Null exactly while the task is open. The partial indexes depend on it. */
     finished_at: Ms | null;
   };
   nodes: {
@@ -143,11 +143,11 @@ export type Tables = {
     engine: Json | null;
     capabilities: Json | null;
     disk: Json | null;
-    /** SHA-256 in hex of the node's own secret; null: it has none. */
+    /** SHA-256 in hex of the node's secret; null: none. */
     secret_hash: string | null;
-    /** 1 when its agent has shown it. */
+    /** 1: the agent has used the secret. */
     secret_used: Flag | null;
-    /** An admin took the earlier one away; null again with the next one. */
+    /** When an admin revoked the secret; null again after the next one is issued. */
     secret_reset_at: Ms | null;
     /** domain/boots.ts. */
     boots: Json | null;
@@ -157,13 +157,13 @@ export type Tables = {
     copy_rate: number | null;
     drain: Json | null;
     containers: Json;
-    /** This and the next one by the uptime clock. */
+    /** When the last list of containers arrived, by the uptime clock. */
     observed_at: Ms | null;
-    /** What was observed then was seen after this. */
+    /** The agent made that list after this time, by the uptime clock; null: not known. */
     observed_since: Ms | null;
     last_seen_at: Ms;
     last_polled_at: Ms | null;
-    /** What the feed of events said last: `online`, `offline`. */
+    /** The last state in the feed of events: `online`, `offline`. */
     announced: string | null;
     created_at: Ms;
   };
@@ -171,14 +171,14 @@ export type Tables = {
     id: string;
     hash: string;
     role: NodeRole;
-    /** The only hostname that may use it; null: any. */
+    /** The only hostname that may use the token; null: any. */
     name: string | null;
     /** E-mail of the admin. */
     created_by: string | null;
     created_at: Ms;
     expires_at: Ms;
     used_at: Ms | null;
-    /** Of the process that used it. */
+    /** Boot id of the process that used the token. */
     boot_id: string | null;
     node_id: string | null;
   };
@@ -187,7 +187,7 @@ export type Tables = {
     id: string;
     hostname: string;
     role: NodeRole;
-    /** Where it registered from last. */
+    /** The address of its last registration. */
     address: string | null;
     created_at: Ms;
   };
@@ -204,10 +204,10 @@ export type Tables = {
     skipped: Json;
     share: Json | null;
     scan_requested_at: Ms | null;
-    /** These two by store/datasets/scan-flags.ts. */
+    /** This and the next column are bitmasks (store/datasets/scan-flags.ts). */
     scan_full: number;
     accept_loss: number;
-    /** Token of the claim under which it is scanned. */
+    /** Token of the claim of the running scan. */
     scanning_by: string | null;
     /** By the uptime clock. */
     scanning_until: Ms | null;
@@ -217,11 +217,11 @@ export type Tables = {
     created_at: Ms;
     updated_at: Ms;
   };
-  /** The row makes a version visible: history and tree objects are written before it. */
+  /** The row makes a version visible; its history and tree objects are written before. */
   dataset_versions: { dataset_id: string; version: number; created_at: Ms; files: number; bytes: number; manifest_digest: string };
   /** `body`: the object's text, deflated. */
   dataset_trees: { dataset_id: string; digest: string; body: Buffer };
-  /** `path` is encoded (wire/tree.ts), and shortened where `long_path` has the whole (history-path.ts). When it happened is said by the version. */
+  /** `path` is encoded (wire/tree.ts). A long path is shortened, and `long_path` has the whole (history-path.ts). The version has the time. */
   dataset_history: {
     dataset_id: string;
     version: number;
@@ -243,7 +243,7 @@ export type Tables = {
   };
   users: {
     id: string;
-    /** Lower case: addresses are compared without regard to it. */
+    /** In lower case: addresses are compared case-insensitively. */
     email: string;
     role: Role;
     password_hash: string | null;
@@ -251,13 +251,13 @@ export type Tables = {
     last_login_at: Ms | null;
     created_at: Ms;
   };
-  /** Tombstones: sessions of this address from before do not count. Kept until none of them can be valid any more. */
+  /** Tombstones: earlier sessions of this address are invalid. A tombstone is removed after the last of them has expired. */
   deleted_users: { email: string; deleted_at: Ms; expires_at: Ms };
-  /** Of the gateway: every session cookie that carries this id is worth nothing. */
+  /** Sessions of the gateway: every session cookie with this id is invalid. */
   revoked_sessions: { id: string; email: string; revoked_at: Ms; expires_at: Ms };
   used_codes: { id: string; expires_at: Ms };
   device_codes: {
-    /** SHA-256 of what the device holds and of what the person types. */
+    /** SHA-256 of the device's code (device_hash) and of the code that the person types (user_hash). */
     device_hash: string;
     user_hash: string;
     status: DeviceCodeStatus;
@@ -265,9 +265,9 @@ export type Tables = {
     user_agent: string;
     /** Null: `projects`. */
     scope: DeviceScope | null;
-    /** Of who approved it. */
+    /** The person who approved the device. */
     identity: Json | null;
-    /** How long a device waits between polls; slow_down makes it longer. */
+    /** Seconds between two polls of the device; `slow_down` raises it. */
     poll_seconds: number;
     polled_at: Ms | null;
     created_at: Ms;
@@ -281,17 +281,17 @@ export type Tables = {
     identity: Json;
     address: string;
     user_agent: string;
-    /** Null, from before there were scopes: `projects`. */
+    /** Null (from a version without scopes): `projects`. */
     scope: DeviceScope | null;
     created_at: Ms;
     expires_at: Ms;
     last_used_at: Ms | null;
   };
-  /** A sign-in at the API and the family of refresh tokens that came from it; the row is there while it is good. */
+  /** A sign-in at the API and its family of refresh tokens. The row exists while the sign-in is valid. */
   api_sessions: {
     id: string;
     user_id: string;
-    /** SHA-256 of the one refresh token that is good. */
+    /** SHA-256 of the one valid refresh token. */
     refresh_hash: string;
     address: string;
     created_at: Ms;
@@ -321,12 +321,12 @@ export type Tables = {
     code: string | null;
     request_id: string;
   };
-  /** Answers to creating requests, by user and request (method, path, Idempotency-Key); `answer` is sealed (api/idempotency.ts). */
+  /** Answers to creating requests, by user and request (method, path, Idempotency-Key). `answer` is encrypted (api/idempotency.ts). */
   kept_answers: {
     user_id: string;
     request: string;
     body_hash: string;
-    /** Token of the request that is under way; null when `answer` is there. */
+    /** Token of the running request; null if `answer` is stored. */
     claim: string | null;
     claimed_until: Ms | null;
     answer: Buffer | null;
@@ -334,7 +334,7 @@ export type Tables = {
     created_at: Ms;
     expires_at: Ms;
   };
-  /** What people may follow (store/events.ts). */
+  /** The feed of events (store/events.ts). */
   events: {
     seq: Generated<number>;
     at: Ms;
@@ -351,9 +351,9 @@ export type Tables = {
   uptime: { id: number; clock: Ms };
   idempotency_keys: { project_id: string; key: string; body_hash: string; deployment_id: string; expires_at: Ms };
   log_lines: { deployment_id: string; seq: number; at: Ms; stream: string; step: string | null; text: string };
-  /** One row a deployment that has a log: the last number given out and what the bound is counted by. */
+  /** One row for each deployment with a log: its last line number and its size. */
   log_heads: { deployment_id: string; last_seq: number; bytes: number; left_out: number };
-  /** High-water mark of the lines an attempt has sent. */
+  /** High-water mark of the lines that an attempt has sent. */
   log_marks: { task_id: string; attempt: number; deployment_id: string; next_line: number };
 };
 

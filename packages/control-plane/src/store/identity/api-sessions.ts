@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { ApiSessionStore } from '../../domain/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
-import { removeEnded } from '../sweep.ts';
+import { removeExpired } from '../sweep.ts';
 import { userOf } from './users.ts';
 
 /** Sessions of one user. A script that signs in on each run ends the oldest ones. */
@@ -90,5 +90,5 @@ export const createApiSessionStore = (db: Database): ApiSessionStore => ({
       );
   },
 
-  sweep: (now) => removeEnded(db, 'api_sessions', now),
+  sweep: (now) => removeExpired(db, 'api_sessions', now),
 });

@@ -3,7 +3,7 @@ import type { ApiTokenRecord } from '../../domain/identity-records.ts';
 import type { ApiTokenStore } from '../../domain/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
 import { newestFirst } from '../pages.ts';
-import { removeEnded } from '../sweep.ts';
+import { removeExpired } from '../sweep.ts';
 import type { Row } from '../engine/tables.ts';
 import { countTokens, deleteToken } from './tokens.ts';
 import { userOf } from './users.ts';
@@ -16,7 +16,7 @@ const tokenOf = ({ hash: _, ...row }: Row<'api_tokens'>): ApiTokenRecord => row;
 export const createApiTokenStore = (db: Database): ApiTokenStore => ({
   create(token, now) {
     return db.write(async (tx) => {
-      await db.capabilities.holdName(tx, `api-tokens:${token.user_id}`);
+      await db.capabilities.lockName(tx, `api-tokens:${token.user_id}`);
       if ((await countTokens(tx, 'api_tokens', now, token.user_id)) >= MAX_TOKENS) throw new DomainError('too_many_tokens');
       const row = { ...token, created_at: now, last_used_at: null };
       return tokenOf(await tx.insertInto('api_tokens').values(row).returningAll().executeTakeFirstOrThrow());
@@ -46,5 +46,5 @@ export const createApiTokenStore = (db: Database): ApiTokenStore => ({
     await db.writeOne((kysely) => kysely.updateTable('api_tokens').set({ last_used_at: at }).where('id', '=', id).execute());
   },
 
-  sweep: (now) => removeEnded(db, 'api_tokens', now),
+  sweep: (now) => removeExpired(db, 'api_tokens', now),
 });

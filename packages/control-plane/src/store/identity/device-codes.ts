@@ -5,7 +5,7 @@ import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { insertDeviceToken, MAX_DEVICE_TOKENS } from './device-tokens.ts';
 import { countTokens } from './tokens.ts';
-import { removeEnded } from '../sweep.ts';
+import { removeExpired } from '../sweep.ts';
 import type { Row } from '../engine/tables.ts';
 
 /** Open codes. Anybody may ask for one; an unconfirmed code expires after 10 minutes. */
@@ -79,7 +79,7 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
         if (row.status !== 'pending') return refuseOther(row, approve, email);
         if (approve) {
           if (await mustStayOut(tx, email, now)) throw new DomainError('account_disabled');
-          await db.capabilities.holdName(tx, `device-tokens:${email}`);
+          await db.capabilities.lockName(tx, `device-tokens:${email}`);
           if ((await countTokens(tx, 'device_tokens', now, email)) >= MAX_DEVICE_TOKENS) throw new DomainError('too_many_tokens');
         }
         await tx
@@ -107,7 +107,7 @@ export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
       });
     },
 
-    sweep: (now) => removeEnded(db, 'device_codes', now - REMEMBERED_MS),
+    sweep: (now) => removeExpired(db, 'device_codes', now - REMEMBERED_MS),
   };
 };
 

@@ -4,7 +4,7 @@ import type { DeviceTokenStore, NewDeviceToken } from '../../domain/identity-sto
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { newestFirst } from '../pages.ts';
-import { removeEnded } from '../sweep.ts';
+import { removeExpired } from '../sweep.ts';
 import { deleteToken } from './tokens.ts';
 import type { Row } from '../engine/tables.ts';
 
@@ -62,7 +62,7 @@ export const createDeviceTokenStore = (db: Database): DeviceTokenStore => ({
     });
   },
 
-  sweep: (now) => removeEnded(db, 'device_tokens', now),
+  sweep: (now) => removeExpired(db, 'device_tokens', now),
 });
 
 export async function insertDeviceToken(

@@ -5,7 +5,7 @@ import type { JoinTokenStore } from '../../domain/stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { newestFirst } from '../pages.ts';
-import { removeEnded } from '../sweep.ts';
+import { removeExpired } from '../sweep.ts';
 import { countTokens, deleteToken } from './tokens.ts';
 import type { Row } from '../engine/tables.ts';
 
@@ -16,7 +16,7 @@ const tokenOf = ({ hash: _hash, boot_id: _boot, ...row }: Row<'join_tokens'>): J
 export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
   create(token, now) {
     return db.write(async (tx) => {
-      await db.capabilities.holdName(tx, 'join-tokens');
+      await db.capabilities.lockName(tx, 'join-tokens');
       if ((await countTokens(tx, 'join_tokens', now, null)) >= MAX_TOKENS)
         throw new DomainError('too_many_tokens', `the limit of ${MAX_TOKENS} join tokens is reached; delete some first`);
       const row = { ...token, created_at: now, used_at: null, boot_id: null, node_id: null };
@@ -33,7 +33,7 @@ export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
     return row?.hash ?? null;
   },
 
-  sweep: (now) => removeEnded(db, 'join_tokens', now),
+  sweep: (now) => removeExpired(db, 'join_tokens', now),
 });
 
 /** Marks the token as used by this process for this node. The write locks the row: a second use at the same moment throws. */

@@ -10,7 +10,7 @@ const MAX_ADMISSIONS = 10_000;
 export const createAdmissionStore = (db: Database, newId: NewId): AdmissionStore => ({
   create({ hostname, role }, now) {
     return db.write(async (tx) => {
-      await db.capabilities.holdName(tx, 'node-admissions');
+      await db.capabilities.lockName(tx, 'node-admissions');
       const known = await tx
         .selectFrom('node_admissions')
         .selectAll()

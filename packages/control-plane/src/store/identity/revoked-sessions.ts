@@ -1,7 +1,7 @@
 import { DomainError } from '../../domain/errors.ts';
 import type { RevokedSessionStore } from '../../domain/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
-import { removeEnded } from '../sweep.ts';
+import { removeExpired } from '../sweep.ts';
 
 /**
  * Revocations of one person. Each is a line in the policy of every gateway, and a person makes one with each sign-out. Beyond the
@@ -31,5 +31,5 @@ export const createRevokedSessionStore = (db: Database): RevokedSessionStore => 
     return row !== undefined;
   },
 
-  sweep: (now) => removeEnded(db, 'revoked_sessions', now),
+  sweep: (now) => removeExpired(db, 'revoked_sessions', now),
 });

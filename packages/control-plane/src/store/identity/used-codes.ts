@@ -1,7 +1,7 @@
 import { DomainError } from '../../domain/errors.ts';
 import type { UsedCodeStore } from '../../domain/identity-stores.ts';
 import type { Database } from '../engine/database.ts';
-import { removeEnded } from '../sweep.ts';
+import { removeExpired } from '../sweep.ts';
 
 /** Tolerance for a gateway whose clock is behind: a code is remembered for as long as such a gateway accepts it. */
 const SKEW_MS = 5 * 60_000;
@@ -20,5 +20,5 @@ export const createUsedCodeStore = (db: Database): UsedCodeStore => ({
     );
     if (taken === undefined) throw new DomainError('code_used');
   },
-  sweep: (now) => removeEnded(db, 'used_codes', now - SKEW_MS),
+  sweep: (now) => removeExpired(db, 'used_codes', now - SKEW_MS),
 });

@@ -8,7 +8,7 @@ import type { Tx } from '../engine/tables.ts';
 import { type NewEvent, writeEvents } from '../events.ts';
 import type { NewId } from '../ids.ts';
 import { keyAfter, paged } from '../pages.ts';
-import { removeEnded } from '../sweep.ts';
+import { removeExpired } from '../sweep.ts';
 import type { Row } from '../engine/tables.ts';
 
 export const userOf = (row: Row<'users'>): UserRecord => ({ ...row, disabled: row.disabled !== 0 });
@@ -61,7 +61,7 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
 
     patch(id, { disabled, ...plain }, guard) {
       return db.write(async (tx) => {
-        await db.capabilities.holdName(tx, ADMINS);
+        await db.capabilities.lockName(tx, ADMINS);
         const before = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(), id);
         guard?.(userOf(before));
         // The role is set even when it stays: SQL has no empty SET.
@@ -81,7 +81,7 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
 
     async remove(id, now, guard) {
       await db.write(async (tx) => {
-        await db.capabilities.holdName(tx, ADMINS);
+        await db.capabilities.lockName(tx, ADMINS);
         const user = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(), id);
         guard?.(userOf(user));
         if (isAdmin(user)) await refuseWithoutAdmin(tx, id);
@@ -118,7 +118,7 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
       return row?.deleted_at ?? null;
     },
 
-    sweep: (now) => removeEnded(db, 'deleted_users', now),
+    sweep: (now) => removeExpired(db, 'deleted_users', now),
 
     async setLastLogin(id, now) {
       await db.writeOne((kysely) => kysely.updateTable('users').set({ last_login_at: now }).where('id', '=', id).execute());

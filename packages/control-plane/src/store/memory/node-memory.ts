@@ -1,12 +1,15 @@
 /**
- * What this process keeps of nodes in memory, so that ten thousand agents that say the same as before cost no write each.
+ * Nodes in memory, so that 10,000 agents that repeat their last report cost no write each.
  *
- * Marks: when a node was last seen and polled, and its free storage and disk, which change with every look. Written by one statement
- * for all (`flush`, a loop calls it every second); a crash loses that much and no more. Whoever reads a node here gets the
- * newest of both (`newest`).
- * Rows: as last written; an agent's report is compared with its row. Where no other control plane can write them they are all
- * here, and a decision does not read ten thousand of them anew. Where others can, each is kept with its `print`, which every write
- * of the node's marks compares: a row that somebody else wrote is dropped within a second, and the next report meets the new one.
+ * Marks: when a node was last seen and last polled, its free storage and its disk. They change with every report.
+ *   Entry: `mark`, for each report. Exit: `forget`. `flush` writes the new ones with one statement; a loop calls it every second,
+ *   so a crash loses at most the marks of one second.
+ *   Invariant: a record from this file has the newer of row and mark (`newest`).
+ * Rows: the last written row of each node, to compare a report with.
+ *   Entry: `put`, after a row was read or written. Exit: `forget`; `drop`, when another control plane wrote the row.
+ *   Invariant, one control plane: a row here equals the row in the database, so decisions need not read 10,000 rows again.
+ *   Invariant, several control planes: each row has a fingerprint. Each `flush` of a node's mark compares it and drops the row if another
+ *   control plane changed it, so a row here is outdated for about one second at most after the node's next report.
  */
 import type { NodeDisk } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
@@ -15,7 +18,7 @@ import type { NodeRecord } from '../../domain/records.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db } from '../engine/tables.ts';
 import { nodeOf } from '../rows/node.ts';
-import type { Calm } from './calm.ts';
+import type { NodeQueryCache } from './node-query-cache.ts';
 import type { Row } from '../engine/tables.ts';
 
 type NodeRow = Row<'nodes'>;
@@ -24,32 +27,36 @@ type Mark = Partial<Pick<NodeRow, 'last_seen_at' | 'observed_at' | 'observed_sin
 };
 
 export type NodeMemory = {
-  /** For a report that may be the same as before; where there are other control planes it is as of the node's last mark. */
+  /** Returns the row to compare a report with. With several control planes it may be as old as the node's last flushed mark. */
   find(hostname: string, role: NodeRole): NodeRow | undefined;
-  /** As `find`, by its id. */
-  last(id: string): NodeRow | undefined;
-  /** Exact, so only where there are no others. */
+  /** Same as `find`, by id. */
+  peek(id: string): NodeRow | undefined;
+  /** Returns the row as it is in the database; always undefined with several control planes. */
   get(id: string): NodeRow | undefined;
-  /** A row that was just read or written. `print`: '' where nobody else writes; without one, it is only kept there. */
-  keep(row: NodeRow, print: string | null): void;
-  /** All that was heard is in its row now, but for its last poll. `at`: the uptime clock. */
-  written(id: string, at: number): void;
-  /** When its agent registered here last, by the uptime clock; null: not since this process began. */
+  /**
+   * Stores a row that was just read or written. `fingerprint`: '' with one control plane. With several, a row whose fingerprint is null
+   * is dropped instead.
+   */
+  put(row: NodeRow, fingerprint: string | null): void;
+  /** Clears the marks that the row now contains: all but `last_polled_at`. `at`: by the uptime clock. */
+  rowWritten(id: string, at: number): void;
+  /** Returns when the agent last registered at this process, by the uptime clock; null: never. */
   heardAt(id: string): number | null;
-  hear(id: string, at: number): void;
+  setHeardAt(id: string, at: number): void;
   forget(id: string): void;
   mark(id: string, mark: Mark): void;
-  /** The row with what was heard of its node since it was written. */
-  present(row: NodeRow): NodeRecord;
-  /** All nodes as they now are, by host name; read once, then kept. `db`: where the caller reads. */
+  /** Returns the record of the row, with the node's newer marks. */
+  recordOf(row: NodeRow): NodeRecord;
+  /** Returns all present nodes, by host name. With one control plane they are read once. `db`: the caller's transaction. */
   all(db: Db): Promise<NodeRecord[]>;
+  /** Writes the marks that are not in the database yet. */
   flush(): Promise<void>;
 };
 
 const ROWS_A_STATEMENT = 5000;
 
-/** What of a row others may change, beside the marks. */
-const WRITTEN = [
+/** Columns that another control plane may change, except those of marks. */
+const FINGERPRINT_COLUMNS = [
   'hostname',
   'host_ip',
   'max_storage',
@@ -69,20 +76,21 @@ const WRITTEN = [
   'drain',
   'containers',
 ] as const satisfies readonly (keyof NodeRow)[];
-export const printOf = (db: Database) => db.capabilities.digest(WRITTEN.map((column) => `nodes.${column}`)).as('print');
+export const fingerprintOf = (db: Database) =>
+  db.capabilities.digest(FINGERPRINT_COLUMNS.map((column) => `nodes.${column}`)).as('fingerprint');
 
-export function createNodeMemory(db: Database, calm: Calm): NodeMemory {
+export function createNodeMemory(db: Database, queryCache: NodeQueryCache): NodeMemory {
   const shared = db.capabilities.sharedByControlPlanes;
   const rows = new Map<string, NodeRow>();
-  const prints = new Map<string, string>();
-  /** Made once for each row: whoever compares what a node has reported may compare identities. */
-  const made = new WeakMap<NodeRow, NodeRecord>();
+  const fingerprints = new Map<string, string>();
+  /** One record for each row, so that reported lists can be compared by identity. */
+  const recordsByRow = new WeakMap<NodeRow, NodeRecord>();
   const ids = new Map<string, string>();
-  /** All that was heard, and which of it is not written yet. */
-  const heard = new Map<string, Mark>();
+  const marks = new Map<string, Mark>();
+  /** Marks that are not in the database yet. */
   let unwritten = new Map<string, Mark>();
   const heardAt = new Map<string, number>();
-  /** Of every row there is, in order; null: to be made anew. Records are values: nobody changes one. */
+  /** Records of all rows, in order; null: the next `all` reads them. Records are immutable. */
   let records: Map<string, NodeRecord> | null = null;
   let flushing: Promise<void> = Promise.resolve();
   const nameOf = (hostname: string, role: NodeRole): string => `${role} ${hostname}`;
@@ -91,38 +99,38 @@ export function createNodeMemory(db: Database, calm: Calm): NodeMemory {
     const row = rows.get(id);
     if (row !== undefined) ids.delete(nameOf(row.hostname, row.role));
     rows.delete(id);
-    prints.delete(id);
+    fingerprints.delete(id);
     records?.delete(id);
-    calm.forget(id);
+    queryCache.forget(id);
   }
 
   function forget(id: string): void {
     drop(id);
-    heard.delete(id);
+    marks.delete(id);
     heardAt.delete(id);
     unwritten.delete(id);
   }
 
-  function recordOf(row: NodeRow): NodeRecord {
-    const known = made.get(row) ?? nodeOf(row);
-    made.set(row, known);
-    return known;
+  function writtenRecord(row: NodeRow): NodeRecord {
+    const record = recordsByRow.get(row) ?? nodeOf(row);
+    recordsByRow.set(row, record);
+    return record;
   }
 
-  /** With what was heard of its node since it was written. */
+  /** Returns the record with the node's newer marks. */
   function newest(row: NodeRecord): NodeRecord {
-    const mark = heard.get(row.id);
+    const mark = marks.get(row.id);
     if (mark === undefined) return row;
     const later = (a: number | null | undefined, b: number | null | undefined): number | null => Math.max(a ?? 0, b ?? 0) || null;
-    // What another control plane has written since is newer than what was heard here.
-    const here = (mark.last_seen_at ?? 0) >= (row.last_seen_at ?? 0);
+    // Another control plane may have written the row after the mark was made here.
+    const isMarkNewer = (mark.last_seen_at ?? 0) >= (row.last_seen_at ?? 0);
     return {
       ...row,
       last_seen_at: Math.max(row.last_seen_at, mark.last_seen_at ?? 0),
       observed_at: later(row.observed_at, mark.observed_at),
       last_polled_at: later(row.last_polled_at, mark.last_polled_at),
-      free_storage: here && mark.free_storage !== undefined ? mark.free_storage : (row.free_storage ?? null),
-      disk: here && mark.disk !== undefined ? mark.disk : row.disk,
+      free_storage: isMarkNewer && mark.free_storage !== undefined ? mark.free_storage : (row.free_storage ?? null),
+      disk: isMarkNewer && mark.disk !== undefined ? mark.disk : row.disk,
     };
   }
 
@@ -134,12 +142,13 @@ export function createNodeMemory(db: Database, calm: Calm): NodeMemory {
     try {
       while (all.length > 0) {
         const part = all.slice(0, ROWS_A_STATEMENT);
-        const there = await db.writeOne((kysely) => db.capabilities.unsynced(kysely, (one) => statement(db, part).execute(one)));
+        const updated = await db.writeOne((kysely) => db.capabilities.unsynced(kysely, (one) => statement(db, part).execute(one)));
         all.splice(0, part.length);
-        const known = new Set(there.rows.map((row) => row.id));
-        for (const { id, print } of there.rows) if (shared && prints.has(id) && prints.get(id) !== print) drop(id);
-        // Deleted by another control plane: its agent is told to register anew by its next poll.
-        for (const [id] of part) if (!known.has(id)) forget(id);
+        const existing = new Set(updated.rows.map((row) => row.id));
+        for (const { id, fingerprint } of updated.rows)
+          if (shared && fingerprints.has(id) && fingerprints.get(id) !== fingerprint) drop(id);
+        // Another control plane deleted the node. The next poll tells its agent to register again.
+        for (const [id] of part) if (!existing.has(id)) forget(id);
       }
     } catch (error) {
       for (const [id, mark] of all) unwritten.set(id, { ...mark, ...unwritten.get(id) });
@@ -149,54 +158,54 @@ export function createNodeMemory(db: Database, calm: Calm): NodeMemory {
 
   return {
     find: (hostname, role) => rows.get(ids.get(nameOf(hostname, role)) ?? ''),
-    last: (id) => rows.get(id),
+    peek: (id) => rows.get(id),
     get: (id) => (shared ? undefined : rows.get(id)),
-    keep(row, print) {
-      if (shared && print === null) return drop(row.id);
-      calm.forget(row.id);
+    put(row, fingerprint) {
+      if (shared && fingerprint === null) return drop(row.id);
+      queryCache.forget(row.id);
       const before = rows.get(row.id);
       const renamed = before !== undefined && nameOf(before.hostname, before.role) !== nameOf(row.hostname, row.role);
       if (renamed) ids.delete(nameOf(before.hostname, before.role));
-      // A new one has its place among the others, and so has a new name.
-      if (!renamed && records?.has(row.id) === true) records.set(row.id, recordOf(row));
+      // A new node or a new name changes the order of the records, so they are read again.
+      if (!renamed && records?.has(row.id) === true) records.set(row.id, writtenRecord(row));
       else records = null;
-      if (print !== null) prints.set(row.id, print);
+      if (fingerprint !== null) fingerprints.set(row.id, fingerprint);
       rows.set(row.id, row);
       ids.set(nameOf(row.hostname, row.role), row.id);
     },
     heardAt: (id) => heardAt.get(id) ?? null,
-    hear: (id, at) => void heardAt.set(id, at),
-    written(id, at) {
+    setHeardAt: (id, at) => void heardAt.set(id, at),
+    rowWritten(id, at) {
       heardAt.set(id, at);
-      const { last_polled_at } = heard.get(id) ?? {};
+      const { last_polled_at } = marks.get(id) ?? {};
       const rest = last_polled_at === undefined ? {} : { last_polled_at };
-      heard.set(id, rest);
+      marks.set(id, rest);
       if (unwritten.has(id)) unwritten.set(id, rest);
     },
     forget,
     mark(id, mark) {
-      heard.set(id, { ...heard.get(id), ...mark });
+      marks.set(id, { ...marks.get(id), ...mark });
       unwritten.set(id, { ...unwritten.get(id), ...mark });
     },
-    present: (row) => newest(recordOf(row)),
+    recordOf: (row) => newest(writtenRecord(row)),
     async all(from) {
       if (records === null) {
         const read = await from.selectFrom('nodes').selectAll().orderBy('hostname').orderBy('role').execute();
         if (shared) return read.map((row) => newest(nodeOf(row)));
         const fresh = new Map<string, NodeRecord>();
         for (const row of read) {
-          // The row that is kept already says the same; reports are compared with its record's very lists.
-          const kept = rows.get(row.id) ?? row;
-          rows.set(row.id, kept);
+          // A row that is in memory already stays, because reports are compared with the lists of its record by identity.
+          const current = rows.get(row.id) ?? row;
+          rows.set(row.id, current);
           ids.set(nameOf(row.hostname, row.role), row.id);
-          fresh.set(row.id, recordOf(kept));
+          fresh.set(row.id, writtenRecord(current));
         }
         records = fresh;
       }
       return [...records.values()].map(newest);
     },
     flush() {
-      // One after the other, and whoever asks during a run waits for one that began after the question.
+      // Flushes run one after the other. A caller waits for a flush that began after its call.
       const next = flushing.then(write, write);
       flushing = next.catch(() => undefined);
       return next;
@@ -204,11 +213,11 @@ export function createNodeMemory(db: Database, calm: Calm): NodeMemory {
   };
 }
 
-/** What another control plane wrote meanwhile is not taken back by one that was stopped for an hour and goes on. */
-const later = (there: string, heard: string) =>
-  sql`case when ${sql.ref(there)} is null or ${sql.ref(heard)} > ${sql.ref(there)} then ${sql.ref(heard)} else ${sql.ref(there)} end`;
+/** Keeps the later time: a control plane that was paused for an hour must not overwrite newer times of another one. */
+const later = (column: string, mark: string) =>
+  sql`case when ${sql.ref(column)} is null or ${sql.ref(mark)} > ${sql.ref(column)} then ${sql.ref(mark)} else ${sql.ref(column)} end`;
 
-/** The casts tell PostgreSQL the type of a column that may be all null. */
+/** Returns the statement that writes the marks. The casts give PostgreSQL the type of a column in which every value is null. */
 function statement(db: Database, part: readonly (readonly [string, Mark])[]) {
   const marks = part.map(([id, m]) => [
     id,
@@ -219,7 +228,7 @@ function statement(db: Database, part: readonly (readonly [string, Mark])[]) {
     m.observed_since,
     m.disk && JSON.stringify(m.disk),
   ]);
-  return sql<{ id: string; print: string }>`
+  return sql<{ id: string; fingerprint: string }>`
     with marks(id, seen, observed, polled, free, since, disk) as (
       select value ->> 0, cast(value ->> 1 as bigint), cast(value ->> 2 as bigint), cast(value ->> 3 as bigint), cast(value ->> 4 as double precision), cast(value ->> 5 as bigint), value ->> 6
       from ${db.capabilities.elements(JSON.stringify(marks))})
@@ -231,5 +240,5 @@ function statement(db: Database, part: readonly (readonly [string, Mark])[]) {
       free_storage = case when marks.seen >= nodes.last_seen_at and marks.free is not null then marks.free else nodes.free_storage end,
       disk = case when marks.seen >= nodes.last_seen_at and marks.disk is not null then marks.disk else nodes.disk end
     from marks where nodes.id = marks.id
-    returning nodes.id, ${printOf(db)}`;
+    returning nodes.id, ${fingerprintOf(db)}`;
 }

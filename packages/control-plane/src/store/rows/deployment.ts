@@ -5,7 +5,7 @@ import type { NewRow, Row } from '../engine/tables.ts';
 type Settings = DeploymentRecord['settings'];
 type OldSettings = Omit<Settings, 'on_dataset_change'> & Partial<Pick<Settings, 'on_dataset_change'>>;
 
-/** Only what is given: a change stays a change. */
+/** Returns columns for the given fields only. */
 export function deploymentColumns<T extends Partial<DeploymentRecord>>(
   record: T,
 ): T extends DeploymentRecord ? NewRow<'deployments'> : Partial<NewRow<'deployments'>>;
@@ -39,7 +39,7 @@ export function deploymentColumns({
   };
 }
 
-/** What lists read. */
+/** The columns that lists read. */
 export const SUMMARY_COLUMNS = [
   'id',
   'project_id',
@@ -117,7 +117,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
   } = row;
   return {
     ...plain,
-    // Those of a version before datasets say nothing of them.
+    // Settings of a version without datasets lack `on_dataset_change`.
     settings: { on_dataset_change: PROJECT_DEFAULTS.on_dataset_change, ...(JSON.parse(settings) as OldSettings) },
     ...partsOf(row),
     placement: placement === null ? null : (JSON.parse(placement) as DeploymentRecord['placement']),

@@ -3,7 +3,7 @@ import type { NewRow, Row } from '../engine/tables.ts';
 
 type SettingColumns = Pick<NewRow<'projects'>, keyof ProjectSettings>;
 
-/** Only what is given: a patch stays a patch. */
+/** Returns columns for the given settings only. */
 export function settingColumns<T extends Partial<ProjectSettings>>(
   settings: T,
 ): T extends ProjectSettings ? SettingColumns : Partial<SettingColumns>;

@@ -11,7 +11,7 @@ export const taskOf = ({ seq: _order, ...row }: Row<'tasks'>): TaskRecord => ({
   progress: row.progress === null ? null : (JSON.parse(row.progress) as TaskProgress),
 });
 
-/** The payload of a deploy task that has ended: nobody needs its env again. */
+/** Returns the payload of a finished deploy task without its env, which is never needed again. */
 export const endedPayload = (payload: string): string =>
   JSON.stringify({ ...(JSON.parse(payload) as Payload['deploy']), env: {} } satisfies Payload['deploy']);
 

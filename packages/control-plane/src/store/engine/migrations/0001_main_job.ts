@@ -1,10 +1,10 @@
-/** Projects, deployments, tasks, nodes, routes, logs, users: the main job. */
+/** Creates the first tables: projects, deployments, tasks, nodes, routes, logs, users. */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
 
 export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
-  // A migration must not know today's Tables: it makes the tables of its own time.
+  // A migration must not use the present type Tables: it creates the tables of its own time.
   async up(db: Kysely<unknown>) {
     await db.schema
       .createTable('projects')
@@ -66,7 +66,7 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('finished_at', 'bigint')
       .addUniqueConstraint('deployments_generation_unique', ['project_id', 'generation'])
       .execute();
-    // The rule itself, not only an index: whatever a plan says, two versions of a project never both count as running.
+    // A rule, not only an index: no plan can make two deployments of a project `running`.
     await db.schema
       .createIndex('deployments_one_running')
       .unique()
@@ -99,7 +99,7 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('status', text, (c) => c.notNull())
       .addColumn('project_id', text, (c) => c.notNull().references('projects.id').onDelete('cascade'))
       .addColumn('deployment_id', text, (c) => c.references('deployments.id').onDelete('cascade'))
-      // No reference: the story of a deployment outlives the node it ran on.
+      // No foreign key: a task outlives its node.
       .addColumn('node_id', text, (c) => c.notNull())
       .addColumn('attempt', 'integer', (c) => c.notNull())
       .addColumn('payload', text, (c) => c.notNull())
@@ -114,7 +114,7 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('finished_at', 'bigint')
       .addCheckConstraint('tasks_open_unfinished', sql`(status in ('pending', 'running')) = (finished_at is null)`)
       .execute();
-    // Partial: a platform has few open tasks and a long history of ended ones.
+    // A partial index: a platform has few open tasks and a long history of finished ones.
     await db.schema
       .createIndex('tasks_open_node')
       .on('tasks')
@@ -136,7 +136,7 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('hostname', text, (c) => c.notNull())
       .addColumn('role', text, (c) => c.notNull())
       .addColumn('host_ip', text, (c) => c.notNull())
-      // Agents send any JSON number of bytes.
+      // Agents may send bytes as any JSON number.
       .addColumn('max_storage', 'double precision', (c) => c.notNull())
       .addColumn('free_storage', 'double precision')
       .addColumn('max_builds', 'integer', (c) => c.notNull())
@@ -162,7 +162,7 @@ export const mainJob = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('host_ip', text, (c) => c.notNull())
       .addColumn('host_port', 'integer', (c) => c.notNull())
       .addColumn('published_at', 'bigint', (c) => c.notNull())
-      // Two projects under one host name would be a coin toss at the proxy.
+      // With two projects under one host name the proxy would choose one at random.
       .addUniqueConstraint('routes_domain_prefix_unique', ['domain_prefix'])
       .execute();
     await db.schema.createIndex('routes_node').on('routes').columns(['node_id']).execute();

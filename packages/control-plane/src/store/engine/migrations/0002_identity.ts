@@ -1,4 +1,4 @@
-/** Who gets in: sessions and tokens, the device flow, what the gateways must hear of, and the audit log. */
+/** Adds sessions, tokens, the device flow, revocations for the gateways, and the audit log. */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -103,7 +103,7 @@ export const identity = ({ autoNumber, text }: Capabilities): Migration => ({
     await db.schema.createIndex('audit_log_action').on('audit_log').columns(['action', 'at', 'id']).execute();
     await db.schema.createIndex('audit_log_outcome').on('audit_log').columns(['outcome', 'at', 'id']).execute();
 
-    // Lists of people are by address; what a policy holds of them is who is disabled.
+    // The policy of the gateways lists the disabled users.
     await db.schema.createIndex('users_disabled').on('users').column('disabled').execute();
   },
 });

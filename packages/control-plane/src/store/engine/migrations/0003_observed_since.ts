@@ -1,4 +1,4 @@
-/** What a node's list of containers is at least as new as: a list may arrive long after it was made. */
+/** Adds a lower bound for the age of a node's list of containers: a list may arrive long after the agent made it. */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 

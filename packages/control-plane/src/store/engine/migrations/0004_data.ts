@@ -1,4 +1,4 @@
-/** Datasets with their versions and history; what projects, deployments, nodes and tasks keep of them; tasks of a node alone. */
+/** Adds datasets with versions and history, columns for them in other tables, and tasks that belong to a node without a project. */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -49,12 +49,12 @@ export const data = (capabilities: Capabilities): Migration => ({
       .addColumn('body', bytes, (c) => c.notNull())
       .addPrimaryKeyConstraint('dataset_trees_primary', ['dataset_id', 'digest'])
       .execute();
-    // One index for all: pages go version by version, and in each by path (store/datasets/dataset-versions.ts).
+    // The primary key is the only index: pages are sorted by version, then by path (store/datasets/dataset-versions.ts).
     await db.schema
       .createTable('dataset_history')
       .addColumn('dataset_id', text, (c) => c.notNull().references('datasets.id').onDelete('cascade'))
       .addColumn('version', 'bigint', (c) => c.notNull())
-      // What an index takes (store/datasets/history-path.ts); where the path is longer, it stands beside it.
+      // Shortened to what an index accepts (store/datasets/history-path.ts); `long_path` has a longer path.
       .addColumn('path', text, (c) => c.notNull())
       .addColumn('long_path', text)
       .addColumn('change', text, (c) => c.notNull())
@@ -82,7 +82,7 @@ export const data = (capabilities: Capabilities): Migration => ({
   },
 });
 
-/** A task may belong to a node alone, and says how far its copies are. */
+/** Makes `project_id` of tasks nullable, and adds the progress of copies. */
 async function nodeTasks(db: Kysely<unknown>, capabilities: Capabilities): Promise<void> {
   if (!capabilities.dropsNotNull) return rebuildTasks(db, capabilities);
   await db.schema
@@ -92,7 +92,7 @@ async function nodeTasks(db: Kysely<unknown>, capabilities: Capabilities): Promi
   await db.schema.alterTable('tasks').addColumn('progress', capabilities.text).execute();
 }
 
-/** As 0001 made it, but for `project_id` and `progress` (https://sqlite.org/lang_altertable.html#otheralter; nothing refers to it). */
+/** Copies the table of 0001 with other columns (https://sqlite.org/lang_altertable.html#otheralter). No foreign key refers to it. */
 async function rebuildTasks(db: Kysely<unknown>, { autoNumber, text }: Capabilities): Promise<void> {
   await db.schema
     .createTable('tasks_anew')
@@ -122,7 +122,7 @@ async function rebuildTasks(db: Kysely<unknown>, { autoNumber, text }: Capabilit
       'queue_deadline_at, wall_deadline_at, cancel_requested_at, report, created_at, started_at, finished_at',
   );
   await sql`insert into tasks_anew (${columns}) select ${columns} from tasks`.execute(db);
-  // The last number given out, which may be that of a row that is gone: none is ever used twice.
+  // Keeps the last number, even if its row was deleted: no number is used twice.
   await sql`delete from sqlite_sequence where name = 'tasks_anew'`.execute(db);
   await sql`insert into sqlite_sequence (name, seq) select 'tasks_anew', seq from sqlite_sequence where name = 'tasks'`.execute(db);
   await db.schema.dropTable('tasks').execute();

@@ -1,4 +1,4 @@
-/** What nodes say of themselves, their own secrets, the tokens they join by, and the architecture of images. */
+/** Adds what agents report about their node, node secrets, join tokens, and the architecture of images. */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

@@ -1,4 +1,4 @@
-/** What a deployment's record says beyond its state. */
+/** Adds columns to the record of a deployment. */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -16,10 +16,10 @@ export const record = ({ text }: Capabilities): Migration => ({
   },
 });
 
-/** Until this migration the beginning of the text `waiting` said that a deployment was stopped first. */
+/** Until this migration a deployment was stopped first if its text `waiting` began in a certain way. */
 async function stoppedFirst(db: Kysely<unknown>): Promise<void> {
   const told = 'stopped first: it stands still until the newer version serves or has failed';
-  // A deployment that waits to be started again has stopped, too.
+  // A deployment that waits to be started again was stopped too.
   await sql`update deployments set stopped_first =
     case when waiting = ${told} or waiting like 'stopped first, and not started again yet%' then 'stopped' else 'asked' end
     where status = 'running' and waiting like 'stopped first%'`.execute(db);
@@ -28,8 +28,8 @@ async function stoppedFirst(db: Kysely<unknown>): Promise<void> {
 type Use = { dataset_id: string; mount_path?: string };
 
 /**
- * Until this migration a mount without a path followed the name of its dataset. Now a project keeps the path: the one that its
- * running deployment has, or else the one that its next deployment would have had.
+ * Until this migration a mount without a path followed the name of its dataset. Now the project stores the path: the path in its
+ * running deployment, or else the path that its next deployment would have had.
  */
 async function mountPaths(db: Kysely<unknown>): Promise<void> {
   const { rows } = await sql<{ id: string; datasets: string; pins: string | null }>`

@@ -1,11 +1,11 @@
-/** Scopes of device tokens, tombstones of deleted accounts, and which sessions of a project still count. */
+/** Adds scopes of device tokens, tombstones of deleted accounts, and the epoch from which a project's sessions are valid. */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
 
 export const signIn = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
-    // Null: made by a version without scopes. Such a token opens projects only.
+    // Null: from a version without scopes. Such a token opens projects only.
     await db.schema.alterTable('device_codes').addColumn('scope', text).execute();
     await db.schema.alterTable('device_tokens').addColumn('scope', text).execute();
     await db.schema

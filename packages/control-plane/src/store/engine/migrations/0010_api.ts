@@ -1,4 +1,4 @@
-/** Answers that are kept for an Idempotency-Key, the feed of events, and what the audit log is asked by. */
+/** Adds stored answers for an Idempotency-Key, the feed of events, and an index of the audit log. */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -33,7 +33,7 @@ export const api = ({ autoNumber, bytes, text }: Capabilities): Migration => ({
       .addColumn('user_id', text)
       .addColumn('message', text, (c) => c.notNull())
       .execute();
-    // What the feed said of a node last, so that each change is told once, whichever control plane sees it.
+    // The last state of the node in the feed, so that one control plane alone announces each change.
     await db.schema.alterTable('nodes').addColumn('announced', text).execute();
 
     await db.schema.createIndex('audit_log_target').on('audit_log').columns(['target', 'at', 'id']).execute();

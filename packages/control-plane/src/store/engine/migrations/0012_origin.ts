@@ -1,4 +1,4 @@
-/** Who asked for a deployment, how, from which commit, and where its time went. Null for rows of an earlier version. */
+/** Adds who requested a deployment, how, from which commit, and the time of its phases. Null in rows of an earlier version. */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

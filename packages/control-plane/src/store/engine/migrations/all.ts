@@ -1,4 +1,4 @@
-/** Every migration, oldest first. A released one is never changed; its name's number is its place. */
+/** All migrations, oldest first. A released migration never changes. The number in its name gives the order. */
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
 import { mainJob } from './0001_main_job.ts';

@@ -16,47 +16,47 @@ const claimOf = (user_id: string, request: string, claim: string, more = {}) => 
 
 test('a claim whose request died goes to the next one; what is over is swept', async () => {
   const stores = await open();
-  const { keptAnswers } = stores;
+  const { idempotencyAnswers } = stores;
   const ann = await userIn(stores, 'ann@example.com');
-  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c1'), 0)).toEqual({ kind: 'mine' });
-  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c2'), 59)).toMatchObject({ kind: 'under way' });
-  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c2', { body_hash: 'other' }), 59)).toEqual({ kind: 'other body' });
-  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c2', { claimed_until: 120 }), 61)).toEqual({ kind: 'mine' });
-  await keptAnswers.keep(claimOf(ann, 'r', 'c1'), Buffer.from('late'));
-  await keptAnswers.giveUp(claimOf(ann, 'r', 'c1'));
-  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c3'), 62)).toMatchObject({ kind: 'under way' });
-  await keptAnswers.keep(claimOf(ann, 'r', 'c2'), Buffer.from('x'));
-  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c3'), 63)).toEqual({ kind: 'kept', answer: Buffer.from('x') });
-  expect(await keptAnswers.begin(claimOf(ann, 'r', 'c3'), 10_000)).toEqual({ kind: 'mine' });
-  expect(await keptAnswers.sweep(20_000)).toBe(1);
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c1'), 0)).toEqual({ kind: 'mine' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2'), 59)).toMatchObject({ kind: 'under way' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2', { body_hash: 'other' }), 59)).toEqual({ kind: 'other body' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2', { claimed_until: 120 }), 61)).toEqual({ kind: 'mine' });
+  await idempotencyAnswers.keep(claimOf(ann, 'r', 'c1'), Buffer.from('late'));
+  await idempotencyAnswers.giveUp(claimOf(ann, 'r', 'c1'));
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 62)).toMatchObject({ kind: 'under way' });
+  await idempotencyAnswers.keep(claimOf(ann, 'r', 'c2'), Buffer.from('x'));
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 63)).toEqual({ kind: 'kept', answer: Buffer.from('x') });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 10_000)).toEqual({ kind: 'mine' });
+  expect(await idempotencyAnswers.sweep(20_000)).toBe(1);
 });
 
 test('a claim that is not renewed goes to who watched it; one that was renewed does not', async () => {
   const stores = await open();
-  const { keptAnswers } = stores;
+  const { idempotencyAnswers } = stores;
   const ann = await userIn(stores, 'ann@example.com');
-  await keptAnswers.begin(claimOf(ann, 'r', 'c1'), 0);
+  await idempotencyAnswers.begin(claimOf(ann, 'r', 'c1'), 0);
   const watch = async (claim: string, dead?: string) =>
-    keptAnswers.begin({ ...claimOf(ann, 'r', claim), ...(dead === undefined ? {} : { dead }) }, 1);
+    idempotencyAnswers.begin({ ...claimOf(ann, 'r', claim), ...(dead === undefined ? {} : { dead }) }, 1);
   const seen = await watch('c2');
   if (seen.kind !== 'under way') throw new Error(seen.kind);
   expect(await watch('c2')).toEqual(seen);
-  await keptAnswers.renew(claimOf(ann, 'r', 'c1'), 61);
+  await idempotencyAnswers.renew(claimOf(ann, 'r', 'c1'), 61);
   const renewed = await watch('c2', seen.renewed);
   if (renewed.kind !== 'under way') throw new Error(renewed.kind);
   expect(renewed.renewed).not.toBe(seen.renewed);
   expect((await watch('c2', renewed.renewed)).kind).toBe('mine');
   // Its first holder lives after all: it has lost it.
-  await keptAnswers.renew(claimOf(ann, 'r', 'c1'), 62);
+  await idempotencyAnswers.renew(claimOf(ann, 'r', 'c1'), 62);
   expect((await watch('c3', renewed.renewed)).kind).toBe('under way');
 });
 
 test('a claim that was given up is free', async () => {
   const stores = await open();
   const ann = await userIn(stores, 'ann@example.com');
-  await stores.keptAnswers.begin(claimOf(ann, 'r', 'c1'), 0);
-  await stores.keptAnswers.giveUp(claimOf(ann, 'r', 'c1'));
-  expect(await stores.keptAnswers.begin(claimOf(ann, 'r', 'c2'), 1)).toEqual({ kind: 'mine' });
+  await stores.idempotencyAnswers.begin(claimOf(ann, 'r', 'c1'), 0);
+  await stores.idempotencyAnswers.giveUp(claimOf(ann, 'r', 'c1'));
+  expect(await stores.idempotencyAnswers.begin(claimOf(ann, 'r', 'c2'), 1)).toEqual({ kind: 'mine' });
 });
 
 test('the answers of a user are bounded by number and by bytes; the oldest go', async () => {
@@ -64,13 +64,13 @@ test('the answers of a user are bounded by number and by bytes; the oldest go', 
   const [ann, bob] = [await userIn(stores, 'ann@example.com'), await userIn(stores, 'bob@example.com')];
   const fill = async (who: string, i: number, bytes: number): Promise<void> => {
     const claim = claimOf(who, `r${i}`, 'c');
-    await stores.keptAnswers.begin(claim, i);
-    await stores.keptAnswers.keep(claim, Buffer.alloc(bytes));
+    await stores.idempotencyAnswers.begin(claim, i);
+    await stores.idempotencyAnswers.keep(claim, Buffer.alloc(bytes));
   };
   const isKept = async (who: string, i: number): Promise<boolean> => {
     const claim = claimOf(who, `r${i}`, 'look');
-    const { kind } = await stores.keptAnswers.begin(claim, 2_000);
-    await stores.keptAnswers.giveUp(claim);
+    const { kind } = await stores.idempotencyAnswers.begin(claim, 2_000);
+    await stores.idempotencyAnswers.giveUp(claim);
     return kind === 'kept';
   };
   await fill(bob, 0, 10);

@@ -10,7 +10,7 @@ import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import type { NewId } from './ids.ts';
 import { useJoinToken } from './identity/join-tokens.ts';
-import { printOf } from './memory/node-memory.ts';
+import { fingerprintOf } from './memory/node-memory.ts';
 import { bootsOf } from './rows/node.ts';
 import type { NewRow, Row } from './engine/tables.ts';
 
@@ -54,7 +54,7 @@ type Entering = {
 };
 type Entered = {
   row: NodeRow;
-  print: string;
+  fingerprint: string;
   before: NodeRow | undefined;
   verdict: 'taken' | 'ignored' | 'refused';
   /** To be thrown after the transaction: what it wrote stays. */
@@ -64,7 +64,7 @@ type Entered = {
 };
 
 /** Throws AgentRefused where nothing is to be kept of it. */
-export async function enterNode(db: Database, tx: Tx, entering: Entering): Promise<Entered> {
+export async function registerNode(db: Database, tx: Tx, entering: Entering): Promise<Entered> {
   const { input, at, entry, reported, newId } = entering;
   const before = await lockedRow(db, tx, input, entry);
   const why = await refusal(tx, before, entering);
@@ -100,20 +100,26 @@ export async function enterNode(db: Database, tx: Tx, entering: Entering): Promi
   };
   if (entry.proof.kind === 'join') await useJoinToken(tx, entry.proof.token_id, { boot_id: input.boot_id ?? null, node_id: id }, at);
   if (entry.requireSecrets && entry.proof.kind === 'shared') await seenFrom(tx, input, entry.address);
-  const { print, ...row } =
+  const { fingerprint, ...row } =
     before === undefined
       ? await tx
           .insertInto('nodes')
           .values({ id, role: input.role, schedulable: 1, cached: '[]', containers: '[]', created_at: at, ...values })
           .onConflict((oc) => oc.columns(['hostname', 'role']).doUpdateSet(values))
           .returningAll()
-          .returning(printOf(db))
+          .returning(fingerprintOf(db))
           .executeTakeFirstOrThrow()
-      : await tx.updateTable('nodes').set(values).where('id', '=', id).returningAll().returning(printOf(db)).executeTakeFirstOrThrow();
-  // A Berth agent looks at its containers once it knows its node: until it has, nobody knows whose machine the new address is.
+      : await tx
+          .updateTable('nodes')
+          .set(values)
+          .where('id', '=', id)
+          .returningAll()
+          .returning(fingerprintOf(db))
+          .executeTakeFirstOrThrow();
+  // A Berth agent lists its containers only after it knows its node. Until then nobody knows which machine has the new address.
   const hasLooked = input.containers !== undefined || input.agent_version === undefined;
   if (before !== undefined && before.host_ip !== row.host_ip) await entering.moveRoutes(row, hasLooked ? deploymentsIn(input) : []);
-  return { row, print, before, verdict: 'taken', refusal: null, secret: given?.text ?? null, nameTaken: hostname !== input.hostname };
+  return { row, fingerprint, before, verdict: 'taken', refusal: null, secret: given?.text ?? null, nameTaken: hostname !== input.hostname };
 }
 
 export const deploymentsIn = ({ containers }: NodeRegister): string[] | null =>
@@ -136,7 +142,7 @@ async function lockedRow(db: Database, tx: Tx, input: NodeRegister, { proof }: E
   const byName = query.where('hostname', '=', input.hostname).where('role', '=', input.role);
   const row = await byName.executeTakeFirst();
   if (row !== undefined) return row;
-  await db.capabilities.holdName(tx, `node:${input.role} ${input.hostname}`);
+  await db.capabilities.lockName(tx, `node:${input.role} ${input.hostname}`);
   return byName.executeTakeFirst();
 }
 
@@ -197,14 +203,14 @@ async function stay(
   verdict: 'ignored' | 'refused',
   problem: DomainError | null,
 ): Promise<Entered> {
-  const { print, ...row } = await tx
+  const { fingerprint, ...row } = await tx
     .updateTable('nodes')
     .set({ boots: boots === null ? null : JSON.stringify(boots) })
     .where('id', '=', before.id)
     .returningAll()
-    .returning(printOf(db))
+    .returning(fingerprintOf(db))
     .executeTakeFirstOrThrow();
-  return { row, print, before: row, verdict, refusal: problem, secret: null, nameTaken: false };
+  return { row, fingerprint, before: row, verdict, refusal: problem, secret: null, nameTaken: false };
 }
 
 /** Longer than from one register to the next. */

@@ -2,15 +2,15 @@
  * Answers that are kept for an Idempotency-Key. A request first claims its row, then runs, then leaves its answer there. It renews its
  * claim while it runs; a claim that nobody renews goes to the next request.
  */
-import type { KeptAnswerStore } from '../domain/identity-stores.ts';
+import type { IdempotencyAnswerStore } from '../domain/identity-stores.ts';
 import type { Database } from './engine/database.ts';
-import { removeEnded } from './sweep.ts';
+import { removeExpired } from './sweep.ts';
 
 /** Of one user. */
 const MAX_ROWS = 1_000;
 const MAX_BYTES = 16 * 1_048_576;
 
-export const createKeptAnswerStore = (db: Database): KeptAnswerStore => ({
+export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerStore => ({
   begin({ user_id, request, body_hash, claim, claimed_until, expires_at, dead }, now) {
     return db.write(async (tx) => {
       const here = tx.selectFrom('kept_answers').where('user_id', '=', user_id).where('request', '=', request);
@@ -90,5 +90,5 @@ export const createKeptAnswerStore = (db: Database): KeptAnswerStore => ({
     );
   },
 
-  sweep: (now) => removeEnded(db, 'kept_answers', now),
+  sweep: (now) => removeExpired(db, 'kept_answers', now),
 });

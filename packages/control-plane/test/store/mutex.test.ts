@@ -1,16 +1,16 @@
 import { expect, test } from 'vitest';
-import { createTurns } from '../../src/store/engine/turns.ts';
+import { createMutex } from '../../src/store/engine/mutex.ts';
 
 test('who asks first goes first, and nobody who comes at a release goes before those who wait', async () => {
-  const turns = createTurns();
+  const mutex = createMutex();
   const order: string[] = [];
   const one = async (name: string): Promise<void> => {
-    await turns.take();
+    await mutex.acquire();
     order.push(name);
     if (name === 'a') void one('late');
-    turns.end();
+    mutex.release();
   };
   await Promise.all(['a', 'b', 'c'].map(one));
-  await turns.take();
+  await mutex.acquire();
   expect(order).toEqual(['a', 'b', 'c', 'late']);
 });

@@ -1,0 +1,127 @@
+/**
+ * Results of two queries about each node, so that an agent that reports nothing new costs no query:
+ * idle: the node has no open task. Reconciled: every container on the node is as its deployment wants it.
+ *
+ * Entry: `startIdleQuery` and `startReconciledQuery`, after a query found that the node is so.
+ * Exit: a commit that touches the node (`onCommit`), new information about the node (`forget`), a commit of another control plane (`watch`).
+ * Invariant: no commit that this process knows of touched the node since its query began.
+ *
+ * If only one control plane uses the database, every change of tasks and deployments passes `onCommit`, so the cache is exact. If several
+ * do, idle is never cached, and reconciled ends within WATCH_MS of another one's commit, because each commit raises the flow_version of
+ * its project. The next registration of the node corrects a registration that came in between. Without a recent `watch` the cache answers
+ * "not known" and the caller queries, so an outage of the watch never prolongs a wrong answer.
+ */
+import type { NodeRecord } from '../../domain/records.ts';
+import type { Plan } from '../../domain/plan.ts';
+import type { Database } from '../engine/database.ts';
+import { createQueryResults } from './query-results.ts';
+import { LIVE_STATES } from '../states.ts';
+
+/** Longest time since the last `watch` for which reconciled nodes are trusted. */
+const WATCH_MS = 10_000;
+
+/** `containers`: the reported array itself; another report is another array. `deployments`, `projects`: ids. */
+type Reconciled = { containers: NodeRecord['containers']; deployments: string[]; projects: Set<string> };
+type DeploymentKey = { id: string; project_id: string };
+
+export type NodeQueryCache = {
+  isIdle(nodeId: string): boolean;
+  /** Call it before the query for open tasks. Call the returned function if there are none. */
+  startIdleQuery(nodeId: string): () => void;
+  isReconciled(node: NodeRecord): boolean;
+  /** Call it before the query for the node's deployments. Call the returned function with them if all containers match. */
+  startReconciledQuery(node: NodeRecord): (deployments: readonly DeploymentKey[]) => void;
+  /** Call it after a plan was committed or may have been. `nodes`: the present nodes of the deployments that the plan changed. */
+  onCommit(plan: Plan, nodes: readonly string[]): void;
+  /** Call it when the node reported something new, or was removed. */
+  forget(nodeId: string): void;
+  /** Finds commits of other control planes; does nothing if there can be none. */
+  watch(): Promise<void>;
+};
+
+export function createNodeQueryCache(db: Database): NodeQueryCache {
+  const shared = db.capabilities.sharedByControlPlanes;
+  const idle = createQueryResults<true>();
+  const reconciled = new Map<string, Reconciled>();
+  /** Number of commits. A query for deployments that overlaps any commit is not cached. */
+  let commits = 0;
+  /** Deployment -> the reconciled node that has its container. */
+  const nodeOf = new Map<string, string>();
+  let versions = new Map<string, number>();
+  let watchedAt = Number.NEGATIVE_INFINITY;
+
+  function dropReconciled(nodeId: string): void {
+    for (const id of reconciled.get(nodeId)?.deployments ?? []) if (nodeOf.get(id) === nodeId) nodeOf.delete(id);
+    reconciled.delete(nodeId);
+  }
+
+  async function dropChangedProjects(): Promise<void> {
+    const rows = await db.kysely.selectFrom('projects').select(['id', 'flow_version']).execute();
+    const present = new Map(rows.map((row) => [row.id, row.flow_version]));
+    const changed = new Set([...present.keys(), ...versions.keys()].filter((id) => present.get(id) !== versions.get(id)));
+    if (changed.size > 0) {
+      commits++;
+      for (const [nodeId, { projects }] of [...reconciled]) if ([...projects].some((id) => changed.has(id))) dropReconciled(nodeId);
+      const placed = await db.kysely
+        .selectFrom('deployments')
+        .select('node_id')
+        .distinct()
+        .where('project_id', 'in', [...changed])
+        .where('status', 'in', [...LIVE_STATES])
+        .where('node_id', 'is not', null)
+        .execute();
+      for (const { node_id } of placed) dropReconciled(node_id ?? '');
+    }
+    versions = present;
+  }
+
+  return {
+    isIdle: (nodeId) => idle.get(nodeId) === true,
+    startIdleQuery(nodeId) {
+      if (shared) return () => {};
+      const store = idle.startQuery(nodeId);
+      return () => store(true);
+    },
+    isReconciled(node) {
+      if (shared && performance.now() - watchedAt > WATCH_MS) return false;
+      return reconciled.get(node.id)?.containers === node.containers;
+    },
+    startReconciledQuery(node) {
+      const before = commits;
+      return (deployments) => {
+        if (commits !== before) return;
+        dropReconciled(node.id);
+        reconciled.set(node.id, {
+          containers: node.containers,
+          deployments: deployments.map((d) => d.id),
+          projects: new Set(deployments.map((d) => d.project_id)),
+        });
+        for (const { id } of deployments) nodeOf.set(id, node.id);
+      };
+    },
+    onCommit(plan, nodes) {
+      commits++;
+      for (const task of plan.createTasks) idle.invalidate(task.node_id);
+      for (const { id } of plan.deployments) dropReconciled(nodeOf.get(id) ?? '');
+      for (const id of nodes) dropReconciled(id);
+      dropReconciled(plan.createDeployment?.node_id ?? '');
+    },
+    forget(nodeId) {
+      idle.invalidate(nodeId);
+      dropReconciled(nodeId);
+    },
+    async watch() {
+      if (!shared) return;
+      try {
+        const startedAt = performance.now();
+        await dropChangedProjects();
+        watchedAt = startedAt;
+      } catch (error) {
+        commits++;
+        reconciled.clear();
+        nodeOf.clear();
+        throw error;
+      }
+    },
+  };
+}
