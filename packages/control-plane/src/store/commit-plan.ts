@@ -1,6 +1,6 @@
 /**
- * Writes a plan in one transaction, or nothing of it. Every step compares before it sets: the project's version, the state a
- * deployment must still be in, the attempt a task must still have. What is off makes the whole plan stale; the flow decides again.
+ * Writes a plan in one transaction, completely or not at all. Every step is a compare-and-set: of the project's version, the state of a
+ * deployment, the attempt of a task. One mismatch makes the whole plan stale, and the flow decides again.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { isTerminal } from '@berth/wire/vocabulary';
@@ -17,7 +17,7 @@ import { refuseUsedPrefix } from './prefixes.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { deploymentColumns } from './rows/deployment.ts';
 import { endedPayload, newTaskColumns } from './rows/task.ts';
-import { tell } from './story.ts';
+import { writeStoryLine } from './story.ts';
 
 /** Thrown to roll back; never leaves this file. */
 class Stale extends Error {
@@ -42,7 +42,7 @@ export async function commitPlan(
       for (const change of plan.tasks) await changeTask(tx, plan, change);
       for (const task of plan.createTasks) await createTask(tx, plan, task);
       if (plan.route !== null) await changeRoute(tx, plan.route);
-      for (const event of plan.events) await tell(tx, event, plan.now);
+      for (const event of plan.events) await writeStoryLine(tx, event, plan.now);
       await writeEvents(db, tx, feedOf(plan));
       await failPoint('commit.before', () => plan.events.at(-1)?.kind ?? 'silent');
     });
@@ -52,16 +52,16 @@ export async function commitPlan(
     if (error instanceof Stale) return 'stale';
     throw error;
   } finally {
-    // Also after an error: it may have been written all the same.
+    // Even after an error: the commit may have succeeded.
     queryCache.onCommit(plan, nodes);
   }
 }
 
-/** Each line of a story is an event; so is a change of health that no line tells of. */
+/** Returns events for the feed: each line of a story, and each change of health without such a line. */
 function feedOf({ project, events, deployments, now }: Plan): NewEvent[] {
-  const told = new Set(events.map((event) => event.deployment_id));
+  const inStory = new Set(events.map((event) => event.deployment_id));
   const health = deployments.flatMap(({ id, set }) =>
-    told.has(id) || set.health === undefined || set.health === null ? [] : [{ id, ...set.health }],
+    inStory.has(id) || set.health === undefined || set.health === null ? [] : [{ id, ...set.health }],
   );
   return [
     ...events.map(({ deployment_id, kind, message }) => ({ deployment_id, kind: `deployment.${kind}`, message })),
@@ -73,16 +73,16 @@ function feedOf({ project, events, deployments, now }: Plan): NewEvent[] {
   ].map((event) => ({ ...event, at: now, project_id: project.id }));
 }
 
-/** A decision that takes a deployment out of its end is a bug in the decision, whoever is right about the present. */
+/** Throws if the plan changes the state of a deployment in a terminal state: the decision has a bug. */
 function refuseRevival(plan: Plan): void {
   for (const { id, from, set } of plan.deployments) {
     if (isTerminal(from) && set.status !== undefined && set.status !== from) {
-      throw new Error(`a plan would take deployment ${id} from ${from} to ${set.status}, but ${from} is an end`);
+      throw new Error(`a plan would take deployment ${id} from ${from} to ${set.status}, but ${from} is terminal`);
     }
   }
 }
 
-/** The row lock it takes puts the plans of one project in a line, on any engine. */
+/** Raises the project's version. The row lock serializes the plans of one project on both engines. */
 async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
   const generation = plan.createDeployment?.generation;
   const row = await tx
@@ -98,7 +98,7 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
 async function createDeployment(db: Database, tx: Tx, deployment: DeploymentRecord): Promise<void> {
   if (deployment.rollback_of !== null) await refuseRelease(db, tx, deployment);
   await db.capabilities.lockName(tx, `prefix:${deployment.settings.domain_prefix}`);
-  // A release may bring a host name back that another project was given since.
+  // The settings of a release may have a domain prefix that another project got since.
   const holder = await tx
     .selectFrom('projects')
     .select('id')
@@ -109,14 +109,14 @@ async function createDeployment(db: Database, tx: Tx, deployment: DeploymentReco
   await tx.insertInto('deployments').values(deploymentColumns(deployment)).execute();
 }
 
-/** Settings of a release were checked when they were the project's. What others did since is checked here. */
+/** Checks the settings of a release against later changes. They were valid when they were the project's settings. */
 async function refuseRelease(db: Database, tx: Tx, { project_id, settings }: DeploymentRecord): Promise<void> {
   const { name } = await tx.selectFrom('projects').select('name').where('id', '=', project_id).executeTakeFirstOrThrow();
   try {
     await refuseUnknownDatasets(db, tx, settings.datasets);
     await refuseNestedWriters(db, tx, { id: project_id, name }, settings.datasets);
   } catch (error) {
-    // The settings are not the request's: its field is the deployment.
+    // The request names a deployment, not settings, so a problem with a field of the settings makes no sense in the answer.
     if (error instanceof DomainError && error.code === 'validation') throw new DomainError('no_release', error.message);
     throw error;
   }
@@ -124,8 +124,8 @@ async function refuseRelease(db: Database, tx: Tx, { project_id, settings }: Dep
 }
 
 async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> {
-  if (plan.createDeployment === null) throw new Error('an Idempotency-Key stands for a deployment, and the plan creates none');
-  // The only place where the table grows is the one that cuts it.
+  if (plan.createDeployment === null) throw new Error('the plan has an Idempotency-Key but creates no deployment');
+  // The place that adds rows also removes the expired ones, so the table is bounded.
   await tx.deleteFrom('idempotency_keys').where('project_id', '=', plan.project.id).where('expires_at', '<=', plan.now).execute();
   const row = await tx
     .insertInto('idempotency_keys')
@@ -136,15 +136,15 @@ async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> 
   if (row === undefined) throw new Stale();
 }
 
-/** The old version leaves `running` before the new one enters it: at most one of a project may be there at any moment. */
+/** Sorts the old deployment before the new one: at most one deployment of a project may be `running` at any moment. */
 const retiringFirst = (changes: readonly DeploymentChange[]): DeploymentChange[] =>
   [...changes].sort((a, b) => Number(a.set.status === 'running') - Number(b.set.status === 'running'));
 
-/** Gives the node on which it now stands, '' for none. */
+/** Returns the deployment's present node, or ''. */
 async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: DeploymentChange): Promise<string> {
   const row = await tx
     .updateTable('deployments')
-    // The state also where the plan leaves it: an empty SET is no statement.
+    // Sets the state even if it stays, because an empty SET is not valid SQL.
     .set({ status: from, ...deploymentColumns(set) })
     .where('id', '=', id)
     .where('project_id', '=', plan.project.id)
@@ -155,12 +155,12 @@ async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: Deploymen
   return row.node_id ?? '';
 }
 
-/** Ended `retire` tasks that are kept of a deployment on a node: a container that cannot be removed makes one after the other. */
+/** Number of finished `retire` tasks kept for a deployment on a node: a container that cannot be removed causes one after the other. */
 const RETIRES_KEPT = 5;
 
 async function createTask(tx: Tx, plan: Plan, task: NewTask): Promise<void> {
   if (task.kind === 'retire') {
-    // The only place where these tasks grow is the one that cuts them.
+    // The place that adds these tasks also removes the old ones, so their number is bounded.
     const ended = await tx
       .selectFrom('tasks')
       .select('seq')
@@ -193,7 +193,7 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
   const row =
     'end' in change
       ? await update
-          // The lease ends with the task. Its token stays: by it the same report is recognised when it comes again.
+          // The lease ends with the task. The token stays, to recognise the same report if it is sent again.
           .set({
             status: change.end,
             finished_at: plan.now,

@@ -11,7 +11,7 @@ import { deploymentOf, eventOf, SUMMARY_COLUMNS, summaryOf } from './rows/deploy
 import { createStatusCounts } from './status-counts.ts';
 import { UNSETTLED_STATES } from './states.ts';
 
-/** As the indexes of migration 0006 have it: rows of an earlier version have no ordinal. */
+/** The expression of the indexes of migration 0006: rows of an earlier version have no ordinal. */
 const ORDINAL = sql<number>`coalesce(ordinal, created_at)`;
 
 export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, queryCache: NodeQueryCache): DeploymentStore {
@@ -30,7 +30,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .select(SUMMARY_COLUMNS)
         .limit(page.limit + 1);
       if (filter.status !== undefined) query = query.where('status', '=', filter.status);
-      // By the order of the requests: the machine's clock may have been set back between two of them.
+      // In the order of the requests: the machine's clock may have been set back between two of them.
       if (filter.project_id !== undefined) {
         const before = keyAfter(page.cursor, ['number']);
         query = query.where('project_id', '=', filter.project_id).orderBy('generation', 'desc');
@@ -119,7 +119,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
             eb('nodes.observed_at', '>', uptime.after),
           ]),
         )
-        // When it went live it was seen to answer.
+        // A deployment that went live after `before` answered then, so its health is known.
         .where((eb) =>
           eb.or([
             eb('deployments.finished_at', 'is', null),
@@ -142,7 +142,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .orderBy('created_at')
         .orderBy('id')
         .execute();
-      // The text is a first look only: it could be in a name.
+      // The LIKE only preselects: the text could be in a name.
       return rows.map(deploymentOf).filter((d) => d.datasets?.some((pinned) => pinned.dataset_id === datasetId));
     },
 

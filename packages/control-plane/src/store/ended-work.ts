@@ -1,19 +1,19 @@
-/** Where tasks of a project on deploy nodes ended, and of which of them nobody said how (flow/single-writer.ts). */
+/** Finds when work of a project last ended on each deploy node, and when work last ended without a report (flow/single-writer.ts). */
 import { sql } from 'kysely';
 import type { EndedWork } from '../domain/facts.ts';
 import type { Db } from './engine/tables.ts';
 
-/** Word for word the conditions of the indexes tasks_ended_work and tasks_unreported: SQLite uses a partial index only then. */
+/** ENDED and UNREPORTED repeat the conditions of their indexes verbatim (tasks_ended_work, tasks_unreported), as SQLite requires. */
 const ENDED = sql.raw(`kind in ('deploy', 'retire') and finished_at is not null`);
 /**
- * A task that was taken away before any agent claimed it was never begun; one that was begun and of which no report came, or a
- * removal that failed, leaves it open what runs there.
+ * Tasks after which it is unknown what runs on the node: claimed tasks without a report, and failed removals. A task that was withdrawn
+ * before an agent claimed it was never started.
  */
 const UNREPORTED = sql.raw(
   `kind in ('deploy', 'retire') and finished_at is not null and ((report is null and attempt > 0) or (kind = 'retire' and status = 'failed'))`,
 );
 
-/** Ends that an earlier version wrote are before all others, in the order of the machine's clock. */
+/** Ends that an earlier version wrote sort before all others, in the order of the machine's clock. */
 const BEFORE_ALL = 4_000_000_000_000;
 export const ENDED_AT = sql<number>`coalesce(tasks.lease_expires_at, tasks.finished_at - ${sql.raw(String(BEFORE_ALL))})`;
 export const endedAt = (task: { lease_expires_at: number | null; finished_at: number | null }): number =>
@@ -23,8 +23,8 @@ export const endedAt = (task: { lease_expires_at: number | null; finished_at: nu
 const LATEST = 32;
 
 /**
- * When the last of them ended by the uptime clock. The indexes go by the machine's clock: after that was set back, what ended before has
- * the later times, so the latest ones up to the present time are asked too.
+ * Returns the latest end by the uptime clock. The indexes are sorted by the machine's clock. After that clock was set back, older ends
+ * have later times, so the latest ends up to the present time are compared too.
  */
 const lastEnd = (projectId: string, now: number, which: ReturnType<typeof sql.raw>) => {
   const latest = (condition: ReturnType<typeof sql.raw>) => sql`select * from (
@@ -33,7 +33,7 @@ const lastEnd = (projectId: string, now: number, which: ReturnType<typeof sql.ra
   return sql`(select max(ended) from (${latest(sql.raw('true'))} union all ${latest(sql.raw(`finished_at <= ${Math.trunc(now)}`))}) as b)`;
 };
 
-/** Steps from node to node in the index: a project has thousands of ended tasks, on a handful of nodes. `now`: the machine's clock. */
+/** Steps from node to node in the index: a project has thousands of finished tasks on a few nodes. `now`: by the machine's clock. */
 export async function endedWork(db: Db, projectId: string, now: number): Promise<EndedWork[]> {
   const { rows } = await sql<EndedWork>`
     with recursive node(id) as (

@@ -1,23 +1,23 @@
 /**
- * The feed of events: what changed, for whoever follows (dashboard, command line, webhooks).
+ * The feed of events, for the dashboard, the command line and webhooks.
  *
- * A reader asks for what came after the last `seq` that it saw, so no event may become visible after one with a higher `seq`.
- * SQLite has one writer at a time. On PostgreSQL whoever writes events holds a lock from before their numbers are given out until
- * its transaction has ended, so transactions that write events become visible in the order of their numbers.
+ * A reader asks for events after the last `seq` that it saw, so no event may become visible after one with a higher `seq`. SQLite has one
+ * writer at a time. On PostgreSQL a transaction takes a lock before it gets numbers and holds it until it ends, so events become visible
+ * in the order of their numbers.
  */
 import type { EventStore, FeedEvent } from '../domain/event-store.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import type { Connection } from './engine/connection.ts';
 
-/** Events that are kept, and how often surplus ones are removed. */
+/** Number of events that are kept, and the number of new events after which the surplus is removed. */
 const KEPT = 10_000;
 const TRIM_EVERY = 200;
 
 export type NewEvent = Pick<FeedEvent, 'at' | 'kind' | 'message'> &
   Partial<Pick<FeedEvent, 'project_id' | 'deployment_id' | 'node_id' | 'dataset_id' | 'user_id'>>;
 
-/** Call it last in the transaction of the change: others wait for its end, so it must wait for nobody after this. */
+/** Writes events. Call it last in a transaction: it takes a lock that other writers wait for, so the transaction must not wait after it. */
 export async function writeEvents({ capabilities }: Pick<Connection, 'capabilities'>, tx: Tx, events: readonly NewEvent[]): Promise<void> {
   if (events.length === 0) return;
   await capabilities.lockName(tx, 'events');
@@ -49,7 +49,7 @@ export const createEventStore = (db: Database): EventStore => ({
         const items = await events.orderBy('seq', 'desc').limit(limit).execute();
         return { items: items.toReversed(), oldest, newest: newest ?? 0, gap: false };
       }
-      // Behind what is kept, or of a database that was restored from an older state.
+      // `after` is older than the kept events, or newer than a database that was restored from a backup.
       const gap = (oldest !== null && after < oldest - 1) || after > (newest ?? 0);
       const items = await events
         .where('seq', '>', gap ? 0 : after)

@@ -1,4 +1,4 @@
-/** The flow's doors: everything a decision about one project may look at, and the one place that writes its plan. */
+/** Reads everything that a decision about one project uses, and writes its plan. */
 import { DomainError } from '../domain/errors.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import type { FlowStore } from '../domain/stores.ts';
@@ -40,7 +40,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
         return {
           project: record,
           datasets: await datasetFacts(tx, [...used, ...datasetIds]),
-          // Sorted here: asked for in this order, SQLite walks all the project ever deployed.
+          // Sorted here: with an ORDER BY, SQLite walks all deployments that the project ever had.
           live: deployments.sort((a, b) => a.generation - b.generation),
           tasks: tasks.map(taskOf),
           route: route ?? null,

@@ -1,4 +1,4 @@
-/** Nodes that were silent for long and have nothing on them: machines that came back under another name, or never. */
+/** Removes nodes that were silent for long and have no work: machines that returned under another name, or never returned. */
 import { LABELS } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
 import type { Database } from './engine/database.ts';
@@ -7,10 +7,10 @@ import type { NodeMemory } from './memory/node-memory.ts';
 import { LIVE_STATES } from './states.ts';
 import { isSync } from './task-row.ts';
 
-/** A node with a secret of its own is kept at least this long: its agent may need an admin, with a join token, to come back. */
+/** A node with its own secret is kept at least this long: an admin may have to issue a join token before its agent can return. */
 const SECRET_KEPT_MS = 90 * 86_400_000;
 
-/** Returns the names of the nodes that it removed. `before`: not seen since. */
+/** Returns the names of the removed nodes. `before`: removes nodes that were last seen before this time. */
 export async function* forgetNodes(
   db: Database,
   memory: NodeMemory,
@@ -64,7 +64,7 @@ async function forget(
     .limit(1)
     .executeTakeFirst();
   if (route !== undefined || live !== undefined || open !== undefined) return false;
-  // Work ended there and the node never said afterwards what still runs: only a person may decide that it is gone (DELETE of the node).
+  // The node never reported its containers after the last work there ended. Only a person may decide that they are gone (DELETE the node).
   const seen = node.agent_version === null ? -1 : (node.observed_at ?? -1);
   const unsure = await sql<{ id: string }>`select id from projects where exists (
     select 1 from tasks where tasks.project_id = projects.id and node_id = ${id} and coalesce(lease_expires_at, finished_at) >= ${seen}

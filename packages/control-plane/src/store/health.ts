@@ -1,4 +1,4 @@
-/** How the database does, and what of the platform Prometheus asks at every scrape: no question walks a table that grows. */
+/** Numbers for each scrape of Prometheus. No query walks a table that grows. */
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
 import type { HealthStore } from '../domain/stores.ts';

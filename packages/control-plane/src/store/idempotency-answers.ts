@@ -1,12 +1,12 @@
 /**
- * Answers that are kept for an Idempotency-Key. A request first claims its row, then runs, then leaves its answer there. It renews its
- * claim while it runs; a claim that nobody renews goes to the next request.
+ * Stored answers for an Idempotency-Key (table `kept_answers`). A request claims its row, runs, and stores its answer in the row. It
+ * renews its claim while it runs. The next request with the same key takes over a claim that is not renewed.
  */
 import type { IdempotencyAnswerStore } from '../domain/identity-stores.ts';
 import type { Database } from './engine/database.ts';
 import { removeExpired } from './sweep.ts';
 
-/** Of one user. */
+/** Limits for one user. */
 const MAX_ROWS = 1_000;
 const MAX_BYTES = 16 * 1_048_576;
 
@@ -31,7 +31,7 @@ export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerSto
         .selectAll()
         .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
         .executeTakeFirst();
-      // Given up at this very moment: the caller looks again.
+      // The other request gave its claim up at this moment; the caller tries again.
       if (row === undefined) return { kind: 'under way', renewed: '' };
       if (row.body_hash !== body_hash) return { kind: 'other body' };
       if (row.answer !== null) return { kind: 'kept', answer: row.answer };
@@ -48,7 +48,7 @@ export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerSto
   },
 
   async renew({ user_id, request, claim }, claimedUntil) {
-    // Worthless after a crash: it does not wait for the disk.
+    // A claim has no value after a crash, so it does not wait for the disk.
     await db.writeOne((kysely) =>
       db.capabilities.unsynced(kysely, (one) =>
         one

@@ -1,6 +1,6 @@
 /**
  * The settings of deployments that retention reduced to their record. Most of a record is its copy of the project's settings, so equal
- * copies of a project are stored once, by their digest. They go with their project.
+ * copies are stored once for each project, by their digest. They are deleted with their project.
  */
 import { createHash } from 'node:crypto';
 import type { DeploymentRecord, ProjectSettings } from '../domain/records.ts';
@@ -22,8 +22,8 @@ export async function keepSettings(tx: Tx, projectId: string, settings: ProjectS
 }
 
 /**
- * Stays in the row for the version before this table. That version shows the record, removes its container, and refuses a rollback to it
- * (`no_release`), because it finds no such dataset.
+ * Settings that stay in the row, for the previous version, which does not know this table. That version can show the record and remove
+ * its container. It refuses a rollback to it (`no_release`), because the dataset does not exist.
  */
 const rest = ({ domain_prefix, drain_seconds, stop_grace_seconds }: ProjectSettings) => ({
   domain_prefix,
@@ -33,7 +33,7 @@ const rest = ({ domain_prefix, drain_seconds, stop_grace_seconds }: ProjectSetti
   datasets: [{ dataset_id: 'kept-by-a-newer-version-of-Berth', mode: 'dependency' }],
 });
 
-/** Returns the records of these rows, in their order, with the settings that are stored apart. */
+/** Returns the records of these rows, in their order, with their stored settings. */
 export async function deploymentsOf(db: Db, rows: readonly Row<'deployments'>[]): Promise<DeploymentRecord[]> {
   const digests = [...new Set(rows.flatMap((row) => row.settings_digest ?? []))];
   if (digests.length === 0) return rows.map(deploymentOf);
@@ -42,7 +42,7 @@ export async function deploymentsOf(db: Db, rows: readonly Row<'deployments'>[])
   return rows.flatMap((row) => {
     if (row.settings_digest === null) return [deploymentOf(row)];
     const settings = kept.get(`${row.project_id} ${row.settings_digest}`);
-    // The project, and with it both rows, was deleted between the two queries.
+    // The project was deleted with both rows between the two queries.
     return settings === undefined ? [] : [deploymentOf({ ...row, settings })];
   });
 }

@@ -1,25 +1,25 @@
 /**
- * Keeps all logs together within KEEP_LOG_BYTES. The largest project gives first, of it the oldest deployment that has ended. Logs of
- * the newest deployments of each project go only when everything else is gone; what runs or is under way keeps its log.
+ * Keeps the total size of all logs below KEEP_LOG_BYTES. It removes the log of the oldest finished deployment of the largest project
+ * first. Logs of the newest deployments of each project go last. Live deployments keep their logs.
  */
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { Database } from './engine/database.ts';
 import { removeLog } from './log-removal.ts';
-import type { NewestKept } from './newest-kept.ts';
+import type { FirstProtected } from './first-protected.ts';
 
 const HEADS_A_STEP = 500;
-/** More deployments of a project than are under way or run at one moment. */
-const LIVE_AT_ONCE = 5;
-/** A line's row and its entry in the index, beside its text. Measured (bench/retention.ts): 115 on SQLite, 180 on PostgreSQL. */
+/** Page size, larger than the number of a project's live deployments. */
+const PAGE_SIZE = 5;
+/** Bytes of a line's row and its index entry, besides its text. Measured (bench/retention.ts): 115 on SQLite, 180 on PostgreSQL. */
 const LINE_BYTES = 180;
 
 type Head = { bytes: number; last_seq: number; left_out: number };
 const weightOf = ({ bytes, last_seq, left_out }: Head): number => bytes + (last_seq - left_out) * LINE_BYTES;
 
-/** Returns how many logs it removed for the limit. */
+/** Returns the number of logs that it removed because of the limit. */
 export async function* limitLogs(
   db: Database,
-  { limit, newestKept, now }: { limit: number; newestKept: NewestKept; now: () => number },
+  { limit, firstProtected, now }: { limit: number; firstProtected: FirstProtected; now: () => number },
 ): AsyncGenerator<void, number, void> {
   const sizes = yield* sizesByProject(db, now);
   let total = 0;
@@ -31,7 +31,7 @@ export async function* limitLogs(
     while (total > limit) {
       const projectId = largest(giving);
       if (projectId === null) break;
-      const before = alsoNewest ? Number.MAX_SAFE_INTEGER : await newestKept(projectId);
+      const before = alsoNewest ? Number.MAX_SAFE_INTEGER : await firstProtected(projectId);
       const oldest = await oldestLog(db, projectId, from.get(projectId) ?? 0, before);
       if (oldest === undefined) {
         giving.delete(projectId);
@@ -49,7 +49,7 @@ export async function* limitLogs(
   return removed;
 }
 
-/** Reads all heads, and finishes removals that an earlier pass began. */
+/** Returns the size of the logs of each project. It also finishes removals that an earlier pass began. */
 async function* sizesByProject(db: Database, now: () => number): AsyncGenerator<void, Map<string, number>, void> {
   const sizes = new Map<string, number>();
   for (let after = ''; ; ) {
@@ -77,7 +77,7 @@ function largest(sizes: ReadonlyMap<string, number>): string | null {
   return found;
 }
 
-/** What is not at an end is skipped here: asked for in the statement, SQLite would take the index of states and sort. */
+/** Skips live deployments here: with a condition in the statement, SQLite would use the index of states and sort. */
 async function oldestLog(db: Database, projectId: string, after: number, before: number) {
   for (let from = after; ; ) {
     const page = await db.kysely
@@ -89,10 +89,10 @@ async function oldestLog(db: Database, projectId: string, after: number, before:
       .where('generation', '>', from)
       .where('generation', '<', before)
       .orderBy('generation')
-      .limit(LIVE_AT_ONCE)
+      .limit(PAGE_SIZE)
       .execute();
     const found = page.find((row) => isTerminal(row.status));
-    if (found !== undefined || page.length < LIVE_AT_ONCE) return found;
+    if (found !== undefined || page.length < PAGE_SIZE) return found;
     from = page.at(-1)?.generation ?? before;
   }
 }

@@ -1,4 +1,4 @@
-/** Removes the log of one deployment, some lines a transaction. Its mark comes first, so that nobody takes what is left for the whole log. */
+/** Removes the log of one deployment in small transactions. The first one sets `log_removed_at`, so no reader mistakes the rest for all. */
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 
@@ -20,7 +20,7 @@ export async function* removeLog(db: Database, deploymentId: string, now: number
   }
 }
 
-/** Gives whether nothing is left. The head goes with the last lines: where there is one, there may be lines. */
+/** Resolves with true if nothing is left. The head is deleted with the last lines, so a log without a head has no lines. */
 export async function removeLogStep(tx: Tx, deploymentId: string): Promise<boolean> {
   const beyond = await tx
     .selectFrom('log_lines')

@@ -1,6 +1,6 @@
 /**
- * The log of a deployment: numbered lines, a batch that is sent again stored once. Beyond its bound the middle is left out:
- * the beginning says what was done, and the end is what a person needs to see why it failed.
+ * The log of a deployment: numbered lines. A batch that is sent twice is stored once. A log that exceeds its bounds loses its middle: the
+ * beginning shows what was done, and the end shows why it failed.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import type { LogLineIn } from '@berth/wire/task';
@@ -11,11 +11,11 @@ import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import type { NewRow } from './engine/tables.ts';
 
-/** `first` lines are always kept; the rest may grow to `lines` and `bytes`, and is then cut to its newest half. */
+/** The `first` lines are always kept. The log may grow to `lines` and `bytes`; the rest is then cut to its newest half. */
 export type LogBounds = { first: number; lines: number; bytes: number };
 export const LOG_BOUNDS: LogBounds = { first: 200, lines: 50_000, bytes: 16 * 1024 * 1024 };
 const MOST_LINES_READ = 5000;
-/** Largest number that the column `seq` takes (32 bits); PostgreSQL answers a larger one with an error. */
+/** Largest value of the column `seq` (32 bits). PostgreSQL answers a larger one with an error. */
 const MAX_SEQ = 2_147_483_647;
 
 type Source = Parameters<LogStore['append']>[1];
@@ -25,10 +25,10 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
     async append(deploymentId, source, lines, now) {
       if (lines.length === 0) return 0;
       return db.write(async (tx) => {
-        const known = await tx.selectFrom('deployments').select('log_removed_at').where('id', '=', deploymentId).executeTakeFirst();
-        if (known === undefined) throw new DomainError('not_found', 'the deployment does not exist');
-        // A batch that comes this late would begin a log of its own, with numbers that were given out before.
-        if (known.log_removed_at !== null) return 0;
+        const deployment = await tx.selectFrom('deployments').select('log_removed_at').where('id', '=', deploymentId).executeTakeFirst();
+        if (deployment === undefined) throw new DomainError('not_found', 'the deployment does not exist');
+        // A batch after the removal of the log would start a new log with numbers that were used before.
+        if (deployment.log_removed_at !== null) return 0;
         const head = await lockHead(tx, deploymentId);
         const fresh = await unseen(tx, deploymentId, source, lines);
         if (fresh.length === 0) return 0;
@@ -60,27 +60,27 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
         .execute();
       const lines = rows as LogLineRecord[];
       const [first] = lines;
-      // Numbers have no holes, except where the middle was left out.
+      // Numbers have a gap only where the middle was removed.
       if (first === undefined || first.seq === after + 1) return lines;
       return [gapNotice(after, first), ...lines].slice(0, limit);
     },
   };
 }
 
-/** Stands in the place of the lines that a reader at `after` can no longer get. It has the number of the last of them, so reading goes on behind it. */
+/** Returns a line in place of the removed lines after `after`. It has the number of the last of them, so the reader continues there. */
 const gapNotice = (after: number, next: LogLineRecord): LogLineRecord => ({
   seq: next.seq - 1,
   at: next.at,
   stream: 'system',
   step: null,
-  text: `… lines ${after + 1} to ${next.seq - 1} are left out here: the log outgrew its bound before they were read …`,
+  text: `… lines ${after + 1} to ${next.seq - 1} were removed before they were read: the log exceeded its limit …`,
 });
 
 const weight = (row: { text: string; step?: string | null }): number => Buffer.byteLength(row.text) + Buffer.byteLength(row.step ?? '');
 
 type Head = { last_seq: number; bytes: number; left_out: number };
 
-/** Deletes what lies between the first lines and the newest half, and leaves one line that says so in its place. */
+/** Deletes the lines between the first lines and the newest half, and writes one line in their place that says so. */
 async function leaveOutMiddle(tx: Tx, deploymentId: string, bounds: LogBounds, head: Head, now: number): Promise<Head> {
   const newest = await tx
     .selectFrom('log_lines')
@@ -94,7 +94,7 @@ async function leaveOutMiddle(tx: Tx, deploymentId: string, bounds: LogBounds, h
   let from = head.last_seq + 1;
   for (const row of newest) {
     bytes += weight(row);
-    // The very last line stays whatever it weighs.
+    // The last line stays, even if it is larger than the limit.
     if (bytes > bounds.bytes / 2 && from <= head.last_seq) break;
     from = row.seq;
   }
@@ -102,7 +102,7 @@ async function leaveOutMiddle(tx: Tx, deploymentId: string, bounds: LogBounds, h
   const left_out = from - notice;
   await tx.deleteFrom('log_lines').where('deployment_id', '=', deploymentId).where('seq', '>=', notice).where('seq', '<', from).execute();
   if (left_out > 0) {
-    const text = `… ${left_out} lines are left out here: a deployment keeps its first ${bounds.first} lines and of the rest the newest ${bounds.lines} lines or ${Math.floor(bounds.bytes / 1024)} KiB …`;
+    const text = `… ${left_out} lines were removed here: a log keeps its first ${bounds.first} lines, and of the rest the newest ${bounds.lines} lines or ${Math.floor(bounds.bytes / 1024)} KiB …`;
     await tx
       .insertInto('log_lines')
       .values({ deployment_id: deploymentId, seq: notice, at: now, stream: 'system', step: null, text })
@@ -112,7 +112,7 @@ async function leaveOutMiddle(tx: Tx, deploymentId: string, bounds: LogBounds, h
   return { last_seq: head.last_seq, bytes: kept.reduce((sum, row) => sum + weight(row), 0), left_out };
 }
 
-/** Makes the row or touches it: either way nobody else numbers lines of this deployment until the transaction ends. */
+/** Creates or updates the row. Either way it is locked, and only this transaction numbers lines of the deployment. */
 const lockHead = (tx: Tx, deploymentId: string): Promise<Head> =>
   tx
     .insertInto('log_heads')
@@ -121,7 +121,7 @@ const lockHead = (tx: Tx, deploymentId: string): Promise<Head> =>
     .returning(['last_seq', 'bytes', 'left_out'])
     .executeTakeFirstOrThrow();
 
-/** What this attempt has not sent yet. An agent sends its lines in order, so a high-water mark is enough. */
+/** Returns the lines that this attempt has not sent before. An agent sends its lines in order, so a high-water mark is enough. */
 async function unseen(tx: Tx, deploymentId: string, source: Source, lines: readonly LogLineIn[]): Promise<readonly LogLineIn[]> {
   const { task_id, attempt, first } = source;
   if (first === null) return lines;
@@ -152,5 +152,5 @@ function lineOf(line: LogLineIn, now: number): Omit<LogLineRecord, 'seq'> {
   };
 }
 
-/** Programs print anything; NUL and half surrogates are what a database refuses or garbles. */
+/** Replaces NUL and lone surrogates, which a database refuses or garbles: programs may print anything. */
 const plain = (text: string): string => text.toWellFormed().replaceAll('\0', '\uFFFD');

@@ -1,8 +1,8 @@
-/** Names in place of ids. */
+/** Finds ids by name. */
 import { sql } from 'kysely';
 import type { Db } from './engine/tables.ts';
 
-/** The id that `idOrName` is, else the id of what has this name; null: there is none. */
+/** Returns the id that equals `idOrName`, else the id of the row with this name, else null. */
 export async function idOf(db: Db, table: 'projects' | 'datasets', idOrName: string): Promise<string | null> {
   const row = await db
     .selectFrom(table)

@@ -1,4 +1,4 @@
-/** One register that says something new: who may send it, which node it is, and what of it is written. In one transaction. */
+/** Handles a registration with news, in one transaction: may this sender register, as which node, and what is written. */
 import { timingSafeEqual } from 'node:crypto';
 import type { NodeRegister } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -16,7 +16,7 @@ import type { NewRow, Row } from './engine/tables.ts';
 
 type NodeRow = Row<'nodes'>;
 
-/** Tests of the stores alone, and development without AGENT_SECRET. */
+/** For unit tests of the stores, and for development without AGENT_SECRET. */
 export const withoutProof: Entry = { proof: { kind: 'open' }, requireSecrets: false, address: '', offlineMs: 120_000, newSecret: null };
 
 const stateOf = (row: Pick<NodeRow, 'secret_hash' | 'secret_used'>): SecretState => ({
@@ -24,22 +24,22 @@ const stateOf = (row: Pick<NodeRow, 'secret_hash' | 'secret_used'>): SecretState
   used: row.secret_used === 1,
 });
 
-/** Both are digests of one length; a node without a secret equals nothing. */
+/** Compares digests in constant time. A node without a secret matches nothing. */
 export function sameSecret(row: Pick<NodeRow, 'secret_hash'> | undefined, hash: string): boolean {
-  const known = row?.secret_hash;
-  if (known === undefined || known === null || known.length !== hash.length) return false;
-  return timingSafeEqual(Buffer.from(known), Buffer.from(hash));
+  const stored = row?.secret_hash;
+  if (stored === undefined || stored === null || stored.length !== hash.length) return false;
+  return timingSafeEqual(Buffer.from(stored), Buffer.from(hash));
 }
 
-/** Whether a register that says nothing new of this row needs no closer look. */
-export function speaksFor(row: NodeRow, input: NodeRegister, { proof, requireSecrets, newSecret }: Entry): boolean {
+/** Returns whether a registration without news is authorized without a closer check. */
+export function isKnownSender(row: NodeRow, input: NodeRegister, { proof, requireSecrets, newSecret }: Entry): boolean {
   if (proof.kind === 'open') return true;
   if (proof.kind === 'shared') return row.secret_hash === null && !requireSecrets && !(newSecret !== null && wantsSecret(input));
   if (proof.kind === 'join') return false;
   return row.secret_used === 1 && row.hostname === input.hostname && row.role === input.role && sameSecret(row, proof.hash);
 }
 
-type Entering = {
+type Registration = {
   input: NodeRegister;
   at: number;
   entry: Entry;
@@ -49,50 +49,56 @@ type Entering = {
   newId: NewId;
   newest: (row: NodeRow) => NodeRecord;
   isSilent: (row: NodeRow) => boolean;
-  /** `deployments`: whose containers the machine has; null where it does not say. */
+  /** `deployments`: those whose containers the machine has; null: it does not say. */
   moveRoutes: (row: NodeRow, deployments: readonly string[] | null) => Promise<void>;
 };
-type Entered = {
+type Registered = {
   row: NodeRow;
   fingerprint: string;
   before: NodeRow | undefined;
   verdict: 'taken' | 'ignored' | 'refused';
-  /** To be thrown after the transaction: what it wrote stays. */
+  /** Throw it after the transaction, so that its writes stay. */
   refusal: DomainError | null;
   secret: string | null;
   nameTaken: boolean;
 };
 
-/** Throws AgentRefused where nothing is to be kept of it. */
-export async function registerNode(db: Database, tx: Tx, entering: Entering): Promise<Entered> {
-  const { input, at, entry, reported, newId } = entering;
+/** Writes a registration. Throws AgentRefused if nothing of it is written. */
+export async function registerNode(db: Database, tx: Tx, registration: Registration): Promise<Registered> {
+  const { input, at, entry, reported, newId } = registration;
   const before = await lockedRow(db, tx, input, entry);
-  const why = await refusal(tx, before, entering);
+  const why = await refusal(tx, before, registration);
   if (why !== null) {
     if (before === undefined || entry.proof.kind !== 'shared') throw new AgentRefused(why);
     const stranger = { boot_id: input.boot_id ?? '', host_ip: input.host_ip };
-    return stay(db, tx, before, withStranger(bootsOf(before), stranger, at), 'refused', new AgentRefused(why));
+    return writeBoots(db, tx, before, withStranger(bootsOf(before), stranger, at), 'refused', new AgentRefused(why));
   }
-  const { last_seen_at } = before === undefined ? { last_seen_at: 0 } : entering.newest(before);
+  const { last_seen_at } = before === undefined ? { last_seen_at: 0 } : registration.newest(before);
   const step =
     before === undefined
       ? { verdict: 'taken' as const, boots: null }
       : bootStep(
-          { boot_id: before.boot_id, host_ip: before.host_ip, last_seen_at, isSilent: entering.isSilent(before), boots: bootsOf(before) },
+          {
+            boot_id: before.boot_id,
+            host_ip: before.host_ip,
+            last_seen_at,
+            isSilent: registration.isSilent(before),
+            boots: bootsOf(before),
+          },
           { boot_id: input.boot_id ?? null, host_ip: input.host_ip, isProven: isSameMachine(before, entry) },
           at,
           entry.offlineMs,
         );
   if (before !== undefined && step.verdict !== 'taken') {
     const problem = step.verdict === 'refused' ? doubledError(before) : null;
-    return stay(db, tx, before, step.boots, step.verdict, problem);
+    return writeBoots(db, tx, before, step.boots, step.verdict, problem);
   }
 
   const id = before?.id ?? newId();
   const given = givesSecret(entry, input) ? (entry.newSecret?.(id) ?? null) : null;
   const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);
   const values = {
-    ...reported(before === undefined ? null : entering.newest(before)),
+    ...reported(before === undefined ? null : registration.newest(before)),
     hostname,
     boots: step.boots === null ? null : JSON.stringify(step.boots),
     ...(given === null ? {} : { secret_hash: given.hash, secret_used: 0, secret_reset_at: null }),
@@ -118,21 +124,21 @@ export async function registerNode(db: Database, tx: Tx, entering: Entering): Pr
           .executeTakeFirstOrThrow();
   // A Berth agent lists its containers only after it knows its node. Until then nobody knows which machine has the new address.
   const hasLooked = input.containers !== undefined || input.agent_version === undefined;
-  if (before !== undefined && before.host_ip !== row.host_ip) await entering.moveRoutes(row, hasLooked ? deploymentsIn(input) : []);
+  if (before !== undefined && before.host_ip !== row.host_ip) await registration.moveRoutes(row, hasLooked ? deploymentsIn(input) : []);
   return { row, fingerprint, before, verdict: 'taken', refusal: null, secret: given?.text ?? null, nameTaken: hostname !== input.hostname };
 }
 
 export const deploymentsIn = ({ containers }: NodeRegister): string[] | null =>
   containers === undefined ? null : containers.flatMap((c) => c.labels[LABELS.deployment] ?? []);
 
-/** Shown by the node's secret, or decided by an admin: who named the node in a join token, or reset its secret for another machine. */
+/** Returns whether the sender is the node: its secret proves it, or an admin decided it (join token, or reset of the secret). */
 const isSameMachine = (before: NodeRow, { proof }: Entry): boolean =>
   proof.kind === 'node' || proof.kind === 'join' || before.secret_reset_at !== null;
 
 const givesSecret = ({ proof }: Entry, input: NodeRegister): boolean =>
   (proof.kind === 'shared' || proof.kind === 'join') && wantsSecret(input);
 
-/** The node's own secret finds it whatever its name; one that is new under its name is made by one transaction at a time. */
+/** Finds and locks the node: by its secret, else by its name. A lock on the name lets one transaction at a time create a new node. */
 async function lockedRow(db: Database, tx: Tx, input: NodeRegister, { proof }: Entry): Promise<NodeRow | undefined> {
   const query = tx
     .selectFrom('nodes')
@@ -146,23 +152,22 @@ async function lockedRow(db: Database, tx: Tx, input: NodeRegister, { proof }: E
   return byName.executeTakeFirst();
 }
 
-/** Why this register is not let in, for the log; null: it is. */
-async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, entry, isSilent }: Entering): Promise<string | null> {
+/** Returns why this registration is refused, for the log; null: it is accepted. */
+async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, entry, isSilent }: Registration): Promise<string | null> {
   const { proof } = entry;
   if (proof.kind === 'open') return null;
   if (proof.kind === 'node') {
-    if (before === undefined) return 'the node of this secret is not known';
+    if (before === undefined) return 'the node of this secret does not exist';
     if (!sameSecret(before, proof.hash)) return 'the node has another secret';
     return before.role === input.role ? null : `the secret belongs to a ${before.role} node`;
   }
-  const known = before === undefined ? null : { secret: stateOf(before), boot_id: before.boot_id };
-  const why = known === null ? null : mayRegister(known, input);
+  const why = before === undefined ? null : mayRegister({ secret: stateOf(before), boot_id: before.boot_id }, input);
   if (proof.kind === 'join') {
     const offline = before === undefined || isSilent(before) || before.secret_reset_at !== null;
     return (await joinRefusal(tx, before, offline, { input, at, proof })) ?? why;
   }
   if (!entry.requireSecrets) return why;
-  if (wantsSecret(input)) return 'REQUIRE_NODE_SECRETS is on: an agent that can have a secret of its own joins with a join token';
+  if (wantsSecret(input)) return 'REQUIRE_NODE_SECRETS is on, and this agent supports node secrets: it needs a join token';
   if (!(await isAdmitted(tx, input))) return 'REQUIRE_NODE_SECRETS is on and no admin has admitted this contract-only node';
   return why;
 }
@@ -171,18 +176,19 @@ type Joining = { input: NodeRegister; at: number; proof: { token_id: string; has
 async function joinRefusal(tx: Tx, before: NodeRow | undefined, offline: boolean, { input, at, proof }: Joining): Promise<string | null> {
   const token = await tx.selectFrom('join_tokens').selectAll().where('id', '=', proof.token_id).executeTakeFirst();
   if (token === undefined || !sameSecret({ secret_hash: token.hash }, proof.hash)) return 'there is no such join token';
-  if (token.expires_at <= at) return 'the join token is over';
+  if (token.expires_at <= at) return 'the join token has expired';
   if (token.role !== input.role) return `the join token is for a ${token.role} node`;
   if (token.name !== null && token.name !== input.hostname) return `the join token is for the node ${token.name}`;
-  if (!wantsSecret(input) || input.boot_id === undefined) return `the agent cannot have a secret of its own (capability ${NODE_SECRET})`;
-  if (token.used_at !== null) return token.boot_id === input.boot_id && token.node_id === before?.id ? null : 'the join token was used';
-  // A token without a name lets a new machine in. It takes no node away from a machine that is there.
+  if (!wantsSecret(input) || input.boot_id === undefined) return `the agent does not support node secrets (capability ${NODE_SECRET})`;
+  if (token.used_at !== null)
+    return token.boot_id === input.boot_id && token.node_id === before?.id ? null : 'the join token was already used';
+  // A token without a name admits a new machine. It does not take a node from a machine that is online.
   if (before !== undefined && token.name === null && !offline)
     return 'another machine is registered under this name; name it in the join token';
   return null;
 }
 
-/** A renamed machine keeps its node, and takes its new name unless that is another node's. */
+/** Returns the node's name: the machine's new name, unless another node has it. */
 async function nameFor(tx: Tx, before: NodeRow, input: NodeRegister): Promise<string> {
   if (before.hostname === input.hostname) return input.hostname;
   const other = await tx
@@ -194,15 +200,15 @@ async function nameFor(tx: Tx, before: NodeRow, input: NodeRegister): Promise<st
   return other === undefined ? input.hostname : before.hostname;
 }
 
-/** Nothing of the report counts; what is known of the processes under this name is kept. */
-async function stay(
+/** Ignores the report and writes only the known processes of this name. */
+async function writeBoots(
   db: Database,
   tx: Tx,
   before: NodeRow,
   boots: Boots | null,
   verdict: 'ignored' | 'refused',
   problem: DomainError | null,
-): Promise<Entered> {
+): Promise<Registered> {
   const { fingerprint, ...row } = await tx
     .updateTable('nodes')
     .set({ boots: boots === null ? null : JSON.stringify(boots) })
@@ -213,22 +219,22 @@ async function stay(
   return { row, fingerprint, before: row, verdict, refusal: problem, secret: null, nameTaken: false };
 }
 
-/** Longer than from one register to the next. */
-const THERE_MS = 45_000;
+/** Longer than the time between two registrations. */
+const PRESENT_MS = 45_000;
 
 function withStranger(boots: Boots | null, stranger: { boot_id: string; host_ip: string }, at: number): Boots {
-  const known = boots?.doubled ?? null;
-  const since = known?.boot_id === stranger.boot_id ? known.since : at;
+  const previous = boots?.doubled ?? null;
+  const since = previous?.boot_id === stranger.boot_id ? previous.since : at;
   const doubled: Doubled = { ...stranger, why: 'secret', since, last_seen_at: at };
-  // One that takes turns with the node's own process says more, as long as it is there.
-  const present = known?.why === 'boot' && Math.abs(at - known.last_seen_at) < THERE_MS;
-  return { previous: boots?.previous ?? null, doubled: present ? known : doubled };
+  // A present process that alternates with the node's own process is the more important problem.
+  const keepsPrevious = previous?.why === 'boot' && Math.abs(at - previous.last_seen_at) < PRESENT_MS;
+  return { previous: boots?.previous ?? null, doubled: keepsPrevious ? previous : doubled };
 }
 
 const doubledError = (node: NodeRow): DomainError =>
   new DomainError(
     'node_doubled',
-    `another machine, at ${node.host_ip}, is registered as ${node.role} ${node.hostname} and is alive; give this one a name of its own (NODE_NAME)`,
+    `another machine, at ${node.host_ip}, is registered as ${node.role} ${node.hostname} and is online; give this machine another name (NODE_NAME)`,
   );
 
 async function isAdmitted(tx: Tx, { hostname, role }: NodeRegister): Promise<boolean> {

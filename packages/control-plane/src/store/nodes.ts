@@ -10,7 +10,7 @@ import type { Database } from './engine/database.ts';
 import type { Db, Tx } from './engine/tables.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import type { NewId } from './ids.ts';
-import { deploymentsIn, registerNode, sameSecret, speaksFor, withoutProof } from './node-registration.ts';
+import { deploymentsIn, registerNode, sameSecret, isKnownSender, withoutProof } from './node-registration.ts';
 import { type NodeMemory, fingerprintOf } from './memory/node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
 import { LIVE_STATES } from './states.ts';
@@ -19,8 +19,8 @@ import type { NewRow, Row } from './engine/tables.ts';
 
 export function createNodeStore(db: Database, memory: NodeMemory, now: () => number, newId: NewId): NodeStore {
   const present = (row: Row<'nodes'>): NodeRecord => memory.recordOf(row);
-  /** Of a row that was just written by hand. */
-  const kept = (row: Row<'nodes'>): NodeRecord => {
+  /** Returns the record of a row that was just written, and stores it in memory. */
+  const remember = (row: Row<'nodes'>): NodeRecord => {
     memory.put(row, null);
     return present(row);
   };
@@ -28,30 +28,30 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   async function rowOf(input: NodeRegister, { proof }: Entry): Promise<Row<'nodes'> | undefined> {
     const inMemory = (): Row<'nodes'> | undefined =>
       proof.kind === 'node' ? memory.peek(proof.node_id) : memory.find(input.hostname, input.role);
-    const known = inMemory();
-    if (known !== undefined) return known;
+    const row = inMemory();
+    if (row !== undefined) return row;
     const query = db.kysely.selectFrom('nodes').selectAll().select(fingerprintOf(db));
     const read = await (proof.kind === 'node'
       ? query.where('id', '=', proof.node_id)
       : query.where('hostname', '=', input.hostname).where('role', '=', input.role)
     ).executeTakeFirst();
     if (read === undefined) return undefined;
-    const { fingerprint, ...row } = read;
-    // What was written meanwhile is newer.
+    const { fingerprint, ...found } = read;
+    // A row that was stored during the query is newer.
     const newer = inMemory();
-    if (newer === undefined) memory.put(row, fingerprint);
-    return newer ?? row;
+    if (newer === undefined) memory.put(found, fingerprint);
+    return newer ?? found;
   }
 
-  /** Says nothing new but that it is there: marked, not written. */
+  /** Marks a registration that repeats the last one, without a write; null: it contains news. */
   async function repeated(input: NodeRegister, at: Times, entry: Entry): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
     const row = await rowOf(input, entry);
-    if (row === undefined || !speaksFor(row, input, entry)) return null;
+    if (row === undefined || !isKnownSender(row, input, entry)) return null;
     const before = present(row);
     const { last_seen_at, free_storage, disk, ...said } = reportedColumns(input, at);
     const { observed_at, observed_since } = observedColumns(input, at, before);
     for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
-    // A clock that was set back is news: a mark never takes a time back. So is a time of observation that an earlier version wrote.
+    // A clock that was set back is news, because a mark never lowers a time. So is an observation time that an earlier version wrote.
     if (at.now < before.last_seen_at || at.uptime < (before.observed_at ?? 0)) return null;
     memory.setHeardAt(row.id, at.uptime);
     memory.mark(row.id, {
@@ -64,10 +64,13 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     return { node: present(row), before };
   }
 
-  /** The address at which a node has all its routes, as far as it was looked at here. */
+  /** Node -> the address that all its routes have, if a query here found that. */
   const routedAt = new Map<string, string>();
-  /** The first register of a process says nothing of its containers: routes follow it to a new address with the next one. */
-  async function followed({ id, host_ip }: NodeRecord, input: NodeRegister): Promise<{ routesMoved?: true }> {
+  /**
+   * Moves the routes of a node to its new address. The first registration of an agent's process lists no containers, so the routes
+   * follow with the next registration.
+   */
+  async function followAddress({ id, host_ip }: NodeRecord, input: NodeRegister): Promise<{ routesMoved?: true }> {
     if (input.containers === undefined || routedAt.get(id) === host_ip) return {};
     const routes = db.kysely.selectFrom('routes').select('deployment_id').where('node_id', '=', id);
     const elsewhere = await routes.where('host_ip', '!=', host_ip).execute();
@@ -79,16 +82,16 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     return { routesMoved: true };
   }
 
-  /** What was announced from here: states that stay cost no query. */
+  /** The states that this process announced: an unchanged state costs no query. */
   const announced = new Map<string, 'online' | 'offline'>();
 
   return {
     async register(input, at, entry = withoutProof, uptime = { at, since: 0 }) {
       const times = { now: at, uptime: uptime.at };
       const same = await repeated(input, times, entry);
-      if (same !== null) return { ...same, ...(await followed(same.node, input)) };
+      if (same !== null) return { ...same, ...(await followAddress(same.node, input)) };
       const reported = (before: NodeRecord | null) => ({ ...reportedColumns(input, times), ...observedColumns(input, times, before) });
-      const entered = await db.write(async (tx) => {
+      const registered = await db.write(async (tx) => {
         const made = await registerNode(db, tx, {
           input,
           at,
@@ -102,18 +105,18 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         await writeEvents(db, tx, registerEvents(made.before, made.row, at));
         return made;
       });
-      const before = entered.before === undefined ? null : present(entered.before);
-      if (entered.verdict === 'taken') memory.rowWritten(entered.row.id, uptime.at);
-      memory.put(entered.row, entered.fingerprint);
-      if (entered.refusal !== null) throw entered.refusal;
-      const node = present(entered.row);
-      if (entered.before?.host_ip !== node.host_ip) routedAt.delete(node.id);
+      const before = registered.before === undefined ? null : present(registered.before);
+      if (registered.verdict === 'taken') memory.rowWritten(registered.row.id, uptime.at);
+      memory.put(registered.row, registered.fingerprint);
+      if (registered.refusal !== null) throw registered.refusal;
+      const node = present(registered.row);
+      if (registered.before?.host_ip !== node.host_ip) routedAt.delete(node.id);
       return {
         node,
         before,
-        ...(entered.verdict === 'taken' ? await followed(node, input) : {}),
-        ...(entered.secret === null ? {} : { secret: entered.secret }),
-        ...(entered.nameTaken ? { nameTaken: true } : {}),
+        ...(registered.verdict === 'taken' ? await followAddress(node, input) : {}),
+        ...(registered.secret === null ? {} : { secret: registered.secret }),
+        ...(registered.nameTaken ? { nameTaken: true } : {}),
       };
     },
 
@@ -147,7 +150,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           .returningAll()
           .executeTakeFirst(),
       );
-      if (changed !== undefined) kept(changed);
+      if (changed !== undefined) remember(changed);
     },
 
     async resetSecret(id, at) {
@@ -160,7 +163,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           .executeTakeFirst(),
       );
       if (changed === undefined) throw new DomainError('not_found', 'the node does not exist');
-      return kept(changed);
+      return remember(changed);
     },
 
     flush: () => memory.flush(),
@@ -222,7 +225,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         .selectFrom('nodes')
         .selectAll()
         .where('boots', 'is not', null)
-        // A restart leaves its trace in that column too.
+        // A restart writes this column too.
         .where('boots', 'like', '%"doubled":{%')
         .limit(MOST_DOUBLED)
         .execute();
@@ -242,7 +245,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         if (row !== undefined) await writeEvents(db, tx, drainEvents(row, drain, expected, now()));
         return row;
       });
-      if (changed !== undefined) return kept(changed);
+      if (changed !== undefined) return remember(changed);
       await nodeRow(db.kysely, id);
       return null;
     },
@@ -259,11 +262,11 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           .executeTakeFirstOrThrow();
         if (row.schedulable !== node.schedulable)
           await writeEvents(db, tx, [
-            nodeEvent(row, schedulable ? 'uncordoned' : 'cordoned', schedulable ? 'takes work' : 'takes no work', now()),
+            nodeEvent(row, schedulable ? 'uncordoned' : 'cordoned', schedulable ? 'accepts work' : 'accepts no work', now()),
           ]);
         return row;
       });
-      return kept(changed);
+      return remember(changed);
     },
 
     async markDeleting(id, at) {
@@ -278,16 +281,16 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         if (row !== undefined) await writeEvents(db, tx, [nodeEvent(row, 'deleting', 'is being deleted', at)]);
         return row;
       });
-      return marked === undefined ? this.get(id) : kept(marked);
+      return marked === undefined ? this.get(id) : remember(marked);
     },
 
     async announce(states) {
-      let told = 0;
+      let announcements = 0;
       for (const state of ['online', 'offline'] as const) {
         const news = [...states].filter(([id, is]) => is === state && announced.get(id) !== state).map(([id]) => id);
         for (let i = 0; i < news.length; i += ANNOUNCED_AT_ONCE) {
           const ids = news.slice(i, i + ANNOUNCED_AT_ONCE);
-          told += await db.write(async (tx) => {
+          announcements += await db.write(async (tx) => {
             const rows = await tx
               .updateTable('nodes')
               .set({ announced: state })
@@ -306,7 +309,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         }
       }
       for (const id of announced.keys()) if (!states.has(id)) announced.delete(id);
-      return told;
+      return announcements;
     },
 
     async listDeleting() {
@@ -329,10 +332,10 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
           .executeTakeFirst();
         if (node === undefined) return true;
-        // Only one that was marked: a node is never forgotten because it happened to be idle.
+        // Only a marked node is removed, never one that is merely idle.
         if (node.deleting_at === null) return false;
         if (!force && (node.containers !== '[]' || (await hasOpenTask(tx, id)) || (await isNeeded(tx, id)))) return false;
-        // What belongs to the node alone goes with it.
+        // `sync` tasks belong to the node alone.
         await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
         await loseTasks(tx, id, now());
         await tx.deleteFrom('nodes').where('id', '=', id).execute();
@@ -364,8 +367,10 @@ const nodeEvent = ({ id, role, hostname }: Named, what: string, says: string, at
 function registerEvents(before: Row<'nodes'> | undefined, row: Row<'nodes'>, at: number): NewEvent[] {
   if (before === undefined) return [nodeEvent(row, 'registered', `registered from ${row.host_ip}`, at)];
   return [
-    ...(before.hostname === row.hostname ? [] : [nodeEvent(row, 'renamed', `was named ${before.hostname} before`, at)]),
-    ...(before.host_ip === row.host_ip ? [] : [nodeEvent(row, 'host_ip', `has the address ${row.host_ip}; before: ${before.host_ip}`, at)]),
+    ...(before.hostname === row.hostname ? [] : [nodeEvent(row, 'renamed', `was renamed from ${before.hostname}`, at)]),
+    ...(before.host_ip === row.host_ip
+      ? []
+      : [nodeEvent(row, 'host_ip', `changed its address from ${before.host_ip} to ${row.host_ip}`, at)]),
   ];
 }
 
@@ -375,7 +380,7 @@ function drainEvents(row: Named, drain: DrainRecord | null, before: DrainRecord 
   return before.finished_at === null && drain.finished_at !== null ? [nodeEvent(row, 'drained', 'is drained', at)] : [];
 }
 
-/** What a registration sets each time. Left out: "not looked at", so what is known stays; `schedulable` and `deleting_at` are people's. */
+/** Returns the columns that a registration sets. A missing field keeps the old value. Only people set `schedulable` and `deleting_at`. */
 const reportedColumns = (input: NodeRegister, at: Times) =>
   ({
     host_ip: input.host_ip,
@@ -394,13 +399,13 @@ const reportedColumns = (input: NodeRegister, at: Times) =>
     ...(input.containers === undefined ? {} : { containers: JSON.stringify(input.containers) }),
   }) satisfies Partial<NewRow<'nodes'>>;
 
-/** A Berth agent that leaves it out has not looked yet; a contract-only agent never will. */
+/** A Berth agent without `disk` has not measured it yet; a contract-only agent never sends it. */
 function diskColumn({ disk, agent_version }: NodeRegister): { disk?: string | null } {
   if (disk !== undefined) return { disk: JSON.stringify(diskOf(disk)) };
   return agent_version === undefined ? { disk: null } : {};
 }
 const DISK_PARTS = ['datasets', 'images', 'build_cache', 'other', 'free', 'total'] as const;
-// Without fields that a newer agent may add.
+// Drops fields that a newer agent may add.
 const diskOf = ({ datasets, images, build_cache, other, free, total }: NodeDisk): NodeDisk => ({
   datasets,
   images,
@@ -413,8 +418,9 @@ const engineOf = ({ ok, version, error }: NodeEngine): NodeEngine => ({ ok, vers
 const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean => b !== null && DISK_PARTS.every((part) => a[part] === b[part]);
 
 /**
- * By the uptime clock. It looked after it was answered: an agent that does not say is taken to have looked as it sent. One that names our
- * last answer to it has looked after what it reported then. Of any other answer it is not known when that was: what is known stays.
+ * Returns the observation times, by the uptime clock. An agent lists its containers after our last answer to it. If it does not name that
+ * answer, the list counts as made when it was sent. If it names our last answer, the list was made after the last report. If it names
+ * another answer, the time is unknown, and `observed_since` stays.
  */
 function observedColumns(
   { containers, last_answer_at }: NodeRegister,
@@ -425,17 +431,18 @@ function observedColumns(
   const observed_at = at.uptime;
   if (last_answer_at === undefined || last_answer_at === null) return { observed_at, observed_since: at.uptime };
   if (before === null || before.observed_at === null) return { observed_at };
-  // As an earlier version wrote it, by the machine's clock.
+  // An earlier version wrote this time by the machine's clock.
   if (before.observed_at > at.uptime) return { observed_at, observed_since: null };
   return Date.parse(last_answer_at) === before.last_seen_at ? { observed_at, observed_since: before.observed_at } : { observed_at };
 }
 
 /**
- * A machine that got another address took its containers with it: routes follow those that it names (`deployments`), or all where it
- * does not say. Another machine under this name has other containers, and a route must not lead to a port of a stranger.
+ * Moves routes to the new address of a node. A machine takes its containers with it, so routes of the containers that it names
+ * (`deployments`) follow; null: all routes follow. Another machine under this name has other containers, and a route must not lead to a
+ * port of another machine.
  */
 async function moveRoutes(tx: Tx, node: Pick<Row<'nodes'>, 'id' | 'host_ip'>, deployments: readonly string[] | null): Promise<void> {
-  // First the versions: plans made with the old address would write it back, and one that is being written is waited for.
+  // Raises the versions first: a plan that was made with the old address becomes stale, and this waits for a plan that is being written.
   await tx
     .updateTable('projects')
     .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))
@@ -469,7 +476,7 @@ async function nodeRow(db: Db, id: string): Promise<Row<'nodes'>> {
   return row;
 }
 
-/** One that belongs to the node alone keeps it no longer: nobody waits for a copy on a node that is to go. */
+/** Returns whether the node has an open task of a project. `sync` tasks do not count: nobody needs a copy on a node that is deleted. */
 async function hasOpenTask(tx: Tx, nodeId: string): Promise<boolean> {
   const open = await tx
     .selectFrom('tasks')
@@ -482,7 +489,7 @@ async function hasOpenTask(tx: Tx, nodeId: string): Promise<boolean> {
   return open.length > 0;
 }
 
-/** A contract-only agent reports no containers: what stands there is known by its deployments alone. */
+/** Returns whether the node has live deployments. A contract-only agent reports no containers, so only its deployments tell. */
 async function isNeeded(tx: Tx, nodeId: string): Promise<boolean> {
   const live = await tx
     .selectFrom('deployments')
@@ -504,7 +511,7 @@ async function loseTasks(tx: Tx, nodeId: string, at: number): Promise<void> {
     .execute();
   const projects = new Set(lost.flatMap((task) => task.project_id ?? []));
   if (projects.size === 0) return;
-  // Decisions under way still count on them.
+  // Plans that were decided with these tasks become stale.
   await tx
     .updateTable('projects')
     .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))

@@ -1,4 +1,4 @@
-/** Opens the database and hands out the stores; the only file of store/ that app.ts names. */
+/** Opens the database and creates the stores. app.ts imports no other file of store/. */
 import type { Stores } from '../domain/stores.ts';
 import { createApiSessionStore } from './identity/api-sessions.ts';
 import { createApiTokenStore } from './identity/api-tokens.ts';
@@ -39,12 +39,12 @@ export type OpenStores = {
   now?: () => number;
 };
 
-/** Throws StoreError, whose message is for whoever starts the control plane. */
+/** Throws StoreError, whose message is for the person who starts the control plane. */
 export async function openStores({ databaseUrl, log, now = Date.now }: OpenStores): Promise<Stores> {
   return storesOn(await openDatabase(databaseUrl, log, now), now);
 }
 
-/** With a memory of their own, as each process has. `newId`: what decides who comes first where all else is equal. */
+/** Creates stores with their own memory, as in a separate process. `newId`: ids also decide the order of otherwise equal rows. */
 export function storesOn(db: Database, now: () => number, newId: NewId = randomId): Stores {
   const queryCache = createNodeQueryCache(db);
   const memory = createNodeMemory(db, queryCache);

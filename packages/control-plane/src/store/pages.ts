@@ -1,6 +1,6 @@
 /**
- * Keyset pages: the cursor is the sort key of the last row given, so a row that comes or goes meanwhile neither repeats nor
- * hides another. Opaque to callers: base64url of a JSON array.
+ * Keyset pagination: the cursor is the sort key of the last row of a page, so a new or deleted row neither repeats nor hides another row.
+ * The cursor is opaque to callers (base64url of a JSON array).
  */
 import { type SelectQueryBuilder, sql } from 'kysely';
 import { invalid } from '../domain/errors.ts';
@@ -9,7 +9,7 @@ import type { Tables } from './engine/tables.ts';
 
 type Key = readonly (string | number)[];
 
-/** `shape`: the types that the key must have. Throws validation on field `cursor`. */
+/** Decodes a cursor. `shape`: the types of the key's parts. Throws validation on field `cursor`. */
 export function keyAfter<const S extends readonly ('string' | 'number')[]>(
   cursor: string | null,
   shape: S,
@@ -17,12 +17,12 @@ export function keyAfter<const S extends readonly ('string' | 'number')[]>(
   if (cursor === null) return null;
   const key = parse(cursor);
   if (!Array.isArray(key) || key.length !== shape.length || key.some((part, i) => typeof part !== shape[i] || !isSortKey(part))) {
-    throw invalid('cursor', 'format', 'is not one that a page before gave as next_cursor');
+    throw invalid('cursor', 'format', 'must be the next_cursor of an earlier page');
   }
   return key as { -readonly [I in keyof S]: S[I] extends 'number' ? number : string };
 }
 
-/** Values that a row can have: PostgreSQL answers others with an error, not with an empty page. */
+/** Returns whether a row can have this value: PostgreSQL answers other values with an error, not with an empty page. */
 const isSortKey = (part: unknown): boolean =>
   typeof part === 'number' ? Number.isSafeInteger(part) : typeof part === 'string' && part.isWellFormed() && !part.includes('\0');
 
@@ -34,7 +34,7 @@ function parse(cursor: string): unknown {
   }
 }
 
-/** `rows` holds one more than the page where there is a next one. */
+/** Returns a page. `rows` has one row more than the page if there is a next page. */
 export function paged<R, T>(rows: readonly R[], page: Page, keyOf: (row: R) => Key, recordOf: (row: R) => T): Paged<T> {
   const items = rows.slice(0, page.limit);
   const last = items.at(-1);
@@ -42,7 +42,7 @@ export function paged<R, T>(rows: readonly R[], page: Page, keyOf: (row: R) => K
   return { items: items.map(recordOf), next };
 }
 
-/** A page of the query's rows, newest first. `query`: of one table, with the columns `created_at` and `id`. */
+/** Returns a page of the query's rows, newest first. `query`: on one table, with the columns `created_at` and `id`. */
 export async function newestFirst<TB extends keyof Tables, R extends { created_at: number; id: string }, T>(
   query: SelectQueryBuilder<Tables, TB, R>,
   page: Page,

@@ -1,17 +1,17 @@
-/** Whose host name a domain prefix is, inside a transaction of others. */
+/** Finds the project that has a domain prefix, inside the caller's transaction. */
 import { DomainError } from '../domain/errors.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { LIVE_STATES } from './states.ts';
 
 export const PREFIX_SET = 'another project already has this domain prefix';
-const PREFIX_SERVED = 'another project still serves under this domain prefix, until its next deployment is live';
+const PREFIX_SERVED = 'another project still serves this domain prefix until its next deployment is live';
 
-/** Until the transaction ends nobody else takes the prefix. */
+/** Locks the prefix until the transaction ends. */
 export const lockPrefix = ({ capabilities }: Database, tx: Tx, prefix: string): Promise<void> =>
   capabilities.lockName(tx, `prefix:${prefix}`);
 
-/** Why the project may not be set to the prefix, which is held; null: it may. */
+/** Returns why the project may not have the prefix; null: it may. Call it with the prefix locked. */
 export async function prefixUse(tx: Tx, prefix: string, projectId: string | null): Promise<string | null> {
   const set = await tx.selectFrom('projects').select('id').where('domain_prefix', '=', prefix).executeTakeFirst();
   if (set !== undefined && set.id !== projectId) return PREFIX_SET;
@@ -24,7 +24,7 @@ export async function refuseUsedPrefix(db: Database, tx: Tx, prefix: string, pro
   if (await isServedByOthers(tx, prefix, projectId)) throw new DomainError('domain_prefix_taken', PREFIX_SERVED);
 }
 
-/** A project that gave up a prefix publishes it until its next deployment is live; nobody else may have it before. */
+/** Returns whether another project serves the prefix: a project that gave up a prefix publishes it until its next deployment is live. */
 async function isServedByOthers(tx: Tx, prefix: string, projectId: string | null): Promise<boolean> {
   const routes = tx.selectFrom('routes').select('project_id').where('domain_prefix', '=', prefix);
   const live = tx

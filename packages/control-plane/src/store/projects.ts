@@ -21,7 +21,7 @@ import { projectOf, settingColumns } from './rows/project.ts';
 import type { Row } from './engine/tables.ts';
 
 export function createProjectStore(db: Database, newId: NewId, clock: () => number): ProjectStore {
-  /** The unique constraints decide, since two requests may come at once; here they get the domain's words. */
+  /** Relies on the unique constraints, because two requests may arrive at the same time, and turns their errors into domain errors. */
   const unique = async <T>(wanted: Wanted, run: () => Promise<T>): Promise<T> => {
     try {
       return await run();
@@ -29,7 +29,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
       const column = (['name', 'domain_prefix'] as const).find((c) => db.capabilities.violatesUnique(error, 'projects', c));
       if (column === undefined) throw error;
       await db.write((tx) => refuseTaken(db, tx, wanted));
-      // It has gone again since.
+      // The other project was deleted since.
       throw taken(column, column === 'name' ? 'name_taken' : 'domain_prefix_taken', TAKEN[column]);
     }
   };
@@ -104,16 +104,16 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
           const row = await tx
             .updateTable('projects')
             .set(settingColumns(patch))
-            // A deployment decided from the settings before must not be made after them: it would carry a prefix that is free by then.
+            // Makes plans from the old settings stale: such a deployment could have a domain prefix that is free by then.
             .set((eb) => ({ updated_at: now, flow_version: eb('flow_version', '+', 1) }))
-            // While it was public, the application could read the session cookies of its visitors: they must not open it now.
+            // While the project was public, the application could read its visitors' session cookies. They must not open it now.
             .$if(patch.auth_required === true && project.auth_required === 0, (q) =>
               q.set((eb) => ({ auth_epoch: eb('auth_epoch', '+', 1) })),
             )
             .where('id', '=', id)
             .returningAll()
             .executeTakeFirstOrThrow();
-          // Whoever asked may have looked at settings that are others by now.
+          // The caller checked its patch against settings that may have changed since.
           const problem = replaceProblem(projectOf(row));
           if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
           await writeEvents(db, tx, [projectEvent(row, 'changed', now, `: ${Object.keys(patch).sort().join(', ')}`)]);
@@ -129,7 +129,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
         if (project.deleting_at !== null) return projectOf(project);
         const marked = await tx
           .updateTable('projects')
-          // The version too: no plan made before it may bring a deployment into a project that is going.
+          // Makes earlier plans stale, so that none creates a deployment in a project that is being deleted.
           .set((eb) => ({ deleting_at: now, updated_at: now, flow_version: eb('flow_version', '+', 1) }))
           .where('id', '=', id)
           .returningAll()
@@ -189,7 +189,7 @@ const projectEvent = (project: { id: string; name: string }, what: string, at: n
   message: `project ${project.name} ${what}${more}`,
 });
 
-/** Nobody else changes it until the transaction ends. Throws not_found. */
+/** Returns the row, locked until the transaction ends. Throws not_found. */
 async function lockedProject({ capabilities }: Database, tx: Tx, id: string): Promise<Row<'projects'>> {
   const row = await tx
     .selectFrom('projects')
@@ -204,13 +204,13 @@ function withDefaults({ name, ...given }: ProjectCreate): { name: string; settin
   return { name, settings: { ...PROJECT_DEFAULTS, env: {}, datasets: [], replace: 'rolling', ...given } };
 }
 
-/** What a project is to have; null: it has that already, or does not change it. */
+/** Unique values that a request sets; null: unchanged. */
 type Wanted = { id: string | null; name: string | null; domain_prefix: string | null };
 const TAKEN = { name: 'another project already has this name', domain_prefix: PREFIX_SET };
 
-/** All that is taken at once. Throws name_taken, domain_prefix_taken. */
+/** Reports all taken values at once. Throws name_taken, domain_prefix_taken. */
 async function refuseTaken(db: Database, tx: Tx, { id, name, domain_prefix }: Wanted): Promise<void> {
-  // Before anything is read: who waits here sees what the other has made.
+  // Locks before it reads, so that a waiting transaction sees the rows of the other one.
   if (domain_prefix !== null) await lockPrefix(db, tx, domain_prefix);
   const problems: FieldProblem[] = [];
   const add = (field: string, message: string): void => void problems.push({ field, rule: 'taken', message });
@@ -220,7 +220,7 @@ async function refuseTaken(db: Database, tx: Tx, { id, name, domain_prefix }: Wa
       .select('name')
       .where((eb) => eb.or([eb('name', '=', name), eb('id', '=', name)]))
       .executeTakeFirst();
-    // An id is looked up before a name: a project that is named like another one's id could not be named.
+    // Ids are looked up before names, so a project with another one's id as its name would never be found.
     if (other !== undefined) add('name', other.name === name ? TAKEN.name : 'it is the id of another project');
   }
   const prefix = domain_prefix === null ? null : await prefixUse(tx, domain_prefix, id);
@@ -231,7 +231,7 @@ async function refuseTaken(db: Database, tx: Tx, { id, name, domain_prefix }: Wa
   throw new DomainError(first.field === 'name' ? 'name_taken' : 'domain_prefix_taken', detail, problems);
 }
 
-/** Only one that was marked: a row is never removed because nothing happened to hang on it. */
+/** Returns whether the project can be removed. Only a marked project is removed, never one that merely has no work. */
 async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 'in use' | 'removable'> {
   const project = await tx
     .selectFrom('projects')
@@ -243,8 +243,8 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
   if (project.deleting_at === null) return 'in use';
   const open = await tx.selectFrom('tasks').select('id').where('project_id', '=', id).where('finished_at', 'is', null).limit(1).execute();
   if (open.length > 0) return 'in use';
-  // A container may be there that no register has told of yet (the message was lost, say): its node looks once more first.
-  // (Looks, not tells: a list that was made before may arrive after.)
+  // A container may exist that no registration has reported yet, for example because the message was lost. So the node must first make
+  // a new list of its containers. (A list that arrives later is not enough: it may have been made earlier.)
   const unseen = await tx
     .selectFrom('tasks')
     .innerJoin('nodes', 'nodes.id', 'tasks.node_id')
@@ -257,7 +257,7 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
       ]),
     )
     .where('tasks.attempt', '>', 0)
-    // (Agents that know the contract alone tell of no containers at all; one of ours may not have come to it yet.)
+    // Contract-only agents never report containers. A Berth agent may not have reported them yet.
     .where('nodes.agent_version', 'is not', null)
     .where((eb) => eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', ENDED_AT)]))
     .limit(1)
@@ -268,7 +268,7 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
   return runs ? 'in use' : 'removable';
 }
 
-/** Deployment by deployment, with a turn for others between: millions of lines in one transaction would stop the platform. */
+/** Removes the deployments' logs one by one and yields between them: one transaction for millions of lines would block the platform. */
 async function removeLogs(db: Database, projectId: string): Promise<void> {
   const logs = await db.kysely
     .selectFrom('log_heads')

@@ -1,18 +1,18 @@
-/** Keeps the history of deployments bounded, piece by piece (domain/retention.ts), and gives the space back. */
+/** Removes old history in small steps (domain/retention.ts), and returns the freed space to the disk. */
 import type { Keep, Removed, RetentionPass, RetentionStore } from '../domain/retention.ts';
 import type { Database } from './engine/database.ts';
 import { forgetNodes } from './forgotten-nodes.ts';
 import { limitLogs } from './log-limit.ts';
-import { createNewestKept } from './newest-kept.ts';
+import { createFirstProtected } from './first-protected.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { isSync } from './task-row.ts';
 import { removeExpired } from './sweep.ts';
 import { thinOld } from './thinning.ts';
 
-/** Prewarms are shown for an hour after their end, and their reports may be repeated. */
+/** Finished `sync` tasks are kept this long: they are shown for 1 h, and their reports may be sent again. */
 const SYNCS_KEPT_MS = 7 * 86_400_000;
 const SYNCS_A_STEP = 100;
-/** So much is done before space is given back, and so much space then: a disk that is full does not wait for the end of a long pass. */
+/** After this many steps of removal come up to this many steps that free disk space, so a full disk need not wait for the whole pass. */
 const STEPS_BETWEEN = 500;
 const VACUUMS_BETWEEN = 200;
 const CLAIM_KEY = 'retention_claim';
@@ -26,10 +26,10 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
   }
 
   async function* parts(keep: Keep, now: () => number): AsyncGenerator<void, Removed, void> {
-    const newestKept = createNewestKept(db.kysely, keep.deployments);
+    const firstProtected = createFirstProtected(db.kysely, keep.deployments);
     const before = now() - keep.ms;
-    const thinned = yield* thinOld(db, { before, newestKept, now });
-    const logs = yield* limitLogs(db, { limit: keep.logBytes, newestKept, now });
+    const thinned = yield* thinOld(db, { before, firstProtected, now });
+    const logs = yield* limitLogs(db, { limit: keep.logBytes, firstProtected, now });
     yield* oldSyncs(db, now() - SYNCS_KEPT_MS);
     const nodes = yield* forgetNodes(db, memory, { before, now: now() });
     while ((await removeExpired(db, 'idempotency_keys', now())) > 0) yield;
@@ -70,7 +70,7 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
           .$if(rowLocks, (q) => q.forUpdate())
           .executeTakeFirstOrThrow();
         const held = JSON.parse(row.value) as { by: string; until: number };
-        // One that ends later than a new one would was made before the machine's clock was set back.
+        // An expiry later than that of a new claim is from before the machine's clock was set back.
         if (held.by !== by && held.until > now && held.until <= until) return false;
         await tx.updateTable('meta').set({ value }).where('key', '=', CLAIM_KEY).execute();
         return true;
@@ -79,7 +79,7 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
   };
 }
 
-/** Walks the index of all copies page by page: there are few, since this keeps it so. */
+/** Removes old `sync` tasks. It walks the index of all of them page by page: they are few, because old ones are removed. */
 async function* oldSyncs(db: Database, before: number): AsyncGenerator<void, void, void> {
   for (let after: [string, number] = ['', 0]; ; ) {
     const page = await db.kysely

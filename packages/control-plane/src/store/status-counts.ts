@@ -1,7 +1,7 @@
 /**
- * How many deployments there are in each state. Those that are not at an end are few and counted each time. Those at an end are as many as
- * the platform ever had: they are counted page by page, with a turn for others between; each time while one page holds them all,
- * and otherwise again when the last count is ten minutes old.
+ * Counts deployments by state. Live deployments are few and are counted each time. Deployments in terminal states are all that the
+ * platform ever had: they are counted page by page, with a yield after each page. If one page holds them all, they are counted each time.
+ * If not, they are counted again when the last count is 10 minutes old.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type DeploymentState, TERMINAL_STATES } from '@berth/wire/vocabulary';
@@ -32,7 +32,7 @@ export function createStatusCounts(db: Db): () => Promise<Map<DeploymentState, n
   return async () => {
     const isQuick = ended === null || total < A_PAGE;
     if (isQuick || performance.now() - countedAt > RECOUNT_MS) counting ??= count().finally(() => (counting = null));
-    // The last count, while a long one is made.
+    // Returns the last count while a long count runs.
     if (!isQuick) counting?.catch(() => undefined);
     const known = (isQuick ? await counting : ended) ?? new Map<DeploymentState, number>();
     const live = await db

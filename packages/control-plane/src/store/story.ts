@@ -1,25 +1,25 @@
-/** The one place that writes lines of stories, and keeps each story short. Inside a transaction of others. */
+/** Writes lines of deployments' stories inside the caller's transaction, and keeps each story short. No other file writes them. */
 import { LEFT_OUT, leftOut, repeats, STORY_HEAD, STORY_LINES } from '../domain/story.ts';
 import type { Tx } from './engine/tables.ts';
 
 type Line = { deployment_id: string; kind: string; message: string };
 
-/** `counts`: what makes a line the same as an earlier one; null: it is written whatever stands there. */
-export async function tell(tx: Tx, line: Line, now: number, counts: 'words' | 'kind' | null = repeats(line.kind)): Promise<void> {
-  const before = counts === null ? undefined : await takeOut(tx, line, counts);
+/** `sameBy`: what makes the line a repetition of an earlier line, which it then replaces; null: it never is. */
+export async function writeStoryLine(tx: Tx, line: Line, now: number, sameBy: 'words' | 'kind' | null = repeats(line.kind)): Promise<void> {
+  const before = sameBy === null ? undefined : await removeRepeated(tx, line, sameBy);
   await tx
     .insertInto('deployment_events')
     .values({ ...line, at: now, ...(before === undefined ? {} : { count: before.count + 1, first_at: before.first_at ?? before.at }) })
     .execute();
-  // What is counted by nothing belongs to a step, and the steps are bounded.
-  if (counts !== null && before === undefined) await shorten(tx, line.deployment_id);
+  // A line that never repeats belongs to a step, and the number of steps is bounded.
+  if (sameBy !== null && before === undefined) await shorten(tx, line.deployment_id);
 }
 
-/** It comes again at the end, so that the story stays in the order of the last time. */
-async function takeOut(
+/** Removes the earlier line: its repetition is written at the end, so the story is in the order of the last times. */
+async function removeRepeated(
   tx: Tx,
   { deployment_id, kind, message }: Line,
-  counts: 'words' | 'kind',
+  sameBy: 'words' | 'kind',
 ): Promise<{ at: number; count: number; first_at: number | null } | undefined> {
   return tx
     .deleteFrom('deployment_events')
@@ -29,7 +29,7 @@ async function takeOut(
         .select('id')
         .where('deployment_id', '=', deployment_id)
         .where('kind', '=', kind)
-        .$if(counts === 'words', (q) => q.where('message', '=', message))
+        .$if(sameBy === 'words', (q) => q.where('message', '=', message))
         .orderBy('id', 'desc')
         .limit(1),
     )
@@ -45,7 +45,7 @@ async function shorten(tx: Tx, deploymentId: string): Promise<void> {
     .orderBy('id')
     .execute();
   if (lines.length <= STORY_LINES) return;
-  // The line that says it stands behind the head from the first time on.
+  // From the first removal on, the line behind the head says how many lines were removed.
   const mark = lines[STORY_HEAD];
   if (mark === undefined) return;
   const first = mark.kind === LEFT_OUT ? 0 : 1;

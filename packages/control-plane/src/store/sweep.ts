@@ -1,7 +1,7 @@
 import type { Database } from './engine/database.ts';
 
-/** Tables whose rows end by themselves. */
-type Ending =
+/** Tables whose rows expire. */
+type Expiring =
   | 'deleted_users'
   | 'revoked_sessions'
   | 'used_codes'
@@ -15,8 +15,8 @@ type Ending =
 
 const ROWS_A_STEP = 500;
 
-/** Some of them, the oldest first; gives how many. All these tables have an index on `expires_at`. */
-export async function removeExpired(db: Database, table: Ending, before: number): Promise<number> {
+/** Removes up to about ROWS_A_STEP expired rows, the oldest first, and returns how many. These tables have an index on `expires_at`. */
+export async function removeExpired(db: Database, table: Expiring, before: number): Promise<number> {
   const last = await db.kysely
     .selectFrom(table)
     .select('expires_at')

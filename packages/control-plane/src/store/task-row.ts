@@ -1,10 +1,10 @@
-/** What several files ask about a task's row. */
+/** Queries about a task's row that several files use. */
 import { sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
 import type { Db } from './engine/tables.ts';
 import type { Row } from './engine/tables.ts';
 
-/** Written out: with a parameter SQLite does not see that the partial index `tasks_sync` will do. */
+/** A literal, because with a parameter SQLite does not use the partial index `tasks_sync`. */
 export const isSync = sql<boolean>`kind = 'sync'`;
 
 /** Throws not_found. */

@@ -1,4 +1,4 @@
-/** Work for nodes, and the leases on it. A task ends only through a plan (commit-plan.ts); here it is offered, claimed and kept. */
+/** Tasks and their leases: offering, claiming, renewing. Only a plan creates and ends tasks (commit-plan.ts), except `sync` tasks. */
 import { failPoint } from '@berth/kit/fail-point';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
 import { openTasksText } from '@berth/wire/task';
@@ -13,7 +13,7 @@ import type { Database } from './engine/database.ts';
 import type { Db, Tx } from './engine/tables.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { taskOf } from './rows/task.ts';
-import { tell } from './story.ts';
+import { writeStoryLine } from './story.ts';
 import { syncMethods } from './datasets/syncs.ts';
 import { taskRow } from './task-row.ts';
 import type { Row } from './engine/tables.ts';
@@ -22,11 +22,11 @@ const CONTRACT_KINDS: readonly TaskKind[] = ['build', 'deploy'];
 const CLAIMED: Record<TaskKind, string> = {
   build: 'took the build',
   deploy: 'took the deployment',
-  retire: 'began to clear up',
-  sync: 'began to copy',
+  retire: 'started to remove the container',
+  sync: 'started to copy',
 };
 
-/** From one request for tasks to the next, at most: it may be held all that time. */
+/** Longest time between two polls of an agent: a poll may be held for MAX_HOLD_SECONDS. */
 const LONGEST_POLL_MS = (MAX_HOLD_SECONDS + 30) * 1000;
 
 export function createTaskStore(db: Database, memory: NodeMemory, queryCache: NodeQueryCache): TaskStore {
@@ -108,7 +108,7 @@ export function createTaskStore(db: Database, memory: NodeMemory, queryCache: No
 
     async progress(id, token, progress, now) {
       const copied = progress.datasets.length > 0 && progress.datasets.every((d) => d.step === 'done') ? { copied_at: now } : {};
-      // Said again in a moment: not worth waiting for the disk.
+      // The agent soon sends the next progress, so this one does not wait for the disk.
       const kept = await db.writeOne((kysely) =>
         db.capabilities.unsynced(kysely, (one) =>
           one
@@ -159,7 +159,7 @@ export function createTaskStore(db: Database, memory: NodeMemory, queryCache: No
           ]),
         )
         .execute();
-      // Sorted here: asked for in this order, SQLite walks every task there ever was.
+      // Sorted here: with an ORDER BY, SQLite walks every task that ever existed.
       rows.sort((a, b) => a.seq - b.seq);
       return rows.flatMap(({ agent_version, last_polled_at, last_seen_at, ...row }) => {
         const task = taskOf(row);
@@ -172,18 +172,18 @@ export function createTaskStore(db: Database, memory: NodeMemory, queryCache: No
   };
 }
 
-/** `mute`: nothing but a claim could tell that the node is at work on it, or it does not even poll. */
+/** `isUnclaimed`: the lack of a claim means that nobody works on the task. (A contract-only agent that polls may work without a claim.) */
 function whyOverdue(
   task: TaskRecord,
   uptime: Uptime,
   { leaseMs, maxAttempts }: { leaseMs: number; maxAttempts: number },
-  mute: boolean,
+  isUnclaimed: boolean,
 ): Overdue | null {
   const passed = (deadline: number): boolean => isPast(deadline, uptime, leaseMs);
   if (passed(task.wall_deadline_at)) return 'wall';
   if (task.status === 'running' && task.lease_expires_at !== null && passed(task.lease_expires_at))
     return task.attempt >= maxAttempts ? 'attempts' : 'lease';
-  if (task.status === 'pending' && task.attempt === 0 && passed(task.queue_deadline_at) && mute) return 'queue';
+  if (task.status === 'pending' && task.attempt === 0 && passed(task.queue_deadline_at) && isUnclaimed) return 'queue';
   return null;
 }
 
@@ -200,11 +200,11 @@ async function whyNotClaimed(tx: Tx, id: string, maxAttempts: number): Promise<D
 async function tellClaim(db: Database, tx: Tx, task: Row<'tasks'>, now: number): Promise<void> {
   if (task.deployment_id === null) return;
   const node = await tx.selectFrom('nodes').select('hostname').where('id', '=', task.node_id).executeTakeFirst();
-  const who = node?.hostname ?? 'a node that is gone';
+  const who = node?.hostname ?? 'a deleted node';
   const again = task.attempt === 1 ? '' : ` (attempt ${task.attempt})`;
   const line = { deployment_id: task.deployment_id, kind: 'task_claimed', message: `${who} ${CLAIMED[task.kind]}${again}` };
-  // A removal that fails is tried at each report of its node, for as long as it takes.
-  await tell(tx, line, now, task.kind === 'retire' ? 'words' : null);
+  // A failed removal is retried at each report of its node, without limit, so its lines repeat.
+  await writeStoryLine(tx, line, now, task.kind === 'retire' ? 'words' : null);
   if (task.kind === 'retire') return;
   await writeEvents(db, tx, [{ ...line, at: now, kind: `deployment.${line.kind}`, project_id: task.project_id, node_id: task.node_id }]);
 }

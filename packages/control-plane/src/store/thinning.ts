@@ -1,6 +1,7 @@
 /**
- * Reduces deployments that ended long ago to their record: no log, story, tasks or placement. What a rollback needs stays: settings
- * (kept-settings.ts), image, commit, datasets. So does what says how work ended on each node, for a project that is replaced stop-first.
+ * Reduces deployments that ended long ago to their record, without log, story, tasks and placement. The parts that a rollback needs stay:
+ * settings (kept-settings.ts), image, commit, datasets. The tasks that show how work last ended on each node stay too, for projects
+ * with stop-first replacement.
  */
 import { isTerminal, TERMINAL_STATES } from '@berth/wire/vocabulary';
 import type { EndedWork } from '../domain/facts.ts';
@@ -11,7 +12,7 @@ import type { Tx } from './engine/tables.ts';
 import { endedAt, endedWork } from './ended-work.ts';
 import { keepSettings } from './kept-settings.ts';
 import { removeLogStep } from './log-removal.ts';
-import type { NewestKept } from './newest-kept.ts';
+import type { FirstProtected } from './first-protected.ts';
 import { endedPayload } from './rows/task.ts';
 
 const FOUND_A_STEP = 200;
@@ -20,10 +21,10 @@ const TASKS_A_STEP = 50;
 
 type Old = { id: string; project_id: string };
 
-/** Returns how many it reduced. `before`: those that ended before it. */
+/** Returns the number of reduced deployments. `before`: reduces those that ended before this time. */
 export async function* thinOld(
   db: Database,
-  { before, newestKept, now }: { before: number; newestKept: NewestKept; now: () => number },
+  { before, firstProtected, now }: { before: number; firstProtected: FirstProtected; now: () => number },
 ): AsyncGenerator<void, number, void> {
   let thinned = 0;
   let after: [number, string] = [-1, ''];
@@ -39,8 +40,8 @@ export async function* thinOld(
       .limit(FOUND_A_STEP)
       .execute();
     for (const row of page) {
-      // Asked for in the statement, SQLite would take the index of states and sort all that ever ended.
-      if (!isTerminal(row.status) || row.generation >= (await newestKept(row.project_id))) continue;
+      // With a condition in the statement, SQLite would use the index of states and sort all deployments that ever ended.
+      if (!isTerminal(row.status) || row.generation >= (await firstProtected(row.project_id))) continue;
       yield* thin(db, row, now());
       thinned++;
     }
@@ -59,7 +60,7 @@ async function* thin(db: Database, old: Old, now: number): AsyncGenerator<void, 
   }
 }
 
-/** Gives whether only the record is left. The marks come first: whoever looks meanwhile is told that something is missing. */
+/** Resolves with true if only the record is left. It sets the times of removal first, so that readers know that parts are missing. */
 async function step(tx: Tx, { id, project_id }: Old, now: number, pack: Capabilities['packDeployment']): Promise<boolean> {
   const row = await tx
     .updateTable('deployments')
@@ -86,11 +87,11 @@ async function step(tx: Tx, { id, project_id }: Old, now: number, pack: Capabili
   return true;
 }
 
-/** Whether a rollback may bring it back: then its env is needed. */
+/** Returns whether a rollback to this deployment is possible. */
 const isRelease = (row: { status: string; image_tag: string | null; route_published_at: number | null }): boolean =>
   row.status === 'retired' || row.route_published_at !== null || row.image_tag !== null;
 
-/** Without an image it cannot be brought back: its env is needed no longer. */
+/** Returns the settings to keep: without env if no rollback is possible. */
 const settingsOf = (row: Parameters<typeof isRelease>[0] & { settings: string }): ProjectSettings => {
   const settings = JSON.parse(row.settings) as ProjectSettings;
   return isRelease(row) ? settings : { ...settings, env: {} };
@@ -113,7 +114,7 @@ async function removeEvents(tx: Tx, id: string): Promise<boolean> {
   return beyond === undefined;
 }
 
-/** All but the newest ones of the project on each node: a decision may still go by how those ended. They lose their env. */
+/** Removes all tasks except the project's newest ones on each node, because decisions use their end. Those lose their env. */
 async function removeTasks(tx: Tx, id: string, projectId: string, now: number): Promise<boolean> {
   const tasks = await tx
     .selectFrom('tasks')

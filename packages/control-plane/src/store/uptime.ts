@@ -1,4 +1,4 @@
-/** The uptime clock in its one row. Control planes that raise it at the same moment leave the larger value. */
+/** The uptime clock, in its one row. If control planes raise it at the same moment, the larger value stays. */
 import type { UptimeStore } from '../domain/uptime.ts';
 import type { Database } from './engine/database.ts';
 
@@ -20,7 +20,7 @@ export function createUptimeStore(db: Database): UptimeStore {
     },
 
     async raise(at) {
-      // The clock is written again in a second: it does not wait for the disk.
+      // The clock is written again in 1 s, so it does not wait for the disk.
       const row = await db.writeOne((kysely) =>
         db.capabilities.unsynced(kysely, (one) =>
           one
@@ -48,9 +48,9 @@ export function createUptimeStore(db: Database): UptimeStore {
 const OBSERVED_BY = 'nodes.observed_by';
 
 /**
- * Once: an earlier version wrote by the machine's clock when nodes were observed, which cannot be compared. Nodes report within half a
- * minute. Where another control plane may still be of that version nothing is changed: what lies in the future counts as not known
- * (flow/single-writer.ts).
+ * Clears observation times once: an earlier version wrote them by the machine's clock, which cannot be compared with the uptime clock.
+ * Nodes report again within 30 s. If another control plane may still run that version, the times stay, and a time in the future counts as
+ * unknown (flow/single-writer.ts).
  */
 async function sinceUptime(db: Database): Promise<void> {
   if (db.capabilities.sharedByControlPlanes) return;

@@ -1,4 +1,4 @@
-/** Sessions and tokens of the API, who may be taken away, and the audit log. */
+/** Sessions and tokens of the API, removal of users, and the audit log. */
 import { expect, test } from 'vitest';
 import type { AuditRecord } from '../../src/domain/identity-records.ts';
 import type { UserRecord } from '../../src/domain/records.ts';
@@ -12,7 +12,7 @@ const sessionIn = (stores: Stores, user: UserRecord, id = 's1', now = NOW): Prom
   stores.apiSessions.create({ id, user_id: user.id, refresh_hash: `r-${id}`, address: '127.0.0.1', expires_at: now + LIFE }, now);
 const page = { limit: 100, cursor: null };
 
-test('a session is found until it ends, with the current user', async () => {
+test('a session is found with its current user until it ends', async () => {
   const stores = await open();
   const ann = await userIn(stores);
   await sessionIn(stores, ann);
@@ -39,7 +39,7 @@ test('a refresh token works once: a second use ends the session', async () => {
   expect(await stores.apiSessions.rotate('s1', { old: 'r2', next: 'r3' }, NOW + LIFE, NOW)).toBe('unknown');
 });
 
-test('of many parallel uses of one refresh token one wins, and the session ends', async () => {
+test('one of many parallel uses of a refresh token succeeds, and the session ends', async () => {
   const stores = await open();
   await sessionIn(stores, await userIn(stores));
   const outcomes = await Promise.all(
@@ -50,7 +50,7 @@ test('of many parallel uses of one refresh token one wins, and the session ends'
   expect(await stores.apiSessions.find('s1', NOW)).toBeNull();
 });
 
-test('a user has 200 sessions at most: the oldest end', async () => {
+test('a user has at most 200 sessions: a new one ends the oldest', async () => {
   const stores = await open();
   const ann = await userIn(stores);
   for (let i = 0; i < 202; i++) await sessionIn(stores, ann, `s${i}`, NOW + i);
@@ -71,13 +71,13 @@ test.each([
   expect((await stores.apiSessions.find('s1', NOW)) === null).toBe(ends);
 });
 
-test('the last admin who is not disabled cannot be removed', async () => {
+test('the last enabled admin cannot be removed', async () => {
   const stores = await open();
   const [one, two] = [await userIn(stores, 'one', 'admin'), await userIn(stores, 'two', 'admin')];
   const off = await userIn(stores, 'off', 'admin');
   await userIn(stores, 'dev', 'developer');
   await stores.users.patch(off.id, { disabled: true });
-  // At once: whoever comes second finds that the other is gone.
+  // Concurrently: the second one finds that the other is deleted.
   const both = await Promise.allSettled([stores.users.patch(one.id, { role: 'viewer' }), stores.users.remove(two.id, NOW)]);
   expect(both.filter((r) => r.status === 'fulfilled')).toHaveLength(1);
   const [last] = (await stores.users.list(page)).items.filter((u) => u.role === 'admin' && !u.disabled);
@@ -87,14 +87,14 @@ test('the last admin who is not disabled cannot be removed', async () => {
   expect(await codeOf(stores.users.remove(last.id, NOW))).toBe('last_admin');
   expect((await stores.users.patch(last.id, { role: 'admin', password_hash: null })).role).toBe('admin');
   expect(await codeOf(stores.users.patch('nobody', { role: 'admin' }))).toBe('not_found');
-  // One who is disabled is none, and may go.
+  // A disabled admin does not count and can be removed.
   await stores.users.remove(off.id, NOW);
   await stores.users.makeAdmins(['DEV@example.org', 'nobody@example.org']);
   await stores.users.remove(last.id, NOW);
   expect((await stores.users.list(page)).items.filter((u) => u.role === 'admin').map((u) => u.email)).toEqual(['dev@example.org']);
 });
 
-test('users in pages, by address', async () => {
+test('users are listed in pages, by address', async () => {
   const stores = await open();
   for (const name of ['c', 'a', 'b']) await userIn(stores, name);
   const first = await stores.users.list({ limit: 2, cursor: null });
@@ -102,7 +102,7 @@ test('users in pages, by address', async () => {
   expect((await stores.users.list({ limit: 2, cursor: first.next })).items.map((u) => u.email)).toEqual(['c@example.org']);
 });
 
-test('personal tokens: found while valid, listed for their owner, deleted with the account', async () => {
+test('a personal token is found while it is valid, listed for its owner and deleted with the account', async () => {
   const stores = await open();
   const [ann, bob] = [await userIn(stores), await userIn(stores, 'bob')];
   const make = (user: UserRecord, name: string, now = NOW) =>
@@ -146,7 +146,7 @@ const line = (more: Partial<AuditRecord> = {}): AuditRecord => ({
   ...more,
 });
 
-test('the audit log: newest first, by filter and page', async () => {
+test('the audit log is listed newest first, with filters and pages', async () => {
   const stores = await open();
   await stores.audit.append(line());
   await stores.audit.append(line({ at: NOW + 1, email: 'bob@example.org', outcome: 'refused', status: 403, code: 'forbidden' }));
@@ -166,7 +166,7 @@ test('the audit log: newest first, by filter and page', async () => {
   ]);
 });
 
-test('the audit log is bounded by age, and refusals push out only refusals', async () => {
+test('the audit log is bounded by age, and refusals displace only refusals', async () => {
   const stores = await open();
   await stores.audit.append(line({ at: NOW - 10 }));
   for (let i = 0; i < 5; i++) await stores.audit.append(line({ at: NOW + i }));

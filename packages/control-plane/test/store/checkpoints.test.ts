@@ -9,42 +9,42 @@ import { freshPath, NOW, quiet } from './fixtures.ts';
 
 type Lengths = { busy: number; log: number; checkpointed: number };
 
-test('what was committed comes from the log into the database, and the log does not grow for ever', async () => {
+test('checkpoints copy commits from the WAL into the database, and the WAL stays bounded', async () => {
   const path = freshPath();
   const db = await openDatabase(`sqlite:${path}`, quiet, () => NOW);
   const reader = new Sqlite(path, { readonly: true });
   const lengths = (): Lengths => (reader.pragma('wal_checkpoint(NOOP)') as [Lengths])[0];
-  // Megabytes: no commit of these finds the log so long that SQLite would work it in by itself.
+  // 5 MB: too little for an automatic checkpoint by SQLite itself.
   const write = (key: string): Promise<unknown> =>
     db.writeOne((kysely) => sql`insert into meta (key, value) values (${key}, hex(zeroblob(1000000)))`.execute(kysely));
   for (let i = 0; i < 5; i++) await write(`first ${i}`);
   const { log } = lengths();
   expect(log).toBeGreaterThan(2_000);
-  await waitFor('the log is worked in', async () => {
+  await waitFor('the WAL is checkpointed', async () => {
     await write(`more ${performance.now()}`);
     return lengths().checkpointed >= log || lengths().log < log;
   });
   reader.close();
   await db.close();
-  // Of the last connection: the thread has closed its own before.
+  // The last connection removes the WAL: the thread closed its own before.
   expect(existsSync(`${path}-wal`)).toBe(false);
 });
 
-test('a checkpoint that fails is said, and stops nothing', async () => {
+test('a failed checkpoint is reported and stops nothing', async () => {
   const path = freshPath();
   const database = new Sqlite(path);
   onTestFinished(() => void database.close());
   database.pragma('journal_mode = WAL');
   database.exec('create table lines (text)');
-  const said: string[] = [];
-  // The thread looks for its file where there is none.
-  const checkpoints = createCheckpoints(database, `${path}-elsewhere`, (problem) => said.push(problem));
+  const problems: string[] = [];
+  // The file that the thread opens does not exist.
+  const checkpoints = createCheckpoints(database, `${path}-elsewhere`, (problem) => problems.push(problem));
   database.prepare('insert into lines values (zeroblob(5000000))').run();
   checkpoints.startIfDue();
-  await waitFor('it is said', () => said.length > 0);
-  expect(said).toEqual([expect.stringContaining('unable to open database file')]);
+  await waitFor('the failure is reported', () => problems.length > 0);
+  expect(problems).toEqual([expect.stringContaining('unable to open database file')]);
   database.prepare('insert into lines values (zeroblob(1))').run();
   checkpoints.startIfDue();
   await checkpoints.close();
-  expect(said).toHaveLength(1);
+  expect(problems).toHaveLength(1);
 });

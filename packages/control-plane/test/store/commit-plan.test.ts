@@ -19,7 +19,7 @@ import {
   tasksIn,
 } from './fixtures.ts';
 
-/** A project with one that runs, one that is built, an open task (claimed once) and an ended one. */
+/** A project with a running and a built deployment, an open task (claimed once) and a finished task. */
 async function scene(): Promise<{ stores: Stores; path: string; project: ProjectRecord; nodeId: string }> {
   const path = freshPath();
   const stores = await open(path);
@@ -33,7 +33,7 @@ async function scene(): Promise<{ stores: Stores; path: string; project: Project
   return { stores, path, project: await stores.projects.get(project.id), nodeId: node.id };
 }
 
-/** Everything the plan could have touched, read past the stores. */
+/** Reads everything that the plan could have changed, without the stores. */
 async function dump(path: string): Promise<unknown> {
   const tables = ['projects', 'deployments', 'deployment_events', 'tasks', 'routes', 'idempotency_keys'];
   return Promise.all(tables.map(async (table) => [table, await rowsOf(path, table)]));
@@ -42,7 +42,7 @@ async function dump(path: string): Promise<unknown> {
 const fullPlan = (project: ProjectRecord, nodeId: string): Partial<Plan> => ({
   createDeployment: deploymentOf(project, 'next'),
   deployments: [
-    // In the wrong order on purpose: the store retires first.
+    // In the wrong order: the store retires the old deployment first.
     {
       id: 'new',
       from: 'deploying',
@@ -59,7 +59,7 @@ const fullPlan = (project: ProjectRecord, nodeId: string): Partial<Plan> => ({
   events: [{ deployment_id: 'new', kind: 'running', message: 'serves' }],
 });
 
-test('a plan is written whole', async () => {
+test('a plan is written completely', async () => {
   const { stores, project, nodeId } = await scene();
   expect(await stores.flow.commit(planFor(project, fullPlan(project, nodeId)))).toBe('committed');
   expect(await stores.projects.get(project.id)).toEqual({ ...project, flow_version: project.flow_version + 1, last_generation: 3 });
@@ -75,7 +75,7 @@ test('a plan is written whole', async () => {
     status: 'completed',
     finished_at: NOW,
     lease_token: 'lease',
-    // When it ended, by the uptime clock.
+    // The end by the uptime clock.
     lease_expires_at: NOW,
     report: { status: 'completed', image_tag: 'x' },
   });
@@ -120,7 +120,7 @@ const STALE: Record<string, (project: ProjectRecord, plan: Plan) => Plan> = {
   'a task is gone': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'nobody', attempt: 0, end: 'lost' }] }),
 };
 
-test.each(Object.entries(STALE))('stale and nothing left behind: %s', async (_, spoil) => {
+test.each(Object.entries(STALE))('a stale plan writes nothing: %s', async (_, spoil) => {
   const { stores, path, project, nodeId } = await scene();
   const before = await dump(path);
   const plan = spoil(project, planFor(project, fullPlan(project, nodeId)));
@@ -139,42 +139,42 @@ test.each([
   expect(await stores.flow.commit(planFor(other, more))).toBe('stale');
 });
 
-test('what the rules of the tables forbid leaves nothing behind either', async () => {
+test('a plan that violates a constraint writes nothing', async () => {
   const { stores, path, project } = await scene();
   const before = await dump(path);
-  // Two running ones of a project.
+  // Two running deployments of a project.
   await expect(commit(stores, project.id, { deployments: [{ id: 'new', from: 'deploying', set: { status: 'running' } }] })).rejects.toThrow(
     /unique/i,
   );
-  // A generation that was given out.
+  // A generation that is in use.
   await expect(commit(stores, project.id, { createDeployment: deploymentOf(project, 'twice', { generation: 1 }) })).rejects.toThrow(
     /unique/i,
   );
-  // A story about nobody.
+  // A line of story for an unknown deployment.
   await expect(commit(stores, project.id, { events: [{ deployment_id: 'nobody', kind: 'k', message: 'm' }] })).rejects.toThrow(
     /foreign key/i,
   );
   expect(await dump(path)).toEqual(before);
 });
 
-test('an end is an end', async () => {
+test('a terminal state never changes', async () => {
   const { stores, project } = await scene();
   for (const status of ['retired', 'failed', 'cancelled', 'superseded'] as const) {
     await deploymentIn(stores, project, status, { status });
     await expect(commit(stores, project.id, { deployments: [{ id: status, from: status, set: { status: 'running' } }] })).rejects.toThrow(
-      /is an end/,
+      /is terminal/,
     );
     expect(await commit(stores, project.id, { deployments: [{ id: status, from: status, set: { waiting: 'w' } }] })).toBe('committed');
     expect((await stores.deployments.get(status)).status).toBe(status);
   }
 });
 
-test('a cancel is asked for once, and the task goes on until it ends', async () => {
+test('a cancellation is requested once, and the task runs until it ends', async () => {
   const { stores, project } = await scene();
   expect(await commit(stores, project.id, { tasks: [{ id: 'open', attempt: 1, requestCancel: true }] })).toBe('committed');
   expect(await commit(stores, project.id, { now: NOW + 9, tasks: [{ id: 'open', attempt: 1, requestCancel: true }] })).toBe('committed');
   expect(await stores.tasks.get('open')).toMatchObject({ status: 'running', cancel_requested_at: NOW, finished_at: null });
-  // Flagged and ended in one plan: in the order given.
+  // Cancelled and ended in one plan: in the given order.
   expect(
     await commit(stores, project.id, {
       tasks: [
@@ -196,7 +196,7 @@ test('a route is replaced and removed', async () => {
   expect(await stores.routes.all()).toEqual([]);
 });
 
-test('facts of an empty project, and of none', async () => {
+test('facts of an empty project and of an unknown one', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   expect(await stores.flow.facts(project.id)).toEqual({
@@ -212,7 +212,7 @@ test('facts of an empty project, and of none', async () => {
   expect(await codeOf(stores.flow.facts('nobody'))).toBe('not_found');
 });
 
-test('an Idempotency-Key stands for one deployment until it expires', async () => {
+test('an Idempotency-Key means one deployment until it expires', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   const create = async (id: string, key: string, now: number, more: Partial<Plan> = {}): Promise<string> => {
@@ -226,17 +226,17 @@ test('an Idempotency-Key stands for one deployment until it expires', async () =
   expect(await create('d1', 'k', NOW)).toBe('committed');
   expect(await stores.flow.findKey(project.id, 'k', NOW + 99)).toEqual({ body_hash: 'hash of d1', deployment_id: 'd1' });
   expect(await stores.flow.findKey('other', 'k', NOW)).toBeNull();
-  // Made from the newest facts, but the key is taken: the loser must look again.
+  // The facts are current, but the key is in use: the loser must decide again.
   expect(await create('d2', 'k', NOW + 1)).toBe('stale');
   expect(await codeOf(stores.deployments.get('d2'))).toBe('not_found');
   expect(await create('d2', 'other', NOW + 1)).toBe('committed');
   expect(await stores.flow.findKey(project.id, 'k', NOW + 100)).toBeNull();
   expect(await create('d3', 'k', NOW + 100)).toBe('committed');
   expect(await stores.flow.findKey(project.id, 'k', NOW + 101)).toEqual({ body_hash: 'hash of d3', deployment_id: 'd3' });
-  await expect(create('d4', 'k2', NOW, { createDeployment: null })).rejects.toThrow(/creates none/);
+  await expect(create('d4', 'k2', NOW, { createDeployment: null })).rejects.toThrow(/creates no deployment/);
 });
 
-test('of two requests under one key at once one wins', async () => {
+test('one of two concurrent requests with the same key wins', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   const outcomes = await Promise.all(

@@ -19,7 +19,7 @@ async function threeVersions(): Promise<{ stores: Stores; id: string; rows: (fil
   return { stores, id, rows };
 }
 
-test('tells what was added, modified and removed, with both checksums, newest first', async () => {
+test('history lists added, modified and removed files with both checksums, newest first', async () => {
   const { stores, id, rows } = await threeVersions();
   expect(await rows()).toEqual([
     '3 a/deep/x%0Ay added',
@@ -49,7 +49,7 @@ test('tells what was added, modified and removed, with both checksums, newest fi
   ]);
 });
 
-test('by path, by folder and over time', async () => {
+test('history can be filtered by path, folder and time', async () => {
   const { rows, stores } = await threeVersions();
   expect(await rows({ paths: ['c'] })).toEqual(['3 c modified', '2 c added']);
   expect(await rows({ paths: ['a'] })).toEqual([]);
@@ -68,7 +68,7 @@ test('by path, by folder and over time', async () => {
   expect(await codeOf(stores.datasets.versions('nobody', page))).toBe('not_found');
 });
 
-test('pages neither repeat nor leave out, whatever their size', async () => {
+test('pages of any size neither repeat nor skip a row', async () => {
   const { stores, id, rows } = await threeVersions();
   const all = await rows();
   for (const limit of [1, 2, 3, 7, 10]) {
@@ -87,7 +87,7 @@ test('pages neither repeat nor leave out, whatever their size', async () => {
   expect(await codeOf(stores.datasets.history(id, {}, { limit: 1, cursor: 'x' }))).toBe('validation');
 });
 
-test('every version can be proven: its objects are there, under their digests', async () => {
+test('every version is provable: its objects are stored under their digests', async () => {
   const { stores, id } = await threeVersions();
   const { objects, digest } = fakeTree({ 'a/one': '1', 'a/two': '2', a0: '3', b: '4' });
   expect(await stores.datasets.trees(id, [...objects.keys(), 'sha256:nothing'])).toEqual(objects);
@@ -102,7 +102,7 @@ test('every version can be proven: its objects are there, under their digests', 
   expect(await stores.datasets.trees('nobody', [digest])).toEqual(new Map());
 });
 
-test('an empty dataset has a version, too', async () => {
+test('an empty dataset has a version', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   const { digest } = fakeTree({});
@@ -111,8 +111,8 @@ test('an empty dataset has a version, too', async () => {
   expect((await stores.datasets.history(id, {}, page)).items).toEqual([]);
 });
 
-// What the system takes, encoded: three letters a byte. It is the key of an index, and no engine may have less room there.
-test('the longest path that there can be is recorded, found and paged over', async () => {
+// The longest path of the file system, encoded with 3 characters a byte. It is an index key, and each engine must accept it.
+test('the longest possible path is recorded, found and listed in pages', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   const random = (n: number): string =>

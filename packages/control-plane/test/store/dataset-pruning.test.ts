@@ -24,7 +24,7 @@ const digestsOf = async (path: string): Promise<string[]> =>
   (await rowsOf(path, 'dataset_trees')).map((row) => String(row['digest'])).sort();
 const objectsOf = (...kept: number[]): string[] => [...new Set(kept.flatMap((v) => [...fakeTree(files(v)).objects.keys()]))].sort();
 
-test('the newest stay whole, the rest goes with its history and what only it had', async () => {
+test('the newest versions stay complete; older ones are removed with their history and their own tree objects', async () => {
   const { stores, path, id, kept } = await versions(6);
   const claim = await claimed(stores, NOW + 99_000);
   expect(await stores.datasets.prune(claim, 6)).toBe(0);
@@ -34,13 +34,13 @@ test('the newest stay whole, the rest goes with its history and what only it had
   expect(new Set((await rowsOf(path, 'dataset_history')).map((row) => row['version']))).toEqual(new Set([5, 6]));
   expect(await stores.datasets.prune(claim, 2)).toBe(0);
   await stores.datasets.giveBack(claim);
-  // What was forgotten and comes back is whole again.
+  // Content of a removed version that returns is complete again.
   const again = await scanned(stores, files(1), NOW + 99_001);
   expect(again.version).toBe(7);
   expect(await stores.datasets.trees(id, [...fakeTree(files(1)).objects.keys()])).toEqual(fakeTree(files(1)).objects);
 });
 
-test('what runs, or is kept by a node for a release, keeps its version', async () => {
+test('a version that is mounted, or that a node pins for a release, stays', async () => {
   const { stores, path, id, kept } = await versions(5);
   const project = await projectIn(stores);
   const pin = (version: number) => ({ datasets: [{ dataset_id: id, name: 'photos', mode: 'dependency' as const, version }] });
@@ -58,7 +58,7 @@ test('what runs, or is kept by a node for a release, keeps its version', async (
   expect(await digestsOf(path)).toEqual(objectsOf(1, 3, 5));
 });
 
-test('nothing goes under a claim that was lost', async () => {
+test('a lost claim removes nothing', async () => {
   const { stores, path, kept } = await versions(3);
   const lost = await claimed(stores, NOW + 99_000, 'lost');
   await claimed(stores, NOW + 199_000, 'holds');

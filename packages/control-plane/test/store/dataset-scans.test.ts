@@ -7,7 +7,7 @@ import { freshPath, NOW, open, rowsOf } from './fixtures.ts';
 const page = { limit: 100, cursor: null };
 const asked = (full = false, acceptLoss = false) => ({ full, acceptLoss });
 
-test('what is due longest is claimed first, each by one, and again when its time has come', async () => {
+test('the dataset that is due longest is claimed first, by one scan, and again when it is due again', async () => {
   const stores = await open();
   const [a, b] = [await datasetIn(stores, 'a', NOW + 1), await datasetIn(stores, 'b')];
   const claims = await Promise.all(Array.from({ length: 5 }, (_, i) => stores.datasets.claimDue(`t${i}`, NOW + 1, NOW + 9)));
@@ -28,7 +28,7 @@ test('what is due longest is claimed first, each by one, and again when its time
   expect((await stores.datasets.claimDue('later', NOW + 1002, NOW + 2000))?.dataset.id).toBe(b.id);
 });
 
-test('a claim holds as long as it is renewed, and its loser writes nothing any more', async () => {
+test('a claim is valid while it is renewed; after it is lost, its scan writes nothing', async () => {
   const path = freshPath();
   const stores = await open(path);
   await datasetIn(stores);
@@ -47,13 +47,13 @@ test('a claim holds as long as it is renewed, and its loser writes nothing any m
   expect((await claimed(stores, NOW + 60_001, 'third')).dataset.id).toBe(first.dataset.id);
 });
 
-test('an attempt that was killed in the middle shows nothing, and the next one records once', async () => {
+test('a killed scan leaves nothing visible, and the next one records the version once', async () => {
   const path = freshPath();
   const stores = await open(path);
   const { id } = await datasetIn(stores);
   const files = Object.fromEntries(Array.from({ length: 700 }, (_, i) => [`f${i}`, `${i}`]));
   const first = await claimed(stores);
-  // All was written, and it never came to say so.
+  // Everything was written, but the scan died before it finished.
   expect(await record(stores, first, fakeTree({ ...files, extra: 'x' }))).toBe(true);
   expect((await rowsOf(path, 'dataset_history')).length).toBe(701);
   expect((await stores.datasets.history(id, {}, page)).items).toEqual([]);
@@ -65,7 +65,7 @@ test('an attempt that was killed in the middle shows nothing, and the next one r
   expect((await stores.datasets.versions(id, page)).items).toMatchObject([{ version: 1, files: 700, created_at: NOW + 60_000 }]);
 });
 
-test('what is asked for during a scan is for the next one', async () => {
+test('options requested during a scan are for the next scan', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   const first = await claimed(stores);
@@ -74,20 +74,20 @@ test('what is asked for during a scan is for the next one', async () => {
   await stores.datasets.finishScan(first, { set: found(NOW), newVersion: null }, NOW);
   const second = await claimed(stores, NOW + 1);
   expect(second.dataset).toMatchObject({ scan_full: true, accept_loss: true });
-  // Asked for with nothing special while the one that accepts a loss runs: the next one accepts none.
+  // A plain scan, requested while a scan that accepts a loss runs: the next one accepts no loss.
   await stores.datasets.requestScan(id, asked(), NOW + 1);
   await stores.datasets.finishScan(second, { set: found(NOW + 1), newVersion: null }, NOW + 1);
   const third = await claimed(stores, NOW + 2);
   expect(third.dataset).toMatchObject({ scan_full: false, accept_loss: false });
   await stores.datasets.finishScan(third, { set: found(NOW + 2), newVersion: null }, NOW + 2);
   expect(await stores.datasets.claimDue('t', NOW + 3, NOW + 4)).toBeNull();
-  // Asked for twice before it begins: both.
+  // Two requests before a scan begins: it has both options.
   await stores.datasets.requestScan(id, asked(true), NOW + 3);
   expect(await stores.datasets.requestScan(id, asked(), NOW + 3)).toMatchObject({ scan_full: true });
 });
 
-// An agent asks for a scan whenever a source moved on while it copied: that takes nothing away from what a person has said.
-test('what is asked for during a scan stays asked for, whoever asks after that and however the scan ends', async () => {
+// An agent requests a scan when a source changed during its copy. That must not cancel an option that a person requested.
+test('options requested during a scan survive later requests and any end of the scan', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   const first = await claimed(stores);
@@ -96,7 +96,7 @@ test('what is asked for during a scan stays asked for, whoever asks after that a
   await stores.datasets.finishScan(first, { set: found(NOW), newVersion: null }, NOW);
   const second = await claimed(stores, NOW + 1);
   expect(second.dataset).toMatchObject({ scan_full: true, accept_loss: true });
-  // Given back, or taken over when its process died: what it was to do is still to be done.
+  // The claim is released, or taken over after its process died: the options stay.
   await stores.datasets.requestScan(id, asked(), NOW + 1);
   await stores.datasets.giveBack(second);
   const third = await claimed(stores, NOW + 2);
@@ -104,13 +104,13 @@ test('what is asked for during a scan stays asked for, whoever asks after that a
   await stores.datasets.requestScan(id, asked(), NOW + 2);
   const fourth = await claimed(stores, NOW + 60_000);
   expect(fourth.dataset).toMatchObject({ scan_full: true, accept_loss: true });
-  // And once it was done, it is not done again.
+  // After the scan ended the options are gone.
   await stores.datasets.requestScan(id, asked(), NOW + 60_000);
   await stores.datasets.finishScan(fourth, { set: found(NOW + 60_000), newVersion: null }, NOW + 60_000);
   expect((await claimed(stores, NOW + 60_001)).dataset).toMatchObject({ scan_full: false, accept_loss: false });
 });
 
-test('a scan of a folder that is another one by now says nothing', async () => {
+test('a scan of the dataset’s former folder records nothing', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   const claim = await claimed(stores);
@@ -132,7 +132,7 @@ test('a dataset that is being deleted is neither claimed nor written to', async 
   expect(await stores.datasets.claimDue('t', NOW + 99_999, NOW + 100_000)).toBeNull();
 });
 
-test('versions follow each other and the clock, also one that was set back', async () => {
+test('versions have rising numbers and times, even after the clock was set back', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   await scanned(stores, { a: '1' }, NOW + 5000);
@@ -149,19 +149,19 @@ test('versions follow each other and the clock, also one that was set back', asy
 });
 
 const HOUR = 3_600_000;
-test.each([0, HOUR, -HOUR, -24 * HOUR])('the machine’s clock jumps by %i ms', async (jump) => {
+test.each([0, HOUR, -HOUR, -24 * HOUR])('a claim survives a jump of the machine’s clock by %i ms', async (jump) => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   const claimed = async (token: string, after: number, jumped = jump): Promise<string | null> => {
     const now = NOW + after + jumped;
     return (await stores.datasets.claimDue(token, now, NOW + after + 30_000, NOW + after))?.dataset.id ?? null;
   };
-  // A claim that is renewed is not taken away, and that of a control plane that died is taken over after its 30 s.
+  // A renewed claim stays. The claim of a dead control plane is taken over after 30 s.
   expect(await claimed('first', 1_000, 0)).toBe(id);
   expect(await claimed('second', 20_000)).toBeNull();
   expect(await claimed('second', 32_000)).toBe(id);
 
-  // The next scan comes within its period.
+  // The next scan is due within its interval.
   const claim = { token: 'second', dataset: await stores.datasets.get(id) };
   const at = NOW + 40_000;
   const set = { status: 'ok' as const, problem: null, last_scanned_at: at, next_scan_at: at + 600_000 };

@@ -1,4 +1,4 @@
-/** Datasets with versions, as the monitor records them. */
+/** Makes datasets with versions, as the monitor records them. */
 import { expect } from 'vitest';
 import type { ScanClaim, ScanPlan } from '../../src/domain/dataset-stores.ts';
 import type { DatasetRecord } from '../../src/domain/records.ts';
@@ -9,7 +9,7 @@ import { NOW } from './fixtures.ts';
 export const datasetIn = (stores: Stores, name = 'photos', now = NOW): Promise<DatasetRecord> =>
   stores.datasets.create({ name, nfs_path: `data/${name}` }, now);
 
-/** The claim on the one dataset that is due. */
+/** Claims the one dataset that is due. */
 export async function claimed(stores: Stores, now = NOW, token = `token-${now}`): Promise<ScanClaim> {
   const claim = await stores.datasets.claimDue(token, now, now + 30_000);
   if (claim === null) throw new Error('fixture: nothing is due');
@@ -33,7 +33,7 @@ export const record = (stores: Stores, claim: ScanClaim, tree: FakeTree): Promis
     new AbortController().signal,
   );
 
-/** One scan, from its claim to its end. */
+/** Runs one scan, from its claim to its end. */
 export async function scanned(stores: Stores, files: Record<string, string>, now: number): Promise<DatasetRecord> {
   const claim = await claimed(stores, now);
   const tree = fakeTree(files);

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { datasetIn, scanned } from './datasets-in.ts';
 import { codeOf, deploymentIn, nodeIn, NOW, open, projectIn, rowsOf, freshPath } from './fixtures.ts';
 
-test('is kept as it was given, its name is its own, and lists go by name', async () => {
+test('a dataset is stored as given, its name is unique, and lists are sorted by name', async () => {
   const stores = await open();
   const b = await datasetIn(stores, 'b');
   expect(b).toEqual({
@@ -40,7 +40,7 @@ test('is kept as it was given, its name is its own, and lists go by name', async
   expect(await codeOf(stores.datasets.patch('nobody', { name: 'x' }, NOW))).toBe('not_found');
 });
 
-test('a new name calls for no scan, a new folder does', async () => {
+test('a new folder requests a scan, a new name does not', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   await scanned(stores, { a: '1' }, NOW);
@@ -51,7 +51,7 @@ test('a new name calls for no scan, a new folder does', async () => {
   expect((await stores.datasets.claimDue('t', NOW + 3, NOW + 4))?.dataset.id).toBe(id);
 });
 
-test('a loss that was accepted of one folder is not accepted of another', async () => {
+test('a loss accepted for one folder is not accepted for another', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   await scanned(stores, { a: '1' }, NOW);
@@ -60,7 +60,7 @@ test('a loss that was accepted of one folder is not accepted of another', async 
   expect((await stores.datasets.claimDue('t', NOW + 3, NOW + 4))?.dataset).toMatchObject({ scan_full: true, accept_loss: false });
 });
 
-test('is not taken away while a project names it or something live mounts it, and says who', async () => {
+test('a dataset in use is not deleted, and the error names its users', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   const project = await projectIn(stores, 'shop', { datasets: [{ dataset_id: id, mode: 'dependency' }] });
@@ -82,7 +82,7 @@ test('is not taken away while a project names it or something live mounts it, an
   expect(await codeOf(stores.datasets.markDeleting('nobody', NOW))).toBe('not_found');
 });
 
-test('deletion takes all that hangs on it and nothing of another', async () => {
+test('deletion removes everything of the dataset and nothing of another one', async () => {
   const path = freshPath();
   const stores = await open(path);
   const { id } = await datasetIn(stores);
@@ -108,7 +108,7 @@ test('deletion takes all that hangs on it and nothing of another', async () => {
     expect([table, (await rowsOf(path, table)).map((row) => row['dataset_id'])]).toEqual([table, [other.id]]);
 });
 
-test('a project names datasets that there are, and no others', async () => {
+test('a project can name only existing datasets', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   const uses = (...ids: string[]) => ({ datasets: ids.map((dataset_id) => ({ dataset_id, mode: 'dependency' as const })) });
@@ -124,8 +124,8 @@ test('a project names datasets that there are, and no others', async () => {
   expect(await codeOf(stores.projects.patch(project.id, uses(id), NOW))).toBe('validation');
 });
 
-// Each was right by the project as it stood before the other: together two versions would write at once.
-test('of two changes that come at once, and together make a writer of a rolling project, one is refused', async () => {
+// Each change alone is valid. Together they would let two versions write at the same time.
+test('one of two concurrent changes that together would make a rolling project a writer is refused', async () => {
   const stores = await open();
   const { id } = await datasetIn(stores);
   const project = await projectIn(stores, 'a');
@@ -140,7 +140,7 @@ test('of two changes that come at once, and together make a writer of a rolling 
   expect(outcomes.filter((o) => o.status === 'fulfilled').length).toBeGreaterThan(0);
 });
 
-test('of a deletion and a project that come at once, one is refused', async () => {
+test('one of a concurrent deletion and a new use is refused', async () => {
   const stores = await open();
   for (let i = 0; i < 10; i++) {
     const { id } = await datasetIn(stores, `d${i}`);
@@ -152,7 +152,7 @@ test('of a deletion and a project that come at once, one is refused', async () =
   }
 });
 
-test('facts name the datasets of the project and of what is live of it', async () => {
+test('facts name the datasets of the project and of its live deployments', async () => {
   const stores = await open();
   const [a, b, c] = [await datasetIn(stores, 'a'), await datasetIn(stores, 'b'), await datasetIn(stores, 'c')];
   const project = await projectIn(stores, 'shop', { datasets: [{ dataset_id: a.id, mode: 'dependency' }] });
@@ -175,7 +175,7 @@ test('facts name the datasets of the project and of what is live of it', async (
   expect((await stores.datasets.facts()).map((d) => d.id)).toEqual([a.id, b.id, c.id]);
 });
 
-test('what runs with a dataset is found by what it was given', async () => {
+test('running deployments with a dataset are found by their pinned versions', async () => {
   const stores = await open();
   const [a, b] = [await datasetIn(stores, 'a'), await datasetIn(stores, 'b')];
   const pin = (id: string, name: string) => ({ dataset_id: id, name, mode: 'dependency' as const, version: 3 });
@@ -190,7 +190,7 @@ test('what runs with a dataset is found by what it was given', async () => {
   expect(mounted.flat()).toEqual(expect.arrayContaining([pin(a.id, 'a'), pin(b.id, a.id)]));
 });
 
-test('a drain is set by whoever knows how it stands', async () => {
+test('a drain is set only by a caller that knows its present state', async () => {
   const stores = await open();
   const { id } = await nodeIn(stores);
   const drain = (moved: number) => ({ started_at: NOW, finished_at: null, moved, tries: {} });

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
 import { codeOf, commit, deploymentIn, nodeIn, NOW, open, projectIn, routeOf } from './fixtures.ts';
 
-test('every field comes back as it was written', async () => {
+test('every field is read as it was written', async () => {
   const stores = await open();
   const project = await projectIn(stores, 'shop', { env: { K: 'v' } });
   const full: Partial<DeploymentRecord> = {
@@ -33,7 +33,7 @@ test('every field comes back as it was written', async () => {
   expect(await stores.deployments.getMany(['d2', 'nobody', 'd1'])).toEqual([bare, written]);
   expect(await stores.deployments.getMany([])).toEqual([]);
   expect(await codeOf(stores.deployments.get('nobody'))).toBe('not_found');
-  // Back to nothing again, field by field.
+  // Each field can be set to null again.
   const cleared = {
     error: null,
     placement: null,
@@ -46,10 +46,10 @@ test('every field comes back as it was written', async () => {
   expect(await stores.deployments.get('d1')).toEqual({ ...written, ...cleared });
 });
 
-test('lists newest first, by project and state, in pages that inserts do not disturb', async () => {
+test('deployments are listed newest first, by project and state, in pages that inserts do not disturb', async () => {
   const stores = await open();
   const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];
-  // Two share a moment: the id decides.
+  // Two have the same time: the id decides.
   for (const [id, at] of [
     ['d1', 1],
     ['d2', 2],
@@ -76,7 +76,7 @@ test('lists newest first, by project and state, in pages that inserts do not dis
   );
 });
 
-test('newest first is by the order of the requests, also after the clock was set back', async () => {
+test('newest first means the order of the requests, even after the clock was set back', async () => {
   const stores = await open();
   const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];
   const request = (id: string, of: typeof a, generation: number, ordinal: number, created_at: number): Promise<unknown> =>
@@ -103,7 +103,7 @@ test('newest first is by the order of the requests, also after the clock was set
   expect(await pages({ project_id: a.id, status: 'failed' })).toEqual(['a2', 'a1']);
 });
 
-test('what the loops ask for', async () => {
+test('the queries of the loops', async () => {
   const stores = await open();
   const old = await nodeIn(stores, 'old', { role: 'deploy', containers: [] }, NOW - 500);
   const fresh = await nodeIn(stores, 'fresh', { role: 'deploy', containers: [] }, NOW);
@@ -134,7 +134,7 @@ test('what the loops ask for', async () => {
   expect(await stores.deployments.onSilentNodes({ before: NOW - 500, after: NOW })).toEqual([]);
 });
 
-test('a story is told in order, also within one moment', async () => {
+test('lines of a story are in order, even at the same time', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   for (const id of ['d1', 'd2']) await deploymentIn(stores, project, id, { status: 'cancelled' });
@@ -149,7 +149,7 @@ test('a story is told in order, also within one moment', async () => {
   expect(await stores.deployments.events([])).toEqual(new Map());
 });
 
-test('counts them by state; a state without any is left out', async () => {
+test('deployments are counted by state; an empty state is left out', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   expect(await stores.deployments.countByStatus()).toEqual(new Map());

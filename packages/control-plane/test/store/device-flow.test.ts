@@ -1,4 +1,4 @@
-/** Device codes and tokens, one-time codes, revoked sessions, and the policy that is made of them. */
+/** Device codes and tokens, one-time codes, revoked sessions, and the policy that contains them. */
 import { expect, test } from 'vitest';
 import type { Identity } from '@berth/wire/gateway';
 import type { Stores } from '../../src/domain/stores.ts';
@@ -21,7 +21,7 @@ async function tokenOf(stores: Stores, name: string, identity: Identity, now = N
   expect(await stores.deviceCodes.poll(`d-${name}`, token(name, now), now)).toBe('issued');
 }
 
-test('a device code is asked, approved and paid out once', async () => {
+test('a device code is requested, approved and exchanged once', async () => {
   const stores = await open();
   expect(await ask(stores)).toBe(true);
   expect(await stores.deviceCodes.findPending('u-a', NOW)).toEqual({
@@ -41,7 +41,7 @@ test('a device code is asked, approved and paid out once', async () => {
   expect(await stores.deviceTokens.find('hash-early', NOW)).toBeNull();
 });
 
-test('a token has the scope that its code was asked for; one from before scopes opens projects alone', async () => {
+test('a token has the scope of its code; a token without a scope opens projects only', async () => {
   const stores = await open();
   const code = (name: string, scope: 'projects' | 'projects api') =>
     stores.deviceCodes.create(
@@ -60,7 +60,7 @@ test('a token has the scope that its code was asked for; one from before scopes 
   }
 });
 
-test('codes that are taken are not given twice', async () => {
+test('a code in use is not issued again', async () => {
   const stores = await open();
   expect(await ask(stores)).toBe(true);
   const other = { poll_seconds: 5, expires_at: NOW + LIFE, scope: 'projects' as const, ...asker };
@@ -69,20 +69,20 @@ test('codes that are taken are not given twice', async () => {
   expect(await stores.deviceCodes.poll('d-b', token('x'), NOW)).toBe('invalid_grant');
 });
 
-test('a device that polls too often is told to slow down, and then has to', async () => {
+test('a device that polls too often must slow down', async () => {
   const stores = await open();
   await ask(stores);
   const poll = (at: number) => stores.deviceCodes.poll('d-a', token('x'), NOW + at);
   expect(await poll(0)).toBe('authorization_pending');
   expect(await poll(4_600)).toBe('authorization_pending');
   expect(await poll(6_000)).toBe('slow_down');
-  // 10 s from now on, 15 s after the next one that is too soon.
+  // The interval is now 10 s, and 15 s after the next poll that is too early.
   expect(await poll(15_000)).toBe('slow_down');
   expect(await poll(29_000)).toBe('slow_down');
   expect(await poll(49_000)).toBe('authorization_pending');
 });
 
-test('denied, expired and unknown ones say so', async () => {
+test('denied, expired and unknown codes are reported as such', async () => {
   const stores = await open();
   await ask(stores, 'no');
   await ask(stores, 'late');
@@ -92,7 +92,7 @@ test('denied, expired and unknown ones say so', async () => {
   expect(await stores.deviceCodes.poll('d-other', token('x'), NOW)).toBe('invalid_grant');
   expect(await codeOf(stores.deviceCodes.decide('u-late', true, ANN, NOW + LIFE))).toBe('not_found');
   expect(await codeOf(stores.deviceCodes.decide('u-other', true, ANN, NOW))).toBe('not_found');
-  // An approved code that nobody fetched in time is over too.
+  // An approved code expires too if the device does not fetch its token.
   await ask(stores, 'kept');
   await stores.deviceCodes.decide('u-kept', true, ANN, NOW);
   expect(await stores.deviceCodes.poll('d-kept', token('x'), NOW + LIFE)).toBe('expired_token');
@@ -101,7 +101,7 @@ test('denied, expired and unknown ones say so', async () => {
   expect(await stores.deviceCodes.poll('d-late', token('x'), NOW + LIFE)).toBe('invalid_grant');
 });
 
-test('a decision stands: the same again changes nothing, another one comes too late', async () => {
+test('a decision is final: repeating it changes nothing, and another decision is refused', async () => {
   const stores = await open();
   await ask(stores);
   await stores.deviceCodes.decide('u-a', true, ANN, NOW);
@@ -112,7 +112,7 @@ test('a decision stands: the same again changes nothing, another one comes too l
   expect((await stores.deviceTokens.find('hash-x', NOW))?.identity).toEqual(ANN);
 });
 
-test('a disabled person gets none, keeps none, and cannot approve', async () => {
+test('a disabled user gets no token, loses all tokens and cannot approve', async () => {
   const stores = await open();
   const ann = await stores.users.create({ email: ANN.email, role: 'viewer', password_hash: null }, NOW);
   await tokenOf(stores, 'old', ANN);
@@ -124,12 +124,12 @@ test('a disabled person gets none, keeps none, and cannot approve', async () => 
   expect(await stores.deviceCodes.poll('d-between', token('between'), NOW)).toBe('access_denied');
   await ask(stores, 'new');
   expect(await codeOf(stores.deviceCodes.decide('u-new', true, ANN, NOW))).toBe('account_disabled');
-  // For good: enabled again, the old ones do not come back.
+  // Final: after the user is enabled again, the old tokens stay invalid.
   await stores.users.patch(ann.id, { disabled: false });
   expect(await stores.deviceTokens.find('hash-old', NOW)).toBeNull();
 });
 
-test('device tokens: found while they are good, listed by person, revoked by their owner', async () => {
+test('device tokens are found while they are valid, listed by user and revoked by their owner', async () => {
   const stores = await open();
   await tokenOf(stores, 'one', ANN);
   await tokenOf(stores, 'two', ANN, NOW + 1);
@@ -157,17 +157,17 @@ test('device tokens: found while they are good, listed by person, revoked by the
   expect(await stores.deviceTokens.sweep(NOW + 91 * 86_400_000)).toBe(1);
 });
 
-test('a person has a hundred device tokens at most', async () => {
+test('a user has at most 100 device tokens', async () => {
   const stores = await open();
   for (let i = 0; i < 100; i++) await tokenOf(stores, `t${i}`, BOB, NOW + i);
   await ask(stores, 'more', NOW + 100);
   expect(await codeOf(stores.deviceCodes.decide('u-more', true, BOB, NOW + 100))).toBe('too_many_tokens');
-  // Its code still waits: for somebody else, or for room.
+  // The code stays pending, for another user or until there is room.
   await stores.deviceTokens.revoke('id-t0', BOB.email);
   await stores.deviceCodes.decide('u-more', true, BOB, NOW + 100);
 });
 
-test('a one-time code is worth something once, and nothing when it is old', async () => {
+test('a one-time code works once, and never after it expired', async () => {
   const stores = await open();
   const code = { id: 'c1', expires_at: NOW + 60_000 };
   const tries = await Promise.allSettled([1, 2, 3].map(() => stores.usedCodes.redeem(code, NOW)));
@@ -180,8 +180,8 @@ test('a one-time code is worth something once, and nothing when it is old', asyn
   expect(await codeOf(stores.usedCodes.redeem(code, later))).toBe('code_used');
 });
 
-test('whoever signs in and out for ever does not fill the policy; others are not concerned', async () => {
-  // In memory: a thousand commits to a disk take seconds.
+test('a user who signs in and out endlessly does not fill the policy or affect other users', async () => {
+  // In memory: 1,000 commits to a disk take seconds.
   const stores = await open(':memory:');
   const revoke = (id: string, email = 'Eve@example.org', now = NOW) =>
     stores.revokedSessions.revoke({ id, email, expires_at: now + 60_000 }, now);
@@ -192,7 +192,7 @@ test('whoever signs in and out for ever does not fill the policy; others are not
   expect((await stores.policy.read(NOW)).revoked).toHaveLength(1_002);
 });
 
-test('the policy names every host that a project is or may come to be at, and what has ended', async () => {
+test('the policy names every present and possible host of a project, and every revocation', async () => {
   const path = freshPath();
   const stores = await open(path);
   const shop = await projectIn(stores, 'shop', { domain_prefix: 'old' });

@@ -1,4 +1,4 @@
-/** Of work on deploy nodes that ended, when it did, and of which nobody said how. */
+/** Ended work on deploy nodes: when it ended, and whether it ended without a report. */
 import { expect, test } from 'vitest';
 import type { NewTask } from '../../src/domain/plan.ts';
 import type { Stores } from '../../src/domain/stores.ts';
@@ -43,7 +43,7 @@ async function given(replace: 'rolling' | 'recreate', now = () => NOW) {
 const work = async (stores: Stores, id: string) =>
   (await stores.flow.facts(id)).endedWork.toSorted((a, b) => (a.node_id < b.node_id ? -1 : 1));
 
-test('a report says how it ended; what was lost or taken away, and removals that failed, leave it open', async () => {
+test('a report tells how work ended; lost or withdrawn tasks and failed removals leave it unknown', async () => {
   const { stores, id } = await given('recreate');
   await ended(stores, id, 'a', 'deploy', NOW + 1, { end: 'failed', reported: true, claimed: true });
   await ended(stores, id, 'b', 'deploy', NOW + 2, { end: 'lost', reported: false, claimed: true });
@@ -58,7 +58,7 @@ test('a report says how it ended; what was lost or taken away, and removals that
   ]);
 });
 
-test('the last end is the last one also after the machine’s clock was set back', async () => {
+test('the last end is found even after the machine’s clock was set back', async () => {
   const { stores, id } = await given('recreate', () => NOW - DAY + 40);
   const reported: End = { end: 'completed', reported: true, claimed: true };
   const lost: End = { end: 'lost', reported: false, claimed: true };
@@ -68,7 +68,7 @@ test('the last end is the last one also after the machine’s clock was set back
   expect(await work(stores, id)).toEqual([{ node_id: 'a', ended_at: NOW + 42, unreported_at: NOW + 41 }]);
 });
 
-test('what an earlier version ended is before everything that a node reports', async () => {
+test('an end that an earlier version wrote is before all that a node reports', async () => {
   const path = freshPath();
   const stores = await open(path);
   const project = await projectIn(stores, 'shop', { replace: 'recreate' });
@@ -82,13 +82,13 @@ test('what an earlier version ended is before everything that a node reports', a
   expect(await work(stores, project.id)).toEqual([{ node_id: 'a', ended_at: 1, unreported_at: null }]);
 });
 
-test('is not asked for where versions may run side by side', async () => {
+test('ended work is not queried for rolling projects', async () => {
   const { stores, id } = await given('rolling');
   await ended(stores, id, 'a', 'deploy', NOW + 1, { end: 'lost', reported: false, claimed: true });
   expect(await work(stores, id)).toEqual([]);
 });
 
-test('how many tasks ended before makes no difference to a decision', async () => {
+test('the number of ended tasks does not slow a decision down', async () => {
   const path = freshPath();
   const stores = await open(path);
   const project = await projectIn(stores, 'shop', { replace: 'recreate' });
@@ -109,7 +109,7 @@ test('how many tasks ended before makes no difference to a decision', async () =
   };
   await median();
   const few = await median();
-  // Three years of 30 deployments a day, on three nodes.
+  // Three years with 30 deployments a day, on three nodes.
   const columns =
     'id, kind, status, project_id, deployment_id, node_id, attempt, payload, report, queue_deadline_at, wall_deadline_at, created_at, finished_at';
   await runOn(

@@ -1,11 +1,11 @@
-/** The feed of events: in order, bounded, written with the change; and on PostgreSQL no reader ever skips one. */
+/** The feed of events is in order, bounded and written with the change. On PostgreSQL no reader ever skips an event. */
 import { expect, test } from 'vitest';
 import { codeOf, commit, deploymentIn, nodeIn, NOW, open, projectIn } from './fixtures.ts';
 
 const kinds = async (stores: Awaited<ReturnType<typeof open>>, after = 0): Promise<string[]> =>
   (await stores.events.read(after, 1_000)).items.map((event) => event.kind);
 
-test('a change and its event are written together, or neither', async () => {
+test('a change and its event are written together or not at all', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   expect(await kinds(stores)).toEqual(['project.created']);
@@ -31,7 +31,7 @@ test('each line of a deployment’s story is an event', async () => {
   });
 });
 
-test('nodes: registered, renamed addresses, taken out of work, announced once', async () => {
+test('a node has events for registration, a new address, cordoning, and each change of its state once', async () => {
   const stores = await open();
   const node = await nodeIn(stores);
   await nodeIn(stores);
@@ -42,7 +42,7 @@ test('nodes: registered, renamed addresses, taken out of work, announced once', 
   expect(await kinds(stores)).toEqual(['node.registered', 'node.host_ip', 'node.cordoned', 'node.online', 'node.offline', 'node.online']);
 });
 
-test('the last 10,000 are kept, and who is behind them is told', { timeout: 60_000 }, async () => {
+test('the last 10,000 events are kept, and a reader behind them learns of the gap', { timeout: 60_000 }, async () => {
   const stores = await open(':memory:');
   const project = await projectIn(stores);
   const { id } = await deploymentIn(stores, project, 'd1');
@@ -55,12 +55,12 @@ test('the last 10,000 are kept, and who is behind them is told', { timeout: 60_0
   expect(newest - (oldest ?? 0) + 1).toBeLessThan(10_500);
   expect((await stores.events.read(oldest ?? 0, 10)).gap).toBe(false);
   expect(await stores.events.read(newest, 10)).toMatchObject({ items: [], gap: false });
-  // As after a restore from a backup.
+  // After a restore from a backup a reader is ahead.
   expect((await stores.events.read(newest + 1, 10)).gap).toBe(true);
   expect((await stores.events.read(null, 3)).items.map((event) => event.seq)).toEqual([newest - 2, newest - 1, newest]);
 });
 
-test('a reader beside many writers sees every event once, in order', { timeout: 60_000 }, async () => {
+test('a reader concurrent with many writers sees every event once, in order', { timeout: 60_000 }, async () => {
   const stores = await open();
   const projects = await Promise.all(Array.from({ length: 8 }, (_, i) => projectIn(stores, `p${i}`)));
   let writing = true;

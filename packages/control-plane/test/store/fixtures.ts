@@ -1,4 +1,4 @@
-/** A real database in a temporary folder for each test, and the records that plans are made of. */
+/** A real database in a temporary folder for each test, and records for plans. */
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -23,21 +23,21 @@ export function tempDir(): string {
 }
 
 export type Rows = Record<string, unknown>[];
-/** What the tests of this process keep their data in. */
+/** The database of the tests of this process. */
 export type TestEngine = {
-  /** The DATABASE_URL that stands for this path; the same one for the same path. */
+  /** Returns a DATABASE_URL for this path; always the same for the same path. */
   url(path: string): string | Promise<string>;
-  /** As `url`, of a database without a table yet. */
+  /** Same as `url`, for a database without tables. */
   emptyUrl(path: string): string | Promise<string>;
-  /** Everything in a table, read past the stores. */
+  /** Reads all rows of a table, without the stores. */
   rows(path: string, table: string): Rows | Promise<Rows>;
-  /** How many random runs out of `many` it is quick enough for. */
+  /** The number of random runs, of `many`, for which this database is fast enough. */
   runs(many: number): number;
-  /** One statement, past the stores. */
+  /** Runs one statement, without the stores. */
   run(path: string, sql: string): unknown;
 };
 
-/** The bytes of a database that was migrated once. To copy them costs a tenth of the migrations. */
+/** The bytes of a migrated database. A copy costs a tenth of the migrations. */
 let migrated: Promise<Buffer> | null = null;
 const freshPaths = new Set<string>();
 async function migrate(): Promise<Buffer> {
@@ -86,7 +86,7 @@ export const runOn = async (path: string, sql: string): Promise<void> => void (a
 export const runsOf = (many: number): number => engine.runs(many);
 export const urlOf = async (path: string): Promise<string> => engine.url(path);
 export const emptyUrlOf = async (path: string): Promise<string> => engine.emptyUrl(path);
-/** Of a database without rows. */
+/** For a database without rows. */
 export function freshPath(): string {
   const path = join(tempDir(), 'berth.db');
   freshPaths.add(path);
@@ -94,7 +94,7 @@ export function freshPath(): string {
   return path;
 }
 
-/** Closed when the test ends; the file stays until then. */
+/** Opens stores that are closed when the test ends; the file stays until then. */
 export async function open(path = freshPath(), now = (): number => NOW): Promise<Stores> {
   const stores = await openStores({ databaseUrl: await urlOf(path), log: quiet, now });
   onTestFinished(() => stores.close());
@@ -149,7 +149,7 @@ export const deploymentOf = (project: ProjectRecord, id: string, more: Partial<D
   ...more,
 });
 
-/** Commits against the project as it stands now. */
+/** Commits a plan with the present version of the project. */
 export async function commit(stores: Stores, projectId: string, more: Partial<Plan>): Promise<'committed' | 'stale'> {
   return stores.flow.commit(planFor(await stores.projects.get(projectId), more));
 }
@@ -243,7 +243,7 @@ export const routeOf = (project: ProjectRecord, deploymentId: string, nodeId: st
   ...more,
 });
 
-/** The code of the DomainError that it must throw. */
+/** Returns the code of the DomainError that `run` must throw. */
 export async function codeOf(promise: Promise<unknown>): Promise<string> {
   try {
     await promise;

@@ -1,4 +1,4 @@
-/** A control plane reduced to its database: opens the file named in its argument, writes, says so, and stays until it is killed. */
+/** A control plane with nothing but its database: opens the file of its argument, writes, reports it, and runs until it is killed. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { openStores } from '../../src/store/open.ts';
 

@@ -1,4 +1,4 @@
-/** Answers that are kept for an Idempotency-Key: one request has the claim, and no user fills the table. */
+/** Stored answers for an Idempotency-Key: one request has the claim, and no user can fill the table. */
 import { expect, test } from 'vitest';
 import { open } from './fixtures.ts';
 
@@ -14,7 +14,7 @@ const claimOf = (user_id: string, request: string, claim: string, more = {}) => 
   ...more,
 });
 
-test('a claim whose request died goes to the next one; what is over is swept', async () => {
+test('the next request takes over an expired claim; expired answers are swept', async () => {
   const stores = await open();
   const { idempotencyAnswers } = stores;
   const ann = await userIn(stores, 'ann@example.com');
@@ -31,7 +31,7 @@ test('a claim whose request died goes to the next one; what is over is swept', a
   expect(await idempotencyAnswers.sweep(20_000)).toBe(1);
 });
 
-test('a claim that is not renewed goes to who watched it; one that was renewed does not', async () => {
+test('a request that saw that a claim is not renewed takes it over; a renewed claim stays', async () => {
   const stores = await open();
   const { idempotencyAnswers } = stores;
   const ann = await userIn(stores, 'ann@example.com');
@@ -46,12 +46,12 @@ test('a claim that is not renewed goes to who watched it; one that was renewed d
   if (renewed.kind !== 'under way') throw new Error(renewed.kind);
   expect(renewed.renewed).not.toBe(seen.renewed);
   expect((await watch('c2', renewed.renewed)).kind).toBe('mine');
-  // Its first holder lives after all: it has lost it.
+  // The first holder is alive after all; it has lost the claim.
   await idempotencyAnswers.renew(claimOf(ann, 'r', 'c1'), 62);
   expect((await watch('c3', renewed.renewed)).kind).toBe('under way');
 });
 
-test('a claim that was given up is free', async () => {
+test('a claim that was given up can be claimed again', async () => {
   const stores = await open();
   const ann = await userIn(stores, 'ann@example.com');
   await stores.idempotencyAnswers.begin(claimOf(ann, 'r', 'c1'), 0);
@@ -59,7 +59,7 @@ test('a claim that was given up is free', async () => {
   expect(await stores.idempotencyAnswers.begin(claimOf(ann, 'r', 'c2'), 1)).toEqual({ kind: 'mine' });
 });
 
-test('the answers of a user are bounded by number and by bytes; the oldest go', async () => {
+test('the answers of a user are bounded by number and bytes; the oldest are removed', async () => {
   const stores = await open(':memory:');
   const [ann, bob] = [await userIn(stores, 'ann@example.com'), await userIn(stores, 'bob@example.com')];
   const fill = async (who: string, i: number, bytes: number): Promise<void> => {

@@ -1,4 +1,4 @@
-/** Random plans, claims and renewals, right and wrong ones: what the rules promise holds after each. */
+/** Random plans, claims and renewals, valid and invalid: the invariants hold after each. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { DEPLOYMENT_STATES, type DeploymentState, isOpenTask, isTerminal, type TaskState } from '@berth/wire/vocabulary';
@@ -40,7 +40,7 @@ const step = fc.oneof(
 );
 type Step = typeof step extends fc.Arbitrary<infer S> ? S : never;
 
-/** What was true once and must stay true. */
+/** Facts that must stay true. */
 type Memory = {
   deployments: Map<string, DeploymentState>;
   tasks: Map<string, TaskState>;
@@ -77,15 +77,15 @@ async function play(stores: Stores, steps: readonly Step[]): Promise<void> {
     if (s.do === 'claim' && task !== undefined) await allowed(stores.tasks.claim(task, { token: `l${s.which}`, expires_at: NOW }, NOW, 3));
     if (s.do === 'renew' && task !== undefined) await allowed(stores.tasks.renew(task, `l${s.token}`, NOW, NOW));
 
-    // Claims and renewals came before this; plans are compared with what stood then.
+    // Reads the state before the plan, to compare with it.
     const before: unknown = s.do === 'claim' || s.do === 'renew' || seen === undefined ? await look(stores, projectId, memory) : seen;
     const version = facts.project.flow_version - ('staleBy' in s ? s.staleBy : 0);
     let outcome: 'committed' | 'stale' | 'refused' = 'refused';
     try {
       outcome = await stores.flow.commit(planFor({ id: projectId, flow_version: version }, more));
     } catch (error) {
-      // A second running one, or a way out of an end: bugs of a decision, which the store does not write.
-      expect(String(error)).toMatch(/UNIQUE constraint failed: deployments.project_id|deployments_one_running|is an end/);
+      // A second running deployment, or a change of a terminal state: the store refuses such a bug of a decision.
+      expect(String(error)).toMatch(/UNIQUE constraint failed: deployments.project_id|deployments_one_running|is terminal/);
     }
     if (outcome === 'committed' && more.createDeployment !== undefined && more.createDeployment !== null)
       memory.deployments.set(more.createDeployment.id, more.createDeployment.status);
@@ -99,7 +99,7 @@ async function allowed(promise: Promise<unknown>): Promise<void> {
   await promise.catch((error: unknown) => expect(error instanceof DomainError ? error.code : error).toMatch(/^(task_over|stale_lease)$/));
 }
 
-/** Reads everything, checks it against what was seen before, and remembers it. */
+/** Reads everything, checks it against the earlier state, and remembers it. */
 async function look(stores: Stores, projectId: string, memory: Memory): Promise<unknown> {
   const facts = await stores.flow.facts(projectId);
   const deployments = await stores.deployments.getMany([...memory.deployments.keys()]);
@@ -128,7 +128,7 @@ async function look(stores: Stores, projectId: string, memory: Memory): Promise<
   return { facts, deployments, tasks };
 }
 
-/** In memory where the engine can; a database of its own where it cannot. */
+/** Opens a database in memory if the engine can, else a separate one. */
 const fresh = async (): Promise<Stores> => openStores({ databaseUrl: await urlOf(':memory:'), log: quiet });
 
 test('random plans keep the invariants', async () => {
@@ -145,7 +145,7 @@ test('random plans keep the invariants', async () => {
   );
 }, 60_000);
 
-test('plans from one state at once: exactly one is written', async () => {
+test('exactly one of several concurrent plans from one state is written', async () => {
   await fc.assert(
     fc.asyncProperty(fc.integer({ min: 2, max: 8 }), fc.integer({ min: 1, max: 4 }), async (width, rounds) => {
       const stores = await fresh();

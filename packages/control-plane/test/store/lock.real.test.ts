@@ -1,4 +1,4 @@
-/** The lock between processes: held by a living one, gone with a killed one, and what it acknowledged is there. */
+/** The lock between processes: a living process holds it, a killed one releases it, and its commits survive. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -33,7 +33,7 @@ function hold(
         if (over && count < wanted) throw new Error('the holder ended by itself');
       }
     },
-    /** Until everything it said has arrived. */
+    /** Resolves when all of its output has arrived. */
     async kill() {
       child.kill('SIGKILL');
       await ended;
@@ -41,7 +41,7 @@ function hold(
   };
 }
 
-test('a killed control plane blocks nobody, and nothing it acknowledged is lost', async () => {
+test('a killed control plane releases the lock, and its commits survive', async () => {
   const path = join(tempDir(), 'berth.db');
   for (let round = 1; round <= 3; round++) {
     const { child, acknowledged, atLeast, kill } = hold(path);
@@ -60,7 +60,7 @@ test('a killed control plane blocks nobody, and nothing it acknowledged is lost'
   }
 });
 
-test('of several that start at the same moment exactly one has the file', async () => {
+test('exactly one of several control planes that start together gets the file', async () => {
   const path = join(tempDir(), 'berth.db');
   const starters = Array.from({ length: 4 }, () => hold(path, 'ignore'));
   const outcomes = await Promise.all(

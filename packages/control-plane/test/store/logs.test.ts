@@ -9,7 +9,7 @@ const line = (text: string): LogLineIn => ({ stream: 'stdout', text });
 const lines = (...texts: string[]): LogLineIn[] => texts.map(line);
 const source = (first: number | null, attempt = 1, task_id = 't1') => ({ task_id, attempt, first });
 
-test('lines are numbered, kept as they came, and read after a number', async () => {
+test('lines are numbered, stored as sent, and read after a number', async () => {
   const stores = await open();
   await deploymentIn(stores, await projectIn(stores), 'd1');
   const at = '2026-01-02T03:04:05.678Z';
@@ -37,7 +37,7 @@ test('lines are numbered, kept as they came, and read after a number', async () 
   expect(await stores.logs.read('nobody', 0, 10)).toEqual([]);
 });
 
-test('a batch sent again is stored once, also when it has grown, for each attempt anew', async () => {
+test('a repeated batch is stored once for each attempt, even if it has grown', async () => {
   const stores = await open();
   await deploymentIn(stores, await projectIn(stores), 'd1');
   const append = (batch: string[], ...from: Parameters<typeof source>): Promise<number> =>
@@ -54,7 +54,7 @@ test('a batch sent again is stored once, also when it has grown, for each attemp
   expect((await stores.logs.read('d1', 0, 99)).map((l) => l.text)).toEqual(['a', 'b', 'c', 'd', 'f', 'a', 'other', 'n', 'n']);
 });
 
-test('batches at once do not share a number', async () => {
+test('concurrent batches never share a number', async () => {
   const stores = await open();
   await deploymentIn(stores, await projectIn(stores), 'd1');
   await Promise.all(Array.from({ length: 20 }, (_, i) => stores.logs.append('d1', source(null), lines(`${i}a`, `${i}b`), NOW)));
@@ -63,7 +63,7 @@ test('batches at once do not share a number', async () => {
 });
 
 test.each([
-  // Ten lines may stand beside the first two; the eleventh cuts them to their newest five.
+  // The log may have ten lines; the eleventh cuts the rest after the first two to its newest five.
   ['lines', { first: 2, lines: 12, bytes: 1_000 }, 30],
   ['bytes, as UTF-8', { first: 2, lines: 1_000, bytes: 60 }, 30],
 ] as const)('beyond the bound of %s the beginning and the end are kept, and one line says what is missing', async (_, bounds, count) => {
@@ -80,15 +80,15 @@ test.each([
   expect(read.slice(0, 2).map((l) => l.text)).toEqual(['ä0', 'ä1']);
   expect(read.at(-1)?.text).toBe(`ä${count - 1}`);
   const notice = read[2];
-  expect(notice).toMatchObject({ seq: 3, stream: 'system', text: expect.stringMatching(/\d+ lines are left out here/) });
-  // The numbers go on where the gap ends, and the notice counts exactly what is missing.
+  expect(notice).toMatchObject({ seq: 3, stream: 'system', text: expect.stringMatching(/\d+ lines were removed here/) });
+  // The numbers continue after the gap, and the notice counts exactly the removed lines.
   expect(Number(/\d+/.exec(notice?.text ?? '')?.[0])).toBe((read[3]?.seq ?? 0) - 3);
   expect(read.slice(3).map((l) => l.text)).toEqual(read.slice(3).map((l) => `ä${l.seq - 1}`));
-  // A batch sent again is still stored once.
+  // A repeated batch is still stored once.
   expect(await logs.append('d1', source(count - 1), lines(`ä${count - 1}`), NOW)).toBe(0);
 });
 
-test('an endless log stays bounded, and its last line is there', async () => {
+test('an endless log stays bounded and keeps its last line', async () => {
   const stores = await open();
   await deploymentIn(stores, await projectIn(stores), 'd1');
   const batch = (from: number) => Array.from({ length: 1000 }, (_, i) => line(`line ${from + i}`));
@@ -105,7 +105,7 @@ test('an endless log stays bounded, and its last line is there', async () => {
   expect(all.at(-1)?.text).toBe('line 54999');
 });
 
-test('a reader whose next lines were left out meanwhile is told which ones, and goes on after them', async () => {
+test('a reader whose next lines were removed learns which ones and continues after them', async () => {
   const path = freshPath();
   const stores = await open(path);
   await deploymentIn(stores, await projectIn(stores), 'd1');
@@ -121,14 +121,14 @@ test('a reader whose next lines were left out meanwhile is told which ones, and 
   await append(8, 42);
   const next = await logs.read('d1', 5, 3);
   expect(next.map((l) => l.seq)).toEqual([44, 45, 46]);
-  expect(next[0]).toMatchObject({ stream: 'system', step: null, text: expect.stringContaining('lines 6 to 44 are left out here') });
+  expect(next[0]).toMatchObject({ stream: 'system', step: null, text: expect.stringContaining('lines 6 to 44 were removed') });
   expect(next[1]?.text).toBe('line 45');
-  // The notice has a number of its own: a reader that breaks off after it misses nothing and is told nothing twice.
+  // The notice has its own number: a reader that stops after it misses no line and gets none twice.
   expect((await logs.read('d1', 44, 1))[0]?.text).toBe('line 45');
-  // Who reads from the beginning meets the line that stands in the log, and no second one.
+  // A reader from the beginning gets the notice of the log, and no second one.
   const whole = await logs.read('d1', 0, 99);
-  expect(whole.filter((l) => l.text.includes('left out')).map((l) => l.seq)).toEqual([3]);
-  expect((await logs.read('d1', 2, 99)).filter((l) => l.text.includes('left out'))).toHaveLength(1);
-  // Number 3 was a line once and is the notice now: whichever the reader had, it is told.
-  expect((await logs.read('d1', 3, 99))[0]?.text).toContain('lines 4 to 44 are left out here');
+  expect(whole.filter((l) => l.text.includes('were removed')).map((l) => l.seq)).toEqual([3]);
+  expect((await logs.read('d1', 2, 99)).filter((l) => l.text.includes('were removed'))).toHaveLength(1);
+  // Number 3 was a line and is the notice now. A reader that had either learns of the gap.
+  expect((await logs.read('d1', 3, 99))[0]?.text).toContain('lines 4 to 44 were removed');
 });

@@ -1,4 +1,4 @@
-/** A database that was filled by the version before datasets: everything is there after the upgrade, and works on. */
+/** A database of the version before datasets: after the upgrade all rows are there and work. */
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import type { Capabilities } from '../../src/store/engine/capabilities.ts';
@@ -41,7 +41,7 @@ const task = (id: string, more: object = {}) => ({
   ...more,
 });
 
-test('nothing is lost, and what was said of rows that are gone is not said of new ones', async () => {
+test('no row is lost, and numbers of deleted rows are not used again', async () => {
   const path = freshPath();
   let before: Record<string, unknown>[] = [];
   let indexes: string[] = [];
@@ -79,14 +79,14 @@ test('nothing is lost, and what was said of rows that are gone is not said of ne
   expect(tasks).toMatchObject([{ id: 't2', status: 'running', lease_token: 'u' }]);
   expect(await stores.nodes.get('n1')).toMatchObject({ schedulable: false, copy_rate: null, drain: null });
 
-  // The number of the task that is gone is not given out again.
+  // The number of the deleted task is not used again.
   await tasksIn(stores, shop, taskOf(shop, 't4', 'n1', { deployment_id: 'd1' }));
   expect((await rowsOf(path, 'tasks')).map((row) => row['seq'])).toEqual([1, 2, 4]);
   await stores.close();
 
   await raw(await urlOf(path), async (db, capabilities) => {
     expect(await indexesOf(db, capabilities)).toEqual([...indexes, 'tasks_ended_work', 'tasks_sync', 'tasks_unreported'].sort());
-    // The rules of the table stand as before: an open task has no end, and a project's tasks go with it.
+    // The rules of the table still hold: an open task has no end, and a project's tasks are deleted with it.
     const ended = db.updateTable('tasks').set({ status: 'completed' }).where('id', '=', 't2').execute();
     await expect(ended).rejects.toThrow(/tasks_open_unfinished/);
     await db.deleteFrom('projects').where('id', '=', 'p1').execute();

@@ -1,4 +1,4 @@
-/** A database of the version before the deployment record: what its rows said in other ways is kept. */
+/** A database of the version before the deployment record: the information of its rows is kept. */
 import { expect, test } from 'vitest';
 import { emptyUrlOf, freshPath, NOW, open } from './fixtures.ts';
 import { DEPLOYMENT_ROW, migrateBefore, PROJECT_ROW, type Raw, raw } from './raw.ts';
@@ -10,7 +10,7 @@ async function before(path: string, fill: (db: Raw) => Promise<void>): Promise<v
   });
 }
 
-test('what was stopped first is still to be started again', async () => {
+test('a deployment that was stopped first is still started again', async () => {
   const path = freshPath();
   const rows: [string, string, string | null, string | null][] = [
     ['asked', 'running', 'stopped first: deployment 9 asked for it', 'asked'],
@@ -22,7 +22,7 @@ test('what was stopped first is still to be started again', async () => {
   ];
   await before(path, async (db) => {
     for (const [id, status, waiting] of rows) {
-      // One project each: at most one deployment of a project runs.
+      // A project for each: at most one deployment of a project is running.
       await db
         .insertInto('projects')
         .values({ ...PROJECT_ROW, id: `p-${id}`, name: id, domain_prefix: id })
@@ -54,7 +54,7 @@ test('what was stopped first is still to be started again', async () => {
   await stores.close();
 });
 
-test('a mount without a path keeps the path that it has', async () => {
+test('a mount without a path keeps its present path', async () => {
   const path = freshPath();
   const dataset = (id: string, name: string) => ({
     id,

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { createMutex } from '../../src/store/engine/mutex.ts';
 
-test('who asks first goes first, and nobody who comes at a release goes before those who wait', async () => {
+test('the mutex is first come, first served, and a newcomer at a release does not overtake the waiters', async () => {
   const mutex = createMutex();
   const order: string[] = [];
   const one = async (name: string): Promise<void> => {

@@ -1,4 +1,4 @@
-/** Of two datasets one inside the other only one is mounted readwrite: who writes in the outer one could put a symlink to anywhere in place of the inner one. */
+/** Only one of two nested datasets may be mounted readwrite: a writer of the outer one could replace the inner one by a symlink. */
 import { describe, expect, test } from 'vitest';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { DatasetRecord } from '../../src/domain/records.ts';
@@ -15,7 +15,7 @@ const read = (...datasets: DatasetRecord[]) => ({
   datasets: datasets.map(({ id }) => ({ dataset_id: id, mode: 'dependency' as const })),
 });
 
-/** `field rule: message` of the one broken rule; null where it was done. */
+/** Returns `field rule: message` of the one broken rule; null on success. */
 const refusal = (work: Promise<unknown>): Promise<string | null> =>
   work.then(
     () => null,
@@ -35,7 +35,7 @@ async function scene() {
 }
 
 describe('a project', () => {
-  test('writes neither inside nor around what another one writes, made so or changed so', async () => {
+  test('cannot be created or changed to write inside or around a dataset that another project writes', async () => {
     const { stores, lab, genomes, labor } = await scene();
     const outer = await projectIn(stores, 'outer', written(lab));
     expect(await refusal(projectIn(stores, 'inner', written(labor, genomes)))).toContain(
@@ -47,7 +47,7 @@ describe('a project', () => {
     );
     expect((await stores.projects.get(inner.id)).datasets).toEqual([]);
 
-    // Who only reads gets a copy; one whose name begins alike lies beside it; and the same dataset is for people to decide.
+    // A read-only mount gets a copy. A folder with the same prefix in its name is not nested. The same dataset twice is allowed.
     expect(await refusal(stores.projects.patch(inner.id, read(genomes), NOW))).toBeNull();
     expect(await refusal(stores.projects.patch(inner.id, written(labor, lab), NOW))).toBeNull();
     expect(await refusal(stores.projects.patch(inner.id, { datasets: [] }, NOW))).toBeNull();
@@ -58,7 +58,7 @@ describe('a project', () => {
     );
   });
 
-  test('does not do so by itself either', async () => {
+  test('cannot write two nested datasets itself', async () => {
     const { stores, lab, genomes } = await scene();
     expect(await refusal(projectIn(stores, 'both', written(lab, genomes)))).toContain(
       `${SECOND}lab-genomes (lab/genomes) lies inside lab (lab), which project both`,
@@ -68,7 +68,7 @@ describe('a project', () => {
     expect(await refusal(stores.projects.patch(both.id, written(genomes, lab), NOW))).toContain(SECOND);
   });
 
-  test('that is being deleted writes until it is gone', async () => {
+  test('counts as a writer until its deletion is complete', async () => {
     const { stores, lab, genomes } = await scene();
     const outer = await projectIn(stores, 'outer', written(lab));
     await stores.projects.markDeleting(outer.id, NOW);
@@ -77,13 +77,13 @@ describe('a project', () => {
     expect(await refusal(projectIn(stores, 'inner', written(genomes)))).toBeNull();
   });
 
-  test('whose live version writes although its settings say otherwise by now counts too, not against itself', async () => {
+  test('whose live version writes counts as a writer for others even after its settings changed', async () => {
     const { stores, lab, genomes } = await scene();
     const outer = await projectIn(stores, 'outer', written(lab));
     await deploymentIn(stores, outer, 'd1', { status: 'running' });
     expect(await refusal(stores.projects.patch(outer.id, { datasets: [] }, NOW))).toBeNull();
     expect(await refusal(projectIn(stores, 'inner', written(genomes)))).toContain('which deployment 1 of outer mounts readwrite');
-    // Stopped before its next version starts.
+    // It stops before the next version starts.
     expect(await refusal(stores.projects.patch(outer.id, written(genomes), NOW))).toBeNull();
     await commit(stores, outer.id, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
     await stores.projects.patch(outer.id, { datasets: [] }, NOW);
@@ -92,7 +92,7 @@ describe('a project', () => {
 });
 
 describe('a dataset', () => {
-  test('is not moved to where it would lie inside or around another, while both are written', async () => {
+  test('cannot be moved inside or around another one while both are written', async () => {
     const { stores, lab, labor } = await scene();
     await projectIn(stores, 'outer', written(lab));
     const other = await projectIn(stores, 'other', read(labor));
@@ -106,12 +106,12 @@ describe('a dataset', () => {
     expect(await refusal(stores.datasets.patch(lab.id, { nfs_path: 'labor/lab' }, NOW))).toContain(
       `${PATH}lab (labor/lab) lies inside labor (labor), which project other mounts readwrite`,
     );
-    // Deeper down, or up, where nobody else is.
+    // Deeper, or higher, without another dataset there.
     expect(await move('labor/deep')).toBeNull();
     expect(await move('labor')).toBeNull();
   });
 
-  test('that was moved is still written where it was, by what is live', async () => {
+  test('that was moved is still written at its old place by live deployments', async () => {
     const { stores, lab, genomes } = await scene();
     const outer = await projectIn(stores, 'outer', written(lab));
     const node = await nodeIn(stores, 'w1', { role: 'deploy' });
@@ -132,7 +132,7 @@ describe('a dataset', () => {
     );
   });
 
-  test('is not brought back with a release while another project writes around it', async () => {
+  test('is not mounted again by a rollback while another project writes around it', async () => {
     const { stores, lab, genomes } = await scene();
     const inner = await projectIn(stores, 'inner');
     await projectIn(stores, 'outer', written(lab));

@@ -1,4 +1,4 @@
-/** Who has a node's name when another machine registers under it: silence goes by the uptime clock, whatever the machine's clock does. */
+/** Two machines with one name: silence is measured by the uptime clock, whatever the machine's clock does. */
 import { expect, test } from 'vitest';
 import { NOW, open } from './fixtures.ts';
 
@@ -15,7 +15,7 @@ test.each<[string, Row]>([
   ['forward 1 h, first silent', { jump: HOUR, servedMs: OFFLINE, first: 'silent' }],
   ['back 1 h, first silent', { jump: -HOUR, servedMs: OFFLINE, first: 'silent' }],
   ['back 1 day, first silent', { jump: -24 * HOUR, servedMs: OFFLINE, first: 'silent' }],
-  // As a jump of the machine's clock, which goes on while nothing serves.
+  // A jump of the machine's clock, which runs on while no control plane serves.
   ['the control plane was away for 1 h', { jump: HOUR, servedMs: 10 * SECOND, sinceMs: 5 * SECOND, first: 'alive' }],
   [
     'the control plane was away for 1 h, and serves again for the offline time',
@@ -34,7 +34,7 @@ test.each<[string, Row]>([
   const other = register('10.0.0.2', 'b', servedMs, jump);
   if (first === 'alive') await expect(other).rejects.toMatchObject({ code: 'node_doubled' });
   else expect((await other).node.host_ip).toBe('10.0.0.2');
-  // Whoever has it is shown, and the other one is refused.
+  // The holder of the name is shown, and the other machine is refused.
   const [owner, refused] = first === 'alive' ? ['10.0.0.1', '10.0.0.2'] : ['10.0.0.2', '10.0.0.1'];
   await register(owner, first === 'alive' ? 'a' : 'b', servedMs + SECOND, jump);
   await expect(register(refused, first === 'alive' ? 'b' : 'a', servedMs + 2 * SECOND, jump)).rejects.toMatchObject({

@@ -25,7 +25,7 @@ import {
 
 const container = (name: string) => ({ name, labels: { 'berth.project': 'p' }, host_port: 1, state: 'running' });
 
-test('the same host and role keep their id and what people said', async () => {
+test('a node with the same host and role keeps its id and what people set', async () => {
   const stores = await open();
   const contract = { hostname: 'h', role: 'deploy', host_ip: '10.0.0.1', max_storage: 1.5 } as const;
   const first = await stores.nodes.register(contract, NOW);
@@ -75,7 +75,7 @@ test('the same host and role keep their id and what people said', async () => {
     observed_at: NOW + 1,
     last_seen_at: NOW + 1,
   });
-  // Left out is "not looked at", an empty list is "there are none".
+  // A missing list means "not checked", an empty list means "none".
   expect((await stores.nodes.register({ ...contract, agent_version: '2' }, NOW + 2)).node).toMatchObject({
     containers: [container('c')],
     cached,
@@ -92,7 +92,7 @@ test('the same host and role keep their id and what people said', async () => {
   expect((await stores.nodes.register({ ...contract, role: 'builder' }, NOW)).node.id).not.toBe(first.node.id);
 });
 
-test('keeps what an agent says of its machine; its disk is a mark, and an agent that sends none of it has none', async () => {
+test('a node stores what its agent reports; the disk is a mark, and an agent that never sends it has none', async () => {
   const path = freshPath();
   const stores = await open(path);
   const contract = { hostname: 'h', role: 'deploy', host_ip: '10.0.0.1', max_storage: 1.5 } as const;
@@ -118,7 +118,7 @@ test('keeps what an agent says of its machine; its disk is a mark, and an agent 
   expect((await stores.nodes.register(contract, NOW + 4)).node).toMatchObject({ arch: null, engine: null, capabilities: null, disk: null });
 });
 
-test('routes follow a host to its new address, and plans made with the old one are stale', async () => {
+test('routes follow a host to its new address, and plans with the old one are stale', async () => {
   const stores = await open();
   const [moved, stays] = [await nodeIn(stores, 'moved', { role: 'deploy' }), await nodeIn(stores, 'stays', { role: 'deploy' })];
   const [a, b, c] = [await projectIn(stores, 'a'), await projectIn(stores, 'b'), await projectIn(stores, 'c')];
@@ -137,7 +137,7 @@ test('routes follow a host to its new address, and plans made with the old one a
   expect(await Promise.all(before.map((p) => stores.flow.commit(planFor(p))))).toEqual(['stale', 'committed', 'stale']);
 });
 
-test('a machine that takes a name over gets no requests of what ran on the first one: it has not said yet what it runs', async () => {
+test('a machine that takes over a name gets no requests for the first machine’s containers before it lists its own', async () => {
   const stores = await open();
   const seen = { name: 'svc-a', labels: { 'berth.project': 'p', 'berth.deployment': 'a' }, host_port: 4000, state: 'running' };
   const machine = (host_ip: string) => ({ role: 'deploy' as const, agent_version: '1', boot_id: host_ip, host_ip });
@@ -156,7 +156,7 @@ test('a machine that takes a name over gets no requests of what ran on the first
   expect(await addresses()).toEqual(['10.0.0.9']);
 });
 
-test('a route follows to another address only with its container: a stranger under the name of a node gets no requests', async () => {
+test('a route moves to another address only with its container: another machine under the same name gets no requests', async () => {
   const stores = await open();
   const node = await nodeIn(stores, 'n', { role: 'deploy', containers: [] });
   const [here, gone] = [await projectIn(stores, 'here'), await projectIn(stores, 'gone')];
@@ -169,7 +169,7 @@ test('a route follows to another address only with its container: a stranger und
   ]);
 });
 
-test('lists by host name in stable pages, all by role, and unknown ones are said to be', async () => {
+test('nodes are listed by host name in stable pages, all by role; an unknown node is an error', async () => {
   const stores = await open();
   for (const hostname of ['b', 'd']) for (const role of ['deploy', 'builder'] as const) await nodeIn(stores, hostname, { role });
   const first = await stores.nodes.list({ limit: 3, cursor: null });
@@ -193,19 +193,19 @@ test('lists by host name in stable pages, all by role, and unknown ones are said
   expect(await codeOf(stores.nodes.markDeleting('nobody', NOW))).toBe('not_found');
 });
 
-test('a node that is drained takes no work, one that takes work is not drained, whoever says so last', async () => {
+test('a drained node accepts no work, and a node that accepts work is not drained: the last request decides', async () => {
   const stores = await open();
   const { id } = await nodeIn(stores, 'h');
   const drain = { started_at: NOW, finished_at: null, moved: 0, tries: {} };
   expect(await stores.nodes.setDrain(id, drain, null)).toMatchObject({ schedulable: false, drain });
   expect(await stores.nodes.setSchedulable(id, true)).toMatchObject({ schedulable: true, drain: null });
-  // What a drain that was under way has to say comes too late.
+  // An update by the cancelled drain comes too late.
   expect(await stores.nodes.setDrain(id, { ...drain, moved: 1 }, drain)).toBeNull();
   await stores.nodes.setDrain(id, drain, null);
   expect(await stores.nodes.setSchedulable(id, false)).toMatchObject({ schedulable: false, drain });
 });
 
-test('deletion: marked once, gone when nothing is left', async () => {
+test('a deleted node is marked once and removed when it has no work left', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   const node = await nodeIn(stores, 'h', { containers: [container('c')] });
@@ -225,7 +225,7 @@ test('deletion: marked once, gone when nothing is left', async () => {
   expect(await codeOf(stores.nodes.get(node.id))).toBe('not_found');
 });
 
-test('by force its tasks are lost and its containers forgotten', async () => {
+test('a forced deletion loses the tasks and forgets the containers', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   const node = await nodeIn(stores, 'h', { containers: [container('c')] });
@@ -238,7 +238,7 @@ test('by force its tasks are lost and its containers forgotten', async () => {
   expect(await stores.flow.commit(planFor(before, { tasks: [{ id: 't1', attempt: 1, end: 'completed' }] }))).toBe('stale');
 });
 
-/** The same file read by a second connection: what another program, or this one after a crash, would see. */
+/** Reads the file through a second connection, as another program or this one after a crash would. */
 async function onDisk(): Promise<{ stores: Stores; row: (id: string) => Promise<Rows[number]>; rows: () => Promise<Rows> }> {
   const path = freshPath();
   const stores = await open(path);
@@ -254,7 +254,7 @@ const SAME: NodeRegister = {
   containers: [container('c')],
 };
 
-test('a register that says nothing new is seen at once and written with all others later', async () => {
+test('a registration without news is visible at once and written later with all others', async () => {
   const { stores, row } = await onDisk();
   const { node } = await stores.nodes.register({ ...SAME, free_storage: 5 }, NOW);
   const again = await stores.nodes.register({ ...SAME, free_storage: 4 }, NOW + 30_000);
@@ -271,7 +271,7 @@ test('a register that says nothing new is seen at once and written with all othe
   expect(await row(node.id)).toMatchObject(newest);
 });
 
-test('a register that says something new is written at once, whatever it is', async () => {
+test('a registration with any news is written at once', async () => {
   const { stores, row } = await onDisk();
   const { node } = await stores.nodes.register(SAME, NOW);
   const news = [
@@ -287,13 +287,13 @@ test('a register that says something new is written at once, whatever it is', as
     await stores.nodes.register(said, NOW + 1 + i);
     expect(await row(node.id), JSON.stringify(said)).toMatchObject({ last_seen_at: NOW + 1 + i });
   }
-  // A clock that was set back: what was seen in the "future" must not make the node look alive.
+  // The clock was set back: a time in the "future" must not make the node look alive.
   await stores.nodes.register(news.at(-1) ?? SAME, NOW - 3_600_000);
   expect(await row(node.id)).toMatchObject({ last_seen_at: NOW - 3_600_000 });
   expect(await stores.nodes.get(node.id)).toMatchObject({ last_seen_at: NOW - 3_600_000 });
 });
 
-test('what people said meanwhile stands, and a node that was removed registers anew', async () => {
+test('settings that people changed meanwhile stay, and a removed node registers again', async () => {
   const { stores } = await onDisk();
   const { node } = await stores.nodes.register({ ...SAME, containers: [] }, NOW);
   await stores.nodes.setSchedulable(node.id, false);
@@ -307,7 +307,7 @@ test('what people said meanwhile stands, and a node that was removed registers a
   expect(back.node.id).not.toBe(node.id);
 });
 
-test('silent nodes and overdue tasks are judged by what was heard, written or not', async () => {
+test('silent nodes and overdue tasks are judged by marks, even unwritten ones', async () => {
   const { stores } = await onDisk();
   const project = await projectIn(stores);
   const { node } = await stores.nodes.register({ ...SAME, containers: [] }, NOW);
@@ -317,18 +317,18 @@ test('silent nodes and overdue tasks are judged by what was heard, written or no
   expect(await stores.deployments.onSilentNodes({ before: NOW + 400_000, after: Number.MAX_SAFE_INTEGER })).toEqual([]);
 });
 
-test('a control plane that was stopped for long takes nothing back that another one has written', async () => {
+test('a control plane that was paused for long does not overwrite newer marks of another one', async () => {
   const path = freshPath();
   const stopped = await open(path);
   const { node } = await stopped.nodes.register(SAME, NOW);
   await stopped.nodes.register(SAME, NOW + 1_000);
-  // Past the stores, as another control plane would: only one may hold a SQLite file.
+  // Without the stores, as another control plane would: only one can open a SQLite file.
   await setColumn(path, 'nodes', 'last_seen_at', NOW + 90_000);
   await stopped.nodes.flush();
   expect((await rowsOf(path, 'nodes'))[0]).toMatchObject({ id: node.id, last_seen_at: NOW + 90_000, observed_at: NOW + 1_000 });
 });
 
-test('a thousand marks are one write', async () => {
+test('1,000 marks are one write', async () => {
   // In memory: thousands of commits to a disk take long.
   const db = await openDatabase(await urlOf(':memory:'), quiet, () => NOW);
   onTestFinished(() => db.close());
@@ -338,7 +338,7 @@ test('a thousand marks are one write', async () => {
   let statements = 0;
   db.onQuery(() => statements++);
   await nodes.flush();
-  // SQLite is told first that it need not wait for the disk, and afterwards that it must again.
+  // The pragmas turn the wait for the disk off before the write, and on again after it.
   expect(statements).toBe(db.capabilities.engine === 'sqlite' ? 3 : 1);
   const seen = await db.kysely.selectFrom('nodes').select('last_seen_at').execute();
   expect(seen).toHaveLength(1000);

@@ -1,7 +1,6 @@
 /**
- * The stores' own tests and the random lifecycles once more, on a real PostgreSQL: the same files, another engine under them. What
- * is true of a SQLite file alone (open.test.ts, lock, query plans) is not among them; what is true of PostgreSQL alone is in
- * postgres.real.test.ts.
+ * Runs the tests of the stores and the random lifecycles on a real PostgreSQL: the same files with another engine. Tests of SQLite files
+ * (open.test.ts, lock, query plans) are left out; tests of PostgreSQL only are in postgres.real.test.ts.
  */
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe } from 'vitest';
@@ -12,7 +11,7 @@ const reason = whyNoPostgres();
 const server = reason === undefined ? await startPostgres() : undefined;
 afterAll(() => server?.stop());
 
-/** A database for each path: a copy of one that was migrated once. */
+/** Makes a database for each path, as a copy of a migrated one. */
 async function databases(pg: NonNullable<typeof server>): Promise<TestEngine> {
   await (await openStores({ databaseUrl: await pg.createDatabase('ready'), log: quiet })).close();
   const names = new Map<string, string>();

@@ -22,7 +22,7 @@ async function refusal(run: () => unknown): Promise<StoreError> {
   throw new Error('it was not refused');
 }
 
-test('makes folder and file for its own eyes, set up so that what was acknowledged is on the disk', async () => {
+test('creates a private folder and file, with settings that make commits durable', async () => {
   const path = join(tempDir(), 'a', 'b', 'berth.db');
   await open(path);
   expect(statSync(path).mode & 0o777).toBe(0o600);
@@ -37,7 +37,7 @@ test('makes folder and file for its own eyes, set up so that what was acknowledg
   expect(await pragma('integrity_check')).toBe('ok');
 });
 
-test('keeps what was written, and a path may be relative, a link or memory', async () => {
+test('data survives a restart, and a path may be relative, a symlink or memory', async () => {
   const dir = tempDir();
   const path = join(dir, 'berth.db');
   const first = await open(path);
@@ -71,7 +71,7 @@ test.each([
   expect(error.message).not.toContain('secret');
 });
 
-test('an SQLite that can corrupt a WAL is refused before the file is touched as one', async () => {
+test('a SQLite version that can corrupt a WAL is refused before WAL is enabled', async () => {
   for (const version of ['3.51.3', '3.51.10', '3.52.0', '4.0.0']) assertSqliteVersion(version);
   for (const version of ['3.51.2', '3.50.99', '3.9.9', '2.99.99', '3.51', 'x'])
     expect(() => assertSqliteVersion(version)).toThrow(StoreError);
@@ -79,11 +79,11 @@ test('an SQLite that can corrupt a WAL is refused before the file is touched as 
   const error = await refusal(() => openSqlite(path, NOW, { versionOf: () => '3.45.1' }));
   expect(error).toMatchObject({ code: 'engine_too_old', message: expect.stringContaining('SQLite 3.45.1') });
   expect(statSync(path).size).toBe(0);
-  // And the lock was let go.
+  // The lock was released.
   await open(path);
 });
 
-test('what is not a database, a folder that is a file, and a folder that nobody may write are told apart from the rest', async () => {
+test('a file that is not a database, a folder that is a file and a read-only folder fail with cannot_open', async () => {
   const dir = tempDir();
   writeFileSync(join(dir, 'text.db'), 'this is no database, but long enough to look like something that could be one');
   writeFileSync(join(dir, 'file'), '');
@@ -100,7 +100,7 @@ test('what is not a database, a folder that is a file, and a folder that nobody 
   }
 });
 
-test('a second control plane on the file is refused and told who holds it; readers are left alone', async () => {
+test('a second control plane is refused with the name of the holder; readers are not blocked', async () => {
   const path = join(tempDir(), 'berth.db');
   const stores = await open(path);
   const project = await projectIn(stores);
@@ -108,7 +108,7 @@ test('a second control plane on the file is refused and told who holds it; reade
   expect(error.code).toBe('held');
   expect(error.message).toContain(`pid ${process.pid} on `);
   expect(error.message).toContain(`since ${new Date(NOW).toISOString()}`);
-  // The refused one took nothing with it.
+  // The refused process removed nothing.
   expect((await refusal(() => open(path))).code).toBe('held');
   await stores.projects.patch(project.id, { branch: 'next' }, NOW);
 
@@ -125,14 +125,14 @@ test('a second control plane on the file is refused and told who holds it; reade
   expect((await copy.projects.get(project.id)).branch).toBe('next');
 });
 
-test('a holder that did not say who it is, is refused all the same', async () => {
+test('a second control plane is refused even if the holder is unknown', async () => {
   const path = join(tempDir(), 'berth.db');
   await open(path);
   writeFileSync(`${path}.lock.json`, '{"pid":');
   expect((await refusal(() => open(path))).message).toContain('its pid is unknown');
 });
 
-test('somebody else’s write lock is waited for, and reads go on meanwhile', async () => {
+test('a write waits for another program’s lock, and reads continue meanwhile', async () => {
   const path = join(tempDir(), 'berth.db');
   const stores = await open(path);
   const project = await projectIn(stores);
@@ -159,7 +159,7 @@ test('somebody else’s write lock is waited for, and reads go on meanwhile', as
   expect(await one).toMatchObject({ code: 'not_found' });
 });
 
-test('migrations: from nothing, again, and never back', async () => {
+test('migrations run on an empty database, are not repeated, and a newer database is refused', async () => {
   const path = join(tempDir(), 'berth.db');
   const said: unknown[] = [];
   const log = { ...quiet, info: (fields: object) => void said.push(fields) };
@@ -174,11 +174,11 @@ test('migrations: from nothing, again, and never back', async () => {
   expect(error.code).toBe('newer_database');
   expect(error.message).toContain('9999_tomorrow');
   expect(readFileSync(path).equals(before)).toBe(true);
-  // Refused, and the lock let go: the newer version can start.
+  // The lock was released, so the newer version can start.
   expect((await refusal(() => open(path))).code).toBe('newer_database');
 });
 
-test('a migration that fails leaves the tables as they were', async () => {
+test('a failed migration leaves the tables unchanged', async () => {
   const db = await openDatabase('sqlite::memory:', quiet, () => NOW);
   onTestFinished(() => db.close());
   const kysely = db.kysely as Kysely<unknown>;
@@ -200,7 +200,7 @@ test('a migration that fails leaves the tables as they were', async () => {
   expect(await migrate(kysely, allMigrations(SQLITE))).toEqual([]);
 });
 
-test('what was closed stays closed', async () => {
+test('a closed database stays closed', async () => {
   const stores = await open();
   await stores.close();
   await stores.close();

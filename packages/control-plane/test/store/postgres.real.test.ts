@@ -1,4 +1,4 @@
-/** What is true of PostgreSQL alone: others write at the same time, and the server may go away in the middle. */
+/** Rules of PostgreSQL only: concurrent writers, and a server that may disappear at any moment. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { waitFor } from '@berth/testbed/wait';
@@ -40,7 +40,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     throw error;
   };
 
-  test('control planes that start at once on an empty database: one makes the tables, all serve', async () => {
+  test('one of several control planes that start together on an empty database migrates it, and all serve', async () => {
     const url = await database();
     const applied: object[] = [];
     const log = { info: (fields: object) => applied.push(fields), warn: () => {} };
@@ -58,7 +58,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     expect(rows.map(({ relname }) => relname)).toEqual(['audit_log', 'deployment_events', 'deployments', 'log_lines', 'tasks']);
   });
 
-  test('what cannot be opened is said in words that hold no password', async () => {
+  test('the error for a database that cannot be opened contains no password', async () => {
     const secret = 'hunter2';
     const there = new URL(pg.url('nowhere'));
     there.password = secret;
@@ -70,14 +70,14 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     expect((await refusal(pg.url('latin'))).message).toContain('encoding UTF8');
   });
 
-  test('a server that may lose what it acknowledged is told about', async () => {
+  test('a server that can lose commits is logged', async () => {
     const warned: object[] = [];
     const opened = await openStores({ databaseUrl: await database(), log: { info: () => {}, warn: (fields) => warned.push(fields) } });
     await opened.close();
     expect(warned).toMatchObject([{ off: ['fsync'] }]);
   });
 
-  test('a restarted server is sat out by reads and writes; nothing is done twice', async () => {
+  test('reads and writes wait for a restarted server; nothing is done twice', async () => {
     const one = await stores(await database());
     const project = await projectIn(one);
     const restarted = pg.restart();
@@ -90,7 +90,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     expect((await one.flow.facts(project.id)).live.map((d) => d.generation)).toEqual([1, 2]);
   });
 
-  test('a connection lost before the commit: run again; lost during the commit: said, and never run again', async () => {
+  test('a connection lost before the commit is retried; one lost during the commit is an error and never retried', async () => {
     const db = await raw(await database());
     let runs = 0;
     await db.write(async (tx) => {
@@ -117,7 +117,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     expect(runs).toBe(1);
   });
 
-  test('two that wait for each other: one is run again, both are done', async () => {
+  test('one of two deadlocked transactions is retried, and both succeed', async () => {
     const db = await raw(await database());
     for (const key of ['a', 'b']) await db.kysely.insertInto('meta').values({ key, value: '' }).execute();
     let runs = 0;
@@ -140,7 +140,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     expect(rows.map((row) => row.value.split('').sort().join(''))).toEqual(['ab', 'ab']);
   });
 
-  test('plans of two control planes from one state: exactly one is written', async () => {
+  test('exactly one of two control planes’ plans from one state is written', async () => {
     const url = await database();
     const [one, two] = [await stores(url), await stores(url)];
     const { id } = await projectIn(one);
@@ -153,7 +153,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     expect((await two.flow.facts(id)).live.map((d) => d.generation)).toEqual(Array.from({ length: 12 }, (_, i) => i + 1));
   });
 
-  test('a prefix that one project takes while the release of another brings it back: one of them gets it', async () => {
+  test('one of two projects gets a prefix that one takes while a rollback of the other brings it back', async () => {
     const url = await database();
     const [one, two] = [await stores(url), await stores(url)];
     const ended = { won: 0, lost: 0 };
@@ -170,7 +170,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     expect(ended).toEqual({ won: 15, lost: 15 });
   });
 
-  test('of two control planes that are asked at once to mount one folder inside another readwrite, one refuses', async () => {
+  test('one of two concurrent readwrite mounts of nested folders is refused across control planes', async () => {
     const url = await database();
     const [one, two] = [await stores(url), await stores(url)];
     for (let round = 0; round < 15; round++) {
@@ -188,7 +188,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     }
   });
 
-  test('a node that moves while its route is being written: the route follows', async () => {
+  test('a route follows a node that moves while the route is being written', async () => {
     const url = await database();
     const [one, db] = [await stores(url), await raw(url)];
     const project = await projectIn(one);
@@ -205,14 +205,14 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
         .values(routeOf(project, 'd1', node.id, { host_ip: node.host_ip }))
         .execute();
       moved = nodeIn(one, 'w', { role: 'deploy', host_ip: '10.0.0.99' });
-      // It has come as far as the lock that this transaction holds.
+      // The registration waits for the lock of this transaction.
       await waitFor('the register waits for us', async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0');
     });
     await moved;
     expect(await one.routes.all()).toMatchObject([{ host_ip: '10.0.0.99' }]);
   });
 
-  test('a project that got a task while it was looked at for removal stays', async () => {
+  test('a project that gets a task while its removal is checked stays', async () => {
     const url = await database();
     const [one, db] = [await stores(url), await raw(url)];
     const project = await projectIn(one);
@@ -243,18 +243,18 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     await commit(one, project.id, { events: [{ deployment_id: 'd1', kind: 'k', message: '\0' }] });
   });
 
-  test('changes reach the other control plane, also after the server was restarted, and never come back', async () => {
+  test('changes reach the other control plane, even after a restart of the server, and are not echoed', async () => {
     const url = await database();
     const [one, two] = [createRelay(url, quiet), createRelay(url, quiet)];
     onTestFinished(async () => void (await Promise.all([one.close(), two.close()])));
     const heard = { one: new Set<Topic>(), two: new Set<Topic>() };
-    // 'routes' and 'work' are rung by every new connection.
+    // Every new connection notifies 'routes' and 'work'.
     const up = (topics: readonly Topic[]): boolean => topics.includes('routes');
     let connected = 0;
     one.hear((topics) => (up(topics) ? connected++ : topics.forEach((t) => heard.one.add(t))));
     two.hear((topics) => (up(topics) ? connected++ : topics.forEach((t) => heard.two.add(t))));
     await waitFor('both listen', () => connected === 2);
-    // More than one message holds.
+    // More topics than one message can hold.
     const many = Array.from({ length: 2_000 }, (_, i): Topic => `logs:deployment-${i}`);
     one.tell(many);
     await waitFor('all came', () => heard.two.size === many.length);

@@ -16,7 +16,7 @@ import {
   tasksIn,
 } from './fixtures.ts';
 
-test('create fills what is left out and keeps what is given', async () => {
+test('create fills in defaults and keeps given values', async () => {
   const stores = await open();
   const plain = await projectIn(stores, 'plain');
   expect(plain).toMatchObject({
@@ -59,7 +59,7 @@ test('create fills what is left out and keeps what is given', async () => {
   });
 });
 
-test('names and prefixes are unique, unknown things are said to be', async () => {
+test('names and prefixes are unique, and an unknown project is an error', async () => {
   const stores = await open();
   const shop = await projectIn(stores, 'shop');
   const other = await projectIn(stores, 'other');
@@ -78,7 +78,7 @@ test('names and prefixes are unique, unknown things are said to be', async () =>
   expect((await stores.projects.list({ limit: 10, cursor: null })).items.map((p) => p.name)).toEqual(['other', 'shop']);
 });
 
-test('patch changes what is given and makes plans from before stale', async () => {
+test('a patch changes the given fields and makes earlier plans stale', async () => {
   const stores = await open();
   const before = await projectIn(stores, 'shop', { env: { A: '1' }, auth_required: true });
   const after = await stores.projects.patch(before.id, { branch: 'next', domain_prefix: 'store' }, NOW + 5);
@@ -90,21 +90,21 @@ test('patch changes what is given and makes plans from before stale', async () =
   });
 });
 
-test('a prefix that was given up stays taken while it is still served or may be', async () => {
+test('a prefix that a project gave up stays taken while it is or may be served', async () => {
   const stores = await open();
   const shop = await projectIn(stores, 'shop');
   await deploymentIn(stores, shop, 'd1', { status: 'running' });
   await commit(stores, shop.id, { route: { set: routeOf(shop, 'd1', 'n1') } });
   await stores.projects.patch(shop.id, { domain_prefix: 'store' }, NOW);
   expect(await codeOf(projectIn(stores, 'new', { domain_prefix: 'shop' }))).toBe('domain_prefix_taken');
-  // Its own is no obstacle.
+  // The project's own prefix is no obstacle.
   await stores.projects.patch(shop.id, { domain_prefix: 'shop' }, NOW);
   await stores.projects.patch(shop.id, { domain_prefix: 'store' }, NOW);
   await commit(stores, shop.id, { route: { remove: { project_id: shop.id } } });
   expect(await codeOf(projectIn(stores, 'new', { domain_prefix: 'shop' }))).toBe('domain_prefix_taken');
   await commit(stores, shop.id, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
   expect((await projectIn(stores, 'new', { domain_prefix: 'shop' })).domain_prefix).toBe('shop');
-  // And a rollback that brings the old settings back is refused as a whole.
+  // A rollback to the old settings is refused completely.
   const now = await stores.projects.get(shop.id);
   expect(await codeOf(stores.flow.commit(planFor(now, { createDeployment: deploymentOf({ ...now, domain_prefix: 'shop' }, 'd2') })))).toBe(
     'domain_prefix_taken',
@@ -112,7 +112,7 @@ test('a prefix that was given up stays taken while it is still served or may be'
   expect((await stores.projects.get(shop.id)).flow_version).toBe(now.flow_version);
 });
 
-test('deletion: marked once, then no patch, then gone with all that hangs on it', async () => {
+test('a deleted project is marked once, refuses patches, and is removed with everything that belongs to it', async () => {
   const stores = await open();
   const shop = await projectIn(stores);
   const node = await nodeIn(stores, 'w1', {
@@ -156,7 +156,7 @@ test('deletion: marked once, then no patch, then gone with all that hangs on it'
   expect(await projectIn(stores)).toMatchObject({ name: 'shop' });
 });
 
-test('a list of containers that was made before a deploy task ended, and arrives after, is no word that nothing is left', async () => {
+test('a list of containers made before a deploy task ended does not prove that no container is left', async () => {
   const stores = await open();
   const shop = await projectIn(stores);
   const node = await nodeIn(stores, 'w1', { role: 'deploy', agent_version: '1' });
@@ -173,20 +173,20 @@ test('a list of containers that was made before a deploy task ended, and arrives
     await stores.nodes.flush();
     return stores.projects.removeIfGone(shop.id);
   };
-  // Its agent has said nothing of containers yet.
+  // Its agent has not listed its containers yet.
   expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
   expect(await tells(NOW + 40, NOW + 5)).toBe(false);
   expect(await tells(NOW + 50, NOW + 40)).toBe(true);
 });
 
-test('an idle project that nobody deleted is not removed', async () => {
+test('an idle project that is not marked is not removed', async () => {
   const stores = await open();
   const { id } = await projectIn(stores);
   expect(await stores.projects.removeIfGone(id)).toBe(false);
   expect(await stores.projects.get(id)).toMatchObject({ id });
 });
 
-test('pages stay right while rows come and go, and a made-up cursor is refused', async () => {
+test('pages stay correct while rows change, and an invalid cursor is refused', async () => {
   const stores = await open();
   const ids = new Map<string, string>();
   for (const name of ['a', 'c', 'e', 'g', 'i']) ids.set(name, (await projectIn(stores, name)).id);
@@ -204,7 +204,7 @@ test('pages stay right while rows come and go, and a made-up cursor is refused',
   }
 });
 
-test('runningDeployments names the one that runs', async () => {
+test('runningDeployments returns the running deployment', async () => {
   const stores = await open();
   const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];
   await deploymentIn(stores, a, 'a1', { status: 'retired' });

@@ -1,4 +1,4 @@
-/** Every statement of the stores, as SQLite would run it: none may walk a table that grows with the history of the platform. */
+/** Checks the query plan of every statement of the stores: none may walk a table that grows with the history of the platform. */
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { sql } from 'kysely';
@@ -22,7 +22,7 @@ import {
   tempDir,
 } from './fixtures.ts';
 
-/** Those that people and devices fill. (The policy reads what is good of two of them whole: that is what it is for.) */
+/** Tables that people and devices fill. (The policy reads all valid rows of two of them on purpose.) */
 const IDENTITY = ['used_codes', 'device_codes', 'api_sessions', 'api_tokens', 'audit_log'];
 const DATA = ['dataset_versions', 'dataset_trees', 'dataset_history'];
 const GROWS = [
@@ -37,7 +37,7 @@ const GROWS = [
   ...IDENTITY,
 ];
 
-/** Every statement of the stores of signing in. */
+/** Runs every statement of store/identity. */
 async function useIdentity(stores: Stores): Promise<void> {
   const page = { limit: 1, cursor: null };
   const identity = { email: 'a@b.c', name: null, avatar_url: null, provider: 'oidc' };
@@ -89,7 +89,7 @@ async function useIdentity(stores: Stores): Promise<void> {
     await stores[table].sweep(NOW);
 }
 
-/** Every statement of datasets, their scans and their copies. */
+/** Runs every statement of datasets, scans and sync tasks. */
 async function useData(stores: Stores, nodeId: string): Promise<void> {
   const { id } = await datasetIn(stores);
   const page = { limit: 1, cursor: null };
@@ -135,7 +135,7 @@ async function useData(stores: Stores, nodeId: string): Promise<void> {
   await projectIn(stores, 'second-writer', uses);
 }
 
-test('nothing walks a table that grows', async () => {
+test('no statement walks a table that grows', async () => {
   const path = join(tempDir(), 'berth.db');
   const seen = new Set<string>();
   const prepare = Sqlite.prototype.prepare;
@@ -147,9 +147,9 @@ test('nothing walks a table that grows', async () => {
 
   const opened = await openDatabase(`sqlite:${path}`, quiet, () => NOW);
   onTestFinished(() => opened.close());
-  // What a thread records is asked where nobody sees it.
+  // Statements of the recording thread are not visible here.
   const stores = storesOn({ ...opened, recorder: null }, () => NOW);
-  // What the migrator asks at open is not asked again.
+  // The statements of the migrator run only at open.
   seen.clear();
   const project = await projectIn(stores);
   const node = await nodeIn(stores, 'w1', { role: 'deploy' });
@@ -190,13 +190,13 @@ test('nothing walks a table that grows', async () => {
     const key = 'project_id' in filter ? [9] : [NOW, 'x'];
     await stores.deployments.list(filter, { ...page, cursor: next ?? Buffer.from(JSON.stringify(key)).toString('base64url') });
   }
-  // Stop-first: how its work ended is asked too.
+  // A stop-first project also queries its ended work.
   await stores.flow.facts((await projectIn(stores, 'stop-first', { replace: 'recreate' })).id);
   await stores.deployments.events(['d1', 'd2']);
   await stores.deployments.getMany(['d1', 'd2']);
   await stores.deployments.get('d1');
   await stores.deployments.unsettled();
-  // What Prometheus asks at every scrape.
+  // The queries of each scrape by Prometheus.
   await stores.health.openTasks();
   await stores.health.running();
   await stores.health.nodes(NOW, 10);
@@ -230,7 +230,7 @@ test('nothing walks a table that grows', async () => {
   const walks = asked.flatMap((sql) => {
     const steps = db.prepare(`explain query plan ${sql}`).all(...Array.from(sql.matchAll(/\?/g), () => null)) as { detail: string }[];
     const scan = new RegExp(`^SCAN (${GROWS.join('|')})\\b(?! USING (COVERING )?INDEX tasks_open_)`);
-    // A page in an index's own order ends after as many rows as it has.
+    // A page in the order of an index reads only its own rows.
     if (
       /order by .* limit \+\?$/.test(sql) &&
       !steps.some((step) => step.detail.includes('TEMP B-TREE')) &&
@@ -240,7 +240,7 @@ test('nothing walks a table that grows', async () => {
     return steps.filter((step) => scan.test(step.detail)).map((step) => `${step.detail}: ${sql}`);
   });
   expect(walks).toEqual([]);
-  // A page of retention ends after as many rows as it has: in its own index, and nothing sorted.
+  // A page of retention reads only its own rows: from its index, without a sort.
   const pages = asked.filter((sql) => /"(thinned_at|log_removed_at)" is null.* order by /.test(sql) && sql.startsWith('select'));
   const plans = pages.map((sql) =>
     (db.prepare(`explain query plan ${sql}`).all(...Array.from(sql.matchAll(/\?/g), () => null)) as { detail: string }[])
@@ -251,7 +251,7 @@ test('nothing walks a table that grows', async () => {
   for (const plan of plans) expect(plan).toMatch(/INDEX deployments_(whole|with_log) (?!.*TEMP B-TREE)/);
 });
 
-test('what is bound does not decide how a statement runs: one that is prepared once stays so', async () => {
+test('a prepared statement is not prepared again for other bound values', async () => {
   const db = await openDatabase('sqlite::memory:', quiet, () => NOW);
   onTestFinished(() => db.close());
   await sql`create table jobs (kind text not null, n integer not null)`.execute(db.kysely);

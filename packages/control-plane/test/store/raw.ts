@@ -1,4 +1,4 @@
-/** A database as an earlier version of Berth left it: rows are written past the stores. */
+/** Databases of earlier versions of Berth: rows are written without the stores. */
 import { Kysely } from 'kysely';
 import { type Capabilities, POSTGRES, SQLITE } from '../../src/store/engine/capabilities.ts';
 import { migrate } from '../../src/store/engine/migrate.ts';
@@ -9,7 +9,7 @@ import { NOW } from './fixtures.ts';
 
 export type Raw = Kysely<Record<string, Record<string, unknown>>>;
 
-/** Past the stores. */
+/** Inserts rows without the stores. */
 export async function raw(url: string, run: (db: Raw, capabilities: Capabilities) => Promise<void>): Promise<void> {
   const isFile = url.startsWith('sqlite:');
   const engine = isFile ? openSqlite(url.slice('sqlite:'.length), NOW) : { dialect: openPostgres(url).migrating, release: () => {} };
@@ -22,7 +22,7 @@ export async function raw(url: string, run: (db: Raw, capabilities: Capabilities
   }
 }
 
-/** Runs the migrations that come before this number. */
+/** Runs the migrations before this number. */
 export async function migrateBefore(number: string, db: Raw, capabilities: Capabilities): Promise<void> {
   const old = Object.fromEntries(Object.entries(allMigrations(capabilities)).filter(([name]) => name < number));
   await migrate(db as Kysely<unknown>, old);

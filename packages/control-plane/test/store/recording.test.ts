@@ -1,4 +1,4 @@
-/** Versions as a thread of their own records them. What is recorded, whoever does it: dataset-scans.test.ts, dataset-history.test.ts. */
+/** The recording thread. The content of recordings is tested in dataset-scans.test.ts and dataset-history.test.ts. */
 import { existsSync, statSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
@@ -11,7 +11,7 @@ import { type FakeTree, fakeTree } from '../fake-tree.ts';
 import { claimed, datasetIn, found, record, scanned, versionOf } from './datasets-in.ts';
 import { freshPath, NOW, open, quiet, rowsOf, type Rows } from './fixtures.ts';
 
-/** A thread takes half a second of processor time to begin, and works at a low priority: seconds on a loaded machine. */
+/** A thread needs 0.5 s of CPU time to start and has a low priority: it takes seconds on a loaded machine. */
 const THREAD = { timeout: 30_000 };
 const page = { limit: 100, cursor: null };
 const signal = new AbortController().signal;
@@ -22,7 +22,7 @@ const filesIn = (folders: number, each: number, content = ''): Record<string, st
       Array.from({ length: each }, (_, i) => [`folder-${f}/file-${i}`, `${content}${f}.${i}`]),
     ).flat(),
   );
-/** Reads the objects of a scan; `before` is told how many were read. */
+/** Reads the objects of a scan; calls `before` with the number of earlier reads. */
 function objectsOf(tree: FakeTree, before: (read: number) => unknown = () => {}): (digest: string) => Promise<string> {
   let read = 0;
   return async (digest) => {
@@ -31,7 +31,7 @@ function objectsOf(tree: FakeTree, before: (read: number) => unknown = () => {})
   };
 }
 
-/** The next thread that this one starts. */
+/** Returns the next thread that this process starts. */
 const nextThread = (): Promise<Worker> => new Promise((resolve) => process.once('worker', resolve));
 
 async function recorded(path: string): Promise<{ trees: Rows; history: Rows }> {
@@ -45,7 +45,7 @@ async function finished(stores: Stores, tree: FakeTree, now: number): Promise<vo
   expect(await stores.datasets.finishScan(claim, { set: found(now), newVersion: versionOf(claim, tree) }, now)).toBe(true);
 }
 
-test('what the thread records is what is recorded without it', THREAD, async () => {
+test('the thread records the same as the main thread', THREAD, async () => {
   const paths = [freshPath(), freshPath()] as const;
   const db = await openDatabase(`sqlite:${paths[1]}`, quiet, () => NOW);
   onTestFinished(() => db.close());
@@ -60,7 +60,7 @@ test('what the thread records is what is recorded without it', THREAD, async () 
   expect(aside).toEqual(among);
 });
 
-test('while it records, others write', THREAD, async () => {
+test('other writers proceed while the thread records', THREAD, async () => {
   const path = freshPath();
   const stores = await open(path);
   const { id } = await datasetIn(stores);
@@ -85,17 +85,17 @@ test('while it records, others write', THREAD, async () => {
   expect(await rowsOf(path, 'dataset_history')).toHaveLength(4_000);
 });
 
-test('the write-ahead log does not grow with what the thread writes, though nobody else comes by', THREAD, async () => {
+test('the WAL stays bounded although only the thread writes', THREAD, async () => {
   const path = freshPath();
   const stores = await open(path);
   await datasetIn(stores);
   expect(await record(stores, await claimed(stores), fakeTree(filesIn(40, 500)))).toBe(true);
-  // All of it is twice as much.
+  // Without checkpoints it would be twice as large.
   expect(statSync(`${path}-wal`).size).toBeLessThan(7_000_000);
   expect(statSync(path).size).toBeGreaterThan(4_000_000);
 });
 
-test('one that is stopped shows nothing, and the next attempt clears what it left', THREAD, async () => {
+test('an aborted recording leaves nothing visible, and the next one removes its rows', THREAD, async () => {
   const path = freshPath();
   const stores = await open(path);
   const { id } = await datasetIn(stores);
@@ -117,7 +117,7 @@ test('one that is stopped shows nothing, and the next attempt clears what it lef
   expect((await rowsOf(path, 'dataset_history')).map((row) => row['path'])).toEqual(['a', 'b']);
 });
 
-test('a claim that is lost on the way ends it, and its successor’s rows are its own', THREAD, async () => {
+test('a claim lost during a recording ends it, and its rows do not mix with those of its successor', THREAD, async () => {
   const path = freshPath();
   const stores = await open(path);
   await datasetIn(stores);
@@ -130,7 +130,7 @@ test('a claim that is lost on the way ends it, and its successor’s rows are it
   expect((await rowsOf(path, 'dataset_history')).map((row) => row['path'])).toEqual(['a']);
 });
 
-test('a thread that dies fails what it had, and the next version has a new one', THREAD, async () => {
+test('recordings of a dead thread fail, and the next version gets a new thread', THREAD, async () => {
   const path = freshPath();
   const stores = await open(path);
   const { id } = await datasetIn(stores);
@@ -147,7 +147,7 @@ test('a thread that dies fails what it had, and the next version has a new one',
   expect(await rowsOf(path, 'dataset_history')).toHaveLength(2000);
 });
 
-test('one that cannot open the file says so, and why an object cannot be read is said too', THREAD, async () => {
+test('a recording fails with the reason if the thread cannot open the file or an object cannot be read', THREAD, async () => {
   const path = freshPath();
   const stores = await open(path);
   await datasetIn(stores);
@@ -161,7 +161,7 @@ test('one that cannot open the file says so, and why an object cannot be read is
   await expect(stores.datasets.record(claim, versionOf(claim, tree), unread, signal)).rejects.toThrow('EIO');
 });
 
-test('the end of the database ends the thread with what it has under way', THREAD, async () => {
+test('closing the database ends the thread and its recordings', THREAD, async () => {
   const path = freshPath();
   const db = await openDatabase(`sqlite:${path}`, quiet, () => NOW);
   const stores = storesOn(db, () => NOW);
@@ -178,7 +178,7 @@ test('the end of the database ends the thread with what it has under way', THREA
   await expect(stores.datasets.record(claim, versionOf(claim, tree), objects, signal)).rejects.toThrow('the database is being closed');
   await closed.promise;
   expect(ended).toEqual([0]);
-  // Of the last connection: the thread has closed its own before.
+  // The last connection removes the WAL: the thread closed its own before.
   expect(existsSync(`${path}-wal`)).toBe(false);
   await expect(stores.datasets.record(claim, versionOf(claim, tree), objects, signal)).rejects.toThrow('the database is closed');
 });

@@ -1,4 +1,4 @@
-/** What retention removes, what it must not, and that it may be ended anywhere. */
+/** What retention removes, what it keeps, and that it can be interrupted anywhere. */
 import { expect, test } from 'vitest';
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { Keep, Removed } from '../../src/domain/retention.ts';
@@ -38,7 +38,7 @@ async function pass(stores: Stores, keep: Keep, at: number): Promise<Removed & {
 
 type Past = { at?: number; lines?: number; status?: 'retired' | 'failed'; image?: string | null };
 
-/** One that was built, ran on the node from `at` on, and was replaced a day later; with a log of so many lines. */
+/** Makes a deployment that was built, ran on the node from `at` on, and was replaced a day later; with a log of `lines` lines. */
 async function ran(
   stores: Stores,
   project: ProjectRecord,
@@ -88,7 +88,7 @@ const left = async (path: string) => {
 };
 const of = (rows: Record<string, unknown>[] | undefined, id: string) => (rows ?? []).filter((row) => row['deployment_id'] === id);
 
-/** Five that ended long ago and one that runs; the first of them runs no more but is the oldest. */
+/** Makes five deployments that ended long ago and one that runs. */
 async function history(path = freshPath()) {
   const stores = await open(path, () => LATER);
   const project = await projectIn(stores);
@@ -99,7 +99,7 @@ async function history(path = freshPath()) {
   return { stores, project, node, path };
 }
 
-test('of deployments that ended long ago and are not among the newest only the record stays', async () => {
+test('only the record stays of old deployments that are not among the newest', async () => {
   const { stores, path } = await history();
   expect(await pass(stores, KEEP, LATER)).toMatchObject({ thinned: 4, logs: 0, nodes: [] });
   const there = await left(path);
@@ -109,20 +109,20 @@ test('of deployments that ended long ago and are not among the newest only the r
     expect(of(there['tasks'], id)).toEqual([]);
     const record = await stores.deployments.get(id);
     expect(record).toMatchObject({ log_removed_at: LATER, story_removed_at: LATER, placement: null, status: 'retired' });
-    // What a rollback needs.
+    // The parts that a rollback needs.
     expect(record).toMatchObject({ image_tag: `registry:5000/shop:${id}`, settings: { env: ENV, domain_prefix: 'shop' } });
   }
-  // The newest two, one of which runs.
+  // The newest two; one of them runs.
   expect(of(there['log_lines'], 'd5')).toHaveLength(3);
   expect(of(there['deployment_events'], 'd5')).toHaveLength(2);
   expect(of(there['tasks'], 'd5')).toHaveLength(2);
   expect(await stores.deployments.get('d5')).toMatchObject({ log_removed_at: null, story_removed_at: null });
   expect(await stores.deployments.get('d6')).toMatchObject({ log_removed_at: null, story_removed_at: null });
-  // There is nothing left to do.
+  // A second pass finds no work.
   expect(await pass(stores, KEEP, LATER)).toMatchObject({ thinned: 0, logs: 0, nodes: [] });
 });
 
-/** Copies of a deployment: `d1-1`, `d1-2` and so on, with generations from 10 on. */
+/** Makes copies of a deployment: `d1-1`, `d1-2` and so on, with generations from 10 on. */
 async function copiesOf(path: string, id: string, count: number): Promise<void> {
   const [row] = (await rowsOf(path, 'deployments')).filter((d) => d['id'] === id);
   const names = Object.keys(row ?? {});
@@ -132,7 +132,7 @@ async function copiesOf(path: string, id: string, count: number): Promise<void> 
   await runOn(path, `insert into deployments (${columns}) ${numbers} select ${values} from deployments, n where id = '${id}'`);
 }
 
-test('the record of an old deployment takes 1.5 KB on the disk, however many variables its project has', async () => {
+test('the record of an old deployment takes 1.5 KB on disk, whatever the number of variables', async () => {
   const path = freshPath();
   const stores = await open(path, () => LATER);
   const env = Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`VARIABLE_${i}`, `a value of forty characters or so, number ${i}`]));
@@ -162,7 +162,7 @@ test('the record of an old deployment takes 1.5 KB on the disk, however many var
   expect((await stores.deployments.get('d1-7')).settings).toEqual((await stores.deployments.get('d1-300')).settings);
 });
 
-test('equal settings of a project are stored once, each deployment keeps its own, and they go with the project', async () => {
+test('equal settings of a project are stored once, each deployment keeps its settings, and they are deleted with the project', async () => {
   const { stores, project, node, path } = await history();
   const other = await projectIn(stores, 'other');
   for (const id of ['o1', 'o2', 'o3']) await ran(stores, await stores.projects.get(other.id), id, node.id);
@@ -176,11 +176,11 @@ test('equal settings of a project are stored once, each deployment keeps its own
   expect((await rowsOf(path, 'kept_settings')).map((row) => row['project_id'])).toEqual([project.id]);
 });
 
-test('the version before shared settings shows the record of such a deployment, and refuses a rollback to it', async () => {
+test('the previous version shows the record of a deployment with shared settings and refuses a rollback to it', async () => {
   const { stores, project, path } = await history();
   await pass(stores, KEEP, LATER);
   const row = (await rowsOf(path, 'deployments')).find((d) => d['id'] === 'd1');
-  // As that version reads it.
+  // The way that version reads it.
   const settings = JSON.parse(String(row?.['settings'])) as ProjectRecord;
   expect(settings).toMatchObject({ domain_prefix: 'shop', drain_seconds: project.drain_seconds, stop_grace_seconds: 10 });
   const release = { ...(await stores.deployments.get('d1')), settings };
@@ -198,7 +198,7 @@ test.each([
   expect(await left(path)).toEqual(before);
 });
 
-test('the env of a deployment that can never be brought back goes too', async () => {
+test('the env of a deployment without possible rollback is removed', async () => {
   const { stores, project, node, path } = await history();
   await ran(stores, await stores.projects.get(project.id), 'f1', node.id, { status: 'failed', image: null });
   await ran(stores, await stores.projects.get(project.id), 'f2', node.id, { status: 'failed', image: null });
@@ -210,14 +210,14 @@ test('the env of a deployment that can never be brought back goes too', async ()
   expect(payloads.filter((payload) => payload.includes(ENV.TOKEN))).toHaveLength(0);
 });
 
-test('a stop-first project still knows how its work ended on each node', async () => {
+test('a stop-first project keeps how its work ended on each node', async () => {
   const path = freshPath();
   const stores = await open(path, () => LATER);
   const project = await projectIn(stores, 'shop', { replace: 'recreate' });
   const present = (): Promise<ProjectRecord> => stores.projects.get(project.id);
   const [first, second] = [await nodeIn(stores, 'w1', { role: 'deploy' }), await nodeIn(stores, 'w2', { role: 'deploy' })];
   await ran(stores, await present(), 'd1', first.id);
-  // Taken away from an agent that had begun it: nobody ever said what runs there.
+  // Withdrawn from an agent that had started it: what runs there is unknown.
   await deploymentIn(stores, await present(), 'd2', { status: 'deploying', node_id: second.id });
   await tasksIn(stores, await present(), taskOf(project, 'lost', second.id, { deployment_id: 'd2', kind: 'deploy' }));
   await stores.tasks.claim('lost', { token: 't', expires_at: NOW }, NOW, 5);
@@ -242,7 +242,7 @@ test('a stop-first project still knows how its work ended on each node', async (
   ]);
 });
 
-test('numbers go on: the next deployment has the next generation, and pages of the list hold every record once', async () => {
+test('the next deployment has the next generation, and the list has every record once', async () => {
   const { stores, project } = await history();
   await pass(stores, { ...KEEP, logBytes: 0 }, LATER);
   const ids: string[] = [];
@@ -257,7 +257,7 @@ test('numbers go on: the next deployment has the next generation, and pages of t
   expect((await stores.flow.facts(project.id)).live.map((d) => d.id)).toEqual(['d6', 'd7']);
 });
 
-test('all logs together stay within their limit: the largest project gives first, of it the oldest', async () => {
+test('all logs together stay below their limit: the oldest logs of the largest project are removed first', async () => {
   const stores = await open(freshPath(), () => LATER);
   const node = await nodeIn(stores, 'w1', { role: 'deploy' });
   const [large, small] = [await projectIn(stores, 'large'), await projectIn(stores, 'small')];
@@ -273,14 +273,14 @@ test('all logs together stay within their limit: the largest project gives first
       if ((await stores.logs.read(id, 0, 1)).length > 0) found.push(id);
     return found;
   };
-  // Within D days: stories stay, logs follow the limit.
+  // Within the retention time stories stay, and logs follow the limit.
   const keep = (logBytes: number): Keep => ({ deployments: 2, ms: 10_000 * DAY, logBytes });
   expect(await pass(stores, keep(100_000), LATER)).toMatchObject({ thinned: 0, logs: 0 });
   expect(await pass(stores, keep(80_000), LATER)).toMatchObject({ thinned: 0, logs: 1 });
   expect(await withLog()).toEqual(['l2', 'l3', 'l4', 's1', 's2', 's3', 's4', 'runs']);
   expect(await stores.deployments.get('l1')).toMatchObject({ log_removed_at: LATER, story_removed_at: null });
   expect((await stores.deployments.events(['l1'])).get('l1')).toHaveLength(2);
-  // Everything but the newest of each project first, also of the smaller one; then those as well; what runs keeps its log.
+  // First all but the newest of each project, even of the smaller one; then those too. A running deployment keeps its log.
   await pass(stores, keep(55_000), LATER);
   expect(await withLog()).toEqual(['l4', 's1', 's2', 's3', 's4', 'runs']);
   await pass(stores, keep(28_000), LATER);
@@ -289,7 +289,7 @@ test('all logs together stay within their limit: the largest project gives first
   expect(await withLog()).toEqual(['runs']);
 });
 
-test('a batch that comes after its log was removed begins no new one', async () => {
+test('a batch after the removal of its log does not start a new log', async () => {
   const { stores } = await history();
   await pass(stores, KEEP, LATER);
   const again = { task_id: 'build-d1', attempt: 1, first: 3 };
@@ -297,7 +297,7 @@ test('a batch that comes after its log was removed begins no new one', async () 
   expect(await stores.logs.read('d1', 0, 10)).toEqual([]);
 });
 
-test('ended anywhere and begun anew it comes to the same end; no step removes more than some hundred rows', async () => {
+test('retention that is interrupted anywhere and restarted has the same result, and no step removes more than a few hundred rows', async () => {
   const whole = await history();
   await ran(whole.stores, await whole.stores.projects.get(whole.project.id), 'long', whole.node.id, { at: NOW - 9 * DAY, lines: 1_000 });
   const keep = { ...KEEP, logBytes: 0 };
@@ -320,7 +320,7 @@ test('ended anywhere and begun anew it comes to the same end; no step removes mo
       const after = await shape(broken.path);
       for (const [table, count] of Object.entries(after)) expect([table, (before[table] ?? 0) - count <= 200]).toEqual([table, true]);
       before = after;
-      // Never a log that looks whole and is not.
+      // A log that is partly removed never looks complete.
       for (const { id, log_removed_at } of (await broken.stores.deployments.list({}, { limit: 50, cursor: null })).items) {
         const [first] = await broken.stores.logs.read(id, 0, 1);
         expect([id, log_removed_at !== null || first === undefined || first.seq === 1]).toEqual([id, true]);
@@ -331,7 +331,7 @@ test('ended anywhere and begun anew it comes to the same end; no step removes mo
   expect(await shape(broken.path)).toEqual(end);
 });
 
-test('two at once come to the same end as one', async () => {
+test('two concurrent passes have the same result as one', async () => {
   const one = await history();
   await pass(one.stores, { ...KEEP, logBytes: 0 }, LATER);
   const two = await history();
@@ -341,7 +341,7 @@ test('two at once come to the same end as one', async () => {
   expect(await strip(two.path)).toEqual(await strip(one.path));
 });
 
-test('nodes that were silent for long and have nothing on them are forgotten; every other one stays', async () => {
+test('nodes that were silent for long and have no work are removed; all others stay', async () => {
   const stores = await open(freshPath(), () => LATER);
   const project = await projectIn(stores);
   const container = (labels: Record<string, string>) => ({
@@ -374,11 +374,11 @@ test('nodes that were silent for long and have nothing on them are forgotten; ev
   await stores.nodes.markDeleting(deleting.id, NOW);
   expect((await pass(stores, KEEP, LATER)).nodes.toSorted()).toEqual(['builder:pod-2', 'deploy:pod-1']);
   expect((await stores.nodes.all()).map((n) => n.hostname)).toEqual(['busy', 'deleting', 'heard', 'holds', 'placed', 'routed', 'unsure']);
-  // It comes back as a new one.
+  // It returns as a new node.
   expect((await node('pod-1', {}, LATER)).created_at).toBe(LATER);
 });
 
-test('keys that have ended and old copies go', async () => {
+test('expired keys and old sync tasks are removed', async () => {
   const path = freshPath();
   const stores = await open(path, () => LATER);
   const project = await projectIn(stores);
@@ -412,10 +412,10 @@ test('keys that have ended and old copies go', async () => {
   expect(there['tasks']?.map((task) => task['id'])).toEqual(['new']);
 });
 
-test('of several control planes one does it at a time, and another goes on when that one is gone', async () => {
+test('one of several control planes runs retention, and another takes over when it is gone', async () => {
   const path = freshPath();
   const stores = await open(path);
-  // A SQLite file has one control plane: nobody else can be at it, and a start after a crash waits for no claim.
+  // A SQLite file has one control plane, so a start after a crash need not wait for a claim.
   const alone = !(await urlOf(path)).startsWith('postgres');
   const rival = alone ? stores : await open(path);
   expect(await stores.retention.claim('a', NOW, NOW + 60)).toBe(true);

@@ -1,4 +1,4 @@
-/** What a control plane keeps of nodes in memory, where another one writes to the same database. */
+/** Nodes in memory of a control plane while another one writes to the same database. */
 import type { NodeRegister } from '@berth/wire/node';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
@@ -23,11 +23,11 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     return [...opened];
   }
 
-  test('a register that says nothing new is compared with memory; what the other wrote is met by the one after the next marks', async () => {
+  test('a registration is compared with memory; a row of the other control plane is read after the next flush of marks', async () => {
     const [here, there] = await two();
     const { node } = await here.nodes.register(SAME, NOW);
     await there.nodes.register({ ...SAME, host_ip: '10.0.0.9' }, NOW + 1);
-    // Not seen yet, and so only marked; the marks find that the row is another.
+    // The change is not known yet, so this is only a mark. The flush of marks finds that the row has changed.
     expect((await here.nodes.register(SAME, NOW + 2)).before?.host_ip).toBe('10.0.0.1');
     await here.nodes.flush();
     expect((await there.nodes.get(node.id)).host_ip).toBe('10.0.0.9');
@@ -38,7 +38,7 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     await here.nodes.register(SAME, NOW + 4);
     await here.nodes.flush();
     expect((await here.nodes.register(SAME, NOW + 5)).node.schedulable).toBe(false);
-    // Marks alone change nothing that is kept.
+    // Marks alone do not drop a row.
     await there.nodes.register(SAME, NOW + 6);
     await there.nodes.flush();
     const { containers } = (await here.nodes.register(SAME, NOW + 7)).node;
@@ -46,7 +46,7 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     expect((await here.nodes.register(SAME, NOW + 8)).node.containers).toBe(containers);
   });
 
-  test('a node that the other removed registers anew', async () => {
+  test('a node that the other control plane removed registers again', async () => {
     const [here, there] = await two();
     const { node } = await here.nodes.register(SAME, NOW);
     await there.nodes.markDeleting(node.id, NOW);
@@ -57,7 +57,7 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     expect((await here.nodes.register(SAME, NOW + 3)).node.id).not.toBe(node.id);
   });
 
-  test('a node on which all was well is looked up again when the other moved a deployment on it, and while nobody watches', async () => {
+  test('a reconciled node is queried again after a commit of the other control plane, and without a recent watch', async () => {
     const [here, there] = await two();
     await here.nodes.register(SAME, NOW);
     const { node } = await here.nodes.register(SAME, NOW + 1);
@@ -74,7 +74,7 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     await here.flow.watch();
     expect((await here.deployments.concerning(node, ['d1']))?.known).toMatchObject([{ id: 'd1', status: 'retired' }]);
 
-    // Placed there by the other; here it was never heard of.
+    // The other control plane placed it there; this one does not know it.
     await here.flow.watch();
     await settle();
     await deploymentIn(there, await projectIn(there, 'other'), 'd2', { status: 'running', node_id: node.id });

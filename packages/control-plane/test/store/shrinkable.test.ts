@@ -1,4 +1,4 @@
-/** A SQLite file gives space back: a new one at once, one of an earlier version after one VACUUM at a start. */
+/** A SQLite file returns free space: a new file from the beginning, a file of an earlier version after one VACUUM at a start. */
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
@@ -16,7 +16,7 @@ const modeOf = (path: string): unknown => {
   }
 };
 
-/** As an earlier version made it. */
+/** Makes a file as an earlier version did. */
 function oldFile(rows: number): { path: string; db: Sqlite.Database } {
   const path = join(tempDir(), 'berth.db');
   const db = new Sqlite(path);
@@ -29,7 +29,7 @@ function oldFile(rows: number): { path: string; db: Sqlite.Database } {
   return { path, db };
 }
 
-test('a new file gives space back from its beginning, in small steps', async () => {
+test('a new file returns free space in small steps', async () => {
   const path = join(tempDir(), 'berth.db');
   const db = await openDatabase(`sqlite:${path}`, quiet, () => NOW);
   onTestFinished(() => db.close());
@@ -49,11 +49,11 @@ test('a new file gives space back from its beginning, in small steps', async () 
   const after = await db.capabilities.size(db.kysely);
   expect(steps).toBeGreaterThan(50);
   expect(before.bytes - after.bytes).toBeGreaterThan(10e6);
-  // Some of it stays for what is written next.
+  // Some free pages stay for the next writes.
   expect(after.free).toBeGreaterThan(1e6);
 });
 
-test('a file of an earlier version is written anew once, and keeps what it holds', async () => {
+test('a file of an earlier version is vacuumed once and keeps its content', async () => {
   const { path, db: old } = oldFile(5_000);
   old.exec('delete from kept where id > 100');
   old.close();
@@ -72,7 +72,7 @@ test('a file of an earlier version is written anew once, and keeps what it holds
   expect(said.filter((line) => line.includes('file vacuumed once'))).toHaveLength(1);
 });
 
-test('one that holds too much is left as it is, and says so', () => {
+test('a file with too much content stays unchanged, and the log says so', () => {
   const { path, db } = oldFile(5_000);
   onTestFinished(() => void db.close());
   const said: string[] = [];
@@ -80,7 +80,7 @@ test('one that holds too much is left as it is, and says so', () => {
   makeShrinkable(db, path, say, 1_000_000);
   expect(said).toEqual([expect.stringMatching(/cannot shrink yet: it holds more than 1000000 bytes/)]);
   expect(modeOf(path)).toBe(0);
-  // Once retention has reduced it, the next start does it.
+  // After retention reduced the file, the next start vacuums it.
   db.exec('delete from kept where id > 100');
   makeShrinkable(db, path, say, 1_000_000);
   expect(modeOf(path)).toBe(2);

@@ -27,9 +27,9 @@ async function scene(): Promise<{ stores: Stores; node: string }> {
 const lease = (token: string, expires_at = NOW + 30_000) => ({ token, expires_at });
 const done = { status: 'completed' as const };
 
-test('one copy of a version is under way on a node, whoever asks for it', async () => {
+test('a node has one open sync task for a version, whatever the number of requests', async () => {
   const { stores, node } = await scene();
-  // It has asked and knows that there is nothing: what comes now must reach it all the same.
+  // The node polled and found no task, which is cached. The new task must reach it all the same.
   expect(await stores.tasks.openFor(node, NOW)).toEqual([]);
   const asked = await Promise.all([1, 2, 3, 4].map((i) => stores.tasks.createSync(sync(`s${i}`, node), NOW)));
   expect(asked.filter((a) => a.created)).toHaveLength(1);
@@ -43,7 +43,7 @@ test('one copy of a version is under way on a node, whoever asks for it', async 
   expect(await codeOf(stores.tasks.createSync(sync('x', 'nobody'), NOW))).toBe('not_found');
 });
 
-test('is claimed, tells how far it is, and ends once however often it is reported', async () => {
+test('a sync task is claimed, reports progress, and ends once even if it is reported again', async () => {
   const { stores, node } = await scene();
   await stores.tasks.createSync(sync('s', node), NOW);
   await stores.tasks.claim('s', lease('t'), NOW, 5);
@@ -75,7 +75,7 @@ test('is claimed, tells how far it is, and ends once however often it is reporte
   expect((await stores.tasks.createSync(sync('s2', node), NOW)).created).toBe(true);
 });
 
-test('a lease that ran out is offered again, other deadlines end it, and what moved on since stands', async () => {
+test('a sync task with an expired lease is offered again, other deadlines end it, and a renewed one stays', async () => {
   const { stores, node } = await scene();
   await stores.tasks.createSync(sync('s', node), NOW);
   await stores.tasks.claim('s', lease('one'), NOW, 2);
@@ -96,7 +96,7 @@ test('a lease that ran out is offered again, other deadlines end it, and what mo
   expect(await stores.tasks.loseSync(await stores.tasks.get('s'), 'wall', NOW)).toBe(false);
 });
 
-test('a node shows its copies, newest first: open ones, and those of the last hour', async () => {
+test('a node shows its sync tasks, newest first: open ones and those of the last hour', async () => {
   const { stores, node } = await scene();
   const other = await nodeIn(stores, 'n2', { role: 'deploy', agent_version: '1' });
   for (const [id, at] of [
@@ -115,7 +115,7 @@ test('a node shows its copies, newest first: open ones, and those of the last ho
   expect(shown.get('nobody')).toEqual([]);
 });
 
-test('those that ended a week ago are forgotten', async () => {
+test('sync tasks that ended a week ago are removed', async () => {
   const { stores, node } = await scene();
   await stores.tasks.createSync(sync('s', node), NOW);
   await stores.tasks.claim('s', lease('s'), NOW, 5);
@@ -128,12 +128,12 @@ test('those that ended a week ago are forgotten', async () => {
   expect((await stores.tasks.openFor(node, NOW)).map((t) => t.id)).toEqual(['t', 'u']);
 });
 
-test('a copy keeps no node from being deleted and goes with it, and none begins on one that is', async () => {
+test('a sync task does not block the deletion of its node, is removed with it, and cannot start on a deleted node', async () => {
   const { stores, node } = await scene();
   await stores.tasks.createSync(sync('s', node), NOW);
   await stores.nodes.markDeleting(node, NOW);
   expect(await codeOf(stores.tasks.createSync(sync('t', node, 2), NOW))).toBe('being_deleted');
   expect(await stores.nodes.removeIfGone(node, false)).toBe(true);
-  // Nobody would ever forget it: there is no other place that does.
+  // No other place would remove the task.
   expect(await codeOf(stores.tasks.get('s'))).toBe('not_found');
 });

@@ -15,7 +15,7 @@ async function scene(
 }
 const lease = (token: string, expires_at = NOW + 30_000) => ({ token, expires_at });
 
-test('a node gets its open tasks in order, the kinds it knows, and is marked as polled', async () => {
+test('a node gets its open tasks of known kinds in order, and the poll is marked', async () => {
   const { stores, project, node } = await scene();
   const plain = await nodeIn(stores, 'contract');
   await tasksIn(
@@ -34,7 +34,7 @@ test('a node gets its open tasks in order, the kinds it knows, and is marked as 
   expect(await codeOf(stores.tasks.openFor('nobody', NOW))).toBe('not_found');
 });
 
-test('a claim raises the attempt, voids the lease before, and is told', async () => {
+test('a claim raises the attempt, voids the earlier lease, and writes a story line', async () => {
   const { stores } = await scene();
   expect(await stores.tasks.claim('t1', lease('one'), NOW + 1, 5)).toEqual({
     attempt: 1,
@@ -51,7 +51,7 @@ test('a claim raises the attempt, voids the lease before, and is told', async ()
   ]);
 });
 
-test('clearing up that is tried again and again is told once, and counted', async () => {
+test('a removal that is retried again and again has one story line with a count', async () => {
   const { stores, project, node } = await scene();
   await deploymentIn(stores, project, 'd2', { status: 'retired' });
   for (const [id, at] of [
@@ -62,23 +62,23 @@ test('clearing up that is tried again and again is told once, and counted', asyn
     await stores.tasks.claim(id, lease(id), at, 5);
   }
   expect((await stores.deployments.events(['d2'])).get('d2')).toEqual([
-    { at: NOW + 5, kind: 'task_claimed', message: 'b1 began to clear up', count: 2, since: NOW },
+    { at: NOW + 5, kind: 'task_claimed', message: 'b1 started to remove the container', count: 2, since: NOW },
   ]);
 });
 
-test('a claim is refused when the task is over, unknown or begun too often', async () => {
+test('a claim is refused if the task has ended, is unknown or was started too often', async () => {
   const { stores, project } = await scene();
   expect(await codeOf(stores.tasks.claim('nobody', lease('x'), NOW, 5))).toBe('not_found');
   await stores.tasks.claim('t1', lease('one'), NOW, 2);
   await stores.tasks.claim('t1', lease('two'), NOW, 2);
   expect(await codeOf(stores.tasks.claim('t1', lease('three'), NOW, 2))).toBe('task_over');
-  // The lease of the last attempt stands as it was.
+  // The lease of the last attempt is unchanged.
   expect(await stores.tasks.renew('t1', 'two', NOW + 1, NOW)).toEqual({ cancel_requested: false });
   await commit(stores, project.id, { tasks: [{ id: 't1', attempt: 2, end: 'completed', report: { status: 'completed' } }] });
   expect(await codeOf(stores.tasks.claim('t1', lease('x'), NOW, 5))).toBe('task_over');
 });
 
-test('of ten claims at once each has an attempt of its own', async () => {
+test('each of ten concurrent claims gets its own attempt', async () => {
   const { stores } = await scene();
   const claims = await Promise.all(Array.from({ length: 10 }, (_, i) => stores.tasks.claim('t1', lease(`l${i}`), NOW, 50)));
   expect(claims.map((c) => c.attempt).sort((a, b) => a - b)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
@@ -86,7 +86,7 @@ test('of ten claims at once each has an attempt of its own', async () => {
   expect(claims.find((c) => c.attempt === attempt)?.lease_token).toBe(lease_token);
 });
 
-test('renewing keeps the lease, says when to stop, and fails without the right', async () => {
+test('renewing extends the lease, reports a requested cancellation, and fails without the lease', async () => {
   const { stores, project } = await scene();
   expect(await codeOf(stores.tasks.renew('nobody', 'x', NOW, NOW))).toBe('not_found');
   expect(await codeOf(stores.tasks.renew('t1', 'x', NOW, NOW))).toBe('stale_lease');
@@ -100,7 +100,7 @@ test('renewing keeps the lease, says when to stop, and fails without the right',
   expect(await codeOf(stores.tasks.renew('t1', 'other', NOW, NOW))).toBe('task_over');
 });
 
-test('overdue: which deadline, and for whom', async () => {
+test('an overdue task is reported with the deadline that passed', async () => {
   const stores = await open();
   const project = await projectIn(stores);
   const [ours, polls, mute, quiet] = [
@@ -113,7 +113,7 @@ test('overdue: which deadline, and for whom', async () => {
   await stores.tasks.openFor(ours.id, at);
   await stores.tasks.openFor(polls.id, at);
   await stores.tasks.openFor(quiet.id, at - 20_000);
-  // One request for tasks may be held for five minutes: meanwhile its registers say that it lives, but never in place of polls.
+  // A poll may be held for 5 minutes. Registrations show that the agent is alive meanwhile, but never replace polls.
   const holds = await nodeIn(stores, 'holds');
   const stopped = await nodeIn(stores, 'stopped-polling');
   const never = await nodeIn(stores, 'never-polled');

@@ -23,10 +23,10 @@ test('users are found by address in any case', async () => {
   expect(await stores.users.count()).toBe(1);
 });
 
-test('meta: the first value stands', async () => {
+test('meta keeps the first value', async () => {
   const stores = await open();
   expect(await stores.meta.get('secret')).toBeNull();
-  // Whoever is first: all are given the same one.
+  // All callers get the value of the first one.
   const [first = '', ...others] = await Promise.all(['a', 'b', 'c'].map((v) => stores.meta.setOnce('secret', v)));
   expect(['a', 'b', 'c']).toContain(first);
   expect(others).toEqual([first, first]);

@@ -29,7 +29,7 @@ const OLDEST_SQLITE = '3.51.3';
  * without blocking. (Reads never wait in WAL mode.)
  */
 const BUSY_TIMEOUT_MS = 1;
-/** Nothing else runs yet when the file is opened, so SQLite may wait for a backup's short exclusive access. */
+/** SQLite may wait for a backup's short exclusive access while the file is opened, because this process does nothing else yet. */
 const OPEN_TIMEOUT_MS = 5000;
 const CACHED_STATEMENTS = 500;
 /** Longer statements are not cached: an insert with parameters for each log line differs with every batch. */

@@ -221,7 +221,7 @@ export type Tables = {
   dataset_versions: { dataset_id: string; version: number; created_at: Ms; files: number; bytes: number; manifest_digest: string };
   /** `body`: the object's text, deflated. */
   dataset_trees: { dataset_id: string; digest: string; body: Buffer };
-  /** `path` is encoded (wire/tree.ts). A long path is shortened, and `long_path` has the whole (history-path.ts). The version has the time. */
+  /** `path` is encoded (wire/tree.ts). A long one is cut, and `long_path` has the whole (history-path.ts). The version has the time. */
   dataset_history: {
     dataset_id: string;
     version: number;

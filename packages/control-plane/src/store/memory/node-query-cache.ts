@@ -3,7 +3,7 @@
  * idle: the node has no open task. Reconciled: every container on the node is as its deployment wants it.
  *
  * Entry: `startIdleQuery` and `startReconciledQuery`, after a query found that the node is so.
- * Exit: a commit that touches the node (`onCommit`), new information about the node (`forget`), a commit of another control plane (`watch`).
+ * Exit: a commit that touches the node (`onCommit`), news of the node (`forget`), a commit of another control plane (`watch`).
  * Invariant: no commit that this process knows of touched the node since its query began.
  *
  * If only one control plane uses the database, every change of tasks and deployments passes `onCommit`, so the cache is exact. If several

@@ -1,13 +1,13 @@
-/** From which generation on the deployments of a project are among its newest ones. Asked once for each project in a pass. */
+/** Finds the first generation of a project's newest deployments, which retention protects. One query for each project and pass. */
 import type { Db } from './engine/tables.ts';
 
-export type NewestKept = (projectId: string) => Promise<number>;
+export type FirstProtected = (projectId: string) => Promise<number>;
 
-export function createNewestKept(db: Db, count: number): NewestKept {
+export function createFirstProtected(db: Db, count: number): FirstProtected {
   const floors = new Map<string, number>();
   return async (projectId) => {
-    const known = floors.get(projectId);
-    if (known !== undefined) return known;
+    const cached = floors.get(projectId);
+    if (cached !== undefined) return cached;
     const row = await db
       .selectFrom('deployments')
       .select('generation')
