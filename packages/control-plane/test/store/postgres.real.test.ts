@@ -206,7 +206,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
         .execute();
       moved = nodeIn(one, 'w', { role: 'deploy', host_ip: '10.0.0.99' });
       // The registration waits for the lock of this transaction.
-      await waitFor('the register waits for us', async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0');
+      await waitFor('the registration waits for the lock', async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0');
     });
     await moved;
     expect(await one.routes.all()).toMatchObject([{ host_ip: '10.0.0.99' }]);
@@ -229,7 +229,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
         .values(newTaskColumns(taskOf(project, 't1', node.id, { kind: 'retire' }), project.id, NOW))
         .execute();
       gone = one.projects.removeIfGone(project.id);
-      await waitFor('the removal waits for us', async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0');
+      await waitFor('the removal waits for the lock', async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0');
     });
     expect(await gone).toBe(false);
     expect(await one.tasks.get('t1')).toMatchObject({ status: 'pending' });
@@ -257,11 +257,11 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     // More topics than one message can hold.
     const many = Array.from({ length: 2_000 }, (_, i): Topic => `logs:deployment-${i}`);
     one.tell(many);
-    await waitFor('all came', () => heard.two.size === many.length);
+    await waitFor('all topics arrived', () => heard.two.size === many.length);
     await pg.restart();
     await waitFor('both listen again', () => connected >= 4);
     two.tell(['node:n1']);
-    await waitFor('it came', () => heard.one.has('node:n1'));
+    await waitFor('the topic arrived', () => heard.one.has('node:n1'));
     expect([...heard.one]).toEqual(['node:n1']);
     expect(heard.two.has('node:n1')).toBe(false);
   });
