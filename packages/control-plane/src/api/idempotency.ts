@@ -57,7 +57,11 @@ export type RunOnce = (
   run: () => Promise<CreatedAnswer>,
 ) => Promise<CreatedAnswer & { replayed: boolean }>;
 
-export function createRunOnce(deps: { idempotencyAnswers: IdempotencyAnswerStore; secrets: readonly string[]; now: () => number }): RunOnce {
+export function createRunOnce(deps: {
+  idempotencyAnswers: IdempotencyAnswerStore;
+  secrets: readonly string[];
+  now: () => number;
+}): RunOnce {
   const { idempotencyAnswers, secrets, now } = deps;
   return async ({ user, key, method, path, body }, run) => {
     const request = digest(method, path, key);

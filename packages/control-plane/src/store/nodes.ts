@@ -350,7 +350,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   };
 }
 
-/** By the machine's clock and by the uptime clock. */
+/** One moment, by the machine's clock and by the uptime clock. */
 type Times = { now: number; uptime: number };
 
 const MOST_DOUBLED = 100;

@@ -206,7 +206,10 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
         .execute();
       moved = nodeIn(one, 'w', { role: 'deploy', host_ip: '10.0.0.99' });
       // The registration waits for the lock of this transaction.
-      await waitFor('the registration waits for the lock', async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0');
+      await waitFor(
+        'the registration waits for the lock',
+        async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0',
+      );
     });
     await moved;
     expect(await one.routes.all()).toMatchObject([{ host_ip: '10.0.0.99' }]);
@@ -229,7 +232,10 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
         .values(newTaskColumns(taskOf(project, 't1', node.id, { kind: 'retire' }), project.id, NOW))
         .execute();
       gone = one.projects.removeIfGone(project.id);
-      await waitFor('the removal waits for the lock', async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0');
+      await waitFor(
+        'the removal waits for the lock',
+        async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0',
+      );
     });
     expect(await gone).toBe(false);
     expect(await one.tasks.get('t1')).toMatchObject({ status: 'pending' });

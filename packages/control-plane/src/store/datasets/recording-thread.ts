@@ -55,7 +55,7 @@ async function syncWal(): Promise<void> {
 }
 
 async function record({ claim, content, port: asker }: Exclude<ToThread, 'close'>, stop: AbortController): Promise<void> {
-  const tell = (message: FromRecording): void => asker.postMessage(message, []);
+  const send = (message: FromRecording): void => asker.postMessage(message, []);
   // One object at a time: the walk waits for each.
   let wanted = Promise.withResolvers<string>();
   asker.on('message', (message: ToRecording) => {
@@ -65,15 +65,15 @@ async function record({ claim, content, port: asker }: Exclude<ToThread, 'close'
   });
   const objects = (digest: string): Promise<string> => {
     wanted = Promise.withResolvers();
-    tell({ kind: 'wanted', digest });
+    send({ kind: 'wanted', digest });
     return wanted.promise;
   };
   try {
     const held = await recordVersion(db, { claim, content }, objects, stop.signal, OWN_THREAD);
     if (held) await syncWal();
-    tell({ kind: 'ended', held });
+    send({ kind: 'ended', held });
   } catch (error) {
-    tell({ kind: 'failed', problem: problemOf(error) });
+    send({ kind: 'failed', problem: problemOf(error) });
   }
 }
 

@@ -48,15 +48,15 @@ export function createRecorder(path: string): Recorder {
       if (closed) throw new Error('the database is closed');
       const { port1: port, port2 } = new MessageChannel();
       const { promise: end, resolve, reject } = Promise.withResolvers<boolean>();
-      const tell = (message: ToRecording): void => port.postMessage(message, []);
-      const stop = (): void => tell({ kind: 'stop' });
-      port.on('message', (said: FromRecording) => {
-        if (said.kind === 'ended') resolve(said.held);
-        else if (said.kind === 'failed') reject(new Error(said.problem));
+      const send = (message: ToRecording): void => port.postMessage(message, []);
+      const stop = (): void => send({ kind: 'stop' });
+      port.on('message', (reply: FromRecording) => {
+        if (reply.kind === 'ended') resolve(reply.held);
+        else if (reply.kind === 'failed') reject(new Error(reply.problem));
         else
-          objects(said.digest).then(
-            (text) => tell({ kind: 'object', text }),
-            (error: unknown) => tell({ kind: 'no object', problem: problemOf(error) }),
+          objects(reply.digest).then(
+            (text) => send({ kind: 'object', text }),
+            (error: unknown) => send({ kind: 'no object', problem: problemOf(error) }),
           );
       });
       underWay.add(reject);
