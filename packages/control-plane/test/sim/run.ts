@@ -5,6 +5,8 @@
 import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
 import { isSettled } from '@berth/wire/vocabulary';
+import { DomainError } from '../../src/domain/errors.ts';
+import type { Stores } from '../../src/domain/stores.ts';
 import { isStoppedFirst } from '../../src/flow/single-writer.ts';
 import { type Agent, createAgent } from './agent.ts';
 import { createContractAgent } from './contract-agent.ts';
@@ -159,7 +161,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
     const restless = async (): Promise<boolean> => {
       const stores = database.onlooker();
       const [open, nodes] = [await stores.deployments.unsettled(), await stores.nodes.all()];
-      for (const node of nodes) if ((await stores.tasks.openFor(node.id, world.now())).length > 0) return true;
+      for (const node of nodes) if (await hasOpenTask(stores, node.id, world.now())) return true;
       return open.length > 0;
     };
     // Nobody knows when it is over: looked at now and then, and given a few rounds of registers more.
@@ -207,5 +209,15 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
     }
   } finally {
     await database.close();
+  }
+}
+
+/** A control plane may delete the node after it was listed. */
+async function hasOpenTask(stores: Stores, nodeId: string, now: number): Promise<boolean> {
+  try {
+    return (await stores.tasks.openFor(nodeId, now)).length > 0;
+  } catch (error) {
+    if (error instanceof DomainError && error.code === 'not_found') return false;
+    throw error;
   }
 }

@@ -140,7 +140,7 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       // Registers at once, and then sees what runs.
       await stage.agent('node-1').stop();
       await stage.agent('node-1').start();
-      await stage.logged(controlPlane, /left alone/);
+      await stage.logged(controlPlane, /they are quarantined/);
       const nodes = (await stage.berth.api.call('listNodes', { query: {} })).items;
       expect(nodes.flatMap((n) => n.containers.map((c) => c.labels['berth.deployment']))).toContain(forgotten.id);
       expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
