@@ -23,7 +23,7 @@ export function onDatasetChange(id: string, d: DeploymentRecord, facts: Facts): 
   const running = facts.live.find((o) => o.status === 'running' && o.id === d.id);
   const news = running === undefined ? [] : untold(running, facts.datasets);
   if (running === undefined || news.length === 0) return null;
-  const draft = createDraft(facts);
+  const draft = createDraft(facts, 'dataset_changed');
   datasetsChanged(draft, running);
   if (facts.project.on_dataset_change !== 'redeploy') return draft.plan;
   const note = news.map(({ pin, version }) => `dataset ${pin.name} is now at version ${version}`).join(', ');

@@ -121,7 +121,7 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
 
 /** Decides what `event` means for `d`. An event that means nothing in its state is an empty plan. Throws wrong_state on a cancel that is too late. */
 export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Plan {
-  const draft = createDraft(facts);
+  const draft = createDraft(facts, event.type);
   // Whatever it says about the deployment, a report or a loss ends the task it is about.
   if (event.type === 'task_reported')
     draft.task({ id: event.task.id, attempt: event.task.attempt, end: event.report.status, report: event.report });
@@ -160,7 +160,8 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   const { release } = input;
   if (release !== null) refuseRelease(release, facts);
 
-  const draft = createDraft(facts);
+  // Its only moves are those of the older deployments.
+  const draft = createDraft(facts, 'superseded');
   const created = newDeployment(input, project, now, facts.uptime.at);
   for (const older of facts.live) {
     if (!isBefore(older.status)) continue;
@@ -177,7 +178,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
       continue;
     }
     created.builds_given_up = Math.max(created.builds_given_up, older.builds_given_up + Number(hasWorked));
-    leave(draft, older, 'superseded', 'superseded', null, `deployment ${created.generation} was requested`);
+    leave(draft, older, 'superseded', null, `deployment ${created.generation} was requested`);
   }
   draft.plan.createDeployment = created;
   const asked =
@@ -197,27 +198,26 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
 function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   const { facts } = draft;
   if (loginMissing(draft, d)) return;
-  if (d.rollback_of !== null) return draft.move(d, 'tick', 'built', {}, `image ${d.image_tag} is there already: nothing to build`);
-  if (facts.platform.registryAddr === '') return fail(draft, d, 'tick', failure('registry_missing'));
+  if (d.rollback_of !== null) return draft.move(d, 'built', {}, `image ${d.image_tag} is there already: nothing to build`);
+  if (facts.platform.registryAddr === '') return fail(draft, d, failure('registry_missing'));
   const before = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
   if (before !== undefined) return waitForOwnWork(draft, d, `deployment ${before.generation} goes first: it is ${before.status}`);
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits);
   if (choice.node === null)
     return choice.busy ? waitForOwnWork(draft, d, choice.why) : waitForNode(draft, d, 'builder', 'no_builder', choice);
   createBuildTask(draft, d, choice.node);
-  draft.move(d, 'tick', 'building', { builder_id: choice.node.id }, `the build is given to ${choice.node.hostname}`);
+  draft.move(d, 'building', { builder_id: choice.node.id }, `the build is given to ${choice.node.hostname}`);
 }
 
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 function buildReported(draft: Draft, d: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
-  if (d.cancel_requested_at !== null) return leave(draft, d, 'task_reported', 'cancelled', null, 'the builder has let go');
+  if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, 'the builder has let go');
   if (report.status === 'failed') return elsewhereOr(draft, d, failureOf(report), 'builder');
   const image_tag = report.image_tag ?? null;
   const commit = report.commit ?? /:([0-9a-f]{40}|[0-9a-f]{64})$/.exec(image_tag ?? '')?.[1] ?? null;
   draft.move(
     d,
-    'task_reported',
     'built',
     {
       image_tag,
@@ -245,7 +245,7 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const rows = mountsOf(d.settings.datasets, facts.datasets);
   if (!('mounts' in rows)) {
     const { code, message, final } = rows;
-    return final ? fail(draft, d, 'tick', failure(code, message)) : wait(draft, d, code, message);
+    return final ? fail(draft, d, failure(code, message)) : wait(draft, d, code, message);
   }
   const wanted = wantedOf(d.settings.datasets, facts.datasets);
   const stays = d.settings.replace === 'recreate';
@@ -269,7 +269,6 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   tellVersions(draft, d, datasets, running?.datasets ?? null, `deployment ${running?.generation}, that serves,`);
   draft.move(
     d,
-    'tick',
     'deploying',
     { node_id: node.id, placement, datasets, host_port: null, container_id: null, route_published_at: null },
     `to be deployed on ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, beside deployment ${running.generation} that serves`}`,
@@ -283,14 +282,13 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: Eve
   const node = draft.node(d.node_id);
   if (report.status === 'failed') {
     const tried = { ...d, phases: started(d.phases, task, draft.facts.now, false) };
-    if (d.cancel_requested_at !== null) return leave(draft, tried, 'task_reported', 'cancelled', null, 'the node has let go');
+    if (d.cancel_requested_at !== null) return leave(draft, tried, 'cancelled', null, 'the node has let go');
     return elsewhereOr(draft, tried, failureOf(report), 'deploy');
   }
   const host_port = report.host_port ?? null;
-  if (node === undefined || host_port === null) return fail(draft, d, 'task_reported', failure('node_deleted'));
+  if (node === undefined || host_port === null) return fail(draft, d, failure('node_deleted'));
   const answering: DeploymentRecord = { ...d, host_port, container_id: report.container_id ?? null };
-  if (d.cancel_requested_at !== null)
-    return leave(draft, answering, 'task_reported', 'cancelled', null, 'cancelled before its route was published');
+  if (d.cancel_requested_at !== null) return leave(draft, answering, 'cancelled', null, 'cancelled before its route was published');
   const datasets = mounted(d, report);
   tellVersions(draft, d, datasets ?? [], d.datasets, 'it moved on while it was copied: the task');
   const timer = startedTimer(d, draft.facts.uptime.at);
@@ -304,10 +302,9 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route
   if (!leadsThere(draft, d, event)) return;
   const node = draft.node(d.node_id);
   const old = draft.facts.live.find((o) => o.status === 'running');
-  if (old !== undefined) draft.move(old, 'replaced', 'retired', {}, `deployment ${d.generation} took over`);
+  if (old !== undefined) draft.move(old, 'retired', {}, `deployment ${d.generation} took over`, 'replaced');
   draft.move(
     d,
-    'route_confirmed',
     'running',
     { finished_at: draft.facts.now, health: { status: 'healthy', since: draft.facts.now, detail: null } },
     `the reverse proxy serves it: it is live${event.note === undefined ? '' : ` (not checked whether the proxy reaches the node: ${event.note})`}`,
@@ -328,12 +325,12 @@ function routeUnreachable(draft: Draft, d: DeploymentRecord, event: EventOf<'rou
   // No grace period: nobody has to be heard of, and requests go nowhere meanwhile.
   if (!isProbed && !hasRunOut(draft, d, draft.facts.limits.probeSeconds * 1000, 0)) return;
   const seen = `the proxy at ${event.proxy} gave ${event.saw} for ${event.host_ip}:${event.host_port}`;
-  fail(draft, d, 'route_unreachable', failure('proxy_cannot_reach_node', `${seen}; let the proxy through to the node’s published ports`));
+  fail(draft, d, failure('proxy_cannot_reach_node', `${seen}; let the proxy through to the node’s published ports`));
 }
 
 function routeDeadline(draft: Draft, d: DeploymentRecord): void {
   if (d.route_published_at === null || !hasRunOut(draft, d, draft.facts.limits.routeMs)) return;
-  fail(draft, d, 'tick', whyUnconfirmed(draft, d));
+  fail(draft, d, whyUnconfirmed(draft, d));
 }
 
 // ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -367,14 +364,13 @@ function taskLost(draft: Draft, given: DeploymentRecord, { task, why }: EventOf<
   const { now, limits } = draft.facts;
   const d = task.kind === 'deploy' ? { ...given, phases: started(given.phases, task, now, false) } : given;
   const name = draft.node(task.node_id)?.hostname ?? task.node_id;
-  if (d.cancel_requested_at !== null) return leave(draft, d, 'task_lost', 'cancelled', null, `${name} went silent; its lease is void`);
-  if (why === 'wall') return fail(draft, d, 'task_lost', failure('task_timeout', `${task.kind} on ${name}`));
-  if (why === 'attempts')
-    return fail(draft, d, 'task_lost', failure('too_many_attempts', `${task.kind} on ${name}, ${task.attempt} times`));
+  if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, `${name} went silent; its lease is void`);
+  if (why === 'wall') return fail(draft, d, failure('task_timeout', `${task.kind} on ${name}`));
+  if (why === 'attempts') return fail(draft, d, failure('too_many_attempts', `${task.kind} on ${name}, ${task.attempt} times`));
   const losses = [...d.losses, { node_id: task.node_id, at: now }];
   const code: FailureCode = why === 'queue' ? 'task_not_claimed' : 'node_lost';
-  if (losses.length >= limits.maxLosses) return fail(draft, d, 'task_lost', failure(code, `${name}, after ${losses.length} tries`));
-  stepBack(draft, d, 'task_lost', losses, `${name} ${why === 'queue' ? 'did not take the task' : 'went silent'}; it is given out again`);
+  if (losses.length >= limits.maxLosses) return fail(draft, d, failure(code, `${name}, after ${losses.length} tries`));
+  stepBack(draft, d, losses, `${name} ${why === 'queue' ? 'did not take the task' : 'went silent'}; it is given out again`);
 }
 
 /** Failures of a node rather than of what it was given: another node may succeed. */
@@ -391,10 +387,9 @@ function elsewhereOr(draft: Draft, d: DeploymentRecord, error: Failure, role: No
   const another = facts.nodes.some((n) => n.role === role && n.id !== at && refusal(n, losses, facts.now, facts.limits) === null);
   // Stop-first the node may still have a container of it that nobody can stop now: two versions must never write at once.
   const tied = role === 'deploy' && d.settings.replace === 'recreate';
-  if (!OF_THE_NODE.includes(error.code) || !another || tied || losses.length >= facts.limits.maxLosses)
-    return fail(draft, d, 'task_reported', error);
+  if (!OF_THE_NODE.includes(error.code) || !another || tied || losses.length >= facts.limits.maxLosses) return fail(draft, d, error);
   const name = draft.node(at)?.hostname ?? at;
-  stepBack(draft, d, 'task_reported', losses, `${name} could not do it: ${error.message}; it is given to another node`);
+  stepBack(draft, d, losses, `${name} could not do it: ${error.message}; it is given to another node`);
 }
 
 /** Where the container engine is all that every usable node of the role lacks, the deployment says so. */
@@ -418,40 +413,22 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
     // It serves until its drain has moved it (loops/removals.ts).
     if (event.reachable) return;
     UNDO.restore_route(draft, d);
-    return draft.move(
-      d,
-      'node_deleted',
-      'retired',
-      { error: failure('node_deleted') },
-      'its node was deleted; deploy it again to have it elsewhere',
-    );
+    return draft.move(d, 'retired', { error: failure('node_deleted') }, 'its node was deleted; deploy it again to have it elsewhere');
   }
-  if (d.cancel_requested_at !== null) return leave(draft, d, 'node_deleted', 'cancelled', null, 'its node was deleted');
+  if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, 'its node was deleted');
   UNDO.end_tasks(draft, d);
   UNDO.restore_route(draft, d);
-  stepBack(
-    draft,
-    d,
-    'node_deleted',
-    [...d.losses, { node_id: event.node_id, at: draft.facts.now }],
-    'its node was deleted; it is given out again',
-  );
+  stepBack(draft, d, [...d.losses, { node_id: event.node_id, at: draft.facts.now }], 'its node was deleted; it is given out again');
 }
 
 /** One rung down: the same work is given out again. */
-function stepBack(
-  draft: Draft,
-  d: DeploymentRecord,
-  event: 'task_lost' | 'task_reported' | 'node_deleted',
-  losses: DeploymentRecord['losses'],
-  message: string,
-): void {
-  if (d.status === 'building') draft.move(d, event, 'pending', { builder_id: null, losses }, message);
-  else draft.move(d, event, 'built', { node_id: null, host_port: null, container_id: null, route_published_at: null, losses }, message);
+function stepBack(draft: Draft, d: DeploymentRecord, losses: DeploymentRecord['losses'], message: string): void {
+  if (d.status === 'building') draft.move(d, 'pending', { builder_id: null, losses }, message);
+  else draft.move(d, 'built', { node_id: null, host_port: null, container_id: null, route_published_at: null, losses }, message);
 }
 
 function cancelNow(draft: Draft, d: DeploymentRecord): void {
-  leave(draft, d, 'cancel', 'cancelled', null, 'cancelled on request');
+  leave(draft, d, 'cancelled', null, 'cancelled on request');
 }
 
 /** A task that an agent has begun is cancelled when that agent says so (or is lost): nothing then runs that nobody wants. */
@@ -469,14 +446,7 @@ function cancelTask(draft: Draft, d: DeploymentRecord): void {
 }
 
 function projectDeleted(draft: Draft, d: DeploymentRecord): void {
-  leave(
-    draft,
-    d,
-    'project_deleted',
-    d.status === 'running' ? 'retired' : 'cancelled',
-    failure('project_deleted'),
-    'the project is being deleted',
-  );
+  leave(draft, d, d.status === 'running' ? 'retired' : 'cancelled', failure('project_deleted'), 'the project is being deleted');
   if (draft.facts.route !== null) draft.plan.route = { remove: { project_id: d.project_id } };
 }
 
@@ -490,28 +460,27 @@ function terminal(draft: Draft, d: DeploymentRecord, event: FlowEvent): void {
 function leave(
   draft: Draft,
   d: DeploymentRecord,
-  event: string,
   to: 'failed' | 'cancelled' | 'superseded' | 'retired',
   error: Failure | null,
   message: string,
 ): void {
   for (const undo of STEPS[d.status as LiveState].undo) UNDO[undo](draft, d);
   const settled = d.finished_at === null ? { finished_at: draft.facts.now } : {};
-  draft.move(d, event, to, { ...settled, error, host_port: d.host_port, container_id: d.container_id }, message);
+  draft.move(d, to, { ...settled, error, host_port: d.host_port, container_id: d.container_id }, message);
   // Its node itself says that nothing of it is left there; whatever was published is removed first.
-  const said = event === 'task_reported' && d.host_port === null && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
+  const said = draft.event === 'task_reported' && d.host_port === null && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
   if (d.status !== 'running') startAgain(draft, { leaving: d.id, said });
 }
 
-function fail(draft: Draft, d: DeploymentRecord, event: string, error: Failure): void {
-  leave(draft, d, event, 'failed', error, error.message);
+function fail(draft: Draft, d: DeploymentRecord, error: Failure): void {
+  leave(draft, d, 'failed', error, error.message);
 }
 
 /** Waits for something outside Berth; fails when that took longer than the queue's deadline. `plain`: `why` without changing figures. */
 function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, why: string, plain = why): void {
   // What a node reported of itself says more than that nobody else was there.
   const reported = d.losses.findLast((l) => l.error !== undefined)?.error;
-  if (hasRunOut(draft, d, draft.facts.limits.queueMs)) return fail(draft, d, 'tick', reported ?? failure(code, why));
+  if (hasRunOut(draft, d, draft.facts.limits.queueMs)) return fail(draft, d, reported ?? failure(code, why));
   tellWaiting(draft, d, why, plain);
 }
 
@@ -531,6 +500,6 @@ function tellWaiting(draft: Draft, d: DeploymentRecord, why: string, plain: stri
 /** A project that requires a login is never published open: without a forward-auth service it fails before anything is replaced. */
 function loginMissing(draft: Draft, d: DeploymentRecord): boolean {
   if (!(d.settings.auth_required || draft.facts.project.auth_required) || draft.facts.platform.authServiceUrl !== null) return false;
-  fail(draft, d, 'tick', failure('auth_service_missing'));
+  fail(draft, d, failure('auth_service_missing'));
   return true;
 }

@@ -12,10 +12,12 @@ export type Change = DeploymentChange['set'];
 export type Draft = {
   facts: Facts;
   plan: Plan;
+  /** The event that this plan decides about; it is the `event` of TRANSITIONS for each move without another one. */
+  event: string;
   /** Changes fields, not the state. */
   set(d: DeploymentRecord, set: Change): void;
   /** Changes the state; refuses what is not a row of TRANSITIONS. */
-  move(d: DeploymentRecord, event: string, to: DeploymentState, set: Change, message: string): void;
+  move(d: DeploymentRecord, to: DeploymentState, set: Change, message: string, event?: string): void;
   say(d: Pick<DeploymentRecord, 'id'>, kind: string, message: string): void;
   task(change: TaskChange): void;
   createTask(task: Omit<NewTask, 'id'>): void;
@@ -24,7 +26,7 @@ export type Draft = {
   node(id: string | null): NodeFact | undefined;
 };
 
-export function createDraft(facts: Facts): Draft {
+export function createDraft(facts: Facts, event: string): Draft {
   const plan = emptyPlan(facts.project, facts.now, facts.uptime.at);
   let used = 0;
   const freshId = (): string => {
@@ -42,11 +44,12 @@ export function createDraft(facts: Facts): Draft {
   return {
     facts,
     plan,
+    event,
     set,
     say,
-    move(d, event, to, change, message) {
-      if (!isTransition(d.status, event, to))
-        throw new DomainError('wrong_state', `a ${d.status} deployment does not become ${to} by ${event}`);
+    move(d, to, change, message, by = event) {
+      if (!isTransition(d.status, by, to))
+        throw new DomainError('wrong_state', `the event ${by} does not change a ${d.status} deployment to ${to}`);
       const phases = phasesAfter({ phases: change.phases ?? d.phases, status: d.status }, to, facts.now);
       set(d, { ...change, ...(phases === null ? {} : { phases }), status: to, state_since: facts.now, waiting: null, stopped_first: null });
       say(d, to, message);
