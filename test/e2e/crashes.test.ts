@@ -119,7 +119,7 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
     expect({ status: done.status, error: done.error }).toEqual({ status: 'running', error: null });
     const other = builder === 'builder-1' ? 'builder-2' : 'builder-1';
     expect(done.events.map((e) => e.message)).toEqual(
-      expect.arrayContaining([expect.stringContaining(`${builder} went silent`), expect.stringContaining(`${other} took the build`)]),
+      expect.arrayContaining([expect.stringContaining(`${builder} stopped reporting`), expect.stringContaining(`${other} took the build`)]),
     );
     await service(builder).start();
   });

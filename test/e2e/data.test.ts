@@ -258,7 +258,7 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     );
     expect(back).toMatchObject({ status: 'running', error: null, commit: released.commit });
     expect(back.datasets[0]).toMatchObject({ version: 2, moved_on: false });
-    expect(back.events.map((e) => e.message).join('\n')).toContain('dataset stars: version 2 (the release had 1)');
+    expect(back.events.map((e) => e.message).join('\n')).toContain('dataset stars: version 2 (the release had version 1)');
     first = await see(back.id);
     await onlyOn(world, ...world.nodes);
   });

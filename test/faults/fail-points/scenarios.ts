@@ -118,7 +118,8 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await deathAndReturn(stage, point);
     await waitFor(
       'the build is taken away',
-      async () => (await berth.api.call('getDeployment', { params: { id: asked.id } })).events.some((e) => /went silent/.test(e.message)),
+      async () =>
+        (await berth.api.call('getDeployment', { params: { id: asked.id } })).events.some((e) => /stopped reporting/.test(e.message)),
       { deadlineMs: 30_000 },
     );
     await stage.unarm('builder');

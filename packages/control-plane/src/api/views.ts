@@ -16,7 +16,7 @@ import { maySeeEnv } from '../domain/access.ts';
 import type { DatasetFact, Limits } from '../domain/facts.ts';
 import type { ApiTokenRecord, AuditRecord, DeviceTokenRecord } from '../domain/identity-records.ts';
 import { isOnline } from '../domain/placement.ts';
-import type { Left } from '../flow/drain.ts';
+import type { Remaining } from '../flow/drain.ts';
 import { failure, failureOf } from '../flow/failure.ts';
 import type {
   AdmissionRecord,
@@ -225,16 +225,16 @@ export function copyView(t: TaskRecord<'sync'>): NodeCopy {
   };
 }
 
-/** `left`: deployments that still run on the node; `projects`: by id, for their names. */
-export const drainView = (drain: DrainRecord, left: readonly Left[], projects: ReadonlyMap<string, ProjectRecord>): Drain => ({
+/** `remaining`: deployments that still run on the node. `projects`: by id, for their names. */
+export const drainView = (drain: DrainRecord, remaining: readonly Remaining[], projects: ReadonlyMap<string, ProjectRecord>): Drain => ({
   started_at: time(drain.started_at),
   finished_at: timeOrNull(drain.finished_at),
   moved: drain.moved,
-  left: left.map(({ running, underWay }) => ({
+  left: remaining.map(({ running, inProgress }) => ({
     project_id: running.project_id,
     project: projects.get(running.project_id)?.name ?? running.project_id,
     deployment_id: running.id,
-    moving_to: underWay?.id ?? null,
+    moving_to: inProgress?.id ?? null,
     problem: drain.tries[running.project_id]?.problem ?? null,
   })),
 });

@@ -5,19 +5,19 @@ import type { Wanted } from './placement.ts';
 import type { PinnedDataset, ProjectSettings } from './records.ts';
 
 type Uses = ProjectSettings['datasets'];
-/** `final`: waiting does not help. */
+/** `final`: the deployment fails at once, because waiting does not help. */
 type MountProblem = { code: 'dataset_not_ready' | 'mount_conflict'; message: string; final: boolean };
 
 /** Returns the mount path, or its default (docs/interfaces.md "Project"). */
 export const mountPathOf = (use: Uses[number], name: string): string => use.mount_path ?? `/data/${name}`;
 
 /**
- * The mounts as a project keeps them: each says its path. A mount that is there keeps its path unless the new list names another,
- * also when its dataset was renamed since.
+ * Returns the mounts with their paths. An existing mount keeps its path unless the new list names another one, also after its
+ * dataset was renamed.
  */
 export function withPaths(uses: Uses, before: Uses, nameOf: (id: string) => string | null): Uses {
   return uses.map((use, i) => {
-    // The second mount of one dataset is refused, and an unknown dataset too: neither gets a path.
+    // The check rejects a second mount of one dataset and an unknown dataset, so neither gets a path.
     if (use.mount_path !== undefined || uses.findIndex((u) => u.dataset_id === use.dataset_id) < i) return use;
     const kept = before.find((b) => b.dataset_id === use.dataset_id)?.mount_path;
     const name = nameOf(use.dataset_id);
@@ -25,14 +25,14 @@ export function withPaths(uses: Uses, before: Uses, nameOf: (id: string) => stri
   });
 }
 
-/** Projects of a version before paths were kept named none: a release was mounted by the name that its dataset had then. */
+/** Adds paths to the mounts of an old release without them. Its paths came from the names that its datasets had then. */
 export const pathsOfRelease = (uses: Uses, pins: readonly PinnedDataset[] | null): Uses =>
   withPaths(uses, [], (id) => pins?.find((pin) => pin.dataset_id === id)?.name ?? null);
 
-/** Whether one would be mounted over the other, or inside it. */
+/** Returns whether one path equals the other or is inside it. */
 export const overlap = (a: string, b: string): boolean => a === b || a.startsWith(`${b}/`) || b.startsWith(`${a}/`);
 
-/** The `dependency` datasets that have a version: what placement counts. */
+/** Returns the `dependency` datasets that have a version, for placement. */
 export function wantedOf(uses: Uses, datasets: readonly DatasetFact[]): Wanted[] {
   return uses.flatMap((use) => {
     const dataset = datasets.find((d) => d.id === use.dataset_id);
@@ -41,7 +41,7 @@ export function wantedOf(uses: Uses, datasets: readonly DatasetFact[]): Wanted[]
   });
 }
 
-/** Rows of a deploy task, or why there cannot be any. Datasets may be renamed after a project was checked: so it is decided here. */
+/** Returns the mounts of a deploy task, or the problem. Datasets may be renamed after the check of the project, so it is checked again. */
 export function mountsOf(uses: Uses, datasets: readonly DatasetFact[]): { mounts: DatasetMount[] } | MountProblem {
   const mounts: DatasetMount[] = [];
   for (const use of uses) {
@@ -77,8 +77,8 @@ export function mountsOf(uses: Uses, datasets: readonly DatasetFact[]): { mounts
 export const pinsOf = (mounts: readonly DatasetMount[]): PinnedDataset[] =>
   mounts.map(({ dataset_id, name, mode, version }) => ({ dataset_id, name, mode, version }));
 
-/** What a release was made with and has a newer version now. */
-export function movedOn(
+/** Returns the pinned datasets that have a newer version now. */
+export function newerVersions(
   pins: readonly PinnedDataset[] | null,
   datasets: readonly DatasetFact[],
 ): { pin: PinnedDataset; version: number }[] {

@@ -1,7 +1,7 @@
 /**
- * Decides what a scan means for a dataset: its state and its next version. Pure, like the flow of deployments.
+ * Decides the state and the next version of a dataset after a scan. Pure.
  *
- * The whole way of a dataset, from the share to a container:
+ * The path of a dataset from the share to a container:
  *
  *   scan          monitor/child reads the share ──▶ ScanOutcome (domain/scan.ts)
  *     ▼
@@ -15,18 +15,18 @@
  *
  * States:
  *
- *   new ─────────┐ unchanged, changed        ┌─ unreachable: the share cannot be read, or is another one
+ *   new ─────────┐ unchanged, changed        ┌─ unreachable: the share cannot be read, or another share is mounted
  *   unreachable ─┼──────────────────▶ ok ────┤
  *   suspicious ──┘                           └─ suspicious: emptied or mostly gone, until it is back or someone accepts the loss
  *
- * A version is recorded only of content that a scan read. Known versions stay when the share cannot be read or has lost most of its
+ * Only content that a scan has read becomes a version. Known versions stay when the share cannot be read or has lost most of its
  * files. `unsettled` (files changed during the whole scan) changes no state: `problem` says so, and the next scan comes sooner.
  */
 import type { ScanPlan } from '../domain/dataset-stores.ts';
 import type { DatasetRecord } from '../domain/records.ts';
 import type { ScanOutcome } from '../domain/scan.ts';
 
-/** Time until the next scan of a share that could not be read or that changed all the time; at most the usual interval. */
+/** Time until the next scan of a share that was unreachable or kept changing; at most the usual interval. */
 const SOON_MS = 60_000;
 
 export function afterScan(
@@ -45,16 +45,16 @@ export function afterScan(
       return { set: { ...sooner, status: dataset.status, problem: found.problem }, newVersion: null };
     case 'unchanged':
       if (dataset.version === null) throw new Error('a dataset without a version cannot be unchanged');
-      return { set: { ...later, ...well(found) }, newVersion: null };
+      return { set: { ...later, ...ok(found) }, newVersion: null };
     case 'changed':
-      return { set: { ...later, ...well(found) }, newVersion: versionOf(dataset, found) };
+      return { set: { ...later, ...ok(found) }, newVersion: versionOf(dataset, found) };
   }
 }
 
-const well = ({ skipped, share }: Extract<ScanOutcome, { kind: 'changed' | 'unchanged' }>) =>
+const ok = ({ skipped, share }: Extract<ScanOutcome, { kind: 'changed' | 'unchanged' }>) =>
   ({ status: 'ok', problem: null, skipped, share }) as const;
 
-/** What was hashed anew and is the same as before is no version. */
+/** Returns null if the content is unchanged after a new hash of all files. */
 function versionOf(
   { version, manifest_digest }: Pick<DatasetRecord, 'version' | 'manifest_digest'>,
   { manifestDigest, files, bytes }: Extract<ScanOutcome, { kind: 'changed' }>,

@@ -1,18 +1,18 @@
 /**
- * The life of a deployment. Read this file and you know the flow; it does no I/O and asks no clock.
+ * Decides each step in the life of a deployment. This file does no I/O and reads no clock.
  *
  *   request ──▶ pending ──▶ building ──▶ built ──▶ deploying ─ ─ ─ ─ ─ ─ ─ ─ ▶ running ──▶ retired
- *               wait for    a builder    image in   a node starts it beside      the proxy     a newer one
+ *               waits for   a builder    image in   a node starts it beside      the proxy     a newer one
  *               a builder   clones,      the        the old one and probes it;   serves its    took over
  *                 │  ▲      builds,      registry   then its route is published  route
  *                 │  └──────pushes         │  ▲         │
  *                 │   lost    │            │  └──lost───┤
  *                 ▼           ▼            ▼            ▼
- *          failed · cancelled · superseded   (from any rung; what was begun is undone as the rung's row says)
+ *          failed · cancelled · superseded   (from any state before running; the step's `undo` lists what is undone)
  *
- * The old version serves until the new route was seen at the proxy: nothing that serves is touched before `route_confirmed`.
- * Every event is decided here into a Plan (domain/plan.ts); store/commit-plan.ts writes it whole or not at all, and
- * flow/drive.ts decides again when the project moved on meanwhile. transitions.ts lists every change of state.
+ * The old version serves until the proxy serves the new route: no running version is changed before `route_confirmed`.
+ * This file turns each event into a Plan (domain/plan.ts). store/commit-plan.ts writes the whole plan or nothing. When the project
+ * changed in between, flow/drive.ts decides again. transitions.ts lists every change of state.
  */
 import type { FailureCode } from '@berth/wire/errors';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
@@ -23,17 +23,17 @@ import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
 import { choose, dataRefusal, isOnline, lackEngines, refusal, whyNone } from '../domain/placement.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/records.ts';
-import { mounted, tellMovedOn, tellVersions } from './data.ts';
-import { createDraft, type Draft, knowsMoreThanContract } from './draft.ts';
+import { addNewerVersions, addVersions, mounted } from './data.ts';
+import { createDraft, type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
-import { observed, sayStopped, sweep } from './observe.ts';
+import { addStopped, observed, sweep } from './observe.ts';
 import { begin, built, started } from './phases.ts';
-import { refuseRelease, tellSettings } from './release.ts';
+import { refuseRelease, settingsLines } from './release.ts';
 import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
-import { startAgain, whyNotYet } from './single-writer.ts';
+import { reasonToWait, restartStopped } from './single-writer.ts';
 import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
 
@@ -41,7 +41,7 @@ type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | '
 type Undo = 'end_tasks' | 'restore_route' | 'remove_container';
 type Handlers = { [T in FlowEvent['type']]?: (draft: Draft, d: DeploymentRecord, event: EventOf<T>) => void };
 
-/** Each rung: what it waits for, what must be undone when it is left by an exit (in this order), what moves it. */
+/** For each live state: what happens in it, what a failure or cancellation undoes (in this order), and how it handles events. */
 const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handlers }> = {
   pending: {
     does: 'waits for a builder with room',
@@ -60,12 +60,12 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
     },
   },
   built: {
-    does: 'waits for a deploy node, for another deployment of the project that is deploying, and stop-first until nothing else runs',
+    does: 'waits for a deploy node and for other deploying versions of the project; with stop-first also until no other version runs',
     undo: [],
     on: { tick: dispatchDeploy, cancel: cancelNow, project_deleted: projectDeleted },
   },
   deploying: {
-    does: 'a node starts and probes it; its route is published; the proxy takes it over',
+    does: 'a node starts and probes the container; its route is published; the proxy applies the route',
     undo: ['end_tasks', 'restore_route', 'remove_container'],
     on: {
       task_reported: deployReported,
@@ -80,7 +80,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
     },
   },
   running: {
-    does: 'serves',
+    does: 'serves requests',
     undo: ['restore_route', 'remove_container'],
     on: {
       observed: observedRunning,
@@ -92,11 +92,11 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
 };
 
 const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
-  /** Voids the leases: whatever their agents report later is refused, and they throw it away. */
+  /** Voids the leases: later reports of their agents are refused, and the agents discard their work. */
   end_tasks(draft, d) {
     for (const task of draft.openTasks(d)) if (task.kind !== 'retire') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
   },
-  /** Back to the version that still serves; without one the host is unknown to the proxy again. */
+  /** Points the route to the version that still runs. Without such a version the route is removed. */
   restore_route(draft, d) {
     if (draft.facts.route?.deployment_id !== d.id) return;
     const old = draft.facts.live.find((o) => o.status === 'running' && o.id !== d.id);
@@ -106,23 +106,23 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
         ? { remove: { project_id: d.project_id } }
         : routeTo(draft, old, node, old.host_port);
   },
-  /** Only one that was reported: before that the agent removes what it started itself, and what it left is swept when seen. */
+  /** Removes a reported container. Before the report the agent removes it; `sweep` removes a container that a later report shows. */
   remove_container(draft, d) {
     if (d.host_port === null) return;
     createRetireTask(draft, draft.node(d.node_id), {
       of: d,
       remove: [{ deployment: d, reason: 'its deployment ended' }],
       keep: null,
-      // From the moment its route was published a proxy may send requests to it.
+      // The proxy may send requests to it since its route was published.
       drain: d.status === 'running' || d.route_published_at !== null,
     });
   },
 };
 
-/** Decides what `event` means for `d`. An event that means nothing in its state is an empty plan. Throws wrong_state on a cancel that is too late. */
+/** Decides what `event` changes for `d`. The plan is empty if its state ignores the event. Throws wrong_state if a cancel is too late. */
 export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Plan {
   const draft = createDraft(facts, event.type);
-  // Whatever it says about the deployment, a report or a loss ends the task it is about.
+  // A report or a loss always ends its task, also when the deployment ignores the event.
   if (event.type === 'task_reported')
     draft.task({ id: event.task.id, attempt: event.task.attempt, end: event.report.status, report: event.report });
   if (event.type === 'task_lost') {
@@ -149,31 +149,31 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
   return draft.plan;
 }
 
-/** Builds that newer requests may end one after the other; the next one is let finish, and the newest request waits behind it. */
+/** Newer requests may supersede this many builds in a row. The next build finishes, and the newest request waits for it. */
 const BUILDS_GIVEN_UP = 2;
 const isBefore = (status: DeploymentState): boolean => status === 'pending' || status === 'building' || status === 'built';
 
-/** A new deployment: it supersedes older ones of the project that are not deploying yet. Throws being_deleted, no_release. */
+/** Creates a deployment. It supersedes older ones of the project that are not deploying yet. Throws being_deleted, no_release. */
 export function request(input: DeploymentRequest, facts: Facts): Plan {
   const { project, now } = facts;
   if (project.deleting_at !== null) throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
   const { release } = input;
   if (release !== null) refuseRelease(release, facts);
 
-  // Its only moves are those of the older deployments.
+  // This plan changes the state of older deployments only.
   const draft = createDraft(facts, 'superseded');
   const created = newDeployment(input, project, now, facts.uptime.at);
   for (const older of facts.live) {
     if (!isBefore(older.status)) continue;
     const hasWorked = older.status !== 'pending';
-    // A release needs no build: it is what somebody wants at once.
+    // A release needs no build, and its requester wants it at once: it does not wait for a build.
     if (hasWorked && release === null && older.builds_given_up >= BUILDS_GIVEN_UP) {
-      const isTold = facts.live.some((o) => o.generation > older.generation);
-      if (!isTold)
-        draft.say(
+      const isAnnounced = facts.live.some((o) => o.generation > older.generation);
+      if (!isAnnounced)
+        draft.addLine(
           older,
           'kept',
-          `deployment ${created.generation} was requested and waits: ${older.builds_given_up} builds before this one were ended for newer requests`,
+          `deployment ${created.generation} was requested and waits for this one: newer requests already superseded ${older.builds_given_up} builds in a row`,
         );
       continue;
     }
@@ -183,12 +183,12 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   draft.plan.createDeployment = created;
   const asked =
     release !== null
-      ? `requested: back to what deployment ${release.generation} built`
+      ? `requested: release of deployment ${release.generation}, without a build`
       : `requested from ${input.commit === null ? `branch ${project.branch}` : `commit ${input.commit}`} of ${project.git_url}`;
-  draft.say({ id: input.id }, 'pending', input.why ?? asked);
+  draft.addLine({ id: input.id }, 'pending', input.why ?? asked);
   if (release !== null) {
-    for (const line of tellSettings(release, project)) draft.say({ id: input.id }, 'settings', line);
-    tellMovedOn(draft, { id: input.id }, release);
+    for (const line of settingsLines(release, project)) draft.addLine({ id: input.id }, 'settings', line);
+    addNewerVersions(draft, { id: input.id }, release);
   }
   return draft.plan;
 }
@@ -198,22 +198,22 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
 function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   const { facts } = draft;
   if (loginMissing(draft, d)) return;
-  if (d.rollback_of !== null) return draft.move(d, 'built', {}, `image ${d.image_tag} is there already: nothing to build`);
+  if (d.rollback_of !== null) return draft.move(d, 'built', {}, `no build needed: image ${d.image_tag} exists`);
   if (facts.platform.registryAddr === '') return fail(draft, d, failure('registry_missing'));
   const before = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
-  if (before !== undefined) return waitForOwnWork(draft, d, `deployment ${before.generation} goes first: it is ${before.status}`);
+  if (before !== undefined) return waitForOwnWork(draft, d, `deployment ${before.generation} goes first; it is ${before.status}`);
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits);
   if (choice.node === null)
     return choice.busy ? waitForOwnWork(draft, d, choice.why) : waitForNode(draft, d, 'builder', 'no_builder', choice);
   createBuildTask(draft, d, choice.node);
-  draft.move(d, 'building', { builder_id: choice.node.id }, `the build is given to ${choice.node.hostname}`);
+  draft.move(d, 'building', { builder_id: choice.node.id }, `build assigned to ${choice.node.hostname}`);
 }
 
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 function buildReported(draft: Draft, d: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
-  if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, 'the builder has let go');
-  if (report.status === 'failed') return elsewhereOr(draft, d, failureOf(report), 'builder');
+  if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, 'the builder stopped the build');
+  if (report.status === 'failed') return reassignOrFail(draft, d, failureOf(report), 'builder');
   const image_tag = report.image_tag ?? null;
   const commit = report.commit ?? /:([0-9a-f]{40}|[0-9a-f]{64})$/.exec(image_tag ?? '')?.[1] ?? null;
   draft.move(
@@ -238,7 +238,7 @@ function buildReported(draft: Draft, d: DeploymentRecord, { report, task }: Even
 function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const { facts } = draft;
   if (loginMissing(draft, d)) return;
-  // One at a time: two switches of one route at once could end with the older version live.
+  // One deployment at a time: after two concurrent route changes the older version could be live.
   const other = facts.live.find((o) => o.status === 'deploying');
   if (other !== undefined) return waitForOwnWork(draft, d, `deployment ${other.generation} is still deploying`);
   const running = facts.live.find((o) => o.status === 'running');
@@ -257,45 +257,45 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     const [why, plain, code] = [whyNone(placement), whyNone(placement, true), dataRefusal(placement)];
     return code === null ? waitForNode(draft, d, 'deploy', 'no_deploy_node', { why, plain }) : wait(draft, d, code, why, plain);
   }
-  // Taken over by the new task, the container would be removed under it.
-  const clearing = facts.tasks.some((t) => t.node_id === node.id && removes(t, d));
-  if (clearing) return waitForOwnWork(draft, d, `${node.hostname} still removes what an earlier attempt left`);
-  const notYet = d.settings.replace === 'recreate' ? whyNotYet(draft, d, node) : null;
+  // The new task would adopt the container, and the retire task would then remove it.
+  const isRemoving = facts.tasks.some((t) => t.node_id === node.id && removes(t, d));
+  if (isRemoving) return waitForOwnWork(draft, d, `${node.hostname} is still removing the container of an earlier attempt`);
+  const notYet = d.settings.replace === 'recreate' ? reasonToWait(draft, d, node) : null;
   if (notYet !== null) return notYet.ownWork ? waitForOwnWork(draft, d, notYet.why) : wait(draft, d, 'still_writing', notYet.why);
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
   createDeployTask(draft, d, node, { mounts: rows.mounts, missingBytes });
-  if (d.settings.replace === 'recreate') sayStopped(draft, d, node);
+  if (d.settings.replace === 'recreate') addStopped(draft, d, node);
   const datasets = pinsOf(rows.mounts);
-  tellVersions(draft, d, datasets, running?.datasets ?? null, `deployment ${running?.generation}, that serves,`);
+  addVersions(draft, d, datasets, running?.datasets ?? null, `the running deployment ${running?.generation}`);
   draft.move(
     d,
     'deploying',
     { node_id: node.id, placement, datasets, host_port: null, container_id: null, route_published_at: null },
-    `to be deployed on ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, beside deployment ${running.generation} that serves`}`,
+    `assigned to ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, to replace deployment ${running.generation}`}`,
   );
 }
 
 // ── deploying ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** The new container answered its probe: its route is published, and the old version goes on serving until the proxy follows. */
+/** Publishes the route after the new container answered its probe. The old version serves until the proxy applies the route. */
 function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
   const node = draft.node(d.node_id);
   if (report.status === 'failed') {
     const tried = { ...d, phases: started(d.phases, task, draft.facts.now, false) };
-    if (d.cancel_requested_at !== null) return leave(draft, tried, 'cancelled', null, 'the node has let go');
-    return elsewhereOr(draft, tried, failureOf(report), 'deploy');
+    if (d.cancel_requested_at !== null) return leave(draft, tried, 'cancelled', null, 'the node stopped the deployment');
+    return reassignOrFail(draft, tried, failureOf(report), 'deploy');
   }
   const host_port = report.host_port ?? null;
   if (node === undefined || host_port === null) return fail(draft, d, failure('node_deleted'));
   const answering: DeploymentRecord = { ...d, host_port, container_id: report.container_id ?? null };
   if (d.cancel_requested_at !== null) return leave(draft, answering, 'cancelled', null, 'cancelled before its route was published');
   const datasets = mounted(d, report);
-  tellVersions(draft, d, datasets ?? [], d.datasets, 'it moved on while it was copied: the task');
+  addVersions(draft, d, datasets ?? [], d.datasets, 'the dataset changed during the copy; the task');
   const timer = startedTimer(d, draft.facts.uptime.at);
   const phases = begin(started(d.phases, task, draft.facts.now), 'route', draft.facts.now);
   draft.set(d, { host_port, container_id: answering.container_id, route_published_at: draft.facts.now, datasets, timer, phases });
   draft.plan.route = routeTo(draft, d, node, host_port);
-  draft.say(d, 'route_published', `its container answers at ${node.host_ip}:${host_port}; the reverse proxy is told`);
+  draft.addLine(d, 'route_published', `the container answers at ${node.host_ip}:${host_port}; its route is published`);
 }
 
 function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route_confirmed'>): void {
@@ -307,25 +307,25 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route
     d,
     'running',
     { finished_at: draft.facts.now, health: { status: 'healthy', since: draft.facts.now, detail: null } },
-    `the reverse proxy serves it: it is live${event.note === undefined ? '' : ` (not checked whether the proxy reaches the node: ${event.note})`}`,
+    `live: the reverse proxy serves the new route${event.note === undefined ? '' : ` (Berth did not check whether the proxy reaches the node: ${event.note})`}`,
   );
 
   const removeOld = old === undefined ? [] : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
-  const together = old !== undefined && old.node_id === d.node_id;
-  createRetireTask(draft, node, { of: d, remove: together ? removeOld : [], keep: d, drain: true });
-  if (old !== undefined && !together)
+  const isSameNode = old !== undefined && old.node_id === d.node_id;
+  createRetireTask(draft, node, { of: d, remove: isSameNode ? removeOld : [], keep: d, drain: true });
+  if (old !== undefined && !isSameNode)
     createRetireTask(draft, draft.node(old.node_id), { of: old, remove: removeOld, keep: null, drain: true });
 }
 
-/** The old version still stands, and its requests go nowhere since the route was published: back to it at once. */
+/** Restores the old route at once: requests have failed since the new route was published, and the old version still runs. */
 function routeUnreachable(draft: Draft, d: DeploymentRecord, event: EventOf<'route_unreachable'>): void {
   if (!leadsThere(draft, d, event)) return;
-  // An agent that knows the contract alone reports before its application answers: it has the time of Berth's own probe.
-  const isProbed = knowsMoreThanContract(draft.node(d.node_id));
-  // No grace period: nobody has to be heard of, and requests go nowhere meanwhile.
+  // A contract-only agent may report before its application answers. Give the application the same time as Berth's own probe.
+  const isProbed = isBerthAgent(draft.node(d.node_id));
+  // No grace period: the decision waits for no agent, and requests fail until the route is restored.
   if (!isProbed && !hasRunOut(draft, d, draft.facts.limits.probeSeconds * 1000, 0)) return;
-  const seen = `the proxy at ${event.proxy} gave ${event.saw} for ${event.host_ip}:${event.host_port}`;
-  fail(draft, d, failure('proxy_cannot_reach_node', `${seen}; let the proxy through to the node’s published ports`));
+  const seen = `the proxy at ${event.proxy} returned ${event.saw} for ${event.host_ip}:${event.host_port}`;
+  fail(draft, d, failure('proxy_cannot_reach_node', `${seen}; allow connections from the proxy to the node’s published ports`));
 }
 
 function routeDeadline(draft: Draft, d: DeploymentRecord): void {
@@ -337,23 +337,23 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   observed(draft, d, event);
-  // The next report decides for the node that it moved to.
-  if (!draft.plan.deployments.some(({ set }) => set.node_id !== undefined)) startAgain(draft);
+  // If the deployment moved to another node, the next report of that node decides.
+  if (!draft.plan.deployments.some(({ set }) => set.node_id !== undefined)) restartStopped(draft);
 }
 
-/** Its route stays: a silent node is not a dead one. */
+/** Keeps the route: a node that does not report may still serve requests. */
 function nodeSilent(draft: Draft, d: DeploymentRecord): void {
   if (d.health?.status === 'unknown') return;
   const detail = `${whySilent(draft, d)}; the route stays`;
   draft.set(d, { health: { status: 'unknown', since: draft.facts.now, detail } });
-  draft.say(d, 'health', `health unknown: ${detail}`);
+  draft.addLine(d, 'health', `health unknown: ${detail}`);
 }
 
 function whySilent({ facts, node: nodeOf }: Draft, d: DeploymentRecord): string {
   const node = nodeOf(d.node_id);
-  if (node === undefined) return 'its node has not been heard of';
-  if (!isOnline(node, facts.now, facts.limits)) return `${node.hostname} has not been heard of`;
-  return knowsMoreThanContract(node)
+  if (node === undefined) return 'its node does not exist any more';
+  if (!isOnline(node, facts.now, facts.limits)) return `${node.hostname} is offline`;
+  return isBerthAgent(node)
     ? `${node.hostname} registers, but does not report its containers`
     : `${node.hostname} registers, but its agent does not report containers`;
 }
@@ -364,35 +364,35 @@ function taskLost(draft: Draft, given: DeploymentRecord, { task, why }: EventOf<
   const { now, limits } = draft.facts;
   const d = task.kind === 'deploy' ? { ...given, phases: started(given.phases, task, now, false) } : given;
   const name = draft.node(task.node_id)?.hostname ?? task.node_id;
-  if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, `${name} went silent; its lease is void`);
+  if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, `${name} did not confirm the cancellation in time`);
   if (why === 'wall') return fail(draft, d, failure('task_timeout', `${task.kind} on ${name}`));
-  if (why === 'attempts') return fail(draft, d, failure('too_many_attempts', `${task.kind} on ${name}, ${task.attempt} times`));
+  if (why === 'attempts') return fail(draft, d, failure('too_many_attempts', `${task.kind} on ${name}, ${task.attempt} attempts`));
   const losses = [...d.losses, { node_id: task.node_id, at: now }];
   const code: FailureCode = why === 'queue' ? 'task_not_claimed' : 'node_lost';
-  if (losses.length >= limits.maxLosses) return fail(draft, d, failure(code, `${name}, after ${losses.length} tries`));
-  stepBack(draft, d, losses, `${name} ${why === 'queue' ? 'did not take the task' : 'went silent'}; it is given out again`);
+  if (losses.length >= limits.maxLosses) return fail(draft, d, failure(code, `${name}, after ${losses.length} attempts`));
+  stepBack(draft, d, losses, `${name} ${why === 'queue' ? 'did not claim the task' : 'stopped reporting'}; the task is reassigned`);
 }
 
-/** Failures of a node rather than of what it was given: another node may succeed. */
+/** Failures that the node causes, not its task: another node may succeed. */
 const OF_THE_NODE: readonly FailureCode[] = ['engine_unavailable', 'disk_full'];
 
 /**
- * A node that cannot work fails at once, so it is always the least busy one: its failure is a loss, and the work goes to another node, a
- * bounded number of times. Without another node that takes work it fails with the node's own error.
+ * Counts the failure as a loss and reassigns the work to another node, a bounded number of times. A broken node fails at once, so
+ * it would otherwise always be the least busy one. Without another eligible node the deployment fails with the node's own error.
  */
-function elsewhereOr(draft: Draft, d: DeploymentRecord, error: Failure, role: NodeRole): void {
+function reassignOrFail(draft: Draft, d: DeploymentRecord, error: Failure, role: NodeRole): void {
   const { facts } = draft;
   const at = role === 'builder' ? d.builder_id : d.node_id;
   const losses = at === null ? d.losses : [...d.losses, { node_id: at, at: facts.now, error }];
   const another = facts.nodes.some((n) => n.role === role && n.id !== at && refusal(n, losses, facts.now, facts.limits) === null);
-  // Stop-first the node may still have a container of it that nobody can stop now: two versions must never write at once.
-  const tied = role === 'deploy' && d.settings.replace === 'recreate';
-  if (!OF_THE_NODE.includes(error.code) || !another || tied || losses.length >= facts.limits.maxLosses) return fail(draft, d, error);
+  // With stop-first the broken node may still run a container that cannot be stopped now: two versions must never write at once.
+  const isTied = role === 'deploy' && d.settings.replace === 'recreate';
+  if (!OF_THE_NODE.includes(error.code) || !another || isTied || losses.length >= facts.limits.maxLosses) return fail(draft, d, error);
   const name = draft.node(at)?.hostname ?? at;
-  stepBack(draft, d, losses, `${name} could not do it: ${error.message}; it is given to another node`);
+  stepBack(draft, d, losses, `${name} failed: ${error.message}; the task is reassigned to another node`);
 }
 
-/** Where the container engine is all that every usable node of the role lacks, the deployment says so. */
+/** Waits for a node. Reports engine_unavailable if only their container engines keep the nodes of this role from work. */
 function waitForNode(
   draft: Draft,
   d: DeploymentRecord,
@@ -410,18 +410,18 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
   const at = d.status === 'building' ? d.builder_id : d.node_id;
   if (at !== event.node_id) return;
   if (d.status === 'running') {
-    // It serves until its drain has moved it (loops/removals.ts).
+    // It serves until the drain of its node has moved it (loops/removals.ts).
     if (event.reachable) return;
     UNDO.restore_route(draft, d);
-    return draft.move(d, 'retired', { error: failure('node_deleted') }, 'its node was deleted; deploy it again to have it elsewhere');
+    return draft.move(d, 'retired', { error: failure('node_deleted') }, 'its node was deleted; deploy it again to run it on another node');
   }
   if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, 'its node was deleted');
   UNDO.end_tasks(draft, d);
   UNDO.restore_route(draft, d);
-  stepBack(draft, d, [...d.losses, { node_id: event.node_id, at: draft.facts.now }], 'its node was deleted; it is given out again');
+  stepBack(draft, d, [...d.losses, { node_id: event.node_id, at: draft.facts.now }], 'its node was deleted; the task is reassigned');
 }
 
-/** One rung down: the same work is given out again. */
+/** Returns to the previous waiting state, in which the same work is assigned again. */
 function stepBack(draft: Draft, d: DeploymentRecord, losses: DeploymentRecord['losses'], message: string): void {
   if (d.status === 'building') draft.move(d, 'pending', { builder_id: null, losses }, message);
   else draft.move(d, 'built', { node_id: null, host_port: null, container_id: null, route_published_at: null, losses }, message);
@@ -431,18 +431,18 @@ function cancelNow(draft: Draft, d: DeploymentRecord): void {
   leave(draft, d, 'cancelled', null, 'cancelled on request');
 }
 
-/** A task that an agent has begun is cancelled when that agent says so (or is lost): nothing then runs that nobody wants. */
+/** Asks the agent to cancel a task that it has claimed. The deployment ends when the agent reports or is lost, so no container remains. */
 function cancelTask(draft: Draft, d: DeploymentRecord): void {
   if (d.cancel_requested_at !== null) return;
   if (d.route_published_at !== null)
     throw new DomainError('wrong_state', 'its route is already published, so it can no longer be cancelled');
   const task = draft.openTasks(d).find((t) => t.kind !== 'retire');
-  const told = knowsMoreThanContract(draft.node(task?.node_id ?? null));
-  if (task?.kind === 'deploy' && !told) throw new DomainError('wrong_state', 'the agent of its node does not support cancellation');
-  if (task === undefined || task.attempt === 0 || !told) return cancelNow(draft, d);
+  const canCancel = isBerthAgent(draft.node(task?.node_id ?? null));
+  if (task?.kind === 'deploy' && !canCancel) throw new DomainError('wrong_state', 'the agent of its node does not support cancellation');
+  if (task === undefined || task.attempt === 0 || !canCancel) return cancelNow(draft, d);
   draft.task({ id: task.id, attempt: task.attempt, requestCancel: true });
   draft.set(d, { cancel_requested_at: draft.facts.now });
-  draft.say(d, 'cancel_requested', 'cancellation asked for; the agent is told');
+  draft.addLine(d, 'cancel_requested', 'cancellation requested; waiting until the agent stops the task');
 }
 
 function projectDeleted(draft: Draft, d: DeploymentRecord): void {
@@ -450,13 +450,13 @@ function projectDeleted(draft: Draft, d: DeploymentRecord): void {
   if (draft.facts.route !== null) draft.plan.route = { remove: { project_id: d.project_id } };
 }
 
-/** A report or loss that comes after the end changes nothing; a container that is seen after it is removed. */
+/** Handles events after the end: ignores late reports and losses, and removes a container that a node still reports. */
 function terminal(draft: Draft, d: DeploymentRecord, event: FlowEvent): void {
   if (event.type === 'cancel') throw new DomainError('wrong_state', `deployment ${d.generation} is already ${d.status}`);
   if (event.type === 'observed') sweep(draft, d, event);
 }
 
-/** Leaves the ladder: undoes what its rung says, then changes the state. */
+/** Ends a deployment: undoes the work of its state, then changes the state. */
 function leave(
   draft: Draft,
   d: DeploymentRecord,
@@ -465,39 +465,40 @@ function leave(
   message: string,
 ): void {
   for (const undo of STEPS[d.status as LiveState].undo) UNDO[undo](draft, d);
-  const settled = d.finished_at === null ? { finished_at: draft.facts.now } : {};
-  draft.move(d, to, { ...settled, error, host_port: d.host_port, container_id: d.container_id }, message);
-  // Its node itself says that nothing of it is left there; whatever was published is removed first.
-  const said = draft.event === 'task_reported' && d.host_port === null && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
-  if (d.status !== 'running') startAgain(draft, { leaving: d.id, said });
+  const finished = d.finished_at === null ? { finished_at: draft.facts.now } : {};
+  draft.move(d, to, { ...finished, error, host_port: d.host_port, container_id: d.container_id }, message);
+  // The node's own report shows that no container remains there. A reported container has a port and is removed first.
+  const removal =
+    draft.event === 'task_reported' && d.host_port === null && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
+  if (d.status !== 'running') restartStopped(draft, { leaving: d.id, removal });
 }
 
 function fail(draft: Draft, d: DeploymentRecord, error: Failure): void {
   leave(draft, d, 'failed', error, error.message);
 }
 
-/** Waits for something outside Berth; fails when that took longer than the queue's deadline. `plain`: `why` without changing figures. */
+/** Waits for something outside Berth, and fails at the deadline of the queue. `plain`: `why` without changing figures. */
 function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, why: string, plain = why): void {
-  // What a node reported of itself says more than that nobody else was there.
+  // A node's own error explains more than the lack of another node.
   const reported = d.losses.findLast((l) => l.error !== undefined)?.error;
   if (hasRunOut(draft, d, draft.facts.limits.queueMs)) return fail(draft, d, reported ?? failure(code, why));
-  tellWaiting(draft, d, why, plain);
+  setWaiting(draft, d, why, plain);
 }
 
-/** Waits for work of Berth itself, which has deadlines of its own: the queue's deadline stands still meanwhile. */
+/** Waits for another task of Berth, which has its own deadline. The queue's timer stops meanwhile. */
 function waitForOwnWork(draft: Draft, d: DeploymentRecord, why: string): void {
   stopTimer(draft, d);
-  tellWaiting(draft, d, why, why);
+  setWaiting(draft, d, why, why);
 }
 
-/** The story gets a line when the reason changes. */
-function tellWaiting(draft: Draft, d: DeploymentRecord, why: string, plain: string): void {
+/** Adds a line to the story when the reason changes. */
+function setWaiting(draft: Draft, d: DeploymentRecord, why: string, plain: string): void {
   if (d.waiting === plain) return;
   draft.set(d, { waiting: plain });
-  draft.say(d, 'waiting', why);
+  draft.addLine(d, 'waiting', why);
 }
 
-/** A project that requires a login is never published open: without a forward-auth service it fails before anything is replaced. */
+/** Fails a project that requires a login if AUTH_SERVICE_URL is not set, before any change: it is never published without a login. */
 function loginMissing(draft: Draft, d: DeploymentRecord): boolean {
   if (!(d.settings.auth_required || draft.facts.project.auth_required) || draft.facts.platform.authServiceUrl !== null) return false;
   fail(draft, d, failure('auth_service_missing'));

@@ -1,4 +1,4 @@
-/** A plan in the making: the few verbs that flow/deployment.ts writes its decisions with. Pure. */
+/** Collects the changes of one decision into a plan (domain/plan.ts). Pure. */
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts, NodeFact } from '../domain/facts.ts';
@@ -12,16 +12,17 @@ export type Change = DeploymentChange['set'];
 export type Draft = {
   facts: Facts;
   plan: Plan;
-  /** The event that this plan decides about; it is the `event` of TRANSITIONS for each move without another one. */
+  /** The event that the plan decides about. `move` looks it up in TRANSITIONS, unless the caller names another event. */
   event: string;
-  /** Changes fields, not the state. */
+  /** Changes fields of a deployment, but not its state. */
   set(d: DeploymentRecord, set: Change): void;
-  /** Changes the state; refuses what is not a row of TRANSITIONS. */
+  /** Changes the state. Throws if TRANSITIONS has no such row. */
   move(d: DeploymentRecord, to: DeploymentState, set: Change, message: string, event?: string): void;
-  say(d: Pick<DeploymentRecord, 'id'>, kind: string, message: string): void;
+  /** Adds a line to the story of the deployment. */
+  addLine(d: Pick<DeploymentRecord, 'id'>, kind: string, message: string): void;
   task(change: TaskChange): void;
   createTask(task: Omit<NewTask, 'id'>): void;
-  /** Open tasks of the deployment that this plan does not end already. */
+  /** Returns the deployment's open tasks that this plan does not end. */
   openTasks(d: Pick<DeploymentRecord, 'id'>): TaskRecord[];
   node(id: string | null): NodeFact | undefined;
 };
@@ -31,28 +32,28 @@ export function createDraft(facts: Facts, event: string): Draft {
   let used = 0;
   const freshId = (): string => {
     const id = facts.freshIds[used++];
-    // A plan that creates more than the caller foresaw is a mistake in the flow, not in the input.
-    if (id === undefined) throw new Error(`a plan of project ${facts.project.id} needs more than ${facts.freshIds.length} fresh ids`);
+    // Every plan fits into FRESH_IDS (drive.ts), so this is a bug in the flow.
+    if (id === undefined) throw new Error(`a plan of project ${facts.project.id} needs more than ${facts.freshIds.length} new ids`);
     return id;
   };
   const set = (d: DeploymentRecord, change: Change): void => {
-    const there = plan.deployments.find((c) => c.id === d.id);
-    if (there === undefined) plan.deployments.push({ id: d.id, from: d.status, set: change });
-    else Object.assign(there.set, change);
+    const existing = plan.deployments.find((c) => c.id === d.id);
+    if (existing === undefined) plan.deployments.push({ id: d.id, from: d.status, set: change });
+    else Object.assign(existing.set, change);
   };
-  const say: Draft['say'] = (d, kind, message) => void plan.events.push({ deployment_id: d.id, kind, message });
+  const addLine: Draft['addLine'] = (d, kind, message) => void plan.events.push({ deployment_id: d.id, kind, message });
   return {
     facts,
     plan,
     event,
     set,
-    say,
+    addLine,
     move(d, to, change, message, by = event) {
       if (!isTransition(d.status, by, to))
         throw new DomainError('wrong_state', `the event ${by} does not change a ${d.status} deployment to ${to}`);
       const phases = phasesAfter({ phases: change.phases ?? d.phases, status: d.status }, to, facts.now);
       set(d, { ...change, ...(phases === null ? {} : { phases }), status: to, state_since: facts.now, waiting: null, stopped_first: null });
-      say(d, to, message);
+      addLine(d, to, message);
     },
     task: (change) => void plan.tasks.push(change),
     createTask: (task) => void plan.createTasks.push({ ...task, id: freshId() } as NewTask),
@@ -61,6 +62,6 @@ export function createDraft(facts: Facts, event: string): Draft {
   };
 }
 
-/** Agents that know the contract alone have no `retire` and no cancellation: they replace `svc-{domain_prefix}` themselves. */
-export const knowsMoreThanContract = (node: Pick<NodeRecord, 'agent_version'> | undefined): boolean =>
+/** Returns whether the agent supports `retire` and cancellation. A contract-only agent replaces `svc-{domain_prefix}` itself. */
+export const isBerthAgent = (node: Pick<NodeRecord, 'agent_version'> | undefined): boolean =>
   node !== undefined && node.agent_version !== null;

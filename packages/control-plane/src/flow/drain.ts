@@ -1,10 +1,10 @@
 /**
- * Emptying a node: what runs there is deployed once more, and since the node is cordoned that is elsewhere. What cannot be moved
- * stays where it is, serving. Pure; carried out by loops/drains.ts.
+ * Decides the steps of a drain. Each deployment that runs on the node is deployed again; the node is cordoned, so the new one goes to
+ * another node. A deployment that cannot move keeps serving on the node. Pure; loops/drains.ts carries the steps out.
  *
- *   left ──a try is free, fewer than AT_ONCE move──▶ moving ──the new one runs──▶ moved
- *    ▲                                                 │
- *    └───────────────it failed: why is kept────────────┘  after TRIES it stays left
+ *   remaining ──tries are left, fewer than AT_ONCE move──▶ moving ──the new one runs──▶ moved
+ *    ▲                                                       │
+ *    └───────────────it failed: the record keeps why─────────┘  after TRIES tries it stays
  */
 import { isSettled } from '@berth/wire/vocabulary';
 import type { DeploymentRecord, DrainRecord } from '../domain/records.ts';
@@ -12,41 +12,47 @@ import type { DeploymentRecord, DrainRecord } from '../domain/records.ts';
 export const AT_ONCE = 2;
 export const TRIES = 3;
 
-export type Left = {
+export type Remaining = {
   running: DeploymentRecord;
-  /** Another one of its project that is under way, whoever asked for it. */
-  underWay: DeploymentRecord | null;
-  /** The one that its last try made, whatever became of it. */
+  /** Another deployment of its project that is in progress, whoever requested it. */
+  inProgress: DeploymentRecord | null;
+  /** The deployment of its last try, in any state. */
   tried: DeploymentRecord | null;
 };
 
 export type DrainStep = {
-  /** As it stands now. */
+  /** The new record. */
   drain: DrainRecord;
-  /** To be deployed once more; its try is counted in `drain` already. */
+  /** The deployment to deploy again. `drain` already counts the try. */
   move: { running: DeploymentRecord; id: string } | null;
 };
 
 export const newDrain = (now: number): DrainRecord => ({ started_at: now, finished_at: null, moved: 0, tries: {} });
 
-/** What was given up on is tried anew. */
-export const retried = (drain: DrainRecord): DrainRecord => ({
+/** Allows new tries for deployments that used all of them. */
+export const withFreshTries = (drain: DrainRecord): DrainRecord => ({
   ...drain,
   tries: Object.fromEntries(Object.entries(drain.tries).filter(([, t]) => t.count < TRIES)),
 });
 
-/** The try that was counted could not be made. */
-export const notAsked = (drain: DrainRecord, projectId: string, problem: string): DrainRecord => {
-  const made = drain.tries[projectId];
-  return made === undefined ? drain : { ...drain, tries: { ...drain.tries, [projectId]: { ...made, problem } } };
+/** Records why a try that was counted could not start. */
+export const withProblem = (drain: DrainRecord, projectId: string, problem: string): DrainRecord => {
+  const attempt = drain.tries[projectId];
+  return attempt === undefined ? drain : { ...drain, tries: { ...drain.tries, [projectId]: { ...attempt, problem } } };
 };
 
-/** `arriving`: something is still being deployed to the node. */
-export function drainStep(before: DrainRecord, left: readonly Left[], arriving: boolean, now: number, freshId: string): DrainStep {
-  const there = new Set(left.map((l) => l.running.project_id));
+/** `arriving`: a deployment is still being deployed to the node. */
+export function drainStep(
+  before: DrainRecord,
+  remaining: readonly Remaining[],
+  arriving: boolean,
+  now: number,
+  freshId: string,
+): DrainStep {
+  const there = new Set(remaining.map((l) => l.running.project_id));
   const gone = Object.keys(before.tries).filter((project) => !there.has(project));
   const tries: DrainRecord['tries'] = {};
-  for (const l of left) {
+  for (const l of remaining) {
     const t = before.tries[l.running.project_id];
     if (t !== undefined) tries[l.running.project_id] = { ...t, problem: problemOf(l) ?? t.problem };
   }
@@ -54,10 +60,10 @@ export function drainStep(before: DrainRecord, left: readonly Left[], arriving: 
     ...before,
     moved: before.moved + gone.length,
     tries,
-    finished_at: left.length === 0 && !arriving ? now : null,
+    finished_at: remaining.length === 0 && !arriving ? now : null,
   };
-  const free = left.filter((l) => l.underWay === null && (tries[l.running.project_id]?.count ?? 0) < TRIES);
-  const next = left.length - left.filter((l) => l.underWay === null).length < AT_ONCE ? free.toSorted(byTries(tries))[0] : undefined;
+  const free = remaining.filter((l) => l.inProgress === null && (tries[l.running.project_id]?.count ?? 0) < TRIES);
+  const next = remaining.filter((l) => l.inProgress !== null).length < AT_ONCE ? free.toSorted(byTries(tries))[0] : undefined;
   if (next === undefined) return { drain, move: null };
   const project = next.running.project_id;
   const earlier = tries[project];
@@ -65,14 +71,14 @@ export function drainStep(before: DrainRecord, left: readonly Left[], arriving: 
   return { drain, move: { running: next.running, id: freshId } };
 }
 
-/** Those that were never tried go first. */
+/** Orders by the number of tries, fewest first. */
 const byTries =
   (tries: DrainRecord['tries']) =>
-  (a: Left, b: Left): number =>
+  (a: Remaining, b: Remaining): number =>
     (tries[a.running.project_id]?.count ?? 0) - (tries[b.running.project_id]?.count ?? 0);
 
-function problemOf({ tried, underWay }: Left): string | null {
-  if (tried === null || !isSettled(tried.status) || underWay?.id === tried.id) return null;
+function problemOf({ tried, inProgress }: Remaining): string | null {
+  if (tried === null || !isSettled(tried.status) || inProgress?.id === tried.id) return null;
   if (tried.status === 'failed' || tried.status === 'cancelled')
     return tried.error?.message ?? `deployment ${tried.generation} was ${tried.status}`;
   return tried.status === 'superseded' ? `deployment ${tried.generation} was superseded` : null;

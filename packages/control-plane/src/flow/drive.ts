@@ -16,7 +16,7 @@ import type { Stores } from '../domain/stores.ts';
 import type { Guard } from '../domain/guard.ts';
 import { measuredOf, type Telemetry } from '../domain/telemetry.ts';
 import { isPast, type UptimeClock } from '../domain/uptime.ts';
-import { again, onDatasetChange } from './again.ts';
+import { onDatasetChange, redeploy } from './redeploy.ts';
 import { isBehind } from './data.ts';
 import { advance, request } from './deployment.ts';
 import { newDrain } from './drain.ts';
@@ -65,7 +65,7 @@ export type Driver = {
    * What runs, deployed once more under the id that is given, nothing built. Null: it no longer runs, or another deployment of
    * its project is under way. Throws not_found, being_deleted, domain_prefix_taken, busy.
    */
-  again(deploymentId: string, input: { id: string; note: string; trigger: Trigger }): Promise<DeploymentRecord | null>;
+  redeploy(deploymentId: string, input: { id: string; note: string; trigger: Trigger }): Promise<DeploymentRecord | null>;
   /** Tells, or deploys again, what runs on an older version of it, as each project has it; repeated calls have one effect. Throws, when all have been asked, what kept it from one of them. */
   datasetChanged(datasetId: string): Promise<void>;
   /** Has a node copy the newest version of a dataset now. Throws not_found, being_deleted, wrong_state, validation. */
@@ -219,7 +219,7 @@ export function createDriver(deps: DriverDeps): Driver {
     let made = false;
     await commit(
       project_id,
-      async (facts) => again(input, await find(facts, deploymentId), facts),
+      async (facts) => redeploy(input, await find(facts, deploymentId), facts),
       async (plan) => {
         const answer = await stores.flow.commit(plan);
         made = answer === 'committed';
@@ -288,7 +288,7 @@ export function createDriver(deps: DriverDeps): Driver {
     report,
     observed,
     newId,
-    again: deployAgain,
+    redeploy: deployAgain,
     datasetChanged,
     async prewarm(nodeId, datasetId) {
       await prewarm(stores, { id: newId(), nodeId, datasetId }, { now: now(), uptime: await uptime.now() }, limits);

@@ -1,4 +1,4 @@
-/** What can happen to a deployment. Everything else a decision needs is in its Facts. */
+/** Events of a deployment. All other input of a decision is in its Facts. */
 import type { ObservedContainer } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskRecord } from '../domain/records.ts';
@@ -6,22 +6,24 @@ import type { TaskRecord } from '../domain/records.ts';
 export type LossReason = 'queue' | 'lease' | 'wall' | 'attempts';
 
 export type FlowEvent =
-  /** Time passed, or something it waits for may have changed. */
+  /** Time passed, or a reason to wait may have changed. */
   | { type: 'tick' }
   | { type: 'task_reported'; task: TaskRecord; report: TaskReport }
   | { type: 'task_lost'; task: TaskRecord; why: LossReason }
   | { type: 'cancel' }
-  /** The proxy was seen to serve a configuration that sends this deployment's requests to this address. */
-  /** `note`: why it could not be checked that the proxy reaches the node; left out: it was, or need not be. */
+  /**
+   * The proxy serves a configuration that routes this deployment to this address. `note`: why Berth could not check that the proxy
+   * reaches the node; unset if it checked or need not check.
+   */
   | { type: 'route_confirmed'; host_ip: string; host_port: number; note?: string }
-  /** The proxy serves that configuration, and its requests do not reach this address. `proxy`: of PROXY_PROBE_URLS. */
+  /** The proxy serves that configuration but cannot reach this address. `proxy`: one of PROXY_PROBE_URLS. `saw`: its answer. */
   | { type: 'route_unreachable'; host_ip: string; host_port: number; proxy: string; saw: string }
-  /** `reachable`: its agent still works, so what runs there is moved before it ends. */
+  /** `reachable`: its agent still works, so running deployments move before they end. */
   | { type: 'node_deleted'; node_id: string; reachable: boolean }
   | { type: 'project_deleted' }
-  /** What a node's agent saw of this deployment; null: the node runs no such container. */
+  /** The node's agent reported this container of the deployment, or no container (null). */
   | { type: 'observed'; node_id: string; container: ObservedContainer | null }
-  /** Its node has not been seen for longer than the offline limit. */
+  /** The node has not reported for longer than the offline limit. */
   | { type: 'node_silent' };
 
 export type EventOf<T extends FlowEvent['type']> = Extract<FlowEvent, { type: T }>;

@@ -1,14 +1,14 @@
-/** Why something failed, in the words of the table FAILURES (wire/errors). */
+/** Failures with the texts of the table FAILURES (wire/errors). */
 import { type FailureCode, FAILURES, isFailureCode } from '@berth/wire/errors';
 import type { TaskReport } from '@berth/wire/task';
 import type { Failure } from '../domain/records.ts';
 
-export const failure = (code: FailureCode, seen?: string): Failure => ({
+export const failure = (code: FailureCode, details?: string): Failure => ({
   code,
-  message: seen === undefined ? FAILURES[code] : `${FAILURES[code]}: ${seen}`,
+  message: details === undefined ? FAILURES[code] : `${FAILURES[code]}: ${details}`,
 });
 
-/** What the agent said, under one of our codes; an agent that knows the contract alone may just send text. */
+/** Converts an agent's report to a failure with one of our codes. A contract-only agent may send only text. */
 export function failureOf(report: TaskReport): Failure {
   const result = report.result;
   if (typeof result === 'string' && result !== '') return failure('task_failed', result.slice(-2000));

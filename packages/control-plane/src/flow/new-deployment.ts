@@ -1,4 +1,4 @@
-/** A deployment as it is when it was just asked for: a copy of the settings, and nothing begun. */
+/** Creates the record of a new deployment with a copy of the settings. */
 import type { CreatedBy, Trigger } from '@berth/wire/deployment';
 import type { DeploymentRecord, ProjectRecord } from '../domain/records.ts';
 import { settingsFor } from './release.ts';
@@ -7,9 +7,9 @@ export type DeploymentRequest = {
   id: string;
   commit: string | null;
   note: string | null;
-  /** The deployment whose release is to be brought back, from the same project. */
+  /** The deployment of the same project whose release is deployed again. */
   release: DeploymentRecord | null;
-  /** Instead of what its story begins with otherwise. */
+  /** Replaces the first line of its story. */
   why?: string;
   by?: CreatedBy | null;
   trigger?: Trigger;

@@ -1,46 +1,48 @@
 /**
- * What agents see decides where routes point and what is left over. Pure; the handlers of `observed` in flow/deployment.ts.
- * A container is wanted on a node only where its deployment stands; anything else of ours is removed, anything unknown is left alone.
+ * Handles the event `observed` of flow/deployment.ts: updates ports, routes and health from the containers that agents report. Pure.
+ * A container belongs only on the node that its deployment is assigned to. Other containers of known deployments are removed;
+ * containers of unknown deployments stay (quarantine).
  */
 import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import type { Facts } from '../domain/facts.ts';
 import { isOnline } from '../domain/placement.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord } from '../domain/records.ts';
-import { type Draft, knowsMoreThanContract } from './draft.ts';
+import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { undeployedNames } from './release.ts';
 import { mayTry } from './retry.ts';
 import { isStoppedFirst } from './single-writer.ts';
 import { createRetireTask, finalName, removes } from './tasks.ts';
 
-/** Health, port and name of a deployment that is live or about to be. */
+/** Updates health, port and name of a deployment that is running or whose route is published. */
 export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
-  if (event.node_id !== d.node_id) return elsewhere(draft, d, event);
-  // Until it was reported the deploy task speaks for it.
+  if (event.node_id !== d.node_id) return observedElsewhere(draft, d, event);
+  // Before its deploy task reports, the deployment has no port and no route.
   if (d.host_port === null || d.route_published_at === null) return;
   const { container } = event;
   if (container?.state === 'running' && container.host_port !== null && container.host_port !== d.host_port)
     movePort(draft, d, container.host_port);
-  // The name passes on with the retire task, until which it is no news.
+  // An open retire task renames the container, so a wrong name is normal until it ends.
   const retiring = draft.facts.tasks.some((t) => t.kind === 'retire' && t.node_id === d.node_id);
   const holder = holderOfName(draft.node(d.node_id), d);
   const { status, detail } = judge(d, container, { now: draft.facts.now, retiring, holder });
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
-  // Nor is it put right before that task has ended.
+  // The drift is over only when that task has ended.
   if (retiring && status === 'healthy' && d.health?.status === 'drifted') return;
   draft.set(d, { health: { status, since: draft.facts.now, detail } });
-  draft.say(d, 'health', detail === null ? 'healthy again: its container runs as it should' : `${status}: ${detail}`);
-  // Where that task was lost, or what had the name is gone; not while somebody else has it.
-  if (!retiring && container !== null && misnamed(d, container) && holder === null)
+  draft.addLine(d, 'health', detail === null ? 'healthy again: the container runs as configured' : `${status}: ${detail}`);
+  // Renames the container if an earlier retire task was lost and no other container has the name.
+  if (!retiring && container !== null && isMisnamed(d, container) && holder === null)
     createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
 }
 
 /**
- * On a node where the deployment does not stand. Its own container is never a leftover: where its own node has it no more, the machine
- * was renamed, and deployment and route move with it. What was stopped first moves while it stands still: its new node is the one that
- * can start it again. A node with a secret of its own is spoken for by that secret alone.
+ * Handles a container on a node that the deployment is not assigned to. If it is the deployment's own container and its node does
+ * not report it any more, the machine was renamed: deployment and route move to the new name. A deployment that was stopped first
+ * moves while its container is stopped, because only its new node can restart it. A node with its own secret keeps its deployments:
+ * a renamed machine would register with that secret.
  */
-function elsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
+function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   const { container } = event;
   if (container === null || d.container_id === null || container.id !== d.container_id) return sweep(draft, d, event);
   const [own, node] = [draft.node(d.node_id), draft.node(event.node_id)];
@@ -49,33 +51,29 @@ function elsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>
   if (own !== undefined && (own.has_secret || stillHas(own, d.container_id, draft.facts))) return;
   const host_port = container.host_port ?? d.host_port;
   draft.set(d, { node_id: node.id, host_port });
-  // Nobody is there to begin it under the old name.
+  // No agent polls under the old name, so unclaimed tasks there would never start.
   for (const t of draft.openTasks(d))
     if (t.node_id === d.node_id && t.attempt === 0) draft.task({ id: t.id, attempt: t.attempt, end: 'cancelled' });
   const { route } = draft.facts;
   if (route?.deployment_id === d.id && host_port !== null)
     draft.plan.route = { set: { ...route, node_id: node.id, host_ip: node.host_ip, host_port } };
-  const from = own?.hostname ?? 'a node that is gone';
-  draft.say(
-    d,
-    'node_changed',
-    `its container is reported by ${node.hostname} (${node.host_ip}), and by ${from} no more; the route follows`,
-  );
+  const from = own?.hostname ?? 'a deleted node';
+  draft.addLine(d, 'node_changed', `${node.hostname} (${node.host_ip}) now reports the container, and ${from} does not; the route follows`);
 }
 
-/** As far as is known: a node that is silent may only be so for a moment. */
+/** Returns whether the node is online and may still have the container. */
 const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts): boolean =>
   isOnline(node, now, limits) && (node.observed_at === null || node.containers.some((c) => c.id === containerId));
 
 type Container = NonNullable<EventOf<'observed'>['container']>;
 type Judgement = { status: HealthState; detail: string | null };
 type At = { now: number; retiring: boolean; holder: Container | null };
-/** One that was started again a moment ago has not shown yet that it stays: a loop of crashes is not well in between. */
+/** An unhealthy container must run this long to become healthy: a crash loop is not healthy between two crashes. */
 const STEADY_MS = 10_000;
 
-/** What a deployment's container, as its node's agent saw it, says about the deployment's health; `detail` is null when all is well. */
+/** Returns the health of a deployment by its container as the agent reported it. `detail` is null if the container is healthy. */
 export function judge(d: DeploymentRecord, container: Container | null, at: At): Judgement {
-  if (container === null) return { status: 'unhealthy', detail: 'its container is gone from its node; deploy it again' };
+  if (container === null) return { status: 'unhealthy', detail: 'its container is missing on its node; deploy it again' };
   if (container.state !== 'running') return { status: 'unhealthy', detail: isStoppedFirst(d) ? d.waiting : whyDown(container) };
   const age = container.started_at === undefined || container.started_at === null ? null : at.now - Date.parse(container.started_at);
   if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS) return d.health;
@@ -85,15 +83,15 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
 
 function whyDown({ state, exit_code, out_of_memory }: Container): string {
   const ended = exit_code === undefined || exit_code === null ? '' : ` with exit code ${exit_code}`;
-  const memory = out_of_memory === true ? ', killed for want of memory' : '';
-  if (state === 'restarting') return `its container keeps ending${ended}${memory}; the engine starts it again and again`;
-  if (state === 'exited' || state === 'dead') return `its container has ended${ended}${memory}`;
+  const memory = out_of_memory === true ? ', killed because it ran out of memory' : '';
+  if (state === 'restarting') return `its container keeps exiting${ended}${memory}; the engine restarts it each time`;
+  if (state === 'exited' || state === 'dead') return `its container exited${ended}${memory}`;
   return `its container is ${state}`;
 }
 
-const misnamed = (d: DeploymentRecord, container: Container): boolean => container.name !== finalName(d.settings);
+const isMisnamed = (d: DeploymentRecord, container: Container): boolean => container.name !== finalName(d.settings);
 
-/** What of the container is not what the deployment says. What an agent does not report does not differ. */
+/** Lists the differences between container and deployment. A value that the agent does not report is no difference. */
 function differences(d: DeploymentRecord, container: Container, { retiring, holder }: At): string[] {
   const { image, labels, memory_bytes, cpus } = container;
   const wanted = d.image_digest ?? d.image_tag;
@@ -109,24 +107,24 @@ function differences(d: DeploymentRecord, container: Container, { retiring, hold
     found.push(`its memory limit is ${limit(memory_bytes, ' bytes')} instead of ${limit(d.settings.memory_bytes, ' bytes')}`);
   if (cpus !== undefined && Math.abs((cpus ?? 0) - (d.settings.cpus ?? 0)) > 1e-6)
     found.push(`its CPU limit is ${limit(cpus, '')} instead of ${limit(d.settings.cpus, '')}`);
-  if (!retiring && misnamed(d, container)) {
-    const taken = holder === null ? '' : `, the name of a container of deployment ${holder.labels[LABELS.deployment]}`;
+  if (!retiring && isMisnamed(d, container)) {
+    const taken = holder === null ? '' : `; that name belongs to a container of deployment ${holder.labels[LABELS.deployment]}`;
     found.push(`its container is named ${container.name} instead of ${finalName(d.settings)}${taken}`);
   }
   return found;
 }
 
-/** Who else has the name `svc-{domain_prefix}` on the node, as far as its agent reports it; often one in quarantine. */
+/** Returns another container that has the name `svc-{domain_prefix}` on the node, often one in quarantine. */
 export const holderOfName = (node: Pick<NodeRecord, 'containers'> | undefined, d: DeploymentRecord): Container | null =>
   node?.containers.find((c) => c.name === finalName(d.settings) && c.labels[LABELS.deployment] !== d.id) ?? null;
 
 const limit = (value: number | null, unit: string): string => (value === null ? 'none' : `${value}${unit}`);
 
 /**
- * Stop-first, before its deploy task is given out: what runs there of the project and is of no deployment that is live (left
- * over, or in quarantine) is stopped too. Two writers at once are worse than a stop, and a stop is no deletion.
+ * Adds a story line for containers of the project that belong to no live deployment (leftovers, quarantine). With stop-first the
+ * deploy task stops them too: two concurrent writers are worse than a stopped container, and the container is kept.
  */
-export function sayStopped(draft: Draft, d: DeploymentRecord, node: Pick<NodeRecord, 'hostname' | 'containers'>): void {
+export function addStopped(draft: Draft, d: DeploymentRecord, node: Pick<NodeRecord, 'hostname' | 'containers'>): void {
   const { project, live } = draft.facts;
   const ids = new Set<string | undefined>(live.map((o) => o.id));
   const strangers = node.containers.filter(
@@ -134,27 +132,33 @@ export function sayStopped(draft: Draft, d: DeploymentRecord, node: Pick<NodeRec
   );
   if (strangers.length === 0) return;
   const names = strangers.map((c) => c.name).join(', ');
-  draft.say(d, 'stopped_first', `${names} on ${node.hostname}, of no deployment that is live, is stopped before this one starts, and kept`);
+  draft.addLine(
+    d,
+    'stopped_first',
+    `${names} on ${node.hostname} ${strangers.length === 1 ? 'belongs' : 'belong'} to no live deployment; the agent stops ${strangers.length === 1 ? 'it' : 'them'} before this deployment starts, and keeps ${strangers.length === 1 ? 'it' : 'them'}`,
+  );
 }
 
-/** Settings of the project that were changed after the deployment was requested: what runs is not what is set. null: none. */
+/** Returns a text that names the project settings that changed after the request of the deployment, or null. */
 export function undeployedSettings(d: DeploymentRecord, project: ProjectRecord): string | null {
   const names = undeployedNames(d, project);
-  return names.length === 0 ? null : `the project’s ${names.join(', ')} changed since; deploy it to make it so`;
+  return names.length === 0
+    ? null
+    : `the project’s ${names.join(', ')} changed since this deployment; deploy the project to apply the change`;
 }
 
-/** A published port changes when a container or the engine restarts (ARCHITECTURE.md): the route follows what was seen. */
+/** Updates port and route: a restart of the container or of the engine changes the published port. */
 function movePort(draft: Draft, d: DeploymentRecord, host_port: number): void {
   draft.set(d, { host_port });
-  draft.say(d, 'port_changed', `its container’s port is now ${host_port} (was ${d.host_port}); the route follows`);
+  draft.addLine(d, 'port_changed', `the port of its container is now ${host_port} (was ${d.host_port}); the route follows`);
   const { route } = draft.facts;
   if (route?.deployment_id === d.id) draft.plan.route = { set: { ...route, host_port } };
 }
 
-/** Removes a container that is not wanted where it was seen: its deployment is over, or stands elsewhere. */
+/** Removes a container whose deployment ended or is assigned to another node. */
 export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   const node = draft.node(event.node_id);
-  if (event.container === null || !knowsMoreThanContract(node) || !mayTry(draft, d)) return;
+  if (event.container === null || !isBerthAgent(node) || !mayTry(draft, d)) return;
   const busy = draft.facts.tasks.some(
     (t) => t.node_id === event.node_id && ((t.kind === 'deploy' && t.deployment_id === d.id) || removes(t, d)),
   );
@@ -165,7 +169,9 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
       {
         deployment: d,
         reason:
-          d.node_id === event.node_id || isTerminal(d.status) ? `its deployment is ${d.status}` : 'its deployment stands on another node',
+          d.node_id === event.node_id || isTerminal(d.status)
+            ? `its deployment is ${d.status}`
+            : 'its deployment is assigned to another node',
       },
     ],
     keep: null,

@@ -1,4 +1,4 @@
-/** Where the time of a deployment went, by the control plane's clock: one row for each phase, of the last try. Pure. */
+/** Durations of a deployment by the control plane's clock: one row for each phase of the last attempt. Pure. */
 import type { PhaseName } from '@berth/wire/deployment';
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import type { DeploymentRecord, PhaseRecord, TaskRecord } from '../domain/records.ts';
@@ -8,19 +8,19 @@ type Phases = DeploymentRecord['phases'];
 const ended = (phases: readonly PhaseRecord[], at: number): PhaseRecord[] =>
   phases.map((p) => (p.ended_at === null ? { ...p, ended_at: at } : p));
 
-/** Ends what is open and begins `name`. Null: a row of an earlier version, of which nothing is known. */
+/** Ends the open phase and begins `name`. Null: an earlier version created the deployment without phases. */
 export const begin = (phases: Phases, name: PhaseName, at: number): Phases =>
   phases === null ? null : [...ended(phases, at), { name, started_at: at, ended_at: null }];
 
 export const end = (phases: Phases, at: number): Phases => (phases === null ? null : ended(phases, at));
 
-/** The work is given out again: what came after `name` is not of the last try, and `name` goes on. */
+/** Reopens `name` and removes the phases after it, because the work is reassigned. */
 function backTo(phases: Phases, name: PhaseName): Phases {
   const i = phases?.findIndex((p) => p.name === name) ?? -1;
   return phases === null || i < 0 ? phases : phases.slice(0, i + 1).map((p, at) => (at === i ? { ...p, ended_at: null } : p));
 }
 
-/** As a change of state leaves them. The phases of a deploy task and of the route are set where these are decided. */
+/** Returns the phases after a change of state. flow/deployment.ts sets the phases of a deploy task and of the route. */
 export function phasesAfter({ phases, status }: Pick<DeploymentRecord, 'phases' | 'status'>, to: DeploymentState, now: number): Phases {
   if (to === 'building') return begin(phases, 'build', now);
   if (to === 'pending') return backTo(phases, 'queue');
@@ -28,7 +28,7 @@ export function phasesAfter({ phases, status }: Pick<DeploymentRecord, 'phases' 
   return end(phases, now);
 }
 
-/** The builder took the task some time after it was given out: until then the deployment waited. */
+/** Moves the start of the build to the time at which the builder claimed the task; before that the deployment waited. */
 export function built(phases: Phases, { started_at }: Pick<TaskRecord, 'started_at'>): Phases {
   if (phases === null || started_at === null) return phases;
   return phases.map((p) => {
@@ -37,7 +37,7 @@ export function built(phases: Phases, { started_at }: Pick<TaskRecord, 'started_
   });
 }
 
-/** An agent that knows the contract alone does not say when it began: its phases are left out. `answered`: the container answers. */
+/** Adds the phases of a deploy task, unless a contract-only agent did not report its start. `answered`: the container answers. */
 export function started(
   phases: Phases,
   { started_at, progress }: Pick<TaskRecord, 'started_at' | 'progress'>,

@@ -1,4 +1,4 @@
-/** What a deployment takes from a release that it deploys once more, and what it takes from its project. Pure. */
+/** Decides which settings a redeployed release keeps and which it takes from its project. Pure. */
 import { can } from '@berth/wire/can';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
@@ -7,8 +7,8 @@ import type { DeploymentRecord, ProjectRecord, ProjectSettings } from '../domain
 import { stableJson } from '../domain/stable-json.ts';
 
 /**
- * The project's present value counts, whatever was set when a deployment was requested. `auth_required` is among them because it
- * protects: a rollback must not publish a project that requires a login, and PATCH alone decides who may see it.
+ * Settings whose current value in the project always applies, also to earlier deployments. `auth_required` is one of them because it
+ * protects: a rollback must not publish a project that requires a login. Only PATCH decides who may see a project.
  */
 const AT_ONCE: readonly (keyof ProjectSettings)[] = ['auth_required', 'on_dataset_change'];
 
@@ -23,20 +23,20 @@ const settingsOfProject = ({
   ...settings
 }: ProjectRecord): ProjectSettings => settings;
 
-/** With the mount paths that it really had. */
+/** Adds the mount paths that the release had. */
 const settingsOfRelease = ({ settings, datasets }: DeploymentRecord): ProjectSettings => ({
   ...settings,
   datasets: pathsOfRelease(settings.datasets, datasets),
 });
 
-/** A deployment from source takes the project's settings; a release keeps its own. */
+/** Returns the project's settings for a deployment from source, and the release's own settings for a release. */
 export function settingsFor(project: ProjectRecord, release: DeploymentRecord | null): ProjectSettings {
   const present = settingsOfProject(project);
   if (release === null) return present;
   return { ...settingsOfRelease(release), auth_required: present.auth_required, on_dataset_change: present.on_dataset_change };
 }
 
-/** Settings of the project that are not those that the deployment runs with, by name. */
+/** Returns the names of the project settings that differ from those of the deployment. */
 export function undeployedNames(d: DeploymentRecord, project: ProjectRecord): (keyof ProjectSettings)[] {
   const settings = settingsOfRelease(d);
   return (Object.keys(settings) as (keyof ProjectSettings)[]).filter(
@@ -44,19 +44,19 @@ export function undeployedNames(d: DeploymentRecord, project: ProjectRecord): (k
   );
 }
 
-/** Lines of the story that say where the settings come from; none where the project's are the same. */
-export function tellSettings(release: DeploymentRecord, project: ProjectRecord): string[] {
+/** Returns story lines about settings of the release that differ from the project's. */
+export function settingsLines(release: DeploymentRecord, project: ProjectRecord): string[] {
   const names = undeployedNames(release, project);
   const lines =
     names.length === 0
       ? []
       : [
-          `it has the settings of deployment ${release.generation}; the project’s ${names.join(', ')} ` +
-            `${names.length === 1 ? 'is another' : 'are others'} now and ${names.length === 1 ? 'takes' : 'take'} effect with the next deployment from source`,
+          `uses the settings of deployment ${release.generation}; the project’s ${names.join(', ')} changed since and ` +
+            `${names.length === 1 ? 'takes' : 'take'} effect with the next deployment from source`,
         ];
   if (release.settings.auth_required !== project.auth_required)
     lines.push(
-      `it requires ${project.auth_required ? 'a' : 'no'} login, as the project does now, whatever deployment ${release.generation} had`,
+      `requires ${project.auth_required ? 'a' : 'no'} login, like the project now; deployment ${release.generation} ${release.settings.auth_required ? 'required one' : 'did not'}`,
     );
   return lines;
 }
@@ -71,7 +71,7 @@ export function refuseRelease(release: DeploymentRecord, { project, datasets, pl
   const names = gone.map(({ dataset_id }) => release.datasets?.find((pin) => pin.dataset_id === dataset_id)?.name ?? dataset_id);
   if (gone.length > 0)
     throw new DomainError('no_release', `its ${gone.length === 1 ? 'dataset' : 'datasets'} ${names.join(', ')} was deleted`);
-  // What runs under such a name already is not stopped from being moved.
+  // A running deployment keeps its name, so that it can still move to another node.
   if (status !== 'running' && platform.reservedPrefixes.includes(settings.domain_prefix))
     throw new DomainError('no_release', `its domain prefix ${settings.domain_prefix} is now a host of the platform itself`);
 }

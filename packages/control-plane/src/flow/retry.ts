@@ -1,9 +1,9 @@
-/** Backoff of work on a container that fails again and again (a removal, a start): each try is a task, and a node reports twice a minute. Pure. */
+/** Backoff for removals and starts of a container. Each attempt is a task, and a node reports twice a minute. Pure. */
 import type { DeploymentRecord } from '../domain/records.ts';
 import type { Draft } from './draft.ts';
 
 const FIRST_MS = 30_000;
-/** What runs is not harmed by a container that is left over; a project that stands still is down. */
+/** A leftover container harms no running version, but a project whose container does not start is down. */
 const LONGEST_MS = { remove: 3_600_000, start: 300_000 };
 
 type Retried = Pick<DeploymentRecord, 'retry'>;
@@ -12,7 +12,7 @@ export const mayTry = (draft: Draft, d: Retried): boolean => d.retry === null ||
 
 export function tryLater(draft: Draft, d: DeploymentRecord, what: keyof typeof LONGEST_MS): void {
   const tries = (d.retry?.tries ?? 0) + 1;
-  // The first retry is at the next report of its node.
+  // The first retry follows the node's next report.
   const wait = tries === 1 ? 0 : Math.min(LONGEST_MS[what], FIRST_MS * 2 ** Math.min(tries - 1, 20));
   draft.set(d, { retry: { tries, not_before: draft.facts.uptime.at + wait } });
 }

@@ -1,4 +1,4 @@
-/** Where a deployment's requests are sent, and whether a proxy that was asked sends them there. Pure. */
+/** The route of a deployment, and whether the proxy's configuration leads to it. Pure. */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
 import type { RouteChange } from '../domain/plan.ts';
@@ -19,16 +19,16 @@ export const routeTo = (draft: Draft, d: DeploymentRecord, node: NodeRecord, hos
   },
 });
 
-/** Its container as its node's agent saw it last; undefined: the agent does not say, or has not seen it yet. */
+/** Returns its container from the last report of its node, or undefined if the report has none. */
 export function lastSeen(draft: Draft, d: DeploymentRecord): ObservedContainer | undefined {
   const own = draft.node(d.node_id)?.containers.filter((c) => c.labels[LABELS.deployment] === d.id) ?? [];
-  // One of an earlier attempt says nothing about this one.
+  // Ignores containers of earlier attempts.
   return own.find((c) => d.container_id === null || c.id === undefined || c.id === d.container_id);
 }
 
 /**
- * Between publishing and confirming its container may have been started again on another port, or its node have got another
- * address: a proxy that serves the configuration of before sends its requests to nobody.
+ * Returns whether the confirmed address still leads to the container. Since the publication the container may have restarted on
+ * another port, or the node may have a new address; the proxy then still routes to the old address.
  */
 export function leadsThere(
   draft: Draft,
@@ -45,7 +45,7 @@ export function leadsThere(
 export function whyUnconfirmed(draft: Draft, d: DeploymentRecord): Failure {
   const seen = lastSeen(draft, d);
   if (seen !== undefined && seen.state !== 'running')
-    return failure('container_exited', `it was ${seen.state} when its route was to be confirmed`);
+    return failure('container_exited', `it was ${seen.state} before its route was confirmed`);
   const seconds = draft.facts.limits.routeMs / 1000;
-  return failure('proxy_unconfirmed', `not within ${seconds} s; look at the proxy’s log and at PROXY_PROBE_URLS`);
+  return failure('proxy_unconfirmed', `not within ${seconds} s; check the log of the proxy and PROXY_PROBE_URLS`);
 }

@@ -1,13 +1,13 @@
-/** The tasks that the flow creates, each complete: an agent needs nothing else to do its work. Pure. */
+/** Creates the tasks of the flow. A task contains everything that its agent needs. Pure. */
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
 import type { NodeFact } from '../domain/facts.ts';
 import { projectUrl } from '../domain/host.ts';
 import { copyMs } from './data.ts';
 import type { DeploymentRecord, NodeRecord, ProjectSettings, TaskRecord } from '../domain/records.ts';
-import { type Draft, knowsMoreThanContract } from './draft.ts';
+import { type Draft, isBerthAgent } from './draft.ts';
 
-/** Contract: the container of a project that serves. */
+/** Name of the container that serves a project (docs/contract.md "Deployment flow"). */
 export const finalName = (settings: Pick<ProjectSettings, 'domain_prefix'>): string => `svc-${settings.domain_prefix}`;
 export const generationName = (d: Pick<DeploymentRecord, 'settings' | 'generation'>): string => `${finalName(d.settings)}-g${d.generation}`;
 
@@ -32,9 +32,9 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
   });
 }
 
-export type Given = { mounts: DatasetMount[]; missingBytes: number };
+type DeployInput = { mounts: DatasetMount[]; missingBytes: number };
 
-export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact, { mounts, missingBytes }: Given): void {
+export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact, { mounts, missingBytes }: DeployInput): void {
   const { project, uptime, limits, live, platform } = draft.facts;
   const tag = d.image_tag ?? '';
   const serves = live.find((o) => o.status === 'running');
@@ -47,7 +47,7 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
       ? {}
       : { url: projectUrl(platform.public.url, platform.public.baseDomain, d.settings.domain_prefix) }),
     container_port: d.settings.container_port,
-    // A digest cannot be moved to other content as a tag can; what was built is what runs.
+    // A tag can move to other content, a digest cannot.
     image: d.image_digest === null ? tag : `${tag.replace(/:[^:/]*$/, '')}@${d.image_digest}`,
     image_tag: tag,
     image_digest: d.image_digest,
@@ -73,25 +73,26 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
   });
 }
 
-/** How long these may take to stop: the old version drains, and then has its grace period. */
+/** Longest time in ms that these take to stop: the old version drains, then its grace period runs. */
 const stopMs = (all: readonly DeploymentRecord[]): number =>
   Math.max(...all.map(({ settings }) => settings.drain_seconds + settings.stop_grace_seconds)) * 1000;
 
 export type RetireRequest = {
-  /** Whose story the task belongs to. */
+  /** The deployment that the task belongs to; its story gets the lines. */
   of: DeploymentRecord;
   remove: { deployment: DeploymentRecord; reason: string }[];
   keep: DeploymentRecord | null;
-  /** Requests may still be in flight to what is removed. */
+  /** Removed containers may still have requests in flight. */
   drain: boolean;
-  /** Stopped and kept (flow/single-writer.ts); `start`: the deployment whose container is started again. */
+  /** Containers to stop and keep (flow/single-writer.ts). */
   stop?: { deployment_id: string; reason: string }[];
+  /** The deployment whose stopped container restarts. */
   start?: string;
 };
 
-/** Nothing for a node that is gone or whose agent knows the contract alone: such an agent has replaced the container by itself. */
+/** Creates a retire task, unless the node was deleted or its agent is contract-only: such an agent replaces the container itself. */
 export function createRetireTask(draft: Draft, node: NodeRecord | undefined, request: RetireRequest): void {
-  if (node === undefined || !knowsMoreThanContract(node)) return;
+  if (node === undefined || !isBerthAgent(node)) return;
   const { project, uptime, limits } = draft.facts;
   const stopped = request.stop === undefined ? [] : [request.of];
   const grace = Math.max(0, ...[...request.remove.map((r) => r.deployment), ...stopped].map((d) => d.settings.stop_grace_seconds));
@@ -117,6 +118,6 @@ export function createRetireTask(draft: Draft, node: NodeRecord | undefined, req
   });
 }
 
-/** Whether this task is to remove the deployment's container. */
+/** Returns whether this task removes the deployment's container. */
 export const removes = (task: TaskRecord, d: Pick<DeploymentRecord, 'id'>): boolean =>
   task.kind === 'retire' && 'remove' in task.payload && task.payload.remove.some((r) => r.deployment_id === d.id);

@@ -1,11 +1,11 @@
-/** The deadline of a deployment's present state: it stops while the deployment waits for work of Berth itself. Pure. */
+/** The timer of a deployment's current state. It stops while the deployment waits for a task of Berth. Pure. */
 import type { DeploymentRecord, Timer } from '../domain/records.ts';
 import { isPast } from '../domain/uptime.ts';
 import type { Draft } from './draft.ts';
 
 type Timed = Pick<DeploymentRecord, 'id' | 'status' | 'state_since' | 'timer'>;
 
-/** A timer of an earlier state counts for nothing: the previous version of Berth leaves it behind. */
+/** Ignores a timer of an earlier state, which the previous version of Berth leaves behind. */
 const present = (d: Timed): Timer =>
   d.timer !== null && d.timer.state_since === d.state_since ? d.timer : { state_since: d.state_since, ran_ms: 0, running_since: null };
 
@@ -15,7 +15,7 @@ export const startedTimer = (d: Pick<Timed, 'state_since'>, at: number): Timer =
   running_since: at,
 });
 
-/** Starts the timer, or goes on with it; returns whether it has run for longer than `limitMs`. `graceMs`: after a gap in the service. */
+/** Starts or continues the timer. Returns whether it ran longer than `limitMs`. `graceMs`: added after a gap in the service. */
 export function hasRunOut(draft: Draft, d: DeploymentRecord, limitMs: number, graceMs = draft.facts.limits.leaseMs): boolean {
   const { uptime } = draft.facts;
   const timer = present(d);
@@ -24,7 +24,7 @@ export function hasRunOut(draft: Draft, d: DeploymentRecord, limitMs: number, gr
   return false;
 }
 
-/** Stops the timer; what it ran so far is kept. */
+/** Stops the timer and keeps the time that it ran. */
 export function stopTimer(draft: Draft, d: DeploymentRecord): void {
   const timer = present(d);
   if (timer.running_since === null) return;

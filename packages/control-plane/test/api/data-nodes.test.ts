@@ -178,7 +178,7 @@ describe('a project that mounts datasets', () => {
     await api.driver.datasetChanged(one);
     expect((await shown())['datasets']).toEqual([{ ...pin, current_version: 2, moved_on: true }]);
     const told = ((await shown())['events'] as { kind: string; message: string }[]).filter((e) => e.kind === 'dataset');
-    expect(told.map((e) => e.message)).toEqual(['dataset one has moved on: version 2, this deployment runs on 1']);
+    expect(told.map((e) => e.message)).toEqual(['dataset one has a new version 2; this deployment uses version 1']);
   });
   it('asked to be redeployed it is, once for each version', async () => {
     await register(api);
@@ -384,12 +384,12 @@ describe('drain', () => {
     await drainRound();
     expect((await api.stores.deployments.list({ project_id: project }, { limit: 10, cursor: null })).items).toHaveLength(4);
   });
-  it('what could not even be asked for has its reason too', async () => {
+  it('a redeployment that could not be requested has its reason too', async () => {
     await register(api);
     const here = await worker('here');
     await running(await createProject(api), here);
     await drain(here);
-    vi.spyOn(api.driver, 'again').mockRejectedValue(new DomainError('busy'));
+    vi.spyOn(api.driver, 'redeploy').mockRejectedValue(new DomainError('busy'));
     for (let i = 0; i < 5; i++) await drainRound();
     expect((await node(here)).drain).toMatchObject({ left: [{ moving_to: null, problem: expect.stringMatching(/\S/) }] });
   });

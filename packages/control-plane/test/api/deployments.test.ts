@@ -224,19 +224,22 @@ test('its story reads from top to bottom, and its health says what is set and no
   const live = (await own.call('getDeployment', { params: { id: deployment } })).json;
   expect((live['events'] as { message: string }[]).map((e) => e.message)).toEqual([
     'requested from branch main of https://git.example.com/shop.git',
-    'the build is given to worker-1',
+    'build assigned to worker-1',
     'worker-1 took the build',
     `built and pushed as ${image}`,
-    'to be deployed on node-1 (10.0.0.7)',
+    'assigned to node-1 (10.0.0.7)',
     'node-1 took the deployment',
-    'its container answers at 10.0.0.7:32001; the reverse proxy is told',
-    'the reverse proxy serves it: it is live',
+    'the container answers at 10.0.0.7:32001; its route is published',
+    'live: the reverse proxy serves the new route',
   ]);
   expect(live).toMatchObject({ status: 'running', health: { status: 'healthy', detail: null } });
 
   await own.call('patchProject', { params: { id: shop }, body: { domain_prefix: 'store' } });
   const drifted = (await own.call('getDeployment', { params: { id: deployment } })).json['health'] as Record<string, unknown>;
-  expect(drifted).toMatchObject({ status: 'drifted', detail: 'the project’s domain_prefix changed since; deploy it to make it so' });
+  expect(drifted).toMatchObject({
+    status: 'drifted',
+    detail: 'the project’s domain_prefix changed since this deployment; deploy the project to apply the change',
+  });
   await own.call('patchProject', { params: { id: shop }, body: { domain_prefix: 'shop' } });
   expect((await own.call('getDeployment', { params: { id: deployment } })).json['health']).toMatchObject({ status: 'healthy' });
 });

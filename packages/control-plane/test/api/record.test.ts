@@ -40,7 +40,7 @@ test('who asked, how, and from what it was built; a release that comes again kee
   await world.deployedAgain(String(back['id']));
 
   const moved = api.driver.newId();
-  await api.driver.again(String(back['id']), { id: moved, note: 'node-1 is drained', trigger: 'drain' });
+  await api.driver.redeploy(String(back['id']), { id: moved, note: 'node-1 is drained', trigger: 'drain' });
   expect(await get(moved)).toMatchObject({ ...MADE_FROM, created_by: { kind: 'system', id: null, name: 'Berth' }, trigger: 'drain' });
 
   const { items } = (await api.call('listDeployments', { query: { project_id: project } })).json as { items: unknown[] };

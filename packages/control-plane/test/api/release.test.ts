@@ -77,7 +77,7 @@ describe('a release that is deployed once more has the settings that it ran with
     const id = made(await rollback(project, first));
     expect(await world.deployedAgain(id)).toMatchObject({ ...SET, domain_prefix: 'shop', container_name: 'svc-shop-g3' });
     expect(await story(id, 'settings')).toEqual([
-      'it has the settings of deployment 1; the project’s domain_prefix, container_port, env, health_path, memory_bytes are others now and take effect with the next deployment from source',
+      'uses the settings of deployment 1; the project’s domain_prefix, container_port, env, health_path, memory_bytes changed since and take effect with the next deployment from source',
     ]);
     expect((await api.call('getDeployment', { params: { id } })).json['url']).toBe('http://shop.berth.localhost:8000');
   });
@@ -86,9 +86,9 @@ describe('a release that is deployed once more has the settings that it ran with
     const first = await world.live(project);
     await patch(project, { env: { A: '2' }, container_port: 9000, domain_prefix: 'store' });
     const id = api.driver.newId();
-    await api.driver.again(first, { id, note: 'node-1 is drained', trigger: 'drain' });
+    await api.driver.redeploy(first, { id, note: 'node-1 is drained', trigger: 'drain' });
     expect(await world.deployedAgain(id)).toMatchObject({ ...SET, domain_prefix: 'shop' });
-    expect((await story(id, 'settings')).join()).toContain('the project’s domain_prefix, container_port, env are others now');
+    expect((await story(id, 'settings')).join()).toContain('the project’s domain_prefix, container_port, env changed since');
   });
   test('and nothing is said where none of them changed', async () => {
     const project = await createProject(api, SET);
@@ -116,11 +116,11 @@ describe('a release that is deployed once more has the settings that it ran with
     await world.deployedAgain(id);
     await api.source.refresh();
     expect(api.source.current().bytes).toContain('shop-auth');
-    expect((await story(id, 'settings')).join()).toContain('it requires a login, as the project does now');
+    expect((await story(id, 'settings')).join()).toContain('requires a login, like the project now');
     expect(await health(id)).toMatchObject({ status: 'healthy' });
     // And one from while it was required is not closed again behind the project's back.
     await patch(project, { auth_required: false });
-    expect((await story(made(await rollback(project, id)), 'settings')).join()).toContain('it requires no login, as the project does now');
+    expect((await story(made(await rollback(project, id)), 'settings')).join()).toContain('requires no login, like the project now');
   });
 
   describe('a host name of the release that is not its project’s any more', () => {

@@ -36,12 +36,12 @@ test('a container that crashes 100 times is told in three lines that count', asy
   const after = await story(id);
   expect(after.slice(0, before.length)).toEqual(before);
   expect(after.slice(before.length).map((e) => [e.kind, e.count, e.message])).toEqual([
+    ['health', 100, `unhealthy: its container keeps exiting with exit code 1; the engine restarts it each time (100 times since ${first})`],
     [
-      'health',
+      'port_changed',
       100,
-      `unhealthy: its container keeps ending with exit code 1; the engine starts it again and again (100 times since ${first})`,
+      expect.stringMatching(/^the port of its container is now 32199 \(was 32198\); the route follows \(100 times since /),
     ],
-    ['port_changed', 100, expect.stringMatching(/^its container’s port is now 32199 \(was 32198\); the route follows \(100 times since /)],
     ['health', 100, expect.stringMatching(/^healthy again: .* \(100 times since /)],
   ]);
   expect(after.at(-1)?.since).toBeDefined();

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_LIMITS, type Facts } from '../../src/domain/facts.ts';
 import type { DeploymentRecord, PinnedDataset } from '../../src/domain/records.ts';
-import { onDatasetChange } from '../../src/flow/again.ts';
+import { onDatasetChange } from '../../src/flow/redeploy.ts';
 import { copyMs } from '../../src/flow/data.ts';
 import { advance, request } from '../../src/flow/deployment.ts';
 import { changeOf, dataset, facts, NOW, node, old, on, project, SETTINGS, stateOf, task, waitingSince } from './fixtures.ts';
@@ -118,13 +118,13 @@ describe('the story says when the data is not that of before', () => {
     const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
     const serves = old({ datasets: [pin(1)] });
     const plan = tick(d, { live: [serves, d], datasets: [dataset()] });
-    expect(says(plan, 'dataset')).toEqual(['dataset maps: version 3 (deployment 1, that serves, had 1)']);
+    expect(says(plan, 'dataset')).toEqual(['dataset maps: version 3 (the running deployment 1 had version 1)']);
     expect(says(tick(d, { live: [old({ datasets: [pin(3)] }), d], datasets: [dataset()] }), 'dataset')).toEqual([]);
   });
   it('a release that is brought back', () => {
     const release = on.ended('retired', { id: 'd0', generation: 1, image_tag: 'r/shop:1', datasets: [pin(2)] });
     const plan = request({ id: 'd9', commit: null, note: null, release }, facts({ datasets: [dataset()] }));
-    expect(says(plan, 'dataset')).toEqual(['dataset maps: version 3 (the release had 2)']);
+    expect(says(plan, 'dataset')).toEqual(['dataset maps: version 3 (the release had version 2)']);
   });
 });
 
@@ -136,8 +136,12 @@ describe('a new version of a dataset of what runs', () => {
 
   it.each([
     ['ignore', [], null],
-    ['tell', ['dataset maps has moved on: version 3, this deployment runs on 2'], null],
-    ['redeploy', ['dataset maps has moved on: version 3, this deployment runs on 2', 'dataset maps: version 3 (the release had 2)'], 'd9'],
+    ['tell', ['dataset maps has a new version 3; this deployment uses version 2'], null],
+    [
+      'redeploy',
+      ['dataset maps has a new version 3; this deployment uses version 2', 'dataset maps: version 3 (the release had version 2)'],
+      'd9',
+    ],
   ] as const)('%s', (how, lines, created) => {
     const plan = given(how);
     expect(says(plan ?? { events: [] }, 'dataset')).toEqual(lines);

@@ -9,7 +9,7 @@ import { facts, node, on, stateOf, task } from './fixtures.ts';
 const lost = on.built({ losses: [{ node_id: 'n1', at: 1 }] });
 const clearing = (over: object = {}) =>
   task('retire', {
-    payload: { remove: [{ deployment_id: lost.id, reason: 'its deployment stands on another node' }], keep: null } as never,
+    payload: { remove: [{ deployment_id: lost.id, reason: 'its deployment is assigned to another node' }], keep: null } as never,
     ...over,
   });
 const tick = (tasks: ReturnType<typeof task>[], nodes = [node()]) => advance(lost, { type: 'tick' }, facts({ live: [lost], tasks, nodes }));
@@ -18,7 +18,7 @@ test('it waits while its node removes what an earlier attempt left, and says so'
   const plan = tick([clearing()]);
   expect(stateOf(plan, lost.id)).toBeNull();
   expect(plan.createTasks).toEqual([]);
-  expect(plan.events.map((e) => e.message)).toEqual([expect.stringContaining('still removes what an earlier attempt left')]);
+  expect(plan.events.map((e) => e.message)).toEqual([expect.stringContaining('still removing the container of an earlier attempt')]);
 });
 
 test.each([

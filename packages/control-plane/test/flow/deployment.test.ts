@@ -761,7 +761,7 @@ describe('replaced stop-first', () => {
     const plan = dispatch(on.built({ settings: { ...SETTINGS, replace: 'recreate' } }));
     expect(plan.createTasks).toMatchObject([{ kind: 'deploy', payload: { replace: 'recreate', replaces: 'd1' } }]);
     expect(plan.events.filter((e) => e.kind === 'stopped_first').map((e) => e.message)).toEqual([
-      'svc-shop-g7 on node-1, of no deployment that is live, is stopped before this one starts, and kept',
+      'svc-shop-g7 on node-1 belongs to no live deployment; the agent stops it before this deployment starts, and keeps it',
     ]);
   });
   it('rolled over, nothing is', () => {

@@ -1,17 +1,17 @@
 /** Emptying a node, step by step. */
 import { expect, it } from 'vitest';
-import { AT_ONCE, drainStep, type Left, newDrain, retried, TRIES } from '../../src/flow/drain.ts';
-import { again } from '../../src/flow/again.ts';
+import { AT_ONCE, drainStep, type Remaining, newDrain, withFreshTries, TRIES } from '../../src/flow/drain.ts';
+import { redeploy } from '../../src/flow/redeploy.ts';
 import { facts, NOW, old, on } from './fixtures.ts';
 
-const left = (project: string, over: Partial<Left> = {}): Left => ({
+const left = (project: string, over: Partial<Remaining> = {}): Remaining => ({
   running: old({ id: `d-${project}`, project_id: project }),
-  underWay: null,
+  inProgress: null,
   tried: null,
   ...over,
 });
-const moving = (project: string): Left => left(project, { underWay: on.building({ id: `m-${project}`, project_id: project }) });
-const failed = (project: string): Left =>
+const moving = (project: string): Remaining => left(project, { inProgress: on.building({ id: `m-${project}`, project_id: project }) });
+const failed = (project: string): Remaining =>
   left(project, { tried: on.ended('failed', { id: `f-${project}`, error: { code: 'no_room', message: 'no room anywhere' } }) });
 const tried = (count: number, deployment_id: string | null = null) => ({ count, deployment_id, problem: null, at: NOW });
 
@@ -39,7 +39,7 @@ it(`after ${TRIES} tries it stays where it is, and the drain does not end`, () =
   const step = drainStep(before, [failed('a')], false, NOW, 'x');
   expect(step).toMatchObject({ move: null, drain: { finished_at: null, tries: { a: { count: TRIES, problem: 'no room anywhere' } } } });
   expect(drainStep(step.drain, [failed('a')], false, NOW + 1, 'x').drain).toEqual(step.drain);
-  expect(drainStep(retried(step.drain), [failed('a')], false, NOW, 'x').move).not.toBeNull();
+  expect(drainStep(withFreshTries(step.drain), [failed('a')], false, NOW, 'x').move).not.toBeNull();
 });
 it('ends when nothing runs there and nothing arrives', () => {
   const before = { ...newDrain(NOW), moved: 1, tries: { a: tried(1) } };
@@ -50,14 +50,14 @@ it('ends when nothing runs there and nothing arrives', () => {
 it('what runs is deployed once more: the same image, nothing built, unless something else is under way', () => {
   const running = old();
   const given = (live: ReturnType<typeof old>[]) =>
-    again({ id: 'd9', note: 'node x is drained', trigger: 'drain' }, running, facts({ live }));
+    redeploy({ id: 'd9', note: 'node x is drained', trigger: 'drain' }, running, facts({ live }));
   expect(given([running])?.createDeployment).toMatchObject({
     id: 'd9',
     rollback_of: 'd1',
     image_tag: running.image_tag,
     note: 'node x is drained',
   });
-  expect(given([running])?.events[0]?.message).toBe('requested: deployment 1 once more; node x is drained');
+  expect(given([running])?.events[0]?.message).toBe('requested: deployment 1 again; node x is drained');
   expect(given([running, on.pending()])).toBeNull();
   expect(given([on.running()])).toBeNull();
 });

@@ -46,21 +46,21 @@ describe('judge', () => {
       'healthy',
       null,
     ],
-    ['gone', on.running(), null, 'unhealthy', /gone/],
-    ['ended', on.running(), down({ state: 'exited', exit_code: 3 }), 'unhealthy', /has ended with exit code 3$/],
+    ['gone', on.running(), null, 'unhealthy', /missing/],
+    ['ended', on.running(), down({ state: 'exited', exit_code: 3 }), 'unhealthy', /exited with exit code 3$/],
     [
       'killed for memory',
       on.running(),
       down({ state: 'exited', exit_code: 137, out_of_memory: true }),
       'unhealthy',
-      /137, killed for want of memory$/,
+      /137, killed because it ran out of memory$/,
     ],
     [
       'in a loop of crashes',
       on.running(),
       down({ state: 'restarting', exit_code: 1 }),
       'unhealthy',
-      /keeps ending with exit code 1; the engine starts it again/,
+      /keeps exiting with exit code 1; the engine restarts it/,
     ],
     ['paused', on.running(), container({ state: 'paused' }), 'unhealthy', /is paused$/],
     [
@@ -151,7 +151,7 @@ describe('the name is held by a container that is not known here', () => {
     const told = on.running({ ...changeOf(plan, 'd2'), status: 'running' });
     expect(told.health).toMatchObject({ status: 'drifted' });
     expect(told.health?.detail).toBe(
-      'its container is named svc-shop-g2 instead of svc-shop, the name of a container of deployment forgotten',
+      'its container is named svc-shop-g2 instead of svc-shop; that name belongs to a container of deployment forgotten',
     );
     expect(isEmptyPlan(seen(told, [mine, stranger]))).toBe(true);
   });
@@ -186,6 +186,6 @@ describe('the name is held by a container that is not known here', () => {
 it('settings that were changed since are named', () => {
   expect(undeployedSettings(on.running(), project())).toBeNull();
   expect(undeployedSettings(on.running(), project({ domain_prefix: 'store', env: { A: '1' } }))).toBe(
-    'the project’s domain_prefix, env changed since; deploy it to make it so',
+    'the project’s domain_prefix, env changed since this deployment; deploy the project to apply the change',
   );
 });

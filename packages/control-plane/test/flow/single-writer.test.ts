@@ -42,13 +42,13 @@ describe('where the new version goes', () => {
         payload: { remove: [], stop: [{ deployment_id: 'd1' }], stop_grace_seconds: 10 },
       },
     ]);
-    expect(why(plan)).toContain('what runs of it on home is stopped first');
-    expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: 'asked', waiting: 'stopped first: deployment 2 asked for it' });
+    expect(why(plan)).toContain('its containers on home are stopped first');
+    expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: 'asked', waiting: 'asked to stop for deployment 2' });
   });
   it('waits while it is being stopped', () => {
     const plan = tick([home(cordoned), away()], { tasks: [task('retire', { node_id: 'n1', payload: { remove: [], stop: [] } as never })] });
     expect([stateOf(plan, next.id), plan.createTasks]).toEqual([null, []]);
-    expect(why(plan)).toContain('home is still at work on it');
+    expect(why(plan)).toContain('home still works on a task of it');
   });
   it('is started when the old one was told to stop and seen to stand still', () => {
     const stopped = home({ ...cordoned, containers: [{ ...running, state: 'exited', host_port: null }] });
@@ -96,7 +96,7 @@ it('stops what runs on many nodes in parts: one plan tells eight of them', () =>
     freshIds: ids,
   });
   expect(plan.createTasks).toHaveLength(8);
-  expect(changeOf(plan, 'd2').waiting).toMatch(/m7 and 32 more is stopped first/);
+  expect(changeOf(plan, 'd2').waiting).toMatch(/m7 and 32 more are stopped first/);
 });
 
 describe('a node that may still be writing is waited for, and nothing is stopped meanwhile', () => {
@@ -126,7 +126,7 @@ describe('a node that may still be writing is waited for, and nothing is stopped
   });
   it('what an agent of the contract alone was given stays there', () => {
     const contract = home({ ...cordoned, agent_version: null, containers: [] });
-    expect(why(tick([contract, away()]))).toContain('can neither say nor stop what runs there');
+    expect(why(tick([contract, away()]))).toContain('can neither report nor stop containers');
   });
   it('a node that was deleted by force is waited for no longer', () => {
     expect(stateOf(tick([away()], { live: [next] }), next.id)).toBe('deploying');
@@ -179,7 +179,7 @@ describe('what was stopped for a version that did not come', () => {
     const seen = { type: 'observed' as const, node_id: 'n1', container: atHome.containers[0] ?? null };
     const plan = advance(stopped, seen, over(unsure));
     expect(plan.createTasks).toEqual([]);
-    expect(plan.events.map((e) => e.message).join()).toContain('it stays stopped on home for now: away has not said yet');
+    expect(plan.events.map((e) => e.message).join()).toContain('stays stopped on home for now: away has not confirmed that it stopped');
     const later = advance(stopped, seen, over({ ...unsure, endedWork: [worked('n1')] }));
     expect(later.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
   });
@@ -223,11 +223,11 @@ describe('what was stopped for a version that did not come', () => {
     const start = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null, start: 'd1' } as never });
     const event = { type: 'task_reported' as const, task: start, report: failedStart };
     const plan = advance(stopped, event, over({ live: [stopped], tasks: [start] }));
-    expect(plan.events).toMatchObject([{ kind: 'retire_failed', message: 'home could not start it again: the engine is busy' }]);
+    expect(plan.events).toMatchObject([{ kind: 'retire_failed', message: 'home could not restart the container: the engine is busy' }]);
     const left = { ...stopped, ...changeOf(plan, 'd1') };
     expect(judge(left, atHome.containers[0] ?? null, { now: NOW, retiring: false, holder: null })).toEqual({
       status: 'unhealthy',
-      detail: 'home could not start it again: the engine is busy',
+      detail: 'home could not restart the container: the engine is busy',
     });
     expect(advance(left, event, over({ live: [left], tasks: [start] })).events).toEqual([]);
   });

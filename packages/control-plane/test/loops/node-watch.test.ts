@@ -86,5 +86,5 @@ it('a node that is silent for long was not heard of because the control plane wa
   expect(await health()).toMatchObject({ status: 'healthy' });
   now += 2 * MINUTE;
   await watch();
-  expect(await health()).toMatchObject({ status: 'unknown', detail: 'node-1 has not been heard of; the route stays' });
+  expect(await health()).toMatchObject({ status: 'unknown', detail: 'node-1 is offline; the route stays' });
 });

@@ -140,7 +140,7 @@ export function createPeople(world: World, history: History, controlPlane: Contr
       node = (await api.stores.deployments.get(id)).node_id;
       if (node === null) return;
       await api.stores.nodes.setSchedulable(node, false);
-      await api.driver.again(id, { id: api.driver.newId(), note: 'it has to move', trigger: 'drain' });
+      await api.driver.redeploy(id, { id: api.driver.newId(), note: 'it has to move', trigger: 'drain' });
     });
     asking.catch(() => undefined);
     const end = (): void => {

@@ -68,9 +68,9 @@ export const NODE_ROWS: readonly Row[] = [
         const asked = await stage.release();
         await stage.shims.node.reached('after', 'run');
         agent.process().kill('SIGSTOP');
-        await stage.says(asked, /node-1 went silent/);
+        await stage.says(asked, /node-1 stopped reporting/);
         const done = await stage.ends(asked, 'running');
-        expect(done.events.map((e) => e.message).join('\n')).toMatch(/to be deployed on node-2/);
+        expect(done.events.map((e) => e.message).join('\n')).toMatch(/assigned to node-2/);
         await stage.shims.node.clear();
         agent.process().kill('SIGCONT');
         await waitFor('node-1 has removed what it made', async () => (await stage.containers(stage.engines.node)).length === 0, {
@@ -209,7 +209,7 @@ export const NODE_ROWS: readonly Row[] = [
           await lasts(LONGER_THAN_LEASE_MS);
           await stage.shims.node.clear();
           const done = await stage.ends(asked, 'running');
-          expect(done.events.map((e) => e.message).join('\n')).not.toMatch(/went silent/);
+          expect(done.events.map((e) => e.message).join('\n')).not.toMatch(/stopped reporting/);
         });
       },
     }),

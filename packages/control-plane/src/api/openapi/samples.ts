@@ -45,7 +45,7 @@ const TEXTS: Record<string, string> = {
   previous_checksum: SHA256,
   note: 'New checkout page',
   waiting: 'deployment 6 is still deploying',
-  message: 'the reverse proxy serves it: it is live',
+  message: 'live: the reverse proxy serves the new route',
   kind: 'running',
   text: '#7 [2/3] RUN npm ci',
   step: '[2/3] RUN npm ci',

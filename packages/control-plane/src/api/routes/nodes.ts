@@ -5,8 +5,8 @@ import { LABELS } from '@berth/wire/vocabulary';
 import { DomainError } from '../../domain/errors.ts';
 import { freeStorage } from '../../domain/placement.ts';
 import type { DrainRecord, NodeRecord } from '../../domain/records.ts';
-import { newDrain, retried } from '../../flow/drain.ts';
-import { leftOn } from '../../flow/left-on.ts';
+import { newDrain, withFreshTries } from '../../flow/drain.ts';
+import { readDrainState } from '../../flow/drain-state.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { NodeChangeLog } from '../node-changes.ts';
@@ -34,9 +34,9 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     );
   }
   async function drainOf(nodeId: string, drain: DrainRecord): Promise<NonNullable<Node['drain']>> {
-    const { left } = await leftOn(stores, nodeId, drain);
-    const projects = await stores.projects.getMany(left.map((l) => l.running.project_id));
-    return drainView(drain, left, new Map(projects.map((p) => [p.id, p])));
+    const { remaining } = await readDrainState(stores, nodeId, drain);
+    const projects = await stores.projects.getMany(remaining.map((l) => l.running.project_id));
+    return drainView(drain, remaining, new Map(projects.map((p) => [p.id, p])));
   }
   const view = async (node: NodeRecord): Promise<Node> => {
     const [one] = await views([node]);
@@ -76,7 +76,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     // A request during a running drain retries the projects on which the drain gave up.
     const node = await setDrain(params.id, (present) => {
       if (present === null || present.finished_at !== null) return newDrain(now());
-      const again = retried(present);
+      const again = withFreshTries(present);
       return Object.keys(again.tries).length === Object.keys(present.tries).length ? present : again;
     });
     changes.notify('work');
