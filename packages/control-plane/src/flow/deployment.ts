@@ -12,7 +12,7 @@
  *
  * The old version serves until the proxy serves the new route: no running version is changed before `route_confirmed`.
  * This file turns each event into a Plan (domain/plan.ts). store/commit-plan.ts writes the whole plan or nothing. When the project
- * changed in between, flow/drive.ts decides again. transitions.ts lists every change of state.
+ * changed in between, flow/decide.ts decides again. transitions.ts lists every change of state.
  */
 import type { FailureCode } from '@berth/wire/errors';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';

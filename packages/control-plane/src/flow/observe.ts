@@ -178,3 +178,23 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
     drain: false,
   });
 }
+
+/** Returns whether the reported container needs no decision. It does not in almost every registration. */
+export function isAsExpected(d: DeploymentRecord, node: NodeRecord, container: Container): boolean {
+  if (isTerminal(d.status) || d.node_id !== node.id || isStoppedFirst(d)) return false;
+  if (d.status !== 'running') return d.route_published_at === null || container.host_port === d.host_port;
+  if (container.state === 'running' && container.host_port !== d.host_port) return false;
+  const { status, detail } = judge(d, container, { now: node.last_seen_at, retiring: false, holder: holderOfName(node, d) });
+  return d.health?.status === status && d.health.detail === detail;
+}
+
+/**
+ * Returns whether an identical report needs no decision as long as none of these deployments changes. An unhealthy container is
+ * excluded, because it may become healthy by the passing of time alone (STEADY_MS).
+ */
+export const areAsExpected = (node: NodeRecord, reported: ReadonlyMap<string, Container>, known: readonly DeploymentRecord[]): boolean =>
+  known.length === reported.size &&
+  known.every((d) => {
+    const container = reported.get(d.id);
+    return container !== undefined && d.health?.status !== 'unhealthy' && isAsExpected(d, node, container);
+  });

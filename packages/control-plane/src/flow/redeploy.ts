@@ -7,7 +7,7 @@ import { addUnannounced, unannounced } from './data.ts';
 import { request } from './deployment.ts';
 import { createDraft } from './draft.ts';
 
-type Redeploy = { id: string; note: string; trigger: Trigger };
+export type Redeploy = { id: string; note: string; trigger: Trigger };
 const BERTH = { kind: 'system', id: null, name: 'Berth' } as const;
 
 /** Returns null if the deployment does not run any more or another deployment of the project is in progress. */

@@ -1,0 +1,102 @@
+/**
+ * Carries one decision to the stores: read the facts, decide (flow/deployment.ts), commit, notify the waiters. Decides again when
+ * another request changed the project in between. Decisions reach the stores only here.
+ */
+import type { Changes, Topic } from '../domain/changes.ts';
+import { DomainError } from '../domain/errors.ts';
+import type { Facts, Limits } from '../domain/facts.ts';
+import { isEmptyPlan, type Plan } from '../domain/plan.ts';
+import type { DeploymentRecord } from '../domain/records.ts';
+import type { Stores } from '../domain/stores.ts';
+import { measuredOf, type Telemetry } from '../domain/telemetry.ts';
+import { isPast, type UptimeClock } from '../domain/uptime.ts';
+import { advance } from './deployment.ts';
+import type { EventOf, FlowEvent } from './events.ts';
+
+export type DriverDeps = {
+  stores: Stores;
+  changes: Changes;
+  limits: Limits;
+  platform: Facts['platform'];
+  now: () => number;
+  /** The clock of every deadline. */
+  uptime: UptimeClock;
+  /** Waits with backoff before a decision is repeated. `attempt`: how often it was stale before, from 0. */
+  pause: (attempt: number) => Promise<void>;
+  newId: () => string;
+  telemetry?: Telemetry;
+};
+
+/** Returns a plan, or null if these facts leave nothing to decide. It runs again for each new attempt. */
+type Decision = (facts: Facts) => Promise<Plan | null>;
+export type Write = (plan: Plan) => Promise<'committed' | 'stale'>;
+
+export type Decider = {
+  /** `write` replaces the plain commit. `release`: its datasets are read too. Throws busy after MAX_TRIES stale decisions. */
+  decide(projectId: string, decision: Decision, options?: { write?: Write; release?: DeploymentRecord | null }): Promise<void>;
+  /** Applies an event to a deployment. */
+  advance(deploymentId: string, event: FlowEvent): Promise<void>;
+  /** Returns the deployment from the facts, or from the store if it is terminal. */
+  find(facts: Facts, deploymentId: string): Promise<DeploymentRecord>;
+};
+
+/** A decision is repeated at most this often while other requests keep changing the project. */
+const MAX_TRIES = 25;
+/** More than any plan creates: a replacement makes two tasks, the deletion of a project one for each deployment. */
+const FRESH_IDS = 16;
+
+export function createDecider(deps: DriverDeps): Decider {
+  const { stores, limits, platform, now, uptime, pause, newId } = deps;
+
+  async function factsOf(projectId: string, release: DeploymentRecord | null): Promise<Facts> {
+    const read = await stores.flow.facts(
+      projectId,
+      release?.settings.datasets.map((use) => use.dataset_id),
+    );
+    return { ...read, now: now(), uptime: await uptime.now(), limits, platform, freshIds: Array.from({ length: FRESH_IDS }, newId) };
+  }
+
+  const decider: Decider = {
+    async decide(projectId, decision, { write = (plan: Plan) => stores.flow.commit(plan), release = null } = {}) {
+      for (let attempt = 0; attempt < MAX_TRIES; attempt++) {
+        if (attempt > 0) await pause(attempt - 1);
+        const facts = await factsOf(projectId, release);
+        const plan = await decision(facts);
+        if (plan === null || isEmptyPlan(plan)) return;
+        if ((await write(plan)) === 'committed') return notify(deps, plan, facts);
+      }
+      throw new DomainError('busy');
+    },
+    async advance(deploymentId, event) {
+      const { project_id } = await stores.deployments.get(deploymentId);
+      await decider.decide(project_id, async (facts) => {
+        if (event.type === 'task_lost' && !isStillLost(event, facts)) return null;
+        return advance(await decider.find(facts, deploymentId), event, facts);
+      });
+    },
+    find: async (facts, deploymentId) => facts.live.find((d) => d.id === deploymentId) ?? (await stores.deployments.get(deploymentId)),
+  };
+  return decider;
+}
+
+/** Wakes the waiters of everything that the plan changed, and counts it for Prometheus. */
+function notify({ changes, telemetry }: DriverDeps, plan: Plan, facts: Facts): void {
+  const changed = [...plan.events.map((e) => e.deployment_id), ...plan.deployments.map((d) => d.id)];
+  const topics: Topic[] = changed.map((id): Topic => `logs:${id}`);
+  for (const task of plan.createTasks) topics.push(`node:${task.node_id}`);
+  for (const change of plan.tasks) {
+    const task = facts.tasks.find((t) => t.id === change.id);
+    if (task !== undefined) topics.push(`node:${task.node_id}`);
+  }
+  if (plan.route !== null) topics.push('routes');
+  changes.notify(...topics, 'work', 'events');
+  for (const measured of measuredOf(plan, facts)) telemetry?.tell(measured);
+}
+
+/** Returns whether the task is still lost: since the reaper read it, an agent may have claimed, renewed or ended it. */
+function isStillLost({ task, why }: EventOf<'task_lost'>, facts: Facts): boolean {
+  const present = facts.tasks.find((t) => t.id === task.id);
+  if (present === undefined || present.attempt !== task.attempt) return false;
+  const deadline = { queue: present.queue_deadline_at, wall: present.wall_deadline_at, lease: null, attempts: null }[why];
+  return isPast(deadline ?? present.lease_expires_at ?? 0, facts.uptime, facts.limits.leaseMs);
+}

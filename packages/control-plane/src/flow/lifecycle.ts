@@ -1,0 +1,47 @@
+/** Deletions of projects and nodes: they end or move every deployment concerned. loops/removals.ts removes the rows. */
+import { failPoint } from '@berth/kit/fail-point';
+import type { Guard } from '../domain/guard.ts';
+import type { NodeRecord, ProjectRecord } from '../domain/records.ts';
+import type { Decider, DriverDeps } from './decide.ts';
+import { newDrain } from './drain.ts';
+
+export async function deleteProject(
+  { stores, changes, now }: DriverDeps,
+  decider: Decider,
+  projectId: string,
+  guard?: Guard<ProjectRecord>,
+): Promise<ProjectRecord> {
+  const project = await stores.projects.markDeleting(projectId, now(), guard);
+  await failPoint('project.marked');
+  const { live } = await stores.flow.facts(projectId);
+  for (const d of live) await decider.advance(d.id, { type: 'project_deleted' });
+  changes.notify('work');
+  return project;
+}
+
+export async function deleteNode(deps: DriverDeps, decider: Decider, nodeId: string, force: boolean): Promise<NodeRecord> {
+  const { stores, changes, now } = deps;
+  const node = await stores.nodes.markDeleting(nodeId, now());
+  await failPoint('node.marked');
+  if (!force) await vacate(deps, decider, nodeId);
+  else {
+    const serving = (await stores.deployments.servingOn(nodeId)).map((d) => d.id);
+    const open = (await stores.deployments.unsettled()).map((d) => d.id);
+    for (const id of new Set([...serving, ...open])) await decider.advance(id, { type: 'node_deleted', node_id: nodeId, reachable: false });
+    await stores.nodes.removeIfGone(nodeId, true);
+  }
+  changes.notify('work', `node:${nodeId}`);
+  return force ? node : stores.nodes.get(nodeId);
+}
+
+/** Reassigns the tasks of the node. Running deployments are drained and serve until they have moved. */
+export async function vacate({ stores, now }: DriverDeps, decider: Decider, nodeId: string): Promise<void> {
+  const open = await stores.deployments.getMany((await stores.deployments.unsettled()).map((d) => d.id));
+  for (const d of open)
+    if ((d.status === 'building' ? d.builder_id : d.node_id) === nodeId)
+      await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
+  const node = await stores.nodes.get(nodeId);
+  if (node.drain?.finished_at === null) return;
+  const runs = (await stores.deployments.servingOn(nodeId)).some((d) => d.status === 'running');
+  if (runs) await stores.nodes.setDrain(nodeId, newDrain(now()), node.drain);
+}

@@ -1,0 +1,29 @@
+/** Rules about an agent's report on its task. Pure. */
+import type { TaskReport } from '@berth/wire/task';
+import type { TaskState } from '@berth/wire/vocabulary';
+import { DomainError, invalid } from '../domain/errors.ts';
+import type { TaskRecord } from '../domain/records.ts';
+import { stableJson } from '../domain/stable-json.ts';
+
+/** Throws validation if a completed task lacks its result. */
+export function checkReport(task: TaskRecord, report: TaskReport): void {
+  if (report.status !== 'completed') return;
+  if (task.kind === 'build' && typeof report.image_tag !== 'string')
+    throw invalid('image_tag', 'required', 'a completed build says which image it pushed');
+  if (task.kind === 'deploy' && typeof report.host_port !== 'number')
+    throw invalid('host_port', 'required', 'a completed deploy task says which port was assigned');
+}
+
+/** Throws stale_lease. A task without an attempt belongs to a contract-only agent, which sends no lease. */
+export function checkLease(task: TaskRecord, token: string | null): void {
+  if (task.attempt === 0 ? token !== null : token !== task.lease_token) throw new DomainError('stale_lease');
+}
+
+/** Returns the answer to a repeated report on a task that has ended. Throws stale_lease, and task_over for a different report. */
+export function repeatedAnswer(task: TaskRecord, token: string | null, report: TaskReport): TaskState {
+  checkLease(task, token);
+  // Compares by content: the repeated report may have its fields in another order.
+  if (task.report === null || stableJson(task.report) !== stableJson(report))
+    throw new DomainError('task_over', `the task is already ${task.status}`);
+  return task.status;
+}
