@@ -1,4 +1,5 @@
 /** Which of 10,000 nodes takes a project with 100 datasets: the scheduler's choice against a loop that anybody would write first. */
+import { createCacheIndex } from '@berth/control-plane/domain/cache-index';
 import { DEFAULT_LIMITS } from '@berth/control-plane/domain/facts';
 import { choose, type Question } from '@berth/control-plane/domain/placement';
 import type { NodeRecord } from '@berth/control-plane/domain/records';
@@ -98,7 +99,8 @@ export async function benchPlacement(): Promise<string[]> {
     status: 'ok' as const,
   }));
   const question: Question = { wanted, losses: [], runsOn: null, stays: false, arch: null };
-  const ask = () => timed(() => choose(question, nodes, NOW, DEFAULT_LIMITS));
+  const context = { now: NOW, limits: DEFAULT_LIMITS, cacheIndex: createCacheIndex() };
+  const ask = () => timed(() => choose(question, nodes, context));
   const first = ask();
   const plain = [0, 1, 2].map(() => timed(() => naive(question, nodes)));
   const same: number[] = [];

@@ -15,6 +15,7 @@ import { createSecretWatch, jwtSecretIn } from './api/auth/jwt-secret.ts';
 import { createPasswords, PASSWORD_COST, type PasswordCost } from './api/auth/passwords.ts';
 import { buildServer } from './api/server.ts';
 import type { Config } from './config.ts';
+import { createCacheIndex } from './domain/cache-index.ts';
 import { type Changes, createChanges } from './domain/changes.ts';
 import type { ConfigSource } from './domain/configuration.ts';
 import { DEFAULT_LIMITS, type Limits } from './domain/facts.ts';
@@ -95,6 +96,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     const uptime = overrides.uptime ?? (await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: limits.leaseMs }));
     const authServiceUrl = config.AUTH_SERVICE_URL ?? null;
     const telemetry = createTelemetry();
+    const cacheIndex = createCacheIndex();
     const driver = createDriver({
       stores,
       changes,
@@ -110,6 +112,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       uptime,
       pause: (attempt) => sleep(backoff(attempt, CONFLICT_BACKOFF)),
       newId: randomUUID,
+      cacheIndex,
       telemetry,
     });
     const routing = { baseDomain: config.BASE_DOMAIN, authServiceUrl, acmeResolver: config.ACME_RESOLVER };
@@ -158,6 +161,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       source,
       policy,
       limits,
+      cacheIndex,
       settings,
       telemetry,
       ...aliases,

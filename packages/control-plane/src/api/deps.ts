@@ -1,6 +1,7 @@
 /** Dependencies that app.ts passes to the API. The API reaches the rest of the control plane only through them. */
 import type { Logger } from '@berth/kit/log';
 import type { Role } from '@berth/wire/vocabulary';
+import type { CacheIndex } from '../domain/cache-index.ts';
 import type { Changes } from '../domain/changes.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
@@ -62,6 +63,8 @@ export type ApiDeps = {
   /** Returns a message if another control plane signs with a JWT secret that this one does not have, else null. */
   secretProblem: () => string | null;
   limits: Limits;
+  /** Shared with the driver. */
+  cacheIndex: CacheIndex;
   settings: ApiSettings;
   lookAtFolder: LookAtFolder;
   presence: Presence;

@@ -1,26 +1,27 @@
-/** Everything a decision about one project may look at. Read in one go by FlowStore.facts; never fetched while deciding. */
+/** All input of a decision about one project. FlowStore.facts reads it at once; a decision fetches nothing more. */
+import type { CacheIndex } from './cache-index.ts';
 import type { Uptime } from './uptime.ts';
 import type { DatasetRecord, DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
 
 export type Limits = {
-  /** A task must be claimed within this time, else another node gets it. */
+  /** A task that no node claims within this time is reassigned. */
   claimMs: number;
   leaseMs: number;
-  /** How long a deployment waits for a node that could take it. */
+  /** Longest wait of a deployment for an eligible node. */
   queueMs: number;
   buildMs: number;
   deployMs: number;
   retireMs: number;
-  /** How long the reverse proxy has to take over a published route. */
+  /** The reverse proxy must apply a published route within this time. */
   routeMs: number;
-  /** A node not seen for so long is offline (contract: 2 minutes). */
+  /** A node that has not reported for this long is offline (docs/contract.md "Limits": 2 minutes). */
   offlineMs: number;
   probeSeconds: number;
-  /** Lost with their node: after so many a deployment fails. */
+  /** A deployment fails after this many losses. */
   maxLosses: number;
-  /** Claims of one task: after so many it fails. */
+  /** A task fails after this many claims. */
   maxAttempts: number;
-  /** What a cached dataset and a free byte raise a node's score by, and a missing byte lowers it by. */
+  /** Weights of the score: points for a cached dataset and a free byte, and points off for a missing byte. */
   weights: { cached: number; missing: number; free: number };
 };
 
@@ -39,49 +40,51 @@ export const DEFAULT_LIMITS: Limits = {
   weights: { cached: 10, missing: 0.000001, free: 0.0000001 },
 };
 
-/** A node and how many unfinished build tasks it has. */
+/** A node with the number of its open build tasks. */
 export type NodeFact = NodeRecord & { open_builds: number };
 
-/** A dataset as a decision about a project needs it. */
+/** The fields of a dataset that a decision needs. */
 export type DatasetFact = Pick<
   DatasetRecord,
   'id' | 'name' | 'nfs_path' | 'status' | 'problem' | 'version' | 'manifest_digest' | 'bytes' | 'files'
 >;
 
 /**
- * The tasks of a project on one deploy node that have ended: when the last one did, and when the last one did of which nobody
- * said how (lost, or taken away) or that failed to remove something; null: all were reported. Both by the uptime clock.
+ * Ended tasks of a project on one deploy node. `ended_at`: when the last task ended. `unreported_at`: when the last task ended without
+ * a report (lost, cancelled) or failed to remove a container; null if all were reported. Both by the uptime clock.
  */
 export type EndedWork = { node_id: string; ended_at: number; unreported_at: number | null };
 
 export type Facts = {
-  /** The machine's clock, for what people read. It may jump: deadlines go by `uptime`. */
+  /** The machine's clock, for times that people read. It may jump, so deadlines use `uptime`. */
   now: number;
   uptime: Uptime;
   limits: Limits;
   project: ProjectRecord;
-  /** All deployments of the project that are not in a terminal state, oldest first; the one decided about may be terminal and is then not among them. */
+  /** All deployments of the project that are not in a terminal state, oldest first. */
   live: DeploymentRecord[];
   /** All open tasks of the project. */
   tasks: TaskRecord[];
   route: RouteRecord | null;
   nodes: NodeFact[];
-  /** Those that the project, a live deployment of it, or the release that is to be brought back names. */
+  /** Datasets of the project, of its live deployments, and of the release for a rollback. */
   datasets: DatasetFact[];
-  /** Where work of the project on deploy nodes ended; only read for one that is replaced stop-first (flow/single-writer.ts). */
+  /** Ended tasks by deploy node; only read for stop-first projects (flow/single-writer.ts). */
   endedWork: EndedWork[];
-  /** Node of the newest finished build of the project: its build cache is warm. */
+  /** The builder of the project's newest finished build, which has a warm build cache. */
   lastBuilderId: string | null;
-  /** Settings of the platform that decide something. */
+  /** Settings of the platform that affect decisions. */
   platform: {
     registryAddr: string;
     authServiceUrl: string | null;
-    /** Addresses of projects follow from these. Left out where no address matters. */
+    /** Base of the projects' addresses. Unset in tests that need no address. */
     public?: { url: string; baseDomain: string };
     reservedPrefixes: readonly string[];
-    /** Where submodules may come from; empty: anywhere. */
+    /** Hosts from which submodules may come; empty: any host. */
     allowedGitHosts?: readonly string[];
   };
-  /** Unused ids, enough for what one plan creates. */
+  /** Index of the datasets that nodes have cached, for placement. */
+  cacheIndex: CacheIndex;
+  /** Unused ids, enough for one plan. */
   freshIds: readonly string[];
 };

@@ -1,30 +1,29 @@
 /**
- * Where a deployment goes: the contract's score ("Scheduling score of each active deploy node"), with the reason beside each node
- * that is refused. One pass over the nodes (domain/cache-index.ts), so that ten thousand of them take milliseconds. Pure but
- * for what it remembers of reports that it has seen before.
+ * Chooses the node of a deployment by the score of docs/contract.md "Scheduling score", with a reason for each refused node. One pass
+ * over the nodes with the caller's index of their caches (cache-index.ts): 10,000 nodes take milliseconds. Pure.
  */
 import type { Placement, PlacementRow } from '@berth/wire/node';
-import { createCacheIndex, type Rows } from './cache-index.ts';
-import type { DatasetFact, Limits } from './facts.ts';
+import type { CacheIndex, Rows } from './cache-index.ts';
+import type { DatasetFact, Facts, Limits } from './facts.ts';
 import type { NodeLoss, NodeRecord } from './records.ts';
 import { bytesText } from './sizes.ts';
 
-/** A time that lies in the future is of a clock that was set back since: such a node is not known to be there until it registers again. */
+/** Returns whether the node reported recently. A time in the future, from before the clock was set back, does not count as recent. */
 export const isOnline = (node: Pick<NodeRecord, 'last_seen_at'>, now: number, limits: Pick<Limits, 'offlineMs'>): boolean =>
   Math.abs(now - node.last_seen_at) <= limits.offlineMs;
 
-/** A `dependency` dataset of the project at its present version. */
+/** A `dependency` dataset of the project at its newest version. */
 export type Wanted = Pick<DatasetFact, 'id' | 'name' | 'bytes' | 'status'> & { version: number };
 
 export type Question = {
   wanted: readonly Wanted[];
-  /** Nodes that went silent over this deployment. */
+  /** Nodes that lost this deployment. */
   losses: readonly NodeLoss[];
-  /** Where it runs now: first among equals, since its image is there. */
+  /** The node that runs it now. It wins among equal scores, because it has the image. */
   runsOn: string | null;
-  /** Replaced stop-first: it stays where it runs as long as that node is not refused, since elsewhere the old one must be stopped before. */
+  /** Stop-first: it stays on its node unless that node is refused, because a move must stop the old version first. */
   stays: boolean;
-  /** What the image was built for, in Go’s names; null: not known. */
+  /** Architecture of the image in Go’s names, or null if unknown. */
   arch: string | null;
 };
 
@@ -32,56 +31,56 @@ export const QUESTION: Question = { wanted: [], losses: [], runsOn: null, stays:
 
 const BUILDER = 'is a builder';
 const OFFLINE = 'is offline';
-const ENGINE_DOWN = 'has a container engine that does not answer';
-export const NO_ROOM = 'has no room for the data that it lacks';
-const NOT_HERE = 'has not the newest version of';
+const ENGINE_DOWN = 'has a container engine that does not respond';
+export const NO_ROOM = 'has too little storage for its missing datasets';
+const NOT_HERE = 'does not have the newest version of';
 
 type Terms = Pick<PlacementRow, 'cached_dataset_count' | 'missing_bytes' | 'free_storage_bytes'>;
-/** Contract: `cached_dataset_count * 10 - missing_bytes * 0.000001 + free_storage_bytes * 0.0000001`. */
+/** `cached_dataset_count * 10 - missing_bytes * 0.000001 + free_storage_bytes * 0.0000001` (docs/contract.md "Scheduling score"). */
 export const score = (t: Terms, w: Limits['weights']): number =>
   t.cached_dataset_count * w.cached - t.missing_bytes * w.missing + t.free_storage_bytes * w.free;
 
-/** Free storage as the node reported it; one that never did is taken at its capacity. */
+/** Returns the reported free storage, or the capacity if the node never reported it. */
 export const freeStorage = (node: Pick<NodeRecord, 'free_storage' | 'max_storage'>): number => node.free_storage ?? node.max_storage;
 
-/** Why a node can take no work at all now, without what differs from node to node; null when it can. */
-function refused(node: NodeRecord, losses: readonly NodeLoss[], now: number, limits: Limits): string | null {
+/** Returns why a node can take no work now, without details of the node, or null. */
+function refusalKind(node: NodeRecord, losses: readonly NodeLoss[], now: number, limits: Limits): string | null {
   if (node.deleting_at !== null) return 'is being deleted';
   if (!node.schedulable) return node.drain !== null && node.drain.finished_at === null ? 'is being drained' : 'is cordoned';
   if (!isOnline(node, now, limits)) return OFFLINE;
   if (isEngineDown(node)) return ENGINE_DOWN;
   if (losses.length === 0) return null;
-  if (losses.some((l) => l.node_id === node.id && l.error !== undefined)) return 'reported that it could not do this deployment’s work';
+  if (losses.some((l) => l.node_id === node.id && l.error !== undefined)) return 'reported a failure of its own for this deployment';
   const loss = losses.findLast((l) => l.node_id === node.id);
-  // A loss in the future is of before the machine's clock was set back: it says nothing about when the node was seen.
+  // A loss in the future dates from before the machine's clock was set back, so it cannot be compared with last_seen_at.
   if (loss !== undefined && loss.at <= now && node.last_seen_at <= loss.at)
-    return 'went silent over this deployment and has not been seen since';
+    return 'stopped reporting during this deployment and is still silent';
   return null;
 }
 
-/** Null on either side: nothing to compare. */
+/** Returns the refusal if both architectures are known and differ. */
 const otherArch = (node: Pick<NodeRecord, 'arch'>, arch: string | null): string | null =>
-  arch === null || node.arch === null || node.arch === arch ? null : `runs ${node.arch}, and the image is for ${arch}`;
+  arch === null || node.arch === null || node.arch === arch ? null : `runs ${node.arch}, but the image is for ${arch}`;
 
 const since = (node: NodeRecord): string => ` since ${new Date(node.last_seen_at).toISOString()}`;
 
 const isEngineDown = (node: Pick<NodeRecord, 'engine'>): boolean => node.engine?.ok === false;
-/** Whether every node of the role that could take work, and there is one, has an engine that does not answer. */
+/** Returns whether only their container engines keep all otherwise eligible nodes of the role from work. */
 export function lackEngines(nodes: readonly NodeRecord[], role: NodeRecord['role'], now: number, limits: Limits): boolean {
-  const kinds = nodes.filter((n) => n.role === role).map((n) => refused(n, [], now, limits));
+  const kinds = nodes.filter((n) => n.role === role).map((n) => refusalKind(n, [], now, limits));
   return kinds.includes(ENGINE_DOWN) && !kinds.includes(null);
 }
 const engineError = (node: NodeRecord): string =>
   node.engine?.error === null || node.engine?.error === undefined ? '' : `: ${node.engine.error}`;
 
-/** The same in full. */
+/** Returns why a node can take no work now, with details, or null. */
 export function refusal(node: NodeRecord, losses: readonly NodeLoss[], now: number, limits: Limits): string | null {
-  const kind = refused(node, losses, now, limits);
+  const kind = refusalKind(node, losses, now, limits);
   if (kind === ENGINE_DOWN) return kind + engineError(node);
   return kind === OFFLINE ? kind + since(node) : kind;
 }
 
-/** What is known of each node after the one pass; `kinds`: why it is refused, null: it is not. */
+/** The result of the pass, by the index of each node. `kinds`: why the node is refused, or null. */
 type Rated = {
   nodes: readonly NodeRecord[];
   evictable: (i: number) => number;
@@ -89,15 +88,18 @@ type Rated = {
   missing: Float64Array;
   scores: Float64Array;
   kinds: (string | null)[];
-  /** Of two nodes by their index: the better one first. Equal scores: where it runs, then by name, so that the answer is always the same. */
+  /** Compares two nodes by their index, better first. Equal scores: the node that runs it, then by name, so the order is deterministic. */
   order: (a: number, b: number) => number;
   winner: number;
 };
 
-const index = createCacheIndex();
+/** `cacheIndex`: one for all calls of a process; it reuses the rows of unchanged nodes. */
+export type PlacementContext = Pick<Facts, 'now' | 'limits' | 'cacheIndex'>;
 
-/** Bytes of each wanted dataset by its number in the index, -1 for what nobody asks for; and what cannot be copied now. */
-function lookup(wanted: readonly Wanted[], rows: Rows | null): { bytesOf: Float64Array; stuck: Stuck[] } {
+/**
+ * Returns the bytes of each wanted dataset by its number in the index (-1: not wanted), and the datasets that cannot be copied now.
+ */
+function lookup(index: CacheIndex, wanted: readonly Wanted[], rows: Rows | null): { bytesOf: Float64Array; stuck: Stuck[] } {
   if (rows === null) return { bytesOf: new Float64Array(0), stuck: [] };
   const numbered = wanted.map((d) => ({ d, slot: index.slot(d.id, d.version) }));
   const bytesOf = new Float64Array(Math.max(rows.slots, ...numbered.map((n) => n.slot + 1))).fill(-1);
@@ -105,10 +107,10 @@ function lookup(wanted: readonly Wanted[], rows: Rows | null): { bytesOf: Float6
   return { bytesOf, stuck: numbered.flatMap(({ d, slot }) => (d.status === 'ok' ? [] : [{ slot, why: notHere(d) }])) };
 }
 
-function rate(question: Question, nodes: readonly NodeRecord[], now: number, limits: Limits): Rated {
+function rate(question: Question, nodes: readonly NodeRecord[], { now, limits, cacheIndex }: PlacementContext): Rated {
   const { wanted, losses, runsOn } = question;
-  const rows = wanted.length === 0 ? null : index.rows(nodes);
-  const { bytesOf, stuck } = lookup(wanted, rows);
+  const rows = wanted.length === 0 ? null : cacheIndex.rows(nodes);
+  const { bytesOf, stuck } = lookup(cacheIndex, wanted, rows);
   const total = wanted.reduce((sum, d) => sum + d.bytes, 0);
   const n = nodes.length;
   const [missing, scores, counts] = [new Float64Array(n), new Float64Array(n), new Int32Array(n)];
@@ -141,7 +143,7 @@ function rate(question: Question, nodes: readonly NodeRecord[], now: number, lim
     scores[i] = score({ cached_dataset_count: count, missing_bytes: lacks, free_storage_bytes: free }, limits.weights);
     const kind =
       node.role === 'deploy'
-        ? (refused(node, losses, now, limits) ??
+        ? (refusalKind(node, losses, now, limits) ??
           otherArch(node, question.arch) ??
           withoutData(stuck, rows, i) ??
           (lacks > free && lacks > free + evictable(i) ? NO_ROOM : null))
@@ -162,7 +164,7 @@ const withoutData = (stuck: readonly Stuck[], rows: Rows | null, i: number): str
   return stuck.find(({ slot }) => !row.includes(slot))?.why ?? null;
 };
 
-/** Bytes that may go for this deployment: neither pinned nor what it wants itself. */
+/** Returns the bytes that can be evicted for this deployment: neither pinned nor wanted by it. */
 function evictableOn(rows: Rows | null, bytesOf: Float64Array, i: number): number {
   if (rows === null) return 0;
   let room = rows.evictableTotal[i] as number;
@@ -197,25 +199,25 @@ function figures(rated: Rated, i: number, kind: string): string {
   if (kind === ENGINE_DOWN) return engineError(node);
   if (kind !== NO_ROOM) return '';
   const [lacks, evictable] = [rated.missing[i] as number, rated.evictable(i)];
-  return `: ${bytesText(lacks)} are missing, ${bytesText(freeStorage(node))} are free and ${bytesText(evictable)} more could be evicted`;
+  return `: ${bytesText(lacks)} missing, ${bytesText(freeStorage(node))} free, ${bytesText(evictable)} more after eviction`;
 }
 
-/** By the node's measured rate; null where it never copied. */
+/** Returns the duration by the node's measured rate, or null if it never copied. */
 export const copySeconds = (bytes: number, rate: number | null): number | null => (bytes === 0 ? 0 : rate === null ? null : bytes / rate);
 
-/** Every node with every term, best first; builders too, refused. */
-export function place(question: Question, nodes: readonly NodeRecord[], now: number, limits: Limits): Placement {
-  const rated = rate(question, nodes, now, limits);
+/** Returns every node with all terms of its score, best first. Builders are included as refused. */
+export function place(question: Question, nodes: readonly NodeRecord[], context: PlacementContext): Placement {
+  const rated = rate(question, nodes, context);
   const all = Array.from(nodes, (_, i) => i).sort(rated.order);
   return { items: all.map((i) => rowOf(rated, i)), winner: nodes[rated.winner]?.id ?? null };
 }
 
-/** How many nodes the record of a placement names. */
+/** The record of a placement names at most this many nodes. */
 const NAMED = 20;
 
-/** What a deployment keeps of its placement: the best deploy nodes and the winner by name, of the others how many and why not. */
-export function choose(question: Question, nodes: readonly NodeRecord[], now: number, limits: Limits): Placement {
-  const rated = rate(question, nodes, now, limits);
+/** Returns the placement that a deployment stores: the best deploy nodes and the winner by name, and the number and reasons of the rest. */
+export function choose(question: Question, nodes: readonly NodeRecord[], context: PlacementContext): Placement {
+  const rated = rate(question, nodes, context);
   const best: number[] = [];
   for (let i = 0; i < nodes.length; i++) {
     if (rated.kinds[i] === BUILDER) continue;
@@ -233,7 +235,7 @@ export function choose(question: Question, nodes: readonly NodeRecord[], now: nu
   };
 }
 
-/** Of those that are not named how many could take it, and how many not and why; null: all are named. */
+/** Counts the nodes that are not named: the eligible ones, and the refused ones by reason. Returns null if all are named. */
 function leftOut({ kinds }: Rated, named: ReadonlySet<number>): NonNullable<Placement['left_out']> | null {
   const refusedFor = new Map<string, number>();
   let eligible = 0;
@@ -252,20 +254,20 @@ function counted(kinds: readonly (string | null)[]): Record<string, number> {
   return counts;
 }
 
-/** A reason without the figures of the moment: by it the same reason is known again. */
+/** Removes changing figures from a reason, so that equal reasons compare equal. */
 const kindOf = (reason: string | null): string | null =>
   reason?.startsWith(ENGINE_DOWN) === true ? ENGINE_DOWN : (reason?.replace(/( since |: )\d.*$/, '') ?? null);
 
 type Refused = { items: readonly { hostname: string; reason: string | null }[]; left_out?: Placement['left_out'] };
 
-/** Why none of them will do, in a sentence that stays short with ten thousand nodes. `plain`: without the figures of the moment. */
+/** Explains why no node is eligible, in a text that stays short with 10,000 nodes. `plain`: without changing figures. */
 export function whyNone({ items, left_out }: Refused, plain = false): string {
   const named = items.slice(0, NAMED).map((row) => `${row.hostname} ${plain ? kindOf(row.reason) : row.reason}`);
   const rest = { ...left_out?.refused, ...counted(items.slice(NAMED).map((row) => kindOf(row.reason))) };
   return [...named, ...Object.entries(rest).map(([reason, count]) => `${count} more: ${reason}`)].join('; ');
 }
 
-/** What the nodes that were refused for the sake of data were refused for. */
+/** Returns the failure code if a node was refused because of datasets. */
 export function dataRefusal({ items, left_out }: Placement): 'no_room' | 'dataset_unreachable' | null {
   const kinds = [...items.map((row) => kindOf(row.reason) ?? ''), ...Object.keys(left_out?.refused ?? {})];
   if (kinds.includes(NO_ROOM)) return 'no_room';

@@ -107,9 +107,11 @@ export type DeploymentStore = {
 };
 
 /** The doors of the flow: read everything a decision needs, write its plan. */
+/** The facts that the database holds; the caller adds the others. */
+export type StoredFacts = Omit<Facts, 'now' | 'uptime' | 'limits' | 'platform' | 'cacheIndex' | 'freshIds'>;
 export type FlowStore = {
-  /** `datasetIds`: read beside those that the project or a live deployment names. Throws not_found (project). `now`, uptime, limits, platform and freshIds are the caller's. */
-  facts(projectId: string, datasetIds?: readonly string[]): Promise<Omit<Facts, 'now' | 'uptime' | 'limits' | 'platform' | 'freshIds'>>;
+  /** Reads the facts of a project. `datasetIds`: additional datasets. Throws not_found (project). */
+  facts(projectId: string, datasetIds?: readonly string[]): Promise<StoredFacts>;
   /**
    * All of the plan in one transaction, or nothing: `stale` when the project's flow_version, a deployment's `from` state or
    * a task's attempt/openness is not what the plan was made from. Raises flow_version. Throws domain_prefix_taken when the

@@ -2,6 +2,7 @@
  * Carries one decision to the stores: read the facts, decide (flow/deployment.ts), commit, notify the waiters. Decides again when
  * another request changed the project in between. Decisions reach the stores only here.
  */
+import type { CacheIndex } from '../domain/cache-index.ts';
 import type { Changes, Topic } from '../domain/changes.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts, Limits } from '../domain/facts.ts';
@@ -24,6 +25,8 @@ export type DriverDeps = {
   /** Waits with backoff before a decision is repeated. `attempt`: how often it was stale before, from 0. */
   pause: (attempt: number) => Promise<void>;
   newId: () => string;
+  /** Shared with the API's placement. */
+  cacheIndex: CacheIndex;
   telemetry?: Telemetry;
 };
 
@@ -46,14 +49,15 @@ const MAX_TRIES = 25;
 const FRESH_IDS = 16;
 
 export function createDecider(deps: DriverDeps): Decider {
-  const { stores, limits, platform, now, uptime, pause, newId } = deps;
+  const { stores, limits, platform, now, uptime, pause, newId, cacheIndex } = deps;
 
   async function factsOf(projectId: string, release: DeploymentRecord | null): Promise<Facts> {
     const read = await stores.flow.facts(
       projectId,
       release?.settings.datasets.map((use) => use.dataset_id),
     );
-    return { ...read, now: now(), uptime: await uptime.now(), limits, platform, freshIds: Array.from({ length: FRESH_IDS }, newId) };
+    const freshIds = Array.from({ length: FRESH_IDS }, newId);
+    return { ...read, now: now(), uptime: await uptime.now(), limits, platform, cacheIndex, freshIds };
   }
 
   const decider: Decider = {

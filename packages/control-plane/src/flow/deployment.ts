@@ -250,7 +250,7 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const wanted = wantedOf(d.settings.datasets, facts.datasets);
   const stays = d.settings.replace === 'recreate';
   const question = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays, arch: d.image_arch };
-  const placement = choose(question, facts.nodes, facts.now, facts.limits);
+  const placement = choose(question, facts.nodes, facts);
   const node = draft.node(placement.winner);
   if (node === undefined) {
     if (placement.items.length === 0) return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');

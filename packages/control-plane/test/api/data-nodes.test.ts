@@ -112,7 +112,7 @@ describe('GET /api/placement', () => {
     ]);
     expect(rows.find((r) => r['node_id'] === c)).toMatchObject({
       eligible: false,
-      reason: expect.stringContaining('60.0 MB are missing, 10.0 MB are free'),
+      reason: expect.stringContaining('60.0 MB missing, 10.0 MB free'),
     });
     expect(rows.find((r) => r['hostname'] === 'builder')).toMatchObject({ eligible: false, reason: 'is a builder' });
     expect(reply.json['winner']).toBe(a);

@@ -41,7 +41,7 @@ test('why one waits stands beside its state, in lists too', async () => {
   const id = await deploy(waits, await createProject(waits));
   await tick(waits, id);
   const { json } = await waits.call('getDeployment', { params: { id } });
-  const waiting = 'no builder node has a working container engine: b1 has a container engine that does not answer';
+  const waiting = 'no builder node has a working container engine: b1 has a container engine that does not respond';
   expect(json).toMatchObject({ status: 'pending', waiting });
   expect((json['events'] as { message: string }[]).at(-1)?.message).toBe(`${waiting}: no socket`);
   expect((await waits.call('listDeployments')).json['items']).toMatchObject([{ id, waiting }]);

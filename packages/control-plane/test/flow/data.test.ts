@@ -67,7 +67,7 @@ describe('what it goes out with', () => {
       'maps has no version yet: the share hangs',
     ],
     ['can be copied nowhere', [dataset({ status: 'unreachable' })], 'dataset_unreachable', 'maps, which is unreachable'],
-    ['has no room', [dataset({ bytes: 2e9 })], 'no_room', '2.0 GB are missing, 1.0 GB are free'],
+    ['has no room', [dataset({ bytes: 2e9 })], 'no_room', '2.0 GB missing, 1.0 GB free'],
   ] as const)('waits while a dataset %s, and fails for that in the end', (_, datasets, code, why) => {
     const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
     const plan = tick(d, { datasets: [...datasets] });

@@ -20,7 +20,7 @@ describe.each([
   it('all of them report a dead engine', () => {
     const nodes = [make(dead)];
     const { waiting, said } = tick(d, { nodes });
-    expect(waiting).toBe(`no ${role} node has a working container engine: ${name} has a container engine that does not answer`);
+    expect(waiting).toBe(`no ${role} node has a working container engine: ${name} has a container engine that does not respond`);
     expect(said.at(-1)).toBe(`${waiting}: no socket`);
     expect(tick(late(d), { nodes })).toMatchObject({ status: 'failed', error: { code: 'engine_unavailable' } });
   });
@@ -43,7 +43,7 @@ it('the only node that has the data reports a dead engine', () => {
   const nodes = [node({ id: 'n2', hostname: 'node-2' }), node({ ...dead, cached: cached as never })];
   const { waiting } = tick(d, { nodes, datasets: [dataset({ status: 'unreachable' })] });
   expect(waiting).toBe(
-    'node-1 has a container engine that does not answer; ' +
-      'node-2 has not the newest version of dataset maps, which is unreachable and cannot be copied now',
+    'node-1 has a container engine that does not respond; ' +
+      'node-2 does not have the newest version of dataset maps, which is unreachable and cannot be copied now',
   );
 });

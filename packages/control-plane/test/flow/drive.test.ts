@@ -4,6 +4,7 @@ import { silentLogger } from '@berth/kit/log';
 import { createChanges } from '../../src/domain/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 import { openStores } from '../../src/store/open.ts';
@@ -34,6 +35,7 @@ beforeEach(async () => {
   [now, paused] = [1_000_000, []];
   stores = await openStores({ databaseUrl: 'sqlite::memory:', log: silentLogger() });
   driver = createDriver({
+    cacheIndex: createCacheIndex(),
     stores,
     changes: createChanges(),
     limits: DEFAULT_LIMITS,

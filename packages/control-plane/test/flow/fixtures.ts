@@ -1,4 +1,5 @@
 /** Records and facts for tests of decisions: everything has a plain value, a test names only what it is about. */
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { type DatasetFact, DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord, ProjectRecord, ProjectSettings, RouteRecord, TaskRecord } from '../../src/domain/records.ts';
@@ -191,6 +192,7 @@ export const facts = (over: Partial<Facts> = {}): Facts => ({
   endedWork: [],
   lastBuilderId: null,
   platform: { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] },
+  cacheIndex: createCacheIndex(),
   freshIds: ['x1', 'x2', 'x3', 'x4'],
   ...over,
 });

@@ -6,6 +6,7 @@ import { createChanges } from '../../src/domain/changes.ts';
 import { DomainError } from '../../src/domain/errors.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { openStores } from '../../src/store/open.ts';
 import { steadyUptime } from '../steady-uptime.ts';
@@ -42,6 +43,7 @@ async function create(): Promise<World> {
   const world: World = { stores, now: 1_000_000, project: '', made: [], ended: new Map(), nodes: [], driver: null as never };
   let ids = 0;
   world.driver = createDriver({
+    cacheIndex: createCacheIndex(),
     stores,
     changes: createChanges(),
     limits: DEFAULT_LIMITS,

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { openStores } from '../../src/store/open.ts';
 import { steadyUptime } from '../steady-uptime.ts';
@@ -26,7 +27,7 @@ beforeEach(async () => {
     now: () => now,
     newId: () => `id-${++ids}`,
   };
-  driver = createDriver({ ...deps, uptime: steadyUptime(() => now), pause: async () => {} });
+  driver = createDriver({ cacheIndex: createCacheIndex(), ...deps, uptime: steadyUptime(() => now), pause: async () => {} });
 });
 afterEach(() => stores.close());
 
@@ -156,7 +157,7 @@ it('a builder that registers with a dead engine is given nothing, and the reason
   await tick();
   expect(await stores.tasks.openFor(node.id, now)).toEqual([]);
   const { waiting } = await stores.deployments.get(id);
-  expect(waiting).toBe('no builder node has a working container engine: dead has a container engine that does not answer');
+  expect(waiting).toBe('no builder node has a working container engine: dead has a container engine that does not respond');
   const told = (await stores.deployments.events([id])).get(id)?.map((e) => e.message);
   expect(told).toContain(`${waiting}: Cannot connect to the Docker daemon`);
 });

@@ -2,6 +2,7 @@
 import type { PlacementRow } from '@berth/wire/node';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import { choose, place, type Question } from '../../src/domain/placement.ts';
 import type { NodeRecord } from '../../src/domain/records.ts';
@@ -9,6 +10,7 @@ import { runsOf } from '../store/fixtures.ts';
 import { node, NOW } from './fixtures.ts';
 
 const L = DEFAULT_LIMITS;
+const AT = { now: NOW, limits: L, cacheIndex: createCacheIndex() };
 const IDS = ['s0', 's1', 's2', 's3', 's4'];
 
 const cached = fc.record({
@@ -90,13 +92,13 @@ test('every row, their order, the winner, and what is kept of it', () => {
   fc.assert(
     fc.property(fc.array(oneNode, { minLength: 0, maxLength: 40 }), question, (given, q) => {
       const nodes = given.map((over, i) => node({ id: `n${i}`, hostname: `h${i % 7}`, ...over }));
-      const full = place(q, nodes, NOW, L);
+      const full = place(q, nodes, AT);
       const { rows, winner } = naive(q, nodes);
       expect(full.items.map((row) => ({ ...row, reason: null }))).toEqual(rows);
       for (const row of full.items) expect(row.reason === null).toBe(row.eligible);
       expect(full.winner).toBe(winner);
 
-      const kept = choose(q, nodes, NOW, L);
+      const kept = choose(q, nodes, AT);
       const deploy = full.items.filter((row) => nodes.find((n) => n.id === row.node_id)?.role === 'deploy');
       const named = deploy.filter((row, i) => i < 20 || row.node_id === winner);
       expect(kept.winner).toBe(winner);
@@ -115,7 +117,7 @@ test('a node that reports something else is seen anew, the others as before', ()
   const q: Question = { wanted, losses: [], runsOn: null, stays: false, arch: null };
   const copy = { dataset_id: 's1', version: 1, bytes: 100, last_used_at: '2026-11-21T00:00:00Z' };
   const nodes = [node({ id: 'a', hostname: 'a' }), node({ id: 'b', hostname: 'b' })];
-  expect(choose(q, nodes, NOW, L).winner).toBe('a');
-  expect(choose(q, [nodes[0] as NodeRecord, { ...(nodes[1] as NodeRecord), cached: [copy] }], NOW, L).winner).toBe('b');
-  expect(choose(q, nodes, NOW, L).winner).toBe('a');
+  expect(choose(q, nodes, AT).winner).toBe('a');
+  expect(choose(q, [nodes[0] as NodeRecord, { ...(nodes[1] as NodeRecord), cached: [copy] }], AT).winner).toBe('b');
+  expect(choose(q, nodes, AT).winner).toBe('a');
 });

@@ -1,10 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { chooseBuilder } from '../../src/domain/builder-choice.ts';
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import { choose, dataRefusal, place, QUESTION, type Question, score, whyNone } from '../../src/domain/placement.ts';
 import { builder, deployment, NOW, node } from './fixtures.ts';
 
 const L = DEFAULT_LIMITS;
+const AT = { now: NOW, limits: L, cacheIndex: createCacheIndex() };
 type Node = Parameters<typeof place>[1][number];
 const data = (dataset_id: string, version = 1, bytes = 10, pinned = false) => ({
   dataset_id,
@@ -14,7 +16,7 @@ const data = (dataset_id: string, version = 1, bytes = 10, pinned = false) => ({
   pinned,
 });
 const wants = (id: string, bytes: number, over: object = {}) => ({ id, name: id, version: 1, bytes, status: 'ok' as const, ...over });
-const at = (nodes: readonly Node[], over: Partial<Question> = {}) => place({ ...QUESTION, ...over }, nodes, NOW, L);
+const at = (nodes: readonly Node[], over: Partial<Question> = {}) => place({ ...QUESTION, ...over }, nodes, AT);
 
 describe('where a deployment goes', () => {
   it('the contract’s score, term by term', () => {
@@ -61,8 +63,8 @@ describe('where a deployment goes', () => {
       node({ id: 'b', hostname: 'b', free_storage: 1e6, cached: [data('s1')] }),
     ];
     const question = { ...QUESTION, wanted: [wants('s1', 1000)] };
-    expect(place(question, nodes, NOW, L).winner).toBe('a');
-    expect(place(question, nodes, NOW, { ...L, weights: { ...L.weights, cached: 1000 } }).winner).toBe('b');
+    expect(place(question, nodes, AT).winner).toBe('a');
+    expect(place(question, nodes, { ...AT, limits: { ...L, weights: { ...L.weights, cached: 1000 } } }).winner).toBe('b');
   });
   it.each([
     ['is offline', { last_seen_at: NOW - L.offlineMs - 1 }],
@@ -91,7 +93,7 @@ describe('where a deployment goes', () => {
     ];
     const placed = at(nodes, { arch: 'amd64' });
     expect(placed.winner).toBe('amd');
-    expect(placed.items.find((row) => row.node_id === 'arm')?.reason).toBe('runs arm64, and the image is for amd64');
+    expect(placed.items.find((row) => row.node_id === 'arm')?.reason).toBe('runs arm64, but the image is for amd64');
     expect(at(nodes, { arch: null }).winner).toBe('arm');
     expect(at([node({ id: 'unknown', arch: null })], { arch: 'amd64' }).winner).toBe('unknown');
   });
@@ -119,16 +121,16 @@ describe('room for the data', () => {
   it('is refused with the figures, and the record of it names the failure', () => {
     const nodes = [node({ free_storage: 200, cached: [data('s9', 1, 300)] })];
     expect(at(nodes, { wanted }).items[0]?.reason).toBe(
-      'has no room for the data that it lacks: 1.5 kB are missing, 200 bytes are free and 300 bytes more could be evicted',
+      'has too little storage for its missing datasets: 1.5 kB missing, 200 bytes free, 300 bytes more after eviction',
     );
-    expect(dataRefusal(choose({ ...QUESTION, wanted }, nodes, NOW, L))).toBe('no_room');
+    expect(dataRefusal(choose({ ...QUESTION, wanted }, nodes, AT))).toBe('no_room');
   });
   it('what cannot be copied now runs only where it is whole', () => {
     const nodes = [node({ id: 'a', hostname: 'a' }), node({ id: 'b', hostname: 'b', free_storage: 1, cached: [data('s1')] })];
     const question = { wanted: [wants('s1', 10, { status: 'unreachable' })] };
     expect(at(nodes, question).winner).toBe('b');
-    const none = choose({ ...QUESTION, ...question }, nodes.slice(0, 1), NOW, L);
-    expect(whyNone(none)).toBe('a has not the newest version of dataset s1, which is unreachable and cannot be copied now');
+    const none = choose({ ...QUESTION, ...question }, nodes.slice(0, 1), AT);
+    expect(whyNone(none)).toBe('a does not have the newest version of dataset s1, which is unreachable and cannot be copied now');
     expect(dataRefusal(none)).toBe('dataset_unreachable');
   });
 });
@@ -142,7 +144,7 @@ describe('with ten thousand nodes', () => {
       free_storage: 1e9 - i,
       ...(i < 30 ? { schedulable: false } : i < 50 ? { last_seen_at: NOW - L.offlineMs - 1 - i } : {}),
     }));
-    const kept = choose(QUESTION, [...nodes, builder()], NOW, L);
+    const kept = choose(QUESTION, [...nodes, builder()], AT);
     expect(at(nodes).items).toHaveLength(10_000);
     expect(kept.winner).toBe('n50');
     expect(kept.items.map((row) => row.node_id)).toEqual([...Array.from({ length: 20 }, (_, i) => `n${i}`), 'n50']);
@@ -150,24 +152,22 @@ describe('with ten thousand nodes', () => {
     expect(JSON.stringify(kept).length).toBeLessThan(6_000);
   });
   it('few are all named', () => {
-    expect(choose(QUESTION, [node()], NOW, L)).toEqual(at([node()]));
+    expect(choose(QUESTION, [node()], AT)).toEqual(at([node()]));
   });
   it('why none of them will do stays short enough to read', () => {
     const why = whyNone(
       choose(
         QUESTION,
         many((i) => (i % 2 === 0 ? { schedulable: false } : { deleting_at: NOW })),
-        NOW,
-        L,
+        AT,
       ),
     );
     expect(why).toMatch(/^h00000 is cordoned; h00001 is being deleted; .*; 4990 more: is cordoned; 4990 more: is being deleted$/);
     expect(why.length).toBeLessThan(1_000);
   });
   it('the same refusal is the same text, whatever the figures are by then', () => {
-    const why = (free_storage: number) =>
-      whyNone(choose({ ...QUESTION, wanted: [wants('s1', 1e9)] }, [node({ free_storage })], NOW, L), true);
-    expect(why(5000)).toBe('node-1 has no room for the data that it lacks');
+    const why = (free_storage: number) => whyNone(choose({ ...QUESTION, wanted: [wants('s1', 1e9)] }, [node({ free_storage })], AT), true);
+    expect(why(5000)).toBe('node-1 has too little storage for its missing datasets');
     expect(why(6000)).toBe(why(5000));
   });
 });

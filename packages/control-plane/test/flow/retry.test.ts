@@ -4,6 +4,7 @@ import { beforeEach, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 import { commit, deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts';
@@ -23,7 +24,13 @@ beforeEach(async () => {
   // In memory: a day is six thousand commits.
   stores = await open(':memory:');
   const deps = { stores, changes: createChanges(), limits: DEFAULT_LIMITS, platform: facts().platform, now: () => now };
-  driver = createDriver({ ...deps, uptime: steadyUptime(() => now), pause: async () => {}, newId: () => `id-${++ids}` });
+  driver = createDriver({
+    cacheIndex: createCacheIndex(),
+    ...deps,
+    uptime: steadyUptime(() => now),
+    pause: async () => {},
+    newId: () => `id-${++ids}`,
+  });
   await register();
   const project = await projectIn(stores);
   await deploymentIn(stores, project, 'd1', {

@@ -4,6 +4,7 @@ import { beforeEach, expect, test } from 'vitest';
 import { createChanges } from '../../src/domain/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 import { commit, deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts';
@@ -23,6 +24,7 @@ beforeEach(async () => {
   };
   [stores, now] = [counted, NOW];
   driver = createDriver({
+    cacheIndex: createCacheIndex(),
     stores,
     changes: createChanges(),
     limits: DEFAULT_LIMITS,

@@ -9,6 +9,7 @@ import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/uptime.ts';
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
@@ -49,6 +50,7 @@ async function controlPlane(): Promise<ControlPlane> {
     const changes = createChanges();
     const { stores, uptime } = cp;
     cp.driver = createDriver({
+      cacheIndex: createCacheIndex(),
       stores,
       changes,
       limits: L,

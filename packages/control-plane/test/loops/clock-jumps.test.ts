@@ -9,6 +9,7 @@ import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/uptime.ts';
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { removals } from '../../src/loops/removals.ts';
@@ -44,7 +45,17 @@ beforeEach(async () => {
   const log = silentLogger();
   const platform = facts().platform;
   const newId = (): string => `id-${++ids}`;
-  driver = createDriver({ stores, changes, limits: L, platform, now: wall, uptime, pause: async () => {}, newId });
+  driver = createDriver({
+    cacheIndex: createCacheIndex(),
+    stores,
+    changes,
+    limits: L,
+    platform,
+    now: wall,
+    uptime,
+    pause: async () => {},
+    newId,
+  });
   const deps = { stores, driver, changes, limits: L, now: wall, uptime, pause: async () => {}, log } as unknown as LoopDeps;
   loops = [scheduler, removals].map((make) => make(deps));
   const input = { name: 'shop', git_url: 'https://git.example/x.git', domain_prefix: 'shop', replace: 'recreate' as const };

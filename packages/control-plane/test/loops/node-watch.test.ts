@@ -5,6 +5,7 @@ import { createChanges } from '../../src/domain/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import type { UptimeClock } from '../../src/domain/uptime.ts';
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { nodeWatch } from '../../src/loops/node-watch.ts';
@@ -22,7 +23,7 @@ beforeEach(async () => {
   stores = await open();
   const uptime: UptimeClock = { now: () => Promise.resolve({ at: now, since }), known: () => ({ at: now, since }) };
   const deps = { stores, changes: createChanges(), limits: DEFAULT_LIMITS, platform: facts().platform, now: () => now, uptime };
-  driver = createDriver({ ...deps, pause: async () => {}, newId: () => 'x' });
+  driver = createDriver({ cacheIndex: createCacheIndex(), ...deps, pause: async () => {}, newId: () => 'x' });
 });
 
 type Seen = { agent_version?: string; containers?: object[] };

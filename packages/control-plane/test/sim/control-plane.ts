@@ -17,6 +17,7 @@ import type { Plan } from '../../src/domain/plan.ts';
 import type { NodeRecord, TaskRecord } from '../../src/domain/records.ts';
 import type { Claim, Stores } from '../../src/domain/stores.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/uptime.ts';
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { LOOPS } from '../../src/loops/index.ts';
@@ -180,7 +181,7 @@ export function createControlPlane(deps: {
     const newId = (): string => `${name}-${++ids}`;
     const uptime = await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: LIMITS.leaseMs });
     const pause = (attempt: number): Promise<void> => world.sleep(world.random.int(1, 2 ** Math.min(attempt + 1, 7)), mine);
-    const driverDeps = { stores, changes, limits: LIMITS, platform: PLATFORM, now, uptime, pause, newId };
+    const driverDeps = { stores, changes, limits: LIMITS, platform: PLATFORM, now, uptime, pause, newId, cacheIndex: createCacheIndex() };
     const driver = plant.driver(createDriver(driverDeps), stores, world);
     const source = createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG });
     api = endpoints(stores, driver, changes, source, uptime);

@@ -107,7 +107,7 @@ async function withDeadEngine(stage: Stage): Promise<void> {
   const [node, other] = [stage.engines.node, stage.engines.build];
   const placed = async (): Promise<PlacementRow | undefined> =>
     (await api.call('placement', { query: { project_id: stage.project.id } })).items.find((n) => n.hostname === 'node-1');
-  const refused = /has a container engine that does not answer: ./;
+  const refused = /has a container engine that does not respond: ./;
   await node.faults?.powerOff();
   try {
     // A node registers every 30 s.

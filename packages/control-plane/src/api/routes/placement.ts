@@ -4,7 +4,7 @@ import { place } from '../../domain/placement.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 
-export function placementRoutes(route: Define, { stores, limits, now }: ApiDeps): void {
+export function placementRoutes(route: Define, { stores, limits, now, cacheIndex }: ApiDeps): void {
   route('placement', async ({ query }) => {
     const project = await stores.projects.get(query.project_id);
     const running = (await stores.projects.runningDeployments([project.id])).get(project.id);
@@ -12,6 +12,6 @@ export function placementRoutes(route: Define, { stores, limits, now }: ApiDeps)
       running === undefined ? { node_id: null, image_arch: null } : await stores.deployments.get(running);
     const wanted = wantedOf(project.datasets, await stores.datasets.facts());
     const question = { wanted, losses: [], runsOn, arch, stays: project.replace === 'recreate' };
-    return place(question, await stores.nodes.all(), now(), limits);
+    return place(question, await stores.nodes.all(), { now: now(), limits, cacheIndex });
   });
 }
