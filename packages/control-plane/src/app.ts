@@ -165,7 +165,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       settings,
       telemetry,
       ...aliases,
-      lookAtFolder: createLook(config.DATASET_NFS_BASE_PATH ?? null),
+      checkFolder: createLook(config.DATASET_NFS_BASE_PATH ?? null),
       presence,
       now,
       uptime,

@@ -5,7 +5,7 @@ import type { CacheIndex } from '../domain/cache-index.ts';
 import type { Changes } from '../domain/changes.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
-import type { LookAtFolder } from '../domain/folder-look.ts';
+import type { CheckFolder } from '../domain/folder-check.ts';
 import type { Presence } from '../domain/presence.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Telemetry } from '../domain/telemetry.ts';
@@ -66,7 +66,7 @@ export type ApiDeps = {
   /** Shared with the driver. */
   cacheIndex: CacheIndex;
   settings: ApiSettings;
-  lookAtFolder: LookAtFolder;
+  checkFolder: CheckFolder;
   presence: Presence;
   /** Absent if PROXY_PROBE_URLS is not set. */
   aliases?: AliasWatch;

@@ -1,16 +1,16 @@
-/** How an agent shows who it is, and what that lets it do. Pure; store/nodes.ts decides by it on the row that it locks. */
+/** Rules for the identity of agents. Pure; store/nodes.ts applies them to the row that it has locked. */
 import type { NodeRegister } from '@berth/wire/node';
 import { DomainError } from './errors.ts';
 
-/** What X-Agent-Secret was found to be. `hash`: SHA-256 in hex. */
+/** The kind of secret in X-Agent-Secret. `hash`: SHA-256 in hex. */
 export type AgentProof =
-  /** AGENT_SECRET is not set: the contract accepts every agent (development only). */
+  /** AGENT_SECRET is not set: every agent is accepted (development only). */
   | { kind: 'open' }
   | { kind: 'shared' }
   | { kind: 'node'; node_id: string; hash: string }
   | { kind: 'join'; token_id: string; hash: string };
 
-/** 401. The answer says only that the secret is wrong; `reason` is for the server's log. */
+/** Status 401. The response says only that the secret is wrong; `reason` is for the server's log. */
 export class AgentRefused extends DomainError {
   readonly reason: string;
   constructor(reason: string) {
@@ -19,16 +19,16 @@ export class AgentRefused extends DomainError {
   }
 }
 
-/** One register: what proved it, and what the control plane may do about it. */
+/** A registration: its proof, and the settings that apply to it. */
 export type Entry = {
   proof: AgentProof;
   /** REQUIRE_NODE_SECRETS: the shared secret registers only contract-only nodes that an admin has admitted. */
   requireSecrets: boolean;
-  /** Where the request came from. */
+  /** The client address of the request. */
   address: string;
-  /** A node that was not seen for so long is offline. */
+  /** A node that has not reported for this long is offline. */
   offlineMs: number;
-  /** Makes the secret of a node; null: none are given out. */
+  /** Creates the secret of a node; null if this server issues none. */
   newSecret: ((nodeId: string) => NodeSecret) | null;
 };
 export type NodeSecret = { text: string; hash: string };
@@ -36,17 +36,17 @@ export type NodeSecret = { text: string; hash: string };
 export const NODE_SECRET = 'node_secret';
 export const wantsSecret = (input: Pick<NodeRegister, 'capabilities'>): boolean => input.capabilities?.includes(NODE_SECRET) ?? false;
 
-/** What the row says of the node's secret. `used`: the agent has shown it, so it has it. */
+/** The node's secret in the database. `used`: the agent has sent it, so it has received it. */
 export type SecretState = { hash: string | null; used: boolean };
-type Known = { secret: SecretState; boot_id: string | null };
+type KnownNode = { secret: SecretState; boot_id: string | null };
 
 /**
- * Whether the shared secret or a join token may register this node. A secret whose answer may have been lost is given out again to
- * the process that asked for it: nobody else knows its boot_id.
+ * Returns why the shared secret or a join token may not register this node, or null. If the response with a new secret may have been
+ * lost, the same process may request the secret again: no other process knows its boot_id.
  */
-export function mayRegister(node: Known, input: Pick<NodeRegister, 'boot_id' | 'capabilities'>): string | null {
+export function mayRegister(node: KnownNode, input: Pick<NodeRegister, 'boot_id' | 'capabilities'>): string | null {
   if (node.secret.hash === null) return null;
   if (node.secret.used) return 'the node has a secret of its own';
   if (wantsSecret(input) && input.boot_id !== undefined && input.boot_id === node.boot_id) return null;
-  return 'the node was given a secret of its own, and this is another process';
+  return 'another process of the node has received its own secret';
 }

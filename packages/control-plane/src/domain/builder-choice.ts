@@ -1,12 +1,12 @@
-/** Who builds. Pure. */
+/** Chooses the builder of a deployment. Pure. */
 import type { Limits, NodeFact } from './facts.ts';
 import { refusal, whyNone } from './placement.ts';
 import type { DeploymentRecord } from './records.ts';
 
-/** `busy`: a builder that works will have room when one of its builds ends. */
+/** `busy`: a builder is eligible and only waits for one of its builds to end. */
 export type BuilderChoice = { node: NodeFact } | { node: null; why: string; plain: string; busy: boolean };
 
-/** The builder whose cache is warm, if it has room; else the least busy one. */
+/** Returns the builder of the last build if it has a free slot, because its cache is warm; else the least busy one. */
 export function chooseBuilder(
   deployment: Pick<DeploymentRecord, 'losses'>,
   nodes: readonly NodeFact[],
@@ -40,4 +40,4 @@ export function chooseBuilder(
 }
 
 const fullness = (node: NodeFact): string | null =>
-  node.open_builds >= node.max_builds ? `has ${node.open_builds} of ${node.max_builds} builds under way` : null;
+  node.open_builds >= node.max_builds ? `already runs ${node.open_builds} of ${node.max_builds} builds` : null;

@@ -1,8 +1,7 @@
 /**
- * What nodes have cached, in a form that ten thousand of them can be asked within milliseconds: each dataset at one version has a
- * small number, a node's cache is a row of such numbers, and the rows lie one after the other in one array. A row is made anew when
- * its node reported something else: records are values, and a report that says the same as before is the same list
- * (store/memory/node-memory.ts). So nothing has to be told of a change, and an answer is never of yesterday.
+ * Index of the datasets that nodes have cached. Placement over 10,000 nodes takes milliseconds with it. Each version of a dataset has a
+ * number, the cache of a node is a row of such numbers, and one array holds all rows. A row is rebuilt when its node reports another
+ * list: an unchanged report is the same array object (store/memory/node-memory.ts), so a comparison by identity finds every change.
  */
 import { mustStay } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
@@ -10,14 +9,14 @@ import type { CachedDataset } from '@berth/wire/node';
 type Cached = readonly CachedDataset[];
 
 export type CacheIndex = {
-  /** The number of a dataset at a version. */
+  /** Returns the number of a version of a dataset. */
   slot(datasetId: string, version: number): number;
-  /** Brings the rows up to date; they are valid until the next call, and so are the numbers that were given after it. */
+  /** Updates the rows. Rows and numbers are valid until the next call. */
   rows(nodes: readonly { cached: Cached }[]): Rows;
 };
 /**
- * Row i: `data` from `start[i]`, `length[i]` numbers, each once; all are below `slots`. Beside each number, in `evictable`, the bytes
- * that leave with it, 0 for what must stay; `evictableTotal[i]` is their sum.
+ * Row i is `data` from `start[i]`, with `length[i]` distinct numbers below `slots`. `evictable` has for each number the bytes that its
+ * eviction frees (0 if it must stay), and `evictableTotal[i]` is their sum.
  */
 export type Rows = {
   data: Int32Array;
@@ -28,13 +27,13 @@ export type Rows = {
   slots: number;
 };
 
-/** Versions rise for ever: when so many have been seen, the numbers begin anew. */
+/** The numbers start again after this many versions, because versions grow without end. */
 const MAX_SLOTS = 1_000_000;
 
 export function createCacheIndex(): CacheIndex {
   let numbers = new Map<string, Map<number, number>>();
   let count = 0;
-  /** The list that each row was made of. */
+  /** The list from which each row was built. */
   let lists: Cached[] = [];
   let [data, evictable, evictableTotal] = [new Int32Array(0), new Float64Array(0), new Float64Array(0)];
   let used = 0;
@@ -43,12 +42,12 @@ export function createCacheIndex(): CacheIndex {
   function slot(datasetId: string, version: number): number {
     let versions = numbers.get(datasetId);
     if (versions === undefined) numbers.set(datasetId, (versions = new Map()));
-    const there = versions.get(version);
-    if (there !== undefined) return there;
+    const existing = versions.get(version);
+    if (existing !== undefined) return existing;
     versions.set(version, count);
     return count++;
   }
-  /** One that is named twice counts once, as it was named first. */
+  /** A version that the report contains twice counts once, with its first entry. */
   function rowOf(cached: Cached): Map<number, number> {
     const row = new Map<number, number>();
     for (const c of cached) {
@@ -58,7 +57,7 @@ export function createCacheIndex(): CacheIndex {
     return row;
   }
 
-  /** False: there is no place left for it. */
+  /** Returns false if no room is left in `data`. */
   function write(i: number, cached: Cached): boolean {
     const row = rowOf(cached);
     if (row.size > (room[i] as number)) {
@@ -82,7 +81,7 @@ export function createCacheIndex(): CacheIndex {
 
   function rebuild(nodes: readonly { cached: Cached }[]): void {
     const total = nodes.reduce((sum, node) => sum + node.cached.length, 0);
-    // Room for rows that grow, so that this is rare.
+    // Twice the size leaves room for rows that grow, so a rebuild is rare.
     data = new Int32Array(2 * total + 1024);
     evictable = new Float64Array(data.length);
     evictableTotal = new Float64Array(nodes.length);

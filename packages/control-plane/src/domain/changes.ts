@@ -1,21 +1,21 @@
 /**
- * Who waits for what: held requests and loops wait for a topic; whoever commits says which topics moved. A relay carries them
- * to other control planes; it may lose some, so a waiter must also look by itself now and then.
+ * Notifications between waiters and commits. Held requests and loops wait for a topic; after a commit the writer notifies its topics.
+ * A relay carries topics to other control planes and may lose some, so a waiter must also poll.
  */
 export type Topic = `node:${string}` | `logs:${string}` | 'routes' | 'policy' | 'access' | 'work' | 'datasets' | 'events';
 
 export type Changes = {
   notify(...topics: Topic[]): void;
-  /** Resolves true at the next notify of the topic, false after `ms` or when the signal aborts. Subscribe before you look. */
+  /** Resolves to true at the next `notify` of the topic, and to false after `ms` or on abort. Call it before you read the state. */
   wait(topic: Topic, ms: number, signal?: AbortSignal): Promise<boolean>;
   on(topic: Topic, listener: () => void): () => void;
 };
 
 /** Carries topics between the control planes of one database. */
 export type Relay = {
-  /** Tells the others; never throws and waits for nothing. */
+  /** Sends topics to the other control planes. Never throws and never blocks. */
   tell(topics: readonly Topic[]): void;
-  /** What others told. */
+  /** Subscribes to the topics of the other control planes. */
   hear(listener: (topics: readonly Topic[]) => void): void;
 };
 
@@ -30,8 +30,8 @@ export function createChanges(relay: Relay | null = null): Changes {
     };
   };
   const ring = (topics: readonly Topic[]): void => {
-    for (const topic of new Set(topics)) // A copy: a listener may take itself off.
-      for (const listener of Array.from(listeners.get(topic) ?? [])) listener();
+    // A copy, because a listener may remove itself.
+    for (const topic of new Set(topics)) for (const listener of Array.from(listeners.get(topic) ?? [])) listener();
   };
   relay?.hear(ring);
   return {

@@ -1,48 +1,48 @@
-/** The reverse proxy's configuration as others see it: the API serves it, a loop asks whether it is live. Made in routing/. */
+/** Types of the reverse proxy's configuration. routing/ builds it, the API serves it, and a loop checks whether it is live. */
 export type BuiltConfig = {
-  /** What is served, sorted keys. */
+  /** The served JSON with sorted keys. */
   bytes: string;
-  /** The marker's path: the first 16 hex digits of SHA-256 over the configuration without the marker. */
+  /** First 16 hex digits of the SHA-256 of the configuration without the marker; also the path of the marker. */
   hash: string;
-  /** Deployments whose route stands in it, and where it leads. */
+  /** Targets of the routes in it, by deployment id. */
   deployments: ReadonlyMap<string, RouteTarget>;
-  /** Projects that were left out, and why. */
+  /** Omitted projects with the reason. */
   problems: string[];
 };
 
-/** Where a project's requests go: its host, and the address on the node. */
+/** The host of a project and the address on the node that serves it. */
 export type RouteTarget = { project_id: string; host: string; host_ip: string; host_port: number; auth_required: boolean };
 
 export type ConfigSource = {
-  /** Throws routes_unknown. */
+  /** Returns the current configuration. Throws routes_unknown. */
   current(): BuiltConfig;
-  /** Resolves when the hash is another than `not`, or after `ms`, or on abort. */
+  /** Resolves when the hash differs from `not`, after `ms`, or on abort. */
   changed(not: string, ms: number, signal?: AbortSignal): Promise<void>;
-  /** The proxy was given the configuration with this hash. */
+  /** Records that the proxy fetched the configuration with this hash. */
   served(hash: string): void;
-  /** When a proxy was first given the present configuration; null: not yet. */
+  /** Returns when a proxy first fetched the current configuration, or null. */
   servedAt(): number | null;
-  /** Projects left out of it, and why. */
+  /** Returns the omitted projects with the reason. */
   problems(): string[];
   /** Reads the routes again. Throws what the store throws. */
   refresh(): Promise<void>;
   close(): void;
 };
 
-/** Whether the reverse proxy was seen, from outside, to serve the configuration with this hash. Never throws. */
-/** `kept`: whether a proxy hands on headers like `X!Forwarded!User`; null: not known yet. `look` never throws. */
-export type AliasWatch = { look(hash: string, signal: AbortSignal): Promise<void>; kept(): boolean | null };
+/** `kept`: whether a proxy forwards headers like `X!Forwarded!User`; null if not known yet. `check` never throws. */
+export type AliasWatch = { check(hash: string, signal: AbortSignal): Promise<void>; kept(): boolean | null };
+/** Returns whether the reverse proxy serves the configuration with this hash. Never throws. */
 export type ProxyProbe = (hash: string, signal: AbortSignal) => Promise<boolean>;
 
-/** `path`: as a visitor requests it. */
+/** `path`: the path that a visitor requests. */
 export type ReachTarget = RouteTarget & { path: string };
 export type ReachVerdict =
   | { kind: 'reached' }
-  /** Nothing speaks against it, and nothing could prove it. */
+  /** The check was not possible. */
   | { kind: 'unproven'; why: string }
-  /** `proxy`: its address in PROXY_PROBE_URLS. */
+  /** `proxy`: its address in PROXY_PROBE_URLS. `saw`: its answer. */
   | { kind: 'unreachable'; proxy: string; saw: string }
-  /** The proxy itself could not be asked. */
+  /** The proxy itself did not respond. */
   | { kind: 'no_proxy' };
-/** Whether the proxies reach the node, asked through each of them. Never throws, and ends within a bounded time. */
+/** Checks through each proxy whether it reaches the node. Never throws, and ends within a bounded time. */
 export type Reach = (target: ReachTarget, signal: AbortSignal) => Promise<ReachVerdict>;

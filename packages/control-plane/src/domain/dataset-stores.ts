@@ -1,6 +1,6 @@
 /**
- * Datasets in the database: the rows themselves, who scans one now, and what scans recorded. Implemented in store/datasets/datasets.ts
- * and store/datasets/dataset-versions.ts, on the same terms as stores.ts.
+ * Stores of datasets: rows, scan claims, and recorded versions. Implemented in store/datasets/datasets.ts and
+ * store/datasets/dataset-versions.ts. The rules of stores.ts apply.
  */
 import type { DatasetCreate, DatasetHistoryRow, DatasetPatch, DatasetState } from '@berth/wire/dataset';
 import type { DatasetFact } from './facts.ts';
@@ -13,74 +13,74 @@ export type TreeObject = { digest: string; text: string };
 /** `path` is encoded as in wire/tree.ts. */
 export type HistoryEntry = Omit<DatasetHistoryRow, 'at' | 'version'>;
 export type HistoryRecord = HistoryEntry & { version: number; at: number };
-/** `paths` are encoded; so are `folders`, with `/` at the end: everything below them. `since` and `until` are times (ms); `until` itself is outside. */
+/** `paths`, `folders`: encoded; a folder ends with `/` and includes everything below it. `since` (inclusive), `until` (exclusive): ms. */
 export type HistoryFilter = { paths?: readonly string[]; folders?: readonly string[]; version?: number; since?: number; until?: number };
 
-/** A version, but for when it was made. */
+/** A version without its time. */
 export type VersionContent = Pick<DatasetVersionRecord, 'version' | 'files' | 'bytes' | 'manifest_digest'>;
 
-/** What the scan of a dataset changes (flow/dataset.ts). */
+/** Changes to a dataset after a scan (flow/dataset.ts). */
 export type ScanPlan = {
   set: Pick<DatasetRecord, 'status' | 'problem' | 'last_scanned_at' | 'next_scan_at'> & Partial<Pick<DatasetRecord, 'skipped' | 'share'>>;
-  /** Null: the newest version stays the newest. */
+  /** Null if the scan found no new version. */
   newVersion: VersionContent | null;
 };
 
-/** The right to scan one dataset: whoever has it is the only one that records. It ends at `until` unless renewed. */
+/** The exclusive right to scan a dataset and record its versions. It ends at `until` unless renewed. */
 export type ScanClaim = { token: string; dataset: DatasetRecord };
 
 export type DatasetStore = {
-  /** Its first scan is due at once. Throws dataset_name_taken. */
+  /** Creates a dataset; its first scan is due at once. Throws dataset_name_taken. */
   create(input: DatasetCreate, now: number): Promise<DatasetRecord>;
   /** Throws not_found. */
   get(id: string): Promise<DatasetRecord>;
-  /** By name. */
+  /** Lists by name. */
   list(page: Page, filter?: NameFilter): Promise<Paged<DatasetRecord>>;
-  /** The id of the dataset with this id, else of the one with this name; null: there is none. */
+  /** Returns the id of the dataset with this id, else with this name, else null. */
   idOf(idOrName: string): Promise<string | null>;
-  /** All that are not being deleted. */
+  /** Returns all datasets that are not being deleted. */
   facts(): Promise<DatasetFact[]>;
-  /** Ids of all that there are, also of those that are being deleted. */
+  /** Returns the ids of all datasets, including those that are being deleted. */
   ids(): Promise<string[]>;
-  /** The state of each, and when it was last scanned: what is counted for people who watch. */
+  /** Returns the state and the last scan of each dataset, for metrics. */
   overview(): Promise<{ id: string; name: string; status: DatasetState; last_scanned_at: number | null }[]>;
-  /** Only what is given changes; a scan of another folder is due at once. Throws not_found, being_deleted, dataset_name_taken. */
+  /** Changes the given fields. After a change of the folder a scan is due at once. Throws not_found, being_deleted, dataset_name_taken. */
   patch(id: string, patch: DatasetPatch, now: number, guard?: Guard<DatasetRecord>): Promise<DatasetRecord>;
-  /** A scan is due at once; during one, another follows it. Throws not_found, being_deleted. */
+  /** Makes a scan due at once, or after the current scan. Throws not_found, being_deleted. */
   requestScan(id: string, asked: { full: boolean; acceptLoss: boolean }, now: number): Promise<DatasetRecord>;
-  /** Marks it; repeated: no change. Throws not_found, dataset_in_use (a project or a deployment that is not over names it). */
+  /** Marks it for deletion. Idempotent. Throws not_found, dataset_in_use (a project or a deployment that is not terminal uses it). */
   markDeleting(id: string, now: number, guard?: Guard<DatasetRecord>): Promise<DatasetRecord>;
   listDeleting(): Promise<DatasetRecord[]>;
-  /** With versions, history and tree objects, if it was marked. In short steps. */
+  /** Removes a marked dataset with its versions, history and tree objects, in short transactions. */
   remove(id: string): Promise<void>;
 
   /**
-   * The one that is due longest; null: none. Of several control planes that ask at once one gets it. `until` is by the uptime clock, which
-   * is `uptime`; left out: `now`.
+   * Claims the dataset that is due longest, or returns null. Only one of several control planes gets it. `until` is by the uptime
+   * clock, whose value is `uptime` (default: `now`).
    */
   claimDue(token: string, now: number, until: number, uptime?: number): Promise<ScanClaim | null>;
-  /** `until` as above. False: the claim is lost, or the dataset is being deleted. */
+  /** Returns false if the claim is lost or the dataset is being deleted. */
   renewClaim(claim: ScanClaim, until: number): Promise<boolean>;
-  /** Ends the claim with nothing recorded; the dataset is due as before. */
+  /** Ends the claim without a record; the dataset is due as before. */
   giveBack(claim: ScanClaim): Promise<void>;
   /**
-   * Writes what makes a new version, none of which shows before `finishScan`: tree objects that are new (`objects` reads what the
-   * scan made), and the history. What an attempt that did not end has left goes first. False: the claim is lost. Rejects with the
-   * signal's reason when that is aborted; `objects` is not called any more after the end.
+   * Writes the new tree objects (`objects` reads them from the scan) and the history of a new version. They become visible only with
+   * `finishScan`. Removes leftovers of an unfinished attempt first. Returns false if the claim is lost. Rejects with the signal's
+   * reason on abort; it does not call `objects` after that.
    */
   record(claim: ScanClaim, content: VersionContent, objects: (digest: string) => Promise<string>, signal: AbortSignal): Promise<boolean>;
-  /** Those that there are. At most 1,000 at once. */
+  /** Returns the existing tree objects; missing digests are skipped. At most 1,000 digests. */
   trees(datasetId: string, digests: readonly string[]): Promise<Map<string, string>>;
-  /** Makes a new version visible, sets what the scan found and ends the claim, all at once. False: the claim is lost, nothing was done. */
+  /** Publishes a new version, sets the result of the scan and ends the claim, in one transaction. Returns false if the claim is lost. */
   finishScan(claim: ScanClaim, plan: ScanPlan, now: number): Promise<boolean>;
   /**
-   * Forgets versions older than the newest `keep` with their history and tree objects, but for those that a deployment which is
-   * not over has or a node says it keeps (`pinned`). Under the claim, in short steps. Gives how many versions went.
+   * Removes versions older than the newest `keep` with their history and tree objects. Versions stay that a deployment which is not
+   * terminal uses or a node reports as `pinned`. Needs the claim and runs in short transactions. Returns the number of versions.
    */
   prune(claim: ScanClaim, keep: number): Promise<number>;
 
-  /** Newest first. Throws not_found (dataset). */
+  /** Lists newest first. Throws not_found (dataset). */
   versions(id: string, page: Page): Promise<Paged<DatasetVersionRecord>>;
-  /** Newest version first, in it by path. Throws not_found (dataset). */
+  /** Lists newest version first, then by path. Throws not_found (dataset). */
   history(id: string, filter: HistoryFilter, page: Page): Promise<Paged<HistoryRecord>>;
 };

@@ -1,10 +1,10 @@
-/** Environment variables by key (RFC 7396), and what bounds them. Pure. */
+/** Changes to environment variables by key (RFC 7396), and their limits. Pure. */
 import { type Env, type EnvPatch, MAX_ENV, MAX_ENV_BYTES } from '@berth/wire/project';
 import type { FieldProblem } from './errors.ts';
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
-/** The variables after a change by key: `null` removes one, every key that the change does not name stays. */
+/** Applies a change by key: `null` removes a variable, and all other variables stay. */
 export function mergedEnv(present: Env, patch: EnvPatch): Env {
   const merged = new Map(Object.entries(present));
   for (const [name, value] of Object.entries(patch)) {
@@ -14,14 +14,14 @@ export function mergedEnv(present: Env, patch: EnvPatch): Env {
   return Object.fromEntries(merged);
 }
 
-/** The rule of a name that stands in a path. */
+/** Checks a name that is part of a URL path. */
 export function envNameProblem(name: string): FieldProblem | null {
   if (!NAME.test(name))
     return { field: 'name', rule: 'env_name', message: 'must be letters, digits and “_”, and must not begin with a digit' };
   return name.length > 200 ? { field: 'name', rule: 'max_length', message: 'must not have more than 200 characters' } : null;
 }
 
-/** Bounds of all variables together: a change of a few may make too many of all. */
+/** Checks the limits of all variables together. */
 export function envSizeProblems(env: Env): FieldProblem[] {
   const entries = Object.entries(env);
   const bytes = entries.reduce((sum, [name, value]) => sum + Buffer.byteLength(name) + Buffer.byteLength(value), 0);

@@ -1,4 +1,4 @@
-/** The one kind of error the domain throws; api/plugins/errors.ts translates it to problem+json, everything else is internal. */
+/** The errors of the domain. api/plugins/errors.ts converts them to problem+json; every other error becomes `internal`. */
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 
 export type FieldProblem = { field: string; rule: string; message: string };
@@ -6,9 +6,9 @@ export type FieldProblem = { field: string; rule: string; message: string };
 export class DomainError extends Error {
   override name = 'DomainError';
   readonly code: ErrorCode;
-  /** Which fields it is about: with `validation`, and with conflicts about fields. */
+  /** The fields concerned, for `validation` and for conflicts. */
   readonly fields: readonly FieldProblem[];
-  /** Seconds after which it is worth trying again; null where nobody can say. */
+  /** Seconds until a retry may succeed, or null if unknown. */
   readonly retryAfter: number | null;
   constructor(code: ErrorCode, detail?: string, fields: readonly FieldProblem[] = [], retryAfter: number | null = null) {
     super(detail ?? ERRORS[code].title);
@@ -18,10 +18,10 @@ export class DomainError extends Error {
   }
 }
 
-/** 409 about one field, which another record has already. */
+/** Returns a 409 for a field whose value another record has. */
 export const taken = (field: string, code: ErrorCode, message: string): DomainError =>
   new DomainError(code, `${field}: ${message}`, [{ field, rule: 'taken', message }]);
 
-/** 422 about one field. */
+/** Returns a 422 for one field. */
 export const invalid = (field: string, rule: string, message: string): DomainError =>
   new DomainError('validation', `${field}: ${message}`, [{ field, rule, message }]);

@@ -1,4 +1,4 @@
-/** Which branch names git accepts (git-check-ref-format(1), the numbered rules there), and none that git could read as an option. */
+/** Checks branch names by the rules of git-check-ref-format(1). A name that git could read as an option is rejected too. */
 import type { FieldProblem } from './errors.ts';
 
 const FORBIDDEN = /[\p{Cc} ~^:?*[\\]/u;
@@ -26,7 +26,7 @@ const RULES: readonly { rule: string; message: string; broken: (name: string) =>
   { rule: 'ref_head', message: '“HEAD” is not a branch', broken: (n) => n === 'HEAD' },
 ];
 
-/** The first rule it breaks, or null. */
+/** Returns the first violated rule, or null. */
 export function branchProblem(name: string, field = 'branch'): FieldProblem | null {
   const broken = RULES.find((r) => r.broken(name));
   return broken === undefined ? null : { field, rule: broken.rule, message: broken.message };

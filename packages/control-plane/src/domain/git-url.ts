@@ -1,11 +1,11 @@
 /**
- * Which repository addresses are let in: https, http, ssh or `user@host:path`. What is refused here could make git run a
- * program (`ext::`, an argument that begins with a dash), read this machine (`file:`), or keep a secret where everybody reads it.
+ * Checks repository addresses: https, http, ssh or `user@host:path`. Rejected addresses could make git run a program (`ext::`, a
+ * leading dash), read this machine (`file:`), or show a secret to everybody who sees the project.
  */
 import type { FieldProblem } from './errors.ts';
 
 export type GitUrlRules = {
-  /** Host names, or `*.name` for all below it. Empty: any host. */
+  /** Host names, or `*.name` for all hosts below it. Empty: any host. */
   allowedHosts: readonly string[];
 };
 
@@ -16,11 +16,11 @@ const SCHEMES = ['https', 'http', 'ssh'];
 const HOST = /^[a-z0-9]([a-z0-9_-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9_-]*[a-z0-9])?)*\.?$/i;
 const IPV6 = /^\[[0-9a-f:.]+\]$/i;
 const USER = /^[A-Za-z0-9_][A-Za-z0-9._~+-]*$/;
-/** Beginnings of access tokens of the well-known forges: as a user name they are a password all the same. */
+/** Prefixes of access tokens of well-known forges. Used as a user name, such a token is still a password. */
 const TOKEN = /^(gh[a-z]_|github_pat_|glpat-|gldt-|ATBB|ATCTT|x-token-auth$|oauth2$)/;
 const BLANK_OR_CONTROL = /[\s\p{Cc}]/u;
 
-/** What is wrong with it, or null. */
+/** Returns the problem of the address, or null. */
 export function gitUrlProblem(url: string, rules: GitUrlRules, field = 'git_url'): FieldProblem | null {
   const verdict = judge(url, rules);
   return verdict === null ? null : { field, ...verdict };
@@ -37,7 +37,7 @@ function judge(url: string, rules: GitUrlRules): Verdict | null {
 }
 
 function judgeAddress({ user, host, path }: Address, rules: GitUrlRules): Verdict | null {
-  if (user !== '' && !USER.test(user)) return { rule: 'user', message: `“${user}” is not a user name that can stand in an address` };
+  if (user !== '' && !USER.test(user)) return { rule: 'user', message: `“${user}” is not a valid user name in an address` };
   if (TOKEN.test(user))
     return { rule: 'no_password', message: 'must not contain an access token; everybody who sees the project would see it' };
   if (host.length > 253 || !(HOST.test(host) || IPV6.test(host))) return { rule: 'host', message: `“${host}” is not a host name` };
@@ -51,10 +51,10 @@ function parseUrl(url: string): Address | Verdict {
   const scheme = url.slice(0, url.indexOf('://')).toLowerCase();
   if (!SCHEMES.includes(scheme))
     return { rule: 'scheme', message: `must be an https, http or ssh address, or user@host:path, not “${scheme}:”` };
-  if (!URL.canParse(url)) return { rule: 'url', message: 'is not an address that can be read' };
+  if (!URL.canParse(url)) return { rule: 'url', message: 'is not a valid address' };
   const { username, password, hostname, pathname, hash } = new URL(url);
   if (url.includes('?')) return { rule: 'no_query', message: 'must not contain a “?…” part; everybody who sees the project would see it' };
-  // `https://user:@host` has an empty password; the colon alone shows what was meant.
+  // `https://user:@host` has an empty password. The colon alone is enough to reject it.
   const authority = url.slice(url.indexOf('://') + 3).split('/', 1)[0] ?? '';
   const userinfo = authority.includes('@') ? authority.slice(0, authority.lastIndexOf('@')) : '';
   if (password !== '' || userinfo.includes(':'))
@@ -63,7 +63,7 @@ function parseUrl(url: string): Address | Verdict {
   return { user: username, host: hostname, path: pathname };
 }
 
-/** `user@host:path`, as ssh is commonly written. Without the user it could as well be a path on this machine. */
+/** Parses `user@host:path`, the short form of ssh. Without a user it could be a path on this machine. */
 function parseScp(url: string): Address | Verdict {
   const match = /^([^@/:]*)@(\[[^\]]*\]|[^:/@]*):(.*)$/.exec(url);
   if (match === null) {

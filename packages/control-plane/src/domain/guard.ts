@@ -1,6 +1,6 @@
-/** Decisions that a store takes with the record as it stands inside the transaction. */
+/** Decisions on the current record inside a store's transaction. */
 
-/** A change, or a function that makes the change from the present record. */
+/** A change, or a function that returns the change for the current record. */
 export type Change<R, C> = C | ((present: R) => C);
-/** Called inside the transaction with the present record, possibly more than once; throws to refuse. */
+/** Runs inside the transaction with the current record, possibly more than once. Throws to reject the change. */
 export type Guard<R> = (present: R) => void;

@@ -1,11 +1,11 @@
-/** Addresses of nodes as their agents give them: they become part of the proxy's URLs, so they must be nothing but a host. */
+/** Checks the addresses of nodes. They become part of the proxy's URLs, so they must be a host and nothing else. */
 import type { FieldProblem } from './errors.ts';
 
 const NAME = /^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/i;
 const V6 = /^[0-9a-f:.]*:[0-9a-f:.]*$/i;
 
 export function hostProblem(host: string, field: string): FieldProblem | null {
-  // The URL parser knows IPv6 to the letter; it is given what has its shape only.
+  // The URL parser checks IPv6 exactly, so it gets every address that looks like one.
   const valid = V6.test(host) ? URL.canParse(`http://[${host}]/`) : NAME.test(host) && URL.canParse(`http://${host}/`);
   return valid ? null : { field, rule: 'host', message: 'must be an IP address or a host name' };
 }

@@ -1,14 +1,12 @@
-/** The nouns of signing in, as the control plane keeps them; none of them holds a secret, only hashes (SHA-256, hex). */
+/** Records of identity. They contain no secrets, only hashes (SHA-256, hex). */
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { DeviceScope, Identity } from '@berth/wire/gateway';
 import type { Role } from '@berth/wire/vocabulary';
 
-/**
- * pending -> approved -> issued (the device fetched its token, once); pending -> denied. Any of them ends with `expires_at`.
- */
+/** pending -> approved -> issued (the device fetched its token, once); pending -> denied. Each ends at `expires_at`. */
 export type DeviceCodeStatus = 'pending' | 'approved' | 'denied' | 'issued';
 
-/** Who asks, as far as one can see. */
+/** Address and User-Agent of the requester. */
 export type Asker = { address: string; user_agent: string };
 
 export type DeviceCodeRecord = Asker & { status: DeviceCodeStatus; scope: DeviceScope; created_at: number; expires_at: number };
@@ -47,9 +45,9 @@ export type AuditRecord = {
   request_id: string;
 };
 
-/** Everything that a policy is made of. */
+/** All input of a policy. */
 export type PolicyFacts = {
-  /** By name; each with the prefixes that it is, or is about to be, published under. */
+  /** Sorted by name, each with its current and upcoming domain prefixes. */
   projects: { id: string; name: string; prefixes: string[]; auth_required: boolean; auth_epoch: number }[];
   disabled: string[];
   deleted: { email: string; deleted_at: number }[];

@@ -29,7 +29,7 @@ export type UsedCodeStore = Swept & {
 };
 
 export type NewDeviceToken = { id: string; hash: string; expires_at: number };
-/** `issued` once; RFC 8628 section 3.5 for the rest. */
+/** `issued` comes once; RFC 8628 section 3.5 defines the others. */
 export type Polled = DeviceCodePolled['result'];
 export type DeviceCodeStore = Swept & {
   /** Returns false where one of the codes is taken: try others. Throws too_many_requests. */

@@ -1,6 +1,6 @@
 /** Lists are read page by page. */
 
-/** `cursor` is the opaque `next` of the page before. A wrong cursor: `validation` on field `cursor`. */
+/** `cursor`: the opaque `next` of the previous page. An invalid one causes `validation` on the field `cursor`. */
 export type Page = { limit: number; cursor: string | null };
 /** `name`: only records with exactly this name. */
 export type NameFilter = { name?: string };

@@ -1,4 +1,4 @@
-/** Paths that people give: inside a repository, inside a container, and on the web. */
+/** Checks paths from users: in a repository, in a container, on the web and on the share. */
 import type { FieldProblem } from './errors.ts';
 
 const CONTROL = /\p{Cc}/u;
@@ -22,10 +22,10 @@ const IN_REPOSITORY: readonly Rule[] = [
   { rule: 'file', message: 'must name a file', broken: (p) => p.endsWith('/') || p.endsWith('/.') || p === '.' || p.trim() === '' },
 ];
 
-/** A file inside the repository. That no symlink leads out of it is the builder's to see. */
+/** Checks the path of a file in the repository. The builder checks that no symlink leads out of it. */
 export const repoPathProblem = (path: string, field: string): FieldProblem | null => check(IN_REPOSITORY, path, field);
 
-/** What a mount there would break in any container. */
+/** A mount on these paths would break any container. */
 const KERNEL = ['/proc', '/sys', '/dev'];
 const IN_CONTAINER: readonly Rule[] = [
   { rule: 'absolute', message: 'must begin with “/”', broken: (p) => !p.startsWith('/') },
@@ -56,18 +56,22 @@ export const healthPathProblem = (path: string, field: string): FieldProblem | n
 
 const ON_THE_SHARE: readonly Rule[] = [
   { rule: 'no_control', message: 'must not contain control characters', broken: (p) => CONTROL.test(p) },
-  { rule: 'absolute', message: 'must be relative to the shared storage, not begin with “/”', broken: (p) => p.startsWith('/') },
+  { rule: 'absolute', message: 'must be relative to the shared storage and must not begin with “/”', broken: (p) => p.startsWith('/') },
   { rule: 'dot_dot', message: 'must not contain a “..” part', broken: (p) => p.split('/').includes('..') },
-  { rule: 'outside', message: 'must name a folder below the shared storage, not the whole of it', broken: (p) => sharePath(p) === '' },
+  {
+    rule: 'outside',
+    message: 'must name a folder below the shared storage, not the shared storage itself',
+    broken: (p) => sharePath(p) === '',
+  },
 ];
 
-/** A folder of the shared storage; that it is there, and no symlink leads out, is seen on the disk (monitor/look.ts). */
+/** Checks the path of a folder on the share. monitor/look.ts checks on the disk that it exists and that no symlink leads out. */
 export const nfsPathProblem = (path: string, field: string): FieldProblem | null => check(ON_THE_SHARE, path, field);
 
-/** By whole parts; not where both are one. */
+/** Returns whether `path` is below `folder`, compared by whole parts. */
 export const liesInside = (path: string, folder: string): boolean => path.startsWith(`${folder}/`);
 
-/** One way to write each: `./a//b/` is `a/b`. */
+/** Normalizes a path: `./a//b/` becomes `a/b`. */
 export const sharePath = (path: string): string =>
   path
     .split('/')

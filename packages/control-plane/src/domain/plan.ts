@@ -1,6 +1,6 @@
 /**
- * What a decision wants changed, as data. store/commit-plan.ts writes a plan in one transaction if the project stands as it
- * did when the decision was made (`flow_version`), else nothing at all.
+ * The changes of a decision as data. store/commit-plan.ts writes the whole plan in one transaction, or nothing if the project changed
+ * since the decision (`flow_version`).
  */
 import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentState, TaskKind, TaskState } from '@berth/wire/vocabulary';
@@ -8,7 +8,7 @@ import type { DeploymentRecord, ProjectRecord, RouteRecord, TaskRecord } from '.
 
 export type DeploymentChange = {
   id: string;
-  /** The state it must still be in. */
+  /** The state that it must still have. */
   from: DeploymentState;
   set: Partial<Omit<DeploymentRecord, 'id' | 'project_id' | 'generation' | 'settings' | 'created_at'>>;
 };
@@ -16,12 +16,12 @@ export type DeploymentChange = {
 export type NewTask = Pick<TaskRecord, 'id' | 'deployment_id' | 'node_id' | 'queue_deadline_at' | 'wall_deadline_at'> &
   { [K in TaskKind]: { kind: K; payload: TaskRecord<K>['payload'] } }[TaskKind];
 
-/** Ends or flags an open task; `attempt` must still be the present one. */
+/** Ends an open task or requests its cancellation. `attempt` must still be the current one. */
 export type TaskChange = { id: string; attempt: number } & (
   | {
       end: Exclude<TaskState, 'pending' | 'running'>;
       report?: TaskReport;
-      /** Of the lease that is taken away because it ran out: one that was renewed since stands. */
+      /** The expired lease. If the agent renewed it since, the plan is stale. */
       lease_expires_at?: number | null;
     }
   | { requestCancel: true }
@@ -30,7 +30,7 @@ export type TaskChange = { id: string; attempt: number } & (
 export type RouteChange = { set: RouteRecord } | { remove: { project_id: string } };
 
 export type Plan = {
-  /** What the plan was made from; a project that moved on since makes it stale. */
+  /** The version of the project that the plan is based on. */
   project: { id: string; flow_version: number };
   createDeployment: DeploymentRecord | null;
   deployments: DeploymentChange[];
@@ -40,7 +40,7 @@ export type Plan = {
   /** Lines of the deployments' stories. */
   events: { deployment_id: string; kind: string; message: string }[];
   now: number;
-  /** The uptime clock (domain/uptime.ts): by it work that ends is in order with what nodes report. */
+  /** Uptime clock (domain/uptime.ts). It orders the end of tasks and the reports of nodes. */
   uptime: number;
 };
 

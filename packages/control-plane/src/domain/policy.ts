@@ -1,10 +1,10 @@
-/** What the gateways decide by, as others see it: the API serves it, a loop keeps it fresh. Made in routing/. */
+/** The policy of the gateways. routing/ builds it, the API serves it, and a loop refreshes it. */
 export type PolicySource = {
-  /** Exactly the bytes that the ETag is of. Reads them first if nobody did. Throws policy_unknown while they cannot be read. */
+  /** Returns the policy with the ETag of exactly these bytes. Throws policy_unknown while it cannot be read. */
   current(): Promise<{ bytes: string; etag: string }>;
-  /** Resolves when the ETag is another than `not`, or after `ms`, or on abort. */
+  /** Resolves when the ETag differs from `not`, after `ms`, or on abort. */
   changed(not: string, ms: number, signal: AbortSignal): Promise<void>;
   /** Reads it again if another control plane changed it. */
-  look(): Promise<void>;
+  refreshIfChanged(): Promise<void>;
   close(): void;
 };

@@ -1,11 +1,11 @@
-/** Whether people use the API just now: what nobody waits for then leaves them time. Agents and gateways are not people. */
+/** Records whether people use the API; background work slows down meanwhile. Agents and gateways are not people. */
 export type Presence = {
-  /** Somebody asks. */
+  /** Records a request of a person. */
   seen(): void;
   arePeopleHere(): boolean;
 };
 
-/** From one request to the next of somebody who looks at a page, or of a program that asks for them. */
+/** Presence lasts this long after a request: longer than the interval between two requests of a page or a program. */
 const STAY_MS = 2_000;
 
 export function createPresence(now: () => number = () => performance.now()): Presence {

@@ -1,4 +1,4 @@
-/** What must hold for a project beyond the shape of its fields; each broken rule with its field, all of them at once. Pure. */
+/** Rules for a project beyond its schema. All violated rules are returned together, each with its field. Pure. */
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
 import { envSizeProblems } from './env.ts';
@@ -11,17 +11,17 @@ import type { ProjectSettings } from './records.ts';
 
 export type ProjectRules = GitUrlRules & {
   baseDomain: string;
-  /** AUTH_SERVICE_URL is set: somebody can check a login. */
+  /** AUTH_SERVICE_URL is set, so logins are possible. */
   hasLogin: boolean;
-  /** Labels under the base domain that are the platform's own hosts. */
+  /** Labels below the base domain that the platform uses itself. */
   reservedPrefixes: readonly string[];
-  /** null: there is none with this id. */
+  /** Returns the name of a dataset, or null if none has this id. */
   datasetName: (id: string) => string | null;
 };
 
 type Settings = Omit<ProjectSettings, 'replace'> & { replace: ReplaceMode };
 
-/** Fills in the defaults. `replace` follows from the datasets unless it was given (docs/interfaces.md "Project"). */
+/** Adds the defaults. Without a given value, `replace` depends on the datasets (docs/interfaces.md "Project"). */
 export function settingsOf(input: ProjectCreate): Settings {
   const { name: _, ...given } = input;
   const datasets = given.datasets ?? [];
@@ -29,7 +29,7 @@ export function settingsOf(input: ProjectCreate): Settings {
   return { ...PROJECT_DEFAULTS, ...given, env: given.env ?? {}, datasets, replace };
 }
 
-/** Only the rules of fields that `given` touches, judged by the settings as they would then stand. */
+/** Checks the rules of the fields in `given` against `settings`, which already include the change. */
 export function projectProblems(
   given: Partial<ProjectSettings> & { name?: string },
   settings: ProjectSettings,
@@ -52,16 +52,16 @@ export function projectProblems(
 const NO_LOGIN: FieldProblem = {
   field: 'auth_required',
   rule: 'auth_service',
-  message: 'needs AUTH_SERVICE_URL: without it nobody could check the login, and the project would leave the proxy',
+  message: 'requires AUTH_SERVICE_URL to be set; without it the proxy cannot check a login, so the project could not be published',
 };
 
-/** The routers of project `x` are `x` and `x-http`: a project of that second name would be one and the same router. */
+/** Project `x` has the routers `x` and `x-http`, so no project may have a name like the second one. */
 const nameProblem = (name: string): FieldProblem | null =>
   name.endsWith('-http') || name.startsWith('berth-marker')
     ? {
         field: 'name',
         rule: 'reserved',
-        message: 'must not end with “-http” or begin with “berth-marker”: the proxy’s own routers are named so',
+        message: 'must not end with “-http” or begin with “berth-marker”; Berth uses these names for its own routers',
       }
     : null;
 
@@ -69,7 +69,7 @@ function prefixProblems(prefix: string, rules: ProjectRules): (FieldProblem | nu
   const host = `${prefix}.${rules.baseDomain}`;
   return [
     rules.reservedPrefixes.includes(prefix)
-      ? { field: 'domain_prefix', rule: 'reserved', message: `“${host}” is a host of the platform itself` }
+      ? { field: 'domain_prefix', rule: 'reserved', message: `“${host}” is reserved for the platform` }
       : null,
     host.length > 253 ? { field: 'domain_prefix', rule: 'host_length', message: `“${host}” would be longer than 253 characters` } : null,
   ];
@@ -91,14 +91,14 @@ function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRu
   return datasets.flatMap((use, i) => {
     const at = `datasets[${i}]`;
     const name = rules.datasetName(use.dataset_id);
-    const said = use.mount_path !== undefined;
+    const isGiven = use.mount_path !== undefined;
     const path = mountPathOf(use, name ?? use.dataset_id);
     const other = taken.find((t) => overlap(t, path));
     const found = [
       name === null ? { field: `${at}.dataset_id`, rule: 'exists', message: 'there is no dataset with this id' } : null,
-      ids.has(use.dataset_id) ? { field: `${at}.dataset_id`, rule: 'unique', message: 'this dataset is named twice' } : null,
+      ids.has(use.dataset_id) ? { field: `${at}.dataset_id`, rule: 'unique', message: 'this dataset is listed twice' } : null,
       use.mount_path === undefined ? null : mountPathProblem(use.mount_path, `${at}.mount_path`),
-      other === undefined || (ids.has(use.dataset_id) && !said)
+      other === undefined || (ids.has(use.dataset_id) && !isGiven)
         ? null
         : other === path
           ? { field: `${at}.mount_path`, rule: 'unique', message: `two datasets cannot be mounted at one path (${path})` }
@@ -110,7 +110,7 @@ function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRu
   });
 }
 
-/** Asked by the store too: of two changes at once each may be right without the other. */
+/** The store checks this rule too, because two concurrent changes may each be valid alone. */
 export const replaceProblem = (settings: Pick<ProjectSettings, 'replace' | 'datasets'>): FieldProblem | null =>
   settings.replace === 'rolling' && settings.datasets.some((d) => d.mode === 'readwrite')
     ? {

@@ -1,20 +1,20 @@
-/** How much of the past the database keeps. docs/operating.md, "What is kept, and how long", has the rule in full. */
+/** Retention of old records. docs/operating.md describes the full rule. */
 export type Keep = {
-  /** The newest deployments of each project that stay whole. */
+  /** Number of newest deployments of each project that keep all their data. */
   deployments: number;
-  /** How long any deployment stays whole after it ended. */
+  /** A deployment keeps all its data for this many ms after its end. */
   ms: number;
-  /** Bytes that all logs together may take. */
+  /** Limit for the total size of all logs in bytes. */
   logBytes: number;
 };
 
-/** What one pass removed. */
+/** Result of one pass. */
 export type Removed = {
-  /** Deployments of which only the record is left. */
+  /** Deployments that were reduced to their record. */
   thinned: number;
-  /** Logs that were removed for KEEP_LOG_BYTES alone. */
+  /** Logs that were removed only because of KEEP_LOG_BYTES. */
   logs: number;
-  /** Nodes that were silent for so long and had nothing on them. */
+  /** Nodes that were silent for too long and had nothing on them. */
   nodes: string[];
 };
 
@@ -22,10 +22,10 @@ export type RetentionPass = AsyncGenerator<void, Removed, void>;
 
 export type RetentionStore = {
   /**
-   * Begins a pass over everything that is kept too long. Each `next()` does one bounded piece of work in one transaction, so the caller
-   * sets the pace. A pass that is left or killed loses nothing: the next one finds the rest. Passes may run side by side.
+   * Begins a pass that removes expired data. Each `next()` does one bounded step in one transaction, so the caller sets the pace. An
+   * interrupted pass loses nothing: the next one continues. Passes may run concurrently.
    */
   begin(keep: Keep, now: () => number): Promise<RetentionPass>;
-  /** Whether this control plane, and no other, is to do it until `until`. */
+  /** Claims retention for this control plane until `until`. Returns false if another one has it. */
   claim(by: string, now: number, until: number): Promise<boolean>;
 };

@@ -1,4 +1,4 @@
-/** What is asked of a scan of a dataset's folder and what it found. Implemented in monitor/scanner.ts. */
+/** Request and result of a scan of a dataset's folder. Implemented in monitor/scanner.ts. */
 import type { Skipped } from '@berth/wire/dataset';
 import type { ShareIdentity } from './records.ts';
 
@@ -6,50 +6,50 @@ export type ScanRequest = {
   datasetId: string;
   /** DATASET_NFS_BASE_PATH; absolute. */
   basePath: string;
-  /** Below it; checked when the dataset was made, and looked at again here. */
+  /** The folder below it. Checked at the creation of the dataset and again by each scan. */
   nfsPath: string;
-  /** Hash every file again. */
+  /** Hashes every file again. */
   full: boolean;
-  /** The newest version; null: there is none yet. */
+  /** The newest version, or null before the first scan. */
   previous: { manifestDigest: string; files: number; bytes: number } | null;
-  /** What the last scan said the share was; null: record what is seen. */
+  /** Identity of the share at the last scan; null accepts any share and records it. */
   share: ShareIdentity | null;
-  /** A person said that what is there now is right: an emptied folder is recorded, and another share is taken for the right one. */
+  /** A person accepted the current content: the scan records an emptied folder and accepts another share. */
   acceptLoss: boolean;
 };
 
-/** `problem` is a sentence for people. Paths in `skipped` are encoded as in wire/tree.ts. */
+/** `problem`: a text for people. Paths in `skipped` are encoded as in wire/tree.ts. */
 export type ScanOutcome =
   | { kind: 'unchanged'; files: number; bytes: number; skipped: Skipped; share: ShareIdentity }
   | { kind: 'changed'; manifestDigest: string; files: number; bytes: number; skipped: Skipped; share: ShareIdentity }
-  /** The base or the folder cannot be read, or is not what it was: nothing is known of the state now. */
+  /** The base or the folder cannot be read, or is on another share, so the current content is unknown. */
   | { kind: 'unreachable'; problem: string }
-  /** Emptied, or more than half of the files gone: nothing is recorded until it is back or somebody accepts the loss. */
+  /** The folder is empty or lost more than half of its files. No version is recorded until they return or a person accepts the loss. */
   | { kind: 'suspicious'; problem: string; files: number; bytes: number }
-  /** It was written all the time: no version is made of a state that never was. */
+  /** Files changed during the whole scan. A version would mix states that never existed together. */
   | { kind: 'unsettled'; problem: string };
 
-/** The tree objects of a changed state, in a scratch folder until `dispose`. */
+/** Tree objects of changed content, in a scratch folder until `dispose`. */
 export type ScannedTrees = {
-  /** The text of the object with this digest. Rejects when the scan wrote none such. */
+  /** Returns the text of the object with this digest. Rejects if the scan wrote no such object. */
   objects(digest: string): Promise<string>;
   dispose(): Promise<void>;
 };
 export type ScanResult = Exclude<ScanOutcome, { kind: 'changed' }> | (Extract<ScanOutcome, { kind: 'changed' }> & ScannedTrees);
 
-/** How far a scan is; each number only rises within one of its steps. */
+/** Progress of a scan. The numbers only rise within a step. */
 export type ScanProgress = { step: 'listing' | 'hashing' | 'building'; files: number; bytes: number };
 
 export type ScanOptions = { signal: AbortSignal; onProgress?: (progress: ScanProgress) => void };
 
 export type Scanner = {
   /**
-   * Rejects with the signal's reason when it is aborted, and with ScanError when the scanner itself failed (no `find`, no
-   * room in the state folder): then nothing can be said about the dataset.
+   * Scans a dataset. Rejects with the signal's reason on abort, and with ScanError if the scanner itself failed (no `find`, no room in
+   * the state folder); the state of the dataset is then unknown.
    */
   scan(request: ScanRequest, options: ScanOptions): Promise<ScanResult>;
-  /** Removes what is kept of a dataset between scans: it was deleted. */
+  /** Removes the scan cache of a deleted dataset. */
   forget(datasetId: string): Promise<void>;
-  /** Ends what is under way. */
+  /** Ends running scans. */
   close(): Promise<void>;
 };

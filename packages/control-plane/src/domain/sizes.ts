@@ -1,7 +1,7 @@
-/** Bytes as people read them. */
+/** Formats bytes for people. */
 const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB', 'PB'] as const;
 
-/** Powers of 1,000, as disks are sold and as the score counts. */
+/** Uses powers of 1,000, like disk vendors and the placement score. */
 export function bytesText(bytes: number): string {
   let unit = 0;
   let value = bytes;

@@ -1,4 +1,4 @@
-/** Equal values give equal text: the order in which an object's keys were written does not count. Pure. */
+/** Returns JSON with sorted keys, so that equal values give equal text. Pure. */
 export function stableJson(value: unknown): string {
   return JSON.stringify(value, (_, v: unknown) =>
     typeof v === 'object' && v !== null && !Array.isArray(v)

@@ -1,14 +1,14 @@
-/** How long the story of a deployment may become, and which of its lines repeat. Pure. */
+/** Limits of the story of a deployment, and its repeating lines. Pure. */
 
-/** Lines of one story, with the line that says how many were left out. */
+/** Most lines of one story, including the line that counts the omitted lines. */
 export const STORY_LINES = 200;
-/** How it came to run: the beginning is kept. What is left out follows it. */
+/** Number of first lines that are always kept, because they show how the deployment went live. */
 export const STORY_HEAD = 40;
 export const LEFT_OUT = 'left_out';
 
 /**
- * What may happen again and again while a deployment runs. Such a line is counted, not written again: by its words, or by its kind
- * alone where the words never are the same. The other kinds belong to steps that a deployment takes a bounded number of times.
+ * Kinds of lines that can repeat without end while a deployment runs. A repeated line is counted instead of added: compared by its
+ * words, or by its kind alone if its words always differ. The other kinds occur a bounded number of times.
  */
 const REPEATS: Readonly<Record<string, 'words' | 'kind'>> = {
   waiting: 'words',
@@ -23,4 +23,4 @@ const REPEATS: Readonly<Record<string, 'words' | 'kind'>> = {
 };
 export const repeats = (kind: string): 'words' | 'kind' | null => REPEATS[kind] ?? null;
 
-export const leftOut = (lines: number): string => `${lines} ${lines === 1 ? 'line is' : 'lines are'} left out here`;
+export const leftOut = (lines: number): string => `${lines} ${lines === 1 ? 'line is' : 'lines are'} omitted here`;

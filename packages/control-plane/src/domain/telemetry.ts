@@ -1,4 +1,4 @@
-/** What happens and is counted for Prometheus. The flow and the loops tell it; api/metrics.ts listens. Nothing is decided by it. */
+/** Measurements for Prometheus. The flow and the loops emit them, and api/metrics.ts listens. No decision depends on them. */
 import type { PhaseName } from '@berth/wire/deployment';
 import type { FailureCode } from '@berth/wire/errors';
 import { type DeploymentState, isSettled, type TaskKind, type TaskState } from '@berth/wire/vocabulary';
@@ -8,11 +8,11 @@ import type { PhaseRecord } from './records.ts';
 import type { Overdue } from './stores.ts';
 
 export type Measured =
-  /** A deployment went live or ended without. `code`: why it failed. */
+  /** A deployment went live or ended before. `code`: why it failed. */
   | { what: 'deployment'; outcome: DeploymentState; code: FailureCode | null }
-  /** One of each phase of a deployment that settled; `completed`: another phase followed, or the deployment went live. */
+  /** A phase of a deployment that settled. `completed`: another phase followed, or the deployment went live. */
   | { what: 'phase'; phase: PhaseName; outcome: DeploymentState | 'completed'; seconds: number }
-  /** `seconds`: since an agent began it; null: none ever did. */
+  /** `seconds`: since an agent started the task, or null if none did. */
   | { what: 'task'; kind: TaskKind; end: TaskState; seconds: number | null }
   | { what: 'task lost'; kind: TaskKind; why: Overdue };
 
@@ -35,10 +35,10 @@ function phasesOf(phases: readonly PhaseRecord[], status: DeploymentState): Meas
   });
 }
 
-/** What a plan that was committed means for the counters. */
+/** Returns the measurements of a committed plan. */
 export function measuredOf(plan: Plan, facts: Pick<Facts, 'tasks'>): Measured[] {
   const outcomes = plan.deployments.flatMap(({ from, set }): Measured[] =>
-    // What ran and ends was counted when it went live.
+    // A deployment that ran was counted when it went live.
     set.status === undefined || set.status === from || isSettled(from) || !isSettled(set.status)
       ? []
       : [

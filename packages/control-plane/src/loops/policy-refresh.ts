@@ -4,5 +4,5 @@ import type { LoopDeps } from './deps.ts';
 export const policyRefresh =
   ({ policy }: LoopDeps) =>
   async (): Promise<void> => {
-    await policy.look();
+    await policy.refreshIfChanged();
   };

@@ -4,5 +4,5 @@ import type { LoopDeps } from './deps.ts';
 export const proxyHeaders =
   ({ source, aliases }: LoopDeps) =>
   async (signal: AbortSignal): Promise<void> => {
-    if (aliases !== undefined) await aliases.look(source.current().hash, signal);
+    if (aliases !== undefined) await aliases.check(source.current().hash, signal);
   };

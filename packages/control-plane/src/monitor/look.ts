@@ -5,7 +5,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import type { FolderLook, LookAtFolder } from '../domain/folder-look.ts';
+import type { FolderProblem, CheckFolder } from '../domain/folder-check.ts';
 
 const CHILD = fileURLToPath(new URL('./child/look-child.ts', import.meta.url));
 const ANSWER_MS = 5_000;
@@ -17,7 +17,7 @@ const startChild: StartLook = (basePath, nfsPath) =>
   spawn(process.execPath, [CHILD, basePath, nfsPath], { stdio: ['ignore', 'pipe', 'inherit'], env: {} });
 
 /** `basePath`: null if there is no shared storage. */
-export function createLook(basePath: string | null, answerMs = ANSWER_MS, start = startChild): LookAtFolder {
+export function createLook(basePath: string | null, answerMs = ANSWER_MS, start = startChild): CheckFolder {
   const places = createPlaces(answerMs);
   const busy = `${MOST} checks of the shared storage are running or hang, so no other check can start; try again later`;
   const late = `the shared storage did not answer within ${answerMs / 1000} s`;
@@ -75,7 +75,7 @@ function createPlaces(waitMs: number): Places {
 }
 
 /** Resolves with undefined if there is no answer in time. */
-function ask(start: () => ChildProcess, answerMs: number, places: Places): Promise<FolderLook | undefined> {
+function ask(start: () => ChildProcess, answerMs: number, places: Places): Promise<FolderProblem | undefined> {
   return new Promise((resolve, reject) => {
     const child = started(start, places);
     let answer = '';
@@ -100,7 +100,7 @@ function ask(start: () => ChildProcess, answerMs: number, places: Places): Promi
       clearTimeout(late);
       // The request was answered already.
       if (hung) return;
-      if (code === 0) resolve(JSON.parse(answer) as FolderLook);
+      if (code === 0) resolve(JSON.parse(answer) as FolderProblem);
       else reject(new Error(`the check of the shared storage ended with ${signal ?? code}`));
     });
   });

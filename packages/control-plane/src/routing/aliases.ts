@@ -21,7 +21,7 @@ export function createAliasWatch(probeUrls: readonly string[], log: Pick<Logger,
     keeps.set(url, kept);
   }
   return {
-    look: async (hash, signal) => void (await Promise.all(probeUrls.map((url) => ask(url, hash, signal)))),
+    check: async (hash, signal) => void (await Promise.all(probeUrls.map((url) => ask(url, hash, signal)))),
     kept: () => (keeps.size === 0 ? null : [...keeps.values()].some(Boolean)),
   };
 }

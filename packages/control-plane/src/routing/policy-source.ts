@@ -110,7 +110,7 @@ export function createPolicySource(deps: {
         bell.off('moved', rung);
       }
     },
-    async look() {
+    async refreshIfChanged() {
       if (wanted && (known === null || known.stamp !== (await store.stamp()))) await refresh();
     },
     close() {

@@ -278,7 +278,7 @@ describe('two control planes', () => {
     await other.stores.revokedSessions.revoke({ id: 'sess', email: 'a@b.c', expires_at: Date.now() + 60_000 }, Date.now());
     expect((await other.call('gatewayPolicy', { headers: { 'if-none-match': String(before.headers['etag']) } })).status).toBe(304);
     const held = other.call('gatewayPolicy', { headers: { 'if-none-match': String(before.headers['etag']) }, query: { wait: 30 } });
-    await other.policy.look();
+    await other.policy.refreshIfChanged();
     expect((await held).json['revoked_sessions']).toMatchObject([{ id: 'sess' }]);
   });
   test('one user disabled and another one enabled between two looks', async () => {
@@ -288,12 +288,12 @@ describe('two control planes', () => {
     const [first = '', middle = '', last = ''] = (await Promise.all(made)).map((user) => user.id).sort();
     const read = async (): Promise<unknown> => (await other.call('gatewayPolicy')).json['disabled_users'];
     for (const id of [first, last]) await users.patch(id, { disabled: true });
-    await other.policy.look();
+    await other.policy.refreshIfChanged();
     const before = await read();
     expect(before).toHaveLength(2);
     await users.patch(first, { disabled: false });
     await users.patch(middle, { disabled: true });
-    await other.policy.look();
+    await other.policy.refreshIfChanged();
     expect(await read()).not.toEqual(before);
   });
   test('one device token revoked and another one issued between two looks, by a clock that is behind', async () => {

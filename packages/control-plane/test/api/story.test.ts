@@ -58,7 +58,7 @@ test('lines that all differ are left out from the middle, and one line says how 
   const after = await story(id);
   expect(after).toHaveLength(200);
   expect(after.slice(0, before.length)).toEqual(before);
-  expect(after[40]).toMatchObject({ kind: 'left_out', message: `${before.length + 300 - 199} lines are left out here` });
+  expect(after[40]).toMatchObject({ kind: 'left_out', message: `${before.length + 300 - 199} lines are omitted here` });
   expect(after.at(-1)?.message).toContain('exit code 299');
   expect(after.at(-159)?.message).toContain('exit code 141');
 }, 60_000);

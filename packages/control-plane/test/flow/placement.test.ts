@@ -188,8 +188,8 @@ describe('who builds', () => {
     expect(choose([builder({ open_builds: 1 }), builder({ id: 'b2', hostname: 'builder-2', schedulable: false })])).toEqual({
       node: null,
       busy: true,
-      why: 'builder-1 has 1 of 1 builds under way; builder-2 is cordoned',
-      plain: 'builder-1 has 1 of 1 builds under way; builder-2 is cordoned',
+      why: 'builder-1 already runs 1 of 1 builds; builder-2 is cordoned',
+      plain: 'builder-1 already runs 1 of 1 builds; builder-2 is cordoned',
     });
   });
 });

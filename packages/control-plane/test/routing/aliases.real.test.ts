@@ -39,7 +39,7 @@ describe.skipIf(noTraefik !== '')(`header names with other characters than lette
       await waitFor('the marker is live', () => markerAnswers(probeUrls, built.hash));
       const watch = createAliasWatch(probeUrls, silentLogger());
       expect(watch.kept()).toBeNull();
-      await watch.look(built.hash, new AbortController().signal);
+      await watch.check(built.hash, new AbortController().signal);
       return watch.kept();
     } finally {
       await proxy.stop();
@@ -51,7 +51,7 @@ describe.skipIf(noTraefik !== '')(`header names with other characters than lette
 
   it('nothing is said of a proxy that does not serve the configuration', async () => {
     const watch = createAliasWatch(['http://127.0.0.1:9'], silentLogger());
-    await watch.look(built.hash, new AbortController().signal);
+    await watch.check(built.hash, new AbortController().signal);
     expect(watch.kept()).toBeNull();
   });
 });

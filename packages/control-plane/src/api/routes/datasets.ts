@@ -12,8 +12,8 @@ import { checkIfMatch } from '../etag.ts';
 import { pageOf } from '../page.ts';
 import { datasetEtag } from '../resource-etags.ts';
 
-export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'changes' | 'lookAtFolder' | 'settings' | 'now'>): void {
-  const { stores, changes, lookAtFolder, settings, now } = deps;
+export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'changes' | 'checkFolder' | 'settings' | 'now'>): void {
+  const { stores, changes, checkFolder, settings, now } = deps;
 
   /** Converts a dataset and sets its ETag. */
   const view = (dataset: DatasetRecord, setEtag: SetEtag): Dataset => {
@@ -31,7 +31,7 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     const problem = nfsPathProblem(given, 'nfs_path');
     if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
     const path = sharePath(given);
-    const seen = await lookAtFolder(path);
+    const seen = await checkFolder(path);
     if (seen !== null) throw invalid('nfs_path', seen.rule, seen.message);
     return path;
   }

@@ -1,13 +1,13 @@
-/** Started by look.ts with argv `base path`. Prints a FolderLook as JSON. */
+/** Started by look.ts with argv `base path`. Prints a FolderProblem as JSON. */
 import { realpathSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import type { FolderLook } from '../../domain/folder-look.ts';
+import type { FolderProblem } from '../../domain/folder-check.ts';
 import { reasonOf } from './share.ts';
 
 const [, , basePath = '', nfsPath = ''] = process.argv;
 process.stdout.write(JSON.stringify(look(basePath, nfsPath)));
 
-function look(base: string, path: string): FolderLook {
+function look(base: string, path: string): FolderProblem {
   const root = real(base);
   if (typeof root !== 'string') return { rule: 'unreachable', message: `the shared storage ${base} ${reasonOf(root.code)}` };
   const folder = real(join(root, path));
