@@ -169,11 +169,11 @@ async function createTask(tx: Tx, plan: Plan, task: NewTask): Promise<void> {
       .where('kind', '=', 'retire')
       .where('finished_at', 'is not', null)
       .execute();
-    const old = ended
+    const surplus = ended
       .map((row) => row.seq)
       .sort((a, b) => b - a)
       .slice(RETIRES_KEPT);
-    if (old.length > 0) await tx.deleteFrom('tasks').where('seq', 'in', old).execute();
+    if (surplus.length > 0) await tx.deleteFrom('tasks').where('seq', 'in', surplus).execute();
   }
   await tx
     .insertInto('tasks')

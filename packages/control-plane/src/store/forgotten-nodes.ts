@@ -25,14 +25,14 @@ export async function* forgetNodes(
       node.deleting_at === null &&
       !node.containers.some((container) => container.labels[LABELS.project] !== undefined),
   );
-  const gone: string[] = [];
+  const removed: string[] = [];
   for (const { id, hostname, role } of silent) {
     yield;
     if (!(await db.write((tx) => forget(db, tx, id, { before, withSecretBefore })))) continue;
     memory.forget(id);
-    gone.push(`${role}:${hostname}`);
+    removed.push(`${role}:${hostname}`);
   }
-  return gone;
+  return removed;
 }
 
 async function forget(

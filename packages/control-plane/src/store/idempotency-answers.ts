@@ -13,21 +13,21 @@ const MAX_BYTES = 16 * 1_048_576;
 export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerStore => ({
   begin({ user_id, request, body_hash, claim, claimed_until, expires_at, dead }, now) {
     return db.write(async (tx) => {
-      const here = tx.selectFrom('kept_answers').where('user_id', '=', user_id).where('request', '=', request);
+      const query = tx.selectFrom('kept_answers').where('user_id', '=', user_id).where('request', '=', request);
       await tx
         .deleteFrom('kept_answers')
         .where('user_id', '=', user_id)
         .where('request', '=', request)
         .where('expires_at', '<=', now)
         .execute();
-      const made = await tx
+      const inserted = await tx
         .insertInto('kept_answers')
         .values({ user_id, request, body_hash, claim, claimed_until, answer: null, bytes: 0, created_at: now, expires_at })
         .onConflict((oc) => oc.columns(['user_id', 'request']).doNothing())
         .returning('claim')
         .executeTakeFirst();
-      if (made !== undefined) return { kind: 'mine' };
-      const row = await here
+      if (inserted !== undefined) return { kind: 'mine' };
+      const row = await query
         .selectAll()
         .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
         .executeTakeFirst();

@@ -37,11 +37,11 @@ const rest = ({ domain_prefix, drain_seconds, stop_grace_seconds }: ProjectSetti
 export async function deploymentsOf(db: Db, rows: readonly Row<'deployments'>[]): Promise<DeploymentRecord[]> {
   const digests = [...new Set(rows.flatMap((row) => row.settings_digest ?? []))];
   if (digests.length === 0) return rows.map(deploymentOf);
-  const found = await db.selectFrom('kept_settings').selectAll().where('digest', 'in', digests).execute();
-  const kept = new Map(found.map((row) => [`${row.project_id} ${row.digest}`, row.settings]));
+  const stored = await db.selectFrom('kept_settings').selectAll().where('digest', 'in', digests).execute();
+  const settingsByKey = new Map(stored.map((row) => [`${row.project_id} ${row.digest}`, row.settings]));
   return rows.flatMap((row) => {
     if (row.settings_digest === null) return [deploymentOf(row)];
-    const settings = kept.get(`${row.project_id} ${row.settings_digest}`);
+    const settings = settingsByKey.get(`${row.project_id} ${row.settings_digest}`);
     // The project was deleted with both rows between the two queries.
     return settings === undefined ? [] : [deploymentOf({ ...row, settings })];
   });

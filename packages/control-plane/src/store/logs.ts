@@ -108,8 +108,8 @@ async function leaveOutMiddle(tx: Tx, deploymentId: string, bounds: LogBounds, h
       .values({ deployment_id: deploymentId, seq: notice, at: now, stream: 'system', step: null, text })
       .execute();
   }
-  const kept = await tx.selectFrom('log_lines').select(['text', 'step']).where('deployment_id', '=', deploymentId).execute();
-  return { last_seq: head.last_seq, bytes: kept.reduce((sum, row) => sum + weight(row), 0), left_out };
+  const remaining = await tx.selectFrom('log_lines').select(['text', 'step']).where('deployment_id', '=', deploymentId).execute();
+  return { last_seq: head.last_seq, bytes: remaining.reduce((sum, row) => sum + weight(row), 0), left_out };
 }
 
 /** Creates or updates the row. Either way it is locked, and only this transaction numbers lines of the deployment. */

@@ -9,8 +9,8 @@ export function createMetaStore(db: Database): MetaStore {
     get: (key) => valueOf(db.kysely, key),
 
     async setOnce(key, value) {
-      const known = await valueOf(db.kysely, key);
-      if (known !== null) return known;
+      const existing = await valueOf(db.kysely, key);
+      if (existing !== null) return existing;
       return db.write(async (tx) => {
         await tx
           .insertInto('meta')

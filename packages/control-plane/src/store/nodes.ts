@@ -18,11 +18,11 @@ import { isSync } from './task-row.ts';
 import type { NewRow, Row } from './engine/tables.ts';
 
 export function createNodeStore(db: Database, memory: NodeMemory, now: () => number, newId: NewId): NodeStore {
-  const present = (row: Row<'nodes'>): NodeRecord => memory.recordOf(row);
+  const recordOf = (row: Row<'nodes'>): NodeRecord => memory.recordOf(row);
   /** Returns the record of a row that was just written, and stores it in memory. */
   const remember = (row: Row<'nodes'>): NodeRecord => {
     memory.put(row, null);
-    return present(row);
+    return recordOf(row);
   };
 
   async function rowOf(input: NodeRegister, { proof }: Entry): Promise<Row<'nodes'> | undefined> {
@@ -47,7 +47,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   async function repeated(input: NodeRegister, at: Times, entry: Entry): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
     const row = await rowOf(input, entry);
     if (row === undefined || !isKnownSender(row, input, entry)) return null;
-    const before = present(row);
+    const before = recordOf(row);
     const { last_seen_at, free_storage, disk, ...said } = reportedColumns(input, at);
     const { observed_at, observed_since } = observedColumns(input, at, before);
     for (const [column, value] of Object.entries(said)) if (row[column as keyof typeof said] !== value) return null;
@@ -61,7 +61,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       ...(free_storage === undefined ? {} : { free_storage }),
       ...(input.disk === undefined || sameDisk(input.disk, before.disk) ? {} : { disk: diskOf(input.disk) }),
     });
-    return { node: present(row), before };
+    return { node: recordOf(row), before };
   }
 
   /** Node -> the address that all its routes have, if a query here found that. */
@@ -76,9 +76,9 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     const elsewhere = await routes.where('host_ip', '!=', host_ip).execute();
     if (elsewhere.length === 0) routedAt.set(id, host_ip);
     const named = new Set(deploymentsIn(input));
-    const here = elsewhere.map((route) => route.deployment_id).filter((deployment) => named.has(deployment));
-    if (here.length === 0) return {};
-    await db.write((tx) => moveRoutes(tx, { id, host_ip }, here));
+    const deployments = elsewhere.map((route) => route.deployment_id).filter((deployment) => named.has(deployment));
+    if (deployments.length === 0) return {};
+    await db.write((tx) => moveRoutes(tx, { id, host_ip }, deployments));
     return { routesMoved: true };
   }
 
@@ -92,24 +92,24 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       if (same !== null) return { ...same, ...(await followAddress(same.node, input)) };
       const reported = (before: NodeRecord | null) => ({ ...reportedColumns(input, times), ...observedColumns(input, times, before) });
       const registered = await db.write(async (tx) => {
-        const made = await registerNode(db, tx, {
+        const result = await registerNode(db, tx, {
           input,
           at,
           entry,
           reported,
           newId,
-          newest: present,
-          isSilent: (row) => isSilent({ ...present(row), heardAt: memory.heardAt(row.id) }, { now: at, uptime }, entry.offlineMs),
+          newest: recordOf,
+          isSilent: (row) => isSilent({ ...recordOf(row), heardAt: memory.heardAt(row.id) }, { now: at, uptime }, entry.offlineMs),
           moveRoutes: (row, deployments) => moveRoutes(tx, row, deployments),
         });
-        await writeEvents(db, tx, registerEvents(made.before, made.row, at));
-        return made;
+        await writeEvents(db, tx, registerEvents(result.before, result.row, at));
+        return result;
       });
-      const before = registered.before === undefined ? null : present(registered.before);
+      const before = registered.before === undefined ? null : recordOf(registered.before);
       if (registered.verdict === 'taken') memory.rowWritten(registered.row.id, uptime.at);
       memory.put(registered.row, registered.fingerprint);
       if (registered.refusal !== null) throw registered.refusal;
-      const node = present(registered.row);
+      const node = recordOf(registered.row);
       if (registered.before?.host_ip !== node.host_ip) routedAt.delete(node.id);
       return {
         node,
@@ -169,7 +169,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     flush: () => memory.flush(),
 
     async get(id) {
-      return present(await nodeRow(db.kysely, id));
+      return recordOf(await nodeRow(db.kysely, id));
     },
 
     async getMany(ids) {
@@ -179,7 +179,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         .selectAll()
         .where('id', 'in', [...ids])
         .execute();
-      return rows.map(present);
+      return rows.map(recordOf);
     },
 
     async named(idOrName) {
@@ -207,7 +207,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         .orderBy('role')
         .limit(page.limit + 1)
         .execute();
-      return paged(rows, page, (row) => [row.hostname, row.role], present);
+      return paged(rows, page, (row) => [row.hostname, row.role], recordOf);
     },
 
     async all(role) {
@@ -217,7 +217,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
 
     async listDraining() {
       const rows = await db.kysely.selectFrom('nodes').selectAll().where('drain', 'is not', null).orderBy('id').execute();
-      return rows.map(present);
+      return rows.map(recordOf);
     },
 
     async listDoubled() {
@@ -229,7 +229,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         .where('boots', 'like', '%"doubled":{%')
         .limit(MOST_DOUBLED)
         .execute();
-      return rows.map(present);
+      return rows.map(recordOf);
     },
 
     async setDrain(id, drain, expected) {
@@ -320,11 +320,11 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         .orderBy('deleting_at')
         .orderBy('id')
         .execute();
-      return rows.map(present);
+      return rows.map(recordOf);
     },
 
     async removeIfGone(id, force) {
-      const gone = await db.write(async (tx) => {
+      const removed = await db.write(async (tx) => {
         const node = await tx
           .selectFrom('nodes')
           .select(['id', 'role', 'hostname', 'deleting_at', 'containers'])
@@ -343,9 +343,9 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         await failPoint('node.remove.before');
         return true;
       });
-      if (gone) memory.forget(id);
-      if (gone) routedAt.delete(id);
-      return gone;
+      if (removed) memory.forget(id);
+      if (removed) routedAt.delete(id);
+      return removed;
     },
   };
 }

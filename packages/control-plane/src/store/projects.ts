@@ -61,7 +61,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
     },
 
     async get(id) {
-      return projectOf(found(id, await db.kysely.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst()));
+      return projectOf(existing(id, await db.kysely.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst()));
     },
 
     async getMany(ids) {
@@ -158,8 +158,8 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
       return db.write(async (tx) => {
         const state = await removable(tx, id, db.capabilities.rowLocks);
         if (state !== 'removable') return state === 'absent';
-        const gone = await tx.deleteFrom('projects').where('id', '=', id).returning(['id', 'name']).executeTakeFirstOrThrow();
-        await writeEvents(db, tx, [projectEvent(gone, 'deleted', clock())]);
+        const removed = await tx.deleteFrom('projects').where('id', '=', id).returning(['id', 'name']).executeTakeFirstOrThrow();
+        await writeEvents(db, tx, [projectEvent(removed, 'deleted', clock())]);
         return true;
       });
     },
@@ -177,7 +177,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
   };
 }
 
-function found(id: string, row: Row<'projects'> | undefined): Row<'projects'> {
+function existing(id: string, row: Row<'projects'> | undefined): Row<'projects'> {
   if (row === undefined) throw new DomainError('not_found', `no project has the id ${id}`);
   return row;
 }
@@ -197,7 +197,7 @@ async function lockedProject({ capabilities }: Database, tx: Tx, id: string): Pr
     .where('id', '=', id)
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .executeTakeFirst();
-  return found(id, row);
+  return existing(id, row);
 }
 
 function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {

@@ -18,11 +18,11 @@ const VACUUMS_BETWEEN = 200;
 const CLAIM_KEY = 'retention_claim';
 
 export function createRetentionStore(db: Database, memory: NodeMemory): RetentionStore {
-  const { giveBack, sharedByControlPlanes, rowLocks } = db.capabilities;
+  const { shrinkFile, sharedByControlPlanes, rowLocks } = db.capabilities;
 
   async function* space(most: number): AsyncGenerator<void, void, void> {
-    if (giveBack === null) return;
-    for (let done = 0; done < most && (await giveBack(db)); done++) yield;
+    if (shrinkFile === null) return;
+    for (let done = 0; done < most && (await shrinkFile(db)); done++) yield;
   }
 
   async function* parts(keep: Keep, now: () => number): AsyncGenerator<void, Removed, void> {
@@ -56,13 +56,13 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
       if (!sharedByControlPlanes) return Promise.resolve(true);
       return db.write(async (tx) => {
         const value = JSON.stringify({ by, until });
-        const made = await tx
+        const inserted = await tx
           .insertInto('meta')
           .values({ key: CLAIM_KEY, value })
           .onConflict((oc) => oc.column('key').doNothing())
           .returning('key')
           .executeTakeFirst();
-        if (made !== undefined) return true;
+        if (inserted !== undefined) return true;
         const row = await tx
           .selectFrom('meta')
           .select('value')

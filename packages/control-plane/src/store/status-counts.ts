@@ -34,14 +34,14 @@ export function createStatusCounts(db: Db): () => Promise<Map<DeploymentState, n
     if (isQuick || performance.now() - countedAt > RECOUNT_MS) counting ??= count().finally(() => (counting = null));
     // Returns the last count while a long count runs.
     if (!isQuick) counting?.catch(() => undefined);
-    const known = (isQuick ? await counting : ended) ?? new Map<DeploymentState, number>();
+    const endedCounts = (isQuick ? await counting : ended) ?? new Map<DeploymentState, number>();
     const live = await db
       .selectFrom('deployments')
       .select((eb) => ['status', eb.fn.countAll<number>().as('count')])
       .where('status', 'in', [...LIVE_STATES])
       .groupBy('status')
       .execute();
-    return new Map([...known, ...live.map((row) => [row.status, row.count] as const)]);
+    return new Map([...endedCounts, ...live.map((row) => [row.status, row.count] as const)]);
   };
 }
 

@@ -46,27 +46,31 @@ async function shorten(tx: Tx, deploymentId: string): Promise<void> {
     .execute();
   if (lines.length <= STORY_LINES) return;
   // From the first removal on, the line behind the head says how many lines were removed.
-  const mark = lines[STORY_HEAD];
-  if (mark === undefined) return;
-  const first = mark.kind === LEFT_OUT ? 0 : 1;
-  const out = lines.slice(STORY_HEAD + 1, STORY_HEAD + 1 + lines.length - STORY_LINES);
+  const notice = lines[STORY_HEAD];
+  if (notice === undefined) return;
+  const first = notice.kind === LEFT_OUT ? 0 : 1;
+  const removed = lines.slice(STORY_HEAD + 1, STORY_HEAD + 1 + lines.length - STORY_LINES);
   await tx
     .deleteFrom('deployment_events')
     .where(
       'id',
       'in',
-      out.map((l) => l.id),
+      removed.map((l) => l.id),
     )
     .execute();
   const left = await tx
     .updateTable('deployment_events')
-    .set((eb) => ({ kind: LEFT_OUT, at: out.at(-1)?.at ?? mark.at, count: first === 1 ? out.length + 1 : eb('count', '+', out.length) }))
-    .where('id', '=', mark.id)
+    .set((eb) => ({
+      kind: LEFT_OUT,
+      at: removed.at(-1)?.at ?? notice.at,
+      count: first === 1 ? removed.length + 1 : eb('count', '+', removed.length),
+    }))
+    .where('id', '=', notice.id)
     .returning('count')
     .executeTakeFirstOrThrow();
   await tx
     .updateTable('deployment_events')
     .set({ message: leftOut(left.count) })
-    .where('id', '=', mark.id)
+    .where('id', '=', notice.id)
     .execute();
 }

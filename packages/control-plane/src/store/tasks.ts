@@ -109,7 +109,7 @@ export function createTaskStore(db: Database, memory: NodeMemory, queryCache: No
     async progress(id, token, progress, now) {
       const copied = progress.datasets.length > 0 && progress.datasets.every((d) => d.step === 'done') ? { copied_at: now } : {};
       // The agent soon sends the next progress, so this one does not wait for the disk.
-      const kept = await db.writeOne((kysely) =>
+      const updated = await db.writeOne((kysely) =>
         db.capabilities.unsynced(kysely, (one) =>
           one
             .updateTable('tasks')
@@ -121,7 +121,7 @@ export function createTaskStore(db: Database, memory: NodeMemory, queryCache: No
             .executeTakeFirst(),
         ),
       );
-      if (kept !== undefined) return taskOf(kept);
+      if (updated !== undefined) return taskOf(updated);
       throw await whyNotHeld(db.kysely, id);
     },
 
@@ -200,9 +200,9 @@ async function whyNotClaimed(tx: Tx, id: string, maxAttempts: number): Promise<D
 async function tellClaim(db: Database, tx: Tx, task: Row<'tasks'>, now: number): Promise<void> {
   if (task.deployment_id === null) return;
   const node = await tx.selectFrom('nodes').select('hostname').where('id', '=', task.node_id).executeTakeFirst();
-  const who = node?.hostname ?? 'a deleted node';
-  const again = task.attempt === 1 ? '' : ` (attempt ${task.attempt})`;
-  const line = { deployment_id: task.deployment_id, kind: 'task_claimed', message: `${who} ${CLAIMED[task.kind]}${again}` };
+  const hostname = node?.hostname ?? 'a deleted node';
+  const attempt = task.attempt === 1 ? '' : ` (attempt ${task.attempt})`;
+  const line = { deployment_id: task.deployment_id, kind: 'task_claimed', message: `${hostname} ${CLAIMED[task.kind]}${attempt}` };
   // A failed removal is retried at each report of its node, without limit, so its lines repeat.
   await writeStoryLine(tx, line, now, task.kind === 'retire' ? 'words' : null);
   if (task.kind === 'retire') return;

@@ -125,14 +125,14 @@ async function removeTasks(tx: Tx, id: string, projectId: string, now: number): 
     .execute();
   const newest = tasks.length === 0 ? [] : await endedWork(tx, projectId, now);
   const needed = tasks.filter((task) => isNewest(task, newest));
-  const gone = tasks.filter((task) => !needed.includes(task)).slice(0, TASKS_A_STEP);
-  if (gone.length > 0)
+  const surplus = tasks.filter((task) => !needed.includes(task)).slice(0, TASKS_A_STEP);
+  if (surplus.length > 0)
     await tx
       .deleteFrom('tasks')
       .where(
         'id',
         'in',
-        gone.map((task) => task.id),
+        surplus.map((task) => task.id),
       )
       .execute();
   for (const task of needed)
@@ -142,7 +142,7 @@ async function removeTasks(tx: Tx, id: string, projectId: string, now: number): 
         .set({ payload: endedPayload(task.payload) })
         .where('id', '=', task.id)
         .execute();
-  return gone.length + needed.length === tasks.length;
+  return surplus.length + needed.length === tasks.length;
 }
 
 const isNewest = (

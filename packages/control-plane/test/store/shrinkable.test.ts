@@ -45,7 +45,7 @@ test('a new file returns free space in small steps', async () => {
   const before = await db.capabilities.size(db.kysely);
   expect(before.free).toBeGreaterThan(15e6);
   let steps = 0;
-  while (await db.capabilities.giveBack?.(db)) steps++;
+  while (await db.capabilities.shrinkFile?.(db)) steps++;
   const after = await db.capabilities.size(db.kysely);
   expect(steps).toBeGreaterThan(50);
   expect(before.bytes - after.bytes).toBeGreaterThan(10e6);

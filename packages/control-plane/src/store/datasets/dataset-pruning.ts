@@ -23,7 +23,7 @@ export async function pruneVersions(db: Database, { dataset: { id } }: ScanClaim
     .execute();
   const old = rows.slice(keep).map((row) => row.version);
   if (old.length === 0) return 0;
-  const gone = await db.write(async (tx) => {
+  const removed = await db.write(async (tx) => {
     if (!(await isClaimed(tx))) return [];
     const pinned = await pinnedVersions(tx, id);
     const versions = old.filter((version) => !pinned.has(version));
@@ -32,11 +32,11 @@ export async function pruneVersions(db: Database, { dataset: { id } }: ScanClaim
       await tx.deleteFrom('dataset_versions').where('dataset_id', '=', id).where('version', '=', version).execute();
     return versions;
   });
-  if (gone.length === 0) return 0;
-  for (const version of gone) await deleteHistory(db, id, version, isClaimed);
+  if (removed.length === 0) return 0;
+  for (const version of removed) await deleteHistory(db, id, version, isClaimed);
   const marked = await reachable(db.kysely, id);
   await deleteTrees(db, id, (digest) => !marked.has(digest), isClaimed);
-  return gone.length;
+  return removed.length;
 }
 
 async function pinnedVersions(tx: Tx, id: string): Promise<Set<number>> {

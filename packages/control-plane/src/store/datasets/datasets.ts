@@ -171,13 +171,14 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
       await deleteTrees(db, id, () => true, isMarked);
       // The delete cascades to the versions, about a hundred.
       await db.write(async (tx) => {
-        const gone = await tx
+        const removed = await tx
           .deleteFrom('datasets')
           .where('id', '=', id)
           .where('deleting_at', 'is not', null)
           .returning(['id', 'name'])
           .executeTakeFirst();
-        if (gone !== undefined) await writeEvents(db, tx, [datasetEvent(gone, 'deleted', `dataset ${gone.name} deleted`, clock())]);
+        if (removed !== undefined)
+          await writeEvents(db, tx, [datasetEvent(removed, 'deleted', `dataset ${removed.name} deleted`, clock())]);
       });
     },
   };

@@ -32,11 +32,11 @@ export async function refuseNestedWriters(db: Database, tx: Tx, project: { id: s
   // The project's own present mounts do not count: its old container stops first, and the agent checks the folders after that.
   const found = (await writersOf(tx, folders)).filter((w) => w.projectId !== project.id);
   for (const [i, use] of uses.entries()) {
-    const mine = folders.get(use.dataset_id);
-    if (!isWritten(use) || mine === undefined) continue;
-    const other = found.find((w) => isNested(w.path, mine.nfs_path));
-    if (other !== undefined) throw invalid(`datasets[${i}].dataset_id`, 'nested_writer', sentence(mine.name, mine.nfs_path, other));
-    found.push({ ...writer(project.id ?? '', `project ${project.name}`, mine), moves: true });
+    const folder = folders.get(use.dataset_id);
+    if (!isWritten(use) || folder === undefined) continue;
+    const other = found.find((w) => isNested(w.path, folder.nfs_path));
+    if (other !== undefined) throw invalid(`datasets[${i}].dataset_id`, 'nested_writer', sentence(folder.name, folder.nfs_path, other));
+    found.push({ ...writer(project.id ?? '', `project ${project.name}`, folder), moves: true });
   }
 }
 

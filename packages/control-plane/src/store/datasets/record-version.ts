@@ -63,8 +63,8 @@ export async function recordVersion(
     if (stored !== undefined) return stored;
     const text = await objects(digest);
     // Digests prove the content of versions, so an object must match its digest.
-    const found = `sha256:${createHash('sha256').update(text, 'latin1').digest('hex')}`;
-    if (found !== digest) throw new Error(`the tree object ${digest} reads as ${found}`);
+    const actual = `sha256:${createHash('sha256').update(text, 'latin1').digest('hex')}`;
+    if (actual !== digest) throw new Error(`the tree object ${digest} reads as ${actual}`);
     trees.push({ digest, text });
     bytes += text.length;
     await breathe();
@@ -146,6 +146,6 @@ function putHistory(db: Connection, claim: ScanClaim, version: number, entries: 
     sql`
       insert into dataset_history (dataset_id, version, path, long_path, change, size, checksum, previous_checksum)
       select ${claim.dataset.id}, ${version}, value ->> 0, value ->> 1, value ->> 2, cast(value ->> 3 as bigint), value ->> 4, value ->> 5
-      from ${db.capabilities.elements(JSON.stringify(rows))}`.execute(tx),
+      from ${db.capabilities.jsonElements(JSON.stringify(rows))}`.execute(tx),
   );
 }

@@ -93,8 +93,8 @@ export function syncMethods(db: Database, queryCache: NodeQueryCache): SyncMetho
     },
 
     async syncsOf(nodeIds, now) {
-      const found = new Map<string, Sync[]>(nodeIds.map((id) => [id, []]));
-      if (nodeIds.length === 0) return found;
+      const byNode = new Map<string, Sync[]>(nodeIds.map((id) => [id, []]));
+      if (nodeIds.length === 0) return byNode;
       const rows = await db.kysely
         .selectFrom('tasks')
         .selectAll()
@@ -104,10 +104,10 @@ export function syncMethods(db: Database, queryCache: NodeQueryCache): SyncMetho
         .orderBy('seq', 'desc')
         .execute();
       for (const row of rows) {
-        const list = found.get(row.node_id);
+        const list = byNode.get(row.node_id);
         if (list !== undefined && list.length < SHOWN_A_NODE) list.push(syncOf(row));
       }
-      return found;
+      return byNode;
     },
   };
 }

@@ -15,7 +15,7 @@ export type Transient =
   /** The connection failed before a commit. */
   | 'unreachable';
 
-/** The part of Connection (connection.ts) that `giveBack` needs. */
+/** The part of Connection (connection.ts) that `shrinkFile` needs. */
 type Reclaimable = { kysely: Db; writeUnsynced: (run: (tx: Tx) => Promise<void>) => Promise<void> };
 
 export type Capabilities = {
@@ -45,9 +45,9 @@ export type Capabilities = {
    */
   unsynced: <T>(db: Db, run: (db: Db) => Promise<T>) => Promise<T>;
   /** Returns the elements of a JSON array as a table with the column `value`: one parameter and one SQL text for thousands of rows. */
-  elements: (json: string) => RawBuilder<unknown>;
+  jsonElements: (json: string) => RawBuilder<unknown>;
   /** Returns a few free pages to the file system; resolves with false if too few are free. Null: the engine does it. */
-  giveBack: ((db: Reclaimable) => Promise<boolean>) | null;
+  shrinkFile: ((db: Reclaimable) => Promise<boolean>) | null;
   /**
    * Moves a shrunken row to the end of its table. In its old place it would keep a nearly empty page, because the engine never merges
    * pages. Null: the engine reuses space within pages.
@@ -73,7 +73,7 @@ const SPARE_PAGES = 2_000;
 const PAGES_A_STEP = 24;
 const INCREMENTAL = 2;
 
-async function giveBackPages(db: Reclaimable): Promise<boolean> {
+async function shrinkByPages(db: Reclaimable): Promise<boolean> {
   const [mode, free] = [await pragma(db.kysely, 'auto_vacuum'), await pragma(db.kysely, 'freelist_count')];
   if (mode !== INCREMENTAL || free <= SPARE_PAGES) return false;
   await db.writeUnsynced(async (tx) => {
@@ -95,8 +95,8 @@ export const SQLITE: Capabilities = {
   // Only one transaction writes at a time.
   lockName: () => Promise.resolve(),
   digest: () => sql<string>`''`,
-  elements: (json) => sql`json_each(${json})`,
-  giveBack: giveBackPages,
+  jsonElements: (json) => sql`json_each(${json})`,
+  shrinkFile: shrinkByPages,
   packDeployment: (tx, id) => sql`update deployments set rowid = (select max(rowid) + 1 from deployments) where id = ${id}`.execute(tx),
   async size(db) {
     const [page, pages, free] = [await pragma(db, 'page_size'), await pragma(db, 'page_count'), await pragma(db, 'freelist_count')];
@@ -134,9 +134,9 @@ export const POSTGRES: Capabilities = {
   async lockName(tx, name) {
     await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 0))`.execute(tx);
   },
-  elements: (json) => sql`jsonb_array_elements(cast(${json} as jsonb)) as elements(value)`,
+  jsonElements: (json) => sql`jsonb_array_elements(cast(${json} as jsonb)) as elements(value)`,
   // Autovacuum frees the space of deleted rows for new rows; tables neither shrink nor grow.
-  giveBack: null,
+  shrinkFile: null,
   packDeployment: null,
   async size(db) {
     const { rows } = await sql<{ bytes: number }>`select pg_database_size(current_database()) as bytes`.execute(db);

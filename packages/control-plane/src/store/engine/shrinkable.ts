@@ -1,6 +1,6 @@
 /**
  * Makes a SQLite file shrinkable: only a file with auto_vacuum = INCREMENTAL can return free space in small steps (capabilities.ts,
- * giveBack). New files have it. A file of an earlier version of Berth gets it once, at a start, by VACUUM, which rewrites the whole file.
+ * shrinkFile). New files have it. A file of an earlier version of Berth gets it once, at a start, by VACUUM, which rewrites the whole file.
  * VACUUM runs only if it takes seconds and the disk has room. Retention first reduces a larger file, and a later start runs VACUUM.
  */
 import { statfsSync } from 'node:fs';

@@ -121,14 +121,14 @@ export function createNodeMemory(db: Database, queryCache: NodeQueryCache): Node
   function newest(row: NodeRecord): NodeRecord {
     const mark = marks.get(row.id);
     if (mark === undefined) return row;
-    const later = (a: number | null | undefined, b: number | null | undefined): number | null => Math.max(a ?? 0, b ?? 0) || null;
+    const latest = (a: number | null | undefined, b: number | null | undefined): number | null => Math.max(a ?? 0, b ?? 0) || null;
     // Another control plane may have written the row after the mark was made here.
     const isMarkNewer = (mark.last_seen_at ?? 0) >= (row.last_seen_at ?? 0);
     return {
       ...row,
       last_seen_at: Math.max(row.last_seen_at, mark.last_seen_at ?? 0),
-      observed_at: later(row.observed_at, mark.observed_at),
-      last_polled_at: later(row.last_polled_at, mark.last_polled_at),
+      observed_at: latest(row.observed_at, mark.observed_at),
+      last_polled_at: latest(row.last_polled_at, mark.last_polled_at),
       free_storage: isMarkNewer && mark.free_storage !== undefined ? mark.free_storage : (row.free_storage ?? null),
       disk: isMarkNewer && mark.disk !== undefined ? mark.disk : row.disk,
     };
@@ -214,7 +214,7 @@ export function createNodeMemory(db: Database, queryCache: NodeQueryCache): Node
 }
 
 /** Keeps the later time: a control plane that was paused for an hour must not overwrite newer times of another one. */
-const later = (column: string, mark: string) =>
+const laterOf = (column: string, mark: string) =>
   sql`case when ${sql.ref(column)} is null or ${sql.ref(mark)} > ${sql.ref(column)} then ${sql.ref(mark)} else ${sql.ref(column)} end`;
 
 /** Returns the statement that writes the marks. The casts give PostgreSQL the type of a column in which every value is null. */
@@ -231,12 +231,12 @@ function statement(db: Database, part: readonly (readonly [string, Mark])[]) {
   return sql<{ id: string; fingerprint: string }>`
     with marks(id, seen, observed, polled, free, since, disk) as (
       select value ->> 0, cast(value ->> 1 as bigint), cast(value ->> 2 as bigint), cast(value ->> 3 as bigint), cast(value ->> 4 as double precision), cast(value ->> 5 as bigint), value ->> 6
-      from ${db.capabilities.elements(JSON.stringify(marks))})
+      from ${db.capabilities.jsonElements(JSON.stringify(marks))})
     update nodes set
-      last_seen_at = ${later('nodes.last_seen_at', 'marks.seen')},
-      observed_at = ${later('nodes.observed_at', 'marks.observed')},
-      observed_since = ${later('nodes.observed_since', 'marks.since')},
-      last_polled_at = ${later('nodes.last_polled_at', 'marks.polled')},
+      last_seen_at = ${laterOf('nodes.last_seen_at', 'marks.seen')},
+      observed_at = ${laterOf('nodes.observed_at', 'marks.observed')},
+      observed_since = ${laterOf('nodes.observed_since', 'marks.since')},
+      last_polled_at = ${laterOf('nodes.last_polled_at', 'marks.polled')},
       free_storage = case when marks.seen >= nodes.last_seen_at and marks.free is not null then marks.free else nodes.free_storage end,
       disk = case when marks.seen >= nodes.last_seen_at and marks.disk is not null then marks.disk else nodes.disk end
     from marks where nodes.id = marks.id
