@@ -61,9 +61,13 @@ export function createNodeChangeLog(audit: Pick<AuditStore, 'append'>, log: Logg
 }
 
 /** Returns the changes that an accepted registration made. `requestedName`: the host name in the registration. */
-export function changesOf({ node, before, secret, nameTaken }: Registered, requestedName: string): NodeChange[] {
+export function changesOf({ node, before, secret, nameTaken, displaced }: Registered, requestedName: string): NodeChange[] {
   const found: NodeChange[] = [];
   const add = (kind: NodeChangeKind, message: string): void => void found.push({ kind, node, message });
+  if (displaced !== undefined) {
+    const why = `it was silent, and another machine, at ${node.host_ip}, has that name now`;
+    found.push({ kind: 'renamed', node: displaced, message: `node ${node.hostname} was renamed to ${displaced.hostname}: ${why}` });
+  }
   if (before === null)
     add('registered', `${node.role} node ${node.hostname} registered for the first time, with the address ${node.host_ip}`);
   else {

@@ -3,7 +3,8 @@
  * the old one is never heard of again. One that is heard of again, twice, runs beside the new one: then the first stays, and the other
  * is refused until the first has been silent for the offline time. Once is not enough: a request of a process that was just killed
  * may arrive after the first request of its successor. A new process at another address that does not show the node's own secret is
- * refused at once: taken once, it would move the node's routes to its own machine. Pure.
+ * refused at once: taken once, it would move the node's routes to its own machine. After the offline time it may have the name, but not
+ * the node: the first machine may only be cut off, and still run what the node was given. Pure.
  */
 export type Doubled = {
   boot_id: string;
@@ -20,8 +21,8 @@ export type Boots = {
   doubled: Doubled | null;
 };
 export type BootStep = {
-  /** taken: this report counts; ignored: it is answered and changes nothing; refused: 409 node_doubled. */
-  verdict: 'taken' | 'ignored' | 'refused';
+  /** taken: this report counts; ignored: it is answered and changes nothing; refused: 409 node_doubled; another: it is another node's. */
+  verdict: 'taken' | 'ignored' | 'refused' | 'another';
   boots: Boots | null;
 };
 /** `isSilent`: not heard of for the offline time (domain/silence.ts). */
@@ -34,18 +35,22 @@ const RETURNS = 2;
 export function bootStep(node: Present, { isProven, ...given }: Given, at: number, offlineMs: number): BootStep {
   const boots = fresh(node.boots, at, offlineMs);
   const taken = (next: Boots | null): BootStep => ({ verdict: 'taken', boots: next });
-  if (given.boot_id === null || node.boot_id === null) return taken(null);
-  if (given.boot_id === node.boot_id) return taken(boots);
-  if (node.isSilent) return taken(null);
+  if (given.boot_id !== null && given.boot_id === node.boot_id) return taken(boots);
+  const isElsewhere = !isProven && given.host_ip !== node.host_ip;
+  if (node.isSilent) return isElsewhere ? { verdict: 'another', boots: node.boots } : taken(null);
+  // Two contract-only agents cannot be told from one whose address changed.
+  if (given.boot_id === null && (node.boot_id === null || !isElsewhere)) return taken(null);
 
   const { doubled, previous } = boots ?? { doubled: null, previous: null };
-  if (doubled !== null && isOther(doubled, node, given))
-    return { verdict: 'refused', boots: { previous, doubled: { ...doubled, ...given, boot_id: given.boot_id, last_seen_at: at } } };
+  const process = { ...given, boot_id: given.boot_id ?? '' };
+  if (doubled !== null && isOther(doubled, node, process))
+    return { verdict: 'refused', boots: { previous, doubled: { ...doubled, ...process, last_seen_at: at } } };
   // Without the node's secret a new process at another address is another machine: taking it once would move the routes there.
-  if (!isProven && given.host_ip !== node.host_ip) {
-    const since = doubled?.boot_id === given.boot_id ? doubled.since : at;
-    return { verdict: 'refused', boots: { previous, doubled: { ...given, boot_id: given.boot_id, why: 'boot', since, last_seen_at: at } } };
+  if (isElsewhere) {
+    const since = doubled?.boot_id === process.boot_id ? doubled.since : at;
+    return { verdict: 'refused', boots: { previous, doubled: { ...process, why: 'boot', since, last_seen_at: at } } };
   }
+  if (node.boot_id === null) return taken(null);
   if (previous?.boot_id === given.boot_id) {
     const returns = previous.returns + 1;
     if (returns < RETURNS) return { verdict: 'ignored', boots: { doubled, previous: { ...previous, returns, last_seen_at: at } } };

@@ -191,7 +191,14 @@ export type LogStore = {
   read(deploymentId: string, after: number, limit: number): Promise<LogLineRecord[]>;
 };
 
-export type Registered = { node: NodeRecord; before: NodeRecord | null; secret?: string; nameTaken?: true; routesMoved?: true };
+export type Registered = {
+  node: NodeRecord;
+  before: NodeRecord | null;
+  secret?: string;
+  nameTaken?: true;
+  routesMoved?: true;
+  displaced?: NodeRecord;
+};
 export type NodeStanding = { hostname: string; role: NodeRole; secret: SecretState; capabilities: string[] | null };
 
 export type NodeStore = {
@@ -200,7 +207,8 @@ export type NodeStore = {
    * changed host_ip. One that says nothing new is only marked as seen; marks are written by `flush`, and reads here know them.
    * The node's own secret finds the node whatever its hostname: it keeps its id and takes the new name, unless another node has that
    * (`nameTaken`). `secret`: the node's own, given out this once. Without `entry` nothing is asked for. `uptime`: the uptime clock,
-   * by which `observed_at` goes; left out: `now`. Throws AgentRefused, node_doubled.
+   * by which `observed_at` goes; left out: `now`. Another machine that may have a silent node's name gets a node of its own; the first
+   * keeps its id and all that it has, as `name~address` (`displaced`). Throws AgentRefused, node_doubled.
    */
   register(input: NodeRegister, now: number, entry?: Entry, uptime?: Uptime): Promise<Registered>;
   /** True: this is the node's own secret, as far as is known without a look at the database. False: not known here. */

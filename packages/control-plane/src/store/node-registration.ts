@@ -3,7 +3,7 @@ import { timingSafeEqual } from 'node:crypto';
 import type { NodeRegister } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import { AgentRefused, type Entry, mayRegister, NODE_SECRET, type SecretState, wantsSecret } from '../domain/agent-identity.ts';
-import { bootStep, type Boots, type Doubled } from '../domain/boots.ts';
+import { bootStep, type BootStep, type Boots, type Doubled } from '../domain/boots.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { NodeRecord } from '../domain/records.ts';
 import type { Database } from './engine/database.ts';
@@ -53,6 +53,8 @@ type Registration = {
   moveRoutes: (row: NodeRow, deployments: readonly string[] | null) => Promise<void>;
 };
 type Registered = {
+  /** Gave its name up for this one. `before`: as it was. */
+  displaced: { row: NodeRow; fingerprint: string; before: NodeRow } | null;
   row: NodeRow;
   fingerprint: string;
   before: NodeRow | undefined;
@@ -66,33 +68,29 @@ type Registered = {
 /** Writes a registration. Throws AgentRefused if nothing of it is written. */
 export async function registerNode(db: Database, tx: Tx, registration: Registration): Promise<Registered> {
   const { input, at, entry, reported, newId } = registration;
-  const before = await lockedRow(db, tx, input, entry);
-  const why = await refusal(tx, before, registration);
+  const known = await lockedRow(db, tx, input, entry);
+  const why = await refusal(tx, known, registration);
   if (why !== null) {
-    if (before === undefined || entry.proof.kind !== 'shared') throw new AgentRefused(why);
+    if (known === undefined || entry.proof.kind !== 'shared') throw new AgentRefused(why);
     const stranger = { boot_id: input.boot_id ?? '', host_ip: input.host_ip };
-    return writeBoots(db, tx, before, withStranger(bootsOf(before), stranger, at), 'refused', new AgentRefused(why));
+    return writeBoots(db, tx, known, withStranger(bootsOf(known), stranger, at), 'refused', new AgentRefused(why));
   }
-  const { last_seen_at } = before === undefined ? { last_seen_at: 0 } : registration.newest(before);
-  const step =
-    before === undefined
-      ? { verdict: 'taken' as const, boots: null }
+  const { last_seen_at } = known === undefined ? { last_seen_at: 0 } : registration.newest(known);
+  const step: BootStep =
+    known === undefined
+      ? { verdict: 'taken', boots: null }
       : bootStep(
-          {
-            boot_id: before.boot_id,
-            host_ip: before.host_ip,
-            last_seen_at,
-            isSilent: registration.isSilent(before),
-            boots: bootsOf(before),
-          },
-          { boot_id: input.boot_id ?? null, host_ip: input.host_ip, isProven: isSameMachine(before, entry) },
+          { boot_id: known.boot_id, host_ip: known.host_ip, last_seen_at, isSilent: registration.isSilent(known), boots: bootsOf(known) },
+          { boot_id: input.boot_id ?? null, host_ip: input.host_ip, isProven: await isSameMachine(tx, known, entry) },
           at,
           entry.offlineMs,
         );
-  if (before !== undefined && step.verdict !== 'taken') {
-    const problem = step.verdict === 'refused' ? doubledError(before) : null;
-    return writeBoots(db, tx, before, step.boots, step.verdict, problem);
+  if (known !== undefined && (step.verdict === 'ignored' || step.verdict === 'refused')) {
+    const problem = step.verdict === 'refused' ? doubledError(known) : null;
+    return writeBoots(db, tx, known, step.boots, step.verdict, problem);
   }
+  const displaced = known !== undefined && step.verdict === 'another' ? await displace(db, tx, known) : null;
+  const before = displaced === null ? known : undefined;
 
   const id = before?.id ?? newId();
   const given = givesSecret(entry, input) ? (entry.newSecret?.(id) ?? null) : null;
@@ -100,8 +98,10 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
   const values = {
     ...reported(before === undefined ? null : registration.newest(before)),
     hostname,
-    boots: step.boots === null ? null : JSON.stringify(step.boots),
+    boots: before === undefined || step.boots === null ? null : JSON.stringify(step.boots),
     ...(given === null ? {} : { secret_hash: given.hash, secret_used: 0, secret_reset_at: null }),
+    // An admin's word lets one machine in.
+    ...(before === undefined || before.host_ip === input.host_ip ? {} : { secret_reset_at: null }),
     ...(entry.proof.kind === 'node' ? { secret_used: 1 } : {}),
   };
   if (entry.proof.kind === 'join') await useJoinToken(tx, entry.proof.token_id, { boot_id: input.boot_id ?? null, node_id: id }, at);
@@ -125,15 +125,36 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
   // A Berth agent lists its containers only after it knows its node. Until then nobody knows which machine has the new address.
   const hasLooked = input.containers !== undefined || input.agent_version === undefined;
   if (before !== undefined && before.host_ip !== row.host_ip) await registration.moveRoutes(row, hasLooked ? deploymentsIn(input) : []);
-  return { row, fingerprint, before, verdict: 'taken', refusal: null, secret: given?.text ?? null, nameTaken: hostname !== input.hostname };
+  const secret = given?.text ?? null;
+  return { displaced, row, fingerprint, before, verdict: 'taken', refusal: null, secret, nameTaken: hostname !== input.hostname };
 }
 
 export const deploymentsIn = ({ containers }: NodeRegister): string[] | null =>
   containers === undefined ? null : containers.flatMap((c) => c.labels[LABELS.deployment] ?? []);
 
-/** Returns whether the sender is the node: its secret proves it, or an admin decided it (join token, or reset of the secret). */
-const isSameMachine = (before: NodeRow, { proof }: Entry): boolean =>
-  proof.kind === 'node' || proof.kind === 'join' || before.secret_reset_at !== null;
+/** Returns whether the sender is the node: its secret proves it, or an admin decided it (join token with a name, reset secret). */
+async function isSameMachine(tx: Tx, before: NodeRow, { proof }: Entry): Promise<boolean> {
+  if (proof.kind === 'node' || before.secret_reset_at !== null) return true;
+  if (proof.kind !== 'join') return false;
+  const token = await tx.selectFrom('join_tokens').select('name').where('id', '=', proof.token_id).executeTakeFirst();
+  return token !== undefined && token.name !== null;
+}
+
+/** The name of a node whose own name another machine has now: the address tells which machine it is. */
+const awayName = (hostname: string, host_ip: string): string => `${hostname}~${host_ip}`;
+
+async function displace(db: Database, tx: Tx, before: NodeRow): Promise<{ row: NodeRow; fingerprint: string; before: NodeRow }> {
+  const name = awayName(before.hostname, before.host_ip);
+  const other = await tx.selectFrom('nodes').select('id').where('hostname', '=', name).where('role', '=', before.role).executeTakeFirst();
+  const { fingerprint, ...row } = await tx
+    .updateTable('nodes')
+    .set({ hostname: other === undefined ? name : `${name}~${before.id}` })
+    .where('id', '=', before.id)
+    .returningAll()
+    .returning(fingerprintOf(db))
+    .executeTakeFirstOrThrow();
+  return { row, fingerprint, before };
+}
 
 const givesSecret = ({ proof }: Entry, input: NodeRegister): boolean =>
   (proof.kind === 'shared' || proof.kind === 'join') && wantsSecret(input);
@@ -146,10 +167,16 @@ async function lockedRow(db: Database, tx: Tx, input: NodeRegister, { proof }: E
     .$if(db.capabilities.rowLocks, (q) => q.forUpdate());
   if (proof.kind === 'node') return query.where('id', '=', proof.node_id).executeTakeFirst();
   const byName = query.where('hostname', '=', input.hostname).where('role', '=', input.role);
-  const row = await byName.executeTakeFirst();
-  if (row !== undefined) return row;
-  await db.capabilities.lockName(tx, `node:${input.role} ${input.hostname}`);
-  return byName.executeTakeFirst();
+  let row = await byName.executeTakeFirst();
+  if (row === undefined) {
+    await db.capabilities.lockName(tx, `node:${input.role} ${input.hostname}`);
+    row = await byName.executeTakeFirst();
+  }
+  if (row?.host_ip === input.host_ip || (row !== undefined && row.boot_id !== null && row.boot_id === input.boot_id)) return row;
+  // It lost the name to another machine, and kept its node.
+  const away = query.where('hostname', '=', awayName(input.hostname, input.host_ip)).where('role', '=', input.role);
+  const own = await away.where('host_ip', '=', input.host_ip).executeTakeFirst();
+  return own ?? row;
 }
 
 /** Returns why this registration is refused, for the log; null: it is accepted. */
@@ -216,7 +243,7 @@ async function writeBoots(
     .returningAll()
     .returning(fingerprintOf(db))
     .executeTakeFirstOrThrow();
-  return { row, fingerprint, before: row, verdict, refusal: problem, secret: null, nameTaken: false };
+  return { displaced: null, row, fingerprint, before: row, verdict, refusal: problem, secret: null, nameTaken: false };
 }
 
 /** Longer than the time between two registrations. */

@@ -102,11 +102,13 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           isSilent: (row) => isSilent({ ...recordOf(row), heardAt: memory.heardAt(row.id) }, { now: at, uptime }, entry.offlineMs),
           moveRoutes: (row, deployments) => moveRoutes(tx, row, deployments),
         });
-        await writeEvents(db, tx, registerEvents(result.before, result.row, at));
+        await writeEvents(db, tx, registerEvents(result, at));
         return result;
       });
       const before = registered.before === undefined ? null : recordOf(registered.before);
       if (registered.verdict === 'taken') memory.rowWritten(registered.row.id, uptime.at);
+      const { displaced } = registered;
+      if (displaced !== null) memory.put(displaced.row, displaced.fingerprint);
       memory.put(registered.row, registered.fingerprint);
       if (registered.refusal !== null) throw registered.refusal;
       const node = recordOf(registered.row);
@@ -117,6 +119,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         ...(registered.verdict === 'taken' ? await followAddress(node, input) : {}),
         ...(registered.secret === null ? {} : { secret: registered.secret }),
         ...(registered.nameTaken ? { nameTaken: true } : {}),
+        ...(displaced === null ? {} : { displaced: recordOf(displaced.row) }),
       };
     },
 
@@ -364,8 +367,13 @@ const nodeEvent = ({ id, role, hostname }: Named, what: string, says: string, at
   message: `${role} ${hostname} ${says}`,
 });
 
-function registerEvents(before: Row<'nodes'> | undefined, row: Row<'nodes'>, at: number): NewEvent[] {
-  if (before === undefined) return [nodeEvent(row, 'registered', `registered from ${row.host_ip}`, at)];
+function registerEvents({ before, row, displaced }: Awaited<ReturnType<typeof registerNode>>, at: number): NewEvent[] {
+  if (before === undefined) {
+    const registered = nodeEvent(row, 'registered', `registered from ${row.host_ip}`, at);
+    if (displaced === null) return [registered];
+    const why = `it was silent, and another machine, at ${row.host_ip}, has that name now`;
+    return [nodeEvent(displaced.row, 'renamed', `was renamed from ${row.hostname}: ${why}`, at), registered];
+  }
   return [
     ...(before.hostname === row.hostname ? [] : [nodeEvent(row, 'renamed', `was renamed from ${before.hostname}`, at)]),
     ...(before.host_ip === row.host_ip

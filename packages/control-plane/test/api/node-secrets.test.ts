@@ -226,9 +226,17 @@ describe('two machines under one name', () => {
     expect((await api.call('readyz')).json['notes']).toContain(
       'builder node worker-1: a second machine tries to register under this name and is refused',
     );
-    // The first goes silent: the other takes over, and nothing is doubled any more.
+    // The first goes silent: the other has the name, and the first keeps its node, with all that is on it.
     api.pass(121_000);
-    expect((await enter(api, b)).json).toMatchObject({ id, host_ip: '10.0.0.2', doubled: null });
+    const second = (await enter(api, b)).json;
+    expect(second).toMatchObject({ hostname: 'worker-1', host_ip: '10.0.0.2', doubled: null });
+    expect(second['id']).not.toBe(id);
+    const away = { id, hostname: 'worker-1~10.0.0.1', host_ip: '10.0.0.1' };
+    expect((await api.call('getNode', { params: { id } })).json).toMatchObject({ ...away, status: 'offline' });
+    expect((await api.call('getNode', { params: { id: 'worker-1~10.0.0.1' } })).json).toMatchObject(away);
+    expect((await enter(api, a)).json).toMatchObject({ ...away, status: 'online', doubled: null });
+    const audit = (await api.call('audit')).json['items'] as { action: string; target: string }[];
+    expect(audit).toContainEqual(expect.objectContaining({ action: 'node.renamed', target: id }));
   });
 
   test('/readyz, which is public, looks for such nodes once in some seconds', async () => {

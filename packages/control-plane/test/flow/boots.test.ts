@@ -9,11 +9,12 @@ const heard = (...registers: string[]): Heard => hear(true, registers);
 const heardUnproven = (...registers: string[]): Heard => hear(false, registers);
 type Heard = { verdicts: string[]; boots: Boots | null; owner: string | null };
 function hear(isProven: boolean, registers: string[]): Heard {
-  let node = { boot_id: null as string | null, host_ip: '', last_seen_at: 0, boots: null as Boots | null };
+  const addressOf = (boot: string): string => `10.0.0.${boot.charCodeAt(0)}`;
+  let node = { boot_id: null as string | null, host_ip: addressOf(registers[0] ?? ''), last_seen_at: 0, boots: null as Boots | null };
   const verdicts = registers.map((text) => {
     const [boot = '', seconds] = text.split('@');
     const at = Number(seconds) * 1000;
-    const given = { boot_id: boot, host_ip: `10.0.0.${boot.charCodeAt(0)}` };
+    const given = { boot_id: boot, host_ip: addressOf(boot) };
     const isSilent = at - node.last_seen_at >= OFFLINE;
     const { verdict, boots } = bootStep({ ...node, isSilent }, { ...given, isProven }, at, OFFLINE);
     node = verdict === 'taken' ? { ...given, last_seen_at: at, boots } : { ...node, boots };
@@ -53,20 +54,29 @@ test('the other is forgotten when it is silent', () => {
 });
 test('without the node’s secret another machine is refused from its first register on, until the first is silent', () => {
   const { verdicts, owner, boots } = heardUnproven('a1@0', 'b1@10', 'a1@30', 'b1@40', 'a2@50', 'b2@60', 'a2@80', 'b2@199', 'b2@201');
-  expect(verdicts).toEqual(['taken', 'refused', 'taken', 'refused', 'taken', 'refused', 'taken', 'refused', 'taken']);
-  expect([owner, boots]).toEqual(['b2', null]);
+  expect(verdicts).toEqual(['taken', 'refused', 'taken', 'refused', 'taken', 'refused', 'taken', 'refused', 'another']);
+  expect([owner, boots?.doubled?.boot_id]).toEqual(['a2', 'b2']);
   expect(heardUnproven('a1@0', 'b1@10').boots?.doubled).toMatchObject({ boot_id: 'b1', host_ip: '10.0.0.98', why: 'boot' });
 });
-test('an agent without boot ids is taken as ever', () => {
-  expect(
-    bootStep(
-      { boot_id: 'a', host_ip: 'x', last_seen_at: 0, isSilent: false, boots: null },
-      { boot_id: null, host_ip: 'y', isProven: false },
-      1,
-      OFFLINE,
-    ),
-  ).toEqual({
-    verdict: 'taken',
-    boots: null,
-  });
+type NoBoots = { node: string | null; given: string | null; host: string; isSilent: boolean; isProven?: true };
+test.each<[string, NoBoots, string]>([
+  ['of a contract-only agent, at another address: it may have got that', { node: null, given: null, host: 'y', isSilent: false }, 'taken'],
+  ['of a contract-only agent, silent, at another address', { node: null, given: null, host: 'y', isSilent: true }, 'another'],
+  ['of a contract-only agent, silent, at its address', { node: null, given: null, host: 'x', isSilent: true }, 'taken'],
+  ['of a contract-only agent in place of a Berth agent', { node: 'a', given: null, host: 'x', isSilent: false }, 'taken'],
+  ['of a contract-only agent elsewhere than a Berth agent', { node: 'a', given: null, host: 'y', isSilent: false }, 'refused'],
+  ['the same, which an admin lets in', { node: 'a', given: null, host: 'y', isSilent: false, isProven: true }, 'taken'],
+  ['of a Berth agent in place of a contract-only one', { node: null, given: 'b', host: 'x', isSilent: false }, 'taken'],
+  ['of a Berth agent elsewhere than a contract-only one', { node: null, given: 'b', host: 'y', isSilent: false }, 'refused'],
+])('without boot ids: %s', (_, { node, given, host, isSilent, isProven = false }, verdict) => {
+  const step = bootStep(
+    { boot_id: node, host_ip: 'x', last_seen_at: 0, isSilent, boots: null },
+    { boot_id: given, host_ip: host, isProven },
+    1,
+    OFFLINE,
+  );
+  expect(step.verdict).toBe(verdict);
+  expect(step.boots?.doubled ?? null).toEqual(
+    verdict === 'refused' ? { boot_id: given ?? '', host_ip: 'y', why: 'boot', since: 1, last_seen_at: 1 } : null,
+  );
 });

@@ -28,16 +28,16 @@ export function createFaults(deps: {
   twins: readonly Agent[];
   /** Second machines, each with its own engine, that register under the name of a first; none runs before it is struck. */
   doubles: readonly Agent[];
-  /**
-   * Whether those are there. Then no fault keeps a first machine silent for the offline time: after it the other takes over, as it should.
-   */
+  /** Whether those are there. Then no fault keeps a first machine silent for the offline time, but for the one that `mayTakeOver` allows. */
   isDoubled: boolean;
+  /** A first machine may be cut off for longer than that while the second one is there: both go on, each with a node of its own. */
+  mayTakeOver: boolean;
   /** Has it move from the node that it runs on, which takes nothing until the returned function is called. */
   drain: (deployment: string) => () => void;
   /** Those that may be struck. */
   proxies: readonly Proxy[];
 }): Faults {
-  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, drain, proxies } = deps;
+  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, mayTakeOver, drain, proxies } = deps;
   const { random } = world;
   const chaos: Life = { name: 'chaos', alive: true };
   const heal: (() => void)[] = [];
@@ -62,7 +62,8 @@ export function createFaults(deps: {
   const FAULTS: { weight: number; strike: () => void }[] = [
     {
       // Before or after one of its next calls to the database, or in the middle of it: every commit is such a moment.
-      weight: 4 * controlPlanes.length,
+      // Nobody counts as silent until one has served for the offline time.
+      weight: (mayTakeOver ? 0.5 : 4) * controlPlanes.length,
       strike() {
         const one = random.pick(controlPlanes);
         const moment = random.pick(['before', 'after'] as const);
@@ -110,15 +111,34 @@ export function createFaults(deps: {
     },
     {
       // Two machines with one hostname.
-      weight: isDoubled ? 8 : 0,
+      weight: isDoubled && !mayTakeOver ? 8 : 0,
       strike() {
         const double = random.pick(doubles);
-        // Gone before the first could have been silent for the offline time (20 s): then the other takes over, by design.
+        // Gone before the first could have been silent for the offline time (20 s).
         const lastsMs = random.int(3_000, 10_000);
         const first = agents.find((a) => a.hostname === double.hostname);
         if (first === undefined || world.now() - first.knownAt() > 9_000) return;
         double.start();
         forAWhile(lastsMs, () => double.kill());
+      },
+    },
+    {
+      // The first is cut off, what it runs goes on, and a second machine comes under its name. One that got a node stays.
+      weight: mayTakeOver ? 8 : 0,
+      strike() {
+        const double = random.pick(doubles);
+        const first = agents.find((a) => a.hostname === double.hostname);
+        if (first === undefined) return;
+        const awayMs = random.int(15_000, 60_000);
+        if (random.chance(0.5)) first.freeze(awayMs);
+        else {
+          first.kill();
+          forAWhile(awayMs, () => first.start());
+        }
+        world.after(random.int(0, 10_000), chaos, () => {
+          double.start();
+          forAWhile(random.int(10_000, 60_000), () => double.knownAt() > 0 || double.kill());
+        });
       },
     },
     { weight: isDoubled ? 0 : 2, strike: () => random.pick(agents).freeze(whileMs()) },

@@ -20,8 +20,8 @@ export type People = {
 };
 
 /**
- * `mayDeleteNodes`: false where a second machine waits under the name of a node. Deleting the node hands the name over, by design; what
- * the first machine still runs is then nobody's, and no invariant holds for it.
+ * `mayDeleteNodes`: false where a second machine is refused under the name of a node until the run ends. Deleting the node hands the name
+ * over, by design, and then the first machine would be refused.
  */
 export function createPeople(world: World, history: History, controlPlane: ControlPlane, mayDeleteNodes: () => boolean): People {
   const { random } = world;

@@ -12,6 +12,7 @@ const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]> = {
   'double claim': ['one-lease'],
   'second writer': ['one-writer'],
   'two machines with one hostname': ['route-observed', 'running-is-routed', 'one-writer'],
+  'a node handed over': ['one-writer', 'route-observed', 'running-is-routed', 'old-serves', 'one-serving'],
   'deadlines by the machine’s clock': ['uptime'],
   'terminal state overwritten': ['terminal-stays'],
 };

@@ -15,6 +15,9 @@ export type Plant = {
   probe(live: boolean): boolean;
 };
 
+/** As in control-plane.ts, which imports from here. */
+const OFFLINE_MS = 20_000;
+
 const NONE: Plant = { stores: (stores) => stores, driver: (driver) => driver, probe: (live) => live };
 
 export const PLANTS = {
@@ -95,6 +98,24 @@ export const PLANTS = {
         ...stores.nodes,
         register({ boot_id: _boot, ...input }, at, entry) {
           return stores.nodes.register(input, at, entry === undefined ? entry : { ...entry, proof: { kind: 'open' } });
+        },
+      },
+    }),
+  },
+
+  /** When the first of two machines with one hostname was silent, the second one has its node, and not only its name. */
+  'a node handed over': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      nodes: {
+        ...stores.nodes,
+        async register(input, at, entry, uptime) {
+          const nodes = await stores.nodes.all(input.role);
+          const node = nodes.find((n) => n.hostname === input.hostname);
+          const isOther = node !== undefined && node.host_ip !== input.host_ip && node.boot_id !== input.boot_id;
+          if (isOther && !node.has_secret && at - node.last_seen_at >= OFFLINE_MS) await stores.nodes.resetSecret(node.id, at);
+          return stores.nodes.register(input, at, entry, uptime);
         },
       },
     }),

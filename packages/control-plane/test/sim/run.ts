@@ -86,13 +86,16 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       createControlPlane({ name: `cp${i + 1}`, world, database, history, plant: PLANTS[plant], probe, reaches }),
     );
     const controlPlane = createFront(world, network, controlPlanes);
-    const people = createPeople(world, history, controlPlane, () => !isDoubled);
+    const people = createPeople(world, history, controlPlane, () => !isDoubled || doubling === 'late');
     const idOf = (name: string): string => [...names].find(([, n]) => n === name)?.[0] ?? name;
     const names = new Map<string, string>();
     for (let i = 0; i < (settling ? 1 : random.int(1, 2)); i++)
       proxies.push(createProxy(world, history, controlPlane.staying(), `proxy-${i + 1}`, idOf));
-    /** Two machines with one hostname; `own`: each node has a secret of its own, which the other machine lacks. */
-    const doubling = random.pick(['none', 'none', 'none', 'open', 'own'] as const);
+    /**
+     * Two machines with one hostname; `own`: each node has a secret of its own, which the other machine lacks; `late`: the first may be
+     * cut off for longer than the offline time, so that the second gets the name.
+     */
+    const doubling = random.pick(['none', 'none', 'none', 'open', 'own', 'late', 'late'] as const);
     const isDoubled = doubling !== 'none';
     const agents: Agent[] = [];
     const twins: Agent[] = [];
@@ -104,7 +107,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       agents.push((contract ? createContractAgent : createAgent)(parts));
       if (!contract && role === 'builder') twins.push(createAgent(parts));
       if (!contract && isDoubled) {
-        network.sound.add(hostname);
+        if (doubling !== 'late') network.sound.add(hostname);
         const other = createEngine(world, history, `double-of-${hostname}`, `10.0.${role === 'builder' ? 3 : 4}.${i}`);
         doubles.push(createAgent({ ...parts, engine: other }));
       }
@@ -145,17 +148,20 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       twins,
       doubles,
       isDoubled,
+      mayTakeOver: doubling === 'late',
       drain: people.drain,
       proxies: settling ? [] : proxies,
     });
     faults = begun;
-    begun.begin(chaosMs);
+    // Long enough for one to be silent for the offline time, and to come back.
+    const stormMs = doubling === 'late' ? 4 * chaosMs : chaosMs;
+    begun.begin(stormMs);
     const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
-    if (absenceMs > 0) begun.absence(random.int(0, chaosMs), absenceMs);
+    if (absenceMs > 0) begun.absence(random.int(0, stormMs), absenceMs);
     // Now and then several at the same moment: that is when decisions overlap.
-    for (let t = 0; t < chaosMs; t += random.int(300, 4_000))
+    for (let t = 0; t < stormMs; t += random.int(300, 4_000))
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
-    await world.run(world.now() + chaosMs + absenceMs);
+    await world.run(world.now() + stormMs + absenceMs);
     begun.end();
 
     const restless = async (): Promise<boolean> => {

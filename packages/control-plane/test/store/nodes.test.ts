@@ -137,7 +137,7 @@ test('routes follow a host to its new address, and plans with the old one are st
   expect(await Promise.all(before.map((p) => stores.flow.commit(planFor(p))))).toEqual(['stale', 'committed', 'stale']);
 });
 
-test('a machine that takes over a name gets no requests for the first machine’s containers before it lists its own', async () => {
+test('a machine that takes over a node, as an admin decided, gets no requests for the first machine’s containers', async () => {
   const stores = await open();
   const seen = { name: 'svc-a', labels: { 'berth.project': 'p', 'berth.deployment': 'a' }, host_port: 4000, state: 'running' };
   const machine = (host_ip: string) => ({ role: 'deploy' as const, agent_version: '1', boot_id: host_ip, host_ip });
@@ -147,6 +147,7 @@ test('a machine that takes over a name gets no requests for the first machine’
   await commit(stores, project.id, { route: { set: routeOf(project, 'a', node.id) } });
   const addresses = async () => (await stores.routes.all()).map((r) => r.host_ip);
   const [first] = await addresses();
+  await stores.nodes.resetSecret(node.id, NOW);
   await nodeIn(stores, 'n', machine('10.0.0.9'), NOW + 200_000);
   expect(await addresses()).toEqual([first]);
   await nodeIn(stores, 'n', { ...machine('10.0.0.9'), containers: [] }, NOW + 201_000);
