@@ -1,7 +1,7 @@
 /**
- * A proxy between agents and the control plane. It records claims, renewals, reports and observed containers. It records a request
- * before it forwards it, because the answer may be lost although the request took effect. It records an answer when it arrives. While
- * the control plane is down, the tap does not answer either.
+ * Proxy between agents and the control plane that records claims, renewals, reports and observed containers.
+ * A request is recorded before it is passed on, because its answer may be lost although it took effect.
+ * An answer is recorded when it has arrived. While the control plane is down, the proxy resets connections.
  */
 import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -11,7 +11,7 @@ import type { Task, TaskClaim, TaskReport } from '@berth/wire/task';
 import type { History } from './history.ts';
 
 export type AgentTap = {
-  /** For CONTROL_PLANE_URL of agents. */
+  /** Value for an agent's CONTROL_PLANE_URL. */
   url: string;
   stop(): Promise<void>;
 };
@@ -20,7 +20,7 @@ type Seen = { status: number; body: Buffer };
 
 const TASK_CALL = /^\/api\/agent\/tasks\/([^/]+)\/(start|renew|complete)$/;
 
-/** `address`: where it listens. */
+/** `address`: the address on which the proxy listens. */
 export async function startAgentTap(upstream: string, history: History, address = '127.0.0.1'): Promise<AgentTap> {
   const tasks = new Map<string, Task>();
   const hostIps = new Map<string, string>();
@@ -28,13 +28,13 @@ export async function startAgentTap(upstream: string, history: History, address 
     try {
       return JSON.parse(bytes.toString()) as unknown;
     } catch {
-      // Cut off or no JSON: the control plane answers with an error.
+      // The body is cut off or is not JSON: the control plane answers with the error.
       return undefined;
     }
   };
 
-  /** Records a request before it is forwarded. */
-  function saying(path: string, request: Buffer, lease: string | null): void {
+  /** Records what a request says, before it is passed on. */
+  function recordRequest(path: string, request: Buffer, lease: string | null): void {
     if (path === '/api/agent/register') {
       const body = parse(request) as NodeRegister | undefined;
       for (const { labels = {}, host_port: port } of body?.containers ?? []) {
@@ -53,7 +53,7 @@ export async function startAgentTap(upstream: string, history: History, address 
   }
 
   /** Records an answer. */
-  function told(path: string, sent: number, request: Buffer, lease: string | null, answer: Seen): void {
+  function recordAnswer(path: string, sent: number, request: Buffer, lease: string | null, answer: Seen): void {
     if (answer.status !== 200) return;
     if (path === '/api/agent/register') {
       const node = parse(answer.body) as Node | undefined;
@@ -80,21 +80,21 @@ export async function startAgentTap(upstream: string, history: History, address 
     const path = new URL(request.url ?? '/', upstream).pathname;
     const lease = request.headers['x-lease-token']?.toString() ?? null;
     const body = await buffer(request);
-    saying(path, body, lease);
+    recordRequest(path, body, lease);
     const onward = httpRequest(new URL(request.url ?? '/', upstream), { method: request.method ?? 'GET', headers: request.headers });
-    // An agent that hangs up has hung up on the control plane.
+    // When an agent hangs up, the connection to the control plane closes too.
     response.on('close', () => onward.destroy());
     const answered = Promise.withResolvers<IncomingMessage>();
     onward.on('response', answered.resolve).on('error', answered.reject);
     onward.end(body);
     const answer = await answered.promise;
     const seen = { status: answer.statusCode ?? 502, body: await buffer(answer) };
-    told(path, sent, body, lease, seen);
+    recordAnswer(path, sent, body, lease, seen);
     response.writeHead(seen.status, answer.headers).end(seen.body);
   }
 
   const server = createServer((request, response) => void pass(request, response).catch(() => response.destroy()));
-  // Agents may hold a connection for longer than Node keeps an idle one.
+  // Agents keep an idle connection open for longer than the default of Node.js, 5 s.
   server.keepAliveTimeout = 60_000;
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
@@ -111,7 +111,7 @@ export async function startAgentTap(upstream: string, history: History, address 
 }
 
 function about(task: Task): { task: string; kind: string; project: string; deployment: string } {
-  // A prewarm belongs to a node alone.
+  // A prewarm belongs to a node and has no project.
   const project = task.kind === 'sync' ? '' : task.payload.project_id;
   return { task: task.id, kind: task.kind, project, deployment: task.deployment_id ?? '' };
 }

@@ -1,4 +1,4 @@
-// The base images that the examples' Dockerfiles name, on the engine before the first build.
+// Provides the base images that the examples' Dockerfiles name, before the first build.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -28,12 +28,12 @@ const recipes: Readonly<Record<BaseImage, Recipe>> = {
   },
 };
 
-/** Where an image came from: it existed, was pulled from the hub, or was made here. */
+/** Where an image came from: it was present, was pulled from the hub, or was made from local programs. */
 export type Provided = 'present' | 'pulled' | 'made';
 
 /**
- * Makes sure that the engine has these images under exactly these names. Pulls where the hub can be reached
- * (tried once a day; the answer stands in .tools/hub.json), else makes them from this machine's own programs.
+ * Provides these images, under these names, on the engine. Pulls them where an image hub can be reached, or makes them from this
+ * machine's programs. The hub is tried once a day; .tools/hub.json keeps the result.
  * @throws when an image can neither be pulled nor made
  */
 export async function ensureBaseImages(
@@ -59,17 +59,17 @@ async function ensure(engine: Engine, image: BaseImage, log: (line: string) => v
 const hubFile = join(toolsDir, 'hub.json');
 const dayMs = 24 * 3600 * 1000;
 
-/** Remembers for a day whether a hub is reachable, so that not every run waits for one. */
+/** Tries the hub. The result counts for 24 hours, so that a machine without a hub does not wait in each run. */
 async function pull(engine: Engine, image: BaseImage, log: (line: string) => void): Promise<boolean> {
   if (!engine.outward) return false;
   const hub = await readHub();
   if (hub !== undefined && !hub.reachable && Date.now() - hub.at < dayMs) return false;
   try {
-    // A small image shows within seconds whether the hub answers. Only then is it worth to wait for a large one.
+    // A small image shows within 8 s whether the hub answers. Only then is a long wait for a large image worth it.
     if (hub?.reachable !== true) await engine.docker(['pull', '--quiet', 'busybox:stable'], { deadlineMs: 8_000 });
     await writeHub(true);
   } catch (error) {
-    log(`no image hub can be reached: ${messageOf(error).split('\n').at(-1)}`);
+    log(`image hub unreachable: ${messageOf(error).split('\n').at(-1)}`);
     await writeHub(false);
     return false;
   }
@@ -87,7 +87,7 @@ async function readHub(): Promise<{ reachable: boolean; at: number } | undefined
   try {
     return JSON.parse(await readFile(hubFile, 'utf8')) as { reachable: boolean; at: number };
   } catch (error) {
-    // Not asked yet, or a run was killed while writing: ask.
+    // The file does not exist yet, or a run was killed while it wrote the file: try the hub.
     if ((error as NodeJS.ErrnoException).code === 'ENOENT' || error instanceof SyntaxError) return undefined;
     throw error;
   }
@@ -97,7 +97,7 @@ async function writeHub(reachable: boolean): Promise<void> {
   await writeFile(hubFile, JSON.stringify({ reachable, at: Date.now() }));
 }
 
-/** Lays the files out in a temporary folder and streams them into `docker import`. */
+/** Creates the files in a temporary folder and streams them into `docker import`. */
 async function make(engine: Engine, image: BaseImage, recipe: Recipe): Promise<void> {
   const root = await mkdtemp(join(tmpdir(), 'berth-base-'));
   try {

@@ -1,44 +1,44 @@
-// How a namespace is joined to this machine: by a cable of its own, or with others at a switch.
+// Joins a network namespace to this machine: by its own cable, or with other namespaces at a switch.
 //
-//   by a cable                            at a switch: hosts see each other, and this machine at one address
+//   own cable                             switch: hosts see each other, and this machine at one address
 //   main namespace    namespace           main namespace     switch's namespace      hosts' namespaces
 //   10.99.x.1 bt<x> ──── eth1 10.99.x.2   10.99.x.1 bt<x> ── main ┬ sw0 ┬ p2 ─────── eth1 10.99.x.2
 //                                                                 │     └ p3 ─────── eth1 10.99.x.3
 //
-// The kernel takes a link back with the namespace that holds one of its ends, so nothing is left however we end.
+// The kernel removes a link together with the namespace that holds one of its ends, so a killed process leaves nothing behind.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Argv, type RunningProcess, run, startProcess } from './process.ts';
 import { messageOf, waitFor } from './wait.ts';
 
-/** All of the cables' addresses; each cable and each switch takes one /24 of it. */
+/** Network of all cables; each cable and each switch takes one /24 of it. */
 export const cableNetwork = '10.99.0.0/16';
 
 export interface Cable {
-  /** This machine, seen from the other end. */
+  /** Address of this machine, seen from the other end. */
   readonly gatewayIp: string;
-  /** The other end, `eth1`. */
+  /** Address of the other end, `eth1`. */
   readonly hostIp: string;
-  /** Pulls (false) or plugs in (true) the cable. */
+  /** Pulls the cable (false) or plugs it in (true). */
   connect(on: boolean): Promise<void>;
-  /** Before the namespace ends: the kernel does it too, but only some time later. */
+  /** Removes the cable at once. The kernel removes it too, but some time after the namespace ended. */
   remove(): Promise<void>;
 }
 
 export interface Switch {
-  /** This machine's address for all that is plugged in; it stays whichever cable is pulled. */
+  /** Address of this machine for every host at the switch. It stays when a cable is pulled. */
   readonly gatewayIp: string;
-  /** A cable to the namespace of this process, as its `eth1`. @throws when all 248 ports are taken */
+  /** Connects the namespace of this process by a cable, as its `eth1`. @throws when all 248 ports are taken */
   plug(pid: number): Promise<Cable>;
   stop(): Promise<void>;
 }
 
 export interface NetworkOptions {
-  /** 0 to 249: the network to try first. The same one each run lets docker know a registry again by its address. */
+  /** 0 to 249: the network to try first. The same network in each run lets docker recognise a registry by its address. */
   readonly preferredNetwork: number;
 }
 
-/** A cable of its own between this machine and the namespace of this process. Pulled, this machine's end loses its address too. */
+/** Lays a cable between this machine and the namespace of this process. While it is pulled, this machine's end has no address. */
 export async function layCable(pid: number, options: NetworkOptions): Promise<Cable> {
   const { linkName, network } = await takeNetwork(pid, 'eth1', options.preferredNetwork);
   return {
@@ -53,14 +53,14 @@ export async function layCable(pid: number, options: NetworkOptions): Promise<Ca
   };
 }
 
-/** @throws when the kernel does not let us */
+/** @throws when the kernel refuses */
 export async function startSwitch(options: NetworkOptions): Promise<Switch> {
   const holder = await startProcess(['unshare', '--net', 'sleep', 'infinity'], { name: 'switch' });
   try {
     return await wireSwitch(holder, options);
   } catch (error) {
     await holder.stop(0);
-    throw new Error(`no network of our own: ${messageOf(error)}\n${holder.tail()}`, { cause: error });
+    throw new Error(`cannot create a network: ${messageOf(error)}\n${holder.tail()}`, { cause: error });
   }
 }
 
@@ -85,7 +85,7 @@ async function wireSwitch(holder: RunningProcess, options: NetworkOptions): Prom
       return {
         gatewayIp: `${network}.1`,
         hostIp: `${network}.${number}`,
-        // The switch's end: both others keep their addresses and routes, and hear nothing, as when a cable is pulled.
+        // Only the switch's end goes down: the two other ends keep addresses and routes and receive nothing, like with a pulled cable.
         async connect(on) {
           await within('ip', 'link', 'set', port, on ? 'up' : 'down');
         },
@@ -102,8 +102,8 @@ async function wireSwitch(holder: RunningProcess, options: NetworkOptions): Prom
 }
 
 /**
- * A free /24 of the cables' network for a link between this machine and the namespace of `pid`, its end here up and with the
- * address `.1`. Making the link is the lock, its name holds the number.
+ * Takes a free /24 of the cables' network for a link between this machine and the namespace of `pid`.
+ * This machine's end is up and has the address `.1`. Creating the link is the lock, because its name holds the number.
  */
 async function takeNetwork(pid: number, peerName: string, preferred: number): Promise<{ linkName: string; network: string }> {
   const addresses = (await run(['ip', '-4', '-oneline', 'address', 'show'])).stdout;
@@ -124,7 +124,7 @@ async function takeNetwork(pid: number, peerName: string, preferred: number): Pr
   throw new Error('no free network among 10.99.1.0 to 10.99.250.0');
 }
 
-/** Whether this process has become that program: before that its namespaces are not ready. */
+/** Whether this process runs that program already. Before that, its namespaces are not ready. */
 export function runs(pid: number, program: string): boolean {
   return readFileSync(join('/proc', String(pid), 'comm'), 'utf8').trim() === program;
 }

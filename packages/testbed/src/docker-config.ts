@@ -3,11 +3,11 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { toolsDir } from './config.ts';
 
-/** Where set-up puts the buildx plugin when the machine has none. */
+/** Folder into which set-up puts the buildx plugin when the machine has none. */
 export const pluginsDir = join(toolsDir, 'docker-plugins');
 
 /**
- * Writes a docker client configuration of our own into `dir` and returns it: the user's ~/.docker is neither
+ * Writes a separate docker client configuration into `dir` and returns that folder. The user's ~/.docker is neither
  * read (a context could point to another engine) nor written (`docker login`).
  */
 export async function writeDockerConfig(dir: string): Promise<string> {

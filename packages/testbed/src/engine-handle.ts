@@ -1,66 +1,66 @@
-// The interface of a container engine, independent of who started it.
+// The interface of a container engine to its users, whoever started it.
 import { existsSync } from 'node:fs';
 import type { Switch } from './cable.ts';
 import { findProgram } from './config.ts';
 import { type Finished, type RunOptions, run } from './process.ts';
 
-/** Reaches into an engine of our own, for fault tests. */
+/** Faults that a test injects into a private engine. */
 export interface EngineFaults {
-  /** Process id, seen from here, of dockerd itself. */
+  /** Process id of dockerd, seen from here. */
   daemonPid(): number;
-  /** Prefix that runs a program inside the engine's namespaces. */
+  /** Returns the prefix that runs a program inside the engine's namespaces. */
   nsenterArgv(): string[];
   /**
-   * Ends the engine and starts it again; returns when it answers. `power-cut` (default): the daemon and all containers
-   * die at once, those with a restart policy come back. `SIGTERM`: in order, the same (10 s for a container that ignores
-   * SIGTERM). `SIGKILL`: the daemon alone; engine 20.10 then *stops* containers that outlived it and, whatever their
-   * restart policy, leaves them stopped.
+   * Ends the engine and starts it again. Returns when it answers.
+   * `power-cut` (default): the daemon and all containers die at once; containers with a restart policy start again.
+   * `SIGTERM`: an orderly stop; containers with a restart policy start again (10 s for a container that ignores SIGTERM).
+   * `SIGKILL`: only the daemon dies. Engine 20.10 then *stops* the containers that survived, whatever their restart policy.
    */
   restartDaemon(how?: 'power-cut' | 'SIGTERM' | 'SIGKILL'): Promise<void>;
-  /** The power goes: everything in there dies at once, programs started by nsenterArgv() too. Idempotent. */
+  /** Cuts the power: every process inside dies at once, also programs started by nsenterArgv(). Idempotent. */
   powerOff(): Promise<void>;
-  /** After powerOff(): starts the daemon, and with it containers with a restart policy. Returns when it answers. */
+  /** After powerOff(): starts the daemon, which starts the containers with a restart policy. Returns when it answers. */
   powerOn(): Promise<void>;
-  /** Cuts the engine off the network (false) and back on (true). Its unix socket goes on answering. */
+  /** Disconnects the engine from the network (false) or connects it (true). Its unix socket keeps answering. */
   connect(on: boolean): Promise<void>;
 }
 
 export interface Engine {
   readonly name: string;
-  /** For DOCKER_HOST. */
+  /** Value for DOCKER_HOST. */
   readonly host: string;
-  /** For DOCKER_CONFIG: a private folder; `docker login` writes here. */
+  /** Value for DOCKER_CONFIG: a private folder, into which `docker login` writes. */
   readonly dockerConfigDir: string;
   /** Address at which published ports answer, seen from the main namespace. */
   readonly hostIp: string;
-  /** Address of the main namespace, seen from the engine and from containers: registry, git server, control plane. */
+  /** Address of the main namespace, seen from the engine and from containers: the registry, git server and control plane listen there. */
   readonly gatewayIp: string;
-  /** Address to bind published ports to; undefined: all (safe in an engine of our own: it has no outside). */
+  /** Address to which published ports are bound; undefined: all addresses (safe in a private engine: nobody outside reaches it). */
   readonly publishIp: string | undefined;
-  /** true: started by us, everything in it is ours. */
+  /** true: this process started the engine and owns everything in it. */
   readonly owned: boolean;
-  /** Whether builds can reach the outside (assumed where the engine is not ours). */
+  /** Whether builds can reach the internet (assumed for an engine that is not private). */
   readonly outward: boolean;
   readonly faults: EngineFaults | undefined;
-  /** DOCKER_HOST and DOCKER_CONFIG for children. */
+  /** DOCKER_HOST and DOCKER_CONFIG for child processes. */
   readonly env: { readonly DOCKER_HOST: string; readonly DOCKER_CONFIG: string };
   /** Runs the docker client on this engine. @throws ProcessFailed unless `mayFail` */
   docker(args: readonly string[], options?: RunOptions): Promise<Finished>;
-  /** Ends an engine of ours and all in it; leaves another's alone. Idempotent. */
+  /** Ends a private engine and everything in it. Leaves another engine running. Idempotent. */
   stop(): Promise<void>;
 }
 
 export interface EngineOptions {
-  /** Folder for images, build cache and logs; kept between runs, so that the second run is quick. */
+  /** Folder for images, build cache and logs. It is kept between runs, so that the second run is fast. */
   readonly dir: string;
   readonly log?: (line: string) => void;
-  /** true: an engine of our own even where one answers (tests with several nodes). */
+  /** true: start a private engine although another one answers (tests with several nodes). */
   readonly private?: boolean;
-  /** Several engines in one `dir` need different names (default `main`). */
+  /** Distinguishes several engines in one `dir` (default `main`). */
   readonly name?: string;
-  /** true: without images, and nothing is kept of it. */
+  /** true: start without images and keep nothing. */
   readonly fresh?: boolean;
-  /** Where an engine of our own is plugged in; left out: a cable of its own to this machine. */
+  /** Switch into which a private engine is plugged; left out: its own cable to this machine. */
   readonly network?: Switch;
 }
 
@@ -75,12 +75,12 @@ export async function engineAnswers(host: string): Promise<boolean> {
     });
     return answer.code === 0;
   } catch {
-    // Silent for 3 s: it is there, but does not answer.
+    // The engine accepted the connection and was silent for 3 s.
     return false;
   }
 }
 
-/** Adds what follows from the rest of an engine's description. */
+/** Completes the description of an engine with what follows from it. */
 export function describeEngine(engine: Omit<Engine, 'env' | 'docker'>): Engine {
   const env = { DOCKER_HOST: engine.host, DOCKER_CONFIG: engine.dockerConfigDir };
   return {

@@ -1,4 +1,4 @@
-// The folder that an engine of our own keeps its images, build cache and logs in.
+// The folder in which a private engine keeps its images, build cache and logs.
 import { createHash } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, readFile, realpath, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -6,15 +6,15 @@ import { type FolderLock, lockFolder } from './lock.ts';
 import { isRunning, signalProcess, statOf } from './process.ts';
 import { waitFor } from './wait.ts';
 
-/** A folder for one engine, ours alone while `lock` is held. */
+/** A folder for one engine. This process owns it while it holds `lock`. */
 export interface Home {
   readonly dir: string;
   readonly lock: FolderLock;
-  /** true: another run has the lasting one; this one goes at stop. */
+  /** true: another run uses the lasting folder; this one is removed at stop. */
   readonly temporary: boolean;
 }
 
-/** The lasting home `dir/engine-<name>`; without a name, and when another process has that, a temporary one beside it. */
+/** Takes the lasting folder `dir/engine-<name>`. Without a name, or when another process has it, takes a temporary one beside it. */
 export async function takeHome(dir: string, name: string | undefined, log: (line: string) => void): Promise<Home> {
   await mkdir(dir, { recursive: true });
   await sweepTemporaryHomes(dir);
@@ -24,7 +24,7 @@ export async function takeHome(dir: string, name: string | undefined, log: (line
   await mkdir(lasting, { recursive: true });
   const lock = await lockFolder(lasting);
   if (lock !== undefined) return { dir: lasting, lock, temporary: false };
-  log(`another run uses ${lasting}: this one starts without its images and cache`);
+  log(`another run uses ${lasting}: this run starts without its images and cache`);
   return temporaryHome(dir);
 }
 
@@ -33,14 +33,14 @@ async function temporaryHome(dir: string): Promise<Home> {
     const fresh = await mkdtemp(join(await realpath(dir), temporaryPrefix));
     const lock = await lockIfThere(fresh);
     if (lock !== undefined) return { dir: fresh, lock, temporary: true };
-    // Another start, which took it for one whose process was killed, has it and removes it.
+    // Another start took it for the folder of a killed process, and holds and removes it.
   }
-  throw new Error(`no temporary folder in ${dir} could be kept`);
+  throw new Error(`cannot lock a temporary folder in ${dir}`);
 }
 
 const temporaryPrefix = 'engine-tmp-';
 
-/** Removes temporary homes whose process was killed. */
+/** Removes temporary folders whose process was killed. */
 async function sweepTemporaryHomes(dir: string): Promise<void> {
   for (const entry of await readdir(dir)) {
     if (!entry.startsWith(temporaryPrefix)) continue;
@@ -53,7 +53,7 @@ async function sweepTemporaryHomes(dir: string): Promise<void> {
   }
 }
 
-/** undefined too when another sweep has removed it meanwhile. */
+/** Also returns undefined when another sweep has removed the folder meanwhile. */
 async function lockIfThere(home: string): Promise<FolderLock | undefined> {
   try {
     return await lockFolder(home);
@@ -63,14 +63,14 @@ async function lockIfThere(home: string): Promise<FolderLock | undefined> {
   }
 }
 
-/** For the run after us, should we be killed: which first process to wait for, and which folder to remove. */
+/** Records, for the run after a kill of this one, the first process to wait for and the folder to remove. */
 export async function noteHolder(home: string, pid: number, runDir: string): Promise<void> {
   await writeFile(join(home, 'holder'), `${pid} ${startTime(pid)} ${runDir}\n`);
 }
 
 /**
- * Waits for a killed run's engine to be gone (it dies with its run, but not at once: two daemons on one data root
- * would ruin it) and removes the run's folder with its socket and logins.
+ * Waits until the engine of a killed run is gone, and removes the run's folder with its socket and logins.
+ * That engine dies with its run, but not at once, and two daemons would corrupt one data root.
  */
 export async function endPredecessor(home: string): Promise<void> {
   const holder = join(home, 'holder');
@@ -89,12 +89,12 @@ export async function endPredecessor(home: string): Promise<void> {
   await rm(holder);
 }
 
-/** Returns a number that stays the same for a folder, so that docker recognizes a registry of an earlier run by its address. */
+/** Derives a network from the folder's path: the same network in each run lets docker recognise a registry by its address. */
 export function preferredNetwork(folder: string): number {
   return createHash('sha256').update(folder).digest().readUInt16BE(0) % 250;
 }
 
-/** Start time of a process in clock ticks since boot; with its id it names a process for good. '' when it is gone. */
+/** Start time of a process in clock ticks since boot, which together with its id identifies it; '' when it is gone. */
 function startTime(pid: number): string {
   try {
     // Field 22.

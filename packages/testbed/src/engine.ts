@@ -7,12 +7,12 @@ import { startOwnEngine } from './own-engine.ts';
 
 export type { Engine, EngineOptions } from './engine-handle.ts';
 
-/** Neither does an engine answer nor can one be started here. */
+/** No engine answers, and none can be started here. */
 export class NoEngine extends Error {
   override readonly name = 'NoEngine';
 }
 
-/** Uses the engine that answers, else starts one of our own. @throws NoEngine */
+/** Uses the engine that answers, or starts a private one. @throws NoEngine */
 export async function startEngine(options: EngineOptions): Promise<Engine> {
   const wantsOwn = options.private === true || privateEngineWanted();
   if (!wantsOwn) {
@@ -24,7 +24,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   return startOwnEngine(options);
 }
 
-/** Why startOwnEngine() cannot work here; undefined when it should. */
+/** Returns why startOwnEngine() cannot work here; undefined when it should. */
 export function whyNoOwnEngine(): string | undefined {
   if (process.platform !== 'linux') return 'this is not Linux';
   if (process.getuid?.() !== 0) return 'not root';

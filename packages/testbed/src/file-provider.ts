@@ -1,4 +1,4 @@
-/** Provides the files of deploy/traefik/dynamic, which operators copy, to the proxies of the testbed. */
+/** Provides deploy/traefik/dynamic, which operators copy, to the proxies of the testbed. The files exist only there. */
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parse } from 'yaml';
@@ -7,24 +7,24 @@ import { repositoryRoot } from './config.ts';
 const DYNAMIC = join(repositoryRoot, 'deploy', 'traefik', 'dynamic');
 export const FILES = ['middlewares.yml', 'auth-host.yml', 'dashboard.yml'] as const;
 
-/** deploy/traefik/traefik.env. */
+/** The variables of deploy/traefik/traefik.env. */
 export type FileProviderEnv = { BASE_DOMAIN: string; AUTH_SERVICE_URL: string; CONTROL_PLANE_URL: string };
 type Section = Record<string, Record<string, unknown>>;
 
-/** The files as they are, for the real Traefik, which is then to be started with FileProviderEnv. */
+/** Copies the files unchanged, for the real Traefik, which is started with FileProviderEnv. */
 export async function copyFiles(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true });
   for (const file of FILES) await copyFile(join(DYNAMIC, file), join(folder, file));
 }
 
-/** One file, as Traefik reads it after it put its environment in. */
+/** Returns one file as Traefik reads it after it inserted its environment. */
 export async function readFileProvider(file: (typeof FILES)[number], env: FileProviderEnv): Promise<{ http: Record<string, Section> }> {
   const template = await readFile(join(DYNAMIC, file), 'utf8');
   const text = template.replaceAll(/\{\{ env "([A-Z_]+)" \}\}/g, (_, name: string) => env[name as keyof FileProviderEnv] ?? '');
   return parse(text) as { http: Record<string, Section> };
 }
 
-/** For the built-in proxy, which knows one file and no templates. It has no dashboard. */
+/** Writes one file for the built-in proxy, which knows no templates and has no dashboard. */
 export async function writeFileConfig(path: string, env: FileProviderEnv): Promise<void> {
   const merged: Record<string, Section> = {};
   for (const file of ['middlewares.yml', 'auth-host.yml'] as const)

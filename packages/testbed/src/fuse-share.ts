@@ -1,11 +1,12 @@
 /**
- * A share that can hang, get lost, and be mounted again. bindfs exports a folder through FUSE, so the kernel waits for a program as it
- * waits for a file server. Two of them are chained:
+ * A share that a test can hang, lose and mount again. bindfs shows a folder by FUSE, so that the kernel waits for bindfs as it
+ * waits for a file server. Two bindfs run in a row:
  *
  *   server ──bindfs──> behind ──bindfs──> at
  *
- * If the second one is stopped, a call waits in the kernel and a kill ends it, unless bindfs had already accepted the call. If the first
- * one is stopped, the second one has accepted the call and never answers: the caller cannot be killed (state D), as with the worst servers.
+ * While the second one is stopped, a call waits in the kernel and a kill ends it, except a call that bindfs had accepted already.
+ * While the first one is stopped, the second one has accepted the call and never answers. The calling process cannot be killed
+ * (state D), like with the worst file servers.
  */
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -17,44 +18,44 @@ import { messageOf, waitFor } from './wait.ts';
 export interface FuseShareOptions {
   /** The folder that is shown, as it is on the server. */
   readonly server: string;
-  /** Where it is mounted. */
+  /** The folder at which it is mounted. */
   readonly at: string;
-  /** A folder of ours to mount it in between. */
+  /** A folder for the mount in between. */
   readonly behind: string;
   readonly readOnly?: boolean;
-  /** Bytes a second that can be read. */
+  /** Read rate in bytes per second. */
   readonly readRate?: number;
 }
 
-/** How it hangs: whether its callers can be killed. */
+/** Whether processes that call the hung share can be killed. */
 export type Hang = 'killable' | 'unkillable';
 
-/** Whether this process waits, so that it cannot be killed, for an answer that a share hung 'unkillable' has begun and does not end. */
+/** Whether this process waits, unkillable, for an answer that a share hung as 'unkillable' never finishes. */
 export const waitsForAnswer = (pid: number): boolean => {
   try {
     return readFileSync(`/proc/${pid}/wchan`, 'utf8') === 'request_wait_answer';
   } catch {
-    // It ended meanwhile.
+    // The process ended meanwhile.
     return false;
   }
 };
 
 export interface FuseShare {
-  /** As mountinfo(5) names what is mounted at `at`. */
+  /** Source of the mount at `at`, as mountinfo(5) names it. */
   readonly source: string;
-  /** After it resolves, calls are no longer accepted (`killable`) or no longer answered (`unkillable`). */
+  /** Hangs the share. After it resolves, no call is accepted (`killable`), or none is answered (`unkillable`). */
   hang(how: Hang): Promise<void>;
   resume(): void;
-  /** The file system's process dies: ENOTCONN. */
+  /** Kills the file system's process: calls fail with ENOTCONN. */
   kill(): Promise<void>;
   unmount(): Promise<void>;
-  /** After `kill` or `unmount`. */
+  /** Mounts the share again after `kill` or `unmount`. */
   mountAgain(): Promise<void>;
-  /** Releases every process that hangs in it. */
+  /** Ends the share. Processes that hang in it continue. */
   end(): Promise<void>;
 }
 
-/** Why there can be none on this machine. */
+/** Returns why this machine cannot provide such a share. */
 export async function missingForFuse(): Promise<string | undefined> {
   if (process.getuid?.() !== 0) return 'only root mounts file systems';
   if (!existsSync('/dev/fuse')) return 'this system has no /dev/fuse';
@@ -65,7 +66,7 @@ export async function missingForFuse(): Promise<string | undefined> {
     await unmount(probe, join(dir, 'at'));
     return undefined;
   } catch (error) {
-    // A container may have the device and not the right to mount.
+    // A container may have the device and lack the permission to mount.
     return messageOf(error).replaceAll('\n', ' ');
   } finally {
     rmSync(dir, { recursive: true, force: true });
@@ -75,7 +76,7 @@ export async function missingForFuse(): Promise<string | undefined> {
 export async function startFuseShare({ server, at, behind, readOnly, readRate }: FuseShareOptions): Promise<FuseShare> {
   const options = [...(readOnly === true ? ['-r'] : []), ...(readRate === undefined ? [] : [`--read-rate=${readRate}`])];
   const inner = await mounted([server, behind]);
-  // One thread for each call: else those behind the first one would not be taken, and could be killed.
+  // One thread for each call: otherwise calls behind the first one would not be accepted, and could be killed.
   const front = (): Promise<RunningProcess> => mounted([behind, at], ['--multithreaded', ...options]);
   let outer = await front().catch(async (error: unknown) => {
     await unmount(inner, behind);
@@ -105,14 +106,14 @@ export async function startFuseShare({ server, at, behind, readOnly, readRate }:
   };
 }
 
-/** A signal stops the thread that takes it, and that one the others: until then they go on taking calls. */
+/** Stops all threads. The signal stops the thread that receives it, which stops the others; until then they accept calls. */
 async function pause(pid: number): Promise<void> {
   signalProcess(pid, 'SIGSTOP');
   const threads = (): number[] => readdirSync(`/proc/${pid}/task`).map(Number);
   await waitFor('every thread of bindfs is stopped', () => threads().every((id) => statOf(id)[0] === 'T'), { intervalMs: 1 });
 }
 
-/** Answers that the kernel has cached and still gives while the share hangs. */
+/** Mount options that turn caches off: the kernel would answer from them while the share hangs. */
 const NOTHING_CACHED = 'attr_timeout=0,entry_timeout=0,negative_timeout=0';
 
 async function mounted([folder, at]: readonly [string, string], options: readonly string[] = []): Promise<RunningProcess> {
@@ -133,7 +134,7 @@ const isMounted = (at: string): boolean =>
     .split('\n')
     .some((line) => line.split(' ')[4] === at);
 
-/** The process first: with it goes what hangs in the file system, and what is left is only a name. */
+/** Unmounts: first ends the process, which also frees the calls that hang in the file system, then removes the mount point's name. */
 async function unmount(daemon: RunningProcess, at: string): Promise<void> {
   if (daemon.exit() === undefined) daemon.kill('SIGKILL');
   await daemon.exited;

@@ -1,23 +1,23 @@
-// Bare repositories made without a work tree, a global git configuration or a committer on the machine.
+// Creates bare repositories without a work tree, a global git configuration or a committer on the machine.
 import { readFile, readdir, stat } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import type { Environment } from './config.ts';
 import { type Argv, type Finished, run } from './process.ts';
 
-/** Contents by path, or a folder to read them from. null takes a file away; `submodule` is the commit of one at this path. */
+/** Contents by path, or a folder to read them from. null removes a file; `submodule` is the commit of a submodule at this path. */
 export type Files = Readonly<Record<string, string | Uint8Array | FileSpec | { readonly submodule: string } | null>>;
 export interface FileSpec {
   readonly content: string | Uint8Array;
   readonly executable: boolean;
 }
 
-/** Neither the machine's nor the user's git configuration counts, and whoever owns the folder is fine. */
+/** Ignores the configuration of the machine and the user, and accepts any owner of the folder. */
 export const hermeticGit: Environment = {
   GIT_CONFIG_NOSYSTEM: '1',
   GIT_CONFIG_GLOBAL: '/dev/null',
   GIT_TERMINAL_PROMPT: '0',
   GIT_CONFIG_COUNT: '2',
-  // Another owner than us (a checkout made by another user) would be refused as "dubious".
+  // git refuses a folder with another owner (a checkout made by another user) as "dubious".
   GIT_CONFIG_KEY_0: 'safe.directory',
   GIT_CONFIG_VALUE_0: '*',
   GIT_CONFIG_KEY_1: 'gc.auto',
@@ -29,20 +29,20 @@ export function git(repository: string, args: readonly string[], input?: Uint8Ar
   return run(argv, { env: hermeticGit, ...(input === undefined ? {} : { input }) });
 }
 
-/** Makes an empty bare repository whose HEAD is `branch`. */
+/** Creates an empty bare repository whose HEAD is `branch`. */
 export async function initRepository(repository: string, branch: string): Promise<void> {
   await run(['git', 'init', '--quiet', '--bare', `--initial-branch=${branch}`, repository], { env: hermeticGit });
 }
 
-/** Whether the server gives out any commit by its id (else only the tips of branches and tags). */
+/** Sets whether the server serves any commit by its id, or only the tips of branches and tags. */
 export async function allowAnySha(repository: string, allowed: boolean): Promise<void> {
   await git(repository, ['config', 'uploadpack.allowAnySHA1InWant', String(allowed)]);
   await git(repository, ['config', 'uploadpack.allowReachableSHA1InWant', String(allowed)]);
 }
 
 /**
- * Adds one commit to a branch (made when it is not there: from `from`, else without a parent) and gives its
- * full id. Files not named stay as they are; `replaceAll` empties the tree first.
+ * Adds one commit to a branch and returns its full id. A branch that does not exist is created from `from`, or without a parent.
+ * Files that are not named stay as they are; `replaceAll` empties the tree first.
  */
 export async function commitFiles(
   repository: string,
@@ -82,7 +82,7 @@ function data(content: string | Uint8Array): Uint8Array {
   return Buffer.concat([text(`data ${bytes.length}\n`), bytes, text('\n')]);
 }
 
-/** Every regular file below `dir`, without `.git` and `node_modules`. */
+/** Reads every regular file below `dir`, without `.git` and `node_modules`. */
 export async function readFolder(dir: string): Promise<Files> {
   const files: Record<string, FileSpec> = {};
   for (const entry of await readdir(dir, { recursive: true, withFileTypes: true })) {

@@ -1,4 +1,4 @@
-// Real git over smart HTTP: node:http in front of `git http-backend`, as nginx with fcgiwrap would be.
+// Real git over smart HTTP: node:http in front of `git http-backend`, like nginx with fcgiwrap.
 import { spawn } from 'node:child_process';
 import { mkdir } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -8,8 +8,8 @@ import { childEnvironment } from './config.ts';
 import { allowAnySha, commitFiles, type Files, git, hermeticGit, initRepository, readFolder } from './git-repo.ts';
 
 /**
- * How the server treats requests: as it should, accept and never answer, always answer this status (with this text), or
- * redirect those for which `redirect` gives an address and serve the others.
+ * How the server treats requests: serves them, accepts them and never answers, always answers this status (with this text), or
+ * redirects requests for which `redirect` returns an address and serves the others.
  */
 export type Behaviour =
   | 'serve'
@@ -20,18 +20,18 @@ export type Behaviour =
 export interface GitServer {
   /** `http://address:port`, without credentials. */
   readonly url: string;
-  /** Address to clone a repository from. */
+  /** Returns the address to clone a repository from. */
   repoUrl(name: string): string;
-  /** Makes a repository with one commit on `branch` (default main); gives that commit's full id and the address. */
+  /** Creates a repository with one commit on `branch` (default main). Returns the commit's full id and the address. */
   createRepo(name: string, files: string | Files, options?: { branch?: string; message?: string }): Promise<{ url: string; sha: string }>;
-  /** Adds a commit (see commitFiles) and gives its full id. `files` a folder's path: the tree becomes that folder's. */
+  /** Adds a commit (see commitFiles) and returns its full id. When `files` is a folder's path, the tree becomes that folder's. */
   commit(name: string, files: string | Files, message: string, options?: { branch?: string; from?: string }): Promise<string>;
-  /** Full id of a branch's newest commit. */
+  /** Returns the full id of a branch's newest commit. */
   head(name: string, branch?: string): Promise<string>;
-  /** Whether any commit may be fetched by its id (default: yes). */
+  /** Sets whether any commit may be fetched by its id (default: yes). */
   allowAnySha(name: string, allowed: boolean): Promise<void>;
   behave(behaviour: Behaviour): void;
-  /** How many requests came in so far. */
+  /** Number of requests so far. */
   requests(): number;
   stop(): Promise<void>;
 }
@@ -42,9 +42,9 @@ export interface GitServerOptions {
   /** Default 127.0.0.1. */
   readonly address?: string;
   readonly port?: number;
-  /** Asked for by HTTP basic auth when given. */
+  /** When set, HTTP basic auth is required. */
   readonly credentials?: { readonly user: string; readonly password: string };
-  /** Whether pushes are taken (default: no, 403). */
+  /** Whether pushes are accepted (default: no, 403). */
   readonly push?: boolean;
 }
 
@@ -98,7 +98,7 @@ export async function startGitServer(options: GitServerOptions): Promise<GitServ
     },
     behave(next) {
       behaviour = next;
-      // A mute server that comes back does not answer the old requests: cut them off.
+      // A mute server that serves again does not answer the old requests: close their connections.
       server.closeAllConnections();
     },
     requests: () => requests,
@@ -121,7 +121,7 @@ function refuse(response: ServerResponse, status: number, text = `${status}`): v
   response.writeHead(status, { 'content-type': 'text/plain', ...challenge }).end(`${text}\n`);
 }
 
-/** One request through `git http-backend` (RFC 3875); both bodies are streamed. */
+/** Passes one request through `git http-backend` (RFC 3875); both bodies are streamed. */
 function serveByCgi(
   request: IncomingMessage,
   response: ServerResponse,
@@ -129,7 +129,7 @@ function serveByCgi(
 ): void {
   const url = new URL(request.url ?? '/', 'http://git.invalid');
   const repository = url.pathname.split('.git/')[0]?.slice(1) ?? '';
-  // Protocol v2 gives out any object whatever the settings say; only v0 can refuse one.
+  // Protocol v2 serves any object whatever the settings say; only v0 can refuse one.
   const protocol = site.tipsOnly.has(repository) ? '' : String(request.headers['git-protocol'] ?? '');
   const header = (name: string) => String(request.headers[name] ?? '');
   const backend = spawn('git', ['http-backend'], {
@@ -145,7 +145,7 @@ function serveByCgi(
       CONTENT_TYPE: header('content-type'),
       // Empty for a chunked body: the backend then reads to the end.
       CONTENT_LENGTH: header('content-length'),
-      // The backend unpacks gzip itself when it is told.
+      // The backend unpacks gzip when this variable says so.
       HTTP_CONTENT_ENCODING: header('content-encoding'),
       GIT_PROTOCOL: protocol,
       HTTP_GIT_PROTOCOL: protocol,
@@ -160,7 +160,7 @@ function serveByCgi(
     complaints = (complaints + chunk.toString()).slice(-4_096);
   });
   backend.once('error', (error) => fail(`git http-backend: ${error.message}`));
-  // The backend may end before it has read all (a refused push): its answer counts, not the broken pipe.
+  // The backend may end before it has read everything (a refused push): its answer counts, not the broken pipe.
   backend.stdin.on('error', () => undefined);
   request.pipe(backend.stdin);
   response.once('close', () => backend.kill('SIGKILL'));

@@ -1,6 +1,6 @@
 /**
- * A stand-in for GitHub: its OAuth endpoints (with PKCE, codes that work once, and 200 for errors, as GitHub does) and the two API calls
- * of a login.
+ * A stand-in for GitHub: its OAuth endpoints and the two calls of its API that a login makes. As at GitHub, OAuth uses PKCE, a code
+ * works once, and errors have status 200.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -12,20 +12,20 @@ export type GithubAccount = {
   avatar_url: string;
   emails: { email: string; primary: boolean; verified: boolean; visibility: string | null }[];
 };
-/** `garbage`: 200 with what is no JSON; a number: that status; `down`: the connection is reset. */
+/** `garbage`: 200 with a body that is not JSON; a number: that status; `down`: the connection is reset. */
 export type GithubFault = 'down' | 'garbage' | number;
 
 export type GithubStandIn = {
-  /** GITHUB_URL and GITHUB_API_URL. */
+  /** Value for GITHUB_URL; `apiUrl` is the value for GITHUB_API_URL. */
   readonly url: string;
   readonly apiUrl: string;
   readonly clientId: string;
   readonly clientSecret: string;
-  /** Whether answers name the issuer (RFC 9207), as github.com does; an Enterprise server need not. */
+  /** Whether answers name the issuer (RFC 9207), like github.com. An Enterprise server need not. */
   namesIssuer: boolean;
-  /** The signed-in person. `authorize` sends the browser back at once, as GitHub does for an app that was allowed before. */
+  /** The signed-in account. `authorize` redirects at once, as GitHub does for an app that was allowed before. */
   account: GithubAccount;
-  /** For requests whose path begins so, until the next call. */
+  /** Injects a fault into requests whose path begins with `path`, until the next call. */
   fault(fault: GithubFault | null, path?: string): void;
   stop(): Promise<void>;
 };

@@ -1,16 +1,16 @@
 /**
- * Nodes that know the contract alone and run nothing: what they report as built and running is a server the caller has
- * already. For tests about what stands in front of projects, not about containers.
+ * Nodes that implement only the contract and run nothing. The server that they report as built and running is one that the caller
+ * started. For tests of the proxies in front of projects, not of containers.
  */
 import { setTimeout as pause } from 'node:timers/promises';
 
 export type HandAgentOptions = {
-  /** The control plane. */
+  /** Address of the control plane. */
   url: string;
   secret: string;
-  /** Where the servers are; 127.0.0.1 when left out. */
+  /** Address of the servers (default 127.0.0.1). */
   hostIp?: string;
-  /** Port there that a project is served at, by its `domain_prefix`. Read when a task is reported, so a test may change it. */
+  /** Ports of the projects' servers, by `domain_prefix`. Read when a task is reported, so a test may change them. */
   ports: Readonly<Record<string, number>>;
 };
 export type HandAgent = { stop(): Promise<void> };
@@ -41,7 +41,7 @@ export async function startHandAgent(options: HandAgentOptions): Promise<HandAge
         const tasks = (await call('GET', `/api/agent/tasks?node_id=${nodeId}&wait=20`)) as Task[];
         for (const task of tasks) await call('POST', `/api/agent/tasks/${task.id}/complete`, reportOf(task));
       } catch {
-        // The control plane may be away: tests end it on purpose.
+        // The control plane may be down: tests end it on purpose.
         await pause(500, undefined, { signal }).catch(() => undefined);
       }
     }

@@ -1,38 +1,39 @@
 /**
- * The observations of clients, agents, engines and proxies in one run, in the order in which they made them: an append-only list that
- * invariants.ts judges. The simulator keeps it in memory; real processes append JSON lines, one file each.
+ * History of one run: what clients, agents, engines and proxies saw, in the order in which they learned it. An append-only list that
+ * invariants.ts checks. The simulator keeps it in memory; real processes append JSON lines, one file each.
  *
- * `at` is when it was known and `sent`, where something was asked for, when the question left: what was asked for after an
- * answer had come is later than it, everything else happened at the same time. Both by one clock (one machine, or the simulator's).
+ * `at` is the time at which an event was known. `sent` is the time at which its request was sent. A request is later than an answer
+ * only if it was sent after that answer had arrived; otherwise the two are concurrent. All times are of one clock (one machine's, or
+ * the simulator's).
  */
 import { appendFileSync, readFileSync } from 'node:fs';
 
-/** An agent's right to report: the lease token, or anything that stands for it. null: none was quoted. */
+/** An agent's right to report: the lease token, or a value that stands for it. null: the request had none. */
 type Lease = string | null;
 type Asked = { sent: number };
 
-/** The limits that the checker holds against the time in which a control plane served, in ms. `slack`: what a gap may count for. */
+/** The limits, in ms of service, that the checker enforces. `slack`: the length that a gap without service may count for. */
 export type Deadlines = { queue: number; route: number; build: number; deploy: number; slack: number };
 
 export type Happening =
-  /** The limits that stood, first of all. */
+  /** The limits of the run; the first event. */
   | { type: 'began'; lease_ms: number; deadlines?: Deadlines }
-  /** A control plane serves from now on, or does not (killed, stalled). */
+  /** A control plane serves from now on, or stops serving (killed, stalled). */
   | { type: 'serving'; name: string; up: boolean }
-  /** A commit about a deployment: its next state, or `published`. `code`: of the error it failed with. */
+  /** A committed change of a deployment: its next state, or `published`. `code`: of the error with which it failed. */
   | { type: 'moved'; deployment: string; to: string; code: string | null }
-  /** A deployment was requested and the answer said yes. */
+  /** A deployment was requested and accepted. */
   | (Asked & { type: 'accepted'; project: string; deployment: string; key: string | null })
-  /** A project of which no two versions may ever run at once (`recreate`). */
+  /** A project of which no two versions may run at once (`recreate`). */
   | { type: 'single_writer'; project: string }
   | (Asked & { type: 'cancel_accepted'; deployment: string })
-  /** Somebody is about to ask for the deletion: from here on it may be gone. */
+  /** A client is about to request the deletion: from here on the thing may be gone. */
   | { type: 'deleting'; what: 'project' | 'node'; id: string }
-  /** The answer that a client got about a deployment; `missing`: 404. */
+  /** A client read a deployment; `missing`: 404. */
   | (Asked & { type: 'read'; project: string; deployment: string; state: string; node: string | null })
   | (Asked & { type: 'claimed'; task: string; attempt: number; lease: string })
   | (Asked & { type: 'renewed'; task: string; lease: string })
-  /** Before it is sent: its answer may be lost while its effect is not. `address`: host:port of what was started. */
+  /** A report is about to be sent: its answer may be lost although it takes effect. `address`: host:port of the started container. */
   | {
       type: 'reporting';
       task: string;
@@ -43,11 +44,14 @@ export type Happening =
       status: string;
       address: string | null;
     }
-  /** A report that was answered with yes; `content` is equal for equal reports. */
+  /** A report was accepted. `content` is equal for equal reports. */
   | (Asked & { type: 'reported'; task: string; kind: string; deployment: string; lease: Lease; status: string; content: string })
-  /** An agent is about to say that it sees this container of ours at this address. */
+  /** An agent is about to report that it observes this container at this address. */
   | { type: 'observing'; node: string; project: string; deployment: string; address: string }
-  /** `task`: a retire or deploy task. `contract`: a contract-only agent replaces the container itself. `outside`: engine or person. */
+  /**
+   * A container changed. `task`: by a retire or deploy task. `contract`: by a contract-only agent, which replaces containers by itself.
+   * `outside`: by the engine or a person.
+   */
   | {
       type: 'container';
       change: 'started' | 'moved' | 'stopped' | 'removed';
@@ -58,19 +62,19 @@ export type Happening =
       deployment: string;
       address: string | null;
     }
-  /** The routes that a proxy serves from now on: project -> host:port. */
+  /** A proxy serves these routes from now on: project -> host:port. */
   | { type: 'routed'; proxy: string; routes: Record<string, string> }
   /** A request from outside, and the deployment that answered it. */
   | (Asked & { type: 'served'; project: string; deployment: string })
-  /** The control plane gave up on a lease. */
+  /** The control plane ended a lease. */
   | { type: 'taken_away'; task: string; lease: Lease; why: string }
-  /** A measured count and its limit. */
+  /** A bounded number, and its bound. */
   | { type: 'gauge'; name: string; value: number; bound: number }
-  /** The lines of a deployment's story, counted by kind. */
+  /** Number of lines of a deployment's story, by kind. */
   | { type: 'story'; deployment: string; kinds: Record<string, number> }
-  /** Something that no error of the table stands for. */
+  /** An error without a row in the error table. */
   | { type: 'internal_error'; message: string }
-  /** Faults have stopped and the time that everything may take has passed; what was read and seen last is how it ended. */
+  /** The faults have stopped and every deadline has passed; the last reads and observations are the final state. */
   | { type: 'ended' };
 
 export type HistoryEvent = Happening & { at: number };
@@ -83,20 +87,20 @@ export function memoryHistory(now: () => number = Date.now): MemoryHistory {
   return { events, record: (happening) => void events.push({ at: now(), ...happening }) };
 }
 
-/** One JSON line each, written before `record` returns, so that a recorder killed with -9 has lost nothing. */
+/** Appends one JSON line for each event, before `record` returns, so that a recorder killed with -9 has lost nothing. */
 export function historyFile(path: string, now: () => number = Date.now): History {
   return { record: (happening) => appendFileSync(path, `${JSON.stringify({ at: now(), ...happening })}\n`) };
 }
 
-/** Merges the files of several recorders. A line that was cut off by the death of its recorder is left out. */
+/** Merges the files of several recorders. Leaves out a line that was cut off by the death of its recorder. */
 export function readHistory(paths: readonly string[]): HistoryEvent[] {
   const events = paths.flatMap((path) =>
     readFileSync(path, 'utf8')
       .split('\n')
-      // The text after the last line break was never finished.
+      // Text after the last line break is an unfinished line.
       .slice(0, -1)
       .map((line) => JSON.parse(line) as HistoryEvent),
   );
-  // Stable: what one recorder wrote in one millisecond stays in its order.
+  // The sort is stable: events that one recorder wrote in one millisecond keep their order.
   return events.sort((a, b) => a.at - b.at);
 }

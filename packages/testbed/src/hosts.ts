@@ -1,7 +1,7 @@
 /**
- * Several machines on this one: each host has namespaces, an address and an engine of its own, and all are plugged into one
- * switch. This machine answers them at `gatewayIp`: registry, git server and control plane listen there. Files are shared:
- * a host sees this machine's at the same paths, but for /run.
+ * Several machines on this one. Each host has its own namespaces, address and engine, and all are plugged into one switch.
+ * This machine answers them at `gatewayIp`: the registry, git server and control plane listen there. Files are shared: a host
+ * sees this machine's files at the same paths, except /run.
  */
 import { startSwitch, type Switch } from './cable.ts';
 import { startEngine, whyNoOwnEngine } from './engine.ts';
@@ -11,51 +11,51 @@ import { type Argv, type Finished, run, type RunOptions } from './process.ts';
 
 export type Host = {
   readonly name: string;
-  /** In the hosts' network; published ports answer here. */
+  /** Address in the hosts' network; published ports answer here. */
   readonly ip: string;
   readonly engine: Engine;
   /** Prefix that runs a program on this host. */
   readonly enter: readonly string[];
-  /** Runs a program on this host to its end: `mount`, `ip`, `tc` change this host alone. @throws ProcessFailed unless `mayFail` */
+  /** Runs a program on this host to its end: `mount`, `ip` and `tc` change only this host. @throws ProcessFailed unless `mayFail` */
   run(argv: Argv, options?: RunOptions): Promise<Finished>;
-  /** Pulls its cable: everything on it goes on, nobody hears it. */
+  /** Pulls its cable: its programs keep running, and no message reaches or leaves it. */
   partition(): Promise<void>;
   /** Plugs its cable in. */
   heal(): Promise<void>;
-  /** The power goes: the cable is dead at once, then everything on it, so that nobody is told. */
+  /** Cuts the power: first the cable goes down, then every process on it dies, so that no peer is notified. */
   kill(): Promise<void>;
-  /** After kill(): the engine is there again, and containers with a restart policy. Agents are started by those who started them. */
+  /** After kill(): starts the engine and its containers with a restart policy. The caller starts the agents. */
   boot(): Promise<void>;
 };
 
 export type Hosts = {
-  /** This machine, seen from every host. */
+  /** Address of this machine, seen from every host. */
   readonly gatewayIp: string;
-  /** By name. */
+  /** The hosts by name. */
   readonly hosts: Readonly<Record<string, Host>>;
-  /** Plugs every cable in: programs that are to end in order may want to say so. */
+  /** Plugs every cable in, so that programs can end in order and send their last messages. */
   heal(): Promise<void>;
-  /** Ends all that runs on them. Idempotent. */
+  /** Ends everything that runs on the hosts. Idempotent. */
   stop(): Promise<void>;
 };
 
 export type HostsOptions = {
   /** Folder for engines' images and logs (`.tools/testbed`). */
   readonly dir: string;
-  /** `keeps`: its images and build cache stay for the next run (a builder); others begin empty. */
+  /** `keeps`: images and build cache stay for the next run (a builder); the other hosts begin empty. */
   readonly hosts: readonly { readonly name: string; readonly keeps?: boolean }[];
   readonly log?: (line: string) => void;
 };
 
-/** Why startHosts() cannot work here; undefined when it should. */
+/** Returns why startHosts() cannot work here; undefined when it should. */
 export const whyNoHosts: () => string | undefined = whyNoOwnEngine;
 
-/** @throws when one does not come up; then none is left */
+/** @throws when a host does not start; then none is left */
 export async function startHosts(options: HostsOptions): Promise<Hosts> {
   const network = await startSwitch({ preferredNetwork: preferredNetwork(options.dir) });
   const started: Host[] = [];
   const stop = async (): Promise<void> => {
-    // All of them also when one does not end well.
+    // Stop all hosts, also when one fails to stop.
     const ended = await Promise.allSettled(started.splice(0).map((host) => host.engine.stop()));
     await network.stop();
     const failures = ended.flatMap((end) => (end.status === 'rejected' ? [end.reason as unknown] : []));

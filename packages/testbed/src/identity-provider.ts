@@ -1,7 +1,7 @@
 /**
- * A real OpenID provider (npm `oidc-provider`, a certified one) on loopback, with accounts of its own and a login form that a
- * person, Chromium or PlainBrowser can fill in. It can be away, slow, talk garbage, change its keys and forge what it says.
- * For development and tests only: its accounts' passwords are printed.
+ * A real OpenID provider (npm `oidc-provider`, which is certified) on loopback. It has its own accounts and a login form that a
+ * person, Chromium or PlainBrowser can fill in. It can be down, slow, answer garbage, rotate its keys and forge its answers.
+ * For development and tests only: it shows its accounts' passwords.
  */
 import { createPrivateKey, generateKeyPairSync, type JsonWebKey, randomBytes, randomUUID, sign } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -15,11 +15,12 @@ export type Account = {
   password: string;
   name: string;
   picture: string | null;
-  emailVerified: boolean /** Google's `hd`. */;
+  emailVerified: boolean;
+  /** Google's claim `hd`. */
   hostedDomain?: string;
 };
 
-/** `down`: the connection is reset; `slow`: no answer; `garbage`: 200 with what is no JSON; a number: that status. */
+/** `down`: the connection is reset; `slow`: no answer; `garbage`: 200 with a body that is not JSON; a number: that status. */
 export type Fault = 'down' | 'slow' | 'garbage' | number;
 export type TokenAnswer = Record<string, unknown>;
 
@@ -27,34 +28,34 @@ export type IdentityProvider = {
   readonly issuer: string;
   readonly clientId: string;
   readonly clientSecret: string;
-  /** May be changed as it runs. The first has a verified address, the second has not. */
+  /** The accounts, which a test may change. The first has a verified address, the second has not. */
   readonly accounts: Account[];
   /** Adds a redirect URI to the client. */
   allowRedirect(uri: string): void;
-  /** Fills in the login form that `page` is; gives what comes after all redirects. */
+  /** Fills in the login form `page`. Returns the page after all redirects. */
   signIn(browser: PlainBrowser, page: Page, account: Account): Promise<Page>;
-  /** For requests whose path begins so (default: all), until the next call; null: as it should be. */
+  /** Injects a fault into requests whose path begins with `path` (default: all), until the next call; null ends the fault. */
   fault(fault: Fault | null, path?: string): void;
-  /** New signing keys; the old ones are gone at once. */
+  /** Replaces the signing keys; the old ones stop working at once. */
   rotateKeys(): void;
-  /** A token with these claims, signed with the key that is in use. */
+  /** Returns a token with these claims, signed with the current key. */
   sign(claims: Record<string, unknown>): string;
-  /** Changes the answers of this endpoint (default: the token endpoint) before they are sent; null: unchanged. */
+  /** Changes the answers of an endpoint (default: the token endpoint) before they are sent; null ends the change. */
   tamper(
     change: ((answer: TokenAnswer) => TokenAnswer | Promise<TokenAnswer>) | null,
     path?: '/token' | '/me' | '/.well-known/openid-configuration',
   ): void;
-  /** How many requests came to paths that begin so. */
+  /** Number of requests whose path begins with `path`. */
   requests(path: string): number;
   stop(): Promise<void>;
 };
 
 export type IdentityProviderOptions = {
-  /** Default: a free one. */
+  /** Port to listen on (default: a free one). */
   port?: number;
   redirectUris?: readonly string[];
   accounts?: readonly Account[];
-  /** Whether e-mail and profile stand in the ID token too, and not at the userinfo endpoint alone (OpenID Connect Core section 5.4). */
+  /** Whether the ID token has e-mail and profile too, besides the userinfo endpoint (OpenID Connect Core section 5.4). */
   claimsInIdToken?: boolean;
   clientAuth?: 'client_secret_basic' | 'client_secret_post';
 };
@@ -100,7 +101,7 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
   let provider = build();
   let handler = provider.callback();
 
-  /** Clients and keys are fixed when it is made; codes and sessions stay in `memory`. */
+  /** Builds the provider. Its clients and keys are fixed from then on; codes and sessions stay in `memory`. */
   function build(): Provider {
     const client: ClientMetadata = {
       client_id: clientId,
@@ -121,7 +122,7 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
       pkce: { required: () => true },
       features: { devInteractions: { enabled: false } },
       interactions: { url: (_ctx, interaction) => `/interaction/${interaction.uid}` },
-      // Cookies know no ports: several providers on one address must not share theirs.
+      // Cookies ignore ports: several providers on one address must not share theirs.
       cookies: {
         keys: cookieKeys,
         names: { session: `idp_session_${port}`, interaction: `idp_interaction_${port}`, resume: `idp_resume_${port}` },
@@ -141,7 +142,7 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
         };
         return { accountId: sub, claims: () => claims };
       },
-      // No consent page, because the client belongs to the operator.
+      // No consent page: the client belongs to the operator.
       async loadExistingGrant(ctx) {
         const { client, session } = ctx.oidc;
         if (client === undefined || session?.accountId === undefined) return undefined;
@@ -166,7 +167,7 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
     handler = provider.callback();
   }
 
-  /** The login form, and what is typed into it. */
+  /** Shows the login form and handles its submission. */
   async function interact(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const details = await provider.interactionDetails(request, response);
     if (request.method !== 'POST') return form(response, details.uid, '');

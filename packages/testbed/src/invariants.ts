@@ -1,15 +1,15 @@
 /**
- * Judges a history (history.ts): what must hold whatever was killed, lost, repeated or late. Pure; docs/invariants.md says
- * each in words, and a test keeps the two lists equal. An invariant looks at events alone, never at the database.
+ * Checks a history (history.ts) for what must hold whatever was killed, lost, repeated or late. Pure: it reads only events, never
+ * the database. docs/invariants.md describes each invariant; a test keeps the two lists equal.
  */
 import { isSettled, isTerminal, type DeploymentState } from '@berth/wire/vocabulary';
 import type { HistoryEvent } from './history.ts';
 
 export const INVARIANTS = {
   settles: 'every accepted deployment ends',
-  'one-lease': 'at most one live lease a task',
+  'one-lease': 'at most one live lease per task',
   'one-serving': 'no two containers of one project serve after a switch',
-  'one-writer': 'no two versions of a project that is replaced stop-first run at once',
+  'one-writer': 'no two versions of a stop-first project run at once',
   'old-serves': 'an old version serves until the new one is routed',
   'route-observed': 'a route points only at a port that was observed',
   'running-is-routed': 'running means that the proxy serves it',
@@ -18,9 +18,9 @@ export const INVARIANTS = {
   'report-once': 'the same report twice has one effect',
   'nothing-destroyed': 'nothing is destroyed because something was unreachable',
   bounded: 'queues, attempts and stories are bounded',
-  'own-clock': 'time-outs go by the control plane’s clock only',
+  'own-clock': 'timeouts use only the control plane’s clock',
   uptime: 'no deadline runs while no control plane serves',
-  'no-surprise': 'every error is one of the table',
+  'no-surprise': 'every error has a row in the error table',
 } as const;
 export type InvariantId = keyof typeof INVARIANTS;
 export type Violation = { invariant: InvariantId; at: number; message: string };
@@ -51,13 +51,13 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     for (const [id, e] of accepted) {
       const seen = reads.get(id) ?? [];
       const last = seen.at(-1);
-      // A project that is deleted takes its deployments with it.
+      // Deleting a project deletes its deployments.
       const deleted = isGone(e.project, Infinity);
       if (end !== null && (last === undefined || !(isSettled(last.state as DeploymentState) || (last.state === 'missing' && deleted))))
         broken('settles', end.at, `deployment ${id} is ${last?.state ?? 'never read'} at the end`);
       for (const read of seen)
         if (read.state === 'missing' && read.sent > e.at && !isGone(e.project, read.at))
-          broken('acknowledged-stays', read.at, `deployment ${id} was accepted, then there was none`);
+          broken('acknowledged-stays', read.at, `deployment ${id} was accepted, then missing`);
     }
     for (const [id, seen] of reads) {
       let terminal: Of<'read'> | null = null;
@@ -87,7 +87,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     for (const [task, given] of claims) {
       const attempts = new Map<number, string>();
       for (const claim of given) {
-        if (attempts.has(claim.attempt)) broken('one-lease', claim.at, `task ${task}: attempt ${claim.attempt} was given out twice`);
+        if (attempts.has(claim.attempt)) broken('one-lease', claim.at, `task ${task}: attempt ${claim.attempt} was assigned twice`);
         attempts.set(claim.attempt, claim.lease);
       }
     }
@@ -95,12 +95,12 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       const given = claims.get(use.task) ?? [];
       const own = given.find((c) => c.lease === use.lease);
       const newer = given.find((c) => c.at < use.sent && c.attempt > (own?.attempt ?? 0) && c.lease !== use.lease);
-      // A lease that nobody was seen to get may be the answer that was lost on the way: nothing can be said about it.
+      // A lease that no client was seen to get may be the answer that was lost on its way: the history decides nothing about it.
       if (newer !== undefined && (own !== undefined || use.lease === null))
         broken(
           'one-lease',
           use.at,
-          `task ${use.task}: ${use.type} with ${use.lease ?? 'no lease'} after attempt ${newer.attempt} was given out`,
+          `task ${use.task}: ${use.type} with ${use.lease ?? 'no lease'} after attempt ${newer.attempt} was assigned`,
         );
     }
     if (leaseMs === null) return;
@@ -109,11 +109,11 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       const grants = [...(claims.get(e.task) ?? []), ...all('renewed').filter((r) => r.task === e.task)];
       const last = Math.max(0, ...grants.filter((g) => g.lease === e.lease && g.at <= e.at).map((g) => g.sent));
       if (e.at < last + leaseMs)
-        broken('own-clock', e.at, `task ${e.task} was taken away ${last + leaseMs - e.at} ms before its lease ran out`);
+        broken('own-clock', e.at, `task ${e.task}: the lease ended ${last + leaseMs - e.at} ms too early`);
     }
   }
 
-  /** Each deadline against the time in which at least one control plane served. */
+  /** Compares each deadline with the time in which at least one control plane served. */
   function checkUptime(): void {
     const [began] = all('began');
     const deadlines = began?.deadlines;
@@ -122,7 +122,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     const served = (from: number, to: number): number => {
       const within = gaps.filter((g) => g.from < to && g.to > from);
       const away = within.reduce((sum, g) => sum + Math.min(g.to, to) - Math.max(g.from, from), 0);
-      // Once more for the moments between a commit and its record: the other control plane sees it sooner.
+      // One slack more, for the moments between a commit and its record: the other control plane sees the commit sooner.
       return to - from - away + (within.length + 1) * deadlines.slack;
     };
     const limits: Record<string, number> = {
@@ -150,7 +150,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       const grants = [...all('claimed'), ...all('renewed')].filter((g) => g.task === e.task && g.lease === e.lease && g.at <= e.at);
       const last = Math.max(0, ...grants.map((g) => g.sent));
       if (last > 0 && served(last, e.at) < began.lease_ms)
-        broken('uptime', e.at, `task ${e.task} was taken away after ${served(last, e.at)} of ${began.lease_ms} ms of service`);
+        broken('uptime', e.at, `task ${e.task}: the lease ended after ${served(last, e.at)} of ${began.lease_ms} ms of service`);
     }
   }
 
@@ -158,7 +158,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     const taken = groupBy(all('reported'), (e) => e.task);
     for (const [task, reports] of taken)
       if (new Set(reports.map((r) => r.content)).size > 1)
-        broken('report-once', reports.at(-1)?.at ?? 0, `task ${task}: two reports were taken`);
+        broken('report-once', reports.at(-1)?.at ?? 0, `task ${task}: two reports were accepted`);
     for (const report of all('reported')) {
       if (report.kind !== 'build' || report.status !== 'completed') continue;
       const back = reads.get(report.deployment)?.find((r) => r.sent > report.at && (r.state === 'pending' || r.state === 'building'));
@@ -166,7 +166,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         broken(
           'acknowledged-stays',
           back.at,
-          `deployment ${report.deployment}: its build was reported and taken, then it is ${back.state}`,
+          `deployment ${report.deployment}: its build was accepted, then it is ${back.state}`,
         );
     }
     const tasksOf = (deployment: string, kind: string): number =>
@@ -206,7 +206,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         case 'routed':
           for (const [project, address] of Object.entries(e.routes)) {
             if (!addressesOf(project).has(address))
-              broken('route-observed', e.at, `project ${project} is routed to ${address}, which no agent ever named for it`);
+              broken('route-observed', e.at, `project ${project} is routed to ${address}, which no agent reported for it`);
             upsert(everServed, project).add(address);
           }
           served.set(e.proxy, e.routes);
@@ -232,7 +232,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     }
     if (end !== null) checkEnd(end.at);
 
-    /** The order in which deployments were accepted stands for their generation. */
+    /** The order of acceptance stands for the generation. */
     function generationOf(deployment: string): number {
       return accepted.get(deployment)?.at ?? 0;
     }
@@ -240,22 +240,22 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       const addresses = known.get(e.deployment) ?? new Set();
       const routed = everServed.get(e.project) ?? new Set();
       if (![...addresses].some((address) => routed.has(address)))
-        broken('running-is-routed', e.at, `deployment ${e.deployment} is running, and no proxy ever served it`);
+        broken('running-is-routed', e.at, `deployment ${e.deployment} is running, but no proxy served it`);
     }
     function containerChanged(e: Of<'container'>): void {
       const down = e.change === 'stopped' || e.change === 'removed';
       if (e.change === 'started' && single.has(e.project)) startedAlone(e);
-      // Stop-first stops what serves, and starts it again when the new version fails.
+      // Stop-first stops the live container, and starts it again when the new version fails.
       if (down && e.cause === 'task' && !single.has(e.project) && !isGone(e.project, e.at) && !isGone(e.node, e.at)) {
-        // One that never was running is withdrawn although a proxy that nobody can reach may still have its route.
+        // A version that never ran is withdrawn although an unreachable proxy may still have its route.
         const wasLive = reads.get(e.deployment)?.some((r) => r.state === 'running') === true;
         for (const [proxy, routes] of wasLive ? served : [])
           if (e.address !== null && routes[e.project] === e.address)
             broken('old-serves', e.at, `project ${e.project}: ${e.change} ${e.address}, where ${proxy} still sends requests`);
-        // Thrown away because its report came too late, and then begun anew: that is no loss.
+        // A container that was removed because its report came too late and then started again is no loss.
         const again = starts.get(e.deployment)?.find((s) => s.at > e.at)?.at ?? Infinity;
         const alive = reads.get(e.deployment)?.find((r) => r.sent > e.at && r.at < again && r.state === 'running' && r.node === e.node);
-        // Two agents with one identity may each start one: whose attempt lost throws its own away, and the other one's serves.
+        // Two agents with one identity may each start a container: the losing attempt removes its own, and the other one serves.
         const other = [...containers.values()].some(
           (c) => c.deployment === e.deployment && c.node === e.node && c.container !== e.container,
         );
@@ -263,11 +263,11 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
           broken('nothing-destroyed', e.at, `deployment ${e.deployment} is running, and its container was ${e.change} by a task`);
       }
       if (down) containers.delete(e.container);
-      // A restart of the engine does not change who started it.
+      // A restart by the engine does not change which actor started the container.
       else containers.set(e.container, { ...e, cause: containers.get(e.container)?.cause ?? e.cause });
     }
     function startedAlone(e: Of<'container'>): void {
-      // Deleted by force: its agent could not be told in time.
+      // The node was deleted by force: its agent could not be informed in time.
       if (isGone(e.node, e.at)) return;
       const other = [...containers.values()].find((c) => c.project === e.project && c.container !== e.container && !isGone(c.node, e.at));
       if (other !== undefined && e.cause !== 'contract' && other.cause !== 'contract')
@@ -302,7 +302,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   }
 }
 
-/** When no control plane served, from the first moment at which one did. */
+/** Periods in which no control plane served, after the first one began to serve. */
 function gapsOf(events: readonly Of<'serving'>[]): { from: number; to: number }[] {
   const up = new Set<string>();
   const gaps: { from: number; to: number }[] = [];

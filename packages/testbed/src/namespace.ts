@@ -1,11 +1,11 @@
-// A small machine of our own: network, mount and pid namespaces whose first process dies with us.
+// A small machine: network, mount and pid namespaces whose first process dies with this one.
 //
 //   main namespace                           engine's namespaces
 //   10.99.x.1 ── cable or switch (cable.ts) ── eth1 10.99.x.2    published ports answer here
 //   (registry, git, control plane)           tap0 10.0.2.100 ── slirp4netns ── user-space NAT to the outside
 //
-// Everything is made inside the namespaces, so the kernel takes it all back when the first process dies:
-// containers, mounts, interfaces, iptables rules, ip_forward. Nothing of the machine's own is changed.
+// Everything is created inside the namespaces, so the kernel removes all of it when the first process dies:
+// containers, mounts, interfaces, iptables rules, ip_forward. Nothing on the machine itself changes.
 import { realpathSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -16,39 +16,39 @@ import { type Argv, type RunningProcess, run, signalProcess, startProcess } from
 import { messageOf, waitFor } from './wait.ts';
 
 export interface Namespace {
-  /** Process id, seen from here, of the first process inside. Killing it ends everything in there. */
+  /** Process id of the first process inside, seen from here. Killing it ends everything inside. */
   readonly pid: number;
-  /** This machine's end of the cable. */
+  /** Address of this machine's end of the cable. */
   readonly gatewayIp: string;
-  /** The address inside. */
+  /** Address inside. */
   readonly hostIp: string;
-  /** Whether connections to the outside work from in there. */
+  /** Whether connections from inside to the internet work. */
   readonly outward: boolean;
-  /** Prefix that runs a program inside. */
+  /** Returns the prefix that runs a program inside. */
   enter(): string[];
-  /** Absolute path, from here, of a path inside. */
+  /** Returns the absolute path, from here, of a path inside. */
   inside(path: string): string;
-  /** Process ids, seen from here, of everything inside but the first process. */
+  /** Returns the process ids, seen from here, of all processes inside except the first. */
   processes(): Promise<number[]>;
-  /** Pulls (false) or plugs in (true) the cable. */
+  /** Pulls the cable (false) or plugs it in (true). */
   connect(on: boolean): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** slirp4netns' name server inside the namespace. */
+/** Address of slirp4netns' name server inside the namespace. */
 export const slirpNameServer = '10.0.2.3';
 
 export interface NamespaceOptions extends NetworkOptions {
   readonly log: (line: string) => void;
   readonly logFile: string;
-  /** Where it is plugged in; left out: a cable of its own to this machine. */
+  /** Switch into which it is plugged; left out: its own cable to this machine. */
   readonly network?: Switch | undefined;
 }
 
-/** @throws when a tool is missing or the kernel does not let us. */
+/** @throws when a tool is missing or the kernel refuses */
 export async function startNamespace(options: NamespaceOptions): Promise<Namespace> {
   // env --ignore-signal=CHLD: a first process that ignores SIGCHLD leaves no zombies of orphans.
-  // --propagation slave: what gets mounted on the machine later (a test's tmpfs) is seen inside, not the reverse.
+  // --propagation slave: a later mount on the machine (a test's tmpfs) is visible inside, not the reverse.
   const holder = await startProcess(
     [
       'unshare',
@@ -71,7 +71,7 @@ export async function startNamespace(options: NamespaceOptions): Promise<Namespa
     return await furnish(holder, options);
   } catch (error) {
     await holder.stop(0);
-    throw new Error(`no namespace of our own: ${messageOf(error)}\n${holder.tail()}`, { cause: error });
+    throw new Error(`cannot create namespaces: ${messageOf(error)}\n${holder.tail()}`, { cause: error });
   }
 }
 
@@ -86,10 +86,10 @@ async function furnish(holder: RunningProcess, options: NamespaceOptions): Promi
   await within('ip', 'link', 'set', 'lo', 'up');
   await within('ip', 'address', 'add', `${hostIp}/24`, 'dev', 'eth1');
   await within('ip', 'link', 'set', 'eth1', 'up');
-  // Other engines' gateways (a registry that stands at one of them) are this machine too.
+  // The gateways of other engines (a registry may listen at one of them) are this machine too.
   await within('ip', 'route', 'add', cableNetwork, 'via', gatewayIp);
 
-  // An empty /run: shim sockets, network namespaces and xtables.lock of other engines stay apart.
+  // An empty /run keeps shim sockets, network namespaces and xtables.lock of other engines apart.
   const resolvConf = realpathSync('/etc/resolv.conf');
   const nameServers = await readFile(resolvConf);
   await within('mount', '-t', 'tmpfs', '-o', 'mode=755', 'tmpfs', '/run');
@@ -97,7 +97,7 @@ async function furnish(holder: RunningProcess, options: NamespaceOptions): Promi
   await mkdir(inside('/run/berth'), { recursive: true });
   await writeFile(inside('/run/berth/resolv.conf'), slirp === undefined ? nameServers : `nameserver ${slirpNameServer}\n`);
   if (resolvConf.startsWith('/run/')) {
-    // systemd-resolved: /etc/resolv.conf is a link into the /run that was just covered.
+    // With systemd-resolved, /etc/resolv.conf is a link into the /run that the tmpfs now covers.
     await mkdir(inside(dirname(resolvConf)), { recursive: true });
     await writeFile(inside(resolvConf), await readFile(inside('/run/berth/resolv.conf')));
   } else {
@@ -115,7 +115,7 @@ async function furnish(holder: RunningProcess, options: NamespaceOptions): Promi
     connect: cable.connect,
     async stop() {
       await slirp?.stop(1_000);
-      // The kernel takes the cable back some time after the namespace; a next run should find the name free now.
+      // The kernel removes the cable some time after the namespace; the next run must find the name free at once.
       await cable.remove();
       signalProcess(pid, 'SIGKILL');
       await holder.stop(0);
@@ -123,7 +123,7 @@ async function furnish(holder: RunningProcess, options: NamespaceOptions): Promi
   };
 }
 
-/** Name resolution and connections outward without touching this machine's iptables or ip_forward. */
+/** Provides name resolution and outgoing connections without a change of this machine's iptables or ip_forward. */
 async function startSlirp(pid: number, options: NamespaceOptions): Promise<RunningProcess | undefined> {
   const program = findProgram('slirp4netns');
   if (program === undefined) {
@@ -151,7 +151,7 @@ async function startSlirp(pid: number, options: NamespaceOptions): Promise<Runni
   }
 }
 
-/** The only child of `unshare --fork`, once it has become `sleep`: before that its mounts are not ready. */
+/** Returns the only child of `unshare --fork` once it has become `sleep`: before that its mounts are not ready. */
 function firstProcess(unsharePid: number): number | undefined {
   const pid = onlyChild(unsharePid);
   if (pid === undefined) return undefined;

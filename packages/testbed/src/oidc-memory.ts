@@ -1,4 +1,4 @@
-/** The storage of an OpenID provider, in memory. It survives a rebuilt provider, and no other provider shares it. */
+/** The in-memory store of an OpenID provider. It survives a rebuild of the provider and is not shared. */
 import type { Adapter, AdapterFactory, AdapterPayload } from 'oidc-provider';
 
 export function createOidcMemory(): AdapterFactory {

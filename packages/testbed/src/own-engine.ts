@@ -1,5 +1,5 @@
-// A container engine of our own, in namespaces of its own (namespace.ts). Its images and build cache stay in
-// `dir` between runs; everything that runs ends with us, however we end.
+// A private container engine in separate namespaces (namespace.ts). Its images and build cache stay in
+// `dir` between runs. Everything that runs in it ends with this process, however this process ends.
 import { mkdtemp, readdir, rm, rmdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,11 +13,11 @@ import { startInside } from './process-tree.ts';
 import { type Argv, isRunning, type RunningProcess, signalProcess, untilReady } from './process.ts';
 import { waitFor } from './wait.ts';
 
-/** @throws Error with the daemon's last lines when it does not come up within 30 s */
+/** @throws Error with the daemon's last lines when it does not answer within 30 s */
 export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
   const name = options.name ?? 'main';
   const log = options.log ?? (() => undefined);
-  // Undone from the last to the first, at stop and when a later step fails.
+  // Cleanup steps, run from the last to the first at stop and when a later step fails.
   const undo: (() => Promise<void>)[] = [];
   let stopped: Promise<void> | undefined;
   const stop = () => {
@@ -33,7 +33,7 @@ export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
     await endPredecessor(home.dir);
     await sweepCgroups();
 
-    // Short: the kernel refuses socket paths of more than about 100 characters.
+    // A short path: the kernel refuses socket paths of more than about 100 characters.
     const runDir = await mkdtemp(join(tmpdir(), 'berth-'));
     undo.push(() => rm(runDir, { recursive: true, force: true }));
     const dockerConfigDir = await writeDockerConfig(join(runDir, 'docker-config'));
@@ -59,13 +59,13 @@ export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
     let daemon = await start();
     undo.push(() => daemon.stop(home.temporary ? 0 : 10_000));
     const powerOff = async () => {
-      await waitFor('all of the engine has ended', async () => {
+      await waitFor('every process of the engine has ended', async () => {
         const left = await namespace.processes();
         for (const pid of left) signalProcess(pid, 'SIGKILL');
         return left.length === 0;
       });
       await daemon.exited;
-      // Its process ids would be taken for the new daemon's.
+      // The new daemon would take the old process ids for its own.
       for (const file of ['/run/docker.pid', '/run/docker-exec/containerd/containerd.pid'])
         await rm(namespace.inside(file), { force: true });
     };
@@ -115,19 +115,19 @@ async function undoAll(undo: (() => Promise<void>)[]): Promise<void> {
     try {
       await step();
     } catch (error) {
-      // The steps below must still run; the failure is told at the end.
+      // The other steps must still run; the failures are thrown at the end.
       failures.push(error);
     }
   }
   if (failures.length > 0) throw new AggregateError(failures, 'the engine did not stop cleanly');
 }
 
-/** Inside the namespace; empty, so that the machine's own /etc/docker/daemon.json is not read. */
+/** Configuration file inside the namespace. It is empty, so that the machine's own /etc/docker/daemon.json is not read. */
 const daemonConfig = '/run/berth/daemon.json';
 
 function daemonArgv(at: { namespace: Namespace; host: string; home: string; cgroup: string }): Argv {
   const nameServer = at.namespace.outward ? ['--dns', slirpNameServer] : [];
-  // env: nsenter runs in the namespace's environment, and dockerd looks for containerd and iptables on PATH.
+  // env: nsenter runs in the namespace's environment, and dockerd finds containerd and iptables on PATH.
   return [
     'env',
     `PATH=${searchPath().join(':')}`,
@@ -151,7 +151,7 @@ function daemonArgv(at: { namespace: Namespace; host: string; home: string; cgro
     '--insecure-registry',
     cableNetwork,
     ...nameServer,
-    // A container's log must not fill the disk of the machine that tries Berth.
+    // A container's log must not fill the disk of a machine on which somebody tries Berth.
     '--log-opt',
     'max-size=10m',
     '--log-opt',
@@ -165,14 +165,14 @@ async function startDaemon(enter: readonly string[], argv: Argv, host: string, l
   return daemon;
 }
 
-/** Removes the containers and networks of this run and of an earlier run that was killed. Images and cache stay. */
+/** Removes the containers and networks of this run and of a killed run before it. Images and build cache stay. */
 async function removeContainers(engine: Engine): Promise<void> {
   const ids = (await engine.docker(['ps', '--all', '--quiet'])).stdout.split('\n').filter((id) => id !== '');
   if (ids.length > 0) await engine.docker(['rm', '--force', '--volumes', ...ids]);
   await engine.docker(['network', 'prune', '--force']);
 }
 
-/** Empty control groups `berth-<pid>` of engines whose first process is gone: the one thing a kill leaves. */
+/** Removes empty control groups `berth-<pid>` of engines whose first process is gone: a kill leaves nothing else behind. */
 async function sweepCgroups(): Promise<void> {
   const root = '/sys/fs/cgroup';
   const parents = [root, ...(await folders(root)).map((name) => join(root, name))];
@@ -189,19 +189,19 @@ async function folders(dir: string): Promise<string[]> {
   try {
     return (await readdir(dir, { withFileTypes: true })).filter((entry) => entry.isDirectory()).map((entry) => entry.name);
   } catch (error) {
-    // Another run swept it in between, or there is no such hierarchy.
+    // Another run removed the group meanwhile, or there is no such hierarchy.
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
     throw error;
   }
 }
 
-/** From the bottom up: builds that were killed leave groups within groups. */
+/** Removes nested groups first: killed builds leave groups within groups. */
 async function removeCgroup(path: string): Promise<void> {
   for (const child of await folders(path)) await removeCgroup(join(path, child));
   try {
     await rmdir(path);
   } catch (error) {
-    // EBUSY: its last processes are just ending; the next start sweeps again.
+    // EBUSY: its last processes are still ending; the next start removes the group.
     if (!['ENOENT', 'EBUSY', 'ENOTEMPTY'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
   }
 }

@@ -1,36 +1,36 @@
 /**
- * A browser without a window: keeps host-only cookies, follows redirects, fills in forms. Every host is this machine
- * (`*.localhost` is not resolved by Node); certificates are not checked. For checks that must run where no Chromium is.
+ * A browser without a window: keeps host-only cookies, follows redirects, fills in forms. Every host leads to this machine, because
+ * Node does not resolve `*.localhost`. Certificates are not checked. For checks that must run on machines without Chromium.
  */
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 
 export type Page = {
   status: number;
-  /** Where it came from in the end. */
+  /** Address after all redirects. */
   url: URL;
   headers: Record<string, string | string[] | undefined>;
   body: string;
-  /** Addresses of all answers on the way, oldest first, this one included. */
+  /** All answers on the way, oldest first, including this one. */
   hops: { url: string; status: number }[];
 };
 export type Ask = {
   method?: string;
   headers?: Record<string, string>;
   body?: string;
-  /** Default: true. */
+  /** Whether redirects are followed (default true). */
   follow?: boolean;
 };
 type Cookie = { name: string; value: string; path: string; secure: boolean; httpOnly: boolean; sameSite: string; host: string };
 
 export class PlainBrowser {
-  /** Key: host, path and name. */
+  /** Cookies by host, path and name. */
   readonly #jar = new Map<string, Cookie>();
-  /** Every value that a cookie ever had here, for checks that it shows nowhere else. */
+  /** Every cookie value so far, for checks that a value appears nowhere else. */
   readonly cookieValues = new Set<string>();
   /** Every answer, oldest first. */
   readonly answers: { url: string; status: number; body: string }[] = [];
-  /** Every `Set-Cookie` header, as it came. */
+  /** Every `Set-Cookie` header, unchanged. */
   readonly setCookies: { host: string; header: string }[] = [];
 
   cookies(host: string): Cookie[] {
@@ -40,7 +40,7 @@ export class PlainBrowser {
     this.#jar.clear();
   }
 
-  /** As a person who writes an address or follows a link. */
+  /** Opens an address, like a person who types it or follows a link. */
   async open(address: string | URL, ask: Ask = {}): Promise<Page> {
     let url = new URL(address);
     let { method = 'GET', body } = ask;
@@ -52,14 +52,14 @@ export class PlainBrowser {
       const location = answer.headers['location'];
       if (ask.follow === false || typeof location !== 'string' || answer.status < 300 || answer.status >= 400)
         return { ...answer, url, hops };
-      if (hops.length > 20) throw new Error(`redirected without an end:\n${hops.map((hop) => hop.url).join('\n')}`);
-      // Fetch standard, HTTP-redirect fetch: all but 307 and 308 make a POST a GET.
+      if (hops.length > 20) throw new Error(`more than 20 redirects:\n${hops.map((hop) => hop.url).join('\n')}`);
+      // Fetch standard, HTTP-redirect fetch: every status except 307 and 308 turns a POST into a GET.
       if (answer.status !== 307 && answer.status !== 308) [method, body] = ['GET', undefined];
       url = new URL(location, url);
     }
   }
 
-  /** Sends the form of `page` that has all of `fields` (or the button of that name), with what stands in it otherwise. */
+  /** Submits the form of `page` that has all of `fields` (or the button of that name). Its other fields keep their values. */
   submit(page: Page, fields: Record<string, string>, button?: string): Promise<Page> {
     const form = formsOf(page.body).find(
       (f) =>
@@ -104,7 +104,7 @@ export class PlainBrowser {
         ...(secure ? { servername: url.hostname, rejectUnauthorized: false } : {}),
       });
       request.on('response', (response) => {
-        for (const header of response.headers['set-cookie'] ?? []) this.#keep(url, header);
+        for (const header of response.headers['set-cookie'] ?? []) this.#store(url, header);
         let text = '';
         response.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
         response.on('error', reject);
@@ -114,14 +114,14 @@ export class PlainBrowser {
           resolve({ status, headers: response.headers, body: text });
         });
       });
-      request.on('timeout', () => request.destroy(new Error(`no answer from ${url.origin}${url.pathname}`)));
+      request.on('timeout', () => request.destroy(new Error(`request timed out: ${url.origin}${url.pathname}`)));
       request.on('error', reject);
       request.end(body);
     });
   }
 
-  /** RFC 6265bis section 5.7, as far as host-only cookies need it. */
-  #keep(url: URL, header: string): void {
+  /** Stores a cookie by RFC 6265bis section 5.7, as far as host-only cookies need it. */
+  #store(url: URL, header: string): void {
     const host = url.hostname;
     this.setCookies.push({ host, header });
     const [pair = '', ...attributes] = header.split(';').map((part) => part.trim());
@@ -150,7 +150,7 @@ export class PlainBrowser {
   }
 }
 
-/** RFC 6265bis section 5.1.4. */
+/** Matches paths by RFC 6265bis section 5.1.4. */
 const pathMatches = (path: string, cookie: string): boolean =>
   path === cookie || path.startsWith(cookie.endsWith('/') ? cookie : `${cookie}/`);
 

@@ -1,6 +1,6 @@
 /**
- * All processes of Berth (bin/berth …) around real parts. The demo, the end-to-end tests and the benchmarks start it. Each process can
- * be killed and started again with the same settings and addresses.
+ * A complete Berth of real processes (bin/berth …) and real parts. The demo, the end-to-end tests and the benchmarks start it.
+ * Each process can be killed and started again with the same settings and addresses.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
@@ -26,46 +26,46 @@ import { waitFor } from './wait.ts';
 export type ProxyKind = 'built-in' | 'traefik' | 'traefik-plain';
 
 export type PlatformOptions = {
-  /** Databases, state and logs of this run. */
+  /** Folder for the databases, state and logs of this run. */
   dir: string;
   registry: Pick<Registry, 'address' | 'user' | 'password'>;
-  /** `traefik` holds its requests for configuration, `traefik-plain` polls every 5 s as the contract says. */
+  /** `traefik` holds its requests for configuration; `traefik-plain` polls every 5 s, as the contract allows. */
   proxy: ProxyKind;
-  /** With Traefik: the relay stands between it and the control plane. */
+  /** Starts the relay between Traefik and the control plane. */
   relay?: boolean;
-  /** Where the control plane listens: an address of this machine that all agents reach (default 127.0.0.1). */
+  /** Address on which the control plane listens; all agents must reach it (default 127.0.0.1). */
   address?: string;
-  /** Agents to start, each with the engine it drives; `enter` runs it on another host (hosts.ts), which is to be the engine's. */
+  /** Agents to start, each with its engine. `enter` runs an agent on another host (hosts.ts), which must be the engine's host. */
   agents: { name: string; role: 'builder' | 'deploy'; engine: Engine; env?: Record<string, string>; enter?: readonly string[] }[];
   /**
-   * Logins. What the gateway needs to know of its identity providers; `publicUrl` is where those send browsers back to:
+   * Starts the gateway. `env` returns the settings of its identity providers; they send browsers back to
    * `${publicUrl}/_oauth/callback/{provider}`.
    */
   gateway?: { env: (publicUrl: string) => Record<string, string> | Promise<Record<string, string>> };
-  /** Beside the first admin, who has the local account. */
+  /** Further admins, besides the first one, who has the local account. */
   adminEmails?: string[];
   baseDomain?: string;
-  /** Fixed port of the built-in proxy; a free one when left out. */
+  /** Port of the built-in proxy (default: a free one). */
   proxyPort?: number;
   /** Further settings of the control plane. */
   env?: Record<string, string>;
-  /** Records the requests of agents and their answers. */
+  /** Records the agents' requests and answers. */
   history?: History;
 };
 
-/** One process of ours that can be ended and started again. */
+/** A process of Berth that a test can stop and start again. */
 export type Service = {
   readonly name: string;
-  /** The file with its log of all starts. */
+  /** File with the log of all its starts. */
   readonly logFile: string;
-  /** Its /readyz, past any proxy. */
+  /** Address of its /readyz, without a proxy in between. */
   readonly readyUrl: string;
   readonly process: () => RunningProcess;
-  /** kill -9, and waits until it is gone. */
+  /** Sends SIGKILL and waits for its end. */
   crash(): Promise<void>;
-  /** SIGTERM, and waits for its end; returns the exit code. */
+  /** Sends SIGTERM, waits for its end and returns the exit code. */
   stop(): Promise<number | null>;
-  /** `extraEnv` holds for this start alone. */
+  /** Starts it. `extraEnv` applies to this start only. */
   start(extraEnv?: Record<string, string>): Promise<void>;
 };
 
@@ -74,31 +74,31 @@ export type Answer = { status: number; headers: Record<string, string | string[]
 export type Platform = {
   controlPlane: Service;
   agents: Record<string, Service>;
-  /** With the option of that name. */
+  /** Set when the option `gateway` is given. */
   gateway: Service | undefined;
   relay: Service | undefined;
   /** The built-in proxy; undefined with Traefik. */
   proxy: Service | undefined;
   traefik: Traefik | undefined;
   url: string;
-  /** The auth host, through the proxy. */
+  /** Address of the auth host, through the proxy. */
   publicUrl: string;
   baseDomain: string;
   agentSecret: string;
-  /** Secrets that this run must not show anywhere, by their names. */
+  /** Secrets that must appear in no output of this run, by name. */
   secrets: Readonly<Record<string, string>>;
   admin: { email: string; password: string };
-  /** As the first admin. */
+  /** API client of the first admin. */
   api: Client;
-  /** The address of a project as a browser on this machine would write it. */
+  /** Returns the address of a project, as a browser on this machine would open it. */
   address(prefix: string): string;
-  /** Asks a project through the proxy, as from outside. Throws when no answer came. */
+  /** Requests a project through the proxy, like a client from outside. Throws when no answer comes. */
   get(prefix: string, path?: string, options?: { timeoutMs?: number }): Promise<Answer>;
-  /** Where and how to connect to reach a project: for clients that set the Host header themselves. */
+  /** Host, port and protocol of the proxy, for clients that set the Host header themselves. */
   entry: { host: string; port: number; secure: boolean };
   createProject(input: ProjectCreate): Promise<Project>;
   deploy(project: { id: string }, body?: { commit?: string; note?: string }): Promise<Deployment>;
-  /** Waits until the deployment has settled, and returns it. */
+  /** Waits until the deployment is settled and returns it. */
   settled(deployment: { id: string }, deadlineMs?: number): Promise<Deployment>;
   logs(deployment: { id: string }): Promise<string[]>;
   stop(): Promise<void>;
@@ -226,7 +226,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
     if (tap !== undefined) stops.push(() => tap.stop());
     const agents: Record<string, Service> = {};
     for (const agent of options.agents) {
-      // On another host no port can be looked for from here.
+      // The port of another host cannot be checked from here.
       const health = agent.enter === undefined ? `127.0.0.1:${await freePort()}` : `${agent.engine.hostIp}:7070`;
       const state = join(dir, 'agents', agent.name);
       const settings = {
@@ -240,7 +240,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
         STATE_DIR: state,
         SVC_ROOT: join(state, 'svc'),
-        // Nodes that are alike have the same score then, whatever else is written to this disk.
+        // A fixed size: equal nodes then have equal scores, whatever else is written to this disk.
         MAX_STORAGE: '10000000000',
         LISTEN: health,
         ...agent.env,
@@ -257,7 +257,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       ({ token } = await anonymous.call('login', { body: admin }));
     };
     await signIn();
-    // A token lives for an hour, a soak longer; while the control plane is away the next time will do.
+    // A token is valid for 1 h; a soak takes longer. While the control plane is down, the next renewal is soon enough.
     const renewing = setInterval(() => void signIn().catch(() => {}), 10 * 60_000);
     stops.push(async () => clearInterval(renewing));
     const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
@@ -302,7 +302,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
   }
 }
 
-/** `enter`: a prefix that runs it in other namespaces, a pid namespace among them. */
+/** `enter`: a prefix that runs the service in other namespaces, including a pid namespace. */
 export function service(
   name: string,
   dir: string,
@@ -339,7 +339,7 @@ export function service(
   };
 }
 
-/** Connects to the proxy with the Host header of the project, because Node.js does not resolve `*.localhost` (docs/testbed.md). */
+/** Connects to the proxy and sends the project's Host header, because Node.js does not resolve `*.localhost` (docs/testbed.md). */
 function ask(entry: Platform['entry'], host: string, path: string, timeoutMs: number): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const options = {
@@ -358,7 +358,7 @@ function ask(entry: Platform['entry'], host: string, path: string, timeoutMs: nu
       response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }));
       response.on('error', reject);
     });
-    request.on('timeout', () => request.destroy(new Error(`no answer from ${host}${path} within ${timeoutMs} ms`)));
+    request.on('timeout', () => request.destroy(new Error(`request to ${host}${path} timed out after ${timeoutMs} ms`)));
     request.on('error', reject);
     request.end();
   });

@@ -2,16 +2,16 @@ import { randomInt } from 'node:crypto';
 import { createServer } from 'node:net';
 
 /**
- * Below what Linux and others give to connections and to what asks for any port (ip_local_port_range): such a port would be taken
- * by whoever connects next, before the server that it was meant for has begun.
+ * Range below the ephemeral ports of Linux and other systems (ip_local_port_range). An outgoing connection could take an ephemeral
+ * port before the server that needs it listens.
  */
 const [FIRST, END] = [20_000, 32_000];
 const MOST_TRIES = 1_000;
 const given = new Set<number>();
 
 /**
- * A port that was free a moment ago on `address`. Another program may take it before it is used, so a
- * caller that starts a server with it should be ready to try again.
+ * Returns a port of `address` that was free a moment ago. Another program may take it first, so a caller that starts a server
+ * should be ready to try again.
  */
 export async function freePort(address = '127.0.0.1'): Promise<number> {
   for (let i = 0; i < MOST_TRIES; i++) {
@@ -23,14 +23,14 @@ export async function freePort(address = '127.0.0.1'): Promise<number> {
   throw new Error(`no port of ${address} between ${FIRST} and ${END} was free in ${MOST_TRIES} tries`);
 }
 
-/** `count` different free ports; none is given twice by one process. */
+/** Returns `count` different free ports. One process never returns a port twice. */
 export async function freePorts(count: number, address = '127.0.0.1'): Promise<number[]> {
   const ports: number[] = [];
   while (ports.length < count) ports.push(await freePort(address));
   return ports;
 }
 
-/** Rejects where it is not the port's fault, such as an address that this machine has not. */
+/** Rejects when the port is not the cause, for example an address that this machine does not have. */
 function canListen(port: number, address: string): Promise<boolean> {
   const server = createServer();
   return new Promise((resolve, reject) => {

@@ -1,6 +1,6 @@
 /**
- * A PostgreSQL cluster of our own: made by initdb in a folder of its own, on a free port, gone with us. The server refuses to
- * run as root, so there it runs as `postgres` or `nobody`. What it acknowledges may be lost in a power cut unless `durable`.
+ * A private PostgreSQL cluster: created by initdb in its own folder, on a free port, and removed at the end. The server refuses to
+ * run as root; then it runs as `postgres` or `nobody`. A power cut may lose acknowledged writes unless `durable` is set.
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { chmod, chown, mkdtemp, rm } from 'node:fs/promises';
@@ -13,21 +13,21 @@ import { type RunningProcess, run, startProcess, untilReady } from './process.ts
 export interface Postgres {
   readonly port: number;
   readonly pid: number;
-  /** postgres://… of a database; the default one when no name is given. */
+  /** Returns the address postgres://… of a database (default: `postgres`). */
   url(database?: string): string;
-  /** Makes a database and gives its URL. */
+  /** Creates a database and returns its URL. */
   createDatabase(name: string, template?: string): Promise<string>;
   dropDatabase(name: string): Promise<void>;
-  /** SQL by psql; gives the rows, columns separated by |. */
+  /** Runs SQL with psql and returns the rows; columns are separated by |. */
   query(sql: string, database?: string): Promise<string>;
-  /** Ends every connection at once and comes back on the same port, as a restart of the server does. */
+  /** Ends every connection at once and starts again on the same port, like a restart of the server. */
   restart(): Promise<void>;
   stop(): Promise<void>;
 }
 
 const USER = 'berth';
 
-/** Debian keeps the server's programs out of PATH, a folder for each version. */
+/** Returns the folder of the server's programs. Debian keeps them outside PATH, one folder per version. */
 function programs(): string | undefined {
   const debian = '/usr/lib/postgresql';
   const versions = existsSync(debian) ? readdirSync(debian).sort((a, b) => Number(b) - Number(a)) : [];
@@ -37,15 +37,15 @@ function programs(): string | undefined {
   return initdb === undefined ? undefined : join(initdb, '..');
 }
 
-/** Why there can be none here; undefined when there can. */
+/** Returns why this machine cannot run a cluster; undefined when it can. */
 export function whyNoPostgres(): string | undefined {
   if (programs() === undefined) return 'no PostgreSQL server (Debian: postgresql)';
   if (findProgram('psql') === undefined) return 'no psql';
-  if (process.getuid?.() === 0 && findProgram('setpriv') === undefined) return 'no setpriv to leave root with';
+  if (process.getuid?.() === 0 && findProgram('setpriv') === undefined) return 'no setpriv, which is needed to run it without root';
   return undefined;
 }
 
-/** The ids and the words before a command that make it run as somebody who is not root. */
+/** Returns the ids of an unprivileged user, and the arguments in front of a command that run it as that user. */
 async function notRoot(): Promise<{ owner: { uid: number; gid: number } | undefined; argv: string[] }> {
   if (process.getuid?.() !== 0) return { owner: undefined, argv: [] };
   for (const name of ['postgres', 'nobody']) {
@@ -53,25 +53,25 @@ async function notRoot(): Promise<{ owner: { uid: number; gid: number } | undefi
     if (code !== 0) continue;
     const uid = Number(stdout);
     const gid = Number((await run(['id', '-g', name])).stdout);
-    // A change of user makes the kernel forget that it is to die with us: said again.
+    // A change of user clears the parent death signal, so it is set again.
     const ids = ['--reuid', String(uid), '--regid', String(gid), '--clear-groups'];
     return { owner: { uid, gid }, argv: ['setpriv', ...ids, '--pdeathsig', 'KILL', '--'] };
   }
-  throw new Error('neither a user postgres nor nobody is there to run the server as');
+  throw new Error('cannot run the server: neither user postgres nor user nobody exists');
 }
 
-/** @throws when it is not installed or does not answer within 30 s */
+/** @throws when PostgreSQL is not installed or does not answer within 30 s */
 export async function startPostgres(options: { durable?: boolean } = {}): Promise<Postgres> {
   const bin = programs();
   const reason = whyNoPostgres();
   if (bin === undefined || reason !== undefined) throw new Error(reason);
   const user = await notRoot();
-  // A short path that others may enter: the data is its owner's alone all the same.
+  // A short path that other users may enter. Only the owner can read the data.
   const dir = await mkdtemp(join(tmpdir(), 'berth-pg-'));
   const data = join(dir, 'data');
   let server: RunningProcess | undefined;
   const stop = async (): Promise<void> => {
-    // SIGINT is its fast shutdown; SIGTERM would wait for every client to go.
+    // SIGINT is the fast shutdown; SIGTERM would wait until every client has disconnected.
     server?.kill('SIGINT');
     await server?.stop(10_000);
     await rm(dir, { recursive: true, force: true });

@@ -1,29 +1,29 @@
-/** A client that sends requests at a steady rate, whatever the answers are. A deployment must not be visible to it. */
+/** A client that sends requests at a steady rate, whatever the answers are. Tests use it to show that a deployment loses no request. */
 import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { Platform } from './platform.ts';
 
 export type ProberOptions = {
   entry: Platform['entry'];
-  /** The Host header. */
+  /** Value of the Host header. */
   host: string;
   path?: string;
   perSecond: number;
-  /** The version that a body shows; later answers must never show a lower one than an answer that had come before they were asked. */
+  /** Returns the version that a body shows. An answer is stale when its version is lower than one seen before its request was sent. */
   versionOf: (body: string) => number;
   timeoutMs?: number;
 };
 
 export type ProbeReport = {
   sent: number;
-  /** No answer, or another status than 200: what was seen, at most 20 of them. */
+  /** Requests without an answer or with a status other than 200; at most 20 descriptions. */
   failures: string[];
   failed: number;
-  /** Answers from an older version than one that had been seen before the request was sent. */
+  /** Answers with an older version than one that was seen before the request was sent. */
   stale: number;
-  /** The versions in the order they first appeared. */
+  /** The versions in the order of their first answers. */
   versions: number[];
-  /** Milliseconds. */
+  /** Latency in milliseconds. */
   p50: number;
   p99: number;
 };
@@ -77,7 +77,7 @@ export function startProber(options: ProberOptions): Prober {
           });
         },
       );
-      call.on('timeout', () => call.destroy(new Error('no answer in time')));
+      call.on('timeout', () => call.destroy(new Error('request timed out')));
       call.on('error', (error) => {
         note(error.message);
         resolve();
@@ -86,7 +86,7 @@ export function startProber(options: ProberOptions): Prober {
     });
   };
   const began = performance.now();
-  // Catches up when a timer fires late on a busy machine, so that the rate is right on average.
+  // When the timer fires late on a busy machine, the missing requests are sent at once: the rate stays as specified.
   const timer = setInterval(() => {
     const due = Math.floor(((performance.now() - began) / 1000) * options.perSecond);
     while (sent < due) {

@@ -5,7 +5,7 @@ import type { Readable } from 'node:stream';
 import { childEnvironment, type Environment, findProgram } from './config.ts';
 import { GiveUp, waitFor } from './wait.ts';
 
-/** A program and its arguments. Never a shell's text. */
+/** A program and its arguments; never shell text. */
 export type Argv = readonly [program: string, ...args: string[]];
 
 export interface Finished {
@@ -31,18 +31,18 @@ export class ProcessFailed extends Error {
 
 export interface RunOptions {
   readonly cwd?: string;
-  /** Added to childEnvironment(). */
+  /** Variables added to childEnvironment(). */
   readonly env?: Environment;
-  /** Text, bytes or a stream for stdin (default: nothing). */
+  /** Text, bytes or a stream for stdin (default: empty). */
   readonly input?: string | Uint8Array | Readable;
-  /** SIGKILL after this many ms (default 60,000). */
+  /** Sends SIGKILL after this many ms (default 60,000). */
   readonly deadlineMs?: number;
   /** true: a non-zero exit is returned, not thrown. A missed deadline always throws. */
   readonly mayFail?: boolean;
   readonly signal?: AbortSignal;
 }
 
-/** Runs a program to its end and gives its output as text. @throws ProcessFailed */
+/** Runs a program to its end and returns its output as text. @throws ProcessFailed */
 export async function run(argv: Argv, options: RunOptions = {}): Promise<Finished> {
   const [program, ...args] = argv;
   const deadlineMs = options.deadlineMs ?? 60_000;
@@ -56,7 +56,7 @@ export async function run(argv: Argv, options: RunOptions = {}): Promise<Finishe
   const timer = setTimeout(() => {
     late = true;
     child.kill('SIGKILL');
-    // A grandchild may hold the pipes open; without this, 'close' would never come.
+    // A grandchild may keep the pipes open; without this, 'close' would never come.
     child.stdout?.destroy();
     child.stderr?.destroy();
   }, deadlineMs);
@@ -65,7 +65,7 @@ export async function run(argv: Argv, options: RunOptions = {}): Promise<Finishe
   child.stdout?.on('data', (chunk: Buffer) => out.push(chunk));
   child.stderr?.on('data', (chunk: Buffer) => err.push(chunk));
   if (child.stdin && options.input !== undefined) {
-    // EPIPE: the program did not want all of its input. Its exit code says whether that matters.
+    // EPIPE: the program did not read all of its input. Its exit code shows whether that matters.
     child.stdin.on('error', () => undefined);
     if (typeof options.input === 'string' || options.input instanceof Uint8Array) child.stdin.end(options.input);
     else options.input.pipe(child.stdin);
@@ -77,7 +77,7 @@ export async function run(argv: Argv, options: RunOptions = {}): Promise<Finishe
         resolve({ code, signal, stdout: Buffer.concat(out).toString(), stderr: Buffer.concat(err).toString() }),
       );
     });
-    if (late) throw new ProcessFailed(argv, result, `not done after ${deadlineMs} ms`);
+    if (late) throw new ProcessFailed(argv, result, `timed out after ${deadlineMs} ms`);
     if (result.code !== 0 && options.mayFail !== true) throw new ProcessFailed(argv, result);
     return result;
   } finally {
@@ -86,34 +86,34 @@ export async function run(argv: Argv, options: RunOptions = {}): Promise<Finishe
 }
 
 export interface StartOptions {
-  /** Word for messages, for example `registry`. */
+  /** Name in messages, for example `registry`. */
   readonly name: string;
   readonly cwd?: string;
   readonly env?: Environment;
-  /** Variables of ours whose names start so are kept from it (it would read them as its own settings). */
+  /** Withholds our own variables with this prefix, which the program would read as its settings. */
   readonly withoutEnv?: string;
-  /** All output is appended to this file. */
+  /** File to which all output is appended. */
   readonly logFile?: string;
-  /** Called with each chunk of output as it comes. */
+  /** Called with each chunk of output. */
   readonly onOutput?: (text: string) => void;
 }
 
 export interface RunningProcess {
   readonly name: string;
   readonly pid: number;
-  /** undefined while it runs. */
+  /** How it ended; undefined while it runs. */
   exit(): { code: number | null; signal: NodeJS.Signals | null } | undefined;
   readonly exited: Promise<void>;
-  /** The last part of its output (at most 16 KiB). */
+  /** Returns the last part of its output (at most 16 KiB). */
   tail(): string;
   kill(signal: NodeJS.Signals): void;
-  /** SIGTERM, and SIGKILL to its process group after `graceMs` (default 5,000). Idempotent. */
+  /** Sends SIGTERM, and SIGKILL to its process group after `graceMs` (default 5,000). Idempotent. */
   stop(graceMs?: number): Promise<void>;
 }
 
 /**
- * Starts a program that stays. It leads its own process group, so a Ctrl-C at the terminal does not reach it
- * before we have put things away in order, and the kernel kills it when we die, even by SIGKILL.
+ * Starts a program that keeps running. It leads its own process group, so a Ctrl-C at the terminal does not reach it before
+ * this process has cleaned up. The kernel kills it when this process dies, even by SIGKILL.
  * (The kernel watches the thread that started it: use vitest's `forks` pool, not `threads`.)
  */
 export async function startProcess(argv: Argv, options: StartOptions): Promise<RunningProcess> {
@@ -124,7 +124,7 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
     cwd: options.cwd,
     env: without(childEnvironment(options.env), options.withoutEnv),
     stdio: ['ignore', 'pipe', 'pipe'],
-    // Without setpriv nothing would end a detached child with us, so it stays in our group then.
+    // Without setpriv, a detached child would outlive this process, so it stays in our group.
     detached: setpriv !== undefined,
   });
   await started(child, argv);
@@ -162,25 +162,25 @@ export async function startProcess(argv: Argv, options: StartOptions): Promise<R
         await exited;
         clearTimeout(timer);
       }
-      // Children that it started and left behind.
+      // Kill the children that it left running.
       if (setpriv !== undefined) signalProcess(-pid, 'SIGKILL');
     },
   };
 }
 
-/** proc_pid_stat(5), from the third field on (the name before it may hold spaces and parentheses): state, parent, ... */
+/** Returns the fields of proc_pid_stat(5) from the third on: state, parent, … The name before may contain spaces and parentheses. */
 export function statOf(pid: number): string[] {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
 }
 
-/** include/linux/sched.h: it is past its end; only its entry is left. */
+/** Flag of include/linux/sched.h: the process has ended, and only its entry is left. */
 const PF_EXITING = 0x4;
 
 /**
- * Whether this process runs. One that has ended stays listed until its parent asks for its exit code, which a first
- * process that is no init (in a container, say) never does for orphans: it is gone all the same. The first process of a
- * pid namespace is then listed as exiting for ever, since it waits for such an orphan.
+ * Whether this process runs. An ended process stays listed until its parent reads its exit code. A first process that is no init
+ * (for example in a container) never reads the exit codes of orphans, which count as ended all the same. The first process of a
+ * pid namespace is then listed as exiting for ever, because it waits for such an orphan.
  */
 export function isRunning(pid: number): boolean {
   try {
@@ -192,18 +192,18 @@ export function isRunning(pid: number): boolean {
   }
 }
 
-/** Ids of the processes with such a command line; what has ended and was not asked for its exit code has none. */
+/** Returns the ids of the processes whose command line matches. A process that ended without its exit code being read has none. */
 export async function processesOf(isOne: (argv: readonly string[]) => boolean): Promise<number[]> {
   const found: number[] = [];
   for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-    // It may have ended meanwhile.
+    // The process may have ended meanwhile.
     const argv = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).split('\0');
     if (isOne(argv)) found.push(Number(pid));
   }
   return found;
 }
 
-/** Sends a signal; a process that is gone already is no error. */
+/** Sends a signal; ignores a process that is gone already. */
 export function signalProcess(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
@@ -212,7 +212,7 @@ export function signalProcess(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-/** Waits for `ready`, and fails at once with the last output when the process ends before that. */
+/** Waits for `ready`. Fails at once with the last output when the process ends before that. */
 export async function untilReady(running: RunningProcess, ready: () => Promise<boolean>, deadlineMs: number): Promise<void> {
   try {
     await waitFor(

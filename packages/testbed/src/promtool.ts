@@ -3,10 +3,10 @@ import { findProgram } from './config.ts';
 
 const program = findProgram('promtool');
 
-/** Empty where promtool is installed, else why a test is skipped; stands behind the test's name. */
+/** Reason for skipping a test, appended to the test's name; empty where promtool is installed. */
 export const noPromtool = program === undefined ? ' (skipped: no promtool; npm run setup fetches it)' : '';
 
-/** Returns the complaints of `promtool check metrics` about a page of metrics; [] when it has none. */
+/** Returns the complaints of `promtool check metrics` about a page of metrics; [] for a clean page. */
 export function checkMetrics(page: string): string[] {
   if (program === undefined) throw new Error('promtool is not installed (npm run setup fetches it)');
   const { status, stdout, stderr, error } = spawnSync(program, ['check', 'metrics'], { input: page, encoding: 'utf8' });

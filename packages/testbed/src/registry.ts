@@ -7,27 +7,27 @@ import { freePort, isFree } from './ports.ts';
 import { run, startProcess, untilReady } from './process.ts';
 
 export interface Registry {
-  /** `host:port`, as it stands in front of an image's name and in REGISTRY_ADDR. */
+  /** `host:port`, as in front of an image's name and in REGISTRY_ADDR. */
   readonly address: string;
   readonly url: string;
   readonly user: string | undefined;
   readonly password: string | undefined;
   readonly pid: number;
-  /** Names of the repositories it holds. */
+  /** Returns the names of its repositories. */
   catalog(): Promise<string[]>;
-  /** Tags of one repository; [] when it does not exist. */
+  /** Returns the tags of a repository; [] when it does not exist. */
   tags(repository: string): Promise<string[]>;
   stop(): Promise<void>;
 }
 
 export interface RegistryOptions {
-  /** Images, configuration and log; kept between runs. A second run at the same time gets a temporary one. */
+  /** Folder for images, configuration and log, kept between runs. A second run at the same time gets a temporary one. */
   readonly dir: string;
-  /** Where to listen: an engine's `gatewayIp` (default 127.0.0.1). */
+  /** Address to listen on: an engine's `gatewayIp` (default 127.0.0.1). */
   readonly address?: string;
-  /** Default: the one of the run before where it is free (docker then knows what it pushed), else a free one. */
+  /** Default: the previous run's port when it is free, because docker then knows what it pushed; otherwise a free one. */
   readonly port?: number;
-  /** With `password`: basic auth is asked for. */
+  /** Name for basic auth, which is required when `password` is set too. */
   readonly user?: string;
   readonly password?: string;
 }
@@ -39,7 +39,7 @@ export function registryProgram(): string | undefined {
 /** Starts the CNCF distribution registry. @throws when it is not installed or does not answer within 10 s */
 export async function startRegistry(options: RegistryOptions): Promise<Registry> {
   const program = registryProgram();
-  if (program === undefined) throw new Error('docker-registry is not installed (npm run setup does it)');
+  if (program === undefined) throw new Error('docker-registry is not installed (npm run setup installs it)');
   const { user, password } = options;
   const listen = options.address ?? '127.0.0.1';
   const home = await takeHome(options.dir);
@@ -56,7 +56,7 @@ interface Home {
   leave(): Promise<void>;
 }
 
-/** The folder itself, or a temporary one while another process has it. */
+/** Takes the folder, or a temporary one while another process has it. */
 async function takeHome(wanted: string): Promise<Home> {
   await mkdir(wanted, { recursive: true });
   const lock = await lockFolder(wanted);
@@ -90,7 +90,7 @@ async function serve(
   const registry = await startProcess([program, 'serve', configFile], {
     name: 'registry',
     logFile: join(dir, 'registry.log'),
-    withoutEnv: 'REGISTRY_', // it takes every REGISTRY_… variable for one of its settings
+    withoutEnv: 'REGISTRY_', // the registry reads every REGISTRY_… variable as a setting
   });
   const url = `http://${address}`;
   const headers: Record<string, string> =
@@ -123,7 +123,7 @@ async function serve(
   };
 }
 
-/** The port of the run before, when it is free now. */
+/** Returns the previous run's port when it is free now. */
 async function lastPort(dir: string, listen: string): Promise<number | undefined> {
   const text = await readFile(join(dir, 'port'), 'utf8').catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return '';
@@ -133,7 +133,7 @@ async function lastPort(dir: string, listen: string): Promise<number | undefined
   return port > 0 && (await isFree(port, listen)) ? port : undefined;
 }
 
-/** A file of one line `user:bcrypt hash`, the only kind of hash the registry takes. */
+/** Writes a file with one line `user:bcrypt hash`. The registry accepts no other kind of hash. */
 async function writeHtpasswd(dir: string, credentials: { user: string; password: string }): Promise<string> {
   const file = join(dir, 'htpasswd');
   const line = await run(['htpasswd', '-B', '-i', '-n', credentials.user], { input: credentials.password });

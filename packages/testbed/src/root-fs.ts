@@ -1,13 +1,13 @@
-// Small root file systems put together from this machine's own programs, where no hub can be reached.
+// Builds small root file systems from this machine's own programs, where no image hub can be reached.
 import { copyFile, cp, chmod, mkdir, realpath, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { extraCertificates, findProgram, toolsDir } from './config.ts';
 import { run } from './process.ts';
 
-/** As `busybox:stable`: one static program under all its names. @throws when busybox-static is not installed */
+/** Builds `busybox:stable`: one static program under all its names. @throws when busybox-static is not installed */
 export async function layBusybox(root: string, skip: ReadonlySet<string> = new Set()): Promise<void> {
   const busybox = findProgram('busybox');
-  if (busybox === undefined) throw new Error('busybox-static is not installed (npm run setup does it)');
+  if (busybox === undefined) throw new Error('busybox-static is not installed (npm run setup installs it)');
   for (const folder of [
     'bin',
     'sbin',
@@ -45,7 +45,7 @@ export async function layBusybox(root: string, skip: ReadonlySet<string> = new S
   await writeFile(join(root, 'etc/nsswitch.conf'), 'hosts: files dns\n');
 }
 
-/** As `node:24-slim`: Node and npm of .tools with the shared libraries they need, busybox as the rest of the system. */
+/** Builds `node:24-slim`: Node and npm of .tools with their shared libraries, and busybox as the rest of the system. */
 export async function layNode(root: string): Promise<void> {
   await layBusybox(root);
   const node = await realpath(join(toolsDir, 'node', 'bin', 'node'));
@@ -60,20 +60,20 @@ export async function layNode(root: string): Promise<void> {
   await layCertificates(root);
 }
 
-/** Adds the certificate authorities that this machine trusts (it may be behind a proxy). They are only in the image, never committed. */
+/** Copies the certificates that the machine trusts (it may be behind a proxy with its own authority). They exist only in the image. */
 async function layCertificates(root: string): Promise<void> {
   const file = extraCertificates() ?? '/etc/ssl/certs/ca-certificates.crt';
   await mkdir(join(root, 'etc/ssl/certs'), { recursive: true });
   await copyFile(file, join(root, 'etc/ssl/certs/ca-certificates.crt'));
 }
 
-/** Copies the shared libraries (and the loader) that a program names to the same places below `root`. */
+/** Copies the shared libraries and the loader of a program to the same paths below `root`. */
 async function copyLibraries(program: string, root: string): Promise<void> {
   const listed = (await run(['ldd', program])).stdout;
   const paths = listed.split('\n').flatMap((line) => /(\/\S+)\s+\(0x/.exec(line)?.[1] ?? []);
-  if (paths.length === 0) throw new Error(`ldd names no libraries of ${program}`);
+  if (paths.length === 0) throw new Error(`ldd found no libraries of ${program}`);
   const copies = new Set(paths);
-  // glibc before 2.34 loads these by itself to resolve names.
+  // glibc before 2.34 loads these without naming them, to resolve host names.
   const libc = paths.find((path) => path.includes('libc.so'));
   if (libc !== undefined)
     for (const name of ['libnss_dns.so.2', 'libnss_files.so.2', 'libresolv.so.2']) copies.add(join(dirname(libc), name));

@@ -15,9 +15,9 @@ export interface Traefik {
   /** `http://127.0.0.1:port` of its API (`/api/http/routers`, `/ping`). */
   readonly api: string;
   readonly pid: number;
-  /** Routers it serves now, by name with provider (`x@http`). */
+  /** Returns the routers that it serves now; a name includes the provider (`x@http`). */
   routers(): Promise<{ name: string; rule: string; status: string }[]>;
-  /** The last part of what it logged. */
+  /** Returns the last part of its log. */
   tail(): string;
   stop(): Promise<void>;
 }
@@ -25,33 +25,33 @@ export interface Traefik {
 export interface TraefikOptions {
   /** Folder for its configuration, certificate and logs. */
   readonly dir: string;
-  /** The control plane's configuration address, `http://…/api/traefik/config`. */
+  /** Address of the control plane's configuration, `http://…/api/traefik/config`. */
   readonly configUrl: string;
-  /** true: the request is held until something changes; false: asked every 5 s, as the contract says. */
+  /** true: requests for configuration are held until it changes; false: polls every 5 s, as the contract allows. */
   readonly held: boolean;
-  /** Default: findTraefik(). */
+  /** Path of the program. Default: findTraefik(). */
   readonly bin?: string;
-  /** Folder of file-provider YAML of the caller's own, watched. */
+  /** Folder of the caller's file-provider YAML, which Traefik watches. */
   readonly fileProviderDir?: string;
-  /** Serve deploy/traefik/dynamic, with this as Traefik's environment. */
+  /** Serves deploy/traefik/dynamic, with these variables in Traefik's environment. */
   readonly deploy?: FileProviderEnv;
   readonly accessLog?: boolean;
-  /** `aliasHeadersStrategy` of both entry points. Default: `delete`, as in deploy/traefik. `unset`: a Traefik without this setting. */
+  /** `aliasHeadersStrategy` of both entry points. Default: `delete`, as in deploy/traefik. `unset`: a Traefik that Berth did not set up. */
   readonly aliasHeaders?: 'delete' | 'unset';
-  /** Fixed ports instead of free ones. */
+  /** Fixed ports (default: free ones). */
   readonly ports?: { readonly web: number; readonly websecure: number; readonly api: number };
 }
 
-/** Starts the real Traefik on loopback. @throws when there is none or it does not answer within 10 s */
+/** Starts the real Traefik on loopback. @throws when it is not installed or does not answer within 10 s */
 export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
   const bin = options.bin ?? findTraefik();
-  if (bin === undefined) throw new Error('no Traefik: set TRAEFIK_BIN or put `traefik` on PATH');
+  if (bin === undefined) throw new Error('Traefik not found: set TRAEFIK_BIN or put `traefik` on PATH');
   const { dir } = options;
   await mkdir(join(dir, 'files'), { recursive: true });
   const { web, websecure, api } = options.ports ?? (await threePorts());
   const certificate = await makeCertificate(dir);
-  // JSON is YAML. The certificate is dynamic configuration, so it comes by a file provider of its own
-  // unless the caller's folder is in use: Traefik has but one file provider.
+  // JSON is valid YAML. The certificate is dynamic configuration and comes by the file provider. Traefik has only
+  // one file provider, so the certificate goes into the caller's folder when there is one.
   const files = options.fileProviderDir ?? join(dir, 'files');
   if (options.deploy !== undefined) await copyFiles(files);
   await writeFile(
@@ -99,7 +99,7 @@ function staticConfig(options: TraefikOptions, at: { web: number; websecure: num
     api: { insecure: true, dashboard: false },
     ping: {},
     providers: {
-      // The default of 2 s would be the slowest part of a route's switch.
+      // The default of 2 s would be the slowest part of a route switch.
       providersThrottleDuration: '50ms',
       http,
       file: { directory: at.files, watch: true },
@@ -109,7 +109,7 @@ function staticConfig(options: TraefikOptions, at: { web: number; websecure: num
   };
 }
 
-/** A self-signed certificate for `berth.localhost` and its subdomains. */
+/** Creates a self-signed certificate for `berth.localhost` and its subdomains. */
 async function makeCertificate(dir: string): Promise<{ certFile: string; keyFile: string }> {
   const certFile = join(dir, 'certificate.pem');
   const keyFile = join(dir, 'key.pem');

@@ -1,27 +1,27 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 export interface WaitOptions {
-  /** How long to go on asking, in ms (default 15,000). */
+  /** How long to wait, in ms (default 15,000). */
   readonly deadlineMs?: number;
-  /** Pause between two questions, in ms (default 50). */
+  /** Pause between two checks, in ms (default 50). */
   readonly intervalMs?: number;
   readonly signal?: AbortSignal;
 }
 
-/** The condition did not come true in time. The message names it and the last thing that went wrong. */
+/** The condition did not become true in time. The message names it and the last error. */
 export class WaitTimeout extends Error {
   override readonly name = 'WaitTimeout';
 }
 
-/** Throw this inside a condition to end the waiting at once: it can never come true. */
+/** Thrown by a condition to end the wait at once, because it can never become true. */
 export class GiveUp extends Error {
   override readonly name = 'GiveUp';
 }
 
 /**
- * Asks `condition` until it gives something other than undefined, null or false, and returns that.
- * A condition that throws counts as "not yet" (its error is kept for the message), except GiveUp.
- * @throws WaitTimeout after the deadline, GiveUp from the condition, or the signal's reason.
+ * Checks `condition` until it returns a value other than undefined, null or false, and returns that value.
+ * A condition that throws counts as "not yet", and the message keeps its error. GiveUp ends the wait.
+ * @throws WaitTimeout after the deadline, GiveUp from the condition, or the signal's reason
  */
 export async function waitFor<T>(
   name: string,
@@ -42,12 +42,12 @@ export async function waitFor<T>(
       last = undefined;
     } catch (error) {
       if (error instanceof GiveUp) throw new GiveUp(`${name}: ${error.message}`, { cause: error });
-      // The earlier error says more than the last attempt, which was cut short.
+      // An earlier error says more than the fact that the last check was cut short.
       if (!(error instanceof CutShort) || last === undefined) last = error;
     }
     if (Date.now() - started >= deadlineMs) {
       const why = last === undefined ? '' : `; last error: ${messageOf(last)}`;
-      throw new WaitTimeout(`waited ${deadlineMs} ms in vain: ${name}${why}`, { cause: last });
+      throw new WaitTimeout(`timed out after ${deadlineMs} ms: ${name}${why}`, { cause: last });
     }
     await sleep(options.intervalMs ?? 50, undefined, options.signal ? { signal: options.signal } : {});
   }
@@ -57,7 +57,7 @@ class CutShort extends Error {
   override readonly name = 'CutShort';
 }
 
-/** Rejects when `work` takes longer than `ms`, so that one hung question cannot outlast the deadline. */
+/** Rejects when `work` takes longer than `ms`, so that one hung check cannot outlast the deadline. */
 async function within<T>(work: Promise<T>, ms: number): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
   const timer = setTimeout(() => reject(new CutShort(`no answer within ${ms} ms`)), ms);

@@ -13,12 +13,12 @@ import { registryProgram, startRegistry } from '../src/registry.ts';
 import { isRunning } from '../src/process.ts';
 import { waitFor } from '../src/wait.ts';
 
-// Its own folder: what other runs do at the same time must not show here. (Not in /tmp, which may be small or in memory.)
+// A folder for this file alone, so that other runs do not disturb it. (Not in /tmp, which may be small or in memory.)
 let dir: string;
 const missing = whyNoOwnEngine();
 const settings = '/proc/sys/net/ipv4/ip_forward';
 
-/** Runs busybox' web server on the engine and gives its address, once it answers. */
+/** Runs busybox' web server on the engine and returns its address once it answers. */
 async function serve(engine: Engine, name: string, ...options: string[]): Promise<string> {
   await engine.docker([
     'run',
@@ -46,7 +46,7 @@ async function address(engine: Engine, name: string): Promise<string> {
   return url;
 }
 
-// Skipped where there is no root on Linux, or docker.io and its helpers are not installed.
+// Skipped without root on Linux, or without docker.io and its helpers.
 describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' : ` (${missing})`}`, { timeout: 60_000 }, () => {
   let engine: Engine;
   let before: { forward: string; links: string };
@@ -61,7 +61,7 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
     if (dir !== undefined) await rm(dir, { recursive: true, force: true });
   }, 60_000);
 
-  it('publishes ports on an address of its own and holds containers to their limits', async () => {
+  it('publishes ports on its own address and enforces the limits of containers', async () => {
     const url = await serve(engine, 'limited', '--memory', '32m', '--pids-limit', '20', '--cpus', '0.5');
     expect(await (await fetch(url)).text()).toContain('root');
     const eaten = await engine.docker(
@@ -73,12 +73,12 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
     expect(group).toContain('berth-');
   });
 
-  it('sees this machine at gatewayIp, from containers too', async () => {
+  it('reaches this machine at gatewayIp, also from containers', async () => {
     const server = createServer((_request, response) => response.end('control plane'));
     await new Promise<void>((resolve) => server.listen(0, engine.gatewayIp, resolve));
     try {
       const { port } = server.address() as { port: number };
-      // Not wget: the one in Debian's busybox-static dies of a segmentation fault.
+      // Not wget: wget of Debian's busybox-static dies of a segmentation fault.
       const heard = await engine.docker(
         ['run', '--rm', '--interactive', 'busybox:stable', 'nc', '-w', '5', engine.gatewayIp, String(port)],
         {
@@ -113,7 +113,7 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
   );
 
   it.skipIf(findProgram('slirp4netns') === undefined)(
-    "resolves names and has a way outward that is not the machine's own forwarding",
+    "resolves names and reaches the internet without the machine's own forwarding",
     async () => {
       const routes = await engine.docker(['run', '--rm', '--network', 'host', 'busybox:stable', 'ip', 'route']);
       expect(routes.stdout).toMatch(/^default .*tap0/m);
@@ -121,7 +121,7 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
     },
   );
 
-  it('brings containers back after everything in it was killed', async () => {
+  it('restarts containers after everything in it was killed', async () => {
     await serve(engine, 'lasting', '--restart', 'unless-stopped');
     const killed = engine.faults?.daemonPid();
     await engine.faults?.restartDaemon();
@@ -133,15 +133,15 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
     await address(engine, 'lasting');
   });
 
-  it('can be cut off and comes back', async () => {
+  it('can be disconnected and reconnected', async () => {
     const url = await serve(engine, 'cut-off');
     await engine.faults?.connect(false);
     await expect(fetch(url, { signal: AbortSignal.timeout(500) })).rejects.toThrow();
     await engine.faults?.connect(true);
-    await waitFor('it answers again', async () => (await fetch(url, { signal: AbortSignal.timeout(1_000) })).ok);
+    await waitFor('the container answers again', async () => (await fetch(url, { signal: AbortSignal.timeout(1_000) })).ok);
   });
 
-  it('stands beside a second one of the same name, which gets a place and a network of its own', async () => {
+  it('runs beside a second engine of the same name, which gets its own folder and network', async () => {
     const second = await startEngine({ dir, name: 'test', private: true });
     try {
       expect(second.hostIp).not.toBe(engine.hostIp);
@@ -152,18 +152,18 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
     expect((await readdir(dir)).filter((name) => name.startsWith('engine-tmp-'))).toEqual([]);
   });
 
-  it('dies with the process that started it, even by SIGKILL, and leaves nothing', async () => {
-    const { child, told } = await startElsewhere('doomed');
-    const inside = await processesIn(told.namespace);
+  it('dies with the process that started it, even by SIGKILL, and leaves nothing behind', async () => {
+    const { child, report } = await startElsewhere('doomed');
+    const inside = await processesIn(report.namespace);
     expect(inside.length).toBeGreaterThan(3); // sleep, dockerd, containerd, a shim, the container
     child.kill('SIGKILL');
-    await waitFor('no process of it is left', async () => {
-      const left = await processesIn(told.namespace);
+    await waitFor('every process of the engine is gone', async () => {
+      const left = await processesIn(report.namespace);
       if (left.length > 0)
-        throw new Error(`there is ${(await Promise.all(left.map((pid) => readFile(`/proc/${pid}/stat`, 'utf8')))).join('')}`);
+        throw new Error(`still running: ${(await Promise.all(left.map((pid) => readFile(`/proc/${pid}/stat`, 'utf8')))).join('')}`);
       return true;
     });
-    await waitFor('its cable is gone', async () => !(await linkNames()).includes(told.link), { deadlineMs: 10_000 });
+    await waitFor('the cable is gone', async () => !(await linkNames()).includes(report.link), { deadlineMs: 10_000 });
     expect(await readFile('/proc/self/mountinfo', 'utf8')).not.toContain('engine-doomed');
     // The next run on the same folder starts, without the containers of the killed one.
     const next = await startEngine({ dir, name: 'doomed', private: true });
@@ -171,7 +171,7 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
     await next.stop();
   });
 
-  it("changes nothing of the machine's own network", async () => {
+  it("does not change the machine's own network", async () => {
     expect(await readFile(settings, 'utf8')).toBe(before.forward);
     const others = (names: string) =>
       names
@@ -186,18 +186,18 @@ async function linkNames(): Promise<string> {
   return (await readdir('/sys/class/net')).sort().join('\n');
 }
 
-/** Process ids whose pid namespace is this one. */
+/** Returns the ids of the processes in this pid namespace. */
 async function processesIn(namespace: string): Promise<string[]> {
   const found: string[] = [];
   for (const pid of await readdir('/proc')) {
     if (!/^\d+$/.test(pid)) continue;
-    // A process may end while we look.
+    // A process may end during the search.
     if ((await readlink(`/proc/${pid}/ns/pid`).catch(() => '')) === namespace && isRunning(Number(pid))) found.push(pid);
   }
   return found;
 }
 
-/** Starts an engine with a running container in another process, and gives what that process told. */
+/** Starts an engine with a running container in another process, and returns that process' report. */
 async function startElsewhere(name: string) {
   const source = (file: string) => JSON.stringify(new URL(`../src/${file}`, import.meta.url).href);
   const program = `
@@ -218,5 +218,5 @@ async function startElsewhere(name: string) {
     out += chunk.toString();
   });
   await waitFor('the other process has its engine', () => out.includes('\n'), { deadlineMs: 40_000 });
-  return { child, told: JSON.parse(out) as { namespace: string; link: string } };
+  return { child, report: JSON.parse(out) as { namespace: string; link: string } };
 }

@@ -9,7 +9,7 @@ import { hermeticGit } from '../src/git-repo.ts';
 import { type GitServer, startGitServer } from '../src/git-server.ts';
 import { run } from '../src/process.ts';
 
-// git is there wherever the code was cloned with it; a checkout unpacked from an archive may lack it.
+// git exists where the code was cloned with it; a checkout unpacked from an archive may lack it.
 describe.skipIf(findProgram('git') === undefined)('git server', () => {
   let folder: string;
   let server: GitServer;
@@ -25,7 +25,7 @@ describe.skipIf(findProgram('git') === undefined)('git server', () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  it('gives out a branch with contents, modes and commits in order', async () => {
+  it('serves a branch with contents, modes and commits in order', async () => {
     const { url, sha } = await server.createRepo('site', { 'a/b.txt': 'one', 'run.sh': { content: '#!/bin/sh\n', executable: true } });
     const second = await server.commit('site', { 'a/b.txt': 'two' }, 'second');
     const clone = join(folder, 'clone');
@@ -45,7 +45,7 @@ describe.skipIf(findProgram('git') === undefined)('git server', () => {
     expect(pushed.stderr).toContain('403');
   });
 
-  it('takes a push of several megabytes (chunked, gzip negotiation) where it is allowed, with the password only', async () => {
+  it('accepts a push of several megabytes (chunked, gzip negotiation) where pushes are allowed, only with the password', async () => {
     const open = await startGitServer({ root: join(folder, 'open'), push: true, credentials: { user: 'me', password: 's3cret' } });
     try {
       const { url } = await open.createRepo('big', { x: '1' });
@@ -77,7 +77,7 @@ describe.skipIf(findProgram('git') === undefined)('git server', () => {
     expect(await answer.text()).toContain('refs/heads/main');
   });
 
-  it('gives out a commit by its id, and refuses that when told', async () => {
+  it('serves a commit by its id, and refuses to after allowAnySha(false)', async () => {
     const { url, sha } = await server.createRepo('pinned', { x: '1' });
     await server.commit('pinned', { x: '2' }, 'second');
     const fetchInto = async (name: string) => {
@@ -92,13 +92,13 @@ describe.skipIf(findProgram('git') === undefined)('git server', () => {
     expect(refused.stderr).toContain('unadvertised object');
   });
 
-  it('can be mute, answer errors, and serve again', async () => {
+  it('can stay silent, answer errors, and serve again', async () => {
     const { url } = await server.createRepo('moody', { x: '1' });
     const list = () => run(['git', 'ls-remote', url], { env: hermeticGit, mayFail: true, deadlineMs: 1_000 });
     server.behave({ status: 500 });
     expect((await list()).stderr).toContain('500');
     server.behave('mute');
-    await expect(list()).rejects.toThrow('not done after 1000 ms');
+    await expect(list()).rejects.toThrow('timed out after 1000 ms');
     server.behave('serve');
     expect((await list()).stdout).toContain('refs/heads/main');
   });

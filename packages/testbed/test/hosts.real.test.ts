@@ -11,7 +11,7 @@ import { waitFor } from '../src/wait.ts';
 
 const missing = whyNoHosts();
 
-// Skipped where there is no root on Linux, or docker.io and its helpers are not installed.
+// Skipped without root on Linux, or without docker.io and its helpers.
 describe.skipIf(missing !== undefined)(`hosts${missing === undefined ? '' : ` (${missing})`}`, { timeout: 60_000 }, () => {
   let dir: string;
   let hosts: Hosts;
@@ -28,10 +28,10 @@ describe.skipIf(missing !== undefined)(`hosts${missing === undefined ? '' : ` ($
     if (dir !== undefined) await rm(dir, { recursive: true, force: true });
   }, 60_000);
 
-  /** Whether `from` reaches that address; the answer to a ping says more than a port that a proxy holds open. */
+  /** Whether `from` reaches that address. Uses ping, because a proxy may hold a port open. */
   const reaches = async (from: Host, address: string): Promise<boolean> =>
     (await from.run(['busybox', 'ping', '-c', '1', '-W', '1', address], { mayFail: true })).code === 0;
-  /** Busybox' web server, and where it answers. */
+  /** Runs busybox' web server and returns its address. */
   const serve = async (host: Host): Promise<string> => {
     const command = ['run', '--detach', '--name', 'web', '--restart', 'unless-stopped', '--publish', '0:8080', 'busybox:stable'];
     await host.engine.docker([...command, 'httpd', '-f', '-p', '8080', '-h', '/etc']);
@@ -55,7 +55,7 @@ describe.skipIf(missing !== undefined)(`hosts${missing === undefined ? '' : ` ($
       expect(await reaches(from, to), `${from.name} to ${to}`).toBe(true);
   });
 
-  it('one that is cut off reaches nobody, goes on, and is back when it is healed; the others notice nothing', async () => {
+  it('a partitioned host reaches no other host, keeps running, and is back after heal(); the others are not affected', async () => {
     const address = await serve(one);
     await one.partition();
     expect(await reaches(one, hosts.gatewayIp)).toBe(false);
@@ -65,11 +65,11 @@ describe.skipIf(missing !== undefined)(`hosts${missing === undefined ? '' : ` ($
     await expect(fetch(address, { signal: AbortSignal.timeout(500) })).rejects.toThrow();
     expect((await one.engine.docker(['ps', '--format', '{{.Names}}'])).stdout.trim()).toBe('web');
     await one.heal();
-    await waitFor('it answers again', async () => (await fetch(address, { signal: AbortSignal.timeout(1_000) })).ok);
-    await waitFor('they reach each other again', () => reaches(one, two.ip));
+    await waitFor('the container answers again', async () => (await fetch(address, { signal: AbortSignal.timeout(1_000) })).ok);
+    await waitFor('the hosts reach each other again', () => reaches(one, two.ip));
   });
 
-  it('one that is killed loses all that runs on it, programs and containers; booted, it has what is to be restarted', async () => {
+  it('a killed host loses its programs and containers; after boot(), containers with a restart policy run again', async () => {
     const program = await startInside(one.enter, ['sleep', '1000'], { name: 'a program' });
     const web = await processOf(one, 'web');
     await one.kill();
@@ -79,7 +79,7 @@ describe.skipIf(missing !== undefined)(`hosts${missing === undefined ? '' : ` ($
     await url(one);
   });
 
-  it('files are shared, and what is mounted on one is its own, for its programs and its engine', async () => {
+  it('files are shared, and a mount on one host is visible only to its own programs and engine', async () => {
     const shared = join(dir, 'shared');
     await mkdir(shared);
     await writeFile(join(shared, 'file'), 'of all');
@@ -95,25 +95,25 @@ describe.skipIf(missing !== undefined)(`hosts${missing === undefined ? '' : ` ($
     expect(await seen(one)).toBe('of all');
   });
 
-  it('what is started on one gets signals, and its exit code is seen', async () => {
+  it('a program started on a host receives signals, and its exit code is returned', async () => {
     const program = await startInside(two.enter, ['sh', '-c', 'trap "exit 7" TERM; echo ready; while :; do sleep 0.1; done'], {
       name: 'a program',
     });
-    await waitFor('it is ready', () => program.tail().includes('ready'));
+    await waitFor('the program is ready', () => program.tail().includes('ready'));
     await program.stop();
     expect(program.exit()).toEqual({ code: 7, signal: null });
   });
 
-  it('die with the process that started them, even by SIGKILL, and leave nothing; a next run is not disturbed', async () => {
-    const { child, told } = await startElsewhere(dir);
-    expect(await linkNames()).toContain(told.link);
+  it('die with the process that started them, even by SIGKILL, and leave nothing behind; the next run is not disturbed', async () => {
+    const { child, report } = await startElsewhere(dir);
+    expect(await linkNames()).toContain(report.link);
     child.kill('SIGKILL');
-    await waitFor('no process of them is left', async () => (await Promise.all(told.namespaces.map(processesIn))).flat().length === 0);
-    await waitFor('their link is gone', async () => !(await linkNames()).includes(told.link), { deadlineMs: 10_000 });
+    await waitFor('every process of the hosts is gone', async () => (await Promise.all(report.namespaces.map(processesIn))).flat().length === 0);
+    await waitFor('the link is gone', async () => !(await linkNames()).includes(report.link), { deadlineMs: 10_000 });
     expect(await readFile('/proc/self/mountinfo', 'utf8')).not.toContain(dir);
     const next = await startHosts({ dir, hosts: [{ name: 'next' }] });
     try {
-      // The folders of the killed ones are gone too: those of this run and of the next are left.
+      // The folders of the killed hosts are gone too; the folders of this run and the next one remain.
       expect((await readdir(dir)).filter((name) => name.startsWith('engine-tmp-'))).toHaveLength(3);
       expect(await reaches(next.hosts['next'] as Host, next.gatewayIp)).toBe(true);
       await next.hosts['next']?.kill();
@@ -123,13 +123,13 @@ describe.skipIf(missing !== undefined)(`hosts${missing === undefined ? '' : ` ($
   });
 });
 
-/** Process id, seen from here, of a container's program. */
+/** Returns the process id of a container's program, seen from here. */
 async function processOf(host: Host, container: string): Promise<number> {
   const [pid, name] = (await host.engine.docker(['inspect', '--format', '{{.State.Pid}} {{.Path}}', container])).stdout.trim().split(' ');
   for (const id of await pids()) {
-    // A process may end while we look.
+    // A process may end during the search.
     const status = await readFile(`/proc/${id}/status`, 'utf8').catch(() => '');
-    // Its ids here, on the host, in the container (proc(5)).
+    // Its ids here, on the host and in the container (proc(5)).
     const ids = /^NSpid:\t(.*)$/m.exec(status)?.[1]?.split('\t') ?? [];
     if (status.startsWith(`Name:\t${name}\n`) && ids.length === 3 && ids[1] === pid) return id;
   }
@@ -139,7 +139,7 @@ async function processOf(host: Host, container: string): Promise<number> {
 async function processesIn(namespace: string): Promise<number[]> {
   const found: number[] = [];
   for (const pid of await pids()) {
-    // A process may end while we look.
+    // A process may end during the search.
     if ((await readlink(`/proc/${pid}/ns/net`).catch(() => '')) === namespace && isRunning(pid)) found.push(pid);
   }
   return found;
@@ -148,7 +148,7 @@ async function processesIn(namespace: string): Promise<number[]> {
 const pids = async (): Promise<number[]> => (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number);
 const linkNames = (): Promise<string[]> => readdir('/sys/class/net');
 
-/** Starts hosts with a program in another process, which tells their network namespaces and their link to this one. */
+/** Starts hosts with a program in another process, which reports their network namespaces and their link to this one. */
 async function startElsewhere(dir: string) {
   const source = (file: string) => JSON.stringify(new URL(`../src/${file}`, import.meta.url).href);
   const program = `

@@ -1,4 +1,4 @@
-/** The checker by itself: each invariant on the smallest history that breaks it, and docs/invariants.md equal to it. */
+/** The checker alone: the smallest history that breaks each invariant, and docs/invariants.md, which must list the same. */
 import { mkdtempSync, readFileSync, rmSync, appendFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -44,16 +44,16 @@ const BREACHES: Record<InvariantId, Happening[]> = {
   ],
   'no-surprise': [{ type: 'internal_error', message: 'boom' }],
 };
-/** One event a millisecond. */
+/** Returns the events at intervals of 1 ms. */
 const at = (happenings: readonly Happening[]) => happenings.map((h, i) => ({ ...h, at: i + 1 }));
 
-describe('each invariant is broken by', () => {
+describe('the checker finds a breach of', () => {
   it.each(Object.entries(BREACHES))('%s', (id, happenings) => {
     expect(check(at(happenings)).map((v) => v.invariant)).toContain(id);
   });
 });
 
-it('a deployment that goes live, is replaced and ends breaks none', () => {
+it('a deployment that goes live, is replaced and ends breaks no invariant', () => {
   const next = { ...observing, deployment: 'e', address: 'h:2' };
   const history: Happening[] = [
     { type: 'began', lease_ms: 3 },
@@ -70,7 +70,7 @@ it('a deployment that goes live, is replaced and ends breaks none', () => {
   expect(check(at(history))).toEqual([]);
 });
 
-it('of two attempts at one deployment the one that lost may throw its container away, never both', () => {
+it('the losing one of two attempts at a deployment may remove its container, but not both attempts', () => {
   const lost = { ...container('started', 'd', 'c2'), address: 'h:2' };
   const thrown = { ...container('stopped', 'd', 'c2'), address: 'h:2' };
   expect(check(at([accepted, lost, ...live.slice(1), thrown, read('running', 8)]))).toEqual([]);
@@ -78,12 +78,12 @@ it('of two attempts at one deployment the one that lost may throw its container 
   expect(check(at(both)).map((v) => v.invariant)).toEqual(['nothing-destroyed']);
 });
 
-it('what was asked for before the other answer came is not later than it', () => {
+it('a request that was sent before another answer arrived is not later than that answer', () => {
   expect(check(at([accepted, read('failed', 2), read('building', 1)])).map((v) => v.invariant)).toEqual([]);
   expect(check(at([claim(1, 'a', 0), claim(2, 'b', 1), report('a', 'x', 1)]))).toEqual([]);
 });
 
-it('histories of several recorders are merged; a line that was cut off by a kill is left out', () => {
+it('histories of several recorders are merged without a line that a kill cut off', () => {
   const dir = mkdtempSync(path.join(tmpdir(), 'berth-history-'));
   onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
   const [one, two] = [path.join(dir, 'one'), path.join(dir, 'two')];
@@ -96,7 +96,7 @@ it('histories of several recorders are merged; a line that was cut off by a kill
   ]);
 });
 
-it('docs/invariants.md has a row for each, in the same order and words', () => {
+it('docs/invariants.md has a row for each invariant, in the same order and words', () => {
   const text = readFileSync(new URL('../../../docs/invariants.md', import.meta.url), 'utf8');
   const rows = [...text.matchAll(/^\| `([a-z-]+)` \| ([^|]+) \|/gm)].map((m) => [m[1], m[2]]);
   expect(rows).toEqual(Object.entries(INVARIANTS));

@@ -33,7 +33,7 @@ const sent = async (browser: PlainBrowser, host: string, path = '/'): Promise<st
   (JSON.parse((await browser.open(at(host, path))).body) as { cookie: string | null }).cookie;
 
 describe('cookies', () => {
-  test('go to the host that set them alone, below their path', async () => {
+  test('are sent only to the host that set them, below their path', async () => {
     const browser = new PlainBrowser();
     await browser.open(at('a', setting('one=1; Path=/')));
     await browser.open(at('a', setting('two=2; Path=/in/')));
@@ -43,7 +43,7 @@ describe('cookies', () => {
     expect(await sent(browser, 'b')).toBeNull();
     expect(await sent(browser, 'b.a')).toBeNull();
   });
-  test('with Secure stay away from plain http; Max-Age=0 and a past date remove', async () => {
+  test('with Secure are not sent over plain http; Max-Age=0 or a past date removes a cookie', async () => {
     const browser = new PlainBrowser();
     await browser.open(at('a', setting('s=1; Path=/; Secure')));
     expect(await sent(browser, 'a')).toBeNull();
@@ -56,15 +56,15 @@ describe('cookies', () => {
   });
 });
 
-test('redirects are followed over hosts; one that names no place is an answer, and one without an end an error', async () => {
+test('redirects are followed across hosts; one without a Location is an answer, and more than 20 are an error', async () => {
   const browser = new PlainBrowser();
   const page = await browser.open(at('a', `/?status=302&to=${encodeURIComponent(at('b', '/there'))}`));
   expect([page.url.href, page.hops.map((hop) => hop.status)]).toEqual([at('b', '/there'), [302, 200]]);
   await expect(browser.open(at('a', '/loop?status=302&to=%2Floop%3Fstatus%3D302'))).resolves.toMatchObject({ status: 302 });
-  await expect(browser.open(at('a', '/for-ever'))).rejects.toThrow('without an end');
+  await expect(browser.open(at('a', '/for-ever'))).rejects.toThrow('more than 20 redirects');
 });
 
-test('forms are sent with what stands in them and the button that was pressed', async () => {
+test('forms are sent with the values of their fields and of the pressed button', async () => {
   const browser = new PlainBrowser();
   const page = await browser.open(at('a', '/form'));
   const answer = JSON.parse((await browser.submit(page, { who: 'ada' }, 'Yes')).body) as { method: string; body: string };

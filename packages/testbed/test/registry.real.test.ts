@@ -7,7 +7,7 @@ import { registryProgram, startRegistry } from '../src/registry.ts';
 
 const missing = registryProgram() === undefined || findProgram('htpasswd') === undefined;
 
-// Skipped where docker-registry or htpasswd is not installed.
+// Skipped without docker-registry or htpasswd.
 describe.skipIf(missing)('registry', () => {
   let folder: string;
   beforeAll(async () => {
@@ -15,7 +15,7 @@ describe.skipIf(missing)('registry', () => {
   });
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
-  it('asks for the password', async () => {
+  it('requires the password', async () => {
     const registry = await startRegistry({ dir: join(folder, 'closed'), user: 'berth', password: 'right' });
     try {
       const ask = (password: string) =>
@@ -30,7 +30,7 @@ describe.skipIf(missing)('registry', () => {
     }
   });
 
-  it('takes the port of the run before again; a second one at the same time gets a place of its own', async () => {
+  it('uses the port of the previous run again; a second registry at the same time gets its own folder and port', async () => {
     const dir = join(folder, 'open');
     const first = await startRegistry({ dir });
     const second = await startRegistry({ dir });

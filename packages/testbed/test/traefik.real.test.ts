@@ -9,7 +9,7 @@ import { run } from '../src/process.ts';
 import { startTraefik } from '../src/traefik.ts';
 import { waitFor } from '../src/wait.ts';
 
-// Skipped where there is no Traefik (TRAEFIK_BIN, PATH) or no openssl for its certificate.
+// Skipped without Traefik (TRAEFIK_BIN, PATH), without openssl for its certificate, or without curl.
 describe.skipIf(findTraefik() === undefined || findProgram('openssl') === undefined || findProgram('curl') === undefined)(
   'traefik',
   { timeout: 30_000 },
@@ -46,7 +46,7 @@ describe.skipIf(findTraefik() === undefined || findProgram('openssl') === undefi
       await rm(folder, { recursive: true, force: true });
     });
 
-    it('serves what the configuration says on websecure, follows changes, and reads the file provider', async () => {
+    it('serves its configuration on websecure, follows changes, and reads the file provider', async () => {
       const files = join(folder, 'files');
       await mkdir(files);
       await writeFile(
