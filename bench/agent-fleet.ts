@@ -1,7 +1,7 @@
 /**
- * Agents for bench/agents.ts, in a process of their own: each holds its request for tasks and registers every `registerMs`.
- * All on loopback, by node:http with connections that are kept. Says on stdout, a line each:
- *   registered | polling | arrived <epoch ms> <task id> | reported <ms> | counts <polls> <registers> <slowest register, ms> | error <what>
+ * The agents of bench/agents.ts, in a separate process. Each holds its request for tasks and registers every `registerMs`.
+ * All run on loopback, with node:http and keep-alive connections. Lines on stdout:
+ *   registered | polling | arrived <epoch ms> <task id> | reported <ms> | counts <polls> <registers> <slowest register, ms> | error <message>
  */
 import { Agent, type IncomingMessage, request } from 'node:http';
 
@@ -17,19 +17,19 @@ export type FleetSettings = {
 type Answer = { status: number; etag: string | undefined; body: string; at: number };
 type Sent = { answer: Promise<Answer>; connected: Promise<void> };
 
-/** How many connections are made at once: the listening queue is no place for ten thousand. */
+/** Number of concurrent connection attempts: ten thousand at once would overflow the listen queue. */
 const AT_ONCE = 64;
-/** As our agent does after an error. */
-const AGAIN_MS = 1_000;
+/** Pause after an error, the same as in our agent. */
+const RETRY_MS = 1_000;
 
 const settings = JSON.parse(process.argv[2] ?? '{}') as FleetSettings;
 const { port, secret, agents, builders, registerMs, hold } = settings;
 const NO_ANSWER_MS = (hold.to + 25) * 1000;
 const between = (from: number, to: number): number => Math.round(from + Math.random() * (to - from));
 const held = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY, maxFreeSockets: Number.POSITIVE_INFINITY });
-// Real agents register on a connection of their own; a few stand for all, which leaves open files for the held ones.
+// Real agents register on a separate connection. A few connections serve all agents here, which leaves open files for held requests.
 const others = new Agent({ keepAlive: true, maxSockets: AT_ONCE });
-/** Not behind the registers: an agent that waits with its report does not ask for its next task. */
+/** A separate pool, so that reports do not wait behind registrations: an agent asks for its next task only after its report. */
 const reports = new Agent({ keepAlive: true });
 const counts = { polls: 0, registers: 0, slowest: 0 };
 const ended = new Set<string>();
@@ -53,7 +53,7 @@ function send(agent: Agent, method: string, path: string, body: string | null, e
       response.on('end', () => resolve({ status: response.statusCode ?? 0, etag: response.headers.etag, body: text, at }));
     });
     sent.once('socket', (socket) => (socket.connecting ? socket.once('connect', isConnected) : isConnected()));
-    sent.on('timeout', () => sent.destroy(new Error(`no answer to ${method} ${path} within ${NO_ANSWER_MS} ms`)));
+    sent.on('timeout', () => sent.destroy(new Error(`${method} ${path} timed out after ${NO_ANSWER_MS} ms`)));
     sent.on('error', (error) => {
       isConnected();
       reject(error);
@@ -69,7 +69,7 @@ async function register(i: number): Promise<string> {
     role: i < builders ? 'builder' : 'deploy',
     host_ip: '127.0.0.1',
     max_storage: 1e12,
-    // It changes with each look, as on a real disk.
+    // The value changes with each registration, like on a real disk.
     free_storage: 5e11 + Math.round(performance.now()),
     max_builds: 100,
     containers: [],
@@ -78,16 +78,16 @@ async function register(i: number): Promise<string> {
   });
   const began = performance.now();
   const answer = await send(others, 'POST', '/api/agent/register', body).answer;
-  if (answer.status !== 200) throw new Error(`a register was answered with ${answer.status} ${answer.body}`);
+  if (answer.status !== 200) throw new Error(`registration failed: ${answer.status} ${answer.body}`);
   counts.registers++;
   counts.slowest = Math.max(counts.slowest, performance.now() - began);
   return (JSON.parse(answer.body) as { id: string }).id;
 }
 
-/** Asks until the process ends; `begun` when the connection for it stands. */
+/** Polls until the process ends. Calls `begun` when its connection is open. */
 async function poll(node: string, begun: () => void): Promise<void> {
   let etag: string | undefined;
-  // Spread over a whole hold, as those of a fleet are that was not started by one hand.
+  // The first polls are spread over a whole hold, because the agents of a real fleet do not start at the same moment.
   let wait = between(1, hold.to);
   for (;;) {
     try {
@@ -96,13 +96,13 @@ async function poll(node: string, begun: () => void): Promise<void> {
       void sent.connected.then(begun);
       const answer = await sent.answer;
       counts.polls++;
-      if (answer.status !== 200 && answer.status !== 304) throw new Error(`a poll was answered with ${answer.status} ${answer.body}`);
+      if (answer.status !== 200 && answer.status !== 304) throw new Error(`poll failed: ${answer.status} ${answer.body}`);
       etag = answer.etag;
       if (answer.status === 200) await work(JSON.parse(answer.body) as { id: string }[], answer.at);
     } catch (error) {
       note(error);
       etag = undefined;
-      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
   }
 }
@@ -119,17 +119,17 @@ async function work(tasks: readonly { id: string }[], at: number): Promise<void>
   }
 }
 
-/** `AT_ONCE` at a time, in order. */
-async function inTurn<T>(items: readonly T[], one: (item: T) => Promise<void>): Promise<void> {
+/** Runs at most `AT_ONCE` at a time, in order. */
+async function withLimit<T>(items: readonly T[], one: (item: T) => Promise<void>): Promise<void> {
   for (let first = 0; first < items.length; first += AT_ONCE) await Promise.all(items.slice(first, first + AT_ONCE).map(one));
 }
 
 const nodes: { i: number; id: string }[] = [];
-await inTurn([...Array(agents).keys()], async (i) => void nodes.push({ i, id: await register(i) }));
+await withLimit([...Array(agents).keys()], async (i) => void nodes.push({ i, id: await register(i) }));
 say('registered');
-await inTurn(nodes, ({ id }) => new Promise((begun) => void poll(id, begun)));
+await withLimit(nodes, ({ id }) => new Promise((begun) => void poll(id, begun)));
 say('polling');
-// Spread over the period, as a fleet that was not started by one hand is.
+// Registrations are spread over the period, because the agents of a real fleet do not start at the same moment.
 for (const { i } of nodes) setTimeout(() => setInterval(() => void register(i).catch(note), registerMs), (i / agents) * registerMs);
 setInterval(() => {
   say(`counts ${counts.polls} ${counts.registers} ${counts.slowest.toFixed(1)}`);

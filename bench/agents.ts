@@ -1,9 +1,9 @@
 /**
- * Ten thousand agents against one control plane on SQLite: each holds its request for tasks (as long as our agent does, ETag) and registers every
- * 30 s. Asked: how much of a core the control plane needs, and how long after the commit of a task its agent has it.
- * Control plane and agents (bench/agent-fleet.ts) are processes of their own; here they are only started, watched and asked.
- * Options: `--agents=3000` for fewer, `--profile=FILE` for a CPU profile of the control plane's quiet minute, `--floor`
- * for what a bare node:http server needs for the same requests (bench/bare-server.ts): the rest is ours.
+ * Ten thousand agents against one control plane on SQLite. Each agent holds its request for tasks (as long as our agent does, with an
+ * ETag) and registers every 30 s. Measures how much of a core the control plane uses, and the time from a task's commit until its
+ * agent has the task. The control plane and the agents (bench/agent-fleet.ts) are separate processes.
+ * Options: `--agents=3000` uses fewer agents. `--profile=FILE` writes a CPU profile of the control plane's idle minute. `--floor`
+ * measures a bare node:http server under the same requests (bench/bare-server.ts): the difference is Berth's own cost.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -28,10 +28,10 @@ const PICKUPS = 200;
 const FLOOR_MS = 30_000;
 const GOAL_CORE = 0.1;
 const GOAL_PICKUP_MS = 5;
-/** Beside the agents' connections: the few on which they register, the database, logs. */
+/** Open files besides the agents' connections: the connections on which they register, the database, logs. */
 const SPARE_FILES = 300;
 
-/** Linux counts in hundredths of a second: in the program, and in the kernel for it. */
+/** Linux counts CPU time in hundredths of a second: `user` in the program, `kernel` in the kernel on its behalf. */
 const cpuOf = (pid: number): { user: number; kernel: number } => {
   const [user, kernel] = statOf(pid).slice(11, 13);
   return { user: Number(user) / 100, kernel: Number(kernel) / 100 };
@@ -92,13 +92,13 @@ export async function benchAgents(options: AgentsOptions): Promise<string[]> {
   }
 }
 
-/** The longest wait in each second, for any event at all: what the machine and its disk take from every figure beside it. */
+/** The longest event loop delay of each second: the share of the machine and its disk in every other figure. */
 function stalls(phase: string, delays: number[]): string {
   const { p50, max } = summary(delays.splice(0));
-  return `agents (${phase}: the longest that anything waited for its turn in the control plane, by the second): p50 ${p50.toFixed(0)} ms, max ${max.toFixed(0)} ms`;
+  return `agents (${phase}: longest event loop delay of the control plane in each second): p50 ${p50.toFixed(0)} ms, max ${max.toFixed(0)} ms`;
 }
 
-/** Output comes in pieces; `hear` gets each line's words. */
+/** Splits output into lines and calls `hear` with the words of each. */
 function byLine(hear: (words: string[], line: string) => void): (text: string) => void {
   let pending = '';
   return (text) => {
@@ -110,7 +110,7 @@ function byLine(hear: (words: string[], line: string) => void): (text: string) =
 
 type Fleet = {
   process: RunningProcess;
-  said: Set<string>;
+  milestones: Set<string>;
   arrived: Map<string, number>;
   counts: { polls: number; registers: number; slowest: number };
   reports: number[];
@@ -128,7 +128,7 @@ const settingsOf = (port: number, secret: string, agents: number): FleetSettings
 
 async function startFleet(settings: FleetSettings): Promise<Fleet> {
   const fleet = {
-    said: new Set<string>(),
+    milestones: new Set<string>(),
     arrived: new Map<string, number>(),
     counts: { polls: 0, registers: 0, slowest: 0 },
     reports: [] as number[],
@@ -141,25 +141,25 @@ async function startFleet(settings: FleetSettings): Promise<Fleet> {
       else if (word === 'counts')
         fleet.counts = { polls: Number(first), registers: Number(second), slowest: Math.max(fleet.counts.slowest, Number(third)) };
       else if (word === 'reported') fleet.reports.push(Number(first));
-      else if (word === 'registered' || word === 'polling') fleet.said.add(word);
+      else if (word === 'registered' || word === 'polling') fleet.milestones.add(word);
       else fleet.errors.push(line);
     }),
   });
   return Object.assign(fleet, { process: process_ });
 }
 
-/** Until all are registered and held, and one whole period more: every agent has registered again, and the polls have spread. */
+/** Waits until all agents are registered and held, and for one period more: then every agent has registered again. */
 async function ramp(server: RunningProcess, fleet: Fleet, agents: number, port: number): Promise<string> {
   const began = performance.now();
   const seconds = (): string => ((performance.now() - began) / 1000).toFixed(1);
   const alive = (): void => {
     for (const { name, exit, tail } of [server, fleet.process]) if (exit() !== undefined) throw new GiveUp(`${name} ended: ${tail()}`);
   };
-  const said = (word: string): Promise<unknown> =>
-    waitFor(`the agents are ${word}`, () => (alive(), fleet.said.has(word)), { deadlineMs: 120_000 });
-  await said('registered');
+  const reached = (word: string): Promise<unknown> =>
+    waitFor(`the agents are ${word}`, () => (alive(), fleet.milestones.has(word)), { deadlineMs: 120_000 });
+  await reached('registered');
   const registered = seconds();
-  await said('polling');
+  await reached('polling');
   let present = '';
   await waitFor(
     `${agents} requests are held`,
@@ -197,7 +197,7 @@ async function quietMinute(server: RunningProcess, fleet: Fleet, { agents, profi
   return (
     `agents (${agents} held, ${rate(counts.polls, polls)} polls/s and ${rate(counts.registers, registers)} registers/s, the slowest ${slowest.toFixed(0)} ms): ` +
     `control plane ${(core * 100).toFixed(1)} % of a core (${(kernel * 100).toFixed(1)} % in the kernel) over ${seconds.toFixed(0)} s, ${memoryMiB(server.pid).toFixed(0)} MiB ` +
-    `(the agents’ process: ${(load * 100).toFixed(0)} %); goal <= ${GOAL_CORE * 100} %: ${core <= GOAL_CORE ? 'met' : 'MISSED'}`
+    `(process of the agents: ${(load * 100).toFixed(0)} %); goal <= ${GOAL_CORE * 100} %: ${core <= GOAL_CORE ? 'met' : 'MISSED'}`
   );
 }
 
@@ -215,7 +215,7 @@ async function pickups(
   const [from, cpu] = [performance.now(), cpuSeconds(server.pid)];
   for (let i = 1; i <= PICKUPS; i++) {
     const { id } = await api.call('createDeployment', { params: { id: project.id }, body: {} });
-    // Ended, not only begun: a newer request would supersede it, and its task might never be made.
+    // Waits for the end of the deployment: a newer request would supersede it, and its task might never be created.
     await waitFor(
       `task ${i} arrived`,
       async () => {
@@ -232,12 +232,12 @@ async function pickups(
   const took = [...fleet.arrived].map(([task, at]) => at - (committed.get(task) ?? Number.NaN));
   const s = summary(took);
   return [
-    `agents (${PICKUPS} tasks, commit -> its agent has it): p50 ${s.p50.toFixed(2)} ms, p99 ${s.p99.toFixed(2)} ms, max ${s.max.toFixed(2)} ms; reports answered in p50 ${summary(fleet.reports).p50.toFixed(0)} ms, max ${summary(fleet.reports).max.toFixed(0)} ms; goal p50 <= ${GOAL_PICKUP_MS} ms: ${s.p50 <= GOAL_PICKUP_MS ? 'met' : 'MISSED'}`,
-    `agents (while one deployment after the other is requested): ${(PICKUPS / seconds).toFixed(1)} deployments/s, control plane ${(((cpuSeconds(server.pid) - cpu) / seconds) * 100).toFixed(0)} % of a core`,
+    `agents (${PICKUPS} tasks, from commit until the agent has the task): p50 ${s.p50.toFixed(2)} ms, p99 ${s.p99.toFixed(2)} ms, max ${s.max.toFixed(2)} ms; reports answered after p50 ${summary(fleet.reports).p50.toFixed(0)} ms, max ${summary(fleet.reports).max.toFixed(0)} ms; goal p50 <= ${GOAL_PICKUP_MS} ms: ${s.p50 <= GOAL_PICKUP_MS ? 'met' : 'MISSED'}`,
+    `agents (deployments requested one after the other): ${(PICKUPS / seconds).toFixed(1)} deployments/s, control plane ${(((cpuSeconds(server.pid) - cpu) / seconds) * 100).toFixed(0)} % of a core`,
   ];
 }
 
-/** The same fleet against the yardstick, on a machine as busy as it is now. */
+/** Runs the same fleet against the bare server, on the machine as busy as it is now. */
 async function floor(before: Fleet, control: RunningProcess, agents: number): Promise<string> {
   await before.process.stop(1_000);
   await control.stop(20_000);
@@ -246,7 +246,7 @@ async function floor(before: Fleet, control: RunningProcess, agents: number): Pr
   await untilReady(server, async () => (await fetch(`http://127.0.0.1:${port}/api/agent/tasks?wait=0`)).ok, 30_000);
   const fleet = await startFleet(settingsOf(port, '', agents));
   try {
-    await waitFor('the agents poll', () => fleet.said.has('polling'), { deadlineMs: 120_000 });
+    await waitFor('the agents poll', () => fleet.milestones.has('polling'), { deadlineMs: 120_000 });
     await sleep(REGISTER_MS);
     const [from, cpu, counts] = [performance.now(), cpuSeconds(server.pid), fleet.counts];
     await sleep(FLOOR_MS);

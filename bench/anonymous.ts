@@ -1,6 +1,7 @@
 /**
- * Requests that anybody without an account can send, each as costly as a sender can make it: CPU time of the process that answers
- * one of them, and the slowest /healthz beside it, against a plain one. Security review H1: one of them stopped the control plane for 26 s.
+ * Requests that anybody can send without an account, each as expensive as a sender can make it. Measures the CPU time that the
+ * process spends on one, and the slowest /healthz meanwhile, against a plain request. Security review H1: one such request stopped
+ * the control plane for 26 s.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -11,7 +12,7 @@ import { type RunningProcess, startProcess, untilReady } from '@berth/testbed/pr
 import { cpuSecondsOfTree } from './verify-load.ts';
 
 const ROUNDS = 3;
-/** After a request the process may still collect or write: its CPU time is read when it has been at rest for so long. */
+/** Time of rest after a request before its CPU time is read, because the process may still collect garbage or write. */
 const REST_MS = 150;
 const SECRET = 'a secret for the benchmark that is long enough';
 
@@ -81,7 +82,7 @@ export async function benchAnonymous(): Promise<string[]> {
       (a, b) => worst(b.costs) - worst(a.costs),
     );
     return [
-      'anonymous requests: CPU ms of one request (three rounds), the slowest /healthz beside it in ms; the costliest first',
+      'anonymous requests: CPU ms of one request (three rounds), the slowest /healthz meanwhile in ms; the most expensive first',
       ...rows.map(
         ({ name, costs: list }) =>
           `  ${name.padEnd(46)} ${list
@@ -138,7 +139,7 @@ async function costs(server: Server, attempts: readonly Attempt[]): Promise<{ na
 
 async function costOf({ url, process: server }: Server, attempt: Attempt): Promise<Cost> {
   const init = attempt.init();
-  // Asked at once, so that it waits behind the request.
+  // Sent at once, so that it waits behind the request.
   const before = cpuSecondsOfTree(server.pid);
   const sent = fetch(url + attempt.path, { ...init, redirect: 'manual' }).then(
     async (r) => {
@@ -154,7 +155,7 @@ async function costOf({ url, process: server }: Server, attempt: Attempt): Promi
   return { status, cpuMs: ((await cpuAtRest(server.pid)) - before) * 1_000, healthMs };
 }
 
-/** CPU seconds once two looks a rest apart differ by less than a millisecond. */
+/** Returns the CPU seconds once two readings REST_MS apart differ by less than 1 ms. */
 async function cpuAtRest(pid: number): Promise<number> {
   for (let last = cpuSecondsOfTree(pid); ; ) {
     await new Promise((resolve) => setTimeout(resolve, REST_MS));

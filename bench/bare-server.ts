@@ -1,6 +1,6 @@
 /**
- * The yardstick of bench/agents.ts: a bare node:http server that parses and answers the same requests, holds what is to be held,
- * and does nothing else. What it needs of a core on this machine, no control plane in Node can do without.
+ * The yardstick of bench/agents.ts: a bare node:http server that parses and answers the same requests, holds the same ones,
+ * and does nothing else. A control plane on Node cannot use less CPU than this server on the same machine.
  */
 import { createServer } from 'node:http';
 

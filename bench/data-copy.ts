@@ -1,7 +1,7 @@
 /**
- * What the second version of a dataset costs a node that has the first, when 1 % of its files changed: the agent's copy, with
- * its manifest from the real scanner, against `rsync -a` of the whole into an empty folder. In turns; by bytes and by time, both
- * until the bytes are on the disk; the agent's time includes the proof.
+ * The cost of a dataset's second version, of which 1 % of the files changed, for a node that has the first: the agent's copy, with
+ * its manifest from the real scanner, against `rsync -a` of everything into an empty folder. In turns; by bytes and by time, both
+ * until the bytes are on disk. The agent's time includes verification.
  */
 import { spawn } from 'node:child_process';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -58,11 +58,11 @@ function report(rounds: readonly { copied: number; copyMs: number; whole: number
   return (
     `data: second version of ${FOLDERS * FILES_EACH} files with ${CHANGED * 100} % changed: ${megabytes(middle((r) => r.copied))} copied, manifest included, ` +
     `rsync -a of the whole ${megabytes(middle((r) => r.whole))}: ratio ${bytes.toFixed(3)}; goal <= ${GOAL_BYTES}: ${bytes <= GOAL_BYTES ? 'met' : 'MISSED'}; ` +
-    `${middle((r) => r.copyMs).toFixed(0)} ms, proven, against ${middle((r) => r.wholeMs).toFixed(0)} ms: ratio ${time.toFixed(2)} (${rounds.length} rounds in turns)`
+    `${middle((r) => r.copyMs).toFixed(0)} ms, verified, against ${middle((r) => r.wholeMs).toFixed(0)} ms: ratio ${time.toFixed(2)} (${rounds.length} rounds in turns)`
   );
 }
 
-/** `share` of the files, other ones each time; 0 is the first. */
+/** Writes this `share` of the files, different ones in each round; round 0 is the first version. */
 async function writeFiles(folder: string, share: number, round: number): Promise<void> {
   const step = Math.round(1 / share);
   for (let d = 0; d < FOLDERS; d++) {
@@ -75,7 +75,7 @@ async function writeFiles(folder: string, share: number, round: number): Promise
   }
 }
 
-/** A control plane that knows tree objects, and nothing else. */
+/** Creates an agent whose control plane serves only tree objects. */
 function agentIn(dir: string, objects: ReadonlyMap<string, string>, fetched: { bytes: number }): Promise<DatasetParts> {
   const call = async (_: string, { body }: { body: { digests: string[] } }): Promise<unknown> => {
     const found = body.digests.map((digest) => [digest, objects.get(digest) ?? ''] as const);
@@ -120,7 +120,7 @@ function scannerIn(dir: string, objects: Map<string, string>): (before?: Version
     };
     const found = await scanner.scan(request, { signal: new AbortController().signal });
     if (found.kind !== 'changed') throw new Error(`the scan ended ${JSON.stringify(found)}`);
-    // Objects that the version before had are not written anew.
+    // Objects of the previous version are not written again.
     const load = async (digest: string): Promise<string> => {
       const text = objects.get(digest) ?? (await found.objects(digest));
       objects.set(digest, text);

@@ -1,4 +1,4 @@
-/** Which of 10,000 nodes takes a project with 100 datasets: the scheduler's choice against a loop that anybody would write first. */
+/** Chooses one of 10,000 nodes for a project with 100 datasets: the scheduler's choice against the naive loop. */
 import { createCacheIndex } from '@berth/control-plane/domain/cache-index';
 import { DEFAULT_LIMITS } from '@berth/control-plane/domain/facts';
 import { choose, type Question } from '@berth/control-plane/domain/placement';
@@ -10,7 +10,7 @@ const GOAL_MS = 5;
 const NOW = Date.parse('2026-11-21T12:00:00Z');
 const BYTES = 1_000_000;
 
-/** The same in every run. */
+/** Random numbers that are the same in every run. */
 function createChance(): () => number {
   let state = 42;
   return () => {
@@ -19,7 +19,7 @@ function createChance(): () => number {
   };
 }
 
-/** A node has each dataset with a chance of its own, so that some have nearly all and some nearly none: half a million copies in all. */
+/** Each node has its own probability to have a dataset: some have nearly all, some nearly none; 500,000 copies in all. */
 function cluster(chance: () => number): NodeRecord[] {
   return Array.from({ length: NODES }, (_, i) => ({
     ...PLAIN,
@@ -63,7 +63,7 @@ const PLAIN: NodeRecord = {
   created_at: NOW,
 };
 
-/** Winner by the contract's words: every dataset is looked for on every node. */
+/** Chooses the winner as the contract words it: looks up every dataset on every node. */
 function naive({ wanted }: Question, nodes: readonly NodeRecord[]): string | null {
   let best: { score: number; node: NodeRecord } | null = null;
   for (const node of nodes) {
@@ -108,18 +108,18 @@ export async function benchPlacement(): Promise<string[]> {
   let equal = plain.every((p) => p.result === first.result.winner);
   for (let i = 0; i < CHOICES; i++) {
     same.push(ask().ms);
-    // One node reports something else in between, and it is the best one now and then.
+    // One node reports a change in between; from time to time it is the best one.
     const at = Math.floor(chance() * NODES);
     nodes[at] = { ...(nodes[at] as NodeRecord), cached: copies(chance, i % 4 === 0 ? 1.1 : chance()) };
     const { ms, result } = ask();
     changed.push(ms);
     if (i % 8 === 0) equal &&= naive(question, nodes) === result.winner;
   }
-  if (!equal) throw new Error('placement: the choice is not the one of the naive loop');
+  if (!equal) throw new Error('placement: the choice differs from that of the naive loop');
   const [loop, quiet, news] = [summary(plain.map((p) => p.ms)).p50, summary(same), summary(changed)];
   const verdict = quiet.p50 <= GOAL_MS && news.p50 <= GOAL_MS ? 'ok' : 'MISSED';
   return [
     `data: placement, ${NODES} nodes x ${DATASETS} datasets: nothing changed ${quiet.p50.toFixed(2)} ms (p99 ${quiet.p99.toFixed(2)}), one node changed ${news.p50.toFixed(2)} ms ` +
-      `(p99 ${news.p99.toFixed(2)}), first look ${first.ms.toFixed(0)} ms (goal <= ${GOAL_MS} ms: ${verdict}); naive loop ${loop.toFixed(0)} ms, ${(loop / quiet.p50).toFixed(0)} x; same winner each time`,
+      `(p99 ${news.p99.toFixed(2)}), first choice ${first.ms.toFixed(0)} ms (goal <= ${GOAL_MS} ms: ${verdict}); naive loop ${loop.toFixed(0)} ms, ${(loop / quiet.p50).toFixed(0)} x; same winner each time`,
   ];
 }

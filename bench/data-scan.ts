@@ -1,7 +1,7 @@
 /**
- * Scans by the real scanner against the plain tools, in one run: an unchanged folder of 100,000 files against `find -printf`
- * of the same, and the first scan of large files against `sha256sum` of the same. In turns, so that what else the machine
- * does is done to both; by the wall clock and by the CPU time of all processes, since a busy machine moves only the first.
+ * Scans by the real scanner against plain tools, in one run: an unchanged folder of 100,000 files against `find -printf`,
+ * and the first scan of large files against `sha256sum`. Both run in turns, so that other load on the machine affects both.
+ * Measured by wall clock and by the CPU time of all processes, because a busy machine changes only the first.
  */
 import { spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
@@ -17,15 +17,15 @@ import { summary } from './stats.ts';
 
 const [FOLDERS, FILES_EACH, SMALL] = [100, 1000, 1000];
 const LARGE = 32 * 1024 * 1024;
-/** Each under several names, so that a page cache of an ordinary machine holds them all, and enough that the start of a process is little of it. */
+/** Each file has several names, so that the page cache of an ordinary machine holds them all and the start of a process is negligible. */
 const [LARGE_FILES, NAMES_EACH] = [32, 16];
 const [RESCANS, FIRST_SCANS] = [15, 3];
 const GOAL_RESCAN = 1.5;
 const GOAL_CORE = 3.5;
-/** The scanner's own; what it is compared with runs alike. */
+/** Priority of the scanner; the tools run at the same. */
 const NICE = '10';
 const FIELDS = 'f%m %s %T@ %C@ %i %P\\0';
-/** Files this old are not hashed again because they were written around the time of the scan. */
+/** Age from which a file is not hashed again for being written around the time of the scan. */
 const SETTLED_MS = 5_500;
 
 export async function benchDataScan(): Promise<string[]> {
@@ -67,7 +67,7 @@ async function rescan(dir: string): Promise<string[]> {
     const tool = await costOf(() => run(find));
     const scan = await costOf(async () => {
       const { kind } = await scanner.scan(request, alone);
-      if (kind !== 'unchanged') throw new Error(`the scan of an unchanged folder ended ${kind}`);
+      if (kind !== 'unchanged') throw new Error(`the scan of an unchanged folder ended with: ${kind}`);
     });
     rounds.push({ find: tool, scan });
   }
@@ -137,7 +137,7 @@ function run([program = '', ...args]: readonly string[]): Promise<void> {
 
 type Cost = { wallMs: number; cpuMs: number };
 
-/** CPU time of ours and of all children; the wall clock stops when `work` is through, not when they are gone. */
+/** CPU time of this process and all children. The wall clock stops when `work` is done, not when the children are gone. */
 async function costOf(work: () => Promise<void>): Promise<Cost> {
   const [own, children, at] = [process.cpuUsage(), childrenMs(), performance.now()];
   await work();
@@ -146,11 +146,11 @@ async function costOf(work: () => Promise<void>): Promise<Cost> {
   return { wallMs, cpuMs: (user + system) / 1e3 + childrenMs() - children };
 }
 
-/** Of children that ended and of those that are there, with what they waited for themselves; proc_pid_stat(5), in ticks of 10 ms. */
+/** CPU time of ended and running children, with that of their own ended children; proc_pid_stat(5), in ticks of 10 ms. */
 function childrenMs(): number {
   const [, , ...ended] = ticksOf(process.pid);
   return [...ended, ...childrenOf(process.pid).flatMap(ticksOf)].reduce((sum, ticks) => sum + ticks, 0) * 10;
 }
 
-/** In the program, in the kernel for it, and both of its children that ended. */
+/** Ticks in the program and in the kernel, and both of its ended children. */
 const ticksOf = (pid: number): number[] => statOf(pid).slice(11, 15).map(Number);

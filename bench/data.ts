@@ -1,4 +1,4 @@
-/** `npm run bench -- data`: scans, copies, placement, and the API meanwhile, one after the other. */
+/** `npm run bench -- data`: scans, copies, placement, and the API during a scan, one after the other. */
 import { benchDataApi } from './data-api.ts';
 import { benchDataCopy } from './data-copy.ts';
 import { benchPlacement } from './data-placement.ts';

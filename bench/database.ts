@@ -1,6 +1,6 @@
 /**
- * Durable commits a second: plans that each create a deployment of one project, on SQLite and on a PostgreSQL that syncs, in
- * turn in one run; then by two control planes on one PostgreSQL, on projects of their own and all on one (compare-and-set).
+ * Durable commits per second: plans that each raise the version of a project, on SQLite and on a PostgreSQL with fsync, in turns in
+ * one run. Then by two control planes on one PostgreSQL: on separate projects, and all on one project (compare-and-set).
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -24,7 +24,7 @@ async function projectsIn(stores: Stores, prefix: string, count: number): Promis
   return made.map((project) => project.id);
 }
 
-/** One writer: facts, then a plan that raises the version and adds a line to nobody's story; again when it was stale. */
+/** One writer: reads the facts and commits a plan that raises the version; starts again when the plan was stale. */
 async function write(stores: Stores, projectId: string, until: number): Promise<{ committed: number; stale: number }> {
   const done = { committed: 0, stale: 0 };
   while (performance.now() < until) {

@@ -1,6 +1,6 @@
 /**
- * POST of a deployment (its commit pushed before) -> first answer of it through the proxy, against the same steps typed in a
- * shell: git clone --depth=1, buildx build --push, docker pull, docker run -d -p, first answer. In turn, in one run.
+ * Time from POST of a deployment (its commit was pushed before) to its first answer through the proxy, against the same steps in a
+ * shell: git clone --depth=1, buildx build --push, docker pull, docker run -d -p, first answer. In turns, in one run.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -15,7 +15,7 @@ const GOAL_EXTRA_MS = 500;
 
 async function until(answered: () => Promise<boolean>): Promise<void> {
   const late = AbortSignal.timeout(120_000);
-  // A refused connection is "not yet"; the deadline is what ends a wait that never comes true.
+  // A refused connection means "not yet". The deadline ends the wait.
   while (!(await answered().catch(() => false))) await sleep(5, undefined, { signal: late });
 }
 
@@ -44,7 +44,7 @@ async function byBerth({ berth }: World, project: { id: string }, version: numbe
   const asked = await berth.deploy(project);
   await until(async () => versionOf((await berth.get('bench')).body) === version);
   const took = performance.now() - from;
-  // What follows (the old container's retirement) is not part of the next round.
+  // The next steps (retiring the old container) must not run during the next round.
   await berth.settled(asked);
   return took;
 }
@@ -72,11 +72,11 @@ export async function benchDeploy(): Promise<string[]> {
     for (let round = 0; round <= ROUNDS; round++) {
       const version = round + 1;
       await git.commit('bench', pageApp(version), `version ${version}`);
-      // The order changes from round to round, so that neither always finds the other's warm cache.
+      // The order alternates, so that neither always profits from the other's warm cache.
       const order = round % 2 === 0 ? ['shell', 'ours'] : ['ours', 'shell'];
       const took: Record<string, number> = {};
       for (const who of order) took[who] = who === 'shell' ? await inShell(world, url, version) : await byBerth(world, project, version);
-      // The first round warms both up.
+      // The first round only warms up both.
       if (round === 0) continue;
       shell.push(took['shell'] ?? Number.NaN);
       ours.push(took['ours'] ?? Number.NaN);
@@ -85,7 +85,7 @@ export async function benchDeploy(): Promise<string[]> {
     const ratio = summary(ours.map((ms, i) => ms / (shell[i] ?? Number.NaN)));
     const met = a.p50 <= b.p50 + GOAL_EXTRA_MS;
     return [
-      `deploy (through ${proxy}, ${ROUNDS} rounds in turn): Berth p50 ${a.p50.toFixed(0)} ms (${a.min.toFixed(0)}-${a.max.toFixed(0)}), shell p50 ${b.p50.toFixed(0)} ms (${b.min.toFixed(0)}-${b.max.toFixed(0)})`,
+      `deploy (through ${proxy}, ${ROUNDS} rounds in turns): Berth p50 ${a.p50.toFixed(0)} ms (${a.min.toFixed(0)}-${a.max.toFixed(0)}), shell p50 ${b.p50.toFixed(0)} ms (${b.min.toFixed(0)}-${b.max.toFixed(0)})`,
       `deploy: ratio p50 ${ratio.p50.toFixed(2)} (${ratio.min.toFixed(2)}-${ratio.max.toFixed(2)}); goal <= 1.0 x + ${GOAL_EXTRA_MS / 1000} s: ${met ? 'met' : 'MISSED'} (${((a.p50 - b.p50) / 1000).toFixed(2)} s more than the shell)`,
     ];
   } finally {

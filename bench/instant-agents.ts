@@ -1,4 +1,4 @@
-/** Agents for benchmarks of the control plane and the proxy: they do nothing, at once. The API they speak is the real one. */
+/** Agents for benchmarks of the control plane and the proxy. They complete every task at once and do nothing. Their API is the real one. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Client, createClient } from '@berth/wire/client';
 import type { Task } from '@berth/wire/task';
@@ -7,9 +7,9 @@ const COMMIT = 'c'.repeat(40);
 const DIGEST = `sha256:${'d'.repeat(64)}`;
 
 export type InstantAgents = {
-  /** The port that the next deploy task of a project reports. */
+  /** Sets the port that the next deploy task of a project reports. */
   portOf(choose: (project: string) => number): void;
-  /** Called right before the report that publishes a route. */
+  /** Calls `listener` right before the report that publishes a route. */
   beforeReport(listener: (project: string) => void): void;
   stop(): Promise<void>;
 };
@@ -67,7 +67,7 @@ async function agent(client: Client, role: 'builder' | 'deploy', signal: AbortSi
         await Promise.all(fresh.map(work));
       } catch (error) {
         if (signal.aborted) return;
-        // A task that ended meanwhile (superseded) is refused; anything else shows as a benchmark that does not end.
+        // The report of a task that has ended (superseded) is refused. Any other error shows as a benchmark that does not end.
         etag = null;
         await sleep(50);
         if (!(error instanceof Error)) throw error;

@@ -1,9 +1,10 @@
 /**
- * 100,000 deployments (200 days of 500; `--deployments=N` for another number) on SQLite and on PostgreSQL: what the database takes before and after a pass of retention, how long
- * its longest step was, and the slowest list and detail request of the real API before and after.
+ * 100,000 deployments (500 a day for 200 days; `--deployments=N` for another number) on SQLite and on PostgreSQL. Measures the size of
+ * the database before and after a retention pass, the pass' longest step, and the slowest list and detail request of the real API
+ * before and after.
  *
- * Logs are scaled: a deployment has LINES lines here instead of some 500 (measured: 111 KB a deployment), and KEEP_LOG_BYTES is as much
- * smaller, so the same share of all logs stays. Everything else has its real size.
+ * Logs are scaled: a deployment has LINES lines here instead of some 500 (measured: 111 KB per deployment), and KEEP_LOG_BYTES is
+ * smaller by the same factor, so the same share of all logs stays. Everything else has its real size.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -21,14 +22,14 @@ const LINES = 8;
 const REAL_LINES = 500;
 const DAY = 86_400_000;
 const PASSWORD = 'correct horse battery staple';
-/** As the settings are by default; the logs are scaled, and fewer where there are fewer deployments. */
+/** The default settings; the log limit is scaled, and lower for fewer deployments. */
 const keepOf = (deployments: number) => ({
   deployments: 100,
   ms: 90 * DAY,
   logBytes: Math.round((((2 ** 30 * LINES) / REAL_LINES) * deployments) / 100_000),
 });
 
-/** The largest first. */
+/** Bytes by table, the largest first. */
 type Sizes = ReadonlyMap<string, number>;
 type Engine = {
   name: string;
@@ -39,11 +40,11 @@ type Engine = {
   tables(): Promise<Sizes>;
 };
 
-/** `deployments`: over 200 days; 100,000 are 500 a day. */
+/** `deployments`: spread over 200 days; 100,000 are 500 a day. */
 export async function benchRetention({ deployments }: { deployments: number }): Promise<string[]> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-bench-'));
   const lines = [
-    `retention: ${deployments} deployments of ${PROJECTS} projects in ${DAYS} days; logs scaled to ${LINES} of ${REAL_LINES} lines, KEEP_LOG_BYTES to ${mb(keepOf(deployments).logBytes)}`,
+    `retention: ${deployments} deployments of ${PROJECTS} projects in ${DAYS} days; logs scaled to ${LINES} of ${REAL_LINES} lines, KEEP_LOG_BYTES scaled to ${mb(keepOf(deployments).logBytes)}`,
   ];
   try {
     const path = join(dir, 'berth.db');
@@ -120,7 +121,7 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
     createApp(readConfig({ ...env, LISTEN: '127.0.0.1:0', REGISTRY_ADDR: 'registry.test:5000' }), { log: silentLogger(), loops: false });
   let app = await open();
   for (const sql of await history(app, deployments, now)) await engine.run(sql);
-  // As after a start: a server that has just loaded this much has its own memory of nothing.
+  // Restart: a server that has just inserted this much is in another state than one that has just started.
   await app.close();
   await engine.vacuum();
   app = await open();
@@ -141,7 +142,7 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
       const askedAfter = await slowest(app, deployments);
       const sorted = took.toSorted((a, b) => a - b);
       const at = (share: number): string => (sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0).toFixed(1);
-      // PostgreSQL keeps the free space of what was inserted at once here; in a year autovacuum gives it to new rows.
+      // PostgreSQL keeps the space of rows that were inserted and removed in one run. Over a year, autovacuum reuses it for new rows.
       await engine.vacuum('full');
       const left = await engine.tables();
       return [
@@ -158,7 +159,7 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
   }
 }
 
-/** The median of five of each kind of request, of which the slowest is named. */
+/** Returns the slowest kind of request, by the median of five of each kind. */
 async function slowest(app: App, deployments: number): Promise<{ list: string; detail: string }> {
   const login = await app.server.inject({ method: 'POST', url: '/api/auth/login', payload: { email: 'a@bench.test', password: PASSWORD } });
   const headers = { authorization: `Bearer ${login.json<{ token: string }>().token}` };
@@ -203,7 +204,7 @@ async function slowest(app: App, deployments: number): Promise<{ list: string; d
   return { list: await worst(list), detail: await worst(detail) };
 }
 
-/** What a year of 500 a day comes to, from the bytes that each kind of row took here. */
+/** Extrapolates to a year with 500 deployments a day, from the bytes of each kind of row. */
 function yearOf({ deployments, thinned, tables, left }: { deployments: number; thinned: number; tables: Sizes; left: Sizes }): string {
   if (thinned === 0) return 'too few deployments for an estimate of a year: none was reduced to its record';
   const of = (sizes: Sizes, ...names: string[]): number => names.reduce((sum, name) => sum + (sizes.get(name) ?? 0), 0);
@@ -229,7 +230,7 @@ const largest = (tables: Sizes): string =>
 const mb = (bytes: number): string => `${(bytes / 1e6).toFixed(0)} MB`;
 const idOf = (i: number): string => `8b1f2c3d-0000-4000-8000-${100_000_000_000 + i}`;
 
-/** Statements that both engines understand. */
+/** Fills the database with statements that both engines understand. */
 async function history(app: App, deployments: number, now: number): Promise<string[]> {
   const env = Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`VARIABLE_${i}`, `a value of forty characters or so, number ${i}`]));
   const nodes = Array.from({ length: 10 }, (_, i) => ({
@@ -272,7 +273,7 @@ async function history(app: App, deployments: number, now: number): Promise<stri
     deploy: {
       ...common,
       generation: 123,
-      // As its end left it.
+      // A deployment's end empties `env`.
       env: {},
       image: `registry/${'x'.repeat(80)}`,
       image_tag: 'x'.repeat(80),

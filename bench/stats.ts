@@ -1,4 +1,4 @@
-/** Middle and spread of a list of figures. */
+/** Median and spread of a list of numbers. */
 export type Summary = { min: number; p50: number; p99: number; max: number };
 
 export function summary(figures: readonly number[]): Summary {

@@ -1,7 +1,7 @@
 /**
- * The control plane as it is, in a process of its own, that also says on stdout when each commit that created a task was over:
- * `committed <epoch ms> <task id>`, and each second `delay <longest, ms>`. What bench/agents.ts measures from. With BENCH_PROFILE set, SIGUSR2 begins a CPU profile and
- * the next one writes it to that file.
+ * The unchanged control plane in a separate process, for bench/agents.ts. It prints `committed <epoch ms> <task id>` after each commit
+ * that created a task, and `delay <longest, ms>` each second. With BENCH_PROFILE set, SIGUSR2 starts a CPU profile and the next
+ * SIGUSR2 writes it to that file.
  */
 import { writeFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
@@ -28,14 +28,14 @@ closers.add('app', () => app.close());
 closeOnSignals(closers, log);
 await app.listen();
 
-// How long anything had to wait for its turn in this process: what of a slow answer is the machine's. Seldom enough to cost
-// little itself: at 5 ms it took 0.9 % of a core.
-const LOOK_MS = 50;
-const delay = monitorEventLoopDelay({ resolution: LOOK_MS });
+// Event loop delay: the machine's share in a slow answer. The resolution is coarse, so that the measurement itself costs little:
+// at 5 ms it took 0.9 % of a core.
+const SAMPLE_MS = 50;
+const delay = monitorEventLoopDelay({ resolution: SAMPLE_MS });
 delay.enable();
 setInterval(() => {
-  // From one look to the next, so with the time that was meant to pass.
-  process.stdout.write(`delay ${Math.max(0, delay.max / 1e6 - LOOK_MS).toFixed(1)}\n`);
+  // The delay between two samples, without the intended pause.
+  process.stdout.write(`delay ${Math.max(0, delay.max / 1e6 - SAMPLE_MS).toFixed(1)}\n`);
   delay.reset();
 }, 1_000).unref();
 

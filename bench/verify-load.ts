@@ -1,6 +1,6 @@
 /**
- * Load for bench/verify.ts, from a process of its own so that it costs the server nothing: `wrk` where it is installed, else
- * plain sockets of this file run by itself. Each connection waits for the answers to what it sent, one request or several at once.
+ * Load for bench/verify.ts, from a separate process so that it costs the server nothing: `wrk` where it is installed, otherwise
+ * this file as a program with plain sockets. Each connection waits for the answers before it sends again, one request or several.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
@@ -18,14 +18,14 @@ export type LoadOptions = {
   port: number;
   connections: number;
   seconds: number;
-  /** Requests that a connection sends at once (RFC 9112 section 9.3.2). More cost the load generator less each, and the server as much. */
+  /** Requests that a connection sends at once (RFC 9112 section 9.3.2). A higher number lowers the load generator's cost, not the server's. */
   pipelined: number;
   cpuSeconds: () => number;
 };
-/** `failed`: empty, or how many and how. */
+/** `failed`: number and kind of failures; empty when there were none. */
 type Counted = { requests: number; seconds: number; p99Ms: number; failed: string };
 
-/** Of a process and of those it started: what the scheduler gave to their threads, in nanoseconds (Linux). */
+/** CPU seconds of a process and its children, by the scheduler's nanoseconds of each thread (Linux). */
 export function cpuSecondsOfTree(pid: number): number {
   const nanoseconds = [pid, ...childrenOf(pid)].flatMap((p) =>
     readdirSync(`/proc/${p}/task`).map((t) => Number(readFileSync(`/proc/${p}/task/${t}/schedstat`, 'utf8').split(' ')[0])),
@@ -38,7 +38,7 @@ export async function runLoad(options: LoadOptions): Promise<LoadResult> {
   const before = options.cpuSeconds();
   const counted = wrk === undefined ? await bySockets(options) : await byWrk(wrk, options);
   const cpu = options.cpuSeconds() - before;
-  if (counted.failed !== '') throw new Error(`of ${counted.requests} requests not all were answered with 200:${counted.failed}`);
+  if (counted.failed !== '') throw new Error(`${counted.requests} requests, not all answered with 200:${counted.failed}`);
   return {
     by: wrk === undefined ? 'plain sockets' : 'wrk',
     perSecond: counted.requests / counted.seconds,
@@ -76,7 +76,7 @@ end
 `;
 
 async function byWrk(wrk: string, { dir, requestsFile, port, connections, seconds, pipelined }: LoadOptions): Promise<Counted> {
-  // Two may be under way at once.
+  // Two load generators may run at once, so each has its own script file.
   const script = join(dir, `load-${port}.lua`);
   await writeFile(script, LUA);
   const { stdout } = await run([

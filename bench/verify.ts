@@ -1,8 +1,8 @@
 /**
- * /verify of the real gateway process against the floor, node:http answering the same bytes, both at the same time: 10,000
- * projects, 1,000 sessions, requests as Traefik sends them. Requests per second of the server's own CPU time ("on one core"):
- * what others do on the machine moves wall-clock figures, hardly these. Then two workers against one, by the wall clock: there the
- * load generator has to do with what two workers leave of two cores, so it sends several requests at once.
+ * /verify of the real gateway process against a floor, node:http with the same answer, both at the same time: 10,000 projects,
+ * 1,000 sessions, requests like Traefik's. Counts requests per second of the server's own CPU time ("on one core"), because other
+ * load changes wall-clock figures a lot and these hardly. Then two workers against one, by wall clock. There the load generator gets
+ * only what two workers leave of two cores, so it sends several requests at once.
  */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
@@ -19,7 +19,7 @@ import { cpuSecondsOfTree, type LoadResult, runLoad } from './verify-load.ts';
 
 const PROJECTS = 10_000;
 const SESSIONS = 1_000;
-/** As many as it takes to have work waiting at all times. */
+/** Enough connections for the server to have work at all times. */
 const CONNECTIONS = 64;
 const PIPELINED = 8;
 const PROCESSES = 5;
@@ -53,7 +53,7 @@ export async function benchVerify(): Promise<string[]> {
         cpuSeconds: () => cpuSecondsOfTree(server.process.pid),
       });
     const rounds: { floor: LoadResult; gateway: LoadResult }[] = [];
-    // Several of each: what the compiler made of one process is good for all its rounds, or bad.
+    // Several processes of each kind: the compiler's luck in one process holds for all of its rounds.
     for (let i = 0; i < PROCESSES; i++) {
       const gateway = await startGateway(join(dir, `gateway-${i}`), controlPlane, 1);
       const pair = [gateway.process];
@@ -64,7 +64,7 @@ export async function benchVerify(): Promise<string[]> {
         pair.push(floor.process);
         for (const server of [gateway, floor]) await warmUp(() => measure(server), 1);
         for (let round = 0; round < ROUNDS / PROCESSES; round++) {
-          // At the same moment: whatever else the machine does, it does to both.
+          // At the same moment, so that other load on the machine affects both.
           const [of, to] = await Promise.all([measure(floor), measure(gateway)]);
           rounds.push({ floor: of, gateway: to });
         }
@@ -91,7 +91,7 @@ export async function benchVerify(): Promise<string[]> {
   }
 }
 
-/** Until the compiler is done with every process: half-compiled ones cost twice as much. */
+/** Warms up until the compiler has optimized every process: half-compiled code costs twice as much. */
 async function warmUp(measure: () => Promise<LoadResult>, processes: number): Promise<void> {
   for (let i = 0, requests = 0; i < MOST_WARM_ROUNDS && requests < WARM_REQUESTS * processes; i++)
     requests += (await measure()).perSecond * SECONDS;
@@ -114,7 +114,7 @@ function workers(pairs: readonly { one: LoadResult; two: LoadResult }[]): string
   const [one, two] = [summary(pairs.map((p) => p.one.perSecond)).p50, summary(pairs.map((p) => p.two.perSecond)).p50];
   const judged = (r: number): string => `${r.toFixed(2)} (${r >= GOAL_WORKERS ? 'met' : 'MISSED'})`;
   return [
-    `verify, two workers / one, goal >= ${GOAL_WORKERS}: by the wall clock ${round(two)}/s / ${round(one)}/s = ${judged(ratio)}, the load generator on the same two cores (${PIPELINED} requests at once on a connection); by what each serves in a second of its own CPU time, with a core each: 2 x ${cost.toFixed(2)} = ${judged(2 * cost)}`,
+    `verify, two workers / one, goal >= ${GOAL_WORKERS}: by the wall clock ${round(two)}/s / ${round(one)}/s = ${judged(ratio)}, with the load generator on the same two cores (${PIPELINED} requests at once on a connection); by requests per second of each worker's own CPU time, with a core each: 2 x ${cost.toFixed(2)} = ${judged(2 * cost)}`,
   ];
 }
 const round = (n: number): string => String(Math.round(n));
@@ -122,7 +122,7 @@ const round = (n: number): string => String(Math.round(n));
 type Started = { process: RunningProcess; port: number };
 type PolicyServer = { server: Server; url: string };
 
-/** The one request that the gateway makes of a control plane while it is asked nothing else. */
+/** Serves the one request that an idle gateway makes of a control plane. */
 async function policyServer(): Promise<PolicyServer> {
   const projects = Array.from({ length: PROJECTS }, (_, i) => ({ id: `id${i}`, name: `p${i}`, hosts: [`p${i}.${BASE}`] }));
   const body = JSON.stringify({ projects, disabled_users: ['x@example.com'], revoked_sessions: [], device_tokens: [] });
@@ -149,13 +149,13 @@ async function startGateway(dir: string, controlPlane: PolicyServer, count: numb
       LOG_FORMAT: 'json',
     },
   });
-  // Each connection goes to the next worker, and each worker asks for the policy itself.
+  // Each connection goes to the next worker, and each worker requests the policy itself.
   const isReady = async (): Promise<boolean> => (await rawAnswer(port, READY)).startsWith('HTTP/1.1 200');
   await untilReady(server, async () => (await Promise.all(Array.from({ length: count * 2 }, isReady))).every(Boolean), 30_000);
   return { process: server, port };
 }
 
-/** In a process of its own, too: node:http and nothing else. */
+/** Starts the floor in a separate process: node:http and nothing else. */
 async function startFloor(dir: string, answer: string): Promise<Started> {
   const port = await freePort();
   const [, ...lines] = (answer.split('\r\n\r\n', 1)[0] ?? '').split('\r\n');
@@ -183,7 +183,7 @@ createServer({ keepAliveTimeout: 95_000 }, (request, response) => {
   return { process: server, port };
 }
 
-/** As Traefik 3 asks for a Chromium: what the browser sent, and X-Forwarded-…. */
+/** Requests like those of Traefik 3 for Chromium: the browser's headers and X-Forwarded-…. */
 function requestsOf(): string[] {
   const sessions = createSessions(deriveKeys([SECRET]), Date.now);
   const expires_at = Date.now() + 86_400_000;

@@ -1,6 +1,6 @@
 /**
- * npm run test:api: schemathesis with all its checks against a running control plane, once as admin and once as viewer. It is a
- * Python program and lives in a folder of its own (.tools/schemathesis). The last line counts: `N passed, N failed, N skipped`.
+ * npm run test:api: runs schemathesis with all its checks against a running control plane, once as admin and once as viewer.
+ * Schemathesis is a Python program in the folder .tools/schemathesis. The last line is `N passed, N failed, N skipped`.
  */
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -23,7 +23,7 @@ const { values: options } = parseArgs({
     /** Test cases for each operation and phase. */
     examples: { type: 'string', default: '25' },
     seed: { type: 'string', default: '1' },
-    /** Only this role. */
+    /** Runs only this role. */
     role: { type: 'string' },
   },
 });
@@ -33,7 +33,7 @@ async function install(): Promise<string | null> {
   if (existsSync(stamp)) return null;
   const python = findProgram('python3');
   if (python === undefined) return 'python3 is not installed; get it with: apt-get install python3 python3-venv';
-  console.log(`test:api: installing schemathesis ${VERSION} into .tools/schemathesis (it tries the API by its OpenAPI document) …`);
+  console.log(`test:api: installing schemathesis ${VERSION} into .tools/schemathesis (it tests the API against its OpenAPI document) …`);
   rmSync(FOLDER, { recursive: true, force: true });
   try {
     await run([python, '-m', 'venv', FOLDER], { deadlineMs: 120_000 });
@@ -48,7 +48,7 @@ async function install(): Promise<string | null> {
 /** Returns whether schemathesis found nothing. */
 async function tryAs(role: Role): Promise<boolean> {
   const dir = mkdtempSync(join(tmpdir(), 'berth-api-'));
-  // The folder of the document's own example of a dataset, so that its requests get further than "no share".
+  // The folder of the dataset in the document's example, so that its requests get further than "no share".
   mkdirSync(join(dir, 'share', 'team', 'prices'), { recursive: true });
   writeFileSync(join(dir, 'share', 'team', 'prices', '2026-11.csv'), 'day,price\n');
   const port = await freePort();
@@ -108,7 +108,7 @@ async function tryAs(role: Role): Promise<boolean> {
   }
 }
 
-/** A personal token: what schemathesis calls on its way, such as the sign-out, does not end it. */
+/** Creates a personal token: calls that schemathesis makes on its way, such as the sign-out, do not revoke it. */
 async function tokenOf(url: string, role: Role): Promise<string> {
   const anonymous = createClient({ baseUrl: url });
   const admin = await anonymous.call('login', { body: { email: 'admin@example.com', password: PASSWORD } });

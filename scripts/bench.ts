@@ -1,4 +1,4 @@
-/** npm run bench: ratios from one run, each against its goal. A noisy machine changes times, but hardly ratios. */
+/** npm run bench: prints ratios from one run, each with its goal. A noisy machine changes times, but hardly ratios. */
 import { parseArgs } from 'node:util';
 import { benchAgents } from '../bench/agents.ts';
 import { benchAnonymous } from '../bench/anonymous.ts';
@@ -12,11 +12,11 @@ import { benchVerify } from '../bench/verify.ts';
 const { values: options, positionals: wanted } = parseArgs({
   allowPositionals: true,
   options: {
-    /** How many agents `agents` starts. */
+    /** Number of agents of `agents`. */
     agents: { type: 'string', default: '10000' },
-    /** `agents` writes a CPU profile of its control plane here. */
+    /** File to which `agents` writes a CPU profile of its control plane. */
     profile: { type: 'string' },
-    /** How many deployments `retention` makes. */
+    /** Number of deployments of `retention`. */
     deployments: { type: 'string', default: '100000' },
     /** `agents` also measures what a bare server needs for the same requests. */
     floor: { type: 'boolean', default: false },
@@ -38,11 +38,11 @@ const BENCHES = {
 
 const unknown = wanted.filter((name) => !Object.hasOwn(BENCHES, name));
 if (unknown.length > 0) {
-  console.error(`no benchmark ${unknown.join(', ')}; there are ${Object.keys(BENCHES).join(', ')}`);
+  console.error(`unknown benchmark: ${unknown.join(', ')}. Benchmarks: ${Object.keys(BENCHES).join(', ')}`);
   process.exit(2);
 }
 for (const [name, bench] of Object.entries(BENCHES)) {
-  // It takes minutes, so it runs only when it is named.
+  // retention takes minutes, so it runs only when it is named.
   if (wanted.length > 0 ? !wanted.includes(name) : name === 'retention') continue;
   for (const line of await bench()) console.log(line);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// npm run demo: sets up what is missing, then runs demo.ts by Node 24.
+// npm run demo: sets up what is missing, then runs demo.ts with Node 24.
 import { handOver } from './lib/hand-over.mjs';
 
 await handOver('demo.ts');

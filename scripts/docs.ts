@@ -18,7 +18,7 @@ const ROOT = path.resolve(import.meta.dirname, '..');
 const escape = (text: string): string => text.replaceAll('|', '\\|').replaceAll('<', '&lt;').replaceAll('\n', ' ');
 const code = (text: string): string => `\`${text}\``;
 const anchor = (name: string): string => `{#${name}}`;
-/** Call it after `table` has escaped the cells. */
+/** Inserts anchors. Call it after `table` has escaped the cells. */
 const anchored = (text: string): string => text.replaceAll(/\{#([a-z_]+)\}/g, '<a id="$1"></a>');
 const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
   [head, head.map(() => '---'), ...rows].map((row) => `| ${row.map(escape).join(' | ')} |`).join('\n');
@@ -69,7 +69,7 @@ type Operation = {
   responses: Record<string, { content?: Record<string, Example> }>;
 };
 
-/** Returns a request and its answer for each route of people and scripts, with the sample values of the OpenAPI document. */
+/** Returns an example request and answer for each route of people and scripts, with the sample values of the OpenAPI document. */
 function examples(): string {
   const { paths } = openapiDocument('https://berth.example.com') as { paths: Record<string, Record<string, Operation>> };
   return Object.entries(paths)
@@ -106,7 +106,7 @@ async function settings(): Promise<string> {
     if (name === 'kit' || name === 'testbed') continue;
     const module = (await import(path.join(ROOT, file))) as Record<string, unknown>;
     const declared = Object.entries(module).find(([key]) => /(^|_)SETTINGS$/.test(key))?.[1];
-    if (!isSettings(declared)) throw new Error(`${file} exports no SETTINGS`);
+    if (!isSettings(declared)) throw new Error(`${file} does not export SETTINGS`);
     const rows = Object.entries(declared).map(([variable, s]) => [
       code(variable),
       s.doc,
@@ -147,7 +147,7 @@ export function withParts(document: string, parts: Record<string, string>): stri
     const end = '<!-- /generated -->';
     const from = text.indexOf(begin);
     const to = text.indexOf(end, from);
-    if (from === -1 || to === -1) throw new Error(`there is no place "${begin} … ${end}"`);
+    if (from === -1 || to === -1) throw new Error(`the document lacks "${begin} … ${end}"`);
     text = `${text.slice(0, from + begin.length)}\n${part}\n${text.slice(to)}`;
   }
   return text;

@@ -1,9 +1,9 @@
 #!/usr/bin/env node
-// npm run test:fresh: tries this checkout on a machine that has nothing. A minimal Debian in a folder, with Node 20 and
-// its npm 10 copied in and nothing else (no git, no docker, no certificates), entered with namespaces and pivot_root.
+// npm run test:fresh: tries this checkout on a machine without any tools. The machine is a minimal Debian in a folder with Node 20 and
+// npm 10 (no git, no docker, no certificates), entered with namespaces and pivot_root.
 //   node scripts/fresh-root.mjs [--worktree] [--keep] [-- COMMAND ARG… [--then COMMAND ARG…]]
-// Default commands: `npm run demo -- --exit`, then `npm test`. --worktree: the files as they are instead of a clone of HEAD.
-// Needs root on Debian. Everything it mounts and starts is inside namespaces that die with it.
+// Default commands: `npm run demo -- --exit`, then `npm test`. --worktree: copies the working tree instead of cloning HEAD.
+// Needs root on Debian. All its mounts and processes are inside namespaces that end with it.
 import { spawn } from 'node:child_process';
 import { copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -16,7 +16,7 @@ import { say, step } from './lib/say.mjs';
 const nodeVersion = '20.20.2';
 const npmVersion = '10.9.4';
 const suite = 'bookworm';
-/** Where the checkout stands inside. */
+/** Path of the checkout inside. */
 const workPlace = '/work/berth';
 const certificatesInside = '/opt/certificates.crt';
 
@@ -34,12 +34,12 @@ async function outside() {
           ['npm', 'test'],
         ]
       : split(args.slice(separator + 1));
-  if (process.getuid?.() !== 0) throw new Error('a fresh root takes root');
+  if (process.getuid?.() !== 0) throw new Error('test:fresh needs root');
   await provideDebootstrap();
   const base = await provideBase();
   const root = mkdtempSync(join(tmpdir(), 'berth-fresh-'));
   try {
-    await step('laying out a fresh machine', () => layOut(base, root));
+    await step('creating a fresh machine', () => layOut(base, root));
     await step(flags.includes('--worktree') ? 'copying the working tree' : 'cloning HEAD', () =>
       bringCheckout(root, flags.includes('--worktree')),
     );
@@ -50,7 +50,7 @@ async function outside() {
   }
 }
 
-/** `a b --then c` -> [[a, b], [c]] */
+/** Splits `a b --then c` into [[a, b], [c]]. */
 function split(words) {
   const commands = [[]];
   for (const word of words) {
@@ -65,7 +65,7 @@ async function provideDebootstrap() {
   await step('apt-get install debootstrap', () => must(['apt-get', 'install', '-y', '-qq', '--no-install-recommends', 'debootstrap']));
 }
 
-/** The minimal Debian and Node 20, kept in .tools: they never change. */
+/** Provides the minimal Debian with Node 20. They never change, so .tools keeps them. */
 async function provideBase() {
   const base = join(toolsDir, `fresh-${suite}-node-${nodeVersion}`);
   if (existsSync(base)) return base;
@@ -98,7 +98,7 @@ async function unpack(spec) {
 
 async function layOut(base, root) {
   await must(['cp', '-a', `${base}/.`, root]);
-  // This machine's way to packages and names; what it trusts stands where no package puts it.
+  // Copies name resolution and package sources of this machine; its certificates go to a path that no package uses.
   copyFileSync('/etc/resolv.conf', join(root, 'etc/resolv.conf'));
   for (const file of ['sources.list', 'sources.list.d/debian.sources']) {
     if (existsSync(`/etc/apt/${file}`)) copyFileSync(`/etc/apt/${file}`, join(root, 'etc/apt', file));
@@ -138,14 +138,14 @@ async function bringCheckout(root, worktree) {
   }
 }
 
-/** Runs this file again in namespaces of its own, as their first process. @returns the exit code */
+/** Runs this file again in separate namespaces, as their first process. @returns the exit code */
 function enter(job) {
   const unshare = ['unshare', '--mount', '--pid', '--fork', '--kill-child=KILL', '--propagation', 'slave'];
   const bound = findProgram('setpriv') === undefined ? unshare : ['setpriv', '--pdeathsig', 'KILL', '--', ...unshare];
   const [program, ...rest] = [...bound, process.execPath, fileURLToPath(import.meta.url), '--inside', JSON.stringify(job)];
   return new Promise((resolve, reject) => {
     const child = spawn(program, rest, { stdio: 'inherit', env: childEnvironment() });
-    // The terminal sends Ctrl-C to the child too; it ends its commands, then we clean up.
+    // The terminal sends Ctrl-C to the child too: it ends its commands, then this process cleans up.
     for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => child.kill('SIGTERM'));
     child.once('error', reject);
     child.once('exit', (code) => resolve(code ?? 1));
@@ -153,14 +153,14 @@ function enter(job) {
 }
 
 async function inside({ root, commands }) {
-  // A mount of its own, to become the root by pivot_root: in a mere chroot, entering a namespace leads back out.
+  // pivot_root needs a separate mount. A chroot is not enough: entering a namespace would lead back out of it.
   await must(['mount', '--bind', root, root]);
   await must(['mount', '-t', 'proc', 'proc', join(root, 'proc')]);
   for (const folder of ['sys', 'dev']) {
     await must(['mount', '--rbind', `/${folder}`, join(root, folder)]);
     await must(['mount', '--make-rslave', join(root, folder)]);
   }
-  // /run of its own: no socket of an engine of this machine in it.
+  // A separate /run, without the socket of an engine of this machine.
   await must(['mount', '-t', 'tmpfs', 'tmpfs', join(root, 'run')]);
   mkdirSync(join(root, 'mnt/outside'), { recursive: true });
   await must(['pivot_root', root, join(root, 'mnt/outside')]);
@@ -195,14 +195,14 @@ function runInside(command) {
   });
 }
 
-/** Ways out of this machine that a fresh one of the same network would have as well. */
+/** Returns the proxy settings, which a fresh machine in the same network would have too, and CI. */
 function handedIn() {
   const names = ['http_proxy', 'https_proxy', 'no_proxy', 'HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY', 'CI'];
   return Object.fromEntries(names.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])));
 }
 
 async function must(argv, options = {}) {
-  const result = await run(argv, { ...options, patience: `at ${argv[0]}` });
+  const result = await run(argv, { ...options, patience: `running ${argv[0]}` });
   if (!result.ok) throw new Error(`${argv.join(' ')} ended with ${result.code}:\n${lastLines(result.output)}`);
   return result;
 }

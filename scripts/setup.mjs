@@ -17,7 +17,7 @@ import {
 } from './lib/debs.mjs';
 import { depsAreCurrent, provideDeps } from './lib/deps.mjs';
 import { engineAnswers, whyNoOwnEngine } from './lib/engine.mjs';
-import { alone } from './lib/lock.mjs';
+import { withLock } from './lib/lock.mjs';
 import { installedNode, provideNode } from './lib/node.mjs';
 import { nodeProgram, toolsDir } from './lib/places.mjs';
 import { findProgram } from './lib/run.mjs';
@@ -29,35 +29,37 @@ import { explainMissing, installSystemParts, mayInstall, missingSystemParts } fr
  * @typedef {object} Capabilities what this machine can do
  * @property {string | undefined} node version of the Node that runs Berth
  * @property {string} nodeProgram its path
- * @property {boolean} deps whether node_modules is as locked
+* @property {boolean} deps whether node_modules matches the lockfile
  * @property {'answers' | 'can-start' | 'none'} engine
  * @property {string | undefined} buildx version
  * @property {boolean} registry
  * @property {boolean} promtool
  * @property {boolean} git
  * @property {boolean} rsync
- * @property {boolean} outward whether builds in an engine of our own reach the outside
+* @property {boolean} outward whether builds in a private engine reach the internet
  * @property {string | undefined} traefik path
  * @property {string | undefined} chromium path
  * @property {Missing[]} missing parts that could not be installed, what they are for, and how to get them
  */
 
 /**
- * @param {{quiet?: boolean, system?: boolean, tests?: boolean}} [options] quiet: do not print what is missing; system: false leaves the system's packages alone; tests: also what only tests use
+ * Installs what is missing and returns what this machine can do.
+ * @param {{quiet?: boolean, system?: boolean, tests?: boolean}} [options] quiet: do not print what is missing; system: false installs no
+ *   system packages; tests: install what only tests use, too
  * @returns {Promise<Capabilities>}
  */
 export async function setup(options = {}) {
-  const before = await look(options);
+  const before = await inspect(options);
   const todo = plan(before, options);
-  const failed = todo.length === 0 ? [] : await alone(toolsDir, () => provide(options));
-  const after = todo.length === 0 ? before : await look(options);
+  const failed = todo.length === 0 ? [] : await withLock(toolsDir, () => provide(options));
+  const after = todo.length === 0 ? before : await inspect(options);
   const capabilities = await describe(after, failed, options);
   if (options.quiet !== true) for (const { part, why, how } of capabilities.missing) say(`missing: ${part} (${why}). To get it: ${how}`);
   return capabilities;
 }
 
 /** Returns what is installed now. Changes nothing. */
-async function look(options) {
+async function inspect(options) {
   const [node, answers, buildx] = await Promise.all([installedNode(), engineAnswers(), installedBuildx()]);
   return {
     node,
@@ -86,14 +88,14 @@ function plan(seen, options) {
 
 async function provide(options) {
   // Checked again, because another set-up may have done it while this one waited for the lock.
-  const seen = await look(options);
+  const seen = await inspect(options);
   const failed = [];
   const work = {
     node: provideNode,
     deps: async () => {
       const versions = await installedNode();
       return versions === undefined
-        ? { part: 'deps', why: 'the packages Berth is made of', how: 'Node first (above)' }
+        ? { part: 'deps', why: 'the packages Berth is made of', how: 'install Node first (see above)' }
         : provideDeps(versions);
     },
     system: () => installSystemParts(seen.system),
@@ -120,7 +122,7 @@ async function describe(seen, failed, options) {
   if (whyNot !== undefined) {
     add({
       part: 'container engine',
-      why: `builds and runs containers; none answers, and none can be started: ${whyNot}`,
+      why: `builds and runs containers; no engine answers and none can be started: ${whyNot}`,
       how: 'start Docker (or set DOCKER_HOST), or run this as root on Debian or Ubuntu',
     });
   }

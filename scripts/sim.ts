@@ -1,4 +1,4 @@
-/** npm run sim: seeded runs of the whole lifecycle on simulated time (packages/control-plane/test/sim); exit 1 when one breaks an invariant. */
+/** npm run sim: seeded runs of the whole lifecycle on simulated time (packages/control-plane/test/sim). Exits 1 when one breaks an invariant. */
 import { parseArgs } from 'node:util';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { onPostgres } from '../packages/control-plane/test/sim/on-postgres.ts';
@@ -7,13 +7,14 @@ import { keepHistory, report } from '../packages/control-plane/test/sim/report.t
 import { run, type RunOptions } from '../packages/control-plane/test/sim/run.ts';
 
 const USAGE = `npm run sim -- [options]
-  --seeds N      seeds 1 to N (1000; with --postgres 100), or N seeds --from another one
-  --seed N       this one alone
-  --repeat N     each seed so often: on PostgreSQL the same seed is not the same run
+  --seeds N      runs N seeds (default 1000; with --postgres 100)
+  --from N       starts with seed N (default 1)
+  --seed N       runs only this seed
+  --repeat N     runs each seed N times: on PostgreSQL the same seed is not the same run
   --trace        prints every event of the history as a JSON line
-  --plant NAME   with a bug planted on purpose: ${Object.keys(PLANTS).join(', ')}
-  --postgres     two control planes on a private PostgreSQL; locks and sockets are not seeded
-  --at-once N    so many runs at the same time (with --postgres 3)`;
+  --plant NAME   plants a bug: ${Object.keys(PLANTS).join(', ')}
+  --postgres     runs two control planes on a private PostgreSQL; locks and sockets are not seeded
+  --at-once N    runs N seeds at the same time (default 1; with --postgres 3)`;
 
 const { values } = parseArgs({
   options: {
@@ -32,7 +33,7 @@ if (values.help) {
   console.log(USAGE);
   process.exit(0);
 }
-if (!Object.hasOwn(PLANTS, values.plant)) refuse(`no planted bug "${values.plant}"`);
+if (!Object.hasOwn(PLANTS, values.plant)) refuse(`unknown planted bug "${values.plant}"`);
 const plant = values.plant as PlantName;
 const from = wholeNumber('seed', values.seed ?? values.from);
 const count = values.seed === undefined ? wholeNumber('seeds', values.seeds ?? (values.postgres ? '100' : '1000')) : 1;
@@ -68,13 +69,13 @@ async function work(waiting: number[], options: Omit<RunOptions, 'seed'>): Promi
     sum.simulatedMs += result.simulatedMs;
     if (result.violations.length === 0) continue;
     console.log(report(result, flags));
-    // The same failure may not occur again.
+    // The same failure may not occur again, so its history is kept.
     if (values.postgres) console.log(`  its history: ${keepHistory(result)}`);
   }
 }
 
 function wholeNumber(name: string, text: string): number {
-  return /^\d{1,9}$/.test(text) ? Number(text) : refuse(`--${name}: "${text}" is no whole number`);
+  return /^\d{1,9}$/.test(text) ? Number(text) : refuse(`--${name}: "${text}" is not a whole number`);
 }
 
 function refuse(why: string): never {

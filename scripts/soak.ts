@@ -29,7 +29,7 @@ const STREAMS = 10;
 const STREAM_SECONDS = 3;
 const LEASE_MS = 6_000;
 
-/** Answers at once and as a stream of 3 s, and ends at once on SIGTERM: only the drain protects requests in progress. */
+/** An application that answers at once and as a stream of 3 s, and ends at once on SIGTERM: only the drain protects its requests. */
 const app = (version: number): Record<string, string> => ({
   Dockerfile: 'FROM node:24-slim\nCOPY app.mjs /app.mjs\nCMD ["node", "/app.mjs"]\n',
   'app.mjs': `
@@ -47,7 +47,7 @@ createServer((request, response) => {
 `,
 });
 
-/** Small and seeded (mulberry32): the same seed kills in the same order, not at the same moment. */
+/** Seeded random numbers (mulberry32): the same seed kills in the same order, not at the same moment. */
 let state = seed >>> 0;
 function random(): number {
   state = (state + 0x6d2b79f5) >>> 0;
@@ -129,7 +129,7 @@ function startKiller(victims: readonly Service[]): { stop(): Promise<Map<string,
 }
 
 /** Repeats a request while the control plane is down. The Idempotency-Key makes this safe. */
-async function stubbornly<T>(what: string, ask: () => Promise<T>): Promise<T> {
+async function untilAnswered<T>(what: string, ask: () => Promise<T>): Promise<T> {
   return waitFor(what, async () => ({ answer: await ask() }), { deadlineMs: 60_000, intervalMs: 100 }).then(({ answer }) => answer);
 }
 
@@ -138,7 +138,7 @@ async function redeploy({ world: { berth, git }, project, recorder, accepted }: 
   await git.commit(project.name, app(version), `version ${version}`);
   const key = `soak-${seed}-${version}`;
   const sent = Date.now();
-  const asked = await stubbornly('the deployment is accepted', () =>
+  const asked = await untilAnswered('the deployment is accepted', () =>
     berth.api.call('createDeployment', {
       params: { id: project.id },
       body: { note: `version ${version}` },
@@ -150,7 +150,7 @@ async function redeploy({ world: { berth, git }, project, recorder, accepted }: 
   return waitFor(
     `version ${version} is settled`,
     async () => {
-      const now = await stubbornly('the deployment is told', () => berth.api.call('getDeployment', { params: { id: asked.id } }));
+      const now = await untilAnswered('the deployment can be read', () => berth.api.call('getDeployment', { params: { id: asked.id } }));
       return isSettled(now.status) && now;
     },
     { deadlineMs: 180_000, intervalMs: 50 },

@@ -1,6 +1,6 @@
 /**
- * npm test: every gate and every suite that guards daily work. Goes on after a failure, so that one run shows everything. The
- * last line counts: `N passed, N failed, N skipped`. Arguments select test files; the gates are then left out.
+ * npm test: runs every gate and every suite. Continues after a failure, so that one run shows everything. The last line is
+ * `N passed, N failed, N skipped`. Arguments select test files; the gates are then left out.
  */
 import { conclude, gates, suite } from './lib/suites.ts';
 

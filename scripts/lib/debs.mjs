@@ -1,5 +1,5 @@
-// Single programs out of Debian packages, unpacked into .tools: nothing of the system is changed, no service is
-// installed, and a newer Debian's package can be had without adding that Debian to the machine's sources.
+// Unpacks single programs of Debian packages into .tools. Nothing in the system changes and no service is installed. A program can
+// come from a newer Debian without adding that Debian to the machine's sources.
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { pluginsDir, toolsDir } from './places.mjs';
@@ -18,7 +18,7 @@ const buildxPlaces = [
   '/usr/libexec/docker/cli-plugins/docker-buildx',
 ];
 
-/** Version of a usable buildx (0.13 or newer), or undefined. Looks where a private docker configuration looks. */
+/** Returns the version of a usable buildx (0.13 or newer), or undefined. Searches the same folders as a private docker configuration. */
 export async function installedBuildx() {
   for (const place of buildxPlaces) {
     if (!existsSync(place)) continue;
@@ -31,15 +31,15 @@ export async function installedBuildx() {
   return undefined;
 }
 
-/** @returns what is missing, or undefined when all went well */
+/** Fetches buildx. @returns what is missing, or undefined on success */
 export async function provideBuildx() {
-  return step('fetching docker buildx into .tools (builds images; progress as data needs 0.13 or newer)', async () => {
+  return step('fetching docker buildx into .tools (builds images; structured progress needs 0.13 or newer)', async () => {
     const target = join(pluginsDir, 'docker-buildx');
     for (const suite of ['forky', 'trixie', undefined]) {
       const failure = await programFromDeb('docker-buildx', 'docker-buildx', target, suite);
       if (failure !== undefined) say(`  ${suite ?? "the machine's own sources"}: ${failure}`);
       else if ((await installedBuildx()) !== undefined) return undefined;
-      else rmSync(target, { force: true }); // too old, or does not run here
+      else rmSync(target, { force: true }); // too old, or not runnable on this machine
     }
     return missingBuildx();
   });
@@ -59,9 +59,9 @@ export function installedRegistry() {
   return existsSync(registryPlace) || findProgram('docker-registry') !== undefined || findProgram('registry') !== undefined;
 }
 
-/** The package would put a service on port 5000 of the machine; only its program is wanted. */
+/** Fetches docker-registry. Its package would start a service on port 5000 of the machine, so only the program is unpacked. */
 export async function provideRegistry() {
-  return step('fetching docker-registry into .tools (holds the images that get built)', async () => {
+  return step('fetching docker-registry into .tools (stores the images that are built)', async () => {
     const failure = await programFromDeb('docker-registry', 'docker-registry', registryPlace, undefined);
     if (failure === undefined) return undefined;
     say(`  ${failure}`);
@@ -72,7 +72,7 @@ export async function provideRegistry() {
 export function missingRegistry() {
   return {
     part: 'registry',
-    why: 'holds the images that get built',
+    why: 'stores the images that are built',
     how: 'install the CNCF distribution registry (Debian: docker-registry) so that `docker-registry` or `registry` is on PATH',
   };
 }
@@ -83,14 +83,14 @@ export function installedPromtool() {
   return existsSync(promtoolPlace) || findProgram('promtool') !== undefined;
 }
 
-/** Debian's package would start a Prometheus on port 9090 of the machine; the tests need one program of it. */
+/** Fetches promtool. Its Debian package would start a Prometheus on port 9090 of the machine, so only the program is unpacked. */
 export async function providePromtool() {
   return step('fetching promtool into .tools (checks the metrics in tests)', async () => {
     for (const suite of [undefined, 'trixie']) {
       const failure = await programFromDeb('prometheus', 'promtool', promtoolPlace, suite);
       if (failure !== undefined) say(`  ${suite ?? "the machine's own sources"}: ${failure}`);
       else if ((await run([promtoolPlace, '--version'], { deadlineMs: 10_000 })).ok) return undefined;
-      else rmSync(promtoolPlace, { force: true }); // built for a newer system
+      else rmSync(promtoolPlace, { force: true }); // needs a newer system
     }
     return missingPromtool();
   });
@@ -104,14 +104,14 @@ export function missingPromtool() {
   };
 }
 
-/** Whether packages can be fetched and unpacked here (no root needed). */
+/** Whether packages can be fetched and unpacked here (root is not needed). */
 export function canUnpackDebs() {
   return process.platform === 'linux' && isDebian();
 }
 
-/** Why it failed, or undefined. `suite` undefined: from the machine's own sources. */
+/** Returns why it failed, or undefined. `suite` undefined: uses the machine's own sources. */
 async function programFromDeb(packageName, programName, target, suite) {
-  if (suite !== undefined && !existsSync(keyring)) return `no ${keyring} to check it with`;
+  if (suite !== undefined && !existsSync(keyring)) return `no ${keyring} to verify the signature`;
   const mirror = suite === undefined ? undefined : debianMirror();
   if (suite !== undefined && mirror === undefined) return "this machine's package sources name no Debian mirror";
   const work = join(toolsDir, `deb-${process.pid}`);
@@ -134,10 +134,10 @@ async function programFromDeb(packageName, programName, target, suite) {
         `Dir::Cache=${join(work, 'cache')}`,
         '-o',
         'Acquire::Languages=none',
-        // A mirror that was frozen some weeks ago serves as well: what it gives is signed all the same.
+        // Accepts old package lists: a mirror may have been frozen some weeks ago, and its content is signed all the same.
         '-o',
         'Acquire::Check-Valid-Until=false',
-        // Descriptions and icons for graphical shops.
+        // Skips descriptions and icons for graphical package managers.
         '-o',
         'Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false',
         '-o',
@@ -151,7 +151,7 @@ async function programFromDeb(packageName, programName, target, suite) {
         deadlineMs: 300_000,
         patience: 'fetching package lists',
       });
-      if (!updated.ok && suite !== undefined) return `no package lists:\n${lastLines(updated.output, 3)}`;
+      if (!updated.ok && suite !== undefined) return `cannot fetch package lists:\n${lastLines(updated.output, 3)}`;
     }
     const fetched = await run(['apt-get', ...options, 'download', '-qq', packageName], {
       cwd: work,
@@ -160,15 +160,15 @@ async function programFromDeb(packageName, programName, target, suite) {
       patience: `fetching ${packageName}`,
     });
     const deb = readdirSync(work).find((name) => name.endsWith('.deb'));
-    if (!fetched.ok || deb === undefined) return `no package ${packageName}:\n${lastLines(fetched.output, 3)}`;
+    if (!fetched.ok || deb === undefined) return `cannot fetch package ${packageName}:\n${lastLines(fetched.output, 3)}`;
     const unpacked = await run(['dpkg', '-x', join(work, deb), join(work, 'unpacked')]);
     if (!unpacked.ok) return `cannot unpack ${deb}: ${unpacked.output.trim()}`;
     const program = readdirSync(join(work, 'unpacked'), { recursive: true, withFileTypes: true }).find(
       (entry) => entry.isFile() && entry.name === programName && /(bin|cli-plugins)$/.test(entry.parentPath ?? entry.path),
     );
-    if (program === undefined) return `${deb} holds no program ${programName}`;
+    if (program === undefined) return `${deb} does not contain ${programName}`;
     mkdirSync(dirname(target), { recursive: true });
-    // Renamed in place: a program that is running cannot be written over.
+    // Renaming replaces the file safely: a running program cannot be overwritten.
     copyFileSync(join(program.parentPath ?? program.path, program.name), `${target}.new`);
     chmodSync(`${target}.new`, 0o755);
     renameSync(`${target}.new`, target);
@@ -178,7 +178,7 @@ async function programFromDeb(packageName, programName, target, suite) {
   }
 }
 
-/** The mirror this machine already uses, so that a proxy or a local mirror serves here too; undefined where it names none. */
+/** Returns the mirror in this machine's sources, so that its proxy or local mirror is used; undefined when there is none. */
 function debianMirror() {
   const folder = '/etc/apt/sources.list.d';
   const files = ['/etc/apt/sources.list', ...(existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : [])];

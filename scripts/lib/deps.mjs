@@ -1,4 +1,4 @@
-// The dependencies of package-lock.json, by Node 24's npm 11: npm run by an older Node resolves older versions.
+// Installs the dependencies of package-lock.json with the npm 11 of Node 24: the npm of an older Node resolves older versions.
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -8,32 +8,32 @@ import { say, step } from './say.mjs';
 
 const stampFile = join(toolsDir, 'stamp-deps.json');
 
-/** Whether node_modules is what the lockfile says, as far as the stamp (or npm's own record) tells. */
+/** Whether node_modules matches the lockfile, by the stamp or by npm's own record. */
 export function depsAreCurrent(versions) {
   if (!existsSync(join(root, 'node_modules', '.package-lock.json'))) return false;
   const wanted = stamp(versions);
   if (existsSync(stampFile) && readFileSync(stampFile, 'utf8') === wanted) return true;
-  // Someone ran npm by hand: no need to throw the same packages away and fetch them again.
+  // Someone ran npm by hand: do not fetch the same packages again.
   if (!installedAsLocked()) return false;
   writeFileSync(stampFile, wanted);
   return true;
 }
 
-/** @returns what is missing, or undefined when all went well */
+/** Installs the dependencies. @returns what is missing, or undefined on success */
 export async function provideDeps(versions) {
   const locked = existsSync(join(root, 'package-lock.json'));
   const why = locked ? 'they differ from package-lock.json' : 'there is no package-lock.json yet';
   return step(`installing the dependencies (npm ${locked ? 'ci' : 'install'}: ${why})`, async () => {
     let result = await npm(locked ? ['ci'] : ['install']);
     if (!result.ok && locked && result.output.includes('EUSAGE')) {
-      // A registry may hold the packages of other platforms or not. A lockfile made with one that does not leaves
-      // them out, and `npm ci` then refuses it everywhere. This takes what is locked as locked and leaves the file alone.
-      say('  npm ci finds packages that package-lock.json does not name; taking npm install --no-save');
+      // Some registries lack packages of other platforms. A lockfile that was made with such a registry leaves those packages out, and
+      // `npm ci` then refuses it everywhere. This command installs the locked versions and does not change the file.
+      say('  npm ci found packages that are not in package-lock.json; using npm install --no-save');
       result = await npm(['install', '--no-save']);
     }
     if (!result.ok) {
       say(`  npm failed:\n${firstLines(result.output, 12)}`);
-      return { part: 'deps', why: 'the packages Berth is made of', how: `with a network: ${npmProgram} ci` };
+      return { part: 'deps', why: "Berth's dependencies", how: `run with network access: ${npmProgram} ci` };
     }
     writeFileSync(stampFile, stamp(versions));
     return undefined;
@@ -52,7 +52,7 @@ function stamp(versions) {
   return `${JSON.stringify({ lock: hash, node: versions.node, npm: versions.npm, platform: `${process.platform}-${process.arch}` })}\n`;
 }
 
-/** npm keeps a record of what it installed; packages it left out must be optional ones (other platforms'). */
+/** Compares npm's record of installed packages with the lockfile. Missing packages must be optional (other platforms). */
 function installedAsLocked() {
   const lockfile = join(root, 'package-lock.json');
   if (!existsSync(lockfile)) return false;

@@ -1,4 +1,4 @@
-// From whatever Node started us to Berth's own, with the arguments, the terminal and the signals passed on.
+// Starts Berth's own Node from any Node, and passes on the arguments, the terminal and the signals.
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
@@ -7,12 +7,12 @@ import { nodeProgram, root } from './places.mjs';
 import { childEnvironment } from './run.mjs';
 import { say } from './say.mjs';
 
-/** These play with what nothing but tests has a use for. */
+/** These scripts use parts that only tests need. */
 const WITH_TEST_PARTS = ['test.ts', 'faults.ts', 'sim.ts', 'bench.ts'];
 
 /**
- * Sets up, then runs a TypeScript file by Node 24. What set-up found stands as JSON in BERTH_CAPABILITIES.
- * Ends this process with that one's exit code (128 + signal number when a signal ended it).
+ * Sets up, then runs a TypeScript file with Node 24. BERTH_CAPABILITIES holds the result of the set-up as JSON.
+ * Ends this process with the exit code of that one (128 + signal number when a signal ended it).
  * @param {string} script name in scripts/
  */
 export async function handOver(script) {
@@ -23,14 +23,14 @@ export async function handOver(script) {
   }
   const file = join(root, 'scripts', script);
   if (!existsSync(file)) {
-    say(`${file} is not there`);
+    say(`${file} does not exist`);
     process.exit(1);
   }
   const env = childEnvironment({ BERTH_CAPABILITIES: JSON.stringify(capabilities) });
   env.PATH = [dirname(nodeProgram), join(root, 'node_modules', '.bin'), env.PATH].join(delimiter);
   const child = spawn(nodeProgram, [file, ...process.argv.slice(2)], { stdio: 'inherit', env, cwd: root });
-  // A terminal's Ctrl-C reaches the child by itself: we only must not die of it before the child has cleaned up.
-  // What is sent to us alone (kill, npm, a supervisor) is passed on.
+  // The child receives a terminal's Ctrl-C by itself: this process must not die of it before the child has cleaned up.
+  // A signal to this process alone (kill, npm, a supervisor) is passed on.
   process.on('SIGINT', () => {
     if (process.stdin.isTTY !== true) child.kill('SIGINT');
   });

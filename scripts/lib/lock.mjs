@@ -1,17 +1,17 @@
-// One set-up at a time: a file with the holder's process id, judged stale when that process is gone.
+// Lets one set-up run at a time: a lock file with the holder's process id, which is stale when that process is gone.
 import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { say } from './say.mjs';
 
 /**
- * Waits (at most 15 minutes) until no other set-up works in `toolsDir`, then runs `work` alone.
+ * Waits (at most 15 minutes) until no other set-up runs in `toolsDir`, then runs `work`.
  * @template T
  * @param {string} toolsDir
  * @param {() => Promise<T>} work
  * @returns {Promise<T>}
  */
-export async function alone(toolsDir, work) {
+export async function withLock(toolsDir, work) {
   mkdirSync(toolsDir, { recursive: true });
   const lock = join(toolsDir, 'setup.lock');
   const mine = `${lock}.${process.pid}`;
@@ -24,7 +24,7 @@ export async function alone(toolsDir, work) {
         dropStale(lock, holder);
         continue;
       }
-      if (Date.now() > deadline) throw new Error(`another set-up (process ${holder.split(' ')[0]}) holds ${lock} for 15 minutes`);
+      if (Date.now() > deadline) throw new Error(`another set-up (process ${holder.split(' ')[0]}) has held ${lock} for 15 minutes`);
       if (!told) say(`waiting for another set-up (process ${holder.split(' ')[0]})`);
       told = true;
     }
@@ -38,7 +38,7 @@ export async function alone(toolsDir, work) {
   }
 }
 
-/** link() makes the file with its content at once, or fails when it is there. */
+/** Creates the file with its content in one step (link()), or fails when it exists. */
 function take(mine, lock) {
   try {
     linkSync(mine, lock);
@@ -49,7 +49,7 @@ function take(mine, lock) {
   }
 }
 
-/** Two waiters may see the same stale lock; the slower one must not take the quicker one's new lock away. */
+/** Removes a stale lock. Two waiters may see the same one: the slower must not remove the new lock of the faster. */
 function dropStale(lock, holder) {
   const aside = `${lock}.stale.${process.pid}`;
   try {
@@ -82,7 +82,7 @@ function lives(holder) {
   return startTime(Number(pid)) === since;
 }
 
-/** Clock ticks since boot at which a process began (a process id may be given again); `-` where /proc is missing. */
+/** Returns a process' start time in clock ticks since boot (process ids are reused); `-` where /proc is missing. */
 function startTime(pid) {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

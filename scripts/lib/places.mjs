@@ -1,13 +1,13 @@
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** The repository's root. */
+/** Root folder of the repository. */
 export const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
-/** What set-up fetches; ignored by git. */
+/** Folder of everything that set-up fetches; ignored by git. */
 export const toolsDir = join(root, '.tools');
-/** Node 24 and npm 11, laid out as an installed Node is. */
+/** Folder of Node 24 and npm 11, with the layout of an installed Node. */
 export const nodeDir = join(toolsDir, 'node');
 export const nodeProgram = join(nodeDir, 'bin', 'node');
 export const npmProgram = join(nodeDir, 'bin', 'npm');
-/** docker's client plugins, named in the configuration the testbed writes (packages/testbed/src/docker-config.ts). */
+/** Folder of docker's client plugins, named in the configuration that the testbed writes (packages/testbed/src/docker-config.ts). */
 export const pluginsDir = join(toolsDir, 'docker-plugins');

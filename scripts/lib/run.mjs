@@ -1,20 +1,20 @@
-// Child processes for the set-up: argv arrays, output kept, a word every few seconds while one takes long.
+// Runs child processes for the set-up: argv arrays, captured output, and a progress line every 10 s.
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { say } from './say.mjs';
 
-/** Debian's system folders, which a non-login shell may not have on PATH. */
+/** System folders of Debian, which the PATH of a non-login shell may lack. */
 const systemFolders = ['/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/local/bin', '/usr/bin', '/bin'];
 
-/** Absolute path of a program, or undefined. */
+/** Returns the absolute path of a program, or undefined. */
 export function findProgram(name, extraFolders = []) {
   const folders = [...extraFolders, ...(process.env.PATH ?? '').split(delimiter).filter(Boolean), ...systemFolders];
   return folders.map((folder) => join(folder, name)).find((path) => existsSync(path));
 }
 
 /**
- * The environment for children. npm run by npm would take the outer npm's own folders for its settings.
+ * Returns the environment for children. An npm started by npm would otherwise use the outer npm's folders as its settings.
  * @param {Record<string, string | undefined>} extra
  */
 export function childEnvironment(extra = {}) {
@@ -40,10 +40,10 @@ export function childEnvironment(extra = {}) {
 }
 
 /**
- * Runs a program to its end; never throws for a program that fails or is not there.
+ * Runs a program to its end. Does not throw when the program fails or does not exist.
  * @param {string[]} argv
  * @param {{cwd?: string, env?: Record<string, string | undefined>, deadlineMs?: number, patience?: string}} [options]
- *   `patience`: what to call it when it takes longer than a few seconds.
+ *   `patience`: what the progress line says while it runs for more than 10 s.
  * @returns {Promise<{ok: boolean, code: number | null, output: string, stdout: string}>} output: both streams
  */
 export function run(argv, options = {}) {
@@ -74,7 +74,7 @@ export function run(argv, options = {}) {
     child.once('error', (error) => done(null, error.message));
     child.once('close', (code) => done(code));
     timer = setTimeout(() => {
-      output += `\nnot done after ${Math.round((options.deadlineMs ?? 0) / 1000)} s, ended`;
+      output += `\ntimed out after ${Math.round((options.deadlineMs ?? 0) / 1000)} s`;
       child.kill('SIGKILL');
     }, options.deadlineMs ?? 600_000);
     if (options.patience !== undefined) {
@@ -83,7 +83,7 @@ export function run(argv, options = {}) {
   });
 }
 
-/** The last lines of a program's output, indented, for a message about its failure. */
+/** Returns the last lines of a program's output, indented, for a message about its failure. */
 export function lastLines(output, count = 8) {
   return output
     .trimEnd()
@@ -93,7 +93,7 @@ export function lastLines(output, count = 8) {
     .join('\n');
 }
 
-/** The first lines of a program's output, indented: npm says what is wrong first and its usage last. */
+/** Returns the first lines of a program's output, indented: npm prints the error first and its usage last. */
 export function firstLines(output, count = 8) {
   return output
     .trim()

@@ -12,7 +12,7 @@ const total: Counts = { passed: 0, failed: 0, skipped: 0 };
 const trouble: string[] = [];
 const skipped: string[] = [];
 
-/** Names parts that must not be skipped. CI sets it where it knows that the part is there. */
+/** Parts whose tests must not be skipped. CI names the parts that it has. */
 const required = (process.env['BERTH_REQUIRE'] ?? '').split(',').filter((name) => name !== '');
 
 function run(program: string, args: string[], quiet: boolean): Promise<{ code: number; output: string }> {

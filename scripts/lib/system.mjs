@@ -1,19 +1,22 @@
-// Programs of the system: what is needed, what for, and which Debian package has it.
+// Programs of the system: which are needed, for what, and which Debian package has them.
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { findProgram, lastLines, run } from './run.mjs';
 import { say, step } from './say.mjs';
 
-/** `engine: true`: only where no container engine answers yet. `file`: a path that tells instead of a program; `there`: a look of its own. `tests`: nothing but the tests has a use for it. */
+/**
+ * `engine: true`: needed only where no container engine answers. `file`: this path shows whether the part exists. `there`: a function
+ * that shows it. `tests`: only tests need the part.
+ */
 export const systemParts = [
-  { part: 'git', program: 'git', package: 'git', why: 'fetches the source of what is deployed' },
+  { part: 'git', program: 'git', package: 'git', why: 'fetches the source code of deployments' },
   { part: 'ssh', program: 'ssh', package: 'openssh-client', why: 'clones git addresses that begin with ssh or user@host' },
   { part: 'rsync', program: 'rsync', package: 'rsync', why: 'copies datasets to the nodes' },
   { part: 'docker client', program: 'docker', package: 'docker.io', why: 'builds and runs containers' },
   { part: 'container engine', program: 'dockerd', package: 'docker.io', engine: true, why: 'builds and runs containers' },
-  { part: 'iptables', program: 'iptables', package: 'iptables', engine: true, why: "the engine publishes containers' ports with it" },
-  { part: 'ip', program: 'ip', package: 'iproute2', engine: true, why: 'gives the engine a network of its own' },
-  { part: 'nsenter', program: 'nsenter', package: 'util-linux', engine: true, why: 'gives the engine namespaces of its own' },
+  { part: 'iptables', program: 'iptables', package: 'iptables', engine: true, why: "publishes containers' ports" },
+  { part: 'ip', program: 'ip', package: 'iproute2', engine: true, why: 'gives the engine its own network' },
+  { part: 'nsenter', program: 'nsenter', package: 'util-linux', engine: true, why: 'gives the engine its own namespaces' },
   {
     part: 'slirp4netns',
     program: 'slirp4netns',
@@ -22,14 +25,14 @@ export const systemParts = [
     optional: true,
     why: 'lets builds inside that network reach package registries',
   },
-  { part: 'htpasswd', program: 'htpasswd', package: 'apache2-utils', why: "the registry's password file" },
-  { part: 'busybox', program: 'busybox', package: 'busybox-static', why: 'base image of the examples where no hub can be reached' },
+  { part: 'htpasswd', program: 'htpasswd', package: 'apache2-utils', why: "writes the registry's password file" },
+  { part: 'busybox', program: 'busybox', package: 'busybox-static', why: 'is the base image of the examples where no image hub can be reached' },
   {
     part: 'certificates',
     file: '/etc/ssl/certs/ca-certificates.crt',
     package: 'ca-certificates',
     optional: true,
-    why: 'https from inside builds',
+    why: 'lets builds use https',
   },
   {
     part: 'PostgreSQL',
@@ -37,7 +40,7 @@ export const systemParts = [
     package: 'postgresql',
     optional: true,
     tests: true,
-    why: 'tests with two control planes run on servers of their own; Berth itself needs none (SQLite)',
+    why: 'is the database of tests with two control planes; Berth itself works without it (SQLite)',
   },
   {
     part: 'faketime',
@@ -45,7 +48,7 @@ export const systemParts = [
     package: 'faketime',
     optional: true,
     tests: true,
-    why: 'the fault suite sets an agent’s clock an hour off with it',
+    why: 'sets an agent’s clock wrong by an hour in the fault suite',
   },
   {
     part: 'bindfs',
@@ -53,7 +56,7 @@ export const systemParts = [
     package: 'bindfs',
     optional: true,
     tests: true,
-    why: 'tests hang, kill and unmount a share that is mounted with it',
+    why: 'mounts a share that tests hang, kill and unmount',
   },
   {
     part: 'Chromium',
@@ -61,11 +64,11 @@ export const systemParts = [
     package: 'chromium',
     optional: true,
     tests: true,
-    why: 'tests of the sign-in run in a real browser',
+    why: 'is the browser of the sign-in tests',
   },
 ];
 
-/** Debian keeps the server's programs in a folder for each version, not on PATH. */
+/** Searches the server's programs, which Debian keeps outside PATH in a folder for each version. */
 function hasPostgresServer() {
   const debian = '/usr/lib/postgresql';
   const versions = existsSync(debian) ? readdirSync(debian) : [];
@@ -73,14 +76,14 @@ function hasPostgresServer() {
 }
 
 const aptOptions = [
-  // Another apt (unattended-upgrades) may be at work.
+  // Another apt (unattended-upgrades) may be running.
   '-o',
   'DPkg::Lock::Timeout=120',
   '-o',
   'Dpkg::Options::=--force-confold',
 ];
 
-/** The parts that are not there. */
+/** Returns the parts that are missing. */
 export function missingSystemParts(engineAnswers, forTests) {
   return systemParts.filter((part) => {
     if (part.tests === true && !forTests) return false;
@@ -94,46 +97,46 @@ export function isDebian() {
   return findProgram('apt-get') !== undefined && findProgram('dpkg') !== undefined;
 }
 
-/** Whether we may and can install Debian packages. */
+/** Whether this process can install Debian packages. */
 export function mayInstall() {
   return process.platform === 'linux' && process.getuid?.() === 0 && isDebian();
 }
 
 export function aptEnvironment() {
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C.UTF-8' };
-  // Without an init system a package's start script would run the engine here, in the machine's own network,
-  // with nobody to stop it. invoke-rc.d starts nothing in runlevel 1.
+  // Without an init system, a package's start script would run the engine here, in the machine's own network,
+  // and no supervisor would stop it. invoke-rc.d starts nothing in runlevel 1.
   if (!existsSync('/run/systemd/system')) env.RUNLEVEL = '1';
   return env;
 }
 
-/** Installs the packages of `parts`; tells what it does. What fails is told too and shows as missing afterwards. */
+/** Installs the packages of `parts` and prints what it does. A failure is printed too, and the part is still missing afterwards. */
 export async function installSystemParts(parts) {
   const packages = [...new Set(parts.map((part) => part.package))];
-  say(`these system packages are missing and get installed:`);
+  say(`installing missing system packages:`);
   for (const name of packages) say(`  ${name.padEnd(16)} ${parts.find((part) => part.package === name).why}`);
   await step('apt-get update', () => aptGet(['update', '-qq']));
-  // Newer Debian has the client in a package of its own.
+  // Newer Debian has the client in a separate package.
   if (packages.includes('docker.io') && (await run(['apt-cache', 'show', 'docker-cli'])).ok) packages.push('docker-cli');
   const install = () => aptGet(['install', '-y', '-qq', '--no-install-recommends', ...packages]);
   await step(`apt-get install ${packages.join(' ')}`, () => (packages.includes('postgresql') ? withoutCluster(install) : install()));
 }
 
 /**
- * Debian's package makes a database cluster at once and starts it, now and at every boot. Ours is only the program: for the
- * time of the installation its own setting says that no cluster is to be made, and afterwards stands as the package has it.
+ * Installs PostgreSQL without a database cluster. Debian's package creates a cluster at once and starts it, now and at every boot, but
+ * Berth needs only the program. The package's own setting prevents the cluster during the installation, and is then restored.
  */
 async function withoutCluster(install) {
   const folder = '/etc/postgresql-common';
   const file = join(folder, 'createcluster.conf');
-  // Somebody's own choice.
+  // The administrator has made a choice already.
   if (existsSync(file)) return install();
   mkdirSync(folder, { recursive: true });
   writeFileSync(file, 'create_main_cluster = false\n');
   try {
     return await install();
   } finally {
-    // Ours was kept, and the package's put beside it.
+    // dpkg kept our file and put the package's file beside it.
     rmSync(file, { force: true });
     const theirs = ['ucf-dist', 'dpkg-dist'].map((end) => `${file}.${end}`).find((path) => existsSync(path));
     if (theirs !== undefined) renameSync(theirs, file);
@@ -144,14 +147,14 @@ async function aptGet(args) {
   const result = await run(['apt-get', ...aptOptions, ...args], {
     env: aptEnvironment(),
     deadlineMs: 900_000,
-    patience: `at apt-get ${args[0]}`,
+    patience: `running apt-get ${args[0]}`,
   });
-  // A third party's source that does not answer fails `update` although Debian's own lists came: install decides.
+  // `update` fails when a third party's source does not answer, although Debian's own lists arrived: the installation decides.
   if (!result.ok) say(`  apt-get ${args[0]} ended with ${result.code}:\n${lastLines(result.output)}`);
   return result.ok;
 }
 
-/** What to tell a person about parts that are missing here. */
+/** Returns the message about parts that are missing here. */
 export function explainMissing(parts) {
   return parts.map((part) => ({ part: part.part, why: part.why, how: howToGet(part) }));
 }

@@ -170,5 +170,5 @@ async function startElsewhere(dir: string) {
     out += chunk.toString();
   });
   await waitFor('the other process has its hosts', () => out.includes('\n'), { deadlineMs: 40_000 });
-  return { child, told: JSON.parse(out) as { namespaces: string[]; link: string } };
+  return { child, report: JSON.parse(out) as { namespaces: string[]; link: string } };
 }

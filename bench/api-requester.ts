@@ -1,16 +1,16 @@
 /**
- * Who asks the API in bench/data-api.ts: a process of its own, so that nothing else that the benchmark does makes it wait, and one
- * that leaves as little garbage as can be, since its own collector's pauses would count as the server's: beside a busy core they
- * took 10 ms each. Told to begin and to end by its parent; answers with the milliseconds of each request.
+ * Sends the API requests of bench/data-api.ts from a separate process, so that nothing else in the benchmark delays it. It creates as
+ * little garbage as possible: pauses of its own garbage collector would count as the server's (10 ms each beside a busy core). The
+ * parent tells it to begin and to end; it answers with the milliseconds of each request.
  */
 import { Agent, get } from 'node:http';
 import { setTimeout } from 'node:timers/promises';
 
-export type Asked = { url: string; token: string; everyMs: number };
-/** More than a phase has. */
+export type RequesterOptions = { url: string; token: string; everyMs: number };
+/** Upper bound of requests in a phase. */
 const MOST = 100_000;
 
-const { url, token, everyMs } = JSON.parse(process.argv[2] ?? '') as Asked;
+const { url, token, everyMs } = JSON.parse(process.argv[2] ?? '') as RequesterOptions;
 const options = { agent: new Agent({ keepAlive: true }), headers: { authorization: `Bearer ${token}` } };
 const took = new Float64Array(MOST);
 let [count, open, asking] = [0, 0, false];
@@ -33,8 +33,8 @@ function ask(): void {
   }).once('error', (error) => failed(error.message));
 }
 
-/** At a steady pace, whatever the answers before took. */
-async function askOn(): Promise<void> {
+/** Sends requests at a steady rate, whatever the earlier answers took. */
+async function sendRequests(): Promise<void> {
   const began = performance.now();
   for (let i = 1; asking && count + open < MOST; i++) {
     ask();
@@ -48,6 +48,6 @@ process.on('message', (message: 'begin' | 'end') => {
   asking = message === 'begin';
   if (!asking) return;
   [count, problem] = [0, null];
-  void askOn();
+  void sendRequests();
 });
 process.on('disconnect', () => process.exit());
