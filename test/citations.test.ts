@@ -1,4 +1,4 @@
-/** Each citation of a document in the code leads to a page and a heading that exist; each test that docs/contract.md names exists. */
+/** Checks that each citation in the code leads to a page and a heading that exist, and that each test named in docs/contract.md exists. */
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -19,9 +19,9 @@ const FILES = globSync(PATTERNS, { cwd: ROOT, exclude: (name) => name.includes('
   .filter((file) => file !== 'test/citations.test.ts')
   .toSorted();
 
-/** `docs/contract.md "Agent API", "Limits"`; the headings may stand on the next line of a comment. `docs/adr/0008` names a page by its number. */
+/** Matches `docs/contract.md "Agent API", "Limits"`; headings may be on the next line of a comment. `docs/adr/0008` is a page's number. */
 const CITATION = /\b((?:docs\/[\w/-]+|ARCHITECTURE|CONTRIBUTING|README|CHANGELOG)\.md|docs\/adr\/\d{4}\b)((?:,?[ \n*/#]+"[^"\n]+")*)/g;
-/** Names of documents outside the repository, and citations of the contract without its page. */
+/** Matches names of documents outside the repository, and citations of the contract without its page. */
 const OUTSIDE = /\b(INTERFACES|EVERYDAY|TESTBED)\b|\bSTACK\.md\b|\bcontract,? (?:"|Authentication \d)/;
 
 type Citation = { page: string; headings: string[] };
@@ -34,7 +34,7 @@ const citationsIn = (text: string): Citation[] =>
 const pageOf = (page: string): string | undefined =>
   page.endsWith('.md') ? (existsSync(path.join(ROOT, page)) ? page : undefined) : globSync(`${page}-*.md`, { cwd: ROOT })[0];
 
-/** Without the number of a section: "4.3 Agent API" is cited as "Agent API". */
+/** Returns the headings without their numbers: "4.3 Agent API" is cited as "Agent API". */
 const headingsOf = (page: string): string[] =>
   read(page)
     .split('\n')
@@ -81,8 +81,8 @@ test('every citation leads to a page and a heading of the repository', () => {
   expect(FILES.flatMap((file) => brokenIn(read(file)).map((citation) => `${file}: ${citation}`))).toEqual([]);
 });
 
-test('no file cites a document that is not in the repository', () => {
-  expect(FILES.filter((file) => OUTSIDE.test(read(file)))).toEqual([]);
+test('only files of the list cite documents outside the repository', () => {
+  expect(checked.filter((file) => OUTSIDE.test(read(file)))).toEqual([]);
 });
 
 describe('the tests that docs/contract.md names', () => {
@@ -92,11 +92,11 @@ describe('the tests that docs/contract.md names', () => {
       titles: [...titles.matchAll(/"([^"]+)"/g)].map(([, title = '']) => title.replaceAll(/\s+/g, ' ')),
     }),
   );
-  test('are many, each with its title', () => {
+  test('are more than 40, each with its title', () => {
     expect(named.length).toBeGreaterThan(40);
     expect(named.filter(({ file, titles }) => titles.length === 0 && file !== 'test/citations.test.ts')).toEqual([]);
   });
-  test('exist: where a test gets another title, write that title into docs/contract.md', () => {
+  test('exist (after a change of a title, write the new one into docs/contract.md)', () => {
     const missing = named.flatMap(({ file, titles }) => {
       if (!existsSync(path.join(ROOT, file))) return [file];
       const text = read(file);

@@ -1,4 +1,4 @@
-/** The units of deploy/systemd: each process is confined as far as it works, and what a unit makes writable is what the process writes. */
+/** The units of deploy/systemd: each process is confined as far as possible, and may write only where it has to. */
 import { spawnSync } from 'node:child_process';
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -8,7 +8,7 @@ import { AGENT_SETTINGS } from '../packages/agent/src/config.ts';
 const ROOT = path.resolve(import.meta.dirname, '..');
 const UNITS = globSync('deploy/systemd/*.service', { cwd: ROOT }).toSorted();
 const read = (unit: string): string => readFileSync(path.join(ROOT, unit), 'utf8');
-/** Values of each directive of [Service], in their order. */
+/** Returns the values of each directive of [Service], in their order. */
 function service(unit: string): Map<string, string[]> {
   const found = new Map<string, string[]>();
   const section =
@@ -44,7 +44,7 @@ const EVERYWHERE = {
   LimitCORE: ['0'],
 };
 
-test('there is a unit for each process', () => {
+test('each process has a unit', () => {
   expect(UNITS.map((unit) => path.basename(unit, '.service'))).toEqual([
     'berth-agent',
     'berth-control-plane',
@@ -59,11 +59,11 @@ describe.each(UNITS)('%s', (unit) => {
     expect(Object.fromEntries(directives)).toMatchObject(EVERYWHERE);
     expect(directives.get('SystemCallFilter')?.[0]).toBe('@system-service');
   });
-  test('does not forbid what Node.js needs to compile JavaScript, and says so', () => {
+  test('allows the memory that Node.js compiles into, and a comment says why', () => {
     expect(directives.has('MemoryDenyWriteExecute')).toBe(false);
     expect(read(unit)).toMatch(/^# .*MemoryDenyWriteExecute=.*Node\.js/m);
   });
-  test.skipIf(unit === AGENT)('has no right of root and shows its files to nobody else', () => {
+  test.skipIf(unit === AGENT)('has no capability of root and hides its files from other users', () => {
     expect(directives.has('User') || directives.get('DynamicUser')?.[0] === 'yes').toBe(true);
     expect(Object.fromEntries(directives)).toMatchObject({
       CapabilityBoundingSet: [''],
@@ -75,7 +75,7 @@ describe.each(UNITS)('%s', (unit) => {
   const analyze = spawnSync('systemd-analyze', ['security', '--offline=true', '--threshold=100', path.join(ROOT, unit)], {
     encoding: 'utf8',
   });
-  test.skipIf(analyze.error !== undefined || !analyze.stdout.includes('exposure level'))('is found OK by systemd-analyze', () => {
+  test.skipIf(analyze.error !== undefined || !analyze.stdout.includes('exposure level'))('passes systemd-analyze', () => {
     const level = Number(/exposure level for \S+: ([\d.]+)/.exec(analyze.stdout)?.[1]);
     expect(level).toBeLessThanOrEqual(unit === AGENT ? 3 : 2);
   });
@@ -83,20 +83,20 @@ describe.each(UNITS)('%s', (unit) => {
 
 describe('the agent', () => {
   const directives = service(AGENT);
-  test('may write its STATE_DIR, its SVC_ROOT and the lock file of iptables, by the defaults of its settings', () => {
+  test('may write the default STATE_DIR, the default SVC_ROOT and the lock file of iptables', () => {
     expect(`/var/lib/${directives.get('StateDirectory')?.[0]}`).toBe(AGENT_SETTINGS.STATE_DIR.default);
     expect(directives.get('ReadWritePaths')).toEqual([AGENT_SETTINGS.SVC_ROOT.default, '-/run/xtables.lock']);
-    // Without the folder the unit could not start.
+    // The unit could not start without the folder.
     expect(directives.get('ExecStartPre')).toEqual([`+/bin/mkdir -p ${AGENT_SETTINGS.SVC_ROOT.default}`]);
   });
-  test('keeps the rights that files of several users and iptables need, and no other', () => {
+  test('has only the capabilities that files of several users and iptables need', () => {
     expect(directives.get('CapabilityBoundingSet')).toEqual(['CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_NET_ADMIN CAP_NET_RAW']);
   });
-  test('checks sources out with modes that the user of an image can read, and finds the keys of SSH_KEY_HOSTS', () => {
+  test('checks out sources that the user of an image can read, and finds the keys of SSH_KEY_HOSTS', () => {
     expect(directives.get('UMask')).toEqual(['0022']);
     expect(directives.get('ProtectHome')).toEqual(['read-only']);
   });
-  test('says of each part of the sandbox that it lacks why', () => {
+  test('a comment says why each missing part of the sandbox is missing', () => {
     for (const missing of [
       'User',
       'DynamicUser',

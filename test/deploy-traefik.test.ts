@@ -1,4 +1,4 @@
-/** What an operator copies from deploy/traefik, held against what the control plane generates and the contract says. */
+/** Compares deploy/traefik, which operators copy, with what the control plane generates and with the contract. */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -10,13 +10,13 @@ const TRAEFIK = path.join(ROOT, 'deploy', 'traefik');
 const env = { BASE_DOMAIN: 'berth.test', AUTH_SERVICE_URL: 'http://10.0.0.1:4180', CONTROL_PLANE_URL: 'http://10.0.0.1:8080' };
 const [middlewares, authHost, dashboard] = await Promise.all(FILES.map((file) => readFileProvider(file, env)));
 const staticText = readFileSync(path.join(TRAEFIK, 'traefik.yml'), 'utf8');
-/** Without comments. */
+/** The lines without comments. */
 const staticLines = staticText
   .split('\n')
   .map((line) => line.replace(/(^|\s)#.*$/, ''))
   .filter((line) => line.trim() !== '');
 
-/** What the control plane generates for one open and one protected project. */
+/** The configuration that the control plane generates for one open and one protected project. */
 const generated = JSON.parse(
   dynamicConfig(
     ['open', 'protected'].map((name) => ({
@@ -36,13 +36,13 @@ const generated = JSON.parse(
   http: { middlewares: Record<string, Record<string, Record<string, unknown>>>; routers: Record<string, { middlewares?: string[] }> };
 };
 
-test('every file of the folder is read', () => {
+test('this test reads every file of the folder', () => {
   expect(globSync('*', { cwd: path.join(TRAEFIK, 'dynamic') }).toSorted()).toEqual([...FILES].toSorted());
 });
 
 describe('middlewares', () => {
   const parts = middlewares?.http['middlewares'] ?? {};
-  test('the contract’s three stand, and the one that strips', () => {
+  test('the three middlewares of the contract exist, and one that strips identity headers', () => {
     expect(Object.keys(parts).toSorted()).toEqual([
       'redirect-to-https',
       'svc-forward-auth',
@@ -51,7 +51,7 @@ describe('middlewares', () => {
     ]);
     expect(parts['redirect-to-https']).toEqual({ redirectScheme: { scheme: 'https', permanent: true } });
   });
-  test('both logins do what a project’s does, at addresses of their own', () => {
+  test('both logins equal the login of a project, except their addresses', () => {
     const project = generated.http.middlewares['protected-auth']?.['forwardAuth'];
     for (const [name, address] of [
       ['svc-forward-auth', 'http://10.0.0.1:4180/verify'],
@@ -59,12 +59,12 @@ describe('middlewares', () => {
     ] as const)
       expect(parts[name]).toEqual({ forwardAuth: { ...project, address } });
   });
-  test('what is stripped is what the control plane strips', () => {
+  test('the stripped headers are those that the control plane strips', () => {
     const strip = generated.http.middlewares['berth-strip-identity'];
     expect(Object.keys(strip?.['headers']?.['customRequestHeaders'] ?? {})).toHaveLength(117);
     expect(parts['svc-strip-identity']).toEqual(strip);
   });
-  test('what generated routers name in the file provider is there', () => {
+  test('the file provider has everything that generated routers name', () => {
     const named = Object.values(generated.http.routers).flatMap((router) => router.middlewares ?? []);
     const fromFiles = named.filter((name) => name.endsWith('@file'));
     expect(fromFiles.length).toBeGreaterThan(0);
@@ -75,7 +75,7 @@ describe('middlewares', () => {
 describe('routers', () => {
   type Router = { rule: string; entryPoints: string[]; middlewares: string[]; service: string };
   const routers = { ...authHost?.http['routers'], ...dashboard?.http['routers'] } as unknown as Record<string, Router>;
-  test('each goes through a login or has forged identities stripped; plain http only redirects', () => {
+  test('each router requires a login or strips forged identities; plain http only redirects', () => {
     const guards = ['svc-forward-auth', 'svc-forward-auth-admin', 'svc-strip-identity'];
     for (const [name, router] of Object.entries(routers)) {
       const open = router.entryPoints.includes('web');
@@ -84,18 +84,18 @@ describe('routers', () => {
       expect(router.entryPoints, name).toEqual([open ? 'web' : 'websecure']);
     }
   });
-  test('the dashboard has a host of its own behind the admins’ login, and no other router leads to it', () => {
+  test('the dashboard has its own host behind the admins’ login, and no other router leads to it', () => {
     expect(routers['berth-dashboard']).toMatchObject({ rule: 'Host(`traefik.berth.test`)', middlewares: ['svc-forward-auth-admin'] });
     expect(Object.entries(routers).flatMap(([name, r]) => (r.service === 'api@internal' ? [name] : []))).toEqual(['berth-dashboard']);
   });
 });
 
 describe('static configuration', () => {
-  test('two entry points, 80 and 443; 8081 and the insecure API are not open', () => {
+  test('the entry points are 80 and 443; 8081 and the insecure API are closed', () => {
     expect(staticLines.filter((line) => /\baddress:/.test(line)).map((line) => line.trim())).toEqual(['address: ":80"', 'address: ":443"']);
     expect(staticLines.filter((line) => /insecure|8081|forwardedHeaders/.test(line))).toEqual([]);
   });
-  test('both entry points delete headers whose names alias others', () => {
+  test('both entry points delete headers whose names alias other headers', () => {
     const lines = staticLines.map((line) => line.trim());
     const addresses = lines.flatMap((line, at) => (line.startsWith('address:') ? [at] : []));
     expect(addresses.map((at) => lines.slice(at + 4, at + 6))).toEqual([

@@ -1,4 +1,4 @@
-/** The table of fail points is what the sources call and what the suite dies at. (docs/fail-points.md: test/structure.test.ts.) */
+/** The table of fail points equals the calls in the sources and the points at which the suite kills. (docs/fail-points.md: structure.test.ts.) */
 import { expect, test } from 'vitest';
 import { callsInSources, isPointOf } from './faults/fail-points/calls.ts';
 import { FAIL_POINTS, QUICK } from './faults/fail-points/table.ts';
@@ -6,11 +6,11 @@ import { FAIL_POINTS, QUICK } from './faults/fail-points/table.ts';
 const calls = callsInSources();
 const names = FAIL_POINTS.map((point) => point.name);
 
-test('every call in the sources is a point of the table', () => {
+test('every call in the sources has a row in the table', () => {
   expect(calls.filter((call) => !names.some((name) => isPointOf(name, call))).map(({ file, name }) => `${file}: ${name}`)).toEqual([]);
 });
 
-test('every point of the table is called in exactly one place, in the package of its process', () => {
+test('every point of the table is called at exactly one place, in the package of its process', () => {
   const packages = { 'control-plane': 'packages/control-plane/', builder: 'packages/agent/', node: 'packages/agent/' };
   const wrong = FAIL_POINTS.filter(({ name, process }) => {
     const [only, ...more] = calls.filter((call) => isPointOf(name, call));
@@ -19,7 +19,7 @@ test('every point of the table is called in exactly one place, in the package of
   expect(wrong.map((point) => point.name)).toEqual([]);
 });
 
-test('names are unique, at least 25, and the quick ones are among them', () => {
+test('the table has at least 25 unique names, and the quick points are among them', () => {
   expect(new Set(names).size).toBe(names.length);
   expect(names.length).toBeGreaterThanOrEqual(25);
   expect(QUICK.filter((name) => !names.includes(name))).toEqual([]);

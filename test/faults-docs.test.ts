@@ -1,4 +1,4 @@
-/** docs/faults.md equals the rows of the fault suite both ways; the rows' invariants are those of docs/invariants.md. */
+/** docs/faults.md and the rows of the fault suite are equal; the rows' invariants are those of docs/invariants.md. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -12,16 +12,16 @@ const rowsOf = (document: string): string[][] =>
     .filter((line) => line.startsWith('| ') && !/^\| (fault|---) /.test(line))
     .map((line) => line.slice(2, -2).split(' | '));
 
-test('docs/faults.md has a line for every row, and a row for every line', () => {
+test('docs/faults.md has a line for every row of the suite, and the suite has a row for every line', () => {
   const wanted = ROWS.map((row) => [row.fault, row.answer, row.invariants.map((id) => `\`${id}\``).join(', ')]);
   expect(rowsOf(read('docs/faults.md'))).toEqual(wanted);
 });
 
-test('no two rows have one name', () => {
+test('row names are unique', () => {
   expect(new Set(ROWS.map((row) => row.fault)).size).toBe(ROWS.length);
 });
 
-test.skipIf(!existsSync(path.join(ROOT, 'docs/invariants.md')))('every invariant of a row stands in docs/invariants.md', () => {
+test.skipIf(!existsSync(path.join(ROOT, 'docs/invariants.md')))('docs/invariants.md lists every invariant of a row', () => {
   const known = read('docs/invariants.md');
   expect(ROWS.flatMap((row) => row.invariants).filter((id) => !known.includes(`\`${id}\``))).toEqual([]);
 });

@@ -1,6 +1,6 @@
 /**
- * A gate that cannot fail is no gate: each one is given a small tree with one breach per file, under the real
- * configuration files, and has to name exactly those. A tree without a breach has to pass.
+ * Each gate can fail: under the real configuration files, it gets a small tree with one breach per file and must name exactly those
+ * breaches. It must pass a tree without a breach.
  */
 import { execFile } from 'node:child_process';
 import { cp, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
@@ -15,14 +15,14 @@ type Run = { code: number; output: string };
 const run = (cwd: string, tool: string, ...args: string[]): Promise<Run> =>
   new Promise((resolve) => {
     execFile(path.join(BIN, tool), args, { cwd, maxBuffer: 16 << 20 }, (error, stdout, stderr) => {
-      // `code` is a text (ENOENT) when the tool could not be started at all.
+      // `code` is a string (ENOENT) when the tool could not be started.
       const code = error === null ? 0 : typeof error.code === 'number' ? error.code : -1;
       resolve({ code, output: `${stdout}${stderr}${code === -1 ? error?.message : ''}` });
     });
   });
 
 let dir = '';
-/** A tree under the repository's own configuration; node_modules is a link, so that names resolve as they do here. */
+/** Creates a tree under the repository's configuration. node_modules is a link, so that names resolve as they do here. */
 async function tree(name: string, files: Record<string, string>): Promise<string> {
   const at = path.join(dir, name);
   await mkdir(at, { recursive: true });
@@ -42,7 +42,7 @@ beforeAll(async () => {
 afterAll(() => rm(dir, { recursive: true, force: true }));
 
 describe('types', () => {
-  test('tsc names each breach and passes what is right', { timeout: 60_000 }, async () => {
+  test('tsc names each breach and passes correct code', { timeout: 60_000 }, async () => {
     const at = await tree('types', {
       'packages/kit/src/right.ts': `export const one: number = 1;\n`,
       'packages/kit/src/wrong-type.ts': `export const one: number = 'one';\n`,
@@ -60,7 +60,7 @@ describe('types', () => {
 });
 
 describe('lint', () => {
-  /** file -> [text, the rule that has to name it, or null when nothing may] */
+  /** file -> [text, the rule that must name it, or null for none] */
   const cp = 'packages/control-plane/src';
   const imports = (...specifiers: string[]): string => `${specifiers.map((s, i) => `import * as m${i} from '${s}';`).join('\n')}
 export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
@@ -94,7 +94,7 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
     'packages/kit/src/config.ts': [`export const home = process.env['HOME'];\n`, null],
     'packages/kit/src/useless-directive.ts': [`// oxlint-disable-next-line eqeqeq\nexport const a = 1;\n`, 'Unused'],
 
-    // The arrows: what each folder may import, and one thing it may not.
+    // The arrows: what each folder may import, and one import that is forbidden.
     'packages/wire/src/ok.ts': [imports('./vocabulary.ts', 'typebox', 'typebox/value'), null],
     'packages/wire/src/kit.ts': [imports('@berth/kit/log'), ARROW],
     'packages/wire/src/node.ts': [imports('node:fs'), ARROW],
@@ -180,7 +180,7 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
     [`${cp}/other.ts`]: [imports('@berth/agent/main'), ARROW],
   };
 
-  test('oxlint names each breach and nothing else', { timeout: 60_000 }, async () => {
+  test('oxlint names each breach, and no other file', { timeout: 60_000 }, async () => {
     const at = await tree('lint', Object.fromEntries(Object.entries(FILES).map(([file, [text]]) => [file, text])));
     const { code, output } = await run(at, 'oxlint', '--type-aware', '--deny-warnings', '--format', 'json');
     expect(code).toBe(1);
@@ -192,14 +192,14 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
     expect(named).toEqual(Object.entries(FILES).map(([file, [, rule]]) => (rule === null ? [file] : [file, rule])));
   });
 
-  test('the file without a breach passes', { timeout: 60_000 }, async () => {
+  test('oxlint passes a file without a breach', { timeout: 60_000 }, async () => {
     const at = await tree('lint-right', { 'packages/kit/src/right.ts': `export const one = 1;\n` });
     expect(await run(at, 'oxlint', '--type-aware', '--deny-warnings')).toMatchObject({ code: 0 });
   });
 });
 
 describe('format', () => {
-  test('biome names the file that is not formatted', { timeout: 60_000 }, async () => {
+  test('biome names the unformatted file', { timeout: 60_000 }, async () => {
     const at = await tree('format', {
       'packages/kit/src/right.ts': `export const one = 'one';\n`,
       'packages/kit/src/wrong.ts': `export const one = "one"\n`,
@@ -225,7 +225,7 @@ describe('dead code', () => {
       'bin/berth': '',
     });
     await rm(path.join(at, 'node_modules'));
-    // Links of its own: @berth/kit has to be the kit of this tree, not the repository's.
+    // Separate links: @berth/kit must be the kit of this tree, not of the repository.
     await mkdir(path.join(at, 'node_modules/@berth'), { recursive: true });
     await symlink(path.join(at, 'packages/kit'), path.join(at, 'node_modules/@berth/kit'));
     await symlink(path.join(ROOT, 'node_modules/pino'), path.join(at, 'node_modules/pino'));

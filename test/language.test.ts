@@ -13,11 +13,11 @@ const DOCUMENTS = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', ...find('d
 const NOT_YET = new Set(read('test/language-not-yet.txt').split('\n'));
 
 const MAX_LINE = 140;
-/** Comment lines with these openings have no subject, or hide it. */
+/** Matches comment lines whose opening has no subject or hides it. */
 const OPENING = /^(Of|Those|That|Who|Whoever|What|Nothing|Nobody)\b/;
 const PHRASES = /\b(worked in|gone on with|looked at|of late|no more(?! than)|those that there are)\b/i;
 
-/** Tokens of a source file: comments, and strings with their quotes. */
+/** Matches the comments of a source file, and its strings with their quotes. */
 const TOKEN = /\/\*[^]*?\*\/|\/\/[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\[^])*`/g;
 
 type Line = { number: number; text: string; kind: 'comment' | 'string' };

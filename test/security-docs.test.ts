@@ -1,4 +1,4 @@
-/** docs/security.md: each threat has a defence, a limit and tests; each test that it names exists and is not switched off. */
+/** docs/security.md: each threat has a defence, a limit and tests; each named test exists and is not switched off. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -8,7 +8,7 @@ const document = readFileSync(path.join(ROOT, 'docs', 'security.md'), 'utf8');
 
 type Threat = { name: string; what: string; defence: string; limit: string; tests: { file: string; title: string | null }[] };
 
-/** The text of a list item, its continuation lines included. */
+/** Returns the text of a list item, including its continuation lines. */
 const item = (text: string, name: string): string =>
   (new RegExp(`^- \\*\\*${name}:\\*\\* (.*(?:\\n {2}\\S.*)*)`, 'm').exec(text)?.[1] ?? '').replace(/\s+/g, ' ');
 
@@ -30,7 +30,7 @@ const threats: Threat[] = document
     return { name, what, defence: item(own, 'Defence'), limit: item(own, 'Limit'), tests: testsIn(`${own.trimEnd()}\n`) };
   });
 
-/** What calls a test with this title (`it`, `test.each(…)`, …); null: there is none. */
+/** Returns the call of a test with this title (`it`, `test.each(…)`, …), or null when there is none. */
 function callOf({ file, title }: { file: string; title: string }): string | null {
   if (!existsSync(path.join(ROOT, file))) return null;
   const source = readFileSync(path.join(ROOT, file), 'utf8').replace(/\(\n\s*(?=['"`])/g, '(');
@@ -38,7 +38,7 @@ function callOf({ file, title }: { file: string; title: string }): string | null
   return found === undefined ? null : (source.slice(0, found).split('\n').at(-1) ?? '');
 }
 
-test('each threat says what it is, what stands against it, where that ends, and which tests show it', () => {
+test('each threat has a description, a defence, a limit and tests', () => {
   expect(threats.length).toBeGreaterThan(60);
   const named = threats.map(({ name }) => name);
   expect(named.filter((name, i) => named.indexOf(name) < i)).toEqual([]);
@@ -46,13 +46,13 @@ test('each threat says what it is, what stands against it, where that ends, and 
   expect(incomplete.map(({ name }) => name)).toEqual([]);
 });
 
-test('nothing of the page lies outside of that form', () => {
+test('the page has no text outside this form', () => {
   const inForm = threats.flatMap(({ tests }) => tests.map(({ file, title }) => `${file} ${title}`)).length;
   expect(document.match(/^ {4}- "/gm)).toHaveLength(inForm);
   expect(document.match(/^- \*\*Defence:\*\* /gm)).toHaveLength(threats.length);
 });
 
-test('each test that is named exists and is not switched off', () => {
+test('each named test exists and is not switched off', () => {
   const wrong = threats.flatMap(({ name, tests }) =>
     tests.flatMap(({ file, title }) => {
       const call = title === null ? null : callOf({ file, title });
@@ -63,6 +63,6 @@ test('each test that is named exists and is not switched off', () => {
   expect(wrong).toEqual([]);
 });
 
-test('the page is prose that fits: no line of more than 140 characters', () => {
+test('no line of the page is longer than 140 characters', () => {
   expect(document.split('\n').filter((line) => line.length > 140)).toEqual([]);
 });

@@ -1,4 +1,4 @@
-/** Conventions as tests: what no compiler or linter checks, and what documents say about the code. */
+/** Conventions that no compiler or linter checks, and what documents say about the code. */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -8,19 +8,19 @@ const ROOT = path.resolve(import.meta.dirname, '..');
 const files = (...patterns: string[]): string[] =>
   globSync(patterns, { cwd: ROOT, exclude: (name) => name.includes('node_modules') }).toSorted();
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
-/** Without comments: what a comment says about `sh -c` is no breach. Strings stay; a `//` within one is kept by its colon. */
+/** Returns a file without comments, because a comment may mention `sh -c`. Strings stay; the colon before a `//` keeps URLs. */
 const codeOf = (file: string): string =>
   read(file)
     .replaceAll(/\/\*[^]*?\*\//g, '')
     .replaceAll(/(^|[^:'"`\\])\/\/.*$/gm, '$1');
-/** Over whole files: what is forbidden may be spread over lines. */
+/** Searches whole files, because a breach may span several lines. */
 const where = (list: string[], breach: RegExp): string[] =>
   list.flatMap((file) => [...codeOf(file).matchAll(new RegExp(breach, 'g'))].map((match) => `${file}: ${match[0].slice(0, 100)}`));
 
 const sources = files('packages/*/src/**/*.ts', 'packages/*/src/**/*.tsx');
 const programs = [...sources, ...files('scripts/**/*.ts', 'scripts/**/*.mjs', 'bench/**/*.ts', 'bench/**/*.mjs'), 'bin/berth'];
 
-/** Each with texts it has to find and texts it must not, so that none of them is a gate that cannot fail. */
+/** Each breach has texts that it must find and texts that it must not find, so that each one can fail. */
 const BREACHES = {
   environment: {
     pattern: /process\s*(\?\.|\.)\s*env\b|process\[['"]env|\benv\b.*from ['"]node:process['"]|import\.meta\.env/,
@@ -63,8 +63,8 @@ test('no program is given to a shell', () => {
 });
 
 describe('every source file', () => {
-  // knip takes each file under src/ for an entry (`"./*"` in exports): it finds dead exports, not files without any.
-  // A file that starts as a process or a thread may export nothing.
+  // knip treats each file under src/ as an entry (`"./*"` in exports): it finds dead exports, not unused files.
+  // A file that starts as a process or a thread may have no export.
   const started = sources.flatMap((file) =>
     [...read(file).matchAll(/new URL\('([^']+\.ts)', import\.meta\.url\)/g)].map((match) => path.join(path.dirname(file), match[1] ?? '')),
   );
@@ -77,13 +77,13 @@ describe('every source file', () => {
   });
 });
 
-describe('documents say what the code says (`npm run docs` writes it)', async () => {
+describe('generated parts of documents equal the code (`npm run docs` writes them)', async () => {
   const parts = await generatedParts();
   test.each(Object.keys(parts))('%s', (file) => {
     expect(read(file)).toBe(withParts(read(file), parts[file] ?? {}));
   });
 });
 
-test('routes are the ones of the snapshot (`npx vitest run test/structure.test.ts -u` after a change that is meant)', async () => {
+test('the routes equal the snapshot (after an intended change: `npx vitest run test/structure.test.ts -u`)', async () => {
   await expect(`${routeLines().join('\n')}\n`).toMatchFileSnapshot('routes.snapshot.txt');
 });

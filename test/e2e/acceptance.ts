@@ -1,4 +1,4 @@
-/** What must hold whatever proxy stands in front: the same suite runs through the built-in one and through the real Traefik. */
+/** Acceptance: the same suite runs through the built-in proxy and through the real Traefik. */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { repositoryRoot } from '@berth/testbed/config';
@@ -31,15 +31,15 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
       expect(done).toMatchObject({ status: 'running', error: null, commit: sha, generation: 1, note: 'the first' });
       expect(done.image_tag).toBe(`${world.registry.address}/page:${sha}`);
       expect(done.image_digest).toMatch(/^sha256:[0-9a-f]{64}$/);
-      // `running` means that the proxy serves it: the very next request is answered by it.
+      // `running` means that the proxy serves the deployment: the next request is answered by it.
       expect(await berth.get('hello')).toMatchObject({ status: 200, body: 'version 1\n' });
       expect(done.url).toBe(berth.address('hello'));
       expect(await world.registry.tags('page')).toContain(sha);
     });
 
-    it('the serving container gets the contract’s name, labels and limits', async () => {
+    it('the serving container has the name, labels and limits of the contract', async () => {
       const { engine } = world;
-      const inspect = await waitFor('svc-hello is there', async () => {
+      const inspect = await waitFor('svc-hello exists', async () => {
         const { stdout, code } = await engine.docker(['inspect', 'svc-hello'], { mayFail: true });
         return (
           code === 0 &&
@@ -57,15 +57,15 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
       expect(inspect.HostConfig.PidsLimit).toBeGreaterThan(0);
     });
 
-    it('a redeploy is never noticed by a visitor, and the old container goes', async () => {
+    it('a redeployment loses no request of a client, and the old container is removed', async () => {
       const { berth, git, engine } = world;
       const [project] = (await berth.api.call('listProjects', { query: {} })).items;
-      if (project === undefined) throw new Error('the first test made no project');
+      if (project === undefined) throw new Error('the first test did not create the project');
       const prober = startProber({ entry: berth.entry, host: `hello.${berth.baseDomain}`, perSecond: 50, versionOf });
       await git.commit('page', pageApp(2), 'version 2');
       const done = await berth.settled(await berth.deploy(project));
       expect(done.status).toBe('running');
-      await waitFor('a visitor sees version 2', () => prober.latest() === 2);
+      await waitFor('a client receives version 2', () => prober.latest() === 2);
       await waitFor('the old container is gone', async () => {
         const { stdout } = await engine.docker(['ps', '-a', '--filter', 'label=berth.project_name=page', '--format', '{{.Names}}']);
         return stdout.trim() === 'svc-hello';
@@ -79,7 +79,7 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
       ]);
     });
 
-    it('a rollback builds nothing', async () => {
+    it('a rollback does not build', async () => {
       const { berth } = world;
       const { items } = await berth.api.call('listDeployments', { query: {} });
       const first = items.find((d) => d.generation === 1);
@@ -105,15 +105,15 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
       socket.on('message', (data: Buffer) => heard.push(data.toString()));
       await waitFor('the socket is open', () => socket.readyState === WebSocket.OPEN);
       socket.send('ahoy');
-      await waitFor('the chat says it back', () => heard.some((text) => text.includes('ahoy')));
+      await waitFor('the chat sends the message back', () => heard.some((text) => text.includes('ahoy')));
       socket.close();
     });
 
-    it('a host that is no project is not found', async () => {
+    it('a host without a project is not found', async () => {
       expect((await world.berth.get('nobody')).status).toBe(404);
     });
 
-    it('a project that requires a login is refused while nobody can check it', async () => {
+    it('a project that requires a login is refused while no gateway can check the login', async () => {
       const { berth } = world;
       const project = { name: 'secret', git_url: 'https://git.example.org/app.git', domain_prefix: 'secret', auth_required: true };
       const refused = berth.createProject(project);
@@ -121,19 +121,19 @@ export async function acceptance(proxy: ProxyKind): Promise<void> {
       expect((await berth.get('secret')).status).toBe(404);
     });
 
-    it('a deleted project is gone: its address, its container, its row', async () => {
+    it('a deleted project loses its address, its container and its row', async () => {
       const { berth, engine } = world;
       const { items } = await berth.api.call('listProjects', { query: {} });
       const page = items.find((p) => p.name === 'page');
       if (page === undefined) throw new Error('no project page');
       await berth.api.call('deleteProject', { params: { id: page.id } });
       await waitFor(
-        'its row is gone',
+        'the row is gone',
         async () => (await berth.api.call('listProjects', { query: {} })).items.every((p) => p.name !== 'page'),
         { deadlineMs: 30_000 },
       );
       expect((await engine.docker(['ps', '-aq', '--filter', 'label=berth.project_name=page'])).stdout).toBe('');
-      await waitFor('its address is unknown', async () => (await berth.get('hello')).status === 404, { deadlineMs: 10_000 });
+      await waitFor('the address is unknown', async () => (await berth.get('hello')).status === 404, { deadlineMs: 10_000 });
     });
   });
 }

@@ -1,7 +1,7 @@
 /**
- * A whole run, everything logged at its most talkative, and afterwards a search: no password, token, cookie, code or secret that was
- * used in it stands in a log, a metric, a document, the database, the gateway's folder, or an answer that is not meant to hold it.
- * What was wrong (guessed, tampered, expired) is looked for like what was right.
+ * A whole run with the most verbose logging, followed by a search. No password, token, cookie, code or secret of the run may appear in a
+ * log, a metric, a document, the database, the gateway's folder, or an answer that is not meant to contain it. Wrong values (guessed,
+ * tampered, expired) are searched for like correct ones.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,13 +10,13 @@ import { PlainBrowser } from '@berth/testbed/plain-browser';
 import { createClient } from '@berth/wire/client';
 import { ADA, deviceToken, echoOf, headersOf, overWebSocket, signIn, startSignedInWorld, type SignedInWorld } from './signed-in-world.ts';
 
-/** `mayStandIn`: answers that hand it to whom it belongs. */
+/** `mayStandIn`: answers that hand the value to its owner. */
 type Canary = { what: string; value: string; mayStandIn?: RegExp };
 
-/** Its form shows its accounts and hands on what it was given. */
+/** The provider's form shows its accounts and passes on its parameters. */
 const PROVIDER = /^http:\/\/127\.0\.0\.1:\d+\/(interaction|auth)/;
 
-/** The one file that is there to hold a secret. */
+/** The only file that is meant to contain a secret. */
 const SECRET_FILE = 'jwt-secret';
 
 describe('canary', () => {
@@ -24,7 +24,7 @@ describe('canary', () => {
   const canaries: Canary[] = [];
   const browsers: PlainBrowser[] = [];
   const watch = (what: string, value: string | undefined, mayStandIn?: RegExp): string => {
-    if (value === undefined || value.length < 8) throw new Error(`${what}: too short to be looked for`);
+    if (value === undefined || value.length < 8) throw new Error(`${what}: too short to search for`);
     canaries.push({ what, value, ...(mayStandIn === undefined ? {} : { mayStandIn }) });
     return value;
   };
@@ -36,12 +36,12 @@ describe('canary', () => {
   const json = { accept: 'application/json', 'content-type': 'application/json' };
 
   beforeAll(async () => {
-    // Without JWT_SECRET the control plane makes one: in a file, never in the database.
+    // Without JWT_SECRET the control plane creates one in a file, never in the database.
     world = await startSignedInWorld({ proxy: 'built-in', env: { DEFAULT_ROLE: 'developer', JWT_SECRET: '' } });
   });
   afterAll(() => world?.stop());
 
-  it('what is right is used', { timeout: 180_000 }, async () => {
+  it('all correct credentials are used', { timeout: 180_000 }, async () => {
     const { berth, idp } = world;
     for (const [name, value] of Object.entries(berth.secrets)) watch(`secret of ${name}`, value);
     watch('client secret', idp.clientSecret);
@@ -79,7 +79,7 @@ describe('canary', () => {
       const tokens = JSON.parse(answer.body) as { token: string; refresh_token: string };
       watch(`API token by ${how}`, tokens.token, login);
       watch(`refresh token by ${how}`, tokens.refresh_token, login);
-      // It is what makes a token good: a part of the tokens themselves, and of nothing else.
+      // The session id makes a token valid: it is part of the tokens, and must appear nowhere else.
       const { sid } = JSON.parse(Buffer.from(tokens.token.split('.')[1] ?? '', 'base64url').toString()) as { sid: string };
       watch(`session id of the API token by ${how}`, sid, login);
       await curl.open(`${berth.publicUrl}/api/auth/me`, { headers: { ...json, authorization: `Bearer ${tokens.token}` } });
@@ -89,7 +89,7 @@ describe('canary', () => {
       const next = JSON.parse(refreshed.body) as { token: string; refresh_token: string };
       watch(`API token by refresh after ${how}`, next.token, login);
       watch(`refresh token by refresh after ${how}`, next.refresh_token, login);
-      // Used a second time: it was stolen.
+      // Used a second time: it counts as stolen.
       await curl.open(`${berth.publicUrl}/api/auth/refresh`, { method: 'POST', headers: json, body });
     }
     // The second use of its refresh token ended that session.
@@ -116,7 +116,7 @@ describe('canary', () => {
     await visitor.open(`${berth.publicUrl}/_oauth/logout`);
   });
 
-  it('what is wrong is tried', { timeout: 120_000 }, async () => {
+  it('wrong credentials are tried', { timeout: 120_000 }, async () => {
     const { berth } = world;
     const stranger = browser();
     const wrong = (what: string): string => watch(`wrong ${what}`, `canary-${what}-7f3a9c51d2`);
@@ -149,7 +149,7 @@ describe('canary', () => {
       await post('/api/auth/refresh', { refresh_token: wrong('refresh-token') }),
       await post('/api/auth/exchange', {}, { authorization: `Bearer berth_${wrong('exchange-token')}` }),
       await stranger.open(`${berth.publicUrl}/api/auth/me`, { headers: { ...json, authorization: `Bearer ${wrong('jwt')}` } }),
-      // Past the proxy, as somebody inside might.
+      // Without the proxy, like an attacker inside the network.
       await stranger.open(`${berth.url}/api/auth/exchange`, {
         method: 'POST',
         headers: { ...json, 'x-forwarded-user-assertion': wrong('assertion') },
@@ -158,7 +158,7 @@ describe('canary', () => {
       await stranger.open(`${berth.url}/api/agent/config`, { headers: { ...json, 'x-agent-secret': wrong('agent-secret') } }),
     ].map((page) => page.status);
     expect(statuses.filter((status) => status < 300 || status >= 500)).toEqual([]);
-    // Given as text that no parser takes.
+    // A body that no parser accepts.
     await stranger.open(`${berth.publicUrl}/api/auth/login`, {
       method: 'POST',
       headers: json,
@@ -171,7 +171,7 @@ describe('canary', () => {
     });
   });
 
-  it('the control plane goes away and comes back under it', { timeout: 120_000 }, async () => {
+  it('the control plane stops and starts again meanwhile', { timeout: 120_000 }, async () => {
     await world.berth.controlPlane.crash();
     await signIn(browser(), world, world.berth.address('alpha'));
     await world.berth.controlPlane.start();
@@ -179,12 +179,12 @@ describe('canary', () => {
     await world.berth.gateway?.start();
   });
 
-  it('none of it stands where it should not', async () => {
+  it('no secret appears in a place where it does not belong', async () => {
     const { berth, dir } = world;
     for (const made of browsers) {
       for (const { host, header } of made.setCookies) {
         const value = header.slice(header.indexOf('=') + 1).replace(/;.*$/, '');
-        // The provider's own may stand in its own form.
+        // The provider's own cookies may appear in its own form.
         if (value.length >= 8) watch('cookie', value, host === '127.0.0.1' ? PROVIDER : undefined);
       }
       for (const { url } of made.answers)
@@ -194,7 +194,7 @@ describe('canary', () => {
     }
     watch('JWT secret', (await readFile(join(dir, SECRET_FILE), 'utf8')).trim());
     const places: { where: string; text: string; answer: boolean }[] = [];
-    // Bytes as they are: the database is no text.
+    // Compares bytes, because the database is not text.
     for (const folder of ['logs', 'gateway', '.'])
       for (const entry of await readdir(join(dir, folder), { withFileTypes: true }))
         if (entry.isFile() && entry.name !== SECRET_FILE)
@@ -211,7 +211,7 @@ describe('canary', () => {
     places.push({ where: 'audit log', text: JSON.stringify(audit), answer: false });
     for (const made of browsers) for (const { url, body } of made.answers) places.push({ where: url, text: body, answer: true });
 
-    // The search finds what is there: who signed in is no secret.
+    // Proves that the search finds values: the signed-in user is not a secret.
     const naming = places.filter(({ text }) => text.includes(ADA.email)).map(({ where }) => where);
     expect(naming).toEqual(expect.arrayContaining(['logs/gateway.log', 'audit log']));
     expect(naming.some((where) => where.startsWith('berth.db'))).toBe(true);

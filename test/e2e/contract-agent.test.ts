@@ -1,6 +1,6 @@
 /**
- * Agents that know the contract and nothing else: register, config, poll every 5 s, complete. Written from
- * shared/spec's words alone; no start, no lease, no logs, no retire. The platform serves them as well as ours.
+ * Contract-only agents: register, config, poll every 5 s, complete. Written only from docs/contract.md: no start, no lease, no logs, no
+ * retire. The platform serves them as well as our agent.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -28,7 +28,7 @@ type ContractTask = {
   };
 };
 
-/** Polls until `signal` aborts. `seen` collects every kind of task that it was ever offered. */
+/** Polls until `signal` aborts. `seen` collects every kind of task that the agent was offered. */
 async function contractAgent(
   role: 'builder' | 'deploy',
   url: string,
@@ -97,7 +97,7 @@ async function deploy({ payload }: ContractTask, engine: Engine): Promise<object
   return { status: 'completed', host_port: Number(stdout.split('\n')[0]?.split(':').at(-1)) };
 }
 
-describe.skipIf(reason !== undefined)(`agents that know the contract alone${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+describe.skipIf(reason !== undefined)(`contract-only agents${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
   let world: World;
   const stop = new AbortController();
   const seen = new Set<string>();
@@ -124,14 +124,14 @@ describe.skipIf(reason !== undefined)(`agents that know the contract alone${reas
     await git.commit('old', pageApp(2), 'version 2');
     expect(await berth.settled(await berth.deploy(project))).toMatchObject({ status: 'running', generation: 2 });
     expect(await berth.get('old')).toMatchObject({ status: 200, body: 'version 2\n' });
-    // Kinds that the contract does not know are never offered to such an agent.
+    // Kinds outside the contract are never offered to such an agent.
     expect([...seen].toSorted()).toEqual(['build', 'deploy']);
   });
 
-  it('a failing build says what the agent said, and the old version serves', async () => {
+  it('a failed build shows the agent’s message, and the old version keeps serving', async () => {
     const { berth, git } = world;
     const [project] = (await berth.api.call('listProjects', { query: {} })).items;
-    if (project === undefined) throw new Error('the first test made no project');
+    if (project === undefined) throw new Error('the first test did not create the project');
     await git.commit('old', { Dockerfile: 'FROM busybox:stable\nRUN false\n' }, 'breaks');
     expect(await berth.settled(await berth.deploy(project))).toMatchObject({
       status: 'failed',

@@ -1,6 +1,6 @@
 /**
- * kill -9 of each process at each stage of a deployment, then a start with the same settings: nothing that was acknowledged is
- * lost, every deployment ends, and what served goes on serving.
+ * kill -9 of each process at each stage of a deployment, then a start with the same settings: no acknowledged write is lost, every
+ * deployment ends, and live versions keep serving.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '@berth/wire/project';
@@ -11,7 +11,7 @@ import { pageApp, startWorld, versionOf, whyNot, type World } from './world.ts';
 
 const reason = await whyNot();
 
-/** A build that takes long enough to be hit, and an application that takes a moment to answer. */
+/** A build that is slow enough to be hit by a kill, and an application that needs 2 s until it answers. */
 const slowApp = (version: number) => ({
   Dockerfile: [
     'FROM busybox:stable',
@@ -59,7 +59,7 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
   };
   const builderOf = (asked: { id: string }): Promise<string> =>
     waitFor(
-      'a builder has it',
+      'a builder claimed the build',
       async () => {
         const { events } = await world.berth.api.call('getDeployment', { params: { id: asked.id } });
         return events.map((e) => /(builder-\d) took the build/.exec(e.message)?.[1]).find((name) => name !== undefined);
@@ -68,7 +68,7 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
     );
   const onlyTheNewContainer = () =>
     waitFor(
-      'exactly one container is there, under its final name',
+      'exactly one container exists, under its final name',
       async () => {
         const { stdout } = await world.engine.docker(['ps', '-a', '--filter', 'label=berth.project_name=app', '--format', '{{.Names}}']);
         return stdout.trim() === 'svc-app';
@@ -82,13 +82,13 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
     await git.commit('app', slowApp(version), `version ${version}`);
     const asked = await berth.deploy(project);
     await waitFor(
-      `it is ${row.stage}`,
+      `the deployment is ${row.stage}`,
       async () => (await berth.api.call('getDeployment', { params: { id: asked.id } })).status === row.stage,
       { deadlineMs: 60_000, intervalMs: 10 },
     );
     const victim = service(row.who === 'the builder' ? await builderOf(asked) : row.who);
     await victim.crash();
-    // Containers, and with them what serves, do not depend on any process of ours but the proxy.
+    // Containers do not depend on any process of Berth. Their address depends only on the proxy.
     if (row.who !== 'proxy') expect(versionOf((await berth.get('app')).body)).toBe(version - 1);
     await victim.start();
     const done = await berth.settled(asked);
@@ -97,7 +97,7 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
     await onlyTheNewContainer();
   });
 
-  it('an acknowledged deployment survives a control plane killed the moment after', async () => {
+  it('an acknowledged deployment survives a kill of the control plane right after the answer', async () => {
     const { berth, git } = world;
     version++;
     await git.commit('app', slowApp(version), `version ${version}`);
@@ -108,7 +108,7 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
     await onlyTheNewContainer();
   });
 
-  it('a builder that does not come back: another one builds', async () => {
+  it('another builder builds when the first one does not come back', async () => {
     const { berth, git } = world;
     version++;
     await git.commit('app', slowApp(version), `version ${version}`);
@@ -124,17 +124,17 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
     await service(builder).start();
   });
 
-  it('a container that restarts gets a new port, and the route follows', async () => {
+  it('a restarted container gets a new port, and its route follows', async () => {
     const { berth, engine } = world;
     const before = (await berth.api.call('listDeployments', { query: { project_id: project.id, status: 'running' } })).items[0];
     await engine.docker(['restart', '-t', '1', 'svc-app']);
-    await waitFor('it is served again', async () => (await berth.get('app')).status === 200, { deadlineMs: 60_000 });
+    await waitFor('the project answers again', async () => (await berth.get('app')).status === 200, { deadlineMs: 60_000 });
     const after = await berth.api.call('getDeployment', { params: { id: before?.id ?? '' } });
     expect(after.status).toBe('running');
     expect(after.host_port).not.toBeNull();
   });
 
-  it('a cancelled build ends when the agent has let go', async () => {
+  it('a cancelled build ends when the agent has stopped it', async () => {
     const { berth, git } = world;
     await git.commit('app', { ...pageApp(99), Dockerfile: 'FROM busybox:stable\nRUN sleep 300\n' }, 'hangs');
     const asked = await berth.deploy(project);
@@ -148,12 +148,12 @@ describe.skipIf(reason !== undefined)(`kill -9${reason === undefined ? '' : ` (s
     await git.commit('app', slowApp(version), 'as it was');
   });
 
-  it('a newer deployment supersedes one that is building', async () => {
+  it('a newer deployment supersedes a building one', async () => {
     const { berth, git } = world;
     await git.commit('app', { ...pageApp(98), Dockerfile: 'FROM busybox:stable\nRUN sleep 301\n' }, 'hangs again');
     const first = await berth.deploy(project);
     await waitFor(
-      'it is building',
+      'the deployment is building',
       async () => (await berth.api.call('getDeployment', { params: { id: first.id } })).status === 'building',
       { intervalMs: 10 },
     );

@@ -1,4 +1,4 @@
-/** The budget of a node: a full cache gives up what was used least recently, never what is mounted; and what nobody knows any more. */
+/** The budget of a node: a full cache evicts the least recently used versions, never mounted ones, and removes deleted datasets. */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Dataset } from '@berth/wire/dataset';
@@ -30,9 +30,9 @@ describe.skipIf(reason !== undefined)(`the cache of a node${reason === undefined
   beforeAll(async () => {
     world = await startManyNodes({
       deployNodes: 1,
-      // 90 % of it are 28.8 MB, 80 % are 25.6 MB.
+      // 90 % of the budget are 28.8 MB, 80 % are 25.6 MB.
       agentEnv: () => ({ MAX_STORAGE: '32000000' }),
-      // What finds no room is given up on soon.
+      // A short timeout for deployments whose data does not fit.
       env: { QUEUE_TIMEOUT: '8s' },
     });
     node = world.nodes[0] as ManyNodesNode;
@@ -42,7 +42,7 @@ describe.skipIf(reason !== undefined)(`the cache of a node${reason === undefined
   const see = (id: string): Promise<Deployment> => world.api.call('getDeployment', { params: { id } });
   const ask = async (prefix: string, path: string): Promise<string> => (await world.ask(prefix, path)).body;
 
-  it('a full cache gives up what was used least recently, never what is mounted; what cannot fit fails with no_room', async () => {
+  it('a full cache evicts the least recently used version, never a mounted one; data that cannot fit fails with no_room', async () => {
     const make = (name: string, size = 8_000_000) => newDataset(world, name, { 'x.bin': bytes(name, size), 'name.txt': name });
     const [mounted, older, newer, last] = [await make('mounted'), await make('older'), await make('newer'), await make('last')];
     const keeper = await newProject(world, 'keeper', { datasets: [dependency(mounted)] });
@@ -58,7 +58,7 @@ describe.skipIf(reason !== undefined)(`the cache of a node${reason === undefined
     expect(preview.evict.map((c) => c.name)).toEqual(['older']);
     expect(await named()).toEqual(['mounted', 'newer', 'older']);
     await prewarm(world, node, last);
-    await waitFor('the node says what it gave up', async () => (await named()).join() === 'last,mounted,newer');
+    await waitFor('the node reports the eviction', async () => (await named()).join() === 'last,mounted,newer');
     expect(await versionsOn(node, older.id)).toEqual([]);
     expect(await sumsOf(versionFolder(node, mounted.id, 1))).toEqual(await manifestOf(world, mounted.id, 1));
 
@@ -73,27 +73,27 @@ describe.skipIf(reason !== undefined)(`the cache of a node${reason === undefined
     expect(await named()).toEqual(['last', 'mounted', 'newer']);
   });
 
-  it('a dataset that is in use stays; one that is deleted goes from the nodes, and its files stay on the share', async () => {
+  it('a dataset in use is kept; a deleted one is removed from the nodes, and its files stay on the share', async () => {
     const all = (await world.api.call('listDatasets', { query: {} })).items;
     const [mounted, last] = [all.find((d) => d.name === 'mounted'), all.find((d) => d.name === 'last')] as [Dataset, Dataset];
     const refused = world.api.call('deleteDataset', { params: { id: mounted.id } });
     await expect(refused).rejects.toMatchObject({ code: 'dataset_in_use', message: expect.stringContaining('keeper') });
     await world.api.call('deleteDataset', { params: { id: last.id } });
-    // The node hears of it when it registers.
+    // The node learns of the deletion when it registers.
     await node.stopAgent();
     await node.startAgent();
-    await waitFor('the node has let it go', async () => (await versionsOn(node, last.id)).length === 0);
+    await waitFor('the node removed its copy', async () => (await versionsOn(node, last.id)).length === 0);
     expect(await sumsOf(join(world.datasetBase, 'last'))).toMatchObject({ 'name.txt': sha256('last') });
     expect(await ask('keeper', '/data/mounted/name.txt')).toBe('mounted');
   });
 
-  it('a drain that nothing can follow says why, and what runs there serves until it is stopped', async () => {
+  it('a drain that cannot move a project says why, and the project keeps serving until it is stopped', async () => {
     const [keeper] = (await world.api.call('listProjects', { query: {} })).items as [Project];
     const [used] = keeper.datasets as [Project['datasets'][number]];
     await world.api.call('patchProject', { params: { id: keeper.id }, body: { datasets: [used] } });
     await world.api.call('drainNode', { params: { id: node.nodeId } });
     const left = await waitFor(
-      'it says why it cannot be moved',
+      'the drain says why the project cannot be moved',
       async () => {
         const { drain } = await getNode(world, node);
         return drain?.left.find((l) => l.project_id === keeper.id && l.problem !== null);
@@ -105,9 +105,9 @@ describe.skipIf(reason !== undefined)(`the cache of a node${reason === undefined
     expect(await ask('keeper', '/data/mounted/name.txt')).toBe('mounted');
     expect((await getNode(world, node)).drain).toMatchObject({ finished_at: null, moved: 0 });
     expect(await world.api.call('uncordonNode', { params: { id: node.nodeId } })).toMatchObject({ schedulable: true, drain: null });
-    // The try that was under way finds a node now.
+    // The current try finds a node now.
     await waitFor(
-      'nothing is under way',
+      'no deployment is in progress',
       async () => {
         const { items } = await world.api.call('listDeployments', { query: { project_id: keeper.id } });
         return items.every((d) => isSettled(d.status)) && (await containersOn(node, 'keeper')).length === 1;

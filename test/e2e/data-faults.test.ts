@@ -1,7 +1,7 @@
 /**
- * What breaks while a node brings its data, with real copies between real machines: a program that rewrites the source, a pulled
- * cable, a share that is gone. Each ends with a clear error or with the right data, what served goes on serving, and a
- * folder with a version's name is that version whenever anybody looks. And who writes to the share is alone.
+ * Faults while a node copies data, with real copies between real machines: a program that rewrites the source, a pulled cable, an
+ * unmounted share. Each ends with a clear error or with correct data, live versions keep serving, and a folder with a version's name
+ * has that version's content at every moment. A single writer is alone on the share.
  */
 import { mkdir, readdir, readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -35,14 +35,14 @@ import { versionOf } from './world.ts';
 
 const reason = whyNotManyNodes();
 
-/** Where nothing else counts, deployments go to node-2, which copies slowly: 2 MiB a second. */
+/** Placement prefers node-2 where nothing else counts. node-2 copies slowly, at 2 MiB/s. */
 const AGENTS: Record<string, Record<string, string>> = {
   'node-1': { MAX_STORAGE: '300000000' },
   'node-2': { MAX_STORAGE: '1000000000', COPY_BANDWIDTH: '2m' },
   'node-3': { MAX_STORAGE: '200000000' },
 };
 
-describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+describe.skipIf(reason !== undefined)(`faults of data${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
   let world: ManyNodes;
   let [quick, slow, third] = [{} as ManyNodesNode, {} as ManyNodesNode, {} as ManyNodesNode];
   let map: Project;
@@ -63,7 +63,7 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
     world.api.call('patchProject', { params: { id: project.id }, body: { datasets: datasets.map(dependency) } });
   const containers = async (project: string) => (await Promise.all(world.nodes.map((n) => containersOn(n, project)))).flat();
 
-  it('a source that is rewritten throughout: dataset_moving or a whole version, and never anything else', {
+  it('a source that is rewritten all the time gives dataset_moving or a complete version, nothing else', {
     timeout: 180_000,
   }, async () => {
     const small = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`rows/${i}.csv`, bytes(`row ${i}`, 20_000)]));
@@ -88,7 +88,7 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
       expect(await ask('books', '/data/ledger/rows/7.csv')).toBe(bytes('row 7', 20_000).toString());
     } else expect(second.status).toBe('running');
 
-    // Now and then a file only: the copy follows, and the deployment has the version that it really mounts.
+    // Rewrites a file from time to time only: the copy keeps up, and the deployment records the version that it mounts.
     const gentle = startWriter(join(world.datasetBase, 'ledger'), 700);
     const followed = await world.berth.settled(await world.berth.deploy(books));
     await gentle.stop();
@@ -97,7 +97,7 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
     if (followed.status === 'failed') expect(followed.error?.code).toBe('dataset_moving');
     else expect(await mountOf(slow, followed, 'ledger')).toMatch(new RegExp(`/v${mounts}$`));
 
-    // It has come to rest: what is there now is a version, and it is what arrives.
+    // The source is at rest: its present content is a version, and that version arrives.
     const rested = await scan(world, ledger.id);
     expect(rested).toMatchObject({ status: 'ok', problem: null });
     const last = await world.berth.settled(await world.berth.deploy(books));
@@ -110,14 +110,14 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
     expect(await halfCopies(slow)).toEqual([]);
   });
 
-  it('a node that is cut off while it copies: the project is live elsewhere, once, and nothing half is left', {
+  it('a node is cut off while it copies: the project goes live on another node, once, and no partial copy remains', {
     timeout: 180_000,
   }, async () => {
     await onlyOn(world, quick);
     map = await newProject(world, 'map');
     const old = await world.berth.settled(await world.berth.deploy(map));
     expect(old).toMatchObject({ status: 'running', node_id: quick.nodeId });
-    // For this one a minute's copy: it is far from its end when the cable is plugged in again.
+    // A copy of a minute: it is far from its end when the cable is plugged in again.
     await slow.stopAgent();
     await slow.startAgent({ COPY_BANDWIDTH: '1m' });
     const atlas = await newDataset(world, 'atlas', { 'name.txt': 'atlas', 'sheet.bin': bytes('sheet', 60_000_000) });
@@ -128,7 +128,7 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
     await world.git.commit('map', dataApp(2), 'version 2');
     const asked = await world.berth.deploy(map);
     await waitFor(
-      'the slow node copies',
+      'the slow node is copying',
       async () => {
         const d = await see(asked.id);
         return d.node_id === slow.nodeId && d.progress?.datasets.some((p) => p.step === 'copying' && p.bytes_done > 0);
@@ -140,12 +140,12 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
     expect(live).toMatchObject({ status: 'running', error: null, node_id: third.nodeId });
     expect(await halfCopies(slow)).toHaveLength(1);
     await slow.heal();
-    await waitFor('the node is told that it is not its own any more', async () => (await halfCopies(slow)).length === 0, {
+    await waitFor('the node removed its partial copy', async () => (await halfCopies(slow)).length === 0, {
       deadlineMs: 30_000,
     });
-    await waitFor('one container of it is left', async () => (await containers('map')).length === 1, { deadlineMs: 30_000 });
+    await waitFor('exactly one container remains', async () => (await containers('map')).length === 1, { deadlineMs: 30_000 });
     expect(await containersOn(third, 'map')).toEqual([{ id: expect.any(String), state: 'running' }]);
-    // Never the old one again once the new one had answered.
+    // The old version never answers after the new one has answered.
     expect(await prober.stop()).toMatchObject({ failures: [], failed: 0, stale: 0, versions: [1, 2] });
     expect((await watch.stop()).wrong).toEqual([]);
     expect(await versionsOn(slow, atlas.id)).toEqual([]);
@@ -153,7 +153,7 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
     expect(await sumsOf(versionFolder(third, atlas.id, 1))).toEqual(await manifestOf(world, atlas.id, 1));
   });
 
-  it('a share that is gone on one node: dataset_unreachable there, and what served serves', async () => {
+  it('a share that is unmounted on one node gives dataset_unreachable there, and the live version keeps serving', async () => {
     const tides = await newDataset(world, 'tides', { 'name.txt': 'tides', 'level.bin': bytes('level', 1_000_000) });
     const [atlas] = (await world.api.call('listDatasets', { query: {} })).items.filter((d) => d.name === 'atlas') as [Dataset];
     await use(map, atlas, tides);
@@ -165,7 +165,7 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
     expect((await see(live.id)).status).toBe('running');
     expect(await ask('map', '/data/atlas/name.txt')).toBe('atlas');
     expect(await containersOn(third, 'map')).toHaveLength(1);
-    // What is cached needs no share.
+    // A cached version needs no share.
     await use(map, atlas);
     live = await world.berth.settled(await world.berth.deploy(map));
     expect(live).toMatchObject({ status: 'running', error: null });
@@ -178,7 +178,7 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
     expect(await mountOf(third, live, 'tides')).toContain(tides.id);
   });
 
-  it('a share that is emptied or away is no deletion: nothing is recorded, and back it is as before', async () => {
+  it('an emptied or unmounted share is not a deletion: no version is recorded, and a mount restores everything', async () => {
     const wells = await newDataset(world, 'wells', { 'a.txt': 'a', 'b.txt': 'b', 'deep/c.txt': 'c' });
     const folder = join(world.datasetBase, 'wells');
     const aside = join(world.dir, 'aside');
@@ -191,7 +191,7 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
     const base = `${world.datasetBase}-away`;
     await rename(world.datasetBase, base);
     expect(await scan(world, wells.id)).toMatchObject({ status: 'unreachable', version: 1, files: 3 });
-    // Unmounted: an empty folder is left where the share was.
+    // An unmounted share: an empty folder remains at the mount point.
     await mkdir(join(world.datasetBase, 'wells'), { recursive: true });
     const unmounted = await scan(world, wells.id);
     expect(unmounted).toMatchObject({ status: 'unreachable', version: 1, files: 3 });
@@ -205,7 +205,7 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
     expect(history.items.map((r) => r.change)).toEqual(['added', 'added', 'added']);
   });
 
-  it('whoever writes to the share is alone there, also when it moves to another node', { timeout: 180_000 }, async () => {
+  it('a single writer is alone on the share, also when it moves to another node', { timeout: 180_000 }, async () => {
     const out = join(world.datasetBase, 'out');
     const results = await newDataset(world, 'results', { 'keep.txt': 'mine' });
     await mkdir(out, { recursive: true });
@@ -225,7 +225,7 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
     const one = await world.berth.settled(await world.berth.deploy(scribe));
     expect(one).toMatchObject({ status: 'running', error: null });
     expect(one.datasets[0]).toMatchObject({ mode: 'readwrite', version: null, moved_on: false });
-    await waitFor('it writes to the share', async () => (await said()).includes('1 began'));
+    await waitFor('the writer writes to the share', async () => (await said()).includes('1 began'));
     expect(await ask('scribe', '/data/out/keep.txt')).toBe('mine');
 
     await world.git.commit('scribe', writerApp(2), 'version 2');
@@ -244,25 +244,25 @@ describe.skipIf(reason !== undefined)(`data in trouble${reason === undefined ? '
       },
       { deadlineMs: 60_000 },
     );
-    await waitFor('one container of it is left', async () => (await containers('scribe')).length === 1, { deadlineMs: 30_000 });
+    await waitFor('exactly one container remains', async () => (await containers('scribe')).length === 1, { deadlineMs: 30_000 });
     await world.api.call('uncordonNode', { params: { id: home.nodeId } });
 
-    // Cut off it may go on writing: nothing is started elsewhere until it has said that nothing runs there.
+    // The node may keep writing while it is cut off: nothing starts elsewhere until it has reported that nothing runs there.
     const { running_deployment_id: serving } = await world.api.call('getProject', { params: { id: scribe.id } });
     const lost = world.node((await see(serving ?? '')).node_id);
     await lost.partition();
     await world.git.commit('scribe', writerApp(3), 'version 3');
     const three = await world.berth.deploy(scribe);
-    await waitFor('it waits', async () => (await see(three.id)).events.some((e) => e.message.includes('may still be writing')), {
+    await waitFor('the deployment waits', async () => (await see(three.id)).events.some((e) => e.message.includes('may still be writing')), {
       deadlineMs: 40_000,
     });
     expect((await containers('scribe')).map((c) => c.state)).toEqual(['running']);
     expect(await containersOn(lost, 'scribe')).toHaveLength(1);
     await lost.heal();
     expect(await world.berth.settled(three)).toMatchObject({ status: 'running', error: null });
-    await waitFor('one container of it is left', async () => (await containers('scribe')).length === 1, { deadlineMs: 30_000 });
+    await waitFor('exactly one container remains', async () => (await containers('scribe')).length === 1, { deadlineMs: 30_000 });
 
-    // Each in its turn, and each had ended before the next began: the share itself tells.
+    // The writers take turns: the file on the share shows that each ended before the next began.
     const turns = (await said()).filter((line) => line.endsWith('began') || line.endsWith('ended') || line.endsWith('not alone'));
     expect(turns).toEqual(['1 began', '1 ended', '2 began', '2 ended', '2 began', '2 ended', '3 began']);
     expect(await readFile(join(at, 'keep.txt'), 'utf8')).toBe('mine');

@@ -1,4 +1,4 @@
-/** Datasets on many nodes: files on the share, what a node keeps of them, and what history says that this should be. */
+/** Datasets on many nodes: files on the share, the nodes' copies, and the content that the history promises. */
 import { createHash } from 'node:crypto';
 import { lstat, mkdir, readdir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -11,12 +11,12 @@ import { isSettled } from '@berth/wire/vocabulary';
 import { waitFor } from '@berth/testbed/wait';
 import type { ManyNodes, ManyNodesNode } from './many-nodes-world.ts';
 
-/** Relative path -> SHA-256, as `sha256sum` prints it. */
+/** SHA-256 by relative path, as `sha256sum` prints it. */
 export type Sums = Record<string, string>;
-/** Relative path -> contents; null takes a file away. */
+/** Contents by relative path; null removes a file. */
 export type ShareFiles = Record<string, Buffer | string | null>;
 
-/** The same for the same name and size, and compressible by nothing that is used here. */
+/** Returns the same bytes for the same name and size. No compression in use makes them smaller. */
 export function bytes(name: string, size: number): Buffer {
   const word = createHash('sha512').update(name).digest();
   return Buffer.alloc(size, word);
@@ -31,7 +31,7 @@ export async function writeShare(world: ManyNodes, folder: string, files: ShareF
   }
 }
 
-/** Written, registered under the folder's name, and scanned: version 1 is there. */
+/** Writes the files, registers the dataset under the folder's name, and scans it until version 1 exists. */
 export async function newDataset(world: ManyNodes, name: string, files: ShareFiles): Promise<Dataset> {
   await mkdir(join(world.datasetBase, name), { recursive: true });
   await writeShare(world, name, files);
@@ -46,11 +46,11 @@ export async function newDataset(world: ManyNodes, name: string, files: ShareFil
   );
 }
 
-/** Asks for a scan and waits for its end. */
+/** Requests a scan and waits for its end. */
 export async function scan(world: Pick<ManyNodes, 'api'>, id: string): Promise<Dataset> {
   const asked = await world.api.call('scanDataset', { params: { id }, body: {} });
   return waitFor(
-    'the scan is done',
+    'the scan is finished',
     async () => {
       const now = await world.api.call('getDataset', { params: { id } });
       return !now.scanning && now.last_scanned_at !== asked.last_scanned_at && now;
@@ -59,7 +59,7 @@ export async function scan(world: Pick<ManyNodes, 'api'>, id: string): Promise<D
   );
 }
 
-/** What a version holds, by its history alone: every change up to it, oldest first. */
+/** Returns the content of a version, computed from its history alone: every change up to it, oldest first. */
 export async function manifestOf(world: Pick<ManyNodes, 'api'>, datasetId: string, version: number): Promise<Sums> {
   const rows = [];
   let cursor: string | undefined;
@@ -80,7 +80,7 @@ export async function manifestOf(world: Pick<ManyNodes, 'api'>, datasetId: strin
 
 export const sha256 = (content: Buffer | string): string => createHash('sha256').update(content).digest('hex');
 
-/** Of a folder as it lies on the disk. */
+/** Returns the sums of a folder on disk. */
 export async function sumsOf(folder: string): Promise<Sums> {
   const sums: Sums = {};
   for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
@@ -91,23 +91,23 @@ export async function sumsOf(folder: string): Promise<Sums> {
   return sums;
 }
 
-/** Where a node keeps its copies. */
+/** A node with the folder of its copies. */
 type Svc = Pick<ManyNodesNode, 'svcRoot'>;
 
 export const versionFolder = (node: Svc, datasetId: string, version: number): string =>
   join(node.svcRoot, 'objects', datasetId, `v${version}`);
 
-/** Version numbers of a dataset whose folders are on the node, by name: `v` and digits. */
+/** Returns the versions of a dataset whose folders are on the node (`v` and digits). */
 export async function versionsOn(node: Svc, datasetId: string): Promise<number[]> {
   const names = await namesIn(join(node.svcRoot, 'objects', datasetId));
   return names.flatMap((name) => (/^v\d+$/.test(name) ? [Number(name.slice(1))] : [])).toSorted((a, b) => a - b);
 }
 
-/** Where the contract's symlink of a deployment leads. */
+/** Returns the target of the symlink that the contract defines for a deployment. */
 export const mountOf = (node: Svc, deployment: { id: string }, name: string): Promise<string> =>
   readlink(join(node.svcRoot, 'mounts', deployment.id, name));
 
-/** Copies that are under way, or were left half done: their folders under `.staging`. */
+/** Returns the folders under `.staging`: copies in progress, or partial ones that were left. */
 export async function halfCopies(node: Svc): Promise<string[]> {
   const processes = await namesIn(join(node.svcRoot, '.staging'));
   const inside = await Promise.all(processes.map((p) => namesIn(join(node.svcRoot, '.staging', p))));
@@ -127,7 +127,7 @@ async function namesIn(folder: string): Promise<string[]> {
   }
 }
 
-/** Looks at every version of a dataset on all nodes, again and again: each must be its manifest the moment that it has its name. */
+/** Checks every version of a dataset on all nodes repeatedly: each must equal its manifest from the moment that it has its name. */
 export function watchVersions(world: ManyNodes, datasetId: string): { stop(): Promise<{ wrong: string[]; seen: string[] }> } {
   const wrong = new Set<string>();
   const seen = new Set<string>();
@@ -143,12 +143,12 @@ export function watchVersions(world: ManyNodes, datasetId: string): { stop(): Pr
     }
   }
   const looking = (async () => {
-    // One look more after the end.
+    // One more check after the end.
     for (let last = false; !last; ) {
       last = over;
       const from = performance.now();
       for (const node of world.nodes) await look(node);
-      // A quarter of the time at most: what is watched needs the machine, too.
+      // Takes at most a quarter of the time, because the watched nodes need the machine too.
       if (!last) await sleep(Math.max(100, 3 * (performance.now() - from)));
     }
   })();
@@ -163,7 +163,7 @@ export function watchVersions(world: ManyNodes, datasetId: string): { stop(): Pr
 
 export const getNode = (world: ManyNodes, node: ManyNodesNode): Promise<Node> => world.api.call('getNode', { params: { id: node.nodeId } });
 
-/** Copies the newest version there and waits until the node says that it has it. */
+/** Copies the newest version to the node and waits until the node reports it. */
 export async function prewarm(world: ManyNodes, node: ManyNodesNode, dataset: Dataset): Promise<void> {
   await world.api.call('prewarmNode', { params: { id: node.nodeId }, body: { dataset_id: dataset.id } });
   await waitFor(
@@ -176,13 +176,13 @@ export async function prewarm(world: ManyNodes, node: ManyNodesNode, dataset: Da
   );
 }
 
-/** Only these take deployments from now on. */
+/** Lets only these nodes take deployments from now on. */
 export async function onlyOn(world: ManyNodes, ...nodes: ManyNodesNode[]): Promise<void> {
   for (const node of world.nodes)
     await world.api.call(nodes.includes(node) ? 'uncordonNode' : 'cordonNode', { params: { id: node.nodeId } });
 }
 
-/** Serves the page that says its version, and the datasets below /data. */
+/** An application that serves its version as a page, and the datasets below /data. */
 export const dataApp = (version: number): Record<string, string> => ({
   Dockerfile: [
     'FROM busybox:stable',
@@ -194,7 +194,7 @@ export const dataApp = (version: number): Record<string, string> => ({
   'www/index.html': `version ${version}\n`,
 });
 
-/** A project of dataApp 1 at `name`; its repository has that name. */
+/** Creates a project of dataApp 1 at `name`; its repository has that name. */
 export async function newProject(world: ManyNodes, name: string, settings: Partial<ProjectCreate> = {}): Promise<Project> {
   const { url } = await world.git.createRepo(name, dataApp(1));
   return world.berth.createProject({ name, git_url: url, domain_prefix: name, drain_seconds: 1, stop_grace_seconds: 1, ...settings });
@@ -205,7 +205,7 @@ export const dependency = (dataset: Dataset): { dataset_id: string; mode: 'depen
   mode: 'dependency',
 });
 
-/** Waits until it is settled, and gives with it what was shown of its copies meanwhile. */
+/** Waits until the deployment is settled. Returns it with the copy progress that was shown meanwhile. */
 export async function settledWithProgress(
   world: ManyNodes,
   { id }: { id: string },
@@ -223,7 +223,7 @@ export async function settledWithProgress(
   return { deployment, progress };
 }
 
-/** Names and states of a project's containers on a node, all of them. */
+/** Returns ids and states of all containers of a project on a node. */
 export async function containersOn(node: ManyNodesNode, project: string): Promise<{ id: string; state: string }[]> {
   const filter = `label=berth.project_name=${project}`;
   const { stdout } = await node.docker(['ps', '--all', '--filter', filter, '--format', '{{.ID}} {{.State}}']);

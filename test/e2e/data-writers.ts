@@ -1,16 +1,16 @@
-/** Who writes to the share while others copy from it, and a program that is to be alone there. */
+/** Writers on the share during copies, and a program that must be alone there. */
 import { randomBytes } from 'node:crypto';
 import { open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Rewrites files of a folder until it is stopped, one each `everyMs`; without that all the time, a large one in place too. Gives how often. */
+/** Rewrites files of a folder until it is stopped: one every `everyMs`, or without pauses, also a large one in place. Returns the count. */
 export function startWriter(folder: string, everyMs?: number): { stop(): Promise<number> } {
   let over = false;
   let count = 0;
   const smallOnes = async (): Promise<void> => {
     for (let i = 0; !over; i = (i + 1) % 30) {
-      // The same size each time: size alone would say nothing.
+      // Equal sizes, so that the size alone does not show the change.
       await writeFile(join(folder, 'rows', `${i}.csv`), randomBytes(10_000).toString('hex'));
       count++;
       await sleep(everyMs ?? 10);
@@ -35,7 +35,7 @@ export function startWriter(folder: string, everyMs?: number): { stop(): Promise
   };
 }
 
-/** Takes a lock on the share as long as it runs, writes its turns down, and says so when it was not alone. */
+/** Holds a lock on the share while it runs, records its turns, and reports when it was not alone. */
 export const writerApp = (version: number): Record<string, string> => ({
   Dockerfile: 'FROM busybox:stable\nCOPY run.sh /run.sh\nCOPY www /www\nEXPOSE 8080\nCMD ["sh", "/run.sh"]\n',
   'www/index.html': `version ${version}\n`,

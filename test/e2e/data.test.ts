@@ -1,7 +1,7 @@
 /**
- * A program goes where its data is. Three deploy nodes with an engine each, real copies: where a project lands is what the
- * contract's score says, computed by hand; a second version costs what changed; a drained node's projects take their data along
- * and nobody who visits them notices.
+ * A program goes to its data. Three deploy nodes, each with an engine, and real copies. Placement equals the contract's score,
+ * computed by hand. A second version costs only its changes. Projects of a drained node move with their data, and no request of a
+ * client fails.
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -37,12 +37,12 @@ import { versionOf } from './world.ts';
 
 const reason = whyNotManyNodes();
 
-/** A hundred points, twenty, fifteen and six, as far as free storage goes. */
+/** 100, 20, 15 and 6 points for free storage. */
 const STORAGE: Record<string, number> = { builder: 1_000_000_000, 'node-1': 200_000_000, 'node-2': 150_000_000, 'node-3': 60_000_000 };
 const STARS = 25_000_000;
 const ROCKS = 5_000_000;
 const README = 'the stars of the northern sky\n'.padEnd(1_000, '.');
-/** Folders and the small files about versions take some blocks, too. */
+/** Tolerance for folders and the small files about versions. */
 const SLACK = 500_000;
 
 describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
@@ -77,7 +77,7 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     return found.find((c) => c.state === 'running')?.id ?? '';
   };
 
-  /** The contract's formula, from what was put where by hand. */
+  /** Computes the contract's formula from the data that the test put on the nodes. */
   function rowsByHand(lacks: Record<string, { cached: number; missing: number; used: number }>) {
     return Object.entries(STORAGE)
       .map(([hostname, max]) => {
@@ -99,14 +99,14 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     }
   }
 
-  it('a project goes where the score computed by hand is highest, and its copy is shown while it lasts', async () => {
+  it('a project goes to the node with the highest score, computed by hand, and the progress of its copy is shown', async () => {
     const big = Object.fromEntries(['a', 'b', 'c', 'd', 'e'].map((n) => [`sky/${n}.bin`, bytes(n, (STARS - 1_000) / 5)]));
     stars = await newDataset(world, 'stars', { 'readme.txt': README, ...big });
     rocks = await newDataset(world, 'rocks', { 'basalt.bin': bytes('basalt', 1_000_000), 'granite.bin': bytes('granite', 4_000_000) });
     expect(stars).toMatchObject({ version: 1, status: 'ok', bytes: STARS, files: 6 });
     expect(rocks).toMatchObject({ version: 1, status: 'ok', bytes: ROCKS, files: 2 });
     await prewarm(world, byName('node-3'), rocks);
-    await waitFor('the prewarm is told as done', async () => {
+    await waitFor('the prewarm is reported as done', async () => {
       const [copy] = (await getNode(world, byName('node-3'))).copying ?? [];
       return copy?.status === 'done' && copy.name === 'rocks' && copy.version === 1 && copy.error === null;
     });
@@ -145,7 +145,7 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     expect(progress.some((p) => p.name === 'rocks' && p.step === 'copying')).toBe(false);
   });
 
-  it('its container reads the data, which lies where the contract says, and cannot write it', async () => {
+  it('its container reads the data at the path of the contract and cannot write it', async () => {
     const node = byName('node-3');
     expect(await ask('reader', '/data/stars/readme.txt')).toBe(README);
     expect(await sumsOf(versionFolder(node, stars.id, 1))).toEqual(await manifestOf(world, stars.id, 1));
@@ -162,7 +162,7 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     }
   });
 
-  it('a second project with the same data lands beside it, and nothing is copied', async () => {
+  it('a second project with the same data goes to the same node without a copy', async () => {
     const node = byName('node-3');
     second = await newProject(world, 'second', { datasets: [dependency(stars)], on_dataset_change: 'redeploy' });
     const byHand = rowsByHand({
@@ -187,12 +187,12 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     next = deployment;
   });
 
-  it('a new version: what changed is told, and the project that wants it so has it without being asked', async () => {
+  it('a new version is announced, and a project that follows versions is deployed with it', async () => {
     const node = byName('node-3');
-    // An older version counts for nothing in the score, however much of it is the same: left alone, they would go to node-1.
+    // An older version counts nothing in the score, however much content it shares: without this line, projects would go to node-1.
     await onlyOn(world, node);
     await writeShare(world, 'stars', { 'sky/a.bin': bytes('another a', 2_000_000), 'sky/b.bin': null, 'sky/f.txt': 'new\n' });
-    // Touched is not changed.
+    // The content stays the same, only the time changes.
     await writeShare(world, 'stars', { 'readme.txt': README });
     stars = await scan(world, stars.id);
     expect(stars).toMatchObject({ version: 2, status: 'ok', files: 6 });
@@ -208,13 +208,13 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     expect(history.items).toHaveLength(3);
     expect((await world.api.call('datasetVersions', { params: { id: stars.id }, query: {} })).items.map((v) => v.version)).toEqual([2, 1]);
 
-    // The one is told, the other is deployed again.
+    // One project is notified, the other is deployed again.
     expect((await see(first.id)).datasets[0]).toMatchObject({ version: 1, current_version: 2, moved_on: true });
-    await waitFor('the story says that the data has moved on', async () =>
+    await waitFor('the story announces the newer version', async () =>
       (await see(first.id)).events.some((e) => e.kind === 'dataset' && e.message.includes('stars')),
     );
     const redeployed = await waitFor(
-      'the other one is live on version 2 by itself',
+      'the other project is live on version 2',
       async () => {
         const list = await world.api.call('listDeployments', { query: { project_id: second.id } });
         return list.items.find((d) => d.id !== next.id && d.status === 'running');
@@ -224,7 +224,7 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     const before = next;
     next = await see(redeployed.id);
     expect(next.datasets[0]).toMatchObject({ version: 2, current_version: 2, moved_on: false });
-    // The same release: nothing was built.
+    // The same release: it is not built again.
     expect(next).toMatchObject({
       generation: 2,
       node_id: node.nodeId,
@@ -236,7 +236,7 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     expect(await ask('second', '/data/stars/sky/f.txt')).toBe('new\n');
     expect(await ask('reader', '/data/stars/sky/f.txt')).toBe('status 404');
 
-    // Two million bytes of the fifteen, the rest are the same files.
+    // 2 MB of 15 MB changed; the other files are the same.
     expect(await logs(next)).toMatch(/copied 2\.0 MB of stars v2 .*; 4 of 6 files were already on this node/);
     const [old, now] = [versionFolder(node, stars.id, 1), versionFolder(node, stars.id, 2)];
     expect(await sumsOf(now)).toEqual(await manifestOf(world, stars.id, 2));
@@ -252,7 +252,7 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     expect(await ask('reader', '/data/stars/sky/f.txt')).toBe('new\n');
     expect(await logs(first)).toContain('stars v2 is already cached on this node');
 
-    // The program of then, the data of today; and the story says both.
+    // The rollback runs the old program on today's data, and the story mentions both versions.
     const back = await world.berth.settled(
       await world.api.call('rollback', { params: { id: reader.id }, body: { deployment_id: released.id } }),
     );
@@ -263,18 +263,18 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     await onlyOn(world, ...world.nodes);
   });
 
-  it('a drained node: its projects move with their data, and of 50 requests a second none fails', async () => {
+  it('projects of a drained node move with their data, and none of 50 requests per second fails', async () => {
     const [from, to] = [byName('node-3'), byName('node-1')];
     const prober = startProber({ entry: world.berth.entry, host: `reader.${world.berth.baseDomain}`, perSecond: 50, versionOf });
     const begun = await world.api.call('drainNode', { params: { id: from.nodeId } });
     expect(begun).toMatchObject({ schedulable: false, drain: { finished_at: null, moved: 0 } });
     expect(begun.drain?.left.map((l) => l.project).toSorted()).toEqual(['reader', 'second']);
-    const moving = await waitFor('it says where they go', async () => {
+    const moving = await waitFor('the drain names the target nodes', async () => {
       const { drain } = await getNode(world, from);
       return drain?.left.find((l) => l.project_id === reader.id)?.moving_to;
     });
-    // While the data is copied the old one is the one that runs.
-    await waitFor('its data is copied to the new node', async () => {
+    // During the copy, the old deployment is the running one.
+    await waitFor('the data is copied to the new node', async () => {
       const d = await see(moving);
       return d.progress?.datasets.some((p) => p.step === 'copying' && p.bytes_done > 0);
     });
@@ -303,7 +303,7 @@ describe.skipIf(reason !== undefined)(`data on many nodes${reason === undefined 
     expect(report).toMatchObject({ failures: [], failed: 0 });
     expect(await ask('reader', '/data/stars/sky/f.txt')).toBe('new\n');
     expect(await sumsOf(versionFolder(to, stars.id, 2))).toEqual(await manifestOf(world, stars.id, 2));
-    // Two projects, one transfer.
+    // Two projects need one copy.
     expect(await versionsOn(to, stars.id)).toEqual([2]);
     expect(await halfCopies(to)).toEqual([]);
 

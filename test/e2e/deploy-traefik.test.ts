@@ -1,4 +1,4 @@
-/** The real Traefik with what deploy/traefik holds, between a stand-in of the gateway and one of the control plane. */
+/** The real Traefik with the files of deploy/traefik, between stand-ins for the gateway and the control plane. */
 import { mkdir, mkdtemp, readdir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, request as httpRequest, type Server } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -27,13 +27,13 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
   const servers: Server[] = [];
   const toGateway: Seen[] = [];
   const toControlPlane: Seen[] = [];
-  /** What the stand-in of the gateway says to /verify and /verify/admin. */
+  /** The stand-in gateway's answer to /verify and /verify/admin. */
   let verdict: { status: number; headers: Record<string, string> } = { status: 401, headers: {} };
 
   const listen = async (answer: (req: IncomingMessage) => { status: number; headers?: Record<string, string>; body?: string }) => {
     const server = createServer((req, res) => {
       const { status, headers, body } = answer(req);
-      // After the whole request, as an application that takes an upload.
+      // Answers after the whole request, like an application that accepts an upload.
       req.resume().on('end', () => res.writeHead(status, headers).end(body ?? ''));
     });
     servers.push(server);
@@ -75,7 +75,7 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     const files = join(dir, 'dynamic');
     await mkdir(files);
     await copyFiles(files);
-    // Only what is of this machine is replaced: addresses, folders, and the certificate authority, which is not to be asked from here.
+    // Replaces only values of this machine: addresses, folders, and the certificate authority, which tests must not contact.
     const text = await readFile(join(repositoryRoot, 'deploy', 'traefik', 'traefik.yml'), 'utf8');
     const replaced = [
       ['":80"', `"127.0.0.1:${web}"`],
@@ -93,7 +93,7 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
       logFile: join(dir, 'traefik.log'),
       env: { BASE_DOMAIN: 'berth.test', AUTH_SERVICE_URL: gateway, CONTROL_PLANE_URL: controlPlane },
     });
-    // A second one, that reads a request for a second at most.
+    // A second Traefik, which reads a request for at most 1 s.
     const [web2, websecure2] = (await freePorts(2)) as [number, number];
     shortPort = websecure2;
     const short = replaced
@@ -119,11 +119,11 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     await rm(dir, { recursive: true, force: true });
   });
 
-  it('nothing but the two entry points is open: no 8081, no 8080', async () => {
+  it('only the two entry points are open: no 8081, no 8080', async () => {
     expect(await listeningPorts(running.pid)).toEqual([ports.web, ports.websecure].toSorted((a, b) => a - b));
   });
 
-  it('the dashboard: who the gateway refuses gets its answer, who it lets in gets the dashboard’s data', async () => {
+  it('the dashboard shows the gateway’s refusal, or its data to users whom the gateway accepts', async () => {
     for (const status of [401, 403, 503]) {
       verdict = { status, headers: { 'x-says': 'gateway' } };
       for (const path of ['/api/overview', '/dashboard/', '/'])
@@ -142,7 +142,7 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     const overview = await ask('traefik.berth.test', '/api/overview');
     expect(overview.status).toBe(200);
     expect(JSON.parse(overview.body)).toHaveProperty('http.routers');
-    // At no other host is there anything of it.
+    // No other host serves any of it.
     for (const host of ['berth.test', 'app.berth.test', 'localhost', `127.0.0.1:${ports.websecure}`])
       expect((await ask(host, '/dashboard/')).status).toBe(404);
     const asControlPlane = toControlPlane.length;
@@ -150,7 +150,7 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     expect(toControlPlane).toHaveLength(asControlPlane + 1);
   });
 
-  it('what is internal is not reached from outside, however the path is written', async () => {
+  it('internal paths are unreachable from outside, in every spelling', async () => {
     const before = toControlPlane.length;
     const asked = toGateway.length;
     for (const path of ['internal/policy', 'agent/tasks?node_id=x', 'traefik/config'])
@@ -171,11 +171,11 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     expect(toGateway.slice(asked)).toEqual([]);
   });
 
-  it('an identity that a client made up reaches neither the API nor the gateway, in no spelling', async () => {
+  it('a forged identity reaches neither the API nor the gateway, in any spelling', async () => {
     const forged = Object.fromEntries(FORGED_HEADERS.map((name) => [name, 'mallory@example.org']));
     await ask('berth.test', '/api/projects', { ...forged, authorization: 'Bearer theirs', 'x-forwarded-for': '6.6.6.6' });
     expect(JSON.stringify(toControlPlane.at(-1))).not.toContain('mallory');
-    // The API's own token goes through.
+    // The API's own token passes.
     expect(toControlPlane.at(-1)).toMatchObject({ headers: { authorization: 'Bearer theirs', 'x-forwarded-for': '127.0.0.1' } });
     await ask('berth.test', '/_oauth/userinfo', { ...forged, cookie: 'svc_fwd_session=s' });
     expect(JSON.stringify(toGateway.at(-1))).not.toContain('mallory');
@@ -195,8 +195,8 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     expect(toControlPlane).toHaveLength(before);
   });
 
-  it('an upload goes on for as long as readTimeout says, and both entry points have more than the default of 60 s', async () => {
-    /** A body of three seconds; the status, or null where the connection was cut. */
+  it('an upload may take as long as readTimeout, and both entry points have more than the default of 60 s', async () => {
+    /** Sends a body for 3 s. Returns the status, or null when the connection was cut. */
     const upload = (port: number): Promise<number | null> =>
       new Promise((resolve) => {
         const request = httpsRequest({
@@ -242,7 +242,7 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
   });
 });
 
-/** TCP ports that this process listens on, from /proc: its sockets by inode, and which of them are in state LISTEN (0A). */
+/** Returns the TCP ports on which a process listens, from /proc: its sockets by inode, in state LISTEN (0A). */
 async function listeningPorts(pid: number): Promise<number[]> {
   const fds = await readdir(`/proc/${pid}/fd`);
   const links = await Promise.all(fds.map((fd) => readlink(`/proc/${pid}/fd/${fd}`).catch(() => '')));

@@ -1,7 +1,7 @@
 /**
- * What was begun before a switch ends well after it, also where the application dies at once on SIGTERM: for `drain_seconds`
- * the old version goes on answering what it was asked, and is asked nothing new. What is still open after `drain_seconds` and
- * `stop_grace_seconds` is cut (docs/status.md, "What a switch does to open connections").
+ * Requests in progress at a switch end normally, also when the application dies at once on SIGTERM. For `drain_seconds` the old version
+ * finishes its requests and gets no new ones. A request that is open after `drain_seconds` and `stop_grace_seconds` is cut
+ * (docs/status.md, "What a switch does to open connections").
  */
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -13,7 +13,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { startWorld, whyNot, type World } from './world.ts';
 
-/** Answers at once, after 4 s, as a stream of 5 s, and as a WebSocket that stays open. Says its version in a header. */
+/** An application that answers at once, after 4 s, as a stream of 5 s, and as an open WebSocket. A header shows its version. */
 const app = (version: number, onSigterm: 'dies' | 'ignores'): Record<string, string> => ({
   Dockerfile: 'FROM node:24-slim\nCOPY app.mjs /app.mjs\nEXPOSE 8080\nCMD ["node", "/app.mjs"]\n',
   'app.mjs': `
@@ -66,7 +66,7 @@ function ask({ berth }: World, prefix: string, path: string): Promise<Seen> {
       response.on('error', (error) => end(error.message));
       response.on('end', () => end(response.statusCode === 200 ? null : `status ${response.statusCode}`));
     });
-    sent.on('timeout', () => sent.destroy(new Error('silent for 15 s')));
+    sent.on('timeout', () => sent.destroy(new Error('no data for 15 s')));
     sent.on('error', (error) => end(error.message));
     sent.end();
   });
@@ -102,7 +102,7 @@ for (const proxy of ['traefik', 'built-in'] as const satisfies ProxyKind[]) {
       expect(await world.berth.settled(await world.berth.deploy(project))).toMatchObject({ status: 'running' });
       return project;
     }
-    /** When the route was switched, by the story: nothing new goes to the old version from then on. */
+    /** Redeploys and returns the time of the route switch, from the story: the old version gets no new request from then on. */
     async function redeploy(project: Project, onSigterm: 'dies' | 'ignores'): Promise<number> {
       await world.git.commit(project.name, app(2, onSigterm), 'version 2');
       const done = await world.berth.settled(await world.berth.deploy(project));
@@ -110,7 +110,7 @@ for (const proxy of ['traefik', 'built-in'] as const satisfies ProxyKind[]) {
       return Date.parse(done.events.find((e) => e.kind === 'running')?.at ?? '');
     }
 
-    it('slow answers and streams that were begun before it are complete, though the application dies on SIGTERM', async () => {
+    it('slow answers and streams that began before it are complete, although the application dies on SIGTERM', async () => {
       const project = await live('hasty', 'dies', { drain_seconds: 7, stop_grace_seconds: 1 });
       const all: Promise<Seen>[] = [];
       let asking = true;
@@ -128,7 +128,7 @@ for (const proxy of ['traefik', 'built-in'] as const satisfies ProxyKind[]) {
       expect(seen.filter((s) => s.problem !== null)).toEqual([]);
       expect(new Set(seen.filter((s) => s.path === '/slow').map((s) => s.body))).toEqual(new Set(['slow and complete']));
       expect(seen.filter((s) => s.path === '/stream' && !s.body.endsWith('data: 20\n\ndata: end\n\n'))).toEqual([]);
-      // The old version did answer after the switch, or nothing was proved; and it was asked nothing new.
+      // The old version answered after the switch (otherwise the test proves nothing) and got no new request.
       const acrossOf = (path: string) =>
         seen.filter((s) => s.path === path && s.version === 1 && s.from < switched && s.to > switched + 1000);
       expect(acrossOf('/slow').length).toBeGreaterThan(0);
@@ -136,9 +136,9 @@ for (const proxy of ['traefik', 'built-in'] as const satisfies ProxyKind[]) {
       expect(seen.filter((s) => s.from > switched + 50 && s.version !== 2)).toEqual([]);
     });
 
-    it('a WebSocket is left alone while draining, then cut; new ones go to the new version', async () => {
+    it('a WebSocket stays open during the drain and is then cut; new ones go to the new version', async () => {
       const times = { drain_seconds: 3, stop_grace_seconds: 2 };
-      // One dies when it is asked to end, one has to be killed: the first is cut after the drain, the other after both.
+      // One application dies on SIGTERM, the other must be killed: the first is cut after the drain, the other after both periods.
       const hasty = await live('hasty-socket', 'dies', times);
       const stubborn = await live('stubborn', 'ignores', times);
       for (const [project, mode, cutAfter] of [
