@@ -1,7 +1,7 @@
 /**
  * The test projects. `npm run check` runs `unit`; `npm test` runs all but `faults`.
- * - `unit`: no process of our own and no engine, so the files share threads.
- * - `slow`: the same, but the file takes more than a few seconds: thousands of simulated deployments, or waits in real time.
+ * - `unit`: starts no process of Berth and no engine, so the files share threads.
+ * - `slow`: like `unit`, for files that take more than a few seconds: thousands of simulated deployments, or waits in real time.
  * - `real`: real parts (Docker, git, Traefik, our own programs); each file has its own process.
  * - `browser`: Chromium, alone.
  * - `faults`: real parts that the tests break (`npm run test:faults`).
@@ -9,7 +9,7 @@
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 
-/** Chromium ends all that it has under way when the machine's addresses change, which engines beside it do (net::ERR_NETWORK_CHANGED). */
+/** Runs alone: engines change the machine's addresses, and Chromium then aborts its requests (net::ERR_NETWORK_CHANGED). */
 const BROWSER = ['test/e2e/sign-in.test.ts'];
 const UNIT = ['packages/*/test/**/*.test.ts', 'test/*.test.ts'];
 const SLOW = [
@@ -58,7 +58,7 @@ export default defineConfig({
           include: REAL,
           exclude: [...BROWSER, ...INSTALLED],
           sequence: { groupOrder: 2 },
-          // Each file starts engines, registries and proxies, and waits for them half of its time: three at once fill two cores.
+          // Each file spends half of its time on waits for engines, registries and proxies, so three files fill two cores.
           maxWorkers: 3,
           testTimeout: 120_000,
         },
@@ -74,7 +74,7 @@ export default defineConfig({
         },
       },
       {
-        // `npm run test:faults`: each file has the machine to itself.
+        // `npm run test:faults`: the files run one after the other.
         test: {
           ...PROCESSES,
           name: 'faults',

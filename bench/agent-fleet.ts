@@ -1,7 +1,8 @@
 /**
  * The agents of bench/agents.ts, in a separate process. Each holds its request for tasks and registers every `registerMs`.
  * All run on loopback, with node:http and keep-alive connections. Lines on stdout:
- *   registered | polling | arrived <epoch ms> <task id> | reported <ms> | counts <polls> <registers> <slowest register, ms> | error <message>
+ *   registered | polling | arrived <epoch ms> <task id> | reported <ms> | error <message>
+ *   counts <polls> <registers> <slowest register, ms>
  */
 import { Agent, type IncomingMessage, request } from 'node:http';
 

@@ -18,7 +18,7 @@ export type LoadOptions = {
   port: number;
   connections: number;
   seconds: number;
-  /** Requests that a connection sends at once (RFC 9112 section 9.3.2). A higher number lowers the load generator's cost, not the server's. */
+  /** Requests that a connection sends at once (RFC 9112 section 9.3.2). More lower the load generator's cost, not the server's. */
   pipelined: number;
   cpuSeconds: () => number;
 };

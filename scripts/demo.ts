@@ -77,7 +77,7 @@ async function main(exitAfter: boolean): Promise<void> {
         : whyNoOwnEngine();
   if (reason !== undefined)
     throw new Error(
-      `the demo builds and runs real containers, and this machine cannot run them: ${reason}. \`npm run setup\` says what is missing and how to get it.`,
+      `the demo builds and runs real containers, and this machine cannot run them: ${reason}. \`npm run setup\` lists what is missing and how to get it.`,
     );
 
   const engine = await startEngine({ dir: join(toolsDir, 'testbed') });

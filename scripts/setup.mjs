@@ -29,14 +29,14 @@ import { explainMissing, installSystemParts, mayInstall, missingSystemParts } fr
  * @typedef {object} Capabilities what this machine can do
  * @property {string | undefined} node version of the Node that runs Berth
  * @property {string} nodeProgram its path
-* @property {boolean} deps whether node_modules matches the lockfile
+ * @property {boolean} deps whether node_modules matches the lockfile
  * @property {'answers' | 'can-start' | 'none'} engine
  * @property {string | undefined} buildx version
  * @property {boolean} registry
  * @property {boolean} promtool
  * @property {boolean} git
  * @property {boolean} rsync
-* @property {boolean} outward whether builds in a private engine reach the internet
+ * @property {boolean} outward whether builds in a private engine reach the internet
  * @property {string | undefined} traefik path
  * @property {string | undefined} chromium path
  * @property {Missing[]} missing parts that could not be installed, what they are for, and how to get them

@@ -1,4 +1,4 @@
-/** npm run sim: seeded runs of the whole lifecycle on simulated time (packages/control-plane/test/sim). Exits 1 when one breaks an invariant. */
+/** npm run sim: seeded runs of the lifecycle on simulated time (packages/control-plane/test/sim). Exits 1 on a broken invariant. */
 import { parseArgs } from 'node:util';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { onPostgres } from '../packages/control-plane/test/sim/on-postgres.ts';

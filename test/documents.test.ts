@@ -1,4 +1,4 @@
-/** Documents: links lead to existing targets, the index lists every page, each page begins with its purpose, no line of prose is too long. */
+/** Documents: links lead to existing targets, the index lists every page, each page begins with its purpose, lines are not too long. */
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -77,7 +77,7 @@ describe('no line of prose is longer than 140 characters', () => {
 });
 
 test('docs/interfaces.md lists nothing as "not built yet" that is in the generated documents', () => {
-  const section = read('docs/interfaces.md').split('## Not built yet')[1] ?? '';
+  const section = (read('docs/interfaces.md').split('## Not built yet')[1] ?? '').replaceAll(/\bToday\b[^]*?(?=\n\n|$)/g, '');
   const spans = [...section.matchAll(/`([^`]+)`/g)].map(([, span = '']) => span);
   const built = read('docs/api.md') + read('docs/settings.md');
   const names = spans.filter((span) => /^[A-Z_]+$|^[a-z]+(_[a-z]+)+$|\/api\//.test(span));

@@ -1,4 +1,4 @@
-/** The table of fail points equals the calls in the sources and the points at which the suite kills. (docs/fail-points.md: structure.test.ts.) */
+/** The table of fail points equals the calls in the sources and the points of the suite (structure.test.ts checks docs/fail-points.md). */
 import { expect, test } from 'vitest';
 import { callsInSources, isPointOf } from './faults/fail-points/calls.ts';
 import { FAIL_POINTS, QUICK } from './faults/fail-points/table.ts';

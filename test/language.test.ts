@@ -8,6 +8,8 @@ const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8
 const find = (pattern: string): string[] => globSync(pattern, { cwd: ROOT, exclude: (name) => name.includes('node_modules') }).toSorted();
 
 const SOURCES = find('packages/*/src/**/*.{ts,tsx}');
+/** Tools and tests of the repository follow the same rules. This file quotes the phrases that it forbids. */
+const TOOLS = find('{bench,scripts,test,packages/testbed/test}/**/*.{ts,mjs}').filter((file) => file !== 'test/language.test.ts');
 const DOCUMENTS = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', ...find('docs/**/*.md')];
 /** Files that do not follow the rules yet. Remove a file when you have corrected it; never add one. */
 const NOT_YET = new Set(read('test/language-not-yet.txt').split('\n'));
@@ -74,9 +76,9 @@ describe('the search', () => {
 
 test('sources follow the rules for comments and texts', () => {
   expect(SOURCES.length).toBeGreaterThan(300);
-  const problems = SOURCES.filter((file) => !NOT_YET.has(file)).flatMap((file) =>
-    problemsOf(read(file)).map((problem) => `${file}:${problem}`),
-  );
+  const problems = [...SOURCES, ...TOOLS]
+    .filter((file) => !NOT_YET.has(file))
+    .flatMap((file) => problemsOf(read(file)).map((problem) => `${file}:${problem}`));
   expect(problems).toEqual([]);
 });
 

@@ -1,4 +1,4 @@
-// Compiles src/*.ts to dist/*.js with what Node 24 has on board: the types go, the imports point to .js.
+// Compiles src/*.ts to dist/*.js with Node 24 alone: removes the types and changes the imports to .js.
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The first process of a container ignores SIGTERM unless it says otherwise: without this, stopping takes 10 s.
+# The first process of a container ignores SIGTERM without a handler. Without this one, stopping takes 10 s.
 trap 'kill "$server"' TERM INT
 httpd -f -p "${PORT:-8080}" -h /www &
 server=$!

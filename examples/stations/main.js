@@ -1,5 +1,5 @@
-// Reads a dataset: one CSV file of temperatures for each weather station, under DATA_DIR. The folder is there, whole and
-// read-only before this program starts, on the disk of the machine that it runs on; it changes only with a deployment.
+// Reads a dataset: one CSV file of temperatures for each weather station, under DATA_DIR. Before this program starts, the folder is
+// complete and read-only, on the disk of this machine. It changes only with a deployment.
 import { createReadStream } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { createServer } from 'node:http';
@@ -30,7 +30,7 @@ async function summarize(file) {
   };
 }
 
-/** The data cannot change while we run, so once is enough. */
+/** Computed once, because the data cannot change while this program runs. */
 const stations = (await readdir(dir)).filter((file) => file.endsWith('.csv')).sort();
 const summary = await Promise.all(stations.map(summarize));
 

@@ -1,12 +1,12 @@
-// Who is signed in, as Berth tells it. Deployed with `auth_required`: nobody gets here without a login, and whatever of these
-// headers a visitor sends is thrown away on the way. No cookie to parse, no token to check, no identity provider to talk to.
+// Shows the signed-in user, as Berth passes it on. Deployed with `auth_required`: a request without a login never arrives here, and
+// Berth removes these headers from a visitor's request. No cookie to parse, no token to check, no identity provider to call.
 import { createServer } from 'node:http';
 
 const port = Number(process.env.PORT ?? 8080);
-/** Berth's own address, for the link that signs out. */
+/** Address of Berth itself, for the link that signs out. */
 const authUrl = process.env.AUTH_URL ?? '';
 
-/** Name and picture are percent-encoded, since headers hold ASCII only; the provider may give neither. */
+/** Decodes name and picture, which are percent-encoded because headers hold only ASCII. The provider may send neither. */
 const decoded = (value) => (value === undefined ? null : decodeURIComponent(value));
 
 const userOf = ({ headers }) => ({

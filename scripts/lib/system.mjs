@@ -26,7 +26,12 @@ export const systemParts = [
     why: 'lets builds inside that network reach package registries',
   },
   { part: 'htpasswd', program: 'htpasswd', package: 'apache2-utils', why: "writes the registry's password file" },
-  { part: 'busybox', program: 'busybox', package: 'busybox-static', why: 'is the base image of the examples where no image hub can be reached' },
+  {
+    part: 'busybox',
+    program: 'busybox',
+    package: 'busybox-static',
+    why: 'is the base image of the examples where no image hub can be reached',
+  },
   {
     part: 'certificates',
     file: '/etc/ssl/certs/ca-certificates.crt',

@@ -253,9 +253,13 @@ describe.skipIf(reason !== undefined)(`faults of data${reason === undefined ? ''
     await lost.partition();
     await world.git.commit('scribe', writerApp(3), 'version 3');
     const three = await world.berth.deploy(scribe);
-    await waitFor('the deployment waits', async () => (await see(three.id)).events.some((e) => e.message.includes('may still be writing')), {
-      deadlineMs: 40_000,
-    });
+    await waitFor(
+      'the deployment waits',
+      async () => (await see(three.id)).events.some((e) => e.message.includes('may still be writing')),
+      {
+        deadlineMs: 40_000,
+      },
+    );
     expect((await containers('scribe')).map((c) => c.state)).toEqual(['running']);
     expect(await containersOn(lost, 'scribe')).toHaveLength(1);
     await lost.heal();

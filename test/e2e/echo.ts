@@ -1,4 +1,4 @@
-/** An application that tells what reached it: its request's headers as JSON, over HTTP and over a WebSocket. */
+/** An application that returns the headers of its request as JSON, over HTTP and over a WebSocket. */
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { WebSocketServer } from 'ws';
@@ -6,12 +6,12 @@ import { WebSocketServer } from 'ws';
 export type Echo = {
   app: string;
   url: string;
-  /** As they came: `X_Forwarded_User` and `X-Forwarded-User` are two. */
+  /** Headers as received: `X_Forwarded_User` and `X-Forwarded-User` are different names. */
   headers: [name: string, value: string][];
 };
 export type EchoApp = { port: number; stop(): Promise<void> };
 
-const told = (app: string, req: IncomingMessage): string => {
+const echoOf = (app: string, req: IncomingMessage): string => {
   const headers = req.rawHeaders.flatMap((name, i, all): [string, string][] => (i % 2 === 0 ? [[name, all[i + 1] ?? '']] : []));
   return JSON.stringify({ app, url: req.url ?? '', headers } satisfies Echo);
 };
@@ -20,16 +20,16 @@ export async function startEcho(app: string): Promise<EchoApp> {
   const server: Server = createServer((req, res) => {
     const accept = req.headers.accept ?? '';
     if (!accept.includes('text/html')) {
-      res.writeHead(200, { 'content-type': 'application/json' }).end(told(app, req));
+      res.writeHead(200, { 'content-type': 'application/json' }).end(echoOf(app, req));
       return;
     }
-    // The browser's tests read the JSON out of the page and run scripts in it.
-    const text = told(app, req).replaceAll('<', '\\u003c');
+    // The browser tests read the JSON from the page and run scripts in it.
+    const text = echoOf(app, req).replaceAll('<', '\\u003c');
     res.writeHead(200, { 'content-type': 'text/html; charset=utf-8' });
     res.end(`<!doctype html><title>${app}</title><h1>${app}</h1><script type="application/json" id="echo">${text}</script>`);
   });
   const sockets = new WebSocketServer({ server });
-  sockets.on('connection', (socket, req) => socket.send(told(app, req)));
+  sockets.on('connection', (socket, req) => socket.send(echoOf(app, req)));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {
     port: (server.address() as AddressInfo).port,

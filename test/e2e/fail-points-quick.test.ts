@@ -1,4 +1,4 @@
-/** kill -9 at a few of the named fail points; `npm run test:faults` does all (docs/fail-points.md). */
+/** kill -9 at some of the fail points; `npm run test:faults` uses all of them (docs/fail-points.md). */
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import { dieAt } from '../faults/fail-points/scenarios.ts';
 import { type Stage, startStage } from '../faults/fail-points/stage.ts';

@@ -1,4 +1,4 @@
-/** Everything that goes wrong on the way ends `failed` with its own code and a sentence, and the old version goes on serving. */
+/** Each failure on the way ends the deployment as `failed` with its own code and a sentence, and the old version keeps serving. */
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -15,13 +15,13 @@ const busybox = (...lines: string[]): Record<string, string> => ({ Dockerfile: [
 type Row = {
   what: string;
   code: string;
-  /** What the repository holds, or how the project is changed, for this one deployment. */
+  /** Files of the repository for this deployment, or (`patch`) a change of the project. */
   files?: Record<string, string | null>;
   patch?: ProjectPatch;
   commit?: string;
   prepare?: (world: World) => unknown;
   restore?: (world: World) => unknown;
-  /** What a person finds in the log. */
+  /** Text that a person finds in the log. */
   log?: RegExp;
 };
 
@@ -30,24 +30,24 @@ const ROWS: Row[] = [
   { what: 'unknown commit', code: 'git_unknown_commit', commit: 'd'.repeat(40) },
   { what: 'missing repository', code: 'git_repository_not_found', patch: { git_url: 'REPLACED/missing.git' } },
   {
-    what: 'git server wants credentials',
+    what: 'git server requires credentials',
     code: 'git_credentials',
     prepare: (w) => w.git.behave({ status: 401 }),
     restore: (w) => w.git.behave('serve'),
   },
   {
-    what: 'a server that does not hand out single commits',
+    what: 'git server does not serve single commits',
     code: 'git_commit_refused',
     commit: 'FIRST',
     prepare: (w) => w.git.allowAnySha('shop', false),
     restore: (w) => w.git.allowAnySha('shop', true),
   },
-  { what: 'mute git server', code: 'git_timeout', prepare: (w) => w.git.behave('mute'), restore: (w) => w.git.behave('serve') },
+  { what: 'git server does not answer', code: 'git_timeout', prepare: (w) => w.git.behave('mute'), restore: (w) => w.git.behave('serve') },
   // Random text, so that compression does not make it fit.
-  { what: 'the builder’s disk is full', code: 'disk_full', files: { ballast: randomBytes(4_000_000).toString('base64') } },
+  { what: 'builder’s disk is full', code: 'disk_full', files: { ballast: randomBytes(4_000_000).toString('base64') } },
   { what: 'no Dockerfile', code: 'dockerfile_missing', patch: { dockerfile_path: 'docker/Dockerfile' } },
-  { what: 'failing RUN', code: 'build_step_failed', files: busybox('RUN echo before the fall && false'), log: /before the fall/ },
-  { what: 'unknown base image', code: 'build_base_image', files: { Dockerfile: 'FROM 127.0.0.1:1/no/such:image\nCMD ["true"]\n' } },
+  { what: 'RUN instruction fails', code: 'build_step_failed', files: busybox('RUN echo before the fall && false'), log: /before the fall/ },
+  { what: 'base image is unknown', code: 'build_base_image', files: { Dockerfile: 'FROM 127.0.0.1:1/no/such:image\nCMD ["true"]\n' } },
   {
     what: 'container exits',
     code: 'container_exited',
@@ -65,10 +65,10 @@ const ROWS: Row[] = [
     code: 'container_loopback_only',
     files: busybox('RUN mkdir /www', 'CMD ["httpd", "-f", "-p", "127.0.0.1:8080", "-h", "/www"]'),
   },
-  { what: 'container answers, but not as healthy', code: 'health_check_failed', patch: { health_path: '/healthz' } },
+  { what: 'container answers, but fails its health check', code: 'health_check_failed', patch: { health_path: '/healthz' } },
 ];
 
-describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+describe.skipIf(reason !== undefined)(`failures${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
   let world: World;
   let project: Project;
   let generation = 1;
@@ -89,7 +89,7 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
     });
     const { url, sha } = await world.git.createRepo('shop', pageApp(1));
     firstCommit = sha;
-    // So that the first commit is not the branch's tip.
+    // A second commit, so that the first one is not the branch's tip.
     await world.git.commit('shop', { 'README.md': 'A shop.\n' }, 'says what it is');
     project = await world.berth.createProject({
       name: 'shop',
@@ -118,14 +118,14 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
         await berth.deploy(project, row.commit === undefined ? {} : { commit: row.commit === 'FIRST' ? firstCommit : row.commit }),
       );
       expect({ status: done.status, code: done.error?.code }, done.error?.message).toEqual({ status: 'failed', code: row.code });
-      // A sentence for a person, and the end of the log shows what was seen.
+      // The message is a sentence for people, and the end of the log shows the reason.
       expect(done.error?.message).toMatch(/\w+ \w+ \w+/);
       const lines = await berth.logs(done);
       expect(lines.length).toBeGreaterThan(0);
       if (row.log !== undefined) expect(lines.join('\n')).toMatch(row.log);
-      // The old version never stopped serving, and nothing of the new one is left.
+      // The old version never stopped serving, and no part of the new one remains.
       expect(await berth.get('shop')).toMatchObject({ status: 200, body: 'version 1\n' });
-      await waitFor('only the old container is there', async () => {
+      await waitFor('only the old container exists', async () => {
         const { stdout } = await world.engine.docker(['ps', '-a', '--filter', 'label=berth.project_name=shop', '--format', '{{.Names}}']);
         return stdout.trim() === 'svc-shop';
       });
@@ -133,7 +133,7 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
     } finally {
       await row.restore?.(world);
       if (row.patch !== undefined) await patch({ git_url, branch, dockerfile_path, health_path });
-      if (row.files !== undefined) await git.commit('shop', { ...pageApp(1), ballast: null }, 'as it was');
+      if (row.files !== undefined) await git.commit('shop', { ...pageApp(1), ballast: null }, 'restore');
     }
   });
 
@@ -147,7 +147,7 @@ describe.skipIf(reason !== undefined)(`what goes wrong${reason === undefined ? '
     expect(done.generation).toBeGreaterThan(generation);
   });
 
-  it('no secret of the run stands in any log', async () => {
+  it('no log contains a secret of the run', async () => {
     const folder = join(world.dir, 'logs');
     const all = (await Promise.all((await readdir(folder)).map((name) => readFile(join(folder, name), 'utf8')))).join('\n');
     for (const secret of ['sesame-opens-nothing', world.berth.agentSecret, world.berth.admin.password])

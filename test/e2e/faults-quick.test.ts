@@ -1,4 +1,4 @@
-/** A few rows of the fault suite (`npm run test:faults` plays them all). */
+/** Some rows of the fault suite; `npm run test:faults` runs all of them. */
 import { playRows } from '../faults/lib/play.ts';
 import { ROWS } from '../faults/lib/rows.ts';
 

@@ -1,6 +1,6 @@
 /**
- * A builder and several deploy nodes, each a host with an address and an engine of its own (`@berth/testbed/hosts`), one control
- * plane, one proxy, and a folder of datasets that all of them see at the same path.
+ * A builder and several deploy nodes on separate hosts (`@berth/testbed/hosts`), each with its own address and engine; one control
+ * plane, one proxy, and a folder of datasets at the same path on all of them.
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -15,70 +15,70 @@ import type { Finished, RunOptions } from '@berth/testbed/process';
 import { registryProgram, type Registry, startRegistry } from '@berth/testbed/registry';
 import type { Client } from '@berth/wire/client';
 
-/** partition(), heal(), kill(), boot(), run() and enter are the host's own. */
+/** A deploy node. partition(), heal(), kill(), boot(), run() and enter are those of its host. */
 export type ManyNodesNode = Host & {
-  /** As registered. */
+  /** Id from the registration. */
   nodeId: string;
   role: 'builder' | 'deploy';
-  /** The docker client on its engine; goes on working while the node is cut off. */
+  /** Runs the docker client on its engine; works also while the node is cut off. */
   docker(args: readonly string[], options?: RunOptions): Promise<Finished>;
   /**
-   * Absolute, and the same path from here: what the agent keeps of datasets. A small disk: `run(['mount', '-t', 'tmpfs', '-o',
-   * 'size=8m', 'tmpfs', svcRoot])`, which this node alone sees; so does one at `datasetBase`, a share that is not there.
+   * Absolute path of the folder in which the agent keeps datasets, the same from here. To make its disk small:
+   * `run(['mount', '-t', 'tmpfs', '-o', 'size=8m', 'tmpfs', svcRoot])`. Only this node sees that mount. A mount at `datasetBase` hides
+   * the share.
    */
   svcRoot: string;
-  /** Its process: `process().kill('SIGSTOP')`, `logFile`, `crash()`. kill() ends it too, and boot() does not start it. */
+  /** Its agent: `process().kill('SIGSTOP')`, `logFile`, `crash()`. kill() of the host ends it too; boot() does not start it. */
   agent: Service;
-  /** SIGTERM, and waits for its end. */
+  /** Sends SIGTERM to the agent and waits for its end. */
   stopAgent(): Promise<number | null>;
-  /** Waits until it is ready, which it is only once it has registered. `extraEnv` holds for this start alone. */
+  /** Starts the agent and waits until it is ready, that is, registered. `extraEnv` applies to this start only. */
   startAgent(extraEnv?: Record<string, string>): Promise<void>;
 };
 
 export type ManyNodes = {
-  /** As the first admin. */
+  /** API client of the first admin. */
   api: Client;
   berth: Platform;
   builder: ManyNodesNode;
   /** The deploy nodes, `node-1` first. */
   nodes: readonly ManyNodesNode[];
-  /** The one with this id. Throws when there is none. */
+  /** Returns the node with this id. Throws when there is none. */
   node(id: string | null): ManyNodesNode;
   git: GitServer;
   registry: Registry;
-  /** Absolute; DATASET_NFS_BASE_PATH of the control plane and of all nodes. Empty at first. */
+  /** Absolute path of DATASET_NFS_BASE_PATH, for the control plane and all nodes. Empty at first. */
   datasetBase: string;
-  /** Of the proxy, for clients that set the Host header themselves. */
+  /** Address of the proxy, for clients that set the Host header themselves. */
   proxyUrl: string;
-  /** Asks `<prefix>.<BASE_DOMAIN>` through the proxy. Throws when no answer came. */
+  /** Requests `<prefix>.<BASE_DOMAIN>` through the proxy. Throws when no answer comes. */
   ask(prefix: string, path?: string, options?: { timeoutMs?: number }): Promise<Answer>;
-  /** Of this run; removed at stop(). */
+  /** Folder of this run; removed at stop(). */
   dir: string;
   stop(): Promise<void>;
 };
 
 export type ManyNodesOptions = {
   deployNodes: number;
-  /** Default: Traefik where there is one. */
+  /** Default: Traefik where it is installed. */
   proxy?: ProxyKind;
   /** Further settings of the control plane. */
   env?: Record<string, string>;
   /** Further settings of an agent, by its name (`builder`, `node-1`, …). */
   agentEnv?: (name: string) => Record<string, string>;
-  /** What agents say and are told is written here. */
+  /** Records the agents' requests and answers. */
   history?: History;
   images?: ('busybox:stable' | 'node:24-slim')[];
 };
 
 /**
- * Short, so that what takes minutes in production takes seconds here; but an agent registers every 30 s, and one that does is
- * not offline.
+ * Short timeouts: seconds here instead of minutes in production. An agent registers every 30 s, so OFFLINE_AFTER is longer.
  */
 const SHORT = { LEASE_TTL: '5s', CLAIM_TIMEOUT: '6s', PROBE_TIMEOUT: '20s', ROUTE_TIMEOUT: '20s', OFFLINE_AFTER: '40s' };
-/** The same on each node, so that placement does not depend on how full this machine's disk is just now. */
+/** The same size on each node, so that placement does not depend on the free space of this machine's disk. */
 const MAX_STORAGE = '1000000000';
 
-/** Why these tests cannot run here; undefined when they can. */
+/** Returns why these tests cannot run here; undefined when they can. */
 export function whyNotManyNodes(): string | undefined {
   return registryProgram() === undefined ? 'no docker-registry' : whyNoHosts();
 }
@@ -122,7 +122,7 @@ export async function startManyNodes(options: ManyNodesOptions): Promise<ManyNod
       ...(options.history === undefined ? {} : { history: options.history }),
     });
     stops.push(() => berth.stop());
-    // Agents that are cut off would go on trying to say that they end.
+    // Agents that are cut off would keep trying to report their end.
     stops.push(() => hosts.heal());
 
     const registered = (await berth.api.call('listNodes', { query: {} })).items;
@@ -140,7 +140,7 @@ export async function startManyNodes(options: ManyNodesOptions): Promise<ManyNod
       nodes,
       node(id) {
         const found = nodes.find((n) => n.nodeId === id);
-        if (found === undefined) throw new Error(`no deploy node has the id ${id}`);
+        if (found === undefined) throw new Error(`unknown deploy node ${id}`);
         return found;
       },
       git,
@@ -161,7 +161,7 @@ const roleOf = (name: string): 'builder' | 'deploy' => (name === 'builder' ? 'bu
 
 function hostOf(hosts: Hosts, name: string): Host {
   const host = hosts.hosts[name];
-  if (host === undefined) throw new Error(`no host ${name} was started`);
+  if (host === undefined) throw new Error(`host ${name} was not started`);
   return host;
 }
 

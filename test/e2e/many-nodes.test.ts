@@ -1,4 +1,4 @@
-/** A builder and three deploy nodes, each a machine of its own: what a split network and a dead machine do to what runs. */
+/** A builder and three deploy nodes on separate machines: the effects of a network partition and of a dead machine. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -10,7 +10,7 @@ import { pageApp } from './world.ts';
 
 const reason = whyNotManyNodes();
 
-/** Past OFFLINE_AFTER, and the next registration. */
+/** Longer than OFFLINE_AFTER plus the next registration. */
 const SILENCE_MS = 80_000;
 
 describe.skipIf(reason !== undefined)(`many nodes${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
@@ -24,14 +24,14 @@ describe.skipIf(reason !== undefined)(`many nodes${reason === undefined ? '' : `
 
   const see = (): Promise<Deployment> => world.api.call('getDeployment', { params: { id: live.id } });
   const body = async (): Promise<string> => (await world.ask('page')).body;
-  /** Ids and states of our containers there. */
+  /** Returns ids and states of our containers on a node. */
   const containers = async (node: ManyNodesNode): Promise<string[]> => {
     const { stdout } = await node.docker(['ps', '--all', '--filter', 'label=berth.project_name=page', '--format', '{{.ID}} {{.State}}']);
     return stdout.split('\n').filter((line) => line !== '');
   };
   const registered = async (node: ManyNodesNode) => world.api.call('getNode', { params: { id: node.nodeId } });
 
-  it('every node has an address of its own and sees the shared folder, and a project runs on one of them', async () => {
+  it('every node has its own address and sees the shared folder, and a project runs on one of them', async () => {
     const everyone = [world.builder, ...world.nodes];
     expect(new Set(everyone.map((n) => n.ip)).size).toBe(4);
     const shared = join(world.datasetBase, 'seen-by-all');
@@ -56,26 +56,26 @@ describe.skipIf(reason !== undefined)(`many nodes${reason === undefined ? '' : `
     }
   });
 
-  it('a node that is cut off keeps its route and its container; healed, it is healthy again without a redeploy', async () => {
+  it('a partitioned node keeps its route and its container, and is healthy again after the partition without a redeployment', async () => {
     const home = world.node(live.node_id);
     const before = await containers(home);
     await home.partition();
-    await expect(world.ask('page', '/', { timeoutMs: 1_000 })).rejects.toThrow('no answer');
-    await waitFor('its health is unknown', async () => (await see()).health?.status === 'unknown', { deadlineMs: SILENCE_MS });
+    await expect(world.ask('page', '/', { timeoutMs: 1_000 })).rejects.toThrow('timed out');
+    await waitFor('the health is unknown', async () => (await see()).health?.status === 'unknown', { deadlineMs: SILENCE_MS });
     expect((await registered(home)).status).toBe('offline');
     expect(await see()).toMatchObject({ status: 'running', node_id: home.nodeId });
     expect(await (await fetch(`${world.berth.url}/api/traefik/config`)).text()).toContain(`http://${live.host_ip}:${live.host_port}`);
     expect(await containers(home)).toEqual(before);
 
     await home.heal();
-    await waitFor('it is healthy again', async () => (await see()).health?.status === 'healthy', { deadlineMs: SILENCE_MS });
-    await waitFor('a visitor is answered again', async () => (await body()) === 'version 1\n');
+    await waitFor('the project is healthy again', async () => (await see()).health?.status === 'healthy', { deadlineMs: SILENCE_MS });
+    await waitFor('a client is answered again', async () => (await body()) === 'version 1\n');
     expect((await registered(home)).status).toBe('online');
     expect(await containers(home)).toEqual(before);
     expect((await world.api.call('listDeployments', { query: { project_id: project.id } })).items).toHaveLength(1);
   });
 
-  it('a dead machine: the next deployment goes live on another; back again, it gives up the old version', async () => {
+  it('after a machine died, the next deployment goes live on another; the machine removes the old version when it is back', async () => {
     const dead = world.node(live.node_id);
     await dead.kill();
     await world.git.commit('page', pageApp(2), 'version 2');

@@ -1,6 +1,6 @@
 /**
- * The real Traefik, the real gateway and a node behind a firewall of its own (iptables in a network namespace): a deployment whose
- * node the proxy cannot reach fails, and the version before it goes on serving.
+ * The real Traefik, the real gateway and a node behind a firewall (iptables in a network namespace). A deployment fails when the proxy
+ * cannot reach its node, and the previous version keeps serving.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -18,7 +18,7 @@ const missing =
   process.getuid?.() !== 0 ||
   findTraefik() === undefined ||
   ['iptables', 'ip', 'unshare', 'nsenter'].some((p) => findProgram(p) === undefined);
-/** Four versions on one node, each at a port of its own. */
+/** Four versions on one node, each at its own port. */
 const PORTS = [8001, 8002, 8003, 8004];
 const SERVER = `
   for (const port of ${JSON.stringify(PORTS)}) require('node:http').createServer((q, r) => {
@@ -50,9 +50,9 @@ describe.skipIf(missing)(`the proxy and a node’s firewall${missing ? ' (skippe
       registry: { address: '127.0.0.1:5000', user: '', password: '' },
       proxy: 'traefik',
       agents: [],
-      // Nobody signs in here: the gateway only needs a provider to start.
+      // The test does not sign in: the gateway only needs a provider to start.
       gateway: { env: () => ({ OIDC_ISSUER: 'http://127.0.0.1:9', OIDC_CLIENT_ID: 'x', OIDC_CLIENT_SECRET: 'x' }) },
-      // The agent knows the contract alone: it probes nothing, and has this long.
+      // A contract-only agent does not probe. Its deployment must be confirmed within this time.
       env: { PROBE_TIMEOUT: '2s' },
     });
     stops.push(() => berth.stop());
@@ -73,7 +73,7 @@ describe.skipIf(missing)(`the proxy and a node’s firewall${missing ? ' (skippe
 
   async function release(name: string, port: number) {
     ports[name] = port;
-    // A look at the proxy takes 10 s.
+    // One probe through the proxy takes 10 s.
     return berth.settled(await berth.deploy(projects[name] as Project), 20_000);
   }
   const requests = (): { port: number; url: string; agent: string; seen: string[] }[] =>
@@ -82,9 +82,9 @@ describe.skipIf(missing)(`the proxy and a node’s firewall${missing ? ' (skippe
       .split('\n')
       .flatMap((line) => (line.startsWith('{') ? [JSON.parse(line) as { port: number; url: string; agent: string; seen: string[] }] : []));
 
-  it.each(['open', 'shut'])('%s: live once the project’s own host was requested through Traefik', async (name) => {
+  it.each(['open', 'shut'])('%s: live after a request to the project’s host through Traefik succeeded', async (name) => {
     expect(await release(name, 8001)).toMatchObject({ status: 'running' });
-    // It passed the login of the protected one, as nobody, and the application did not see what it passed by.
+    // The probe passed the login of the protected project without an identity, and the application did not see the secret.
     const checks = requests().filter((r) => r.port === 8001 && r.agent === 'berth-control-plane');
     expect(checks.at(-1)).toEqual({ port: 8001, url: '/up?from=berth', agent: 'berth-control-plane', seen: [] });
     expect(checks.length).toBeGreaterThanOrEqual(name === 'open' ? 1 : 2);
@@ -96,18 +96,18 @@ describe.skipIf(missing)(`the proxy and a node’s firewall${missing ? ' (skippe
     ['shut', 'DROP', 8002],
     ['shut', 'REJECT', 8003],
     ['first', 'REJECT', 8004],
-  ])('%s: a firewall that says %s fails the deployment, and what served serves again', async (name, verdict, port) => {
+  ])('%s: a firewall with %s fails the deployment, and the previous version serves again', async (name, verdict, port) => {
     await firewall('-A', 'INPUT', '-p', 'tcp', '--dport', String(port), '-j', verdict);
     const failed = await release(name, port);
     expect(failed).toMatchObject({ status: 'failed', error: { code: 'proxy_cannot_reach_node' } });
     expect(failed.error?.message).toContain(`${node.hostIp}:${port}`);
     expect(failed.error?.message).toContain(`${berth.traefik?.websecure}`);
-    if (name === 'open') await waitFor('the version before serves', async () => (await berth.get('open')).body === 'version at 8001');
-    if (name === 'first') await waitFor('its host is unknown again', async () => (await berth.get('first')).status === 404);
+    if (name === 'open') await waitFor('the previous version serves', async () => (await berth.get('open')).body === 'version at 8001');
+    if (name === 'first') await waitFor('the host is unknown again', async () => (await berth.get('first')).status === 404);
     await firewall('-D', 'INPUT', '-p', 'tcp', '--dport', String(port), '-j', verdict);
   });
 
-  it('the login stays closed to everybody else all the while', async () => {
+  it('the login stays required for all other requests meanwhile', async () => {
     expect((await berth.get('shut', '/up?from=berth')).status).toBe(401);
   });
 });

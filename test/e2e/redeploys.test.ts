@@ -1,4 +1,4 @@
-/** The promise that matters most: nobody who visits a project notices that it was deployed, however often. */
+/** The most important promise: no request of a client fails because of a deployment, however many there are. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startProber } from '@berth/testbed/prober';
 import { waitFor } from '@berth/testbed/wait';
@@ -29,7 +29,7 @@ describe.skipIf(reason !== undefined)(`redeploys through the real Traefik${reaso
     for (let version = 2; version <= REDEPLOYS + 1; version++) {
       await git.commit('busy', pageApp(version), `version ${version}`);
       expect(await berth.settled(await berth.deploy(project))).toMatchObject({ status: 'running', generation: version });
-      await waitFor(`a visitor sees version ${version}`, () => prober.latest() === version);
+      await waitFor(`a client receives version ${version}`, () => prober.latest() === version);
     }
     const report = await prober.stop();
     console.log(

@@ -1,4 +1,4 @@
-/** The device-flow examples of docs/sign-in.md, run as they stand there (only the addresses are replaced). */
+/** Runs the device-flow examples of docs/sign-in.md unchanged, except for the addresses. */
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -20,7 +20,7 @@ const EXAMPLES = [
     file: 'example.py',
     argv: ['python3', '-u'],
     missing: hasRequests ? undefined : 'no python3 with requests',
-    // The example ends with the answer in its hand.
+    // The example ends with the answer in a variable.
     more: '\nprint(page.text)\n',
   },
 ] as const;
@@ -51,7 +51,7 @@ describe('the examples of docs/sign-in.md', () => {
           .replaceAll('https://myproject.BASE_DOMAIN', berth.address('alpha'))
           .replaceAll('https://BASE_DOMAIN', berth.publicUrl);
         await writeFile(join(dir, file), text + more);
-        // `*.localhost` is this machine for curl and browsers; Python asks the system, which may not know it.
+        // curl and browsers resolve `*.localhost` to this machine. Python asks the system, which may not know it.
         const local = `import socket\nknown = socket.getaddrinfo\nsocket.getaddrinfo = lambda host, *rest, **more: known('127.0.0.1', *rest, **more)\n`;
         await mkdir(join(dir, 'python'), { recursive: true });
         await writeFile(join(dir, 'python', 'sitecustomize.py'), local);
@@ -62,7 +62,7 @@ describe('the examples of docs/sign-in.md', () => {
           env: { HOME: dir, PYTHONPATH: join(dir, 'python') },
           onOutput: (chunk) => (output += chunk),
         });
-        const open = await waitFor('it says what to open', () => /Open (http\S+)/.exec(output)?.[1]);
+        const open = await waitFor('the example prints the address to open', () => /Open (http\S+)/.exec(output)?.[1]);
         const agreed = await visitor.submit(await visitor.open(open), {}, 'Connect');
         expect(agreed.status).toBe(200);
         await waitFor('it ends', () => running.exit() !== undefined, { deadlineMs: 30_000 });

@@ -1,4 +1,4 @@
-/** Sign-in without a window, the same through both proxies: what a visitor, a script and an attacker get. */
+/** Sign-in without a window, through both proxies: what visitors, scripts and attackers get. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -21,7 +21,7 @@ import {
 } from './signed-in-world.ts';
 
 const FORGED = 'mallory@evil.example';
-/** A revocation holds everywhere within this time (docs/interfaces.md "Revocation and outages"). */
+/** Every revocation takes effect within this time (docs/interfaces.md "Revocation and outages"). */
 const SOON = { deadlineMs: 5_000, intervalMs: 100 };
 
 export function signInSuite(proxy: ProxyKind): void {
@@ -35,13 +35,13 @@ export function signInSuite(proxy: ProxyKind): void {
       browser.cookies(`${prefix}.${world.berth.baseDomain}`).find((cookie) => cookie.name === 'svc_fwd_session')?.value ?? '';
 
     beforeAll(async () => {
-      // Two workers behind the real one: what one of them is told holds for both.
+      // Two gateway workers behind the real proxy: what one of them learns holds for both.
       world = await startSignedInWorld({ proxy, gatewayEnv: { GATEWAY_WORKERS: proxy === 'built-in' ? '1' : '2' } });
       visitor = new PlainBrowser();
     });
     afterAll(() => world?.stop());
 
-    it('a script is told 401 and where to sign in, a browser is sent there', async () => {
+    it('a script gets 401 with the address of the login, and a browser is redirected there', async () => {
       const stranger = new PlainBrowser();
       const told = await stranger.open(at('alpha', '/data?x=1'), script);
       expect(told.status).toBe(401);
@@ -58,7 +58,7 @@ export function signInSuite(proxy: ProxyKind): void {
       expect(await overWebSocket(world.berth, 'alpha')).toBe(401);
     });
 
-    it('the first visit ends, signed in, at the very address that was asked for', async () => {
+    it('the first visit ends, signed in, at exactly the requested address', async () => {
       const page = await signIn(visitor, world, at('alpha', '/reports/2026?sort=name&q=a%20b'));
       expect(page.status).toBe(200);
       expect(page.url.href).toBe(at('alpha', '/reports/2026?sort=name&q=a%20b'));
@@ -70,7 +70,7 @@ export function signInSuite(proxy: ProxyKind): void {
       expect(headersOf(echo, 'x-forwarded-user-assertion')).toHaveLength(1);
     });
 
-    it('the application gets its own cookies and tokens, and none of Berth’s', async () => {
+    it('the application receives its own cookies and tokens, and none of Berth’s', async () => {
       const mine = visitor.cookies(`alpha.${world.berth.baseDomain}`).map((cookie) => `${cookie.name}=${cookie.value}`);
       expect(mine.length).toBeGreaterThan(0);
       const echo = echoOf(
@@ -78,11 +78,11 @@ export function signInSuite(proxy: ProxyKind): void {
       );
       expect(headersOf(echo, 'cookie').map((value) => value.split(/;\s*/))).toEqual([['a=1', 'b=2']]);
       expect(headersOf(echo, 'authorization')).toEqual(['Bearer the-apps-own']);
-      // Nothing of the application's: the header is left out.
+      // The request has no cookie for the application, so the header is left out.
       expect(headersOf(echoOf(await visitor.open(at('alpha'))), 'cookie')).toEqual([]);
     });
 
-    it('a second project without a new login, with a cookie of its own', async () => {
+    it('a second project opens without a new login and sets its own cookie', async () => {
       const page = await visitor.open(at('beta', '/second?one=1'));
       expect(page.url.href).toBe(at('beta', '/second?one=1'));
       expect(page.hops.map((hop) => new URL(hop.url).origin)).not.toContain(new URL(world.idp.issuer).origin);
@@ -91,7 +91,7 @@ export function signInSuite(proxy: ProxyKind): void {
       expect(sessionAt(visitor, 'beta')).not.toBe(sessionAt(visitor, 'alpha'));
     });
 
-    it('cookies are host-only, out of reach of scripts and of other sites’ requests', () => {
+    it('cookies are host-only, and hidden from scripts and from other sites’ requests', () => {
       const ours = visitor.setCookies.filter(({ host }) => host.endsWith(world.berth.baseDomain));
       expect(ours.length).toBeGreaterThan(3);
       for (const { header } of ours) {
@@ -102,7 +102,7 @@ export function signInSuite(proxy: ProxyKind): void {
       }
     });
 
-    it('a cookie of one project opens no other, and neither does one that was changed', async () => {
+    it('a cookie of one project opens no other project, and a changed cookie opens none', async () => {
       const stolen = sessionAt(visitor, 'alpha');
       const half = Math.floor(stolen.length / 2);
       const changed = stolen.slice(0, half) + (stolen[half] === 'A' ? 'B' : 'A') + stolen.slice(half + 1);
@@ -119,7 +119,7 @@ export function signInSuite(proxy: ProxyKind): void {
       expect((await stranger.open(at('alpha'), { headers: { ...script.headers, cookie: `svc_fwd_session=${stolen}` } })).status).toBe(200);
     });
 
-    it('a forged identity reaches no project in any spelling, over HTTP and WebSocket', async () => {
+    it('a forged identity reaches no project, in any spelling, over HTTP and WebSocket', async () => {
       expect(FORGED_HEADERS.length).toBeGreaterThanOrEqual(32);
       const email = ADA.email;
       const cookie = `svc_fwd_session=${sessionAt(visitor, 'alpha')}`;
@@ -143,7 +143,7 @@ export function signInSuite(proxy: ProxyKind): void {
       }
     });
 
-    it('a project without a login gets no device token, over HTTP and WebSocket, and its own Authorization unchanged', async () => {
+    it('a project without a login receives no device token, and its own Authorization unchanged, over HTTP and WebSocket', async () => {
       const token = `berth_${'A'.repeat(43)}`;
       const seenWith = async (authorization: string): Promise<string[][]> => {
         const overHttp = echoOf(await new PlainBrowser().open(at('open'), { headers: { ...script.headers, authorization } }));
@@ -156,14 +156,14 @@ export function signInSuite(proxy: ProxyKind): void {
       for (const own of ['Bearer the-apps-own', 'Basic dTpw']) expect(await seenWith(own)).toEqual([[own], [own]]);
     });
 
-    it('a WebSocket behind the login gets the identity and nothing else of Berth’s', async () => {
+    it('a WebSocket behind the login carries the identity and nothing else of Berth’s', async () => {
       const echo = await overWebSocket(world.berth, 'alpha', { cookie: `a=1; svc_fwd_session=${sessionAt(visitor, 'alpha')}` });
       if (typeof echo === 'number') throw new Error(`refused with ${echo}`);
       expect(headersOf(echo, 'x-forwarded-user')).toEqual([ADA.email]);
       expect(headersOf(echo, 'cookie')).toEqual(['a=1']);
     });
 
-    it('userinfo: to pages of projects, to nobody else', async () => {
+    it('userinfo answers pages of projects, and no other origin', async () => {
       const url = `${world.berth.publicUrl}/_oauth/userinfo`;
       const from = (origin: string) => ({ headers: { accept: 'application/json', origin } });
       const told = await visitor.open(url, from(world.berth.address('alpha')));
@@ -178,14 +178,14 @@ export function signInSuite(proxy: ProxyKind): void {
       expect((await new PlainBrowser().open(url, from(world.berth.address('alpha')))).status).toBe(401);
     });
 
-    it('device flow: a token for every project, hidden from them, exchanged for the API, revoked within 5 s', async () => {
+    it('device flow: the token opens every project, is hidden from them, is exchanged for the API, and is revoked within 5 s', async () => {
       const { access_token, expires_in } = await deviceToken(visitor, world, 'projects api');
       expect(expires_in).toBe(DEVICE_TOKEN_SECONDS);
       const curl = new PlainBrowser();
       const bearer = { headers: { accept: '*/*', authorization: `Bearer ${access_token}` } };
       for (const prefix of ['alpha', 'beta']) {
         const echo = await waitFor(
-          `${prefix} takes the token`,
+          `${prefix} accepts the token`,
           async () => {
             const page = await curl.open(at(prefix), bearer);
             return page.status === 200 && echoOf(page);
@@ -196,7 +196,7 @@ export function signInSuite(proxy: ProxyKind): void {
         expect(headersOf(echo, 'authorization')).toEqual([]);
       }
       for (const wrong of [`${access_token}x`, 'berth_', 'berth_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA']) {
-        // Not even beside a good session.
+        // A wrong token is refused even beside a valid session.
         const headers = { authorization: `Bearer ${wrong}`, cookie: `svc_fwd_session=${sessionAt(visitor, 'alpha')}` };
         const refused = await curl.open(at('alpha'), { headers });
         expect(refused.status).toBe(401);
@@ -204,17 +204,17 @@ export function signInSuite(proxy: ProxyKind): void {
       }
       expect((await curl.open(at('alpha'), { headers: { ...script.headers, authorization: 'Bearer the-apps-own' } })).status).toBe(401);
 
-      // The API: by exchange alone.
+      // The API accepts the token only after an exchange.
       expect((await curl.open(`${world.berth.publicUrl}/api/auth/me`, bearer)).status).toBe(401);
       const exchange = () => curl.open(`${world.berth.publicUrl}/api/auth/exchange`, { ...bearer, method: 'POST' });
-      // One that was asked for without the scope `api`, as the contract's clients do, opens projects alone.
+      // A token without the scope `api`, like that of the contract's clients, opens only projects.
       const contracts = await deviceToken(visitor, world);
       const refused = await curl.open(`${world.berth.publicUrl}/api/auth/exchange`, {
         method: 'POST',
         headers: { accept: '*/*', authorization: `Bearer ${contracts.access_token}` },
       });
       expect([refused.status, JSON.parse(refused.body)]).toEqual([403, expect.objectContaining({ code: 'insufficient_scope' })]);
-      // Signed in, and nobody here yet: projects let them in, the API does not (DEFAULT_ROLE is not set).
+      // The account is signed in but is no user: projects accept it, the API does not (DEFAULT_ROLE is not set).
       const nobody = await exchange();
       expect([nobody.status, JSON.parse(nobody.body)]).toEqual([403, expect.objectContaining({ code: 'no_role' })]);
       await world.berth.api.call('createUser', { body: { email: ADA.email, role: 'viewer' } });
@@ -225,7 +225,7 @@ export function signInSuite(proxy: ProxyKind): void {
         headers: { ...script.headers, authorization: `Bearer ${jwt}` },
       });
       expect(JSON.parse(me.body)).toMatchObject({ email: ADA.email });
-      // A session of the browser is as good, a bare header or an assertion for another host is nothing.
+      // A browser session is accepted too. A bare header or an assertion for another host is refused.
       expect((await visitor.open(`${world.berth.publicUrl}/api/auth/exchange`, { ...script, method: 'POST' })).status).toBe(200);
       const [assertion = ''] = headersOf(echoOf(await visitor.open(at('alpha'))), 'x-forwarded-user-assertion');
       for (const headers of [
@@ -236,20 +236,20 @@ export function signInSuite(proxy: ProxyKind): void {
         expect(
           (await curl.open(`${world.berth.url}/api/auth/exchange`, { method: 'POST', headers: { ...script.headers, ...headers } })).status,
         ).toBe(401);
-      // ... and an API token opens no project.
+      // An API token opens no project.
       expect((await curl.open(at('alpha'), { headers: { ...script.headers, authorization: `Bearer ${jwt}` } })).status).toBe(401);
 
       const devices = await visitor.open(`${world.berth.publicUrl}/_oauth/devices`);
       expect(devices.status).toBe(200);
       const after = await visitor.submit(await visitor.submit(devices, {}, 'Disconnect'), {}, 'Disconnect');
       expect(after.status).toBe(200);
-      await waitFor('the token opens nothing', async () => (await curl.open(at('alpha'), bearer)).status === 401, SOON);
+      await waitFor('the token is refused', async () => (await curl.open(at('alpha'), bearer)).status === 401, SOON);
       const withJwt = { headers: { ...script.headers, authorization: `Bearer ${jwt}` } };
       const asMe = () => curl.open(`${world.berth.publicUrl}/api/auth/me`, withJwt);
-      await waitFor('neither does what it was exchanged for', async () => (await asMe()).status === 401, SOON);
+      await waitFor('the exchanged token is refused', async () => (await asMe()).status === 401, SOON);
     });
 
-    it('control plane killed: sessions go on, the gateway may even be restarted; a new login gets a readable answer', async () => {
+    it('control plane killed: sessions stay valid, even after a restart of the gateway; a new login gets a readable answer', async () => {
       const { controlPlane, gateway } = world.berth;
       if (gateway === undefined) throw new Error('no gateway');
       await controlPlane.crash();
@@ -267,7 +267,7 @@ export function signInSuite(proxy: ProxyKind): void {
         await works();
         const from = performance.now();
         const late = await signIn(new PlainBrowser(), world, at('alpha'), GRACE);
-        // A new login either works, which it cannot here (nobody can say that its code was not used), or says so.
+        // A new login cannot succeed, because nobody can tell whether its code was used. The answer says so.
         expect(late.status).toBe(503);
         expect(late.headers['retry-after']).toMatch(/^\d+$/);
         expect(late.headers['content-type']).toContain('text/html');
@@ -281,7 +281,7 @@ export function signInSuite(proxy: ProxyKind): void {
       });
     });
 
-    it('a disabled user is out within 5 s, at every project', async () => {
+    it('a disabled user is refused within 5 s, at every project', async () => {
       const other = new PlainBrowser();
       expect((await signIn(other, world, at('alpha'), GRACE)).status).toBe(200);
       expect((await other.open(at('beta'))).status).toBe(200);
@@ -289,14 +289,14 @@ export function signInSuite(proxy: ProxyKind): void {
       await world.berth.api.call('patchUser', { params: { id: known.id }, body: { disabled: true } });
       for (const prefix of ['alpha', 'beta'])
         await waitFor(`${prefix} is closed`, async () => (await other.open(at(prefix), script)).status !== 200, SOON);
-      // Whichever worker it meets: one hears of it a moment after the other.
+      // Every worker refuses: one learns of it a moment after the other.
       const again = async (): Promise<number> => (await signIn(new PlainBrowser(), world, at('alpha'), GRACE)).status;
       await waitFor('a new login is refused', async () => (await again()) === 403, SOON);
-      // Others are not.
+      // Other users are not affected.
       expect((await visitor.open(at('alpha'))).status).toBe(200);
     });
 
-    it('signing out ends the session at every project within 5 s, also for who copied the cookies', async () => {
+    it('signing out ends the session at every project within 5 s, also for copied cookies', async () => {
       const copied = ['alpha', 'beta'].map((prefix) => [prefix, `svc_fwd_session=${sessionAt(visitor, prefix)}`] as const);
       const sso = visitor.cookies(world.berth.baseDomain).find((cookie) => cookie.name === 'svc_fwd_session')?.value ?? '';
       expect(sso).not.toBe('');
@@ -306,31 +306,31 @@ export function signInSuite(proxy: ProxyKind): void {
       expect([302, 303]).toContain(out.status);
       expect(new URL(String(out.headers['location']), world.berth.publicUrl).origin).toBe(world.berth.publicUrl);
       expect(visitor.cookies(world.berth.baseDomain).map((cookie) => cookie.name)).not.toContain('svc_fwd_session');
-      // Where that leads is a page, not an error.
+      // The redirect leads to a page, not to an error.
       const home = await visitor.open(new URL(String(out.headers['location']), world.berth.publicUrl));
       expect([home.status, home.body]).toEqual([200, expect.stringContaining('You are signed out')]);
       const thief = new PlainBrowser();
       for (const [prefix, cookie] of copied)
         await waitFor(
-          `${prefix} takes the old cookie no more`,
+          `${prefix} refuses the old cookie`,
           async () => (await thief.open(at(prefix), { headers: { ...script.headers, cookie } })).status === 401,
           SOON,
         );
       const api = { headers: { ...script.headers, authorization: `Bearer ${token}` } };
       await waitFor(
-        'the API takes no more what was exchanged before',
+        'the API refuses the token that was exchanged before',
         async () => (await thief.open(`${world.berth.publicUrl}/api/auth/me`, api)).status === 401,
         SOON,
       );
       const whoIs = { headers: { ...script.headers, cookie: `svc_fwd_session=${sso}` } };
       await waitFor(
-        'nobody is told whose it was',
+        'userinfo refuses the old cookie',
         async () => (await thief.open(`${world.berth.publicUrl}/_oauth/userinfo`, whoIs)).status === 401,
         SOON,
       );
     });
 
-    it('no cookie of all this stands in any log, the proxy’s neither (more of it: canary.test.ts)', async () => {
+    it('no log contains a cookie of this run, also not the proxy’s (see canary.test.ts)', async () => {
       const { dir, berth } = world;
       const logs = [
         ...(await readdir(join(dir, 'logs'))).map((file) => join(dir, 'logs', file)),

@@ -20,7 +20,7 @@ const FLAGS = [
   '--disable-component-update',
   '--disable-sync',
 ];
-/** Looked at by people; git ignores the folder. */
+/** Folder of the pictures for people; git ignores it. */
 const PICTURES = join(repositoryRoot, '.berth', 'pictures');
 const SOON = { deadlineMs: 5_000, intervalMs: 100 };
 
@@ -39,7 +39,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
   };
   const cookieHeader = async (prefix: string): Promise<string> =>
     (await person.cookies(at(prefix))).map((cookie) => `${cookie.name}=${cookie.value}`).join('; ');
-  /** At the provider's own page. */
+  /** Fills in the form on the provider's page. */
   const fillIn = async (of: Page, account: { email: string; password: string }): Promise<void> => {
     await of.locator('input[name=email], input[name=login]').first().fill(account.email);
     await of.locator('input[type=password]').fill(account.password);
@@ -54,7 +54,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
 
   beforeAll(async () => {
     await mkdir(PICTURES, { recursive: true });
-    // Two providers, so that there is something to choose from; nobody is asked at the second.
+    // Two providers, so that the page offers a choice. The second is never used.
     const gatewayEnv = {
       GITHUB_CLIENT_ID: 'nobody',
       GITHUB_CLIENT_SECRET: 'nothing',
@@ -71,7 +71,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await world?.stop();
   });
 
-  it('first visit: choice, provider, and back at the same address', async () => {
+  it('the first visit leads over the choice and the provider back to the same address', async () => {
     await page.goto(at('alpha', '/reports?year=2026&sort=name#totals'));
     expect(new URL(page.url()).origin).toBe(world.berth.publicUrl);
     expect(await page.getByRole('heading').first().textContent()).toBe('Sign in');
@@ -84,7 +84,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await picture('2-provider');
     await fillIn(page, ADA);
     await page.waitForURL((url) => url.host.startsWith('alpha.'));
-    // What follows the # never reaches a server; browsers carry it over redirects by themselves, not over a form.
+    // The part after # never reaches a server. Browsers keep it over redirects, not over a form.
     expect(page.url().replace(/#.*$/, '')).toBe(at('alpha', '/reports?year=2026&sort=name'));
     const seen = await echo();
     expect(seen).toMatchObject({ app: 'alpha', url: '/reports?year=2026&sort=name' });
@@ -95,12 +95,12 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await picture('3-application');
   });
 
-  it('scripts of a page see no cookie of Berth’s', async () => {
+  it('scripts of a page cannot read Berth’s cookies', async () => {
     expect(await page.evaluate('document.cookie')).toBe('');
     const cookies = await person.cookies();
     expect(cookies.length).toBeGreaterThan(1);
     for (const cookie of cookies.filter(({ domain }) => domain.includes(world.berth.baseDomain))) {
-      // A leading dot would be a cookie of every host below.
+      // A leading dot would make it a cookie of every host below.
       expect(cookie).toMatchObject({ httpOnly: true, secure: true, sameSite: 'Lax', domain: expect.not.stringMatching(/^\./) });
     }
   });
@@ -115,7 +115,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     }
   });
 
-  it('three tabs at once of someone who is not signed in yet: each ends at its own address', async () => {
+  it('three tabs at once without a session: each ends at its own address after the sign-in', async () => {
     const context = await fresh();
     const tabs = await Promise.all([0, 1, 2].map(() => context.newPage()));
     await Promise.all(tabs.map((tab, i) => tab.goto(at('alpha', `/tab/${i}`))));
@@ -129,7 +129,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await context.close();
   });
 
-  it('an open project gets no identity, not even a forged one', async () => {
+  it('an open project receives no identity, not even a forged one', async () => {
     const forging = await browser.newContext({ ignoreHTTPSErrors: true, extraHTTPHeaders: { 'x-forwarded-user': 'mallory@evil.example' } });
     const tab = await forging.newPage();
     await tab.goto(at('open'));
@@ -137,7 +137,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await forging.close();
   });
 
-  it('userinfo by fetch from a project’s page, with credentials', async () => {
+  it('userinfo answers fetch with credentials from a project’s page', async () => {
     await page.goto(at('alpha'));
     const url = `${world.berth.publicUrl}/_oauth/userinfo`;
     const asked = `fetch(${JSON.stringify(url)}, { credentials: 'include' }).then(async (r) => ({ status: r.status, body: await r.json() }))`;
@@ -147,7 +147,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     });
     const stranger = await fresh();
     const tab = await stranger.newPage();
-    // The page of a project without a login: the browser keeps the answer from it, for a stranger and for who is signed in.
+    // The page of a project without a login: the browser withholds the answer from it, with and without a session.
     await tab.goto(at('open'));
     await expect(tab.evaluate(asked)).rejects.toThrow(/Failed to fetch/);
     await page.goto(at('open'));
@@ -155,7 +155,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await stranger.close();
   });
 
-  it('a WebSocket of a page behind the login', async () => {
+  it('a WebSocket of a page behind the login connects', async () => {
     await page.goto(at('alpha'));
     const first = await page.evaluate(
       `new Promise((resolve, reject) => { const s = new WebSocket('wss://' + location.host + '/live'); s.onmessage = (m) => resolve(m.data); s.onerror = () => reject(new Error('refused')); })`,
@@ -165,7 +165,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     expect(headersOf(seen, 'cookie')).toEqual([]);
   });
 
-  it('device flow: confirmed in the browser by a click, used by a command line, ended in the browser', async () => {
+  it('device flow: a click in the browser confirms it, a command line uses it, the browser ends it', async () => {
     const curl = new PlainBrowser();
     const post = async (path: string, body?: object): Promise<Record<string, unknown>> => {
       const headers = { accept: '*/*', 'user-agent': 'berth-cli/1.0 (laptop)', 'content-type': 'application/json' };
@@ -197,7 +197,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     expect(answer).toMatchObject({ token_type: 'Bearer', expires_in: 7_776_000 });
     const headers = { accept: 'application/json', authorization: `Bearer ${String(answer['access_token'])}` };
     const used = await waitFor(
-      'the project takes the token',
+      'the project accepts the token',
       async () => {
         const got = await curl.open(at('beta'), { headers });
         return got.status === 200 && got;
@@ -212,7 +212,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await waitFor('the token is refused', async () => (await curl.open(at('beta'), { headers })).status === 401, SOON);
   });
 
-  it('the code can be typed, and a wrong one is answered readably', async () => {
+  it('the code can be typed, and a wrong code gets a readable answer', async () => {
     await page.goto(`${world.berth.publicUrl}/_oauth/device/activate`);
     await page.getByLabel('Code').fill('bbbb cccc');
     await picture('7-type-the-code');
@@ -221,7 +221,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await picture('8-wrong-code');
   });
 
-  it('the proxy’s dashboard: for ADMIN_EMAILS alone', async () => {
+  it('the proxy’s dashboard opens only for ADMIN_EMAILS', async () => {
     const dashboard = at('traefik', '/api/overview');
     const refused = await person.newPage();
     expect((await refused.goto(dashboard))?.status()).toBe(403);
@@ -235,11 +235,11 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await refused.close();
   });
 
-  it('cookies blocked: a page that says so, no loop', async () => {
+  it('blocked cookies lead to a page that says so, not to a loop', async () => {
     const context = await fresh();
     const tab = await context.newPage();
     await signInAs(tab, at('beta'), ADA);
-    // As a browser that keeps nothing of this host: what it sets is lost on the way.
+    // Acts like a browser that stores no cookie of this host: what it sets is lost on the way.
     await tab.route(at('alpha', '/blocked'), async (route) => {
       const answer = await new PlainBrowser().open(route.request().url(), { follow: false });
       expect(answer.headers['set-cookie']).toBeDefined();
@@ -255,14 +255,14 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await context.close();
   });
 
-  it('what cannot be is answered by a page that says what to do', async () => {
+  it('impossible requests lead to a page that says what to do', async () => {
     const context = await fresh();
     const tab = await context.newPage();
     const answer = await tab.goto(`${world.berth.publicUrl}/_oauth/callback/oidc?state=wrong&code=wrong`);
     expect(answer?.status()).toBeGreaterThanOrEqual(400);
     expect(answer?.status()).toBeLessThan(500);
     await picture('11-wrong-callback', tab);
-    // The provider goes away between the person's sign-in there and our question.
+    // The provider fails between the person's sign-in there and the gateway's request.
     world.idp.fault('down', '/token');
     try {
       await signInAs(tab, at('alpha'), ADA);
@@ -275,7 +275,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await context.close();
   });
 
-  it('signing out ends every project’s session within 5 s', async () => {
+  it('signing out ends the session of every project within 5 s', async () => {
     const cookies = await Promise.all(['alpha', 'beta'].map(cookieHeader));
     await page.goto(`${world.berth.publicUrl}/_oauth/logout`);
     await page.getByRole('heading', { name: /signed out/ }).waitFor();

@@ -1,6 +1,6 @@
 /**
- * Berth with logins, for one test file: real processes, a real proxy, a real OpenID provider. What runs behind it are servers of
- * the test's own: what is looked at is who gets to them, and with which headers.
+ * Berth with logins, for one test file: real processes, a real proxy, a real OpenID provider. Servers of the test stand in for the
+ * projects' containers, because these tests check who reaches them and with which headers.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -19,13 +19,13 @@ import { type Echo, type EchoApp, startEcho } from './echo.ts';
 export type SignedInWorld = {
   berth: Platform;
   idp: IdentityProvider;
-  /** Of the project with this name. */
+  /** Returns the id of the project with this name. */
   projectId(name: string): string;
   dir: string;
   stop(): Promise<void>;
 };
 
-/** What stands in headers is ASCII: this name is not, and holds a percent sign. */
+/** An account whose name is not ASCII, unlike header values, and contains a percent sign. */
 export const ADA: Account = {
   email: 'ada@example.org',
   password: 'Engine-of-Analysis-1843',
@@ -41,7 +41,7 @@ export const GRACE: Account = {
   emailVerified: true,
 };
 
-/** Two behind a login, one open to everybody. */
+/** Two projects behind a login and one open to everybody. */
 const PROJECTS = { alpha: true, beta: true, open: false } as const;
 
 export const whyNoSignIn = (proxy: ProxyKind): string | undefined =>
@@ -105,20 +105,20 @@ export async function startSignedInWorld(options: {
   }
 }
 
-/** What the application says that reached it. */
+/** Returns the request headers that the application received. */
 export const echoOf = (page: Page): Echo =>
   JSON.parse(/<script type="application\/json" id="echo">([^]*?)<\/script>/.exec(page.body)?.[1] ?? page.body) as Echo;
-/** Every value under this name, whatever its spelling. */
+/** Returns every value under this name, whatever its spelling. */
 export const headersOf = (echo: Echo, name: string): string[] =>
   echo.headers.flatMap(([key, value]) => (asAnApplicationReads(key) === name ? [value] : []));
 
-/** From wherever the login begins to where it leads, as this account. */
+/** Signs in as this account at `address` and returns the page to which the login leads. */
 export async function signIn(browser: PlainBrowser, world: SignedInWorld, address: string, account = ADA): Promise<Page> {
   const form = await browser.open(address);
   return world.idp.signIn(browser, form, account);
 }
 
-/** The first message of a WebSocket there, or the status that it was refused with. */
+/** Returns the first message of a WebSocket, or the status of its refusal. */
 export function overWebSocket(berth: Platform, prefix: string, headers: Record<string, string> = {}): Promise<Echo | number> {
   const { host, port, secure } = berth.entry;
   return new Promise((resolve, reject) => {
@@ -139,7 +139,7 @@ export function overWebSocket(berth: Platform, prefix: string, headers: Record<s
   });
 }
 
-/** The device flow as a command line begins it and `browser`'s person confirms it. `scope`: default as the contract's clients, `projects`. */
+/** Runs the device flow: a command line starts it, the person in `browser` confirms it. Default `scope`: `projects`, as in the contract. */
 export async function deviceToken(
   browser: PlainBrowser,
   { berth }: SignedInWorld,
@@ -157,10 +157,10 @@ export async function deviceToken(
   );
   const body = JSON.stringify({ device_code });
   const early = await post('/_oauth/device/token', body);
-  if (early['error'] !== 'authorization_pending') throw new Error(`before anybody agreed: ${JSON.stringify(early)}`);
+  if (early['error'] !== 'authorization_pending') throw new Error(`before the confirmation: ${JSON.stringify(early)}`);
   const asked = await browser.open(String(verification_uri_complete));
   const agreed = await browser.submit(asked, {}, 'Connect');
-  if (agreed.status !== 200) throw new Error(`the confirmation answered ${agreed.status}: ${agreed.body}`);
+  if (agreed.status !== 200) throw new Error(`the confirmation failed: ${agreed.status} ${agreed.body}`);
   const answer = await waitFor(
     'the token is issued',
     async () => {

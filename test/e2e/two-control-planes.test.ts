@@ -1,7 +1,7 @@
 /**
- * Two control planes on one PostgreSQL, real processes, killed with -9 in turn while deployments of several projects are asked
- * of both at once. The agents do their work at once and know one control plane each; the proxy is ours, behind a relay that
- * goes to whichever answers.
+ * Two control planes on one PostgreSQL. Real processes, killed with -9 in turn while clients request deployments of several projects
+ * from both. The agents complete their work at once, and each knows one control plane. The built-in proxy runs behind a relay that
+ * uses whichever control plane answers.
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { createServer as createHttpServer } from 'node:http';
@@ -25,8 +25,8 @@ const ADMIN = { email: 'admin@berth.localhost', password: 'sesame-opens-nothing'
 const PROJECTS = ['ant', 'bee', 'cat', 'dog'];
 const ROUNDS = 3;
 
-/** Asks until there is a definite answer: what the client of a control plane that may be killed has to do. */
-async function surely<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
+/** Repeats a request until there is a definite answer, as clients of a control plane that may be killed have to. */
+async function untilAnswered<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
   for (;;) {
     try {
       return await ask();
@@ -37,28 +37,28 @@ async function surely<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T>
   }
 }
 
-/** Does its work at once and truthfully; a task whose lease it lost it leaves alone. */
+/** Completes its work at once and reports correctly; drops a task whose lease it lost. */
 async function instantAgent(url: string, name: string, role: 'builder' | 'deploy', port: number, signal: AbortSignal): Promise<void> {
   const client = createClient({ baseUrl: url, headers: () => ({ 'x-agent-secret': SECRET }) });
   const body = { hostname: name, role, host_ip: '127.0.0.1', max_storage: 1e12, max_builds: 8, agent_version: 'instant' };
-  const register = () => surely(() => client.call('agentRegister', { body }), signal);
+  const register = () => untilAnswered(() => client.call('agentRegister', { body }), signal);
   const { id } = await register();
   const again = setInterval(() => void register().catch(() => undefined), 1_000);
   const work = async (task: Task): Promise<void> => {
-    const { lease_token } = await surely(() => client.call('agentStart', { params: { id: task.id } }), signal);
+    const { lease_token } = await untilAnswered(() => client.call('agentStart', { params: { id: task.id } }), signal);
     const image = task.kind === 'build' ? { image_tag: `${task.payload.image_repository}:1`, commit: 'c'.repeat(40) } : {};
     const container = task.kind === 'deploy' ? { host_port: port, container_id: `${name}-${task.deployment_id}` } : {};
     const headers = { 'x-lease-token': lease_token };
     const report = { status: 'completed' as const, ...image, ...container };
-    await surely(() => client.call('agentComplete', { params: { id: task.id }, body: report, headers }), signal);
+    await untilAnswered(() => client.call('agentComplete', { params: { id: task.id }, body: report, headers }), signal);
   };
   const taken = new Set<string>();
   try {
     while (!signal.aborted) {
-      const tasks = await surely(() => client.call('agentTasks', { query: { node_id: id, wait: 5 } }), signal);
+      const tasks = await untilAnswered(() => client.call('agentTasks', { query: { node_id: id, wait: 5 } }), signal);
       const fresh = tasks.filter((task) => !taken.has(task.id));
       for (const task of fresh) taken.add(task.id);
-      // Refused: it ended meanwhile, or somebody else has it.
+      // The report is refused: the task ended meanwhile, or another agent has it.
       await Promise.all(fresh.map((task) => work(task).catch((error: unknown) => error instanceof ApiError || Promise.reject(error))));
       if (fresh.length === 0) await sleep(20, undefined, { signal });
     }
@@ -69,7 +69,7 @@ async function instantAgent(url: string, name: string, role: 'builder' | 'deploy
   }
 }
 
-/** To the first of `ports` that takes the connection. */
+/** Connects to the first of `ports` that accepts the connection. */
 async function startRelay(ports: readonly number[]): Promise<{ port: number; stop(): void }> {
   const open = new Set<Socket>();
   const server = createServer((from) => {
@@ -137,7 +137,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
       }),
     );
     await mkdir(join(dir, 'logs'));
-    // At once, on a database that is empty.
+    // Both start at once on an empty database.
     await Promise.all(planes.map((plane) => plane.start()));
     for (const plane of planes) stops.push(() => plane.stop());
     const relay = await startRelay(ports);
@@ -149,7 +149,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
     await proxy.start();
     stops.push(() => proxy.stop());
 
-    // The proxy is asked for the project before a switch: something must answer where the nodes say that it does.
+    // The control plane requests the project through the proxy before a switch, so a server must answer at the nodes' ports.
     const served = await Promise.all(
       urls.map(async () => {
         const server = createHttpServer((_, response) => void response.end('a version'));
@@ -166,7 +166,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
       end.abort();
       await Promise.all(agents);
     });
-    // A token of one is good at the other: the key is in the database.
+    // A token of one control plane is valid at the other: the key is in the database.
     const { token } = await createClient({ baseUrl: urls[0] ?? '' }).call('login', { body: ADMIN });
     apis = urls.map((baseUrl) => createClient({ baseUrl, headers: () => ({ authorization: `Bearer ${token}` }) }));
     projects = await Promise.all(
@@ -175,7 +175,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
         return api(i).call('createProject', { body });
       }),
     );
-    await waitFor('all nodes are there', async () => (await api(1).call('listNodes', { query: {} })).items.length === 4);
+    await waitFor('all nodes are registered', async () => (await api(1).call('listNodes', { query: {} })).items.length === 4);
   });
   afterAll(async () => {
     for (const stop of stops.splice(0).toReversed()) await stop();
@@ -188,11 +188,11 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
     if (!response.ok) throw new Error(`${response.status}`);
     return response.text();
   };
-  /** From one control plane, and with the same key from the other when that one is gone: one deployment, however often it asks. */
+  /** Repeats a request at the other control plane with the same key when one is down: this creates one deployment. */
   const request = (project: { id: string }, first: number, key: string): Promise<Deployment> => {
     let turn = first;
     const input = { params: { id: project.id }, body: {}, headers: { 'idempotency-key': key } };
-    return surely(() => api(turn++).call('createDeployment', input), end.signal);
+    return untilAnswered(() => api(turn++).call('createDeployment', input), end.signal);
   };
   const settled = (id: string): Promise<Deployment> =>
     waitFor(
@@ -204,7 +204,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
       { deadlineMs: 60_000 },
     );
 
-  it('a change made by one wakes who waits at the other', async () => {
+  it('a change at one control plane wakes a held request at the other', async () => {
     const project = at(projects, 0);
     const etag = (await fetch(`${at(urls, 1)}/api/traefik/config`)).headers.get('etag') ?? '';
     const held = fetch(`${at(urls, 1)}/api/traefik/config?wait=30`, { headers: { 'if-none-match': etag } });
@@ -215,57 +215,53 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
   });
 
   const ENDS = { timeout: 120_000 };
-  /** Of one request, however often it is sent again. A control plane that was killed during it holds its Idempotency-Key for 3 s. */
+  /** Time for one request with its repetitions. A control plane that was killed during it holds its Idempotency-Key for 3 s. */
   const ANSWERED_MS = 20_000;
-  it(
-    'either is killed while both are asked for deployments: every one ends, generations are unique, one runs, both say the same',
-    ENDS,
-    async () => {
-      const accepted: string[] = [];
-      let slowest = 0;
-      for (let round = 0; round < ROUNDS; round++) {
-        const victim = at(planes, round);
-        const asked = Array.from({ length: 8 }, async (_, i) => {
-          await sleep(i * 40);
-          const began = performance.now();
-          accepted.push((await request(at(projects, i), round + i, `round-${round}-${i}`)).id);
-          slowest = Math.max(slowest, performance.now() - began);
-        });
-        await sleep(60 + round * 90);
-        await victim.crash();
-        await sleep(300);
-        await victim.start();
-        await Promise.all(asked);
-      }
-      expect(new Set(accepted).size).toBe(ROUNDS * 8);
-      expect(slowest).toBeLessThan(ANSWERED_MS);
-      const ended = await Promise.all(accepted.map(settled));
-      const states = Object.groupBy(ended, (d) => d.status);
-      console.log(
-        `two control planes: ${Object.entries(states)
-          .map(([state, list]) => `${list.length} ${state}`)
-          .join(', ')}`,
-      );
-      // Somebody was killed every time; a lost task is done again, so nothing fails for it.
-      expect(states.failed ?? []).toEqual([]);
+  it('kills of either during requests to both: every deployment ends, generations are unique, one runs, both agree', ENDS, async () => {
+    const accepted: string[] = [];
+    let slowest = 0;
+    for (let round = 0; round < ROUNDS; round++) {
+      const victim = at(planes, round);
+      const asked = Array.from({ length: 8 }, async (_, i) => {
+        await sleep(i * 40);
+        const began = performance.now();
+        accepted.push((await request(at(projects, i), round + i, `round-${round}-${i}`)).id);
+        slowest = Math.max(slowest, performance.now() - began);
+      });
+      await sleep(60 + round * 90);
+      await victim.crash();
+      await sleep(300);
+      await victim.start();
+      await Promise.all(asked);
+    }
+    expect(new Set(accepted).size).toBe(ROUNDS * 8);
+    expect(slowest).toBeLessThan(ANSWERED_MS);
+    const ended = await Promise.all(accepted.map(settled));
+    const states = Object.groupBy(ended, (d) => d.status);
+    console.log(
+      `two control planes: ${Object.entries(states)
+        .map(([state, list]) => `${list.length} ${state}`)
+        .join(', ')}`,
+    );
+    // One control plane was killed each time. A lost task is repeated, so no deployment fails for it.
+    expect(states.failed ?? []).toEqual([]);
 
-      for (const { id, name } of projects) {
-        const all = (await api(1).call('listDeployments', { query: { project_id: id, limit: 100 } })).items;
-        const generations = all.map((d) => d.generation).sort((a, b) => a - b);
-        // Each request made one, whatever was killed before it was answered.
-        expect(generations, name).toEqual(Array.from({ length: name === 'ant' ? 7 : 6 }, (_, i) => i + 1));
-        expect(
-          all.filter((d) => d.status === 'running').map((d) => d.generation),
-          name,
-        ).toEqual([generations.at(-1)]);
-      }
-      await waitFor('both give the same configuration', async () => (await config(0)) === (await config(1)), { deadlineMs: 5_000 });
-      const routes = await pg.query(
-        `select r.deployment_id from routes r join deployments d on d.id = r.deployment_id where d.status = 'running'`,
-        'berth',
-      );
-      expect(routes.split('\n')).toHaveLength(PROJECTS.length);
-      expect(await pg.query('select count(*) from tasks where finished_at is null and kind <> $$retire$$', 'berth')).toBe('0');
-    },
-  );
+    for (const { id, name } of projects) {
+      const all = (await api(1).call('listDeployments', { query: { project_id: id, limit: 100 } })).items;
+      const generations = all.map((d) => d.generation).sort((a, b) => a - b);
+      // Each request created one deployment, also when a kill came before the answer.
+      expect(generations, name).toEqual(Array.from({ length: name === 'ant' ? 7 : 6 }, (_, i) => i + 1));
+      expect(
+        all.filter((d) => d.status === 'running').map((d) => d.generation),
+        name,
+      ).toEqual([generations.at(-1)]);
+    }
+    await waitFor('both return the same configuration', async () => (await config(0)) === (await config(1)), { deadlineMs: 5_000 });
+    const routes = await pg.query(
+      `select r.deployment_id from routes r join deployments d on d.id = r.deployment_id where d.status = 'running'`,
+      'berth',
+    );
+    expect(routes.split('\n')).toHaveLength(PROJECTS.length);
+    expect(await pg.query('select count(*) from tasks where finished_at is null and kind <> $$retire$$', 'berth')).toBe('0');
+  });
 });

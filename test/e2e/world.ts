@@ -1,4 +1,4 @@
-/** One machine's worth of everything: an engine, a registry, a git server and Berth's own processes, for one test file. */
+/** Everything on one machine, for one test file: an engine, a registry, a git server and Berth's own processes. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ import { registryProgram, type Registry, startRegistry } from '@berth/testbed/re
 
 export type World = { engine: Engine; registry: Registry; git: GitServer; berth: Platform; dir: string; stop(): Promise<void> };
 
-/** Why these tests cannot run here; undefined when they can. */
+/** Returns why these tests cannot run here; undefined when they can. */
 export async function whyNot(proxy: ProxyKind = 'built-in'): Promise<string | undefined> {
   if (proxy !== 'built-in' && findTraefik() === undefined) return 'no Traefik: set TRAEFIK_BIN';
   if (registryProgram() === undefined) return 'no docker-registry';
@@ -22,16 +22,16 @@ export async function whyNot(proxy: ProxyKind = 'built-in'): Promise<string | un
 }
 
 export type WorldOptions = {
-  /** Default: none. */
+  /** Settings of the gateway; left out: no gateway. */
   gateway?: Parameters<typeof startPlatform>[0]['gateway'];
   proxy: ProxyKind;
   env?: Record<string, string>;
   agentEnv?: Record<string, string>;
   /** Default: one builder and one deploy node. */
   agents?: (engine: Engine) => Parameters<typeof startPlatform>[0]['agents'];
-  /** A registry of its own that may be killed; else one that keeps what earlier runs pushed, so that base layers are pushed once. */
+  /** A separate registry, which a test may kill. The default registry keeps the images of earlier runs, so base layers are pushed once. */
   ownRegistry?: boolean;
-  /** What agents say and are told is written here. */
+  /** Records the agents' requests and answers. */
   history?: History;
   relay?: boolean;
   images?: ('busybox:stable' | 'node:24-slim')[];
@@ -80,7 +80,7 @@ export async function startWorld(options: WorldOptions): Promise<World> {
   }
 }
 
-/** An engine that was there before us may run a Berth of its own: only what these nodes made goes. */
+/** Removes only what these nodes created, because an existing engine may run another Berth. */
 async function removeContainers(engine: Engine, nodes: readonly string[]): Promise<void> {
   for (const node of nodes) {
     const { stdout } = await engine.docker(['ps', '-aq', '--filter', `label=berth.node=${node}`]);
@@ -89,7 +89,7 @@ async function removeContainers(engine: Engine, nodes: readonly string[]): Promi
   }
 }
 
-/** A web server whose only page is its version; what most of these tests deploy. */
+/** A web server whose only page is its version. Most of these tests deploy it. */
 export const pageApp = (version: number | string, dockerfile: string[] = []): Record<string, string> => ({
   Dockerfile: [
     'FROM busybox:stable',

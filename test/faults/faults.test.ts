@@ -1,6 +1,6 @@
 /**
- * Every fault of docs/faults.md with real parts: our own processes, engines in namespaces, registry, git, Traefik. One row each:
- * inject, what must happen, which invariants. `npm run test:faults`; a selection is in `npm test` (test/e2e/faults-quick.test.ts).
+ * Runs every fault of docs/faults.md with real parts: our own processes, engines in namespaces, registry, git, Traefik. Each row injects a
+ * fault and checks the outcome and the invariants. `npm run test:faults`; `npm test` runs a selection (test/e2e/faults-quick.test.ts).
  */
 import { ROWS } from './lib/rows.ts';
 import { playRows } from './lib/play.ts';

@@ -1,4 +1,4 @@
-// WebSocket frames (RFC 6455, section 5), as much of them as a chat needs.
+// WebSocket frames (RFC 6455, section 5), as far as a chat needs them.
 export const opcodes = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const;
 
 export interface Frame {
@@ -7,7 +7,7 @@ export interface Frame {
   readonly payload: Buffer;
 }
 
-/** The client broke the protocol; `code` is the close code to answer with (section 7.4.1). */
+/** The client broke the protocol; `code` is the close code of the answer (section 7.4.1). */
 export class ProtocolError extends Error {
   readonly code: number;
   constructor(code: number, message: string) {
@@ -23,7 +23,7 @@ export function readFrame(bytes: Buffer): { frame: Frame; rest: Buffer } | undef
   if (bytes.length < 2) return undefined;
   const first = bytes.readUInt8(0);
   const second = bytes.readUInt8(1);
-  // Section 5.1: a client must mask what it sends.
+  // Section 5.1: a client must mask its frames.
   if ((second & 0x80) === 0) throw new ProtocolError(1002, 'frame without a mask');
   let length = second & 0x7f;
   let offset = 2;
@@ -47,7 +47,7 @@ export function readFrame(bytes: Buffer): { frame: Frame; rest: Buffer } | undef
   };
 }
 
-/** One unmasked, final frame, as a server sends it. */
+/** Returns one unmasked, final frame, as a server sends it. */
 export function writeFrame(opcode: number, payload: string | Buffer): Buffer {
   const body = typeof payload === 'string' ? Buffer.from(payload) : payload;
   const head =

@@ -7,7 +7,7 @@ const { version } = JSON.parse(readFileSync(here('../package.json'), 'utf8')) as
 const page = readFileSync(here('../public/index.html'), 'utf8').replaceAll('@VERSION@', version);
 const port = Number(process.env.PORT ?? 8080);
 
-/** Everyone who is in the room, with the name others see. */
+/** Everyone in the room, with the name that others see. */
 const room = new Map<Socket, string>();
 let guests = 0;
 
@@ -45,7 +45,7 @@ server.on('upgrade', (request, stream, head) => {
 
 server.listen(port, () => console.log(`chat ${version} listens on ${port}`));
 
-// 1001 tells the pages to connect again: by then the new version answers.
+// 1001 makes the pages connect again. By then the new version answers.
 process.once('SIGTERM', () => {
   for (const socket of room.keys()) socket.close(1001);
   server.close(() => process.exit(0));

@@ -19,7 +19,7 @@ const acceptGuid = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 const longestMessage = 64 * 1024;
 const pingEveryMs = 20_000;
 
-/** Answers an upgrade request and speaks WebSocket on it from then on; undefined when it is no WebSocket request. */
+/** Answers an upgrade request and speaks WebSocket on its stream; returns undefined when it is not a WebSocket request. */
 export function acceptSocket(request: IncomingMessage, stream: Duplex, head: Buffer, handlers: Handlers): Socket | undefined {
   const key = request.headers['sec-websocket-key'];
   if (request.headers.upgrade?.toLowerCase() !== 'websocket' || key === undefined || request.headers['sec-websocket-version'] !== '13') {
@@ -38,7 +38,7 @@ export function acceptSocket(request: IncomingMessage, stream: Duplex, head: Buf
     send: (text) => void stream.write(writeFrame(opcodes.text, text)),
     close: (code) => void stream.end(closeFrame(code)),
   };
-  // Proxies cut connections that are silent for a minute, and a client that vanished must not stay on the list.
+  // Proxies cut connections that are silent for 60 s, and a vanished client must not stay in the room.
   const heartbeat = setInterval(() => {
     if (!answered) return stream.destroy();
     answered = false;

@@ -8,7 +8,7 @@ const app = createApp({ version, greeting: process.env.GREETING ?? 'Hello from B
 
 app.listen(port, () => console.log(`node-api ${version} listens on ${port}`));
 
-// Let the requests that are under way end, then go: a redeploy loses none.
+// Finish the requests in progress, then exit: a redeployment loses none.
 process.once('SIGTERM', () => {
   app.close(() => process.exit(0));
   app.closeIdleConnections();

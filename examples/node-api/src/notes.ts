@@ -4,7 +4,7 @@ export interface Note {
   readonly created_at: string;
 }
 
-/** Notes in memory: they are gone with the container, which is fine for an example. */
+/** Notes in memory: they are lost with the container, which is fine for an example. */
 export function createNotes(now: () => Date = () => new Date()) {
   const notes: Note[] = [];
   return {

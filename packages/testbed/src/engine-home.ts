@@ -70,7 +70,7 @@ export async function noteHolder(home: string, pid: number, runDir: string): Pro
 
 /**
  * Waits until the engine of a killed run is gone, and removes the run's folder with its socket and logins.
- * That engine dies with its run, but not at once, and two daemons would corrupt one data root.
+ * The engine dies with its run, but not at once, and two daemons would corrupt one data root.
  */
 export async function endPredecessor(home: string): Promise<void> {
   const holder = join(home, 'holder');

@@ -108,8 +108,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       if (e.why !== 'lease') continue;
       const grants = [...(claims.get(e.task) ?? []), ...all('renewed').filter((r) => r.task === e.task)];
       const last = Math.max(0, ...grants.filter((g) => g.lease === e.lease && g.at <= e.at).map((g) => g.sent));
-      if (e.at < last + leaseMs)
-        broken('own-clock', e.at, `task ${e.task}: the lease ended ${last + leaseMs - e.at} ms too early`);
+      if (e.at < last + leaseMs) broken('own-clock', e.at, `task ${e.task}: the lease ended ${last + leaseMs - e.at} ms too early`);
     }
   }
 
@@ -163,11 +162,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       if (report.kind !== 'build' || report.status !== 'completed') continue;
       const back = reads.get(report.deployment)?.find((r) => r.sent > report.at && (r.state === 'pending' || r.state === 'building'));
       if (back !== undefined)
-        broken(
-          'acknowledged-stays',
-          back.at,
-          `deployment ${report.deployment}: its build was accepted, then it is ${back.state}`,
-        );
+        broken('acknowledged-stays', back.at, `deployment ${report.deployment}: its build was accepted, then it is ${back.state}`);
     }
     const tasksOf = (deployment: string, kind: string): number =>
       new Set(

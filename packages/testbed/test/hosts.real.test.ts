@@ -108,7 +108,10 @@ describe.skipIf(missing !== undefined)(`hosts${missing === undefined ? '' : ` ($
     const { child, report } = await startElsewhere(dir);
     expect(await linkNames()).toContain(report.link);
     child.kill('SIGKILL');
-    await waitFor('every process of the hosts is gone', async () => (await Promise.all(report.namespaces.map(processesIn))).flat().length === 0);
+    await waitFor(
+      'every process of the hosts is gone',
+      async () => (await Promise.all(report.namespaces.map(processesIn))).flat().length === 0,
+    );
     await waitFor('the link is gone', async () => !(await linkNames()).includes(report.link), { deadlineMs: 10_000 });
     expect(await readFile('/proc/self/mountinfo', 'utf8')).not.toContain(dir);
     const next = await startHosts({ dir, hosts: [{ name: 'next' }] });

@@ -8,9 +8,12 @@ const [given = 0] = existsSync(RANGE) ? readFileSync(RANGE, 'utf8').split(/\s+/)
 /** Default of Linux. Where an administrator widened the range, perhaps no port is outside it. */
 const USUAL = 32_768;
 
-it.skipIf(given < USUAL)('a free port is outside the range of ephemeral ports, so no connection takes it before its server listens', async () => {
-  expect(Math.max(...(await freePorts(50)))).toBeLessThan(given);
-});
+it.skipIf(given < USUAL)(
+  'a free port is outside the range of ephemeral ports, so no connection takes it before its server listens',
+  async () => {
+    expect(Math.max(...(await freePorts(50)))).toBeLessThan(given);
+  },
+);
 
 it('each port can be listened on, and no port is returned twice', async () => {
   const ports = [...(await freePorts(50)), await freePort()];

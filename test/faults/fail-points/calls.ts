@@ -1,10 +1,15 @@
-/** Where the sources call failPoint(), read from their text. */
+/** Finds the calls of failPoint() in the text of the sources. */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
 const ROOT = path.resolve(import.meta.dirname, '../../..');
 
-export type Call = { name: string /** It is called with a detail: points are named `name.detail`. */; detailed: boolean; file: string };
+export type Call = {
+  name: string;
+  /** true: the call has a detail, and its points are named `name.detail`. */
+  detailed: boolean;
+  file: string;
+};
 
 export function callsInSources(): Call[] {
   const files = globSync('packages/*/src/**/*.ts', { cwd: ROOT })

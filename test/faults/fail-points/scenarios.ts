@@ -1,12 +1,13 @@
 /**
- * What is under way when a process dies at a point. Each: begin, die, start again, and then everything must stand as if nothing
- * had happened. A visitor asks `app` all the time; no answer may be missing, and none older than one seen before.
+ * The operations during which a process dies at a point. Each starts the operation, waits for the death, and starts the process again.
+ * Then everything must be as without the kill. A client sends requests to `app` meanwhile: each is answered, never by an older version
+ * than one seen before.
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { startProber } from '@berth/testbed/prober';
 import { GiveUp, waitFor } from '@berth/testbed/wait';
-import { createClient } from '@berth/wire/client';
+import { ApiError, createClient } from '@berth/wire/client';
 import type { Dataset } from '@berth/wire/dataset';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
@@ -18,31 +19,31 @@ import type { Point, Scenario } from './table.ts';
 export async function dieAt(stage: Stage, point: Point): Promise<void> {
   const { berth } = stage.world;
   const before = stage.version;
-  const visitor = startProber({ entry: berth.entry, host: `app.${berth.baseDomain}`, perSecond: 20, versionOf });
+  const client = startProber({ entry: berth.entry, host: `app.${berth.baseDomain}`, perSecond: 20, versionOf });
   stage.recorder.watch();
   try {
     await SCENARIOS[point.during](stage, point);
     expect(await stage.leftovers()).toEqual([]);
     expect(await stage.recorder.judge()).toEqual([]);
     expect(versionOf((await berth.get('app')).body)).toBe(stage.version);
-    const { failed, failures, stale, versions } = await visitor.stop();
+    const { failed, failures, stale, versions } = await client.stop();
     const expected = { failed: 0, failures: [], stale: 0, versions: [...new Set([before, stage.version])] };
     expect({ failed, failures, stale, versions }).toEqual(expected);
   } finally {
-    await visitor.stop();
-    // Whatever failed, the next row finds every process as it should be, and the version that serves.
+    await client.stop();
+    // After a failure, the next row must find every process without fail points, and know the version that serves.
     for (const process of ['control-plane', 'builder', 'node'] as const)
-      if (stage.service(process).process().exit() !== undefined || (process === point.process && !stage.returned(process)))
+      if (stage.service(process).process().exit() !== undefined || (process === point.process && !stage.isUnarmed(process)))
         await stage.unarm(process);
     stage.version = versionOf((await berth.get('app')).body);
   }
 }
 
 const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>> = {
-  deploy: (stage, point) => deployDying(stage, point, (version) => pageApp(version)),
-  'slow deploy': (stage, point) => deployDying(stage, point, slowApp),
+  deploy: (stage, point) => deployWithDeath(stage, point, (version) => pageApp(version)),
+  'slow deploy': (stage, point) => deployWithDeath(stage, point, slowApp),
 
-  /** To what runs already, whose image the engine does not have any more: so it is pulled. */
+  /** Rolls back to the running deployment, whose image was removed from the engine, so it is pulled. */
   async rollback(stage, point) {
     const { berth, engine } = stage.world;
     const [present] = (await berth.api.call('listDeployments', { query: { project_id: stage.app.id, status: 'running' } })).items;
@@ -58,7 +59,7 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     const digests = stdout.split('\n').filter((ref) => /@sha256:/.test(ref));
     await engine.docker(['image', 'rm', '--force', tag, ...new Set(digests)], { mayFail: true });
     await stage.arm(point);
-    const [asked] = await Promise.all([stage.rollback({ id: present?.id ?? '' }), deathAndReturn(stage, point)]);
+    const [asked] = await Promise.all([stage.rollback({ id: present?.id ?? '' }), awaitDeathAndRestart(stage, point)]);
     await running(stage, asked);
   },
 
@@ -66,7 +67,7 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     const project = await otherProject(stage, 'recreate');
     await stage.arm(point);
     const asked = await stage.deploy(project, pageApp(2));
-    await deathAndReturn(stage, point);
+    await awaitDeathAndRestart(stage, point);
     await running(stage, asked);
     expect(versionOf((await stage.world.berth.get(project.domain_prefix)).body)).toBe(2);
     await remove(stage, project);
@@ -74,7 +75,7 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
 
   async 'failing deploy'(stage, point) {
     await stage.arm(point);
-    const [asked] = await Promise.all([stage.deploy(stage.app, brokenApp(stage.version + 1)), deathAndReturn(stage, point)]);
+    const [asked] = await Promise.all([stage.deploy(stage.app, brokenApp(stage.version + 1)), awaitDeathAndRestart(stage, point)]);
     const done = await stage.world.berth.settled(asked);
     expect({ status: done.status, code: done.error?.code }).toEqual({ status: 'failed', code: 'container_exited' });
   },
@@ -90,7 +91,7 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
       'the cancellation is answered',
       async () => {
         await berth.api.call('cancelDeployment', { params: { id: asked.id } }).catch((error: unknown) => {
-          // It had arrived before the connection broke, and is done by now.
+          // The cancellation arrived before the connection broke, and has taken effect.
           if (!/is already cancelled/.test(String(error))) throw error;
         });
         return true;
@@ -98,7 +99,7 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
       { deadlineMs: 40_000 },
     );
     const sent = Date.now();
-    await Promise.all([cancelled, deathAndReturn(stage, point)]);
+    await Promise.all([cancelled, awaitDeathAndRestart(stage, point)]);
     stage.recorder.record({ type: 'cancel_accepted', sent, deployment: asked.id });
     expect(await berth.settled(asked)).toMatchObject({ status: 'cancelled' });
   },
@@ -115,9 +116,9 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
       { deadlineMs: 30_000 },
     );
     await stage.service('builder').crash();
-    await deathAndReturn(stage, point);
+    await awaitDeathAndRestart(stage, point);
     await waitFor(
-      'the build is taken away',
+      'the lease expires',
       async () =>
         (await berth.api.call('getDeployment', { params: { id: asked.id } })).events.some((e) => /stopped reporting/.test(e.message)),
       { deadlineMs: 30_000 },
@@ -129,7 +130,7 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
   async 'project removal'(stage, point) {
     const project = await otherProject(stage, 'rolling');
     await stage.arm(point);
-    await Promise.all([remove(stage, project), deathAndReturn(stage, point)]);
+    await Promise.all([remove(stage, project), awaitDeathAndRestart(stage, point)]);
     expect((await stage.world.berth.get(project.domain_prefix)).status).toBe(404);
   },
 
@@ -143,10 +144,10 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
       () => berth.api.call('deleteNode', { params: { id: node.id } }),
       () => berth.api.call('getNode', { params: { id: node.id } }),
     );
-    await Promise.all([gone, deathAndReturn(stage, point)]);
+    await Promise.all([gone, awaitDeathAndRestart(stage, point)]);
   },
 
-  /** To a version whose dataset is not on the node. */
+  /** Deploys a version whose dataset is not on the node. */
   async data(stage, point) {
     const { berth } = stage.world;
     const dataset = await newDataset(stage);
@@ -157,7 +158,7 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     });
     await stage.arm(point);
     const asked = await stage.deploy(project, pageApp(2));
-    await deathAndReturn(stage, point);
+    await awaitDeathAndRestart(stage, point);
     await running(stage, asked);
     expect(await mountedOf(stage, asked)).toMatchObject([{ dataset_id: dataset.id, version: 1 }]);
     await remove(stage, project);
@@ -171,32 +172,32 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await berth.api.call('prewarmNode', { params: { id: node?.id ?? '' }, body: { dataset_id: dataset.id } });
     await untilCached(stage, dataset.id, true);
     await stage.arm(point);
-    await Promise.all([forget(stage, dataset.id), deathAndReturn(stage, point)]);
+    await Promise.all([forget(stage, dataset.id), awaitDeathAndRestart(stage, point)]);
   },
 
   async start(stage, point) {
     const { engine, berth } = stage.world;
     if (point.name.startsWith('reconcile')) {
       const node = (await berth.api.call('listNodes', { query: {} })).items.find((n) => n.hostname === 'node-1');
-      // As an engine leaves it that died between making a container and starting it.
+      // A container that was created but not started, like after a crash of the engine between the two steps.
       await engine.docker(['create', '--label', `berth.node=${node?.id}`, '--name', 'never-started', 'busybox:stable', 'true']);
     }
     await stage.arm(point);
-    await deathAndReturn(stage, point);
+    await awaitDeathAndRestart(stage, point);
   },
 };
 
-async function deployDying(stage: Stage, point: Point, app: (version: number) => Record<string, string>): Promise<void> {
+async function deployWithDeath(stage: Stage, point: Point, app: (version: number) => Record<string, string>): Promise<void> {
   await stage.arm(point);
   const version = stage.version + 1;
-  const [asked] = await Promise.all([stage.deploy(stage.app, app(version)), deathAndReturn(stage, point)]);
+  const [asked] = await Promise.all([stage.deploy(stage.app, app(version)), awaitDeathAndRestart(stage, point)]);
   stage.version = version;
   await running(stage, asked);
 }
 
-async function deathAndReturn(stage: Stage, point: Point): Promise<void> {
+async function awaitDeathAndRestart(stage: Stage, point: Point): Promise<void> {
   await stage.died(point);
-  // The visitor is still there, and so is what it is shown.
+  // The client still gets answers.
   expect((await stage.world.berth.get('app')).status).toBe(200);
   await stage.unarm(point.process);
 }
@@ -225,15 +226,15 @@ function remove(stage: Stage, project: Project): Promise<void> {
   );
 }
 
-/** Asks for the removal until that was answered, and then until there is nothing any more. */
+/** Repeats the removal until it is answered, then waits until the thing is gone. */
 async function untilGone(ask: () => Promise<unknown>, look: () => Promise<unknown>): Promise<void> {
   const isGone = (error: unknown): boolean => {
-    if (/does not exist|no project has/.test(String(error))) return true;
+    if (error instanceof ApiError && error.status === 404) return true;
     if (/being_deleted/.test(String(error))) throw new GiveUp(String(error));
     throw error;
   };
   await waitFor('the removal is accepted', () => ask().then(() => true, isGone), { deadlineMs: 40_000 });
-  await waitFor('it is gone', () => look().then(() => false, isGone), { deadlineMs: 40_000 });
+  await waitFor('the object is gone', () => look().then(() => false, isGone), { deadlineMs: 40_000 });
 }
 
 async function newDataset(stage: Stage): Promise<Dataset> {
@@ -243,7 +244,7 @@ async function newDataset(stage: Stage): Promise<Dataset> {
   for (let i = 0; i < 20; i++) await writeFile(join(stage.share, name, `file-${i}`), `${name} ${i}`.repeat(1_000));
   const made = await api.call('createDataset', { body: { name, nfs_path: name } });
   return waitFor(
-    'its first version is known',
+    'the dataset has its first version',
     async () => {
       const dataset = await api.call('getDataset', { params: { id: made.id } });
       return dataset.version !== null && dataset;
@@ -255,14 +256,14 @@ async function newDataset(stage: Stage): Promise<Dataset> {
 const mountedOf = async (stage: Stage, { id }: Deployment): Promise<Deployment['datasets']> =>
   (await stage.world.berth.api.call('getDeployment', { params: { id } })).datasets;
 
-/** Until the node says so. */
+/** Waits until the node reports that it has, or no longer has, the dataset. */
 async function untilCached(stage: Stage, datasetId: string, cached: boolean): Promise<void> {
   const isCached = async (): Promise<boolean> =>
     (await stage.world.berth.api.call('listNodes', { query: {} })).items.some((n) => n.cached.some((c) => c.dataset_id === datasetId));
   await waitFor(`${datasetId} is ${cached ? '' : 'not '}cached`, async () => (await isCached()) === cached, { deadlineMs: 60_000 });
 }
 
-/** Removes a dataset, and waits until no node has it. */
+/** Removes a dataset and waits until no node has it. */
 async function forget(stage: Stage, datasetId: string): Promise<void> {
   const { api } = stage.world.berth;
   const params = { id: datasetId };
@@ -274,7 +275,7 @@ async function forget(stage: Stage, datasetId: string): Promise<void> {
 }
 
 const dockerfile = (...lines: string[]): string => ['FROM busybox:stable', 'COPY www /www', 'EXPOSE 8080', ...lines, ''].join('\n');
-/** Its build and its start take longer than it takes to renew a lease. */
+/** An application whose build and start take longer than the interval between two lease renewals. */
 const slowApp = (version: number): Record<string, string> => ({
   ...pageApp(version),
   Dockerfile: dockerfile('RUN cat /www/index.html && sleep 3', 'CMD ["sh", "-c", "sleep 3; exec httpd -f -p 8080 -h /www"]'),

@@ -1,4 +1,4 @@
-/** The processes on which the fail points are tried: one project that serves, and the questions asked after a recovery. */
+/** The processes that the fail points kill, one project that serves throughout, and the checks after a recovery. */
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -12,41 +12,41 @@ import type { Project } from '@berth/wire/project';
 import type { AnswerOf, RouteName } from '@berth/wire/routes';
 import { pageApp, startWorld, type World } from '../../e2e/world.ts';
 import { createQuery, type Query } from '../lib/database.ts';
-import { createRecorder, isAway, type Recorder } from '../lib/recorder.ts';
+import { createRecorder, isUnavailable, type Recorder } from '../lib/recorder.ts';
 import type { Point, PointProcess } from './table.ts';
 
 export type Stage = {
   world: World;
-  /** DATASET_NFS_BASE_PATH of all. */
+  /** DATASET_NFS_BASE_PATH of all processes. */
   share: string;
-  /** Serves from before the first row to after the last. */
+  /** Serves from before the first row until after the last. */
   app: Project;
-  /** The version of `app` that is meant to serve. */
+  /** The version of `app` that must serve. */
   version: number;
-  /** Of `app`. */
+  /** Records the history of `app`. */
   recorder: Recorder;
   service(process: PointProcess): Service;
-  /** Starts the process anew so that it dies at the point; also when it does so before it was ready. */
+  /** Restarts the process so that it dies at the point; also when that happens before it is ready. */
   arm(point: Point): Promise<void>;
-  /** Starts the process as it should be, ending it first where it runs. */
+  /** Restarts the process without fail points. */
   unarm(process: PointProcess): Promise<void>;
-  /** It was not left armed. */
-  returned(process: PointProcess): boolean;
-  /** Waits for that death. */
+  /** Whether the process has no fail point. */
+  isUnarmed(process: PointProcess): boolean;
+  /** Waits until the process died at the point. */
   died(point: Point): Promise<void>;
-  /** Asks the control plane until it answers, as a client does that has seen a connection break. */
+  /** Repeats a request until the control plane answers, like a client whose connection broke. */
   ask<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>>;
-  /** Commits `files` and asks for a deployment under one Idempotency-Key until it was answered. */
+  /** Commits `files` and requests a deployment under one Idempotency-Key until it is answered. */
   deploy(project: Project, files: Record<string, string>): Promise<Deployment>;
-  /** Of `app`. */
+  /** Rolls `app` back. */
   rollback(to: { id: string }): Promise<Deployment>;
-  /** Waits until nothing is under way any more, and says what is wrong with what is left. */
+  /** Waits until no work is in progress, and returns what is wrong with the remaining state. */
   leftovers(): Promise<string[]>;
   stop(): Promise<void>;
 };
 
 const NAMES: Record<PointProcess, string> = { 'control-plane': 'control-plane', builder: 'builder-1', node: 'node-1' };
-/** Long enough for a control plane that starts on a busy machine, short enough to be waited for. */
+/** Long enough for a control plane that starts on a busy machine, and short enough to wait for. */
 const LEASE_MS = 6_000;
 const SETTINGS = { LEASE_TTL: `${LEASE_MS / 1000}s`, CLAIM_TIMEOUT: '20s', PROBE_TIMEOUT: '8s' };
 export const PROJECT = { drain_seconds: 1, stop_grace_seconds: 1 };
@@ -89,7 +89,7 @@ async function stageOf(world: World, share: string, history: MemoryHistory): Pro
         try {
           return { answer: await berth.api.call(name, input) };
         } catch (error) {
-          if (isAway(error)) throw error;
+          if (isUnavailable(error)) throw error;
           throw new GiveUp(String(error), { cause: error });
         }
       },
@@ -98,21 +98,21 @@ async function stageOf(world: World, share: string, history: MemoryHistory): Pro
     return answer;
   }
 
-  /** What a client was told of: anything else came from one request that was taken twice. */
-  const told = new Set<string>();
-  const nobodyAsked = (): string[] =>
+  /** Deployments that a client got in an answer. Any other one means that a repeated request was applied twice. */
+  const answered = new Set<string>();
+  const duplicates = (): string[] =>
     query(`select id, generation from deployments where project_id = '${app.id}'`)
-      .filter((d) => !told.has(String(d['id'])))
-      .map((d) => `deployment that nobody was told of: ${JSON.stringify(d)}`);
+      .filter((d) => !answered.has(String(d['id'])))
+      .map((d) => `deployment that no client requested: ${JSON.stringify(d)}`);
 
-  /** Asked under one Idempotency-Key until it was answered. */
+  /** Repeats a request under one Idempotency-Key until it is answered. */
   async function request(name: 'createDeployment' | 'rollback', project: Project, body: object): Promise<Deployment> {
     const key = randomUUID();
     const sent = Date.now();
     const input = { params: { id: project.id }, body, headers: { 'idempotency-key': key } } as CallInput<typeof name>;
     const made = await ask(name, input);
     if (project.id !== app.id) return made;
-    told.add(made.id);
+    answered.add(made.id);
     recorder.record({ type: 'accepted', sent, project: app.id, deployment: made.id, key });
     return made;
   }
@@ -126,11 +126,11 @@ async function stageOf(world: World, share: string, history: MemoryHistory): Pro
   if (first.status !== 'running') throw new Error(`the first version does not run: ${JSON.stringify(first.error)}`);
 
   const wrong = await recorder.judge();
-  if (wrong.length > 0) throw new Error(`before anything was killed: ${wrong.join('; ')}`);
+  if (wrong.length > 0) throw new Error(`before the first kill: ${wrong.join('; ')}`);
 
   const service = (process: PointProcess): Service => {
     const found = process === 'control-plane' ? berth.controlPlane : berth.agents[NAMES[process]];
-    if (found === undefined) throw new Error(`no process ${process}`);
+    if (found === undefined) throw new Error(`unknown process ${process}`);
     return found;
   };
   const armed = new Set<PointProcess>();
@@ -148,7 +148,7 @@ async function stageOf(world: World, share: string, history: MemoryHistory): Pro
       armed.delete(process);
       await service(process).start();
     },
-    returned: (process) => !armed.has(process),
+    isUnarmed: (process) => !armed.has(process),
     async arm(point) {
       const process = service(point.process);
       armed.add(point.process);
@@ -156,14 +156,14 @@ async function stageOf(world: World, share: string, history: MemoryHistory): Pro
       try {
         await process.start({ BERTH_FAIL_POINTS: `${point.name}=kill` });
       } catch (error) {
-        // Some points lie on the way to being ready.
+        // Some points come before the process is ready.
         if (!hasHit(point)) throw error;
       }
     },
     async died(point) {
       const { process } = service(point.process);
       const exit = await waitFor(`${point.process} dies at ${point.name}`, () => process().exit(), { deadlineMs: 60_000 });
-      await waitFor('its last words are read', () => hasHit(point), { deadlineMs: 2_000 });
+      await waitFor('the last log line is read', () => hasHit(point), { deadlineMs: 2_000 });
       if (exit.signal !== 'SIGKILL') throw new Error(`${point.process} ended with ${exit.code ?? exit.signal}, not at ${point.name}`);
     },
     ask,
@@ -172,9 +172,9 @@ async function stageOf(world: World, share: string, history: MemoryHistory): Pro
     async leftovers() {
       let wrong: string[] = [];
       await waitFor(
-        'everything has settled',
+        'everything is settled',
         async () => {
-          wrong = [...askDatabase(query), ...nobodyAsked(), ...(await filesLeft(dir)), ...(await portsWrong(stage, query))];
+          wrong = [...askDatabase(query), ...duplicates(), ...(await filesLeft(dir)), ...(await portsWrong(stage, query))];
           return wrong.length === 0;
         },
         { deadlineMs: 45_000, intervalMs: 100 },
@@ -192,7 +192,7 @@ async function stageOf(world: World, share: string, history: MemoryHistory): Pro
   return stage;
 }
 
-/** What is still under way, and what must never be. */
+/** Finds work in progress and states that must never exist. */
 function askDatabase(query: Query): string[] {
   const rules: [what: string, sql: string][] = [
     ['open task', 'select id, kind, status, attempt from tasks where finished_at is null'],
@@ -202,35 +202,35 @@ function askDatabase(query: Query): string[] {
     ],
     ['two running', "select project_id, count(*) n from deployments where status = 'running' group by project_id having n > 1"],
     [
-      'route that points elsewhere than at what runs',
+      'route that does not point to the running deployment',
       `select r.project_id, r.host_port, d.status from routes r join deployments d on d.id = r.deployment_id
        where d.status <> 'running' or d.host_port <> r.host_port`,
     ],
     ['running without a route', "select id from deployments where status = 'running' and id not in (select deployment_id from routes)"],
-    ['settled without an end', "select id, status from deployments where status <> 'running' and finished_at is null"],
+    ['ended without finished_at', "select id, status from deployments where status <> 'running' and finished_at is null"],
     [
-      'one thing twice in a story',
+      'duplicate line in a story',
       `select deployment_id, kind, count(*) n from deployment_events
        where kind in ('running', 'retired', 'failed', 'cancelled') group by deployment_id, kind having n > 1`,
     ],
     [
-      'a log line that is there twice',
+      'duplicate log line',
       `select deployment_id, text, at, count(*) n from log_lines where text like 'commit %' group by deployment_id, text, at having n > 1`,
     ],
   ];
   return rules.flatMap(([what, sql]) => query(sql).map((row) => `${what}: ${JSON.stringify(row)}`));
 }
 
-/** Workspaces, env-files: what an agent that was killed left on the disk and no start has cleared. */
+/** Finds workspaces and env files that a killed agent left on disk and that no start removed. */
 async function filesLeft(dir: string): Promise<string[]> {
   const folders = [join('builder-1', 'builder', 'work'), join('builder-1', 'builder', 'scratch'), join('node-1', 'deploy', 'scratch')];
   const found = await Promise.all(
-    folders.map(async (folder) => (await readdir(join(dir, 'agents', folder))).map((name) => `file left: ${join(folder, name)}`)),
+    folders.map(async (folder) => (await readdir(join(dir, 'agents', folder))).map((name) => `leftover file: ${join(folder, name)}`)),
   );
   return [...found.flat(), ...(await copiesLeft(join(dir, 'agents', 'node-1', 'svc')))];
 }
 
-/** Below .staging and .trash each process has a folder; what is in one, or of one that is no more. */
+/** Finds what is left below .staging and .trash, where each process has a folder: its content, and folders of ended processes. */
 async function copiesLeft(svc: string): Promise<string[]> {
   const names = await Promise.all(
     ['.staging', '.trash'].map(async (folder) =>
@@ -239,10 +239,10 @@ async function copiesLeft(svc: string): Promise<string[]> {
   );
   const wrong = names.flat().filter((name) => !/^\.(staging|trash)\/[^/]+(\/\.process\.json)?$/.test(name));
   const processes = names.flat().filter((name) => /^\.staging\/[^/]+$/.test(name));
-  return [...wrong, ...processes.slice(1)].map((name) => `left of a copy: ${name}`);
+  return [...wrong, ...processes.slice(1)].map((name) => `leftover copy: ${name}`);
 }
 
-/** Each running deployment has exactly its one container, under its final name, at the port that its route points to. */
+/** Checks that each running deployment has exactly one container, under its final name, at the port of its route. */
 async function portsWrong(stage: Stage, query: Query): Promise<string[]> {
   const running = query(
     `select p.name, p.domain_prefix, d.id, d.host_port from deployments d join projects p on p.id = d.project_id where d.status = 'running'`,
@@ -257,5 +257,5 @@ async function portsWrong(stage: Stage, query: Query): Promise<string[]> {
   const wanted = running.map((d) => ({ d, start: `${d['name']} svc-${d['domain_prefix']} running ${d['id']} ` }));
   const missing = wanted.filter(({ d, start }) => !seen.some((line) => line.startsWith(start) && line.includes(`:${d['host_port']}->`)));
   const extra = seen.filter((line) => !wanted.some(({ start }) => line.startsWith(start)));
-  return [...missing.map(({ start }) => `no container: ${start}`), ...extra.map((line) => `container left: ${line}`)];
+  return [...missing.map(({ start }) => `missing container: ${start}`), ...extra.map((line) => `leftover container: ${line}`)];
 }

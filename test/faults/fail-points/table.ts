@@ -1,9 +1,9 @@
 /**
- * Every fail point that the suite kills a process at. The calls in the sources, docs/fail-points.md and the rows of
- * test/faults/fail-points.test.ts are held equal to this table.
+ * Every fail point at which the suite kills a process. Tests compare this table with the calls in the sources, with
+ * docs/fail-points.md and with the rows of test/faults/fail-points.test.ts.
  */
 export type PointProcess = 'control-plane' | 'builder' | 'node';
-/** What is under way when the process dies (scenarios.ts). */
+/** The operation during which the process dies (scenarios.ts). */
 export type Scenario =
   | 'deploy'
   | 'slow deploy'
@@ -28,7 +28,7 @@ const builder = of('builder', 'deploy');
 const node = of('node', 'deploy');
 const data = of('node', 'data');
 
-/** A commit is named by the last line that it adds to the deployment's story; one that adds none is `silent`. */
+/** Fail points of a commit, named after the last line that it adds to the deployment's story; `silent` when it adds none. */
 const commit = (kind: string, stake: string, during: Scenario = 'deploy'): Point[] => [
   { name: `commit.before.${kind}`, process: 'control-plane', during, stake: `${stake}: written, not committed` },
   { name: `commit.after.${kind}`, process: 'control-plane', during, stake: `${stake}: committed, nobody notified` },

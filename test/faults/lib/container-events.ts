@@ -1,4 +1,4 @@
-/** What an engine says happened to the containers of one project, followed also over its restarts, at which it forgets. */
+/** Follows an engine's events about the containers of one project, also over restarts of the engine, which forgets its events. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Engine } from '@berth/testbed/engine-handle';
 import { type RunningProcess, startProcess } from '@berth/testbed/process';
@@ -6,8 +6,8 @@ import { type RunningProcess, startProcess } from '@berth/testbed/process';
 export type ContainerEvent = { at: number; change: 'started' | 'stopped' | 'removed'; container: string; deployment: string; node: string };
 
 const CHANGES: Record<string, ContainerEvent['change']> = { start: 'started', stop: 'stopped', destroy: 'removed' };
-/** An engine that died is asked again this often. */
-const AGAIN_MS = 100;
+/** Interval of reconnections to an engine that died. */
+const RECONNECT_MS = 100;
 
 export function followContainers(engine: Engine, project: string) {
   const filters = ['--filter', 'type=container', '--filter', `label=berth.project=${project}`, '--format', '{{json .}}'];
@@ -22,7 +22,7 @@ export function followContainers(engine: Engine, project: string) {
     const lines = (rest + text).split('\n');
     rest = lines.pop() ?? '';
     for (const line of lines) {
-      // What the client says on its own, of an engine that went away.
+      // The client's own message about an engine that ended.
       if (!line.startsWith('{')) continue;
       const { Action, Actor, timeNano } = JSON.parse(line) as {
         Action: string;
@@ -33,7 +33,7 @@ export function followContainers(engine: Engine, project: string) {
       from = Math.max(from, at);
       const change = CHANGES[Action];
       const [deployment, node] = [Actor.Attributes['berth.deployment'] ?? '', Actor.Attributes['berth.node'] ?? ''];
-      // Asked again from the last one on: that one comes twice.
+      // A reconnection starts with the last event again, so that one comes twice.
       if (change !== undefined) seen.set(`${timeNano} ${Actor.ID} ${Action}`, { at, change, container: Actor.ID, deployment, node });
     }
   }
@@ -44,12 +44,12 @@ export function followContainers(engine: Engine, project: string) {
       const argv = ['docker', 'events', '--since', String(from / 1000), ...filters] as const;
       stream = await startProcess(argv, { name: 'docker-events', env: engine.env, onOutput: read });
       await stream.exited;
-      await sleep(AGAIN_MS);
+      await sleep(RECONNECT_MS);
     }
   })();
 
   return {
-    /** Those that were not given before. */
+    /** Returns the events that no earlier call returned. */
     async upTo(until: number): Promise<ContainerEvent[]> {
       const bounds = ['--since', String(from / 1000), '--until', String(until / 1000)];
       rest = '';

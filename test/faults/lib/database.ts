@@ -1,9 +1,9 @@
-/** What the control plane's database holds, read beside it. */
+/** Reads the control plane's database file. */
 import { DatabaseSync } from 'node:sqlite';
 
 export type Query = (sql: string) => Record<string, string | number | null>[];
 
-/** Opened for each question: the process that owns the file dies and comes back. */
+/** Opens the file for each query, because the process that owns it is killed and restarted. */
 export const createQuery =
   (path: string): Query =>
   (sql) => {

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Stands before the docker command of one agent (docker-shim.ts puts a copy first on its PATH) and lets a test stop it at a verb:
-#   before-VERB: not run while the file is there; its text is the error it then ends with ("hold": it waits first)
-#   after-VERB:  run, but its end is kept back while the file is there
-# reached-… says that the agent has got there.
+# Runs instead of the docker command of one agent (docker-shim.ts puts a copy first on its PATH) and lets a test stop it at a verb:
+#   before-VERB: does not run the command; ends with the file's text as the error ("hold": waits while the file exists, then fails)
+#   after-VERB:  runs the command and holds back its end while the file exists
+# reached-… shows that the agent has reached this point.
 here=$(dirname "$0")
 real=/usr/bin/docker
 verb= skip=
@@ -18,7 +18,7 @@ if [ -e "$here/before-$verb" ]; then
   : >"$here/reached-before-$verb"
   if [ "$text" = hold ]; then
     while [ -e "$here/before-$verb" ]; do sleep 0.05; done
-    text='held back by a test'
+    text='held by a test'
   fi
   echo "$text" >&2
   exit 1

@@ -1,4 +1,4 @@
-/** A docker command that a test can stop at a verb (docker-shim.sh): how an agent is caught exactly between two steps. */
+/** A docker command that a test can stop at a verb (docker-shim.sh), to catch an agent exactly between two steps. */
 import { chmod, copyFile, mkdir, rm, writeFile } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -6,14 +6,14 @@ import { searchPath } from '@berth/testbed/config';
 import { waitFor } from '@berth/testbed/wait';
 
 export type Shim = {
-  /** For the agent. */
+  /** Environment for the agent. */
   env: { PATH: string };
-  /** `before`: not run while held; `after`: run, its end kept back. */
+  /** `before`: does not run the command while held; `after`: runs it and holds back its end. */
   hold(when: 'before' | 'after', verb: string): Promise<void>;
-  /** Every call of the verb ends with this complaint. */
+  /** Every call of the verb fails with this message. */
   fail(verb: string, complaint: string): Promise<void>;
   reached(when: 'before' | 'after', verb: string): Promise<void>;
-  /** As if it had never been there. */
+  /** Removes every hold and failure. */
   clear(): Promise<void>;
 };
 

@@ -1,4 +1,4 @@
-/** A file system that is full to the last byte, and has room again. */
+/** Fills a file system to the last byte; the returned function frees the space. */
 import { open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 

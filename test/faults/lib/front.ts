@@ -1,4 +1,4 @@
-/** The real Traefik behind the relay, both of which rows restart. */
+/** The real Traefik behind the relay. Rows restart both. */
 import { join } from 'node:path';
 import { findTraefik, repositoryRoot } from '@berth/testbed/config';
 import { freePort, freePorts } from '@berth/testbed/ports';
@@ -7,11 +7,11 @@ import { startTraefik, type Traefik } from '@berth/testbed/traefik';
 
 export type Front = {
   relayUrl(): string;
-  /** For PROXY_PROBE_URLS; known before anything is started. */
+  /** Value for PROXY_PROBE_URLS; known before any process starts. */
   probeUrls: string;
   entry: { host: string; port: number; secure: boolean };
   start(controlPlaneUrl: string): Promise<void>;
-  /** kill -9, and again with the same folder. */
+  /** Sends SIGKILL and starts it again with the same folder. */
   restartRelay(): Promise<void>;
   restartTraefik(): Promise<void>;
   stop(): Promise<void>;

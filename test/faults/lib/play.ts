@@ -1,4 +1,4 @@
-/** Plays rows on their stage: inject, what must happen, and what must hold whatever the fault was. */
+/** Runs rows on their stage: injects the fault, checks the outcome, and checks what must hold after any fault. */
 import { cp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -7,7 +7,7 @@ import { whyNoOwnEngine } from '@berth/testbed/engine';
 import { startProber } from '@berth/testbed/prober';
 import { registryProgram } from '@berth/testbed/registry';
 import { versionOf } from '../../e2e/world.ts';
-import { holdsAll } from './checks.ts';
+import { expectRecovered } from './checks.ts';
 import { whyNoTraefik } from './front.ts';
 import type { Row } from './row.ts';
 import { type Stage, type StageName, startStage } from './stage.ts';
@@ -17,7 +17,7 @@ function whyNot(name: StageName): string | undefined {
   return whyNoOwnEngine() ?? (name === 'relay' ? whyNoTraefik() : undefined);
 }
 
-/** For all that a row does beside lasting. */
+/** Time for a row, without the duration of its fault. */
 const ROW_MS = 180_000;
 
 export function playRows(name: StageName, rows: readonly Row[]): void {
@@ -27,16 +27,16 @@ export function playRows(name: StageName, rows: readonly Row[]): void {
     let failed = false;
     beforeAll(async () => {
       stage = await startStage(name);
-      // Its name has passed on too: the first row finds what every other one finds.
-      await holdsAll(stage);
+      // Waits until the container has its final name, so that the first row starts like every other.
+      await expectRecovered(stage);
     });
     afterAll(async () => {
-      // What the processes said, for whoever looks for the cause.
+      // Keeps the processes' logs for the analysis of a failure.
       if (failed) await cp(join(stage.dir, 'logs'), join(toolsDir, 'results', `faults-${name}`), { recursive: true });
       await stage?.stop();
     });
 
-    // What was not written down is not judged either.
+    // The checker judges only what was recorded, so the last test checks the kinds of events.
     const kinds = new Set<string>();
     for (const row of rows) {
       const why = row.skip?.();
@@ -46,22 +46,22 @@ export function playRows(name: StageName, rows: readonly Row[]): void {
           await stage.begin();
           stage.recorder.watch();
           let judged = false;
-          const visitor = startProber({ entry: stage.entry, host: `app.${stage.berth.baseDomain}`, perSecond: 10, versionOf });
+          const client = startProber({ entry: stage.entry, host: `app.${stage.berth.baseDomain}`, perSecond: 10, versionOf });
           try {
             await row.run(stage);
-            await holdsAll(stage);
+            await expectRecovered(stage);
             judged = true;
             expect(await stage.recorder.judge()).toEqual([]);
             for (const kind of stage.recorder.kinds()) kinds.add(kind);
           } catch (error) {
             failed = true;
-            // What broke in this row is this row's alone.
+            // Events of this row must not fail later rows.
             if (!judged) await stage.recorder.judge().catch(() => []);
             throw error;
           } finally {
             await stage.shims.builder.clear();
             await stage.shims.node.clear();
-            const seen = await visitor.stop();
+            const seen = await client.stop();
             if (row.outage !== true)
               expect({ failures: seen.failures, stale: seen.stale }, `of ${seen.sent} requests`).toEqual({ failures: [], stale: 0 });
           }
@@ -70,7 +70,7 @@ export function playRows(name: StageName, rows: readonly Row[]): void {
       );
     }
 
-    it('the history holds what agents, clients, engines and proxies saw', () => {
+    it('the history has events of agents, clients, engines and proxies', () => {
       expect([...kinds]).toEqual(
         expect.arrayContaining(['accepted', 'read', 'claimed', 'reporting', 'reported', 'container', 'routed', 'story']),
       );

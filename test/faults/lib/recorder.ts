@@ -1,8 +1,8 @@
 /**
- * What was seen of one project from outside, as a history for `@berth/testbed/invariants`: what the client was told, what agents
- * said and were told (`@berth/testbed/agent-tap` writes it into the same history), what the proxies were handed, what the
- * engines say happened to containers, and the story that the deployment keeps. The engines' and the story's times are exact, so
- * they are put into their place when a row is judged; what is asked for is asked for all the time.
+ * Records the history of one project from outside, for `@berth/testbed/invariants`: a client's reads, the agents' requests and answers
+ * (`@berth/testbed/agent-tap` writes them into the same history), the proxies' configuration, the engines' container events, and the
+ * story of each deployment. Times of engines and stories are exact, so those events are sorted in when a row is judged. The reads are
+ * repeated all the time.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Engine } from '@berth/testbed/engine-handle';
@@ -14,23 +14,23 @@ import type { Query } from './database.ts';
 
 export type Recorder = {
   record(happening: Happening, at?: number): void;
-  /** Asks from now on. */
+  /** Starts reading. */
   watch(): void;
-  /** Ends the row's asking, adds what happened since the row before, and says what of all that may not be. */
+  /** Stops reading, adds the events since the previous row, and returns the violations. */
   judge(): Promise<string[]>;
-  /** What the history holds. */
+  /** Returns the kinds of events in the history. */
   kinds(): Set<HistoryEvent['type']>;
-  /** What this does to containers is no task's work. */
+  /** Attributes container changes during `play` to the outside, not to a task. */
   fromOutside<T>(play: () => Promise<T>): Promise<T>;
-  /** The database was set back: what was told and accepted before, and done to containers, counts no more. */
-  setBack(): Promise<void>;
+  /** The database was restored from a backup: earlier reads, accepted deployments and container changes no longer count. */
+  databaseRestored(): Promise<void>;
   stop(): Promise<void>;
 };
 
 export type Sources = {
   history: MemoryHistory;
   api: Client;
-  /** Where proxies get their configuration. */
+  /** Address of the proxies' configuration. */
   configUrl: string;
   project: { id: string; name: string };
   engines: readonly Engine[];
@@ -39,18 +39,26 @@ export type Sources = {
 };
 
 const EVERY_MS = 50;
-/** What a database that was set back knows nothing of. */
-const FORGOTTEN: ReadonlySet<HistoryEvent['type']> = new Set(['accepted', 'cancel_accepted', 'read', 'reported', 'story', 'container']);
-/** The story says `answers at HOST:PORT`. */
+/** Events that a restored database does not know. */
+const LOST_BY_RESTORE: ReadonlySet<HistoryEvent['type']> = new Set([
+  'accepted',
+  'cancel_accepted',
+  'read',
+  'reported',
+  'story',
+  'container',
+]);
+/** Finds the address in the story's line `answers at HOST:PORT`. */
 const addressIn = (text: unknown): string | null => /answers at ([^/\s;]+:\d+)/.exec(String(text))?.[1] ?? null;
 
-/** No answer, or one that says to come again: a process that starts or ends. */
-export const isAway = (error: unknown): boolean => error instanceof UnreachableError || (error instanceof ApiError && error.status === 503);
+/** No answer, or 503: the process is starting or ending. */
+export const isUnavailable = (error: unknown): boolean =>
+  error instanceof UnreachableError || (error instanceof ApiError && error.status === 503);
 
 export function createRecorder({ history, api, configUrl, project, engines, query, leaseMs }: Sources): Recorder {
   const record: Recorder['record'] = (happening, at = Date.now()) => void history.events.push({ at, ...happening });
-  const told = new Map<string, string>();
-  const said = new Set<string>();
+  const lastRead = new Map<string, string>();
+  const reported = new Set<string>();
   const outside: { from: number; to: number }[] = [];
   let since = Date.now();
   let handed = '';
@@ -63,8 +71,8 @@ export function createRecorder({ history, api, configUrl, project, engines, quer
     const sent = Date.now();
     const { items } = await api.call('listDeployments', { query: { project_id: project.id, limit: 5 } });
     for (const d of items) {
-      if (!evenUnchanged && told.get(d.id) === d.status) continue;
-      told.set(d.id, d.status);
+      if (!evenUnchanged && lastRead.get(d.id) === d.status) continue;
+      lastRead.set(d.id, d.status);
       record({ type: 'read', sent, project: project.id, deployment: d.id, state: d.status, node: d.node_id });
     }
   }
@@ -79,7 +87,7 @@ export function createRecorder({ history, api, configUrl, project, engines, quer
     record({ type: 'routed', proxy: 'proxy', routes: address === '' ? {} : { [project.id]: address } });
   }
 
-  /** Where a deployment was said to answer on that engine at that time: before it where that is known, else as soon as it was. */
+  /** Returns the address at which a deployment answered on that engine: the last one reported before `at`, or the next one after it. */
   function addressAt(deployment: string, hostIp: string, at: number, change: string): string | null {
     const known = history.events.filter(
       (e): e is Extract<HistoryEvent, { type: 'reporting' | 'observing' }> =>
@@ -87,7 +95,7 @@ export function createRecorder({ history, api, configUrl, project, engines, quer
     );
     const before = known.findLast((e) => e.at < at)?.address ?? null;
     const after = known.find((e) => e.at >= at)?.address ?? null;
-    // Started anew, it has a port of its own again.
+    // A restarted container has a new port.
     return change === 'started' ? (after ?? before) : (before ?? after);
   }
 
@@ -106,7 +114,7 @@ export function createRecorder({ history, api, configUrl, project, engines, quer
       `select deployment_id, at, message from deployment_events where kind = 'route_published' and deployment_id ${of}`,
     )) {
       const address = addressIn(event['message']);
-      // From the switch at the latest the proxy was seen to serve it; what it is told before that may be late.
+      // The proxy served it at the latest at the switch. A read of the configuration before that may be late.
       const [seen] = query(`select at from deployment_events where deployment_id = '${event['deployment_id']}' and kind = 'running'`);
       if (address !== null && seen !== undefined)
         record({ type: 'routed', proxy: 'proxy', routes: { [project.id]: address } }, Number(seen['at']) - 1);
@@ -127,10 +135,10 @@ export function createRecorder({ history, api, configUrl, project, engines, quer
       watching = (async () => {
         while (!signal.aborted) {
           await readAll(false).catch((error: unknown) => {
-            // It is away at the moment: that is what these rows are about.
-            if (!isAway(error)) record({ type: 'internal_error', message: String(error) });
+            // The control plane is down at the moment: these rows cause that.
+            if (!isUnavailable(error)) record({ type: 'internal_error', message: String(error) });
           });
-          // Proxies that get none keep what they have.
+          // A proxy that gets no configuration keeps its last one.
           await readConfiguration().catch(() => undefined);
           await sleep(EVERY_MS);
         }
@@ -148,9 +156,9 @@ export function createRecorder({ history, api, configUrl, project, engines, quer
       record({ type: 'ended' });
       const fresh = check(history.events.toSorted((a, b) => a.at - b.at))
         .map((violation) => `${violation.invariant}: ${violation.message}`)
-        .filter((text) => !said.has(text));
-      // Once: what one row broke must not fail all that follow.
-      for (const text of fresh) said.add(text);
+        .filter((text) => !reported.has(text));
+      // Report a violation once: a broken row must not fail all later rows.
+      for (const text of fresh) reported.add(text);
       return fresh;
     },
     kinds: () => new Set(history.events.map((e) => e.type)),
@@ -163,10 +171,10 @@ export function createRecorder({ history, api, configUrl, project, engines, quer
         window.to = Date.now();
       }
     },
-    async setBack() {
+    async databaseRestored() {
       await readEngines(Date.now());
-      told.clear();
-      history.events.splice(0, history.events.length, ...history.events.filter((e) => !FORGOTTEN.has(e.type)));
+      lastRead.clear();
+      history.events.splice(0, history.events.length, ...history.events.filter((e) => !LOST_BY_RESTORE.has(e.type)));
     },
     async stop() {
       ending.abort();

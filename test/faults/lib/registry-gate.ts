@@ -1,18 +1,18 @@
-/** A proxy in front of the real registry that can be slow, refuse, keep uploads waiting, be gone, or lose what was pushed. */
+/** A proxy in front of the real registry that can be slow, refuse pushes, hold uploads, be down, or lose pushed manifests. */
 import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /**
- * `refuse`: the manifest alone; `refuse layers`: all of it. `forget`: what the builder pushed is gone when anyone else asks for
- * it; `lose`: for the builder too.
+ * `refuse`: refuses only the manifest; `refuse layers`: refuses every upload. `forget`: only the builder still finds what it
+ * pushed; `lose`: the builder does not find it either.
  */
 export type GateMode = 'serve' | 'slow' | 'refuse' | 'refuse layers' | 'down' | 'hold uploads' | 'forget' | 'lose';
 
 export type RegistryGate = {
   address: string;
   behave(mode: GateMode): void;
-  /** Uploads that are kept waiting. */
+  /** Number of held uploads. */
   held(): number;
   stop(): Promise<void>;
 };
@@ -25,7 +25,7 @@ export async function startRegistryGate(listen: string, upstream: string, builde
   const [host, port] = upstream.split(':');
 
   function forward(request: IncomingMessage, response: ServerResponse): void {
-    // The Host header stays: the registry writes it into the addresses it hands out.
+    // The Host header stays: the registry writes it into the addresses of its answers.
     const onward = httpRequest(
       { host, port, method: request.method, path: request.url, headers: request.headers, agent: false },
       (answer) => {

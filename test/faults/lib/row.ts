@@ -1,21 +1,21 @@
-/** What a row of the fault table is. docs/faults.md is held equal to the rows by test/faults-docs.test.ts. */
+/** A row of the fault table. test/faults-docs.test.ts compares docs/faults.md with the rows. */
 import type { InvariantId } from '@berth/testbed/invariants';
 import type { Stage, StageName } from './stage.ts';
 
 export type Row = {
   fault: string;
-  /** What must happen. */
+  /** The required outcome. */
   answer: string;
-  /** Ids of docs/invariants.md that it puts to the test. */
+  /** Ids of docs/invariants.md that the row tests. */
   invariants: readonly InvariantId[];
   stage: StageName;
-  /** In `npm test` too. */
+  /** The row runs in `npm test` too. */
   quick?: true;
-  /** Requests may go unanswered while the fault lasts: what serves is itself what is hit. Everywhere else none may. */
+  /** Requests may fail while the fault lasts, because it hits the container or the proxy that serves them. In other rows none may fail. */
   outage?: true;
-  /** How long the fault itself is made to last. */
+  /** Duration of the fault itself, in ms. */
   lastsMs?: number;
-  /** Why it cannot run here. */
+  /** Returns why the row cannot run here. */
   skip?: () => string | undefined;
   run: (stage: Stage) => Promise<void>;
 };

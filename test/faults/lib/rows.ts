@@ -1,4 +1,4 @@
-/** Every fault there is a row for, in the order of docs/faults.md. */
+/** All rows, in the order of docs/faults.md. */
 import type { Row } from './row.ts';
 import { BUILDER_ROWS } from './rows/builder.ts';
 import { CONTROL_PLANE_ROWS } from './rows/control-plane.ts';

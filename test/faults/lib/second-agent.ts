@@ -1,4 +1,4 @@
-/** An agent process beside or in the place of one that the platform started, with the settings of that one. */
+/** Starts an agent process beside or instead of one of the platform's, with the same settings. */
 import { cp, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { findProgram, repositoryRoot } from '@berth/testbed/config';
@@ -19,7 +19,7 @@ async function startAgent(stage: Stage, as: string, name: string, prefix: readon
   const port = await freePort();
   const settings = await settingsOf(stage.agent(as).process().pid);
   const stateDir = join(stage.dir, 'agents', name);
-  // A cloned disk holds the node's own secret too.
+  // A cloned disk has the node's secret too.
   const secret = join(settings['NODE_ROLE'] ?? '', 'node-secret');
   await cp(join(settings['STATE_DIR'] ?? '', secret), join(stateDir, secret));
   const [program, ...words] = [...prefix, process.execPath];
@@ -38,11 +38,11 @@ async function startAgent(stage: Stage, as: string, name: string, prefix: readon
   return agent;
 }
 
-/** A second process under the same identity, as when a machine was cloned. */
-export const alsoAs = (stage: Stage, as: string): Promise<RunningProcess> => startAgent(stage, as, `${as}-twin`, []);
+/** Starts a second process with the same identity, like a cloned machine. */
+export const startTwin = (stage: Stage, as: string): Promise<RunningProcess> => startAgent(stage, as, `${as}-twin`, []);
 
-/** Plays with the machine's agent started anew under another hostname, on the same disk. */
-export async function underName(stage: Stage, as: string, hostname: string, play: () => Promise<void>): Promise<void> {
+/** Runs `play` while the machine's agent runs under another hostname, on the same disk. */
+export async function withHostname(stage: Stage, as: string, hostname: string, play: () => Promise<void>): Promise<void> {
   const port = await freePort();
   const settings = await settingsOf(stage.agent(as).process().pid);
   await stage.agent(as).crash();
@@ -60,8 +60,8 @@ export async function underName(stage: Stage, as: string, hostname: string, play
   }
 }
 
-/** Another machine with the same hostname: its disk holds nothing of the first one's. It never becomes ready. */
-export async function alsoNamed(stage: Stage, as: string, hostIp: string): Promise<RunningProcess> {
+/** Starts another machine with the same hostname and an empty disk. It never becomes ready. */
+export async function startNamesake(stage: Stage, as: string, hostIp: string): Promise<RunningProcess> {
   const settings = await settingsOf(stage.agent(as).process().pid);
   const stateDir = join(stage.dir, 'agents', `${as}-other`);
   return startProcess(BERTH_AGENT, {
@@ -74,10 +74,10 @@ export async function alsoNamed(stage: Stage, as: string, hostIp: string): Promi
 export const whyNoFaketime = (): string | undefined =>
   findProgram('faketime') === undefined ? 'no faketime (apt-get install faketime)' : undefined;
 
-/** Plays with the agent replaced by one whose clock is off. */
-export async function underClock(stage: Stage, as: string, offset: string, play: () => Promise<void>): Promise<void> {
+/** Runs `play` while the agent's clock is wrong by `offset`. */
+export async function withClock(stage: Stage, as: string, offset: string, play: () => Promise<void>): Promise<void> {
   const shifted = await startAgent(stage, as, `${as}-clock${offset}`, ['faketime', '-f', offset]);
-  // Only now: its settings are read from the running one.
+  // The crash comes last, because the settings are read from the running agent.
   await stage.agent(as).crash();
   try {
     await play();

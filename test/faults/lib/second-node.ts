@@ -1,7 +1,7 @@
-/** A stage with its second deploy node open for work. */
+/** Runs a row with the stage's second deploy node uncordoned. */
 import type { Stage } from './stage.ts';
 
-/** With node-2 open for work, so that what node-1 loses has somewhere to go. */
+/** Runs `play` with node-2 uncordoned, so that node-1's work can move. */
 export async function withSecondNode(stage: Stage, play: () => Promise<void>): Promise<void> {
   const nodes = (await stage.berth.api.call('listNodes', { query: {} })).items;
   const second = nodes.find((n) => n.hostname === 'node-2');
@@ -13,6 +13,6 @@ export async function withSecondNode(stage: Stage, play: () => Promise<void>): P
   } finally {
     await stage.berth.api.call('cordonNode', { params });
   }
-  // Back to where the next row expects it.
+  // Deploys on node-1 again, where the next row expects the project.
   await stage.ends(await stage.release(), 'running');
 }

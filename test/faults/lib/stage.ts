@@ -1,4 +1,4 @@
-/** The real parts that rows are played on, with a project that is live, and what rows say and ask again and again. */
+/** The real parts for the rows, with a live project, and the steps and checks that many rows use. */
 import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -26,10 +26,13 @@ import { type Front, prepareFront } from './front.ts';
 import { createRecorder, type Recorder } from './recorder.ts';
 import { type RegistryGate, startRegistryGate } from './registry-gate.ts';
 
-/** `main`: a builder and two deploy nodes with engines of their own, the second cordoned; `disk`: on small file systems; `data`: one deploy node with a share; `relay`: Traefik behind the relay. */
+/**
+ * `main`: a builder and two deploy nodes with their own engines, the second node cordoned; `disk`: on small file systems; `data`: one
+ * deploy node with a share; `relay`: Traefik behind the relay.
+ */
 export type StageName = 'main' | 'disk' | 'data' | 'relay';
 
-/** Short, so that what takes minutes in production takes seconds here. */
+/** Short timeouts: seconds here instead of minutes in production. */
 const LEASE_MS = 5_000;
 const SHORT = { LEASE_TTL: `${LEASE_MS / 1000}s`, CLAIM_TIMEOUT: '6s', PROBE_TIMEOUT: '20s', ROUTE_TIMEOUT: '20s' };
 
@@ -37,7 +40,7 @@ export type Stage = {
   berth: Platform;
   git: GitServer;
   gate: RegistryGate;
-  /** `build`: the builder's and node-2's; `node`: node-1's. */
+  /** `build`: the engine of the builder and node-2; `node`: the engine of node-1. */
   engines: { build: Engine; node: Engine };
   shims: { builder: Shim; node: Shim };
   project: Project;
@@ -46,38 +49,38 @@ export type Stage = {
   small: { builder: string; controlPlane: string; engine: string; svc: string };
   /** Folder of datasets, in stage `data`. */
   share: string;
-  /** Where node-1 keeps its copies of them. */
+  /** Folder of node-1's copies. */
   svc: { svcRoot: string };
-  /** The version that is to be served now. */
+  /** The version that must be served now. */
   version(): number;
   agent(name: string): Service;
-  /** Commits the next version, a page with its number, with `files` changed, and asks for its deployment. */
+  /** Commits the next version, a page with its number, with `files` changed, and requests its deployment. */
   release(files?: Files): Promise<Deployment>;
-  /** One that cannot go live: what serves stays the present version. */
-  releaseIll(files: Files): Promise<Deployment>;
-  /** The last version did not go live after all. */
-  fellBack(): void;
+  /** Requests a deployment that cannot go live: the present version keeps serving. */
+  releaseBroken(files: Files): Promise<Deployment>;
+  /** The last version did not go live: the previous one counts again. */
+  keepPreviousVersion(): void;
   see(d: { id: string }): Promise<Deployment>;
-  /** Waits for its end, which must be this one. */
+  /** Waits for the end of a deployment, which must have this state. */
   ends(d: { id: string }, state: DeploymentState, code?: string): Promise<Deployment>;
-  /** Waits until this version is served, from its one container. */
+  /** Waits until the project serves this version. */
   serves(version: number, deadlineMs?: number): Promise<void>;
-  /** One line of the deployment's story or log. */
+  /** Waits for a line of the deployment's story or log. */
   says(d: { id: string }, pattern: RegExp, deadlineMs?: number): Promise<void>;
-  /** In what the service has logged since the row began. */
+  /** Waits for a line in the service's log since the row began. */
   logged(service: Service, pattern: RegExp, deadlineMs?: number): Promise<void>;
   running(): Promise<Deployment>;
   containers(engine: Engine): Promise<string[]>;
-  /** Of every deployment that was ever accepted here, the state that it ended in. */
+  /** The state in which each accepted deployment ended. */
   ended: Map<string, DeploymentState>;
   accepted: string[];
-  /** Asks the project from outside. */
+  /** Requests the project from outside. */
   get(): Promise<Answer>;
   entry: Platform['entry'];
   front: Front;
-  /** Of the project. */
+  /** Records the history of the project. */
   recorder: Recorder;
-  /** Logs are read from here on. */
+  /** Marks the position from which logs are read. */
   begin(): Promise<void>;
   stop(): Promise<void>;
 };
@@ -98,7 +101,7 @@ export async function startStage(name: StageName): Promise<Stage> {
     };
     const share = join(dir, 'share');
     await mkdir(share);
-    // Before the engines: what is mounted later they may not see.
+    // Mounted before the engines start: they may not see later mounts.
     for (const [stage, path, size] of [
       ['disk', small.builder, '8m'],
       ['disk', small.controlPlane, '12m'],
@@ -125,7 +128,7 @@ export async function startStage(name: StageName): Promise<Stage> {
     stops.push(() => git.stop());
     const front = await prepareFront(dir);
     const shims = { builder: await createShim(join(dir, 'shim-builder')), node: await createShim(join(dir, 'shim-node')) };
-    // The same everywhere, so that placement does not depend on how full this machine's disk is just now.
+    // The same size on each node, so that placement does not depend on the free space of this machine's disk.
     const same = { MAX_STORAGE: '1000000', PULL_TIMEOUT: '30s' };
     const svc = { svcRoot: join(small.svc, 'svc') };
     const history = memoryHistory();
@@ -155,7 +158,7 @@ export async function startStage(name: StageName): Promise<Stage> {
           env: {
             ...same,
             ...shims.node.env,
-            // Two seconds for four megabytes, so that something can befall a copy.
+            // 2 s for 4 MB, so that a fault can hit a copy.
             ...(name === 'data'
               ? {
                   DATASET_NFS_BASE_PATH: share,
@@ -167,7 +170,7 @@ export async function startStage(name: StageName): Promise<Stage> {
               : {}),
           },
         },
-        // With less room than node-1, so that it gets work when node-1 cannot have it and not otherwise.
+        // Less room than node-1, so that it gets work only when node-1 cannot have it.
         ...(name === 'main' ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, MAX_STORAGE: '500000' } }] : []),
       ],
       env: {
@@ -184,7 +187,7 @@ export async function startStage(name: StageName): Promise<Stage> {
     }
     const entry = name === 'relay' ? front.entry : berth.entry;
     const get = (): Promise<Answer> => ask(entry, `app.${berth.baseDomain}`);
-    // Awaited here: what goes wrong in it takes everything down again.
+    // Awaited here, so that an error cleans up.
     return await withProject({
       berth,
       git,
@@ -208,7 +211,7 @@ export async function startStage(name: StageName): Promise<Stage> {
   }
 }
 
-/** `*.localhost` is not resolved by Node: the connection goes to the proxy and the Host header says the rest. */
+/** Connects to the proxy and sends the Host header, because Node does not resolve `*.localhost`. */
 function ask({ host, port, secure }: Platform['entry'], name: string): Promise<Answer> {
   const { promise, resolve, reject } = Promise.withResolvers<Answer>();
   const options = { host, port, headers: { host: name }, timeout: 5_000, agent: false as const };
@@ -218,7 +221,7 @@ function ask({ host, port, secure }: Platform['entry'], name: string): Promise<A
       text(response).then((body) => resolve({ status: response.statusCode ?? 0, headers: response.headers, body }), reject);
     },
   );
-  request.on('timeout', () => request.destroy(new Error(`no answer from ${name}`)));
+  request.on('timeout', () => request.destroy(new Error(`request to ${name} timed out`)));
   request.on('error', reject);
   request.end();
   return promise;
@@ -229,7 +232,7 @@ type Parts = Pick<
   'berth' | 'git' | 'gate' | 'engines' | 'shims' | 'dir' | 'small' | 'share' | 'svc' | 'get' | 'entry' | 'front' | 'stop'
 > & {
   history: MemoryHistory;
-  /** The control plane's. */
+  /** File of the control plane's database. */
   database: string;
 };
 
@@ -265,7 +268,7 @@ async function withProject(parts: Parts): Promise<Stage> {
   const releaseFiles = async (files: Files, message: string): Promise<Deployment> => {
     await git.commit('app', { ...without, ...files }, message);
     for (const name of Object.keys(without)) delete without[name];
-    // What this one brought goes with the next.
+    // The next release removes the files of this one.
     for (const name of Object.keys(files)) if (!(name in pageApp(1))) without[name] = null;
     return deploy();
   };
@@ -283,15 +286,15 @@ async function withProject(parts: Parts): Promise<Stage> {
     version: () => version,
     agent(name) {
       const found = berth.agents[name];
-      if (found === undefined) throw new Error(`no agent ${name}`);
+      if (found === undefined) throw new Error(`unknown agent ${name}`);
       return found;
     },
     release(files) {
       version++;
       return releaseFiles({ ...pageApp(version), ...files }, `version ${version}`);
     },
-    releaseIll: (files) => releaseFiles({ ...pageApp(version), ...files }, 'ill'),
-    fellBack: () => void version--,
+    releaseBroken: (files) => releaseFiles({ ...pageApp(version), ...files }, 'broken'),
+    keepPreviousVersion: () => void version--,
     see: (d) => berth.api.call('getDeployment', { params: { id: d.id } }),
     async ends(d, state, code) {
       const done = await berth.settled(d, 90_000);
@@ -304,7 +307,7 @@ async function withProject(parts: Parts): Promise<Stage> {
     },
     async says(d, pattern, deadlineMs = 30_000) {
       const text = async (): Promise<string[]> => [...(await stage.see(d)).events.map((e) => e.message), ...(await berth.logs(d))];
-      await waitFor(`the deployment says ${pattern}`, async () => (await text()).some((line) => pattern.test(line)), {
+      await waitFor(`the story or the log has ${pattern}`, async () => (await text()).some((line) => pattern.test(line)), {
         deadlineMs,
         intervalMs: 30,
       });

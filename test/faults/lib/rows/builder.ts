@@ -1,4 +1,4 @@
-/** What befalls a builder, and builds that never end. */
+/** Faults of a builder, and builds that never end. */
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import { waitFor } from '@berth/testbed/wait';
@@ -8,11 +8,11 @@ import type { Stage } from '../stage.ts';
 const BUILDS_AGAIN =
   'the restarted builder claims the task again (attempt 2); the deployment ends `running`; the old version serves until then';
 
-/** Kills the builder, starts it again, and sees the deployment through. */
-async function killedAndBack(stage: Stage, asked: { id: string }, back: () => void): Promise<void> {
+/** Kills the builder, starts it again, and waits until the deployment is live. */
+async function killAndRestart(stage: Stage, asked: { id: string }, beforeStart: () => void): Promise<void> {
   const builder = stage.agent('builder-1');
   await builder.crash();
-  back();
+  beforeStart();
   await builder.start();
   await stage.ends(asked, 'running');
   await stage.says(asked, /builder-1 took the build \(attempt 2\)/);
@@ -32,8 +32,8 @@ export const BUILDER_ROWS: readonly Row[] = [
       const before = stage.git.requests();
       stage.git.behave('mute');
       const asked = await stage.release();
-      await waitFor('the builder asks the git server', () => stage.git.requests() > before, { intervalMs: 10, deadlineMs: 30_000 });
-      await killedAndBack(stage, asked, () => stage.git.behave('serve'));
+      await waitFor('the builder contacts the git server', () => stage.git.requests() > before, { intervalMs: 10, deadlineMs: 30_000 });
+      await killAndRestart(stage, asked, () => stage.git.behave('serve'));
     },
   },
   {
@@ -44,7 +44,7 @@ export const BUILDER_ROWS: readonly Row[] = [
     async run(stage) {
       const asked = await stage.release(step(`RUN echo slowly && sleep 4 # ${randomUUID()}`));
       await stage.says(asked, /^slowly/);
-      await killedAndBack(stage, asked, () => undefined);
+      await killAndRestart(stage, asked, () => undefined);
     },
   },
   {
@@ -55,8 +55,8 @@ export const BUILDER_ROWS: readonly Row[] = [
     async run(stage) {
       stage.gate.behave('hold uploads');
       const asked = await stage.release();
-      await waitFor('an upload is under way', () => stage.gate.held() > 0, { intervalMs: 10, deadlineMs: 30_000 });
-      await killedAndBack(stage, asked, () => stage.gate.behave('serve'));
+      await waitFor('an upload is in progress', () => stage.gate.held() > 0, { intervalMs: 10, deadlineMs: 30_000 });
+      await killAndRestart(stage, asked, () => stage.gate.behave('serve'));
     },
   },
   {
@@ -65,7 +65,7 @@ export const BUILDER_ROWS: readonly Row[] = [
     invariants: ['settles', 'bounded', 'old-serves'],
     stage: 'main',
     async run(stage) {
-      const asked = await stage.releaseIll(step('RUN sleep 100000'));
+      const asked = await stage.releaseBroken(step('RUN sleep 100000'));
       await stage.ends(asked, 'failed', 'build_timeout');
     },
   },
@@ -75,7 +75,7 @@ export const BUILDER_ROWS: readonly Row[] = [
     invariants: ['settles', 'bounded', 'old-serves'],
     stage: 'main',
     async run(stage) {
-      const asked = await stage.releaseIll(step('RUN while true; do echo line after line after line after line after line; done'));
+      const asked = await stage.releaseBroken(step('RUN while true; do echo line after line after line after line after line; done'));
       const done = await stage.ends(asked, 'failed', 'build_timeout');
       let lines = 0;
       let after = 0;

@@ -1,13 +1,13 @@
-/** What befalls the control plane and its database. */
+/** Faults of the control plane and its database. */
 import { copyFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as lasts } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'vitest';
 import { startProcess } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import type { Row } from '../row.ts';
 
-/** Ten minutes in full; the quick form shows the same. */
+/** 10 minutes in the full form; the quick form shows the same. */
 const AWAY_MS = Number(process.env['FAULTS_AWAY_SECONDS'] ?? '20') * 1_000;
 /** Four leases of the suite. */
 const STALLED_MS = 20_000;
@@ -26,7 +26,7 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       await stage.shims.node.reached('after', 'run');
       await stage.berth.controlPlane.crash();
       await stage.shims.node.clear();
-      await lasts(AWAY_MS);
+      await sleep(AWAY_MS);
       await stage.berth.controlPlane.start();
       await stage.ends(asked, 'running');
     },
@@ -43,7 +43,7 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       await stage.shims.node.reached('after', 'run');
       const stalled = stage.berth.controlPlane.process();
       stalled.kill('SIGSTOP');
-      await lasts(STALLED_MS);
+      await sleep(STALLED_MS);
       stalled.kill('SIGCONT');
       await stage.shims.node.clear();
       const done = await stage.ends(asked, 'running');
@@ -58,7 +58,7 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
     lastsMs: AWAY_MS,
     async run(stage) {
       const { controlPlane } = stage.berth;
-      // Shorter than the absence, and longer than an agent takes to register again.
+      // Shorter than the absence, and longer than an agent needs to register again.
       const short = { QUEUE_TIMEOUT: `${AWAY_MS / 2_000}s` };
       await controlPlane.stop();
       await controlPlane.start(short);
@@ -70,7 +70,7 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       const asked = await stage.release();
       await stage.says(asked, /is cordoned/);
       await controlPlane.crash();
-      await lasts(AWAY_MS);
+      await sleep(AWAY_MS);
       await controlPlane.start(short);
       await stage.berth.api.call('uncordonNode', { params });
       await builder.start();
@@ -104,7 +104,7 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
           (error: unknown) => String(error),
         );
         expect((await stage.see(asked)).id).toBe(asked.id);
-        await lasts(Math.max(0, LOCKED_MS - (Date.now() - from)));
+        await sleep(Math.max(0, LOCKED_MS - (Date.now() - from)));
         expect(await written).not.toBeNull();
       } finally {
         await holder.stop();
@@ -127,17 +127,21 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       await controlPlane.start();
       const forgotten = await stage.release();
       await stage.ends(forgotten, 'running');
-      await waitFor('its container has the name', async () => (await stage.containers(stage.engines.node)).join() === 'svc-app running', {
-        deadlineMs: 30_000,
-      });
+      await waitFor(
+        'the container has its final name',
+        async () => (await stage.containers(stage.engines.node)).join() === 'svc-app running',
+        {
+          deadlineMs: 30_000,
+        },
+      );
 
       await controlPlane.stop();
       for (const left of ['-wal', '-shm']) await rm(`${file}${left}`, { force: true });
       await copyFile(`${file}.copy`, file);
-      await stage.recorder.setBack();
+      await stage.recorder.databaseRestored();
       await controlPlane.start();
       stage.accepted.splice(stage.accepted.indexOf(forgotten.id), 1);
-      // Registers at once, and then sees what runs.
+      // The restarted agent registers at once and reports its containers.
       await stage.agent('node-1').stop();
       await stage.agent('node-1').start();
       await stage.logged(controlPlane, /they are quarantined/);
@@ -150,13 +154,13 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
       const again = await stage.ends(await stage.release(), 'running');
       await stage.serves(stage.version());
       expect(await stage.containers(stage.engines.node)).toContain('svc-app running');
-      const drifted = await waitFor('it is shown who has the name', async () => {
+      const drifted = await waitFor('the health shows which container has the name', async () => {
         const seen = await stage.see(again);
         return seen.health?.status === 'drifted' && seen;
       });
       expect(drifted.health?.detail).toContain(forgotten.id);
       expect(drifted.events.filter((e) => e.kind === 'retire_failed')).toHaveLength(1);
-      // The operator has looked at it and lets it go: the name passes on to the container that serves.
+      // The operator removes the container: the serving one gets its name.
       await stage.recorder.fromOutside(() => stage.engines.node.docker(['rm', '--force', 'svc-app']));
     },
   },

@@ -1,4 +1,4 @@
-/** What befalls a copy of a dataset while it is under way. Each row has a dataset of its own. */
+/** Faults during the copy of a dataset. Each row has its own dataset. */
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'vitest';
@@ -11,17 +11,17 @@ import { fill } from '../fill.ts';
 import type { Row } from '../row.ts';
 import type { Stage } from '../stage.ts';
 
-/** Five seconds of the stage's bandwidth. */
+/** 5 s at the stage's bandwidth. */
 const SIZE = 10_000_000;
 
-/** Five files of the folder, each with content of its own. */
+/** Writes five files with different content into the folder. */
 async function writeFiles(stage: Stage, name: string, size: number): Promise<void> {
   const folder = join(stage.share, name);
   await mkdir(folder, { recursive: true });
   for (let i = 0; i < 5; i++) await writeFile(join(folder, `${i}.bin`), bytes(`${name} ${i}`, size / 5));
 }
 
-/** A new dataset of such files. The project mounts it from its next release on. */
+/** Creates a dataset of such files. The project mounts it from its next release on. */
 async function newDataset(stage: Stage, name: string, size: number): Promise<Dataset> {
   const { api } = stage.berth;
   await writeFiles(stage, name, size);
@@ -35,50 +35,50 @@ async function newDataset(stage: Stage, name: string, size: number): Promise<Dat
   return dataset;
 }
 
-/** A release that needs a new dataset, and whose node copies it just now. */
+/** Requests a release with a new dataset, and waits until its node copies it. */
 async function copying(stage: Stage, name: string): Promise<{ asked: Deployment; dataset: Dataset }> {
   const dataset = await newDataset(stage, name, SIZE);
   const asked = await stage.release();
   await waitFor(
-    'the node copies it',
+    'the node is copying the dataset',
     async () => (await stage.see(asked)).progress?.datasets.some((p) => p.step === 'copying' && p.bytes_done > SIZE / 10),
     { deadlineMs: 60_000 },
   );
   return { asked, dataset };
 }
 
-/** What the node has of it is the version, and nothing half is left. */
-async function isWhole({ berth, svc }: Stage, { id }: Dataset): Promise<void> {
+/** Checks that the node's copy equals the version and that no partial copy remains. */
+async function expectComplete({ berth, svc }: Stage, { id }: Dataset): Promise<void> {
   expect(await sumsOf(versionFolder(svc, id, 1))).toEqual(await manifestOf(berth, id, 1));
   expect(await halfCopies(svc)).toEqual([]);
 }
 
-/** The old container is gone, and the new one has the name. */
-async function isAlone(stage: Stage): Promise<void> {
+/** Waits until the old container is gone and the new one has its name. */
+async function untilOnlyContainer(stage: Stage): Promise<void> {
   const alone = async (): Promise<boolean> => (await stage.containers(stage.engines.node)).join() === 'svc-app running';
-  await waitFor('it is alone', alone, { deadlineMs: 30_000 });
+  await waitFor('only the new container exists', alone, { deadlineMs: 30_000 });
 }
 
-/** What the project's container reads is version 1 of the dataset, file by file. */
-async function reads(stage: Stage, { id, name }: Dataset): Promise<void> {
+/** Checks that the project's container reads version 1 of the dataset, file by file. */
+async function expectReadable(stage: Stage, { id, name }: Dataset): Promise<void> {
   const { stdout } = await stage.engines.node.docker(['exec', 'svc-app', 'sh', '-c', `cd /data/${name} && sha256sum *`]);
   const lines = stdout.trim().split('\n');
   const sums = Object.fromEntries(lines.map((line) => line.split(/\s+/).toReversed() as [string, string]));
   expect(sums).toEqual(await manifestOf(stage.berth, id, 1));
 }
 
-/** It did not go live: nothing of the dataset is left, and the next release does without. */
-async function isNotThere(stage: Stage, { id }: Dataset): Promise<void> {
-  stage.fellBack();
+/** After a deployment that did not go live: checks that no part of the dataset remains. */
+async function expectAbsent(stage: Stage, { id }: Dataset): Promise<void> {
+  stage.keepPreviousVersion();
   expect(await versionsOn(stage.svc, id)).toEqual([]);
   expect(await halfCopies(stage.svc)).toEqual([]);
   await stage.serves(stage.version());
 }
 
-/** Process ids of the rsync that copies to the node. */
+/** Returns the process ids of the rsync that copies to the node. */
 const rsyncs = ({ svc }: Stage): Promise<number[]> =>
   processesOf((argv) => argv[0]?.endsWith('rsync') === true && argv.some((word) => word.startsWith(svc.svcRoot)));
-/** Of the process that scans for the control plane, or waits for its next scan. */
+/** Returns the process ids of the control plane's scan process, which may be idle. */
 const scanners = ({ dir }: Stage): Promise<number[]> =>
   processesOf((argv) => argv.some((word) => word.endsWith('scan-child.ts')) && argv.some((word) => word.startsWith(dir)));
 async function signalRsync(stage: Stage, signal: 'SIGKILL' | 'SIGSTOP'): Promise<void> {
@@ -97,9 +97,9 @@ export const DATA_ROWS: readonly Row[] = [
     async run(stage) {
       const { asked, dataset } = await copying(stage, 'killed');
       await signalRsync(stage, 'SIGKILL');
-      await stage.says(asked, /copying the rest/);
+      await stage.says(asked, /copying the remaining files/);
       await stage.ends(asked, 'running');
-      await isWhole(stage, dataset);
+      await expectComplete(stage, dataset);
     },
   },
   {
@@ -111,11 +111,11 @@ export const DATA_ROWS: readonly Row[] = [
     async run(stage) {
       const { asked, dataset } = await copying(stage, 'begun-anew');
       await stage.agent('node-1').crash();
-      await waitFor('rsync died with it', async () => (await rsyncs(stage)).length === 0);
+      await waitFor('rsync is gone', async () => (await rsyncs(stage)).length === 0);
       expect(await versionsOn(stage.svc, dataset.id)).toEqual([]);
       await stage.agent('node-1').start();
       await stage.ends(asked, 'running');
-      await isWhole(stage, dataset);
+      await expectComplete(stage, dataset);
     },
   },
   {
@@ -129,9 +129,9 @@ export const DATA_ROWS: readonly Row[] = [
       await signalRsync(stage, 'SIGSTOP');
       await stage.ends(asked, 'failed', 'dataset_unreachable');
       expect(await rsyncs(stage)).toEqual([]);
-      await isNotThere(stage, dataset);
+      await expectAbsent(stage, dataset);
       await stage.ends(await stage.release(), 'running');
-      await isWhole(stage, dataset);
+      await expectComplete(stage, dataset);
     },
   },
   {
@@ -145,12 +145,12 @@ export const DATA_ROWS: readonly Row[] = [
       const empty = await fill(stage.small.svc);
       try {
         await stage.ends(asked, 'failed', 'disk_full');
-        await isNotThere(stage, dataset);
+        await expectAbsent(stage, dataset);
       } finally {
         await empty();
       }
       await stage.ends(await stage.release(), 'running');
-      await isWhole(stage, dataset);
+      await expectComplete(stage, dataset);
     },
   },
   {
@@ -163,7 +163,7 @@ export const DATA_ROWS: readonly Row[] = [
       const { asked, dataset } = await copying(stage, 'mounted');
       await stage.ends(asked, 'running');
       const { docker } = stage.engines.node;
-      await isAlone(stage);
+      await untilOnlyContainer(stage);
       await stage.recorder.fromOutside(async () => stage.engines.node.faults?.restartDaemon('power-cut'));
       await stage.serves(stage.version());
       const { stdout } = await docker(['exec', 'svc-app', 'sha256sum', '/data/mounted/0.bin']);
@@ -186,8 +186,8 @@ export const DATA_ROWS: readonly Row[] = [
       const folder = join(stage.share, 'emptied');
       const goesLive = async (): Promise<void> => {
         await stage.ends(await stage.release(), 'running');
-        await isAlone(stage);
-        await reads(stage, dataset);
+        await untilOnlyContainer(stage);
+        await expectReadable(stage, dataset);
       };
       const isSuspicious = async (problem: RegExp): Promise<void> => {
         const found = await scan(stage.berth, dataset.id);
@@ -199,22 +199,22 @@ export const DATA_ROWS: readonly Row[] = [
 
       for (let i = 0; i < 5; i++) await writeFile(join(folder, `${i}.bin`), '');
       await isSuspicious(/half of the content of emptied is gone: 0 bytes are left of 50000/);
-      await reads(stage, dataset);
+      await expectReadable(stage, dataset);
       await goesLive();
 
       for (let i = 0; i < 5; i++) await rm(join(folder, `${i}.bin`));
       await isSuspicious(/The folder emptied is empty; the newest version has 5 files/);
-      await reads(stage, dataset);
+      await expectReadable(stage, dataset);
       await goesLive();
       expect(await versionsOn(stage.svc, dataset.id)).toEqual([1]);
-      await isWhole(stage, dataset);
+      await expectComplete(stage, dataset);
 
       await writeFiles(stage, 'emptied', size);
       expect(await scan(stage.berth, dataset.id)).toMatchObject({ status: 'ok', problem: null, version: 1, files: 5, bytes: size });
       const { items } = await api.call('datasetHistory', { params, query: {} });
       expect(items.map((row) => row.change)).toEqual(['added', 'added', 'added', 'added', 'added']);
       await goesLive();
-      await isWhole(stage, dataset);
+      await expectComplete(stage, dataset);
     },
   },
   {
@@ -231,15 +231,15 @@ export const DATA_ROWS: readonly Row[] = [
         for (let j = 0; j < 100; j++) await writeFile(join(folder, String(i), `${j}.txt`), `${i} ${j}`);
       }
       const { id } = await api.call('createDataset', { body: { name: 'many', nfs_path: 'many' } });
-      // Its claim comes before its process, and a process may wait here since an earlier scan.
+      // The claim comes before the process, and an idle process of an earlier scan may exist.
       const isUnderWay = async (): Promise<boolean> =>
         (await api.call('getDataset', { params: { id } })).scanning && (await scanners(stage)).length === 1;
-      await waitFor('the scan is under way', isUnderWay, { intervalMs: 10 });
+      await waitFor('the scan is in progress', isUnderWay, { intervalMs: 10 });
       await controlPlane.crash();
-      await waitFor('the scan died with it', async () => (await scanners(stage)).length === 0);
+      await waitFor('the scan process is gone', async () => (await scanners(stage)).length === 0);
       await controlPlane.start();
       expect((await api.call('getDataset', { params: { id } })).version).toBeNull();
-      await waitFor('it is scanned', async () => (await api.call('getDataset', { params: { id } })).version !== null, {
+      await waitFor('the dataset is scanned', async () => (await api.call('getDataset', { params: { id } })).version !== null, {
         deadlineMs: 60_000,
       });
       expect(await api.call('getDataset', { params: { id } })).toMatchObject({ version: 1, files: 4_000, status: 'ok' });

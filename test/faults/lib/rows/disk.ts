@@ -5,7 +5,7 @@ import { ApiError } from '@berth/wire/client';
 import { fill } from '../fill.ts';
 import type { Row } from '../row.ts';
 
-/** Values may not be longer. */
+/** Maximum length of a value. */
 const BIG = 30_000;
 
 export const DISK_ROWS: readonly Row[] = [
@@ -16,7 +16,7 @@ export const DISK_ROWS: readonly Row[] = [
     stage: 'disk',
     async run(stage) {
       // Random text, so that compression does not make it fit.
-      await stage.ends(await stage.releaseIll({ ballast: randomBytes(7_000_000).toString('base64') }), 'failed', 'disk_full');
+      await stage.ends(await stage.releaseBroken({ ballast: randomBytes(7_000_000).toString('base64') }), 'failed', 'disk_full');
       await stage.ends(await stage.release(), 'running');
     },
   },
@@ -28,7 +28,7 @@ export const DISK_ROWS: readonly Row[] = [
     async run(stage) {
       const empty = await fill(stage.small.engine);
       try {
-        await stage.ends(await stage.releaseIll({ 'www/index.html': 'no room for it\n' }), 'failed', 'disk_full');
+        await stage.ends(await stage.releaseBroken({ 'www/index.html': 'no room for it\n' }), 'failed', 'disk_full');
       } finally {
         await empty();
       }
@@ -48,7 +48,7 @@ export const DISK_ROWS: readonly Row[] = [
       const ids: string[] = [];
       let refused: unknown;
       try {
-        // What is left of the write-ahead log still takes some.
+        // The rest of the write-ahead log still accepts some writes.
         for (let i = 0; i < 200 && refused === undefined; i++) {
           const value = `${i} ${randomBytes(BIG / 2).toString('hex')}`;
           const body = {

@@ -1,4 +1,4 @@
-/** What befalls a deploy node's container engine. */
+/** Faults of a deploy node's container engine. */
 import { expect } from 'vitest';
 import type { PlacementRow } from '@berth/wire/node';
 import { isRunning, signalProcess } from '@berth/testbed/process';
@@ -23,7 +23,7 @@ const restarted = (how: 'SIGTERM' | 'power-cut' | 'SIGKILL', fault: string, answ
   },
 });
 
-/** What the agent says of an engine that it cannot make out. */
+/** The agent's log line about an engine whose state it cannot read. */
 const NO_ANSWER = /listing containers failed; registering without them/;
 
 export const ENGINE_ROWS: readonly Row[] = [
@@ -67,7 +67,7 @@ export const ENGINE_ROWS: readonly Row[] = [
       const agent = stage.agent('node-1');
       const pid = stage.engines.node.faults?.daemonPid() ?? 0;
       const before = await stage.running();
-      // Started while it hangs: the first look comes at once, not at the next registration.
+      // The agent starts while the engine hangs: it reads the containers at once, not at the next registration.
       await agent.crash();
       signalProcess(pid, 'SIGSTOP');
       const starting = agent.start();
@@ -111,7 +111,9 @@ async function withDeadEngine(stage: Stage): Promise<void> {
   await node.faults?.powerOff();
   try {
     // A node registers every 30 s.
-    await waitFor('node-1 is refused for its engine', async () => refused.test((await placed())?.reason ?? ''), { deadlineMs: 75_000 });
+    await waitFor('placement refuses node-1 because of its engine', async () => refused.test((await placed())?.reason ?? ''), {
+      deadlineMs: 75_000,
+    });
     const view = (await api.call('listNodes', { query: {} })).items.find((n) => n.hostname === 'node-1');
     expect([view?.status, view?.engine?.ok]).toEqual(['online', false]);
     for (let i = 0; i < 2; i++) {
@@ -119,12 +121,12 @@ async function withDeadEngine(stage: Stage): Promise<void> {
       await stage.serves(stage.version());
       expect((await placed())?.eligible).toBe(false);
     }
-    await waitFor('the last version alone runs on node-2', async () => (await stage.containers(other)).length === 1);
+    await waitFor('only the last version runs on node-2', async () => (await stage.containers(other)).length === 1);
   } finally {
     await node.faults?.powerOn();
   }
   await waitFor('node-1 can take work again', async () => (await placed())?.eligible === true, { deadlineMs: 75_000 });
-  await waitFor('its old container is gone', async () => (await stage.containers(node)).length === 0, { deadlineMs: 60_000 });
+  await waitFor('the old container is gone', async () => (await stage.containers(node)).length === 0, { deadlineMs: 60_000 });
 }
 
 async function withErrors(stage: Stage): Promise<void> {
@@ -137,7 +139,7 @@ async function withErrors(stage: Stage): Promise<void> {
   expect((await stage.see(before)).status).toBe('running');
   await stage.serves(stage.version(), 1_000);
   await stage.shims.node.clear();
-  // Seen well again at its next registration.
+  // A new start registers at once, and the engine counts as healthy again.
   await agent.crash();
   await starting.catch(() => undefined);
   await agent.start();

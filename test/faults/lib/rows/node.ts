@@ -1,10 +1,10 @@
-/** What befalls a deploy node's agent. */
-import { setTimeout as lasts } from 'node:timers/promises';
+/** Faults of a deploy node's agent. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'vitest';
 import { waitFor } from '@berth/testbed/wait';
 import type { Row } from '../row.ts';
 import { withSecondNode } from '../second-node.ts';
-import { alsoAs, alsoNamed, underClock, underName, whyNoFaketime } from '../second-agent.ts';
+import { startTwin, startNamesake, withClock, withHostname, whyNoFaketime } from '../second-agent.ts';
 
 const LONGER_THAN_LEASE_MS = 8_000;
 
@@ -73,7 +73,7 @@ export const NODE_ROWS: readonly Row[] = [
         expect(done.events.map((e) => e.message).join('\n')).toMatch(/assigned to node-2/);
         await stage.shims.node.clear();
         agent.process().kill('SIGCONT');
-        await waitFor('node-1 has removed what it made', async () => (await stage.containers(stage.engines.node)).length === 0, {
+        await waitFor('node-1 has removed its container', async () => (await stage.containers(stage.engines.node)).length === 0, {
           deadlineMs: 60_000,
         });
         await stage.serves(stage.version());
@@ -96,7 +96,7 @@ export const NODE_ROWS: readonly Row[] = [
         const asked = await stage.release();
         await stage.ends(asked, 'running');
         await stage.serves(stage.version());
-        // Nothing was done to what cannot be reached.
+        // The unreachable container was not touched.
         expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
         await faults?.connect(true);
         agent.process().kill('SIGCONT');
@@ -122,11 +122,11 @@ export const NODE_ROWS: readonly Row[] = [
       const before = await idOf();
       await agent.crash();
       await api.call('deleteNode', { params: { id: before ?? '' }, query: { force: true } });
-      // Nothing was done to what cannot be reached.
+      // The unreachable container was not touched.
       expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
       await agent.start();
       expect(await idOf()).not.toBe(before);
-      await waitFor('what ran under the old id is gone', async () => (await stage.containers(stage.engines.node)).length === 0, {
+      await waitFor('the container of the old id is gone', async () => (await stage.containers(stage.engines.node)).length === 0, {
         deadlineMs: 60_000,
       });
       await stage.ends(await stage.release(), 'running');
@@ -138,18 +138,18 @@ export const NODE_ROWS: readonly Row[] = [
     invariants: ['one-lease', 'one-serving', 'report-once', 'settles'],
     stage: 'main',
     async run(stage) {
-      const twin = await alsoAs(stage, 'node-1');
+      const twin = await startTwin(stage, 'node-1');
       try {
         const asked = await stage.release();
         const done = await stage.berth.settled(asked, 90_000);
-        // Which of the two wins is chance; that they ended and what serves is not.
+        // Either agent may win. The deployment must end and one container must serve.
         expect(['running', 'failed']).toContain(done.status);
-        if (done.status === 'failed') stage.fellBack();
+        if (done.status === 'failed') stage.keepPreviousVersion();
         await stage.logged(stage.berth.controlPlane, /stale_lease|409/);
       } finally {
         await twin.stop();
       }
-      // Whichever is left clears up what the other one had begun.
+      // The remaining agent removes what the other one had started.
       await stage.serves(stage.version());
     },
   },
@@ -161,14 +161,16 @@ export const NODE_ROWS: readonly Row[] = [
     async run(stage) {
       const nodes = async () => (await stage.berth.api.call('listNodes', { query: {} })).items;
       const before = (await nodes()).find((n) => n.hostname === 'node-1');
-      await underName(stage, 'node-1', 'node-renamed', async () => {
+      await withHostname(stage, 'node-1', 'node-renamed', async () => {
         const renamed = (await nodes()).filter((n) => n.hostname === 'node-renamed' || n.hostname === 'node-1');
         expect(renamed.map((n) => [n.hostname, n.id])).toEqual([['node-renamed', before?.id]]);
         await stage.serves(stage.version());
         expect(await stage.containers(stage.engines.node)).toEqual(['svc-app running']);
         await stage.ends(await stage.release(), 'running');
       });
-      await waitFor('it has its name again', async () => (await nodes()).some((n) => n.hostname === 'node-1' && n.id === before?.id));
+      await waitFor('the node has its old name again', async () =>
+        (await nodes()).some((n) => n.hostname === 'node-1' && n.id === before?.id),
+      );
     },
   },
   {
@@ -179,9 +181,9 @@ export const NODE_ROWS: readonly Row[] = [
     async run(stage) {
       const nodes = async () => (await stage.berth.api.call('listNodes', { query: {} })).items.filter((n) => n.hostname === 'node-1');
       const [before] = await nodes();
-      const other = await alsoNamed(stage, 'node-1', '127.0.0.9');
+      const other = await startNamesake(stage, 'node-1', '127.0.0.9');
       try {
-        // The twin of an earlier row may be shown for a moment longer.
+        // The node may show the twin of an earlier row for a moment longer.
         await waitFor('the node shows both', async () => (await nodes()).some((n) => n.doubled?.host_ip === '127.0.0.9'), {
           deadlineMs: 90_000,
         });
@@ -201,12 +203,12 @@ export const NODE_ROWS: readonly Row[] = [
       stage: 'main',
       skip: whyNoFaketime,
       async run(stage) {
-        await underClock(stage, 'node-1', offset, async () => {
+        await withClock(stage, 'node-1', offset, async () => {
           // Longer than the lease.
           await stage.shims.node.hold('after', 'run');
           const asked = await stage.release();
           await stage.shims.node.reached('after', 'run');
-          await lasts(LONGER_THAN_LEASE_MS);
+          await sleep(LONGER_THAN_LEASE_MS);
           await stage.shims.node.clear();
           const done = await stage.ends(asked, 'running');
           expect(done.events.map((e) => e.message).join('\n')).not.toMatch(/stopped reporting/);

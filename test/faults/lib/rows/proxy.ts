@@ -1,5 +1,5 @@
-/** What befalls the reverse proxy. */
-import { setTimeout as lasts } from 'node:timers/promises';
+/** Faults of the reverse proxy. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type Argv, run } from '@berth/testbed/process';
 import { expect } from 'vitest';
 import type { Row } from '../row.ts';
@@ -21,7 +21,7 @@ export const PROXY_ROWS: readonly Row[] = [
       const ready = (await (await fetch(`${front.relayUrl()}/readyz`)).json()) as { config_age_seconds: number; control_plane: string };
       expect(ready.config_age_seconds).toBeGreaterThanOrEqual(0);
       expect(ready.control_plane).not.toBe('answers');
-      await lasts(1_000);
+      await sleep(1_000);
       await berth.controlPlane.start();
       await stage.ends(await stage.release(), 'running');
     },
@@ -50,15 +50,15 @@ export const PROXY_ROWS: readonly Row[] = [
     async run(stage) {
       const old = await stage.running();
       const { faults } = stage.engines.node;
-      if (faults === undefined) throw new Error('the node has no engine of its own');
-      // Proxy and agent are on one machine here. Only the proxy's requests have this header, so the agent's probe passes. The port that
-      // serves stays open.
+      if (faults === undefined) throw new Error('the node has no private engine');
+      // Proxy and agent run on one machine here. Only the proxy's requests have this header, so the agent's probe passes. The live port
+      // stays open.
       const proxys = ['-m', 'string', '--algo', 'bm', '--string', 'X-Forwarded-Server'];
       const rule = ['-i', 'eth1', '-p', 'tcp', '!', '--dport', String(old.host_port), ...proxys, '-j', 'DROP'];
       const firewall = (action: string) =>
         run([...faults.nsenterArgv(), 'iptables', '-t', 'raw', action, 'PREROUTING', ...rule] as unknown as Argv);
       await firewall('-A');
-      const failed = await stage.ends(await stage.releaseIll({}), 'failed', 'proxy_cannot_reach_node');
+      const failed = await stage.ends(await stage.releaseBroken({}), 'failed', 'proxy_cannot_reach_node');
       expect(failed.error?.message).toContain(stage.engines.node.hostIp);
       await stage.serves(stage.version());
       await firewall('-D');

@@ -1,4 +1,4 @@
-/** What befalls the registry. */
+/** Faults of the registry. */
 import type { GateMode } from '../registry-gate.ts';
 import type { Row } from '../row.ts';
 
@@ -11,7 +11,7 @@ const fails = (mode: GateMode, fault: string, code: string, answer: string, quic
   async run(stage) {
     stage.gate.behave(mode);
     try {
-      await stage.ends(await stage.releaseIll({ 'www/index.html': `never, ${mode}\n` }), 'failed', code);
+      await stage.ends(await stage.releaseBroken({ 'www/index.html': `never, ${mode}\n` }), 'failed', code);
     } finally {
       stage.gate.behave('serve');
     }
