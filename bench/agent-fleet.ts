@@ -34,8 +34,8 @@ const others = new Agent({ keepAlive: true, maxSockets: AT_ONCE });
 const reports = new Agent({ keepAlive: true });
 const counts = { polls: 0, registers: 0, slowest: 0 };
 const ended = new Set<string>();
-const say = (line: string): void => void process.stdout.write(`${line}\n`);
-const note = (error: unknown): void => say(`error ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`);
+const printLine = (line: string): void => void process.stdout.write(`${line}\n`);
+const note = (error: unknown): void => printLine(`error ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`);
 
 function send(agent: Agent, method: string, path: string, body: string | null, etag?: string): Sent {
   const { promise: connected, resolve: isConnected } = Promise.withResolvers<void>();
@@ -112,11 +112,11 @@ async function work(tasks: readonly { id: string }[], at: number): Promise<void>
   for (const task of tasks) {
     if (ended.has(task.id)) continue;
     ended.add(task.id);
-    say(`arrived ${at} ${task.id}`);
+    printLine(`arrived ${at} ${task.id}`);
     const report = JSON.stringify({ status: 'failed', result: 'a benchmark' });
     const began = performance.now();
     await send(reports, 'POST', `/api/agent/tasks/${task.id}/complete`, report).answer;
-    say(`reported ${(performance.now() - began).toFixed(1)}`);
+    printLine(`reported ${(performance.now() - began).toFixed(1)}`);
   }
 }
 
@@ -127,12 +127,12 @@ async function withLimit<T>(items: readonly T[], one: (item: T) => Promise<void>
 
 const nodes: { i: number; id: string }[] = [];
 await withLimit([...Array(agents).keys()], async (i) => void nodes.push({ i, id: await register(i) }));
-say('registered');
+printLine('registered');
 await withLimit(nodes, ({ id }) => new Promise((begun) => void poll(id, begun)));
-say('polling');
+printLine('polling');
 // Registrations are spread over the period, because the agents of a real fleet do not start at the same moment.
 for (const { i } of nodes) setTimeout(() => setInterval(() => void register(i).catch(note), registerMs), (i / agents) * registerMs);
 setInterval(() => {
-  say(`counts ${counts.polls} ${counts.registers} ${counts.slowest.toFixed(1)}`);
+  printLine(`counts ${counts.polls} ${counts.registers} ${counts.slowest.toFixed(1)}`);
   counts.slowest = 0;
 }, 1_000);

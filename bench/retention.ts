@@ -144,14 +144,14 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
       const at = (share: number): string => (sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0).toFixed(1);
       // PostgreSQL keeps the space of rows that were inserted and removed in one run. Over a year, autovacuum reuses it for new rows.
       await engine.vacuum('full');
-      const left = await engine.tables();
+      const packed = await engine.tables();
       return [
         `retention: ${engine.name}: ${mb(before.bytes)} before, ${mb(after.bytes)} after (${mb(after.free)} of it free); ${step.value.thinned} deployments reduced to their record, ${step.value.logs} more logs removed`,
         `retention: ${engine.name}: before: ${largest(tables)}`,
-        `retention: ${engine.name}: after, packed: ${largest(left)}`,
+        `retention: ${engine.name}: after, packed: ${largest(packed)}`,
         `retention: ${engine.name}: ${sorted.length} steps in ${((performance.now() - began) / 1000).toFixed(0)} s without rests; a step took p50 ${at(0.5)} ms, p99 ${at(0.99)} ms, longest ${at(1)} ms`,
         `retention: ${engine.name}: slowest list before ${asked.list}, after ${askedAfter.list}; slowest detail before ${asked.detail}, after ${askedAfter.detail}`,
-        `retention: ${engine.name}: ${yearOf({ deployments, thinned: step.value.thinned, tables, left })}`,
+        `retention: ${engine.name}: ${yearOf({ deployments, thinned: step.value.thinned, tables, packed })}`,
       ];
     }
   } finally {
@@ -205,21 +205,21 @@ async function slowest(app: App, deployments: number): Promise<{ list: string; d
 }
 
 /** Extrapolates to a year with 500 deployments a day, from the bytes of each kind of row. */
-function yearOf({ deployments, thinned, tables, left }: { deployments: number; thinned: number; tables: Sizes; left: Sizes }): string {
+function yearOf({ deployments, thinned, tables, packed }: { deployments: number; thinned: number; tables: Sizes; packed: Sizes }): string {
   if (thinned === 0) return 'too few deployments for an estimate of a year: none was reduced to its record';
-  const of = (sizes: Sizes, ...names: string[]): number => names.reduce((sum, name) => sum + (sizes.get(name) ?? 0), 0);
-  const whole = of(tables, 'deployments', 'deployment_events', 'tasks', 'log_heads', 'log_marks') / deployments;
-  const wholeLeft = ((deployments - thinned) * of(tables, 'deployments')) / deployments;
-  const record = (of(left, 'deployments', 'kept_settings') - wholeLeft) / thinned;
+  const bytesOf = (sizes: Sizes, ...names: string[]): number => names.reduce((sum, name) => sum + (sizes.get(name) ?? 0), 0);
+  const whole = bytesOf(tables, 'deployments', 'deployment_events', 'tasks', 'log_heads', 'log_marks') / deployments;
+  const wholeLeft = ((deployments - thinned) * bytesOf(tables, 'deployments')) / deployments;
+  const record = (bytesOf(packed, 'deployments', 'kept_settings') - wholeLeft) / thinned;
   const parts = {
-    logs: (of(left, 'log_lines') * REAL_LINES * 100_000) / LINES / deployments,
+    logs: (bytesOf(packed, 'log_lines') * REAL_LINES * 100_000) / LINES / deployments,
     'whole deployments': whole * A_DAY * 90,
     records: record * A_DAY * (365 - 90),
-    'audit log': (of(left, 'audit_log') / deployments) * A_DAY * 365,
+    'audit log': (bytesOf(packed, 'audit_log') / deployments) * A_DAY * 365,
   };
   const sum = Object.values(parts).reduce((a, b) => a + b);
-  const said = Object.entries(parts).map(([name, bytes]) => `${name} ${mb(bytes)}`);
-  return `${(whole / 1000).toFixed(1)} KB a whole deployment, ${(record / 1000).toFixed(1)} KB a record; a year of ${A_DAY} a day takes ${mb(sum)}: ${said.join(', ')}`;
+  const figures = Object.entries(parts).map(([name, bytes]) => `${name} ${mb(bytes)}`);
+  return `${(whole / 1000).toFixed(1)} KB a whole deployment, ${(record / 1000).toFixed(1)} KB a record; a year of ${A_DAY} a day takes ${mb(sum)}: ${figures.join(', ')}`;
 }
 
 const largest = (tables: Sizes): string =>

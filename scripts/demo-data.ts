@@ -28,7 +28,7 @@ export type DataDemo = {
   git: GitServer;
   /** The shared storage. */
   share: string;
-  say: (text: string) => void;
+  printLine: (text: string) => void;
   /** Prints the story of a deployment until it has settled. Calls `also` with each answer of the API. */
   follow: (name: string, asked: Deployment, also?: (now: Deployment) => void) => Promise<Deployment>;
 };
@@ -48,7 +48,7 @@ export async function writeShare(share: string): Promise<void> {
 }
 
 export async function demonstrateData(demo: DataDemo): Promise<boolean> {
-  const { berth, say } = demo;
+  const { berth, printLine } = demo;
   const dataset = await registered(demo);
   const [first, second] = DATA_PROJECTS;
   const copied = await deployed(demo, dataset, first.name);
@@ -58,11 +58,13 @@ export async function demonstrateData(demo: DataDemo): Promise<boolean> {
   const holders = nodes.items.filter((node) => node.cached.some((c) => c.dataset_id === dataset.id));
   const name = holders.find((node) => node.id === there.deployment.node_id)?.hostname;
   const once = holders.length === 1 && name !== undefined && copied.bytes > ARCHIVE_BYTES && there.bytes === 0;
-  say(`${second.name}: ${once ? `placed on ${name}, which has the data: nothing was copied` : 'NOT placed on the node with the data'}`);
+  printLine(
+    `${second.name}: ${once ? `placed on ${name}, which has the data: nothing was copied` : 'NOT placed on the node with the data'}`,
+  );
   return once;
 }
 
-async function registered({ berth, say }: DataDemo): Promise<Dataset> {
+async function registered({ berth, printLine }: DataDemo): Promise<Dataset> {
   const { id } = await berth.api.call('createDataset', { body: { name: DATASET, nfs_path: DATASET } });
   const dataset = await waitFor(
     'the dataset is scanned',
@@ -72,13 +74,13 @@ async function registered({ berth, say }: DataDemo): Promise<Dataset> {
     },
     { deadlineMs: 60_000, intervalMs: 50 },
   );
-  say(`dataset ${DATASET}: version ${dataset.version}, ${dataset.files} files, ${inMb(dataset.bytes)}, ${dataset.manifest_digest}`);
+  printLine(`dataset ${DATASET}: version ${dataset.version}, ${dataset.files} files, ${inMb(dataset.bytes)}, ${dataset.manifest_digest}`);
   return dataset;
 }
 
 /** Returns the number of bytes that were copied for it. */
 async function deployed(demo: DataDemo, dataset: Dataset, name: string): Promise<{ deployment: Deployment; bytes: number } | undefined> {
-  const { berth, git, say, follow } = demo;
+  const { berth, git, printLine, follow } = demo;
   const { url } = await git.createRepo(name, join(repositoryRoot, 'examples', 'stations'));
   const project = await berth.createProject({
     name,
@@ -89,28 +91,28 @@ async function deployed(demo: DataDemo, dataset: Dataset, name: string): Promise
     drain_seconds: 1,
     stop_grace_seconds: 3,
   });
-  await tellPlacement(demo, project);
+  await printPlacement(demo, project);
   let bytes = 0;
-  let told = 0;
+  let printed = 0;
   const done = await follow(name, await berth.deploy(project, { note: 'the demo' }), (now) => {
     for (const copy of now.progress?.datasets ?? []) {
       bytes = Math.max(bytes, copy.bytes_done);
-      if (copy.step !== 'copying' || copy.bytes_done - told < ARCHIVE_BYTES / 5) continue;
-      told = copy.bytes_done;
-      const left = copy.remaining_seconds === null ? '' : `, ${Math.ceil(copy.remaining_seconds)} s left`;
-      say(`${name}: copying ${copy.name}: ${inMb(copy.bytes_done)} of ${inMb(copy.bytes_total)}${left}`);
+      if (copy.step !== 'copying' || copy.bytes_done - printed < ARCHIVE_BYTES / 5) continue;
+      printed = copy.bytes_done;
+      const remaining = copy.remaining_seconds === null ? '' : `, ${Math.ceil(copy.remaining_seconds)} s left`;
+      printLine(`${name}: copying ${copy.name}: ${inMb(copy.bytes_done)} of ${inMb(copy.bytes_total)}${remaining}`);
     }
   });
   const mounted = done.datasets.map((d) => `${d.name} version ${d.version}`).join(', ');
-  say(`${name}: ${done.status === 'running' ? `live at ${berth.address(name)} with ${mounted}` : 'FAILED'}`);
+  printLine(`${name}: ${done.status === 'running' ? `live at ${berth.address(name)} with ${mounted}` : 'FAILED'}`);
   return done.status === 'running' ? { deployment: done, bytes } : undefined;
 }
 
 /** Prints where the project would go, and why, before the scheduler does anything. */
-async function tellPlacement({ berth, say }: DataDemo, project: Project): Promise<void> {
+async function printPlacement({ berth, printLine }: DataDemo, project: Project): Promise<void> {
   const { items } = await berth.api.call('placement', { query: { project_id: project.id } });
   for (const row of items.filter(({ eligible }) => eligible))
-    say(`${project.name}: on ${row.hostname} ${inMb(row.missing_bytes)} would have to be copied; score ${row.score.toFixed(1)}`);
+    printLine(`${project.name}: on ${row.hostname} ${inMb(row.missing_bytes)} would have to be copied; score ${row.score.toFixed(1)}`);
 }
 
 const inMb = (bytes: number): string => `${(bytes / MB).toFixed(0)} MB`;

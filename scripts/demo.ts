@@ -41,7 +41,7 @@ type Example = (typeof EXAMPLES)[number] | (typeof DATA_PROJECTS)[number];
 
 const started = performance.now();
 const elapsed = (): string => `${((performance.now() - started) / 1000).toFixed(1).padStart(5)} s`;
-const say = (text: string): void => console.log(`${elapsed()}  ${text}`);
+const printLine = (text: string): void => console.log(`${elapsed()}  ${text}`);
 
 /** The demo waits for this until Ctrl-C ends the process from its handler. */
 const ended = Promise.withResolvers<void>();
@@ -82,14 +82,14 @@ async function main(exitAfter: boolean): Promise<void> {
 
   const engine = await startEngine({ dir: join(toolsDir, 'testbed') });
   undo.push({ what: 'the container engine', run: () => engine.stop() });
-  say(
+  printLine(
     engine.owned
       ? 'container engine started (in its own network namespace; it ends with the demo)'
       : `container engine: yours, at ${engine.host}`,
   );
   if (existsSync(LEFT)) await removeLeft(engine);
   await ensureBaseImages(engine, ['busybox:stable', 'node:24-slim']);
-  say('base images ready');
+  printLine('base images ready');
 
   const registry = await startRegistry({
     dir: join(toolsDir, 'testbed', 'registry'),
@@ -100,12 +100,12 @@ async function main(exitAfter: boolean): Promise<void> {
   undo.push({ what: 'the registry', run: () => registry.stop() });
   const git = await startGitServer({ root: join(dir, 'git') });
   undo.push({ what: 'the git server', run: () => git.stop() });
-  say(`registry at ${registry.address}, git server at ${git.url}`);
+  printLine(`registry at ${registry.address}, git server at ${git.url}`);
 
   // For development only: the accounts and passwords of this provider are printed.
   const people = await startIdentityProvider({ accounts: PEOPLE });
   undo.push({ what: 'the identity provider', run: () => people.stop() });
-  say(`OpenID provider with two accounts at ${people.issuer}`);
+  printLine(`OpenID provider with two accounts at ${people.issuer}`);
 
   const share = join(dir, 'share');
   await writeShare(share);
@@ -133,10 +133,10 @@ async function main(exitAfter: boolean): Promise<void> {
   writeFileSync(LEFT, JSON.stringify({ nodes, registry: registry.address } satisfies Left));
   undo.push({ what: 'containers', run: () => removeLeft(engine) });
   undo.push({ what: 'Berth’s processes', run: () => berth.stop() });
-  say('control plane, gateway, builder, two deploy nodes and proxy are ready');
+  printLine('control plane, gateway, builder, two deploy nodes and proxy are ready');
 
   const live = await deployExamples(berth, git);
-  const placed = await demonstrateData({ berth, git, share, say, follow: (name, asked, also) => follow(berth, name, asked, also) });
+  const placed = await demonstrateData({ berth, git, share, printLine, follow: (name, asked, also) => follow(berth, name, asked, also) });
   const addresses = [...EXAMPLES, ...DATA_PROJECTS];
   const checks = await Promise.all(addresses.map((example) => check(berth, example, people)));
   const switched = await redeploy(berth, git, live[0]);
@@ -170,9 +170,9 @@ async function deployExamples(berth: Platform, git: GitServer): Promise<Project[
       const project = await berth.createProject(body);
       const from = performance.now();
       const asked = await berth.deploy(project, { note: 'the demo' });
-      say(`${example.name}: deployment ${asked.generation} requested (${example.title})`);
+      printLine(`${example.name}: deployment ${asked.generation} requested (${example.title})`);
       const done = await follow(berth, example.name, asked);
-      say(
+      printLine(
         `${example.name}: ${done.status === 'running' ? `live at ${berth.address(example.name)}` : 'FAILED'} after ${((performance.now() - from) / 1000).toFixed(1)} s`,
       );
       return project;
@@ -182,13 +182,13 @@ async function deployExamples(berth: Platform, git: GitServer): Promise<Project[
 
 /** Prints each new line of the deployment's story, and the end of the log when it fails. */
 async function follow(berth: Platform, name: string, asked: Deployment, also?: (now: Deployment) => void): Promise<Deployment> {
-  let told = 1;
+  let printed = 1;
   const done = await waitFor(
     `${name} has settled`,
     async () => {
       const now = await berth.api.call('getDeployment', { params: { id: asked.id } });
-      for (const event of now.events.slice(told)) say(`${name}: ${event.message}`);
-      told = Math.max(told, now.events.length);
+      for (const event of now.events.slice(printed)) printLine(`${name}: ${event.message}`);
+      printed = Math.max(printed, now.events.length);
       also?.(now);
       return now.finished_at !== null && now;
     },
@@ -206,7 +206,7 @@ async function follow(berth: Platform, name: string, asked: Deployment, also?: (
 async function check(berth: Platform, example: Example, people: IdentityProvider): Promise<boolean> {
   if ('auth_required' in example) return checkLogin(berth, example, people);
   const answer = await berth.get(example.name, example.path).catch((error: unknown) => ({ status: 0, body: String(error) }));
-  say(
+  printLine(
     `checked ${berth.address(example.name)}${example.path}: ${answer.status}${answer.status === 200 ? '' : ` ${answer.body.slice(0, 100)}`}`,
   );
   return answer.status === 200;
@@ -219,15 +219,15 @@ async function checkLogin(berth: Platform, example: Example, people: IdentityPro
   const browser = new PlainBrowser();
   try {
     const script = await browser.open(address, { headers: { accept: 'application/json' } });
-    say(`checked ${address}: ${script.status} for a script that is not signed in`);
+    printLine(`checked ${address}: ${script.status} for a script that is not signed in`);
     const visitor = await browser.open(address, { follow: false });
-    say(`checked ${address}: ${visitor.status} to the login for a browser`);
+    printLine(`checked ${address}: ${visitor.status} to the login for a browser`);
     const page = await people.signIn(browser, await browser.open(address), account);
     const seen = (JSON.parse(page.body) as { email: string | null }).email;
-    say(`checked ${address}: ${page.status} after the login, and the application sees ${seen ?? 'nobody'}`);
+    printLine(`checked ${address}: ${page.status} after the login, and the application sees ${seen ?? 'nobody'}`);
     return script.status === 401 && visitor.status === 302 && page.url.href === address && page.status === 200 && seen === account.email;
   } catch (error) {
-    say(`checked ${address}: ${error instanceof Error ? error.message : String(error)}`);
+    printLine(`checked ${address}: ${error instanceof Error ? error.message : String(error)}`);
     return false;
   }
 }
@@ -244,13 +244,13 @@ async function redeploy(berth: Platform, git: GitServer, project: Project | unde
   });
   await waitFor('the visitor sees version 1', () => prober.latest() === 1);
   await git.commit('static-site', { 'version.txt': '2\n' }, 'version 2');
-  say('static-site: version 2 committed; deploying it under 50 requests per second');
+  printLine('static-site: version 2 committed; deploying it under 50 requests per second');
   const done = await follow(berth, 'static-site', await berth.deploy(project, { note: 'version 2' }));
   await waitFor('the visitor sees version 2', () => prober.latest() === 2, { deadlineMs: 10_000 }).catch((error: unknown) =>
-    say(String(error)),
+    printLine(String(error)),
   );
   const report = await prober.stop();
-  say(
+  printLine(
     `static-site: ${report.sent} requests during the switch, ${report.failed} failed, ${report.stale} from the old version after the new one`,
   );
   for (const failure of report.failures) console.error(`        ${failure}`);
@@ -289,7 +289,7 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     if (ending !== undefined) return;
     console.log(`\n${elapsed()}  cleaning up`);
     void end().then(() => {
-      say('cleaned up');
+      printLine('cleaned up');
       // With --exit, an end from outside is not a success.
       process.exit(process.argv.includes('--exit') ? 130 : undefined);
     });
@@ -305,4 +305,4 @@ try {
   }
 }
 await end();
-say('cleaned up');
+printLine('cleaned up');

@@ -11,7 +11,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { root as repository, toolsDir } from './lib/places.mjs';
 import { childEnvironment, findProgram, lastLines, run } from './lib/run.mjs';
-import { say, step } from './lib/say.mjs';
+import { printLine, step } from './lib/progress.mjs';
 
 const nodeVersion = '20.20.2';
 const npmVersion = '10.9.4';
@@ -45,7 +45,7 @@ async function outside() {
     );
     process.exitCode = await enter({ root, commands });
   } finally {
-    if (flags.includes('--keep')) say(`kept: ${root}`);
+    if (flags.includes('--keep')) printLine(`kept: ${root}`);
     else rmSync(root, { recursive: true, force: true });
   }
 }
@@ -168,10 +168,10 @@ async function inside({ root, commands }) {
   await must(['umount', '--lazy', '/mnt/outside']);
   let failed = 0;
   for (const command of commands) {
-    say(`fresh machine: ${command.join(' ')}`);
+    printLine(`fresh machine: ${command.join(' ')}`);
     const started = Date.now();
     const code = await runInside(command);
-    say(`fresh machine: ${command.join(' ')}: exit ${code} after ${((Date.now() - started) / 1000).toFixed(1)} s`);
+    printLine(`fresh machine: ${command.join(' ')}: exit ${code} after ${((Date.now() - started) / 1000).toFixed(1)} s`);
     if (code !== 0) failed = failed || code;
   }
   process.exit(failed);

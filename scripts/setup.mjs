@@ -21,7 +21,7 @@ import { withLock } from './lib/lock.mjs';
 import { installedNode, provideNode } from './lib/node.mjs';
 import { nodeProgram, toolsDir } from './lib/places.mjs';
 import { findProgram } from './lib/run.mjs';
-import { say } from './lib/say.mjs';
+import { printLine } from './lib/progress.mjs';
 import { explainMissing, installSystemParts, mayInstall, missingSystemParts } from './lib/system.mjs';
 
 /**
@@ -54,7 +54,8 @@ export async function setup(options = {}) {
   const failed = todo.length === 0 ? [] : await withLock(toolsDir, () => provide(options));
   const after = todo.length === 0 ? before : await inspect(options);
   const capabilities = await describe(after, failed, options);
-  if (options.quiet !== true) for (const { part, why, how } of capabilities.missing) say(`missing: ${part} (${why}). To get it: ${how}`);
+  if (options.quiet !== true)
+    for (const { part, why, how } of capabilities.missing) printLine(`missing: ${part} (${why}). To get it: ${how}`);
   return capabilities;
 }
 

@@ -58,10 +58,10 @@ function random(): number {
 
 const violations: string[] = [];
 const started = performance.now();
-const say = (text: string): void => console.log(`${((performance.now() - started) / 1000).toFixed(0).padStart(5)} s  ${text}`);
+const printLine = (text: string): void => console.log(`${((performance.now() - started) / 1000).toFixed(0).padStart(5)} s  ${text}`);
 function violated(what: string): void {
   violations.push(what);
-  say(`VIOLATION ${what}`);
+  printLine(`VIOLATION ${what}`);
 }
 
 type Streams = { stop(): Promise<{ complete: number; broken: string[] }> };
@@ -190,14 +190,14 @@ async function checkTheEnd({ world: { berth, engine }, project, recorder, accept
     { deadlineMs: 120_000, intervalMs: 500 },
   ).catch((error: unknown) => String(error));
   if (left !== true) violated(`containers: ${left}`);
-  say('one container is left; checking the history');
+  printLine('one container is left; checking the history');
   for (const broken of await recorder.judge()) violated(broken);
 }
 
 async function main(): Promise<void> {
   const reason = await whyNot('traefik');
   if (reason !== undefined) throw new Error(`the soak needs real parts: ${reason}`);
-  say(redeploys === null ? `${minutes} minutes with kill -9 at random, seed ${seed}` : `${redeploys} redeploys`);
+  printLine(redeploys === null ? `${minutes} minutes with kill -9 at random, seed ${seed}` : `${redeploys} redeploys`);
   const history = memoryHistory();
   const world = await startWorld({
     proxy: 'traefik',
@@ -257,11 +257,11 @@ async function main(): Promise<void> {
       if (done.status === 'running' || done.status === 'retired') live = version;
       // These versions are correct: when one does not go live without a kill, Berth is at fault.
       else if (redeploys !== null) violated(`version ${version} is ${done.status}: ${done.error?.message}`);
-      else say(`version ${version} is ${done.status}: ${done.error?.message}`);
-      if (version % 10 === 0) say(`${version} versions deployed, version ${prober.latest()} is served`);
+      else printLine(`version ${version} is ${done.status}: ${done.error?.message}`);
+      if (version % 10 === 0) printLine(`${version} versions deployed, version ${prober.latest()} is served`);
     }
     const killed = await killer?.stop();
-    say('the last redeployment has ended; waiting until everything is idle');
+    printLine('the last redeployment has ended; waiting until everything is idle');
     const { complete, broken } = await streams.stop();
     const report = await prober.stop();
     for (const failure of report.failures) violated(`a request failed: ${failure}`);
@@ -270,13 +270,13 @@ async function main(): Promise<void> {
     await checkTheEnd(soak, live);
     await recorder.stop();
 
-    say(`redeploys: ${[...statuses].map(([status, n]) => `${n} ${status}`).join(', ')}`);
-    if (killed !== undefined) say(`kill -9 (seed ${seed}): ${[...killed].map(([name, n]) => `${name} ${n}`).join(', ')}`);
-    say(
+    printLine(`redeploys: ${[...statuses].map(([status, n]) => `${n} ${status}`).join(', ')}`);
+    if (killed !== undefined) printLine(`kill -9 (seed ${seed}): ${[...killed].map(([name, n]) => `${name} ${n}`).join(', ')}`);
+    printLine(
       `requests: ${report.sent}, ${report.failed} failed, ${report.stale} stale; p50 ${report.p50.toFixed(1)} ms, p99 ${report.p99.toFixed(1)} ms`,
     );
-    say(`streams: ${complete} complete, ${broken.length} cut`);
-    say(`${violations.length} violations`);
+    printLine(`streams: ${complete} complete, ${broken.length} cut`);
+    printLine(`${violations.length} violations`);
   } finally {
     await world.stop();
   }

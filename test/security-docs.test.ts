@@ -24,10 +24,10 @@ const threats: Threat[] = document
   .split(/^### /m)
   .slice(1)
   .map((block) => {
-    const own = block.split(/^## /m)[0] ?? '';
-    const [name = '', ...lines] = own.split('\n');
+    const section = block.split(/^## /m)[0] ?? '';
+    const [name = '', ...lines] = section.split('\n');
     const what = lines.join('\n').split('\n- **')[0]?.trim() ?? '';
-    return { name, what, defence: item(own, 'Defence'), limit: item(own, 'Limit'), tests: testsIn(`${own.trimEnd()}\n`) };
+    return { name, what, defence: item(section, 'Defence'), limit: item(section, 'Limit'), tests: testsIn(`${section.trimEnd()}\n`) };
   });
 
 /** Returns the call of a test with this title (`it`, `test.each(…)`, …), or null when there is none. */

@@ -4,7 +4,7 @@ import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSy
 import { dirname, join } from 'node:path';
 import { pluginsDir, toolsDir } from './places.mjs';
 import { findProgram, lastLines, run } from './run.mjs';
-import { say, step } from './say.mjs';
+import { printLine, step } from './progress.mjs';
 import { aptEnvironment, isDebian } from './system.mjs';
 
 const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg';
@@ -37,7 +37,7 @@ export async function provideBuildx() {
     const target = join(pluginsDir, 'docker-buildx');
     for (const suite of ['forky', 'trixie', undefined]) {
       const failure = await programFromDeb('docker-buildx', 'docker-buildx', target, suite);
-      if (failure !== undefined) say(`  ${suite ?? "the machine's own sources"}: ${failure}`);
+      if (failure !== undefined) printLine(`  ${suite ?? "the machine's own sources"}: ${failure}`);
       else if ((await installedBuildx()) !== undefined) return undefined;
       else rmSync(target, { force: true }); // too old, or not runnable on this machine
     }
@@ -64,7 +64,7 @@ export async function provideRegistry() {
   return step('fetching docker-registry into .tools (stores the images that are built)', async () => {
     const failure = await programFromDeb('docker-registry', 'docker-registry', registryPlace, undefined);
     if (failure === undefined) return undefined;
-    say(`  ${failure}`);
+    printLine(`  ${failure}`);
     return missingRegistry();
   });
 }
@@ -88,7 +88,7 @@ export async function providePromtool() {
   return step('fetching promtool into .tools (checks the metrics in tests)', async () => {
     for (const suite of [undefined, 'trixie']) {
       const failure = await programFromDeb('prometheus', 'promtool', promtoolPlace, suite);
-      if (failure !== undefined) say(`  ${suite ?? "the machine's own sources"}: ${failure}`);
+      if (failure !== undefined) printLine(`  ${suite ?? "the machine's own sources"}: ${failure}`);
       else if ((await run([promtoolPlace, '--version'], { deadlineMs: 10_000 })).ok) return undefined;
       else rmSync(promtoolPlace, { force: true }); // needs a newer system
     }

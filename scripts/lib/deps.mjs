@@ -4,7 +4,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { nodeProgram, npmProgram, root, toolsDir } from './places.mjs';
 import { childEnvironment, firstLines, run } from './run.mjs';
-import { say, step } from './say.mjs';
+import { printLine, step } from './progress.mjs';
 
 const stampFile = join(toolsDir, 'stamp-deps.json');
 
@@ -28,11 +28,11 @@ export async function provideDeps(versions) {
     if (!result.ok && locked && result.output.includes('EUSAGE')) {
       // Some registries lack packages of other platforms. A lockfile that was made with such a registry leaves those packages out, and
       // `npm ci` then refuses it everywhere. This command installs the locked versions and does not change the file.
-      say('  npm ci found packages that are not in package-lock.json; using npm install --no-save');
+      printLine('  npm ci found packages that are not in package-lock.json; using npm install --no-save');
       result = await npm(['install', '--no-save']);
     }
     if (!result.ok) {
-      say(`  npm failed:\n${firstLines(result.output, 12)}`);
+      printLine(`  npm failed:\n${firstLines(result.output, 12)}`);
       return { part: 'deps', why: "Berth's dependencies", how: `run with network access: ${npmProgram} ci` };
     }
     writeFileSync(stampFile, stamp(versions));

@@ -5,7 +5,7 @@ import { delimiter, dirname, join } from 'node:path';
 import { setup } from '../setup.mjs';
 import { nodeProgram, root } from './places.mjs';
 import { childEnvironment } from './run.mjs';
-import { say } from './say.mjs';
+import { printLine } from './progress.mjs';
 
 /** These scripts use parts that only tests need. */
 const WITH_TEST_PARTS = ['test.ts', 'faults.ts', 'sim.ts', 'bench.ts'];
@@ -18,12 +18,12 @@ const WITH_TEST_PARTS = ['test.ts', 'faults.ts', 'sim.ts', 'bench.ts'];
 export async function handOver(script) {
   const capabilities = await setup({ tests: WITH_TEST_PARTS.includes(script) });
   if (capabilities.node === undefined || !capabilities.deps) {
-    say(`${script} cannot run without ${capabilities.node === undefined ? 'Node 24' : 'its dependencies'}`);
+    printLine(`${script} cannot run without ${capabilities.node === undefined ? 'Node 24' : 'its dependencies'}`);
     process.exit(1);
   }
   const file = join(root, 'scripts', script);
   if (!existsSync(file)) {
-    say(`${file} does not exist`);
+    printLine(`${file} does not exist`);
     process.exit(1);
   }
   const env = childEnvironment({ BERTH_CAPABILITIES: JSON.stringify(capabilities) });
@@ -36,7 +36,7 @@ export async function handOver(script) {
   });
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   child.once('error', (error) => {
-    say(`cannot start ${nodeProgram}: ${error.message}`);
+    printLine(`cannot start ${nodeProgram}: ${error.message}`);
     process.exit(1);
   });
   child.once('exit', (code, signal) => process.exit(code ?? 128 + (signalNumbers[signal] ?? 0)));

@@ -2,7 +2,7 @@
 import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { say } from './say.mjs';
+import { printLine } from './progress.mjs';
 
 /**
  * Waits (at most 15 minutes) until no other set-up runs in `toolsDir`, then runs `work`.
@@ -18,15 +18,15 @@ export async function withLock(toolsDir, work) {
   writeFileSync(mine, `${process.pid} ${startTime(process.pid)}\n`);
   try {
     const deadline = Date.now() + 15 * 60_000;
-    for (let told = false; !take(mine, lock); await sleep(200)) {
+    for (let isPrinted = false; !take(mine, lock); await sleep(200)) {
       const holder = read(lock);
       if (holder !== '' && !lives(holder)) {
         dropStale(lock, holder);
         continue;
       }
       if (Date.now() > deadline) throw new Error(`another set-up (process ${holder.split(' ')[0]}) has held ${lock} for 15 minutes`);
-      if (!told) say(`waiting for another set-up (process ${holder.split(' ')[0]})`);
-      told = true;
+      if (!isPrinted) printLine(`waiting for another set-up (process ${holder.split(' ')[0]})`);
+      isPrinted = true;
     }
     try {
       return await work();

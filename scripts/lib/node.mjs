@@ -3,7 +3,7 @@ import { existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, renameSync
 import { dirname, join } from 'node:path';
 import { nodeDir, nodeProgram, npmProgram, toolsDir } from './places.mjs';
 import { childEnvironment, findProgram, lastLines, run } from './run.mjs';
-import { say, step } from './say.mjs';
+import { printLine, step } from './progress.mjs';
 
 // Pinned, so that set-up never installs a version that was not tested.
 const nodeVersion = '24.21.0';
@@ -93,7 +93,7 @@ async function unpackFromNpm(spec, target) {
   });
   const file = readdirSync(target).find((name) => name.endsWith('.tgz'));
   if (!packed.ok || file === undefined) {
-    say(`  npm pack ${spec} failed:\n${lastLines(packed.output)}`);
+    printLine(`  npm pack ${spec} failed:\n${lastLines(packed.output)}`);
     return `the npm registry did not return ${spec}`;
   }
   const unpacked = await run(['tar', '-xzf', join(target, file), '-C', target]);

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
-import { say } from './say.mjs';
+import { printLine } from './progress.mjs';
 
 /** System folders of Debian, which the PATH of a non-login shell may lack. */
 const systemFolders = ['/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/local/bin', '/usr/bin', '/bin'];
@@ -78,7 +78,7 @@ export function run(argv, options = {}) {
       child.kill('SIGKILL');
     }, options.deadlineMs ?? 600_000);
     if (options.patience !== undefined) {
-      patience = setInterval(() => say(`  still ${options.patience} (${Math.round((Date.now() - started) / 1000)} s)`), 10_000);
+      patience = setInterval(() => printLine(`  still ${options.patience} (${Math.round((Date.now() - started) / 1000)} s)`), 10_000);
     }
   });
 }

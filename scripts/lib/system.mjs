@@ -2,7 +2,7 @@
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { findProgram, lastLines, run } from './run.mjs';
-import { say, step } from './say.mjs';
+import { printLine, step } from './progress.mjs';
 
 /**
  * `engine: true`: needed only where no container engine answers. `file`: this path shows whether the part exists. `there`: a function
@@ -118,8 +118,8 @@ export function aptEnvironment() {
 /** Installs the packages of `parts` and prints what it does. A failure is printed too, and the part is still missing afterwards. */
 export async function installSystemParts(parts) {
   const packages = [...new Set(parts.map((part) => part.package))];
-  say(`installing missing system packages:`);
-  for (const name of packages) say(`  ${name.padEnd(16)} ${parts.find((part) => part.package === name).why}`);
+  printLine(`installing missing system packages:`);
+  for (const name of packages) printLine(`  ${name.padEnd(16)} ${parts.find((part) => part.package === name).why}`);
   await step('apt-get update', () => aptGet(['update', '-qq']));
   // Newer Debian has the client in a separate package.
   if (packages.includes('docker.io') && (await run(['apt-cache', 'show', 'docker-cli'])).ok) packages.push('docker-cli');
@@ -155,7 +155,7 @@ async function aptGet(args) {
     patience: `running apt-get ${args[0]}`,
   });
   // `update` fails when a third party's source does not answer, although Debian's own lists arrived: the installation decides.
-  if (!result.ok) say(`  apt-get ${args[0]} ended with ${result.code}:\n${lastLines(result.output)}`);
+  if (!result.ok) printLine(`  apt-get ${args[0]} ended with ${result.code}:\n${lastLines(result.output)}`);
   return result.ok;
 }
 

@@ -132,7 +132,7 @@ export function watchVersions(world: ManyNodes, datasetId: string): { stop(): Pr
   const wrong = new Set<string>();
   const seen = new Set<string>();
   let over = false;
-  async function look(node: ManyNodesNode): Promise<void> {
+  async function checkNode(node: ManyNodesNode): Promise<void> {
     for (const version of await versionsOn(node, datasetId)) {
       const found = await sumsOf(versionFolder(node, datasetId, version));
       const manifest = await manifestOf(world, datasetId, version);
@@ -147,7 +147,7 @@ export function watchVersions(world: ManyNodes, datasetId: string): { stop(): Pr
     for (let last = false; !last; ) {
       last = over;
       const from = performance.now();
-      for (const node of world.nodes) await look(node);
+      for (const node of world.nodes) await checkNode(node);
       // Takes at most a quarter of the time, because the watched nodes need the machine too.
       if (!last) await sleep(Math.max(100, 3 * (performance.now() - from)));
     }

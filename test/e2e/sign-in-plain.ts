@@ -43,10 +43,10 @@ export function signInSuite(proxy: ProxyKind): void {
 
     it('a script gets 401 with the address of the login, and a browser is redirected there', async () => {
       const stranger = new PlainBrowser();
-      const told = await stranger.open(at('alpha', '/data?x=1'), script);
-      expect(told.status).toBe(401);
-      expect(told.headers['content-type']).toContain('application/problem+json');
-      expect(JSON.parse(told.body)).toMatchObject({
+      const answer = await stranger.open(at('alpha', '/data?x=1'), script);
+      expect(answer.status).toBe(401);
+      expect(answer.headers['content-type']).toContain('application/problem+json');
+      expect(JSON.parse(answer.body)).toMatchObject({
         status: 401,
         login_url: expect.stringContaining(`${world.berth.publicUrl}/_oauth/login`),
       });
@@ -166,10 +166,10 @@ export function signInSuite(proxy: ProxyKind): void {
     it('userinfo answers pages of projects, and no other origin', async () => {
       const url = `${world.berth.publicUrl}/_oauth/userinfo`;
       const from = (origin: string) => ({ headers: { accept: 'application/json', origin } });
-      const told = await visitor.open(url, from(world.berth.address('alpha')));
-      expect(told.status).toBe(200);
-      expect(JSON.parse(told.body)).toMatchObject({ email: ADA.email, name: ADA.name, provider: 'oidc' });
-      expect(told.headers).toMatchObject({
+      const answer = await visitor.open(url, from(world.berth.address('alpha')));
+      expect(answer.status).toBe(200);
+      expect(JSON.parse(answer.body)).toMatchObject({ email: ADA.email, name: ADA.name, provider: 'oidc' });
+      expect(answer.headers).toMatchObject({
         'access-control-allow-origin': world.berth.address('alpha'),
         'access-control-allow-credentials': 'true',
       });

@@ -47,8 +47,8 @@ export async function ensureBaseImages(
 }
 
 async function ensure(engine: Engine, image: BaseImage, log: (line: string) => void): Promise<Provided> {
-  const known = await engine.docker(['image', 'inspect', '--format', '{{.Id}}', image], { mayFail: true });
-  if (known.code === 0) return 'present';
+  const inspected = await engine.docker(['image', 'inspect', '--format', '{{.Id}}', image], { mayFail: true });
+  if (inspected.code === 0) return 'present';
   if (await pull(engine, image, log)) return 'pulled';
   const started = Date.now();
   await make(engine, image, recipes[image]);

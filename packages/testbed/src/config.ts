@@ -16,9 +16,9 @@ const systemFolders = ['/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/local/bin'
 
 /** Returns PATH with set-up's Node first and the system folders last. */
 export function searchPath(): string[] {
-  const own = [join(toolsDir, 'node', 'bin'), toolsDir];
+  const fetchedFolders = [join(toolsDir, 'node', 'bin'), toolsDir];
   const given = (process.env['PATH'] ?? '').split(delimiter).filter((folder) => folder !== '');
-  return [...new Set([...own, ...given, ...systemFolders])];
+  return [...new Set([...fetchedFolders, ...given, ...systemFolders])];
 }
 
 /** Returns the absolute path of a program, or undefined when no folder of searchPath() has it. */

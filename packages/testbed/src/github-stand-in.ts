@@ -80,13 +80,13 @@ export async function startGithubStandIn(): Promise<GithubStandIn> {
     const form = new URLSearchParams(text);
     if (form.get('client_id') !== clientId || form.get('client_secret') !== clientSecret)
       return json(response, 200, { error: 'incorrect_client_credentials' });
-    const known = codes.get(form.get('code') ?? '');
+    const grant = codes.get(form.get('code') ?? '');
     codes.delete(form.get('code') ?? '');
     const verifier = createHash('sha256')
       .update(form.get('code_verifier') ?? '')
       .digest('base64url');
-    if (known === undefined || known.challenge !== verifier) return json(response, 200, { error: 'bad_verification_code' });
-    if (known.redirectUri !== form.get('redirect_uri')) return json(response, 200, { error: 'redirect_uri_mismatch' });
+    if (grant === undefined || grant.challenge !== verifier) return json(response, 200, { error: 'bad_verification_code' });
+    if (grant.redirectUri !== form.get('redirect_uri')) return json(response, 200, { error: 'redirect_uri_mismatch' });
     const access_token = `gho_${randomBytes(18).toString('hex')}`;
     tokens.add(access_token);
     json(response, 200, { access_token, token_type: 'bearer', scope: 'read:user,user:email' });

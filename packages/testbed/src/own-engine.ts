@@ -60,9 +60,9 @@ export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
     undo.push(() => daemon.stop(home.temporary ? 0 : 10_000));
     const powerOff = async () => {
       await waitFor('every process of the engine has ended', async () => {
-        const left = await namespace.processes();
-        for (const pid of left) signalProcess(pid, 'SIGKILL');
-        return left.length === 0;
+        const remaining = await namespace.processes();
+        for (const pid of remaining) signalProcess(pid, 'SIGKILL');
+        return remaining.length === 0;
       });
       await daemon.exited;
       // The new daemon would take the old process ids for its own.

@@ -33,9 +33,9 @@ export async function waitFor<T>(
   let last: unknown;
   for (;;) {
     options.signal?.throwIfAborted();
-    const left = started + deadlineMs - Date.now();
+    const remainingMs = started + deadlineMs - Date.now();
     try {
-      const value = await within(Promise.resolve(condition()), Math.max(left, 1));
+      const value = await within(Promise.resolve(condition()), Math.max(remainingMs, 1));
       if (value !== undefined && value !== null && value !== false) {
         return value as Exclude<T, undefined | null | false>;
       }

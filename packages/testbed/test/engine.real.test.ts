@@ -158,9 +158,9 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
     expect(inside.length).toBeGreaterThan(3); // sleep, dockerd, containerd, a shim, the container
     child.kill('SIGKILL');
     await waitFor('every process of the engine is gone', async () => {
-      const left = await processesIn(report.namespace);
-      if (left.length > 0)
-        throw new Error(`still running: ${(await Promise.all(left.map((pid) => readFile(`/proc/${pid}/stat`, 'utf8')))).join('')}`);
+      const remaining = await processesIn(report.namespace);
+      if (remaining.length > 0)
+        throw new Error(`still running: ${(await Promise.all(remaining.map((pid) => readFile(`/proc/${pid}/stat`, 'utf8')))).join('')}`);
       return true;
     });
     await waitFor('the cable is gone', async () => !(await linkNames()).includes(report.link), { deadlineMs: 10_000 });

@@ -227,14 +227,14 @@ function remove(stage: Stage, project: Project): Promise<void> {
 }
 
 /** Repeats the removal until it is answered, then waits until the thing is gone. */
-async function untilGone(ask: () => Promise<unknown>, look: () => Promise<unknown>): Promise<void> {
+async function untilGone(remove: () => Promise<unknown>, read: () => Promise<unknown>): Promise<void> {
   const isGone = (error: unknown): boolean => {
     if (error instanceof ApiError && error.status === 404) return true;
     if (/being_deleted/.test(String(error))) throw new GiveUp(String(error));
     throw error;
   };
-  await waitFor('the removal is accepted', () => ask().then(() => true, isGone), { deadlineMs: 40_000 });
-  await waitFor('the object is gone', () => look().then(() => false, isGone), { deadlineMs: 40_000 });
+  await waitFor('the removal is accepted', () => remove().then(() => true, isGone), { deadlineMs: 40_000 });
+  await waitFor('the object is gone', () => read().then(() => false, isGone), { deadlineMs: 40_000 });
 }
 
 async function newDataset(stage: Stage): Promise<Dataset> {
