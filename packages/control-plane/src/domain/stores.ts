@@ -12,7 +12,7 @@ import type { Relay } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
 import type { EventStore } from './event-store.ts';
 import type { Facts } from './facts.ts';
-import type { Change, Guard } from './guard.ts';
+import type { RecordChange, RecordGuard } from './guard.ts';
 import type { NameFilter, Page, Paged } from './page.ts';
 import type { Uptime, UptimeStore } from './uptime.ts';
 import type {
@@ -61,9 +61,9 @@ export type ProjectStore = {
    * called inside the transaction, perhaps again, and throws to refuse. A prefix also counts as taken while another project still serves under it.
    * Throws not_found, domain_prefix_taken, being_deleted, validation.
    */
-  patch(id: string, change: Change<ProjectRecord, Partial<ProjectSettings>>, now: number): Promise<ProjectRecord>;
+  patch(id: string, change: RecordChange<ProjectRecord, Partial<ProjectSettings>>, now: number): Promise<ProjectRecord>;
   /** Marks it and raises flow_version; repeated: no change. `guard` sees it as it stands and throws to refuse. Throws not_found. */
-  markDeleting(id: string, now: number, guard?: Guard<ProjectRecord>): Promise<ProjectRecord>;
+  markDeleting(id: string, now: number, guard?: RecordGuard<ProjectRecord>): Promise<ProjectRecord>;
   listDeleting(): Promise<ProjectRecord[]>;
   /** Removes the row and all that hangs on it, if it was marked, no task of it is open and no node reports a container of it. Returns whether it is gone. */
   removeIfGone(id: string): Promise<boolean>;
@@ -290,9 +290,9 @@ export type UserStore = {
    * Only what is given changes. Another password ends the user's API sessions; disabling ends them and the device tokens.
    * Throws not_found, last_admin (nobody would be left who is admin and not disabled).
    */
-  patch(id: string, change: UserChange, guard?: Guard<UserRecord>): Promise<UserRecord>;
+  patch(id: string, change: UserChange, guard?: RecordGuard<UserRecord>): Promise<UserRecord>;
   /** With sessions, API tokens and device tokens; leaves a tombstone of the address. Throws not_found, last_admin. */
-  remove(id: string, now: number, guard?: Guard<UserRecord>): Promise<void>;
+  remove(id: string, now: number, guard?: RecordGuard<UserRecord>): Promise<void>;
   /** When an account with this address was deleted last, as long as a session from before could be valid; null: none was. */
   deletedAt(email: string): Promise<number | null>;
   /** Removes tombstones that are no longer needed. Returns how many rows went. */

@@ -5,7 +5,7 @@ import type { TaskReport } from '@berth/wire/task';
 import { isOpenTask, LABELS, type TaskState } from '@berth/wire/vocabulary';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
-import type { Guard } from '../domain/guard.ts';
+import type { RecordGuard } from '../domain/guard.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
 import type { Stores } from '../domain/stores.ts';
@@ -64,7 +64,7 @@ export type Driver = {
    */
   observed(node: NodeRecord, at?: number): Promise<readonly string[]>;
   /** Ends all its deployments. loops/removals.ts removes the row when the containers are gone. */
-  deleteProject(projectId: string, guard?: Guard<ProjectRecord>): Promise<ProjectRecord>;
+  deleteProject(projectId: string, guard?: RecordGuard<ProjectRecord>): Promise<ProjectRecord>;
   /** Without `force` its projects move first, as in a drain. */
   deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
   /** Moves what was assigned to a node after its deletion began. Repeated calls change nothing. */

@@ -1,6 +1,6 @@
 /** Deletions of projects and nodes: they end or move every deployment concerned. loops/removals.ts removes the rows. */
 import { failPoint } from '@berth/kit/fail-point';
-import type { Guard } from '../domain/guard.ts';
+import type { RecordGuard } from '../domain/guard.ts';
 import type { NodeRecord, ProjectRecord } from '../domain/records.ts';
 import type { Decider, DriverDeps } from './decide.ts';
 import { newDrain } from './drain.ts';
@@ -9,7 +9,7 @@ export async function deleteProject(
   { stores, changes, now }: DriverDeps,
   decider: Decider,
   projectId: string,
-  guard?: Guard<ProjectRecord>,
+  guard?: RecordGuard<ProjectRecord>,
 ): Promise<ProjectRecord> {
   const project = await stores.projects.markDeleting(projectId, now(), guard);
   await failPoint('project.marked');

@@ -1,4 +1,4 @@
-/** What the control plane and its scanning child process (child/scan-child.ts) exchange. */
+/** Messages between the control plane and its scanning child process (child/scan-child.ts). */
 import type { ScanOutcome, ScanProgress, ScanRequest } from '../domain/scan.ts';
 
 export type ScanJob = ScanRequest & {

@@ -90,7 +90,7 @@ function readMarker(base: string): string | null {
   }
 }
 
-/** Of two scans that do this at once, the first one wins and the other finds its marker next time. Null: the base is read-only. */
+/** If two scans do this at once, the first one wins, and the other one finds its marker next time. Null: the base is read-only. */
 function leaveMarker(base: string, id: string): string | null {
   const path = join(base, MARKER);
   try {
