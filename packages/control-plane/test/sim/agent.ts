@@ -1,7 +1,7 @@
 /**
- * Our agent as packages/agent does it, on simulated time: registers with what it sees, asks for its tasks, claims, renews,
- * works, reports until it is answered, and throws its product away when it is told that the task is not its own any more.
- * Killed, it forgets everything; what it started runs on.
+ * Our agent, as packages/agent does it, on simulated time: registers with its observations, polls its tasks, claims, renews,
+ * works, repeats its report until it is answered, and removes its result when its lease is lost.
+ * A killed agent forgets everything; what it started keeps running.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
@@ -23,22 +23,22 @@ export type AgentDeps = {
   hostname: string;
   role: 'builder' | 'deploy';
   engine: Engine;
-  /** How far its clock is off. */
+  /** Error of its clock, in ms. */
   skewMs: number;
-  /** Asks for a secret of its own. */
+  /** Whether it asks for a node secret. */
   hasOwnSecret?: boolean;
 };
 export type Agent = {
   hostname: string;
   engine: Engine;
-  /** When it was registered last; 0 before. */
+  /** Time of its last registration; 0 before. */
   knownAt(): number;
   life(): Life;
   start(): void;
   kill(): void;
-  /** Stops, and goes on as if nothing had been (SIGSTOP, SIGCONT). */
+  /** Stops it for `ms` and continues it (SIGSTOP, SIGCONT). */
   freeze(ms: number): void;
-  /** The machine gets another hostname; its agent is started anew. */
+  /** Gives the machine another hostname and restarts its agent. */
   rename(hostname: string): void;
 };
 
@@ -47,26 +47,26 @@ type Run = { task: TaskRecord; attempt: number; stop: Stop | null };
 type Product = { report: TaskReport; discard: () => void };
 const failed = (code: string): Product => ({ report: { status: 'failed', result: { error: { code, message: code } } }, discard() {} });
 const isOver = (error: unknown): boolean => error instanceof DomainError && error.code !== 'busy';
-/** As long as a commit id, and one for each text. */
+/** Returns a different text for each input, as long as a commit id. */
 export const shaOf = (text: string): string => Buffer.from(text).toString('hex').padEnd(40, '0').slice(-40);
 
 export function createAgent(deps: AgentDeps): Agent {
   const { world, history, controlPlane, engine } = deps;
   const { random } = world;
   const own = createRandom(random.int(1, 1e9));
-  /** Agents of the previous version do not. */
+  /** Agents of the previous version do not report their engine. */
   const tellsEngine = own.chance(0.5);
   const dead: Life = { name: deps.hostname, alive: false };
   let life = dead;
   let frozenUntil = 0;
   let hostname = deps.hostname;
   let boots = 0;
-  /** On its disk: it outlives the process. Under which ids it worked, as packages/agent/src/node-ids.ts keeps them. */
+  /** Ids under which this disk worked, as packages/agent/src/node-ids.ts keeps them. They outlive the process. */
   const nodeIds = new Set<string>();
   let knownAt = 0;
-  /** As that. */
+  /** The node secret, which is on disk too. */
   let secret: OwnSecret | null = null;
-  /** As that. */
+  /** The cached datasets, which are on disk too. */
   let cached: CachedDataset[] = [];
 
   function start(): void {
@@ -88,7 +88,7 @@ export function createAgent(deps: AgentDeps): Agent {
     const ask: ControlPlane['ask'] extends (caller: Life, what: infer W) => unknown ? (what: W) => Promise<unknown> : never = (what) =>
       controlPlane.ask(mine, what);
 
-    /** Until it is answered, with yes or no. */
+    /** Repeats a request until it is answered with success or an error. */
     async function untilAnswered<T>(what: Parameters<typeof ask>[0]): Promise<T> {
       for (;;) {
         try {
@@ -113,7 +113,7 @@ export function createAgent(deps: AgentDeps): Agent {
       try {
         containers = nodeId === null ? null : mineOnly();
       } catch {
-        // The engine is silent: nothing is said about containers.
+        // The engine does not answer: the registration has no container list.
       }
       for (const c of containers ?? [])
         if (c.running)
@@ -162,14 +162,14 @@ export function createAgent(deps: AgentDeps): Agent {
       for (;;) {
         await register().catch((error: unknown) => {
           if (error instanceof DomainError && error.code === 'node_doubled') nodeId = null;
-          // Deleted, it enters anew.
+          // The node was deleted: it registers as a new one.
           if (error instanceof DomainError && error.code === 'agent_secret') [nodeId, secret] = [null, null];
         });
         await sleep(nodeId === null ? 500 : random.int(4_000, 8_000));
       }
     }
 
-    /** The held request, as a wake at every change of the node and a look now and then. */
+    /** The held request: wakes at every change of the node, and polls from time to time. */
     let awake = true;
     let wake = (): void => {};
     async function polling(): Promise<void> {
@@ -202,7 +202,7 @@ export function createAgent(deps: AgentDeps): Agent {
             };
             wake = () => {
               awake = true;
-              // By a chance of its own: in which order nodes are woken goes by their ids, which no seed decides.
+              // A separate source of chance: the order in which nodes are woken depends on their ids, which no seed decides.
               world.after(1 + 19 * own.next(), mine, go);
             };
             world.after(random.int(2_000, 6_000), mine, go);
@@ -247,7 +247,7 @@ export function createAgent(deps: AgentDeps): Agent {
       const renewing = async (): Promise<void> => {
         let expires = claim.lease_expires_at;
         while (working) {
-          // By a clock that may be off, as the real one: a third of what seems to be left, within bounds.
+          // Uses a clock that may be wrong, like the real agent: renews after a third of the apparent remaining time, within bounds.
           const left = expires - (world.now() + deps.skewMs);
           await sleep(Math.min(3_000, Math.max(700, left / 3)));
           if (!working) return;
@@ -324,7 +324,7 @@ export function createAgent(deps: AgentDeps): Agent {
       return unlock;
     }
 
-    /** Works in pieces, so that it can be told to stop. */
+    /** Works in pieces, so that it can be stopped. */
     async function work(run: Run, ms: number): Promise<boolean> {
       const end = world.now() + ms;
       while (world.now() < end) {
@@ -337,7 +337,7 @@ export function createAgent(deps: AgentDeps): Agent {
     async function build(run: Run): Promise<Product> {
       const task = run.task as TaskRecord<'build'>;
       engine.list();
-      // One that hangs ends by its wall-clock deadline.
+      // A hung task ends by its wall-clock deadline.
       const long = random.chance(0.03) ? 120_000 : random.int(300, 6_000);
       if (!(await work(run, long))) return failed('cancelled');
       if (random.chance(0.08)) return failed('build_failed');
@@ -353,7 +353,7 @@ export function createAgent(deps: AgentDeps): Agent {
       const { payload } = task;
       const holder = { task: task.id, attempt: run.attempt };
       const holds = (c: Container): boolean => c.holder.task === holder.task && c.holder.attempt === holder.attempt;
-      // One that a later attempt has is let be: we are about to hear that the task is not ours.
+      // A container that a later attempt adopted is left alone: this agent is about to learn that it lost its lease.
       const own = mineOnly().filter(
         (c) => c.deployment === task.deployment_id && (c.holder.task !== task.id || c.holder.attempt <= run.attempt),
       );
@@ -361,7 +361,7 @@ export function createAgent(deps: AgentDeps): Agent {
       for (const c of own) if (c.id !== container?.id) engine.remove(c.id, 'task');
       if (container !== undefined) engine.takeOver(container.id, holder);
       if (container === undefined && !(await work(run, random.int(100, 2_000)))) return failed('cancelled');
-      // Stop-first: whatever else of the project is here stands still before this one starts.
+      // Stop-first: every other container of the project on this node stops before this one starts.
       const others =
         payload.replace === 'recreate'
           ? mineOnly().filter((c) => c.project === payload.project_id && c.deployment !== task.deployment_id)
@@ -380,7 +380,7 @@ export function createAgent(deps: AgentDeps): Agent {
       );
       const { id } = container;
       const undo = (): void => {
-        // An engine that is silent now is asked again when what is left there is seen.
+        // When the engine does not answer now, a later sweep removes the container.
         if (engine.up && engine.list().some((c) => c.id === id && holds(c))) engine.remove(id, 'task');
       };
       const healthy = (await work(run, random.int(100, 3_000))) && !random.chance(0.1);
@@ -397,7 +397,7 @@ export function createAgent(deps: AgentDeps): Agent {
       return { report: { status: 'completed', result: null, host_port: now.port, container_id: id, datasets }, discard: undo };
     }
 
-    /** A prewarm: it has the copy when it says so. */
+    /** Completes a prewarm: the node has the copy when it reports so. */
     async function sync(run: Run): Promise<Product> {
       const { dataset } = (run.task as TaskRecord<'sync'>).payload;
       if (!(await work(run, random.int(200, 4_000)))) return failed('cancelled');
@@ -419,7 +419,7 @@ export function createAgent(deps: AgentDeps): Agent {
       for (const c of old) engine.remove(c.id, 'task');
       if (typeof payload.start === 'string') {
         const again = ours().find((c) => c.deployment === payload.start);
-        // The engine may be short of something for a moment: the control plane must ask again.
+        // The engine may lack resources for a moment: the control plane must repeat the task.
         if (again === undefined || random.chance(0.3)) return failed('container_start_failed');
         engine.start(again.id);
       }

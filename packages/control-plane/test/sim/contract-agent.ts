@@ -1,4 +1,4 @@
-/** An agent that knows the contract alone: registers, polls every five seconds, works, completes. No lease, no container list. */
+/** A contract-only agent: registers, polls every 5 s, works, completes. No lease, no container list. */
 import type { TaskReport } from '@berth/wire/task';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
@@ -16,7 +16,7 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
     let nodeId: string | null = null;
     for (;;) {
       try {
-        // Its register is its sign of life.
+        // Its registration is its only sign of life.
         const node: { id: string } = await ask(mine, (api) => api.register(body));
         nodeId = node.id;
         const id = node.id;
@@ -93,7 +93,7 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
     kill() {
       life.alive = false;
     },
-    // Nothing would tell that its containers are the same ones.
+    // Does nothing: the control plane could not recognise its containers under another name.
     rename() {},
     freeze() {},
   };

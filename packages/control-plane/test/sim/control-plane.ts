@@ -1,7 +1,7 @@
 /**
- * A control plane of a simulated run: the real flow, driver, stores, loops and routing. Only what wires them is here, as
- * app.ts and api/routes do it, with three differences: the clock is the world's, every call to a store waits for its turn,
- * and it can die or stand still before or after any of them. A restart makes everything anew on the same database.
+ * A control plane of a simulated run: the real flow, driver, stores, loops and routing. Only the wiring is here, as in app.ts and
+ * api/routes, with three differences: it uses the world's clock, every call to a store waits for its turn, and it can die or freeze
+ * before or after any call. A restart creates everything again on the same database.
  */
 import { silentLogger } from '@berth/kit/log';
 import type { NodeRegister } from '@berth/wire/node';
@@ -30,7 +30,7 @@ import type { Plant } from './plants.ts';
 import { createRandom } from './random.ts';
 import type { Life, World } from './world.ts';
 
-/** Everything in seconds rather than minutes: the shorter the deadlines, the more of them a run meets. */
+/** Seconds instead of minutes: shorter deadlines let a run meet more of them. */
 export const LIMITS: Limits = {
   claimMs: 12_000,
   leaseMs: 6_000,
@@ -48,29 +48,31 @@ export const LIMITS: Limits = {
 const LOG = silentLogger();
 const PLATFORM = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] };
 const ROUTING = { baseDomain: 'sim.test', authServiceUrl: null, acmeResolver: 'letsencrypt' };
-/** Loops run this much less often than in production: an empty run of one finds nothing and costs as much as a full one. */
+/** Loops run this much less often than in production: an empty run finds nothing and costs as much as a full one. */
 const PACE = 4;
 const PERIOD_MS = 1_000;
 const BEAT_MS = 600;
-/** Longer than an answer takes, and a proxy to swap. */
+/** Longer than an answer takes plus the time in which a proxy applies it. */
 const SETTLE_MS = 1_000;
-/** Far less than people keep: history that a decision still needs would be missed here. */
-/** Not shorter than the offline time: retention forgets nodes that were silent for so long, and with them who had the name. */
+/**
+ * Much shorter than in production: a decision that still needs the history would fail here. Not shorter than the offline time, because
+ * retention forgets nodes that were silent for so long, and with them the owner of a name.
+ */
 const KEEP = { deployments: 1, ms: LIMITS.offlineMs + 1_000, logBytes: 200 };
 const LOST_BY_RELAY = 0.3;
-/** What is thrown when the connection to the database was lost. */
+/** Codes of the errors after the connection to the database was lost. */
 const CUT: readonly string[] = ['unreachable', 'unknown_outcome'];
 
 export type OwnSecret = { node_id: string; hash: string };
 export type Registered = NodeRecord & { secret?: OwnSecret };
 
-/** What others may ask of it, as the API offers it. */
+/** The endpoints of the API that others use. */
 export type Endpoints = {
   stores: Stores;
   driver: Driver;
   changes: Changes;
   source: ConfigSource;
-  /** `shown`: what an agent shows that wants a secret of its own; null: AGENT_SECRET is not set. */
+  /** `shown`: the secret of an agent that asks for a node secret; null: AGENT_SECRET is not set. */
   register(body: NodeRegister, shown?: { secret: OwnSecret | null } | null): Promise<Registered>;
   tasks(nodeId: string): Promise<TaskRecord[]>;
   start(taskId: string): Promise<Claim>;
@@ -79,29 +81,29 @@ export type Endpoints = {
   config(): BuiltConfig;
 };
 export type ControlPlaneProcess = {
-  /** null while it is down or stands still. */
+  /** Returns null while it is down or frozen. */
   api(): Endpoints | null;
-  /** Whatever was about to happen to it does not. */
+  /** Starts it and cancels every planned death. */
   start(): void;
-  /** Dies at the n-th call to a store from now, before or after it is done. */
+  /** Dies at the n-th call to a store from now, before or after the call. */
   dieAtCall(n: number, moment: Moment): void;
-  /** Dies at the n-th message to the database from now, in the middle of whatever it is; false where there is no wire. */
+  /** Dies at the n-th message to the database from now, in the middle of an operation. Returns false when there is no wire. */
   dieOnWire(n: number, moment: Moment): boolean;
-  /** Loses its connections to the database; false where there are none. */
+  /** Loses its connections to the database. Returns false when there are none. */
   loseConnections(): boolean;
-  /** kill -9, now. */
+  /** Sends kill -9 now. */
   kill(): void;
-  /** Stops, and goes on as if nothing had been (SIGSTOP, SIGCONT). */
+  /** Stops it for `ms` and continues it (SIGSTOP, SIGCONT). */
   freeze(ms: number): void;
-  /** Its machine's clock jumps. */
+  /** Moves its machine's clock. */
   jump(ms: number): void;
-  /** Wakes who holds a request for the topic; the listener goes when the process does. */
+  /** Wakes held requests for the topic; the listener ends with the process. */
   on(topic: Parameters<Changes['on']>[0], listener: () => void): void;
-  /** Says so when no error of the table stands for it. */
+  /** Reports an error that has no row in the error table. */
   surprised(error: unknown): void;
 };
 
-/** `died` ends the wait for what was under way. */
+/** `died` ends the wait for calls in progress. */
 type Process = Life & { died: Promise<void>; bury: () => void };
 
 export function createControlPlane(deps: {
@@ -110,9 +112,9 @@ export function createControlPlane(deps: {
   database: SimDatabase;
   history: History;
   plant: Plant;
-  /** null: no probe addresses are set; what was fetched counts as live after SETTLE_MS. */
+  /** null: no probe addresses are set, and a fetched configuration counts as live after SETTLE_MS. */
   probe: ((hash: string) => boolean) | null;
-  /** Whether requests of every proxy arrive at this address. */
+  /** Whether requests of every proxy reach this address. */
   reaches: (hostIp: string) => boolean;
 }): ControlPlaneProcess {
   const { name, world, database, history, plant } = deps;
@@ -124,11 +126,11 @@ export function createControlPlane(deps: {
   let skew = 0;
   const wall = (): number => world.now() + skew;
   let frozenAt = 0;
-  /** What stands still reads no clock: here a timer may still fire. */
+  /** The clock of a frozen process stops, although a timer may still fire here. */
   const monotonic = (): number => (frozenUntil > world.now() ? frozenAt : world.now());
   let wasCut = false;
   let ids = 0;
-  /** Its own: when a message comes is up to the server, and must not move everybody else's chance. */
+  /** A separate source of chance: the server decides when a message arrives, which must not change other random numbers. */
   const relayChance = createRandom(world.random.int(1, 1e9));
   const kept: { topic: Parameters<Changes['on']>[0]; listener: () => void }[] = [];
 
@@ -175,8 +177,8 @@ export function createControlPlane(deps: {
     if (!mine.alive) return opened.kill();
     hold = opened;
     const { relay } = opened.stores;
-    const stores = recorded(plant.stores(inTurn(opened.stores, mine), world), mine);
-    const changes = createChanges(relay === null ? null : unsure(relay, mine));
+    const stores = recorded(plant.stores(withTurns(opened.stores, mine), world), mine);
+    const changes = createChanges(relay === null ? null : withFaults(relay, mine));
     const now = wall;
     const newId = (): string => `${name}-${++ids}`;
     const uptime = await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: LIMITS.leaseMs });
@@ -192,7 +194,7 @@ export function createControlPlane(deps: {
     runLoops(mine, { stores, driver, changes, source, policy, uptime });
   }
 
-  /** As kit/loop does it: a period, a wake that is not lost while it runs, and an error ends a run, not the loop. */
+  /** Runs loops like kit/loop: with a period, a wake that is not lost during a run, and errors that end only the run. */
   function runLoops(mine: Life, made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source' | 'policy' | 'uptime'>): void {
     for (const declaration of LOOPS) {
       let signal = new AbortController();
@@ -201,7 +203,7 @@ export function createControlPlane(deps: {
       const source: ConfigSource = {
         ...made.source,
         current() {
-          // The route confirmer asks once: it must not wait for a real clock and ask again. The next period is soon enough.
+          // The route confirmer probes once: it must not wait for a real clock and probe again. The next period is soon enough.
           signal.abort();
           return made.source.current();
         },
@@ -220,7 +222,7 @@ export function createControlPlane(deps: {
         monotonic,
         log: LOG,
       });
-      // The loop itself rests by the real clock between its steps, and takes a second of it.
+      // The real loop pauses by the real clock between its steps, 1 s in total.
       const run = declaration.name === 'deployment-retention' ? () => clean(made.stores, mine) : loop;
       let running = false;
       let woken = false;
@@ -232,7 +234,7 @@ export function createControlPlane(deps: {
         await run(signal.signal).catch(surprised);
         running = false;
         const period = Math.max(declaration.periodMs, PERIOD_MS);
-        // The clock of every deadline beats as in production: slower, each beat would be a gap.
+        // The clock of every deadline ticks as in production: a slower tick would count as a gap.
         const next = declaration.name === 'uptime' ? BEAT_MS : world.random.int(period, period * PACE);
         plan(woken ? 5 : next);
       };
@@ -254,7 +256,7 @@ export function createControlPlane(deps: {
     }
   }
 
-  /** Its steps are not calls of a store: they end with the process, whose database is closed under them. */
+  /** Its steps are no store calls: they end with the process, whose database is closed under them. */
   async function clean(stores: Stores, mine: Life): Promise<void> {
     try {
       for await (const _step of await stores.retention.begin(KEEP, world.now)) if (!mine.alive) return;
@@ -264,18 +266,18 @@ export function createControlPlane(deps: {
   }
 
   function surprised(error: unknown): void {
-    // A race with a deletion or another decision has an error of the table; it is logged, and looked at again.
+    // A race with a deletion or another decision has a row in the error table; the loop logs it and tries again.
     if (error instanceof DomainError) return;
-    // `internal` for who asked; a loop tries again.
+    // The caller gets `internal`; a loop tries again.
     if (wasCut && error instanceof StoreError && CUT.includes(error.code)) return;
     history.record({ type: 'internal_error', message: String(error instanceof Error ? error.stack : error) });
   }
 
-  /** Every method of every store: waits for its turn, and may be the last thing this control plane does. */
-  function inTurn(stores: Stores, mine: Process): Stores {
+  /** Lets every method of every store wait for its turn; each may be the last call of this control plane. */
+  function withTurns(stores: Stores, mine: Process): Stores {
     const never = new Promise<never>(() => {});
     const thawed = async (): Promise<void> => {
-      // In pieces: it may be thawed sooner.
+      // In pieces, because it may be continued sooner.
       while (frozenUntil > world.now()) await world.sleep(Math.min(200, frozenUntil - world.now()), mine);
     };
     const wrap = (call: () => Promise<unknown>) => async (): Promise<unknown> => {
@@ -294,8 +296,8 @@ export function createControlPlane(deps: {
     return eachMethod(stores, (call) => wrap(call)());
   }
 
-  /** What another control plane tells comes late on this clock, or not at all, which it may. */
-  function unsure(relay: Relay, mine: Process): Relay {
+  /** Delays or loses messages of the other control plane, which is allowed. */
+  function withFaults(relay: Relay, mine: Process): Relay {
     return {
       tell: (topics) => {
         if (mine.alive) relay.tell(topics);
@@ -313,7 +315,7 @@ export function createControlPlane(deps: {
       async (plan) => {
         const lost = plan.tasks.flatMap((change) => ('end' in change && change.end === 'lost' ? [change.id] : []));
         const tasks = await world.during(() => Promise.all(lost.map((id) => database.onlooker().tasks.get(id))));
-        // In the database the clock is a beat behind.
+        // The clock in the database is one tick behind.
         const at = (await world.during(() => database.onlooker().uptime.read(0))) + 2 * BEAT_MS;
         const result = await write(plan);
         if (result === 'committed' && mine.alive) tellMoves(plan);
@@ -374,7 +376,7 @@ export function createControlPlane(deps: {
     surprised,
   };
 
-  /** api/routes/agent.ts and traefik.ts, without HTTP. */
+  /** The endpoints of api/routes/agent.ts and traefik.ts, without HTTP. */
   function endpoints(stores: Stores, driver: Driver, changes: Changes, source: ConfigSource, uptime: UptimeClock): Endpoints {
     const now = wall;
     return {
@@ -422,7 +424,7 @@ export function createControlPlane(deps: {
   }
 }
 
-/** The same stores with `around` about every call. */
+/** Wraps every call of the stores with `around`. */
 export function eachMethod(
   stores: Stores,
   around: (call: () => Promise<unknown>, noun: string, method: string) => Promise<unknown>,

@@ -1,4 +1,4 @@
-/** What a run keeps its data in, and how a process of a control plane comes to it. The other engine: on-postgres.ts. */
+/** The database of a run, and each control plane's connection to it. On PostgreSQL: on-postgres.ts. */
 import { sql } from 'kysely';
 import type { Stores } from '../../src/domain/stores.ts';
 import { type Database, openDatabase } from '../../src/store/engine/database.ts';
@@ -6,41 +6,41 @@ import { storesOn } from '../../src/store/open.ts';
 import type { Moment } from './gate.ts';
 import type { Random } from './random.ts';
 
-/** One process's hold on the database. */
+/** One process' connection to the database. */
 export type Hold = {
   stores: Stores;
-  /** As kill -9: nothing that is under way or in memory is written any more. */
+  /** Acts like kill -9: nothing in progress or in memory is written any more. */
   kill(): void;
-  /** Where there is a wire between the two. */
+  /** Faults of the wire, where there is one. */
   wire: {
-    /** The connections are lost; it may connect anew. */
+    /** Drops the connections; the process may connect again. */
     drop(): void;
-    /** Killed at the n-th message from now; `killed` is told. */
+    /** Kills it at the n-th message from now and calls `killed`. */
     killAt(n: number, moment: Moment, killed: () => void): void;
     spare(): void;
   } | null;
 };
 
 export type SimDatabase = {
-  /** How many control planes use it. */
+  /** Number of control planes. */
   controlPlanes: number;
-  /** How many calls may be under way at once. */
+  /** Number of calls that may run at once. */
   callsAtOnce: number;
   open(now: () => number): Promise<Hold>;
-  /** Reads past the control planes, as it is now: whether all is at rest, and what is measured at the end. */
+  /** Reads without the control planes: whether everything is idle, and the measurements at the end. */
   onlooker(): Stores;
   close(): Promise<void>;
 };
 
 export const quiet = { info: () => {}, warn: () => {} };
 
-/** Migrated and empty: a run that makes its own waits a tenth of its time for it. */
+/** Migrated and empty databases: creating one would take a tenth of a run's time. */
 const empty: Database[] = [];
 
 /**
- * One control plane on SQLite in memory. One call at a time: the seed alone decides what happens, ids among it, since what is equal
- * in all else is sorted by them. Each process has a memory of its own, so that a killed one takes with it what it had not written
- * (when nodes were last seen).
+ * One control plane on SQLite in memory, with one call at a time: the seed alone decides what happens, including ids, because rows that
+ * are equal in everything else are sorted by id. Each process has its own memory, so that a killed one loses what it had not written
+ * (the times at which nodes were last seen).
  */
 export async function inMemory(now: () => number, random: Random): Promise<SimDatabase> {
   const db = empty.pop() ?? (await openDatabase('sqlite::memory:', quiet, Date.now));
@@ -58,7 +58,7 @@ export async function inMemory(now: () => number, random: Random): Promise<SimDa
   };
 }
 
-/** As the migrations leave it: they write no rows but those that say that they were run. */
+/** Empties the database: migrations write no rows except those that record the migrations. */
 async function clear({ kysely }: Database): Promise<void> {
   await sql`pragma foreign_keys = off`.execute(kysely);
   const tables = await sql<{ name: string }>`

@@ -1,4 +1,4 @@
-/** A container engine: what runs on one machine, whoever started it. It outlives its agent, and a restart gives new ports. */
+/** A container engine: everything that runs on one machine, whoever started it. It outlives its agent, and a restart changes its ports. */
 import type { History } from '@berth/testbed/history';
 import type { World } from './world.ts';
 
@@ -8,15 +8,15 @@ export type Container = {
   project: string;
   deployment: string;
   generation: number;
-  /** The node whose agent started it, as it was called then. */
+  /** The node whose agent started the container, by its name at that time. */
   node: string;
-  /** The attempt that has it, told by its name: who takes it over gives it another (packages/agent/src/tasks/attempt-container.ts). */
+  /** The attempt that owns it, shown by its name: an agent that adopts it renames it (packages/agent/src/tasks/attempt-container.ts). */
   holder: { task: string; attempt: number };
   port: number;
   running: boolean;
-  /** Comes up again with the engine. */
+  /** Whether it starts again with the engine. */
   stays: boolean;
-  /** Stopped on purpose: it does not. */
+  /** Stopped on purpose: it does not start again with the engine. */
   halted: boolean;
 };
 type Cause = 'task' | 'contract' | 'outside';
@@ -28,21 +28,21 @@ export class EngineError extends Error {
 export type Engine = {
   address: string;
   up: boolean;
-  /** Throws while it does not answer: that is not "none". */
+  /** Throws while the engine does not answer: that is not an empty list. */
   list(): Container[];
   run(spec: Omit<Container, 'id' | 'port' | 'running' | 'stays' | 'halted'>, cause: Cause): Container;
   stop(id: string, cause: Cause): void;
-  /** Of one that stands still; with another port. */
+  /** Starts a stopped container, with another port. */
   start(id: string): void;
   remove(id: string, cause: Cause): void;
   keepUp(id: string): void;
   rename(id: string, name: string): void;
   takeOver(id: string, holder: Container['holder']): void;
-  /** Everything gets another port; what was not meant to stay does not come up again. */
+  /** Gives every container another port. Containers without a restart policy do not start again. */
   restart(): void;
 };
 
-/** Few ports, so that they are used again soon, as a busy machine's are. */
+/** Few ports, so that they are soon used again, like on a busy machine. */
 const PORTS = { from: 32_000, to: 32_030 };
 
 export function createEngine(world: World, history: History, name: string, address: string): Engine {
@@ -82,7 +82,7 @@ export function createEngine(world: World, history: History, name: string, addre
     stop(id, cause) {
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
       const container = containers.get(id);
-      // Also one that has ended already: it does not come up again.
+      // Also a container that has exited already: it does not start again.
       if (container !== undefined) container.halted = true;
       if (container === undefined || !container.running) return;
       container.running = false;

@@ -1,4 +1,4 @@
-/** What goes wrong, by chance, until it is told to end: then everything is started, joined and thawed again. */
+/** Random faults until the end of the faults: then every process runs, every partition is healed, and every freeze is over. */
 import type { Happening, History } from '@berth/testbed/history';
 import type { Agent } from './agent.ts';
 import type { ControlPlaneProcess } from './control-plane.ts';
@@ -8,9 +8,9 @@ import type { Life, World } from './world.ts';
 
 export type Faults = {
   begin(forMs: number): void;
-  /** What happens, for faults that wait for their moment. */
+  /** Receives events, for faults that wait for a certain moment. */
   heard(event: Happening): void;
-  /** No control plane is there for so long. */
+  /** Stops all control planes for this time. */
   absence(afterMs: number, forMs: number): void;
   end(): void;
 };
@@ -24,17 +24,17 @@ export function createFaults(deps: {
   history: History;
   controlPlanes: readonly ControlPlaneProcess[];
   agents: readonly Agent[];
-  /** Second processes with the identity of a first; none runs before it is struck. */
+  /** Second processes with the identity of a first one; none runs until a fault starts it. */
   twins: readonly Agent[];
-  /** Second machines, each with its own engine, that register under the name of a first; none runs before it is struck. */
+  /** Second machines, each with its own engine, that register under the name of a first; none runs until a fault starts it. */
   doubles: readonly Agent[];
-  /** Whether those are there. Then no fault keeps a first machine silent for the offline time, but for the one that `mayTakeOver` allows. */
+  /** Whether there are such machines. Then no fault keeps a first machine silent for the offline time, unless `mayTakeOver` is set. */
   isDoubled: boolean;
-  /** A first machine may be cut off for longer than that while the second one is there: both go on, each with a node of its own. */
+  /** A first machine may be cut off for longer than that while the second one runs: both continue, each as its own node. */
   mayTakeOver: boolean;
-  /** Has it move from the node that it runs on, which takes nothing until the returned function is called. */
+  /** Drains the deployment's node: it takes no work until the returned function is called. */
   drain: (deployment: string) => () => void;
-  /** Those that may be struck. */
+  /** Proxies that a fault may hit. */
   proxies: readonly Proxy[];
 }): Faults {
   const { world, network, controlPlanes, agents, twins, doubles, isDoubled, mayTakeOver, drain, proxies } = deps;
@@ -43,10 +43,10 @@ export function createFaults(deps: {
   const heal: (() => void)[] = [];
   let renames = 0;
   let isAway = false;
-  /** The next deployment that goes live has to move at once, and the clock is set back. */
+  /** The next deployment that goes live must move at once, and the clock is set back. */
   let movesBack = false;
 
-  /** Undone after a while, and in any case at the end. */
+  /** Calls `undo` after a while, at the latest at the end of the faults. */
   function forAWhile(ms: number, undo: () => unknown): void {
     let done = false;
     const once = (): void => {
@@ -61,8 +61,8 @@ export function createFaults(deps: {
 
   const FAULTS: { weight: number; strike: () => void }[] = [
     {
-      // Before or after one of its next calls to the database, or in the middle of it: every commit is such a moment.
-      // Nobody counts as silent until one has served for the offline time.
+      // Before, after or during one of its next calls to the database: every commit is such a moment.
+      // No node counts as silent until a control plane has served for the offline time.
       weight: (mayTakeOver ? 0.5 : 4) * controlPlanes.length,
       strike() {
         const one = random.pick(controlPlanes);
@@ -73,7 +73,7 @@ export function createFaults(deps: {
     },
     { weight: isDoubled ? 0 : controlPlanes.length, strike: () => random.pick(controlPlanes).freeze(whileMs()) },
     {
-      // Of one machine, or of all at once.
+      // The clock of one machine, or all clocks at once.
       weight: 3,
       strike() {
         const ms = random.pick([1, -1]) * random.pick([random.int(500, 10_000), HOUR, HOUR, DAY]);
@@ -83,7 +83,7 @@ export function createFaults(deps: {
     },
     { weight: 2, strike: () => void (movesBack = true) },
     {
-      // Its agent answers, and everything that it is given fails at once.
+      // Its agent answers, and every task of it fails at once.
       weight: isDoubled ? 0 : 1,
       strike() {
         const { engine } = random.pick(agents);
@@ -91,7 +91,7 @@ export function createFaults(deps: {
         forAWhile(random.int(10_000, 60_000), () => engine.restart());
       },
     },
-    // Nothing, where there are none: each costs a tenth of a second of real time.
+    // Does nothing where there are no connections. Each costs 0.1 s of real time.
     { weight: 1, strike: () => void random.pick(controlPlanes).loseConnections() },
     {
       weight: isDoubled ? 0 : 3,
@@ -114,7 +114,7 @@ export function createFaults(deps: {
       weight: isDoubled && !mayTakeOver ? 8 : 0,
       strike() {
         const double = random.pick(doubles);
-        // Gone before the first could have been silent for the offline time (20 s).
+        // The second machine is gone before the first could be silent for the offline time (20 s).
         const lastsMs = random.int(3_000, 10_000);
         const first = agents.find((a) => a.hostname === double.hostname);
         if (first === undefined || world.now() - first.knownAt() > 9_000) return;
@@ -123,7 +123,7 @@ export function createFaults(deps: {
       },
     },
     {
-      // The first is cut off, what it runs goes on, and a second machine comes under its name. One that got a node stays.
+      // The first machine is cut off and keeps running, and a second machine takes its name. One that got a node stays.
       weight: mayTakeOver ? 8 : 0,
       strike() {
         const double = random.pick(doubles);
@@ -144,7 +144,7 @@ export function createFaults(deps: {
     { weight: isDoubled ? 0 : 2, strike: () => random.pick(agents).freeze(whileMs()) },
     {
       weight: isDoubled ? 0 : 2,
-      // One on which something runs: of another nobody would notice.
+      // A node on which something runs: for another one, no effect would be visible.
       strike() {
         const agent = random.maybe(agents.filter((a) => a.engine.up && a.engine.list().some((c) => c.running)));
         agent?.rename(`${agent.hostname}-${++renames}`);
@@ -195,7 +195,7 @@ export function createFaults(deps: {
 
   return {
     begin(forMs) {
-      // Not every run is a storm: in a calm one the faults that are left show by themselves.
+      // Some runs are quiet, so that the remaining faults show by themselves.
       const bad = random.pick([0, 0.5, 1, 1]);
       network.weather.lost = bad * 0.05;
       network.weather.late = bad * 0.05;
@@ -207,7 +207,7 @@ export function createFaults(deps: {
       if (!movesBack || event.type !== 'moved' || event.to !== 'running') return;
       movesBack = false;
       const { deployment } = event;
-      // Before what is still to do there ends, so that this end seems older than what its node reported last.
+      // Before the remaining work there ends, so that this end seems older than the node's last report.
       const back = -random.int(2_000, 20_000);
       for (const one of controlPlanes) one.jump(back);
       world.after(random.int(300, 1_500), chaos, () => forAWhile(random.int(5_000, 20_000), drain(deployment)));

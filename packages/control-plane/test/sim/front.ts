@@ -1,13 +1,13 @@
-/** What others reach of the control planes: one address, behind which any that is up may answer. */
+/** The address of the control planes, behind which any running one may answer. */
 import type { Changes } from '../../src/domain/changes.ts';
 import type { ControlPlaneProcess, Endpoints } from './control-plane.ts';
 import type { Network } from './network.ts';
 import type { Life, World } from './world.ts';
 
 export type ControlPlane = {
-  /** Asks over the network. */
+  /** Sends a request over the network. */
   ask<T>(caller: Life, what: (api: Endpoints) => T | Promise<T>): Promise<T>;
-  /** Wakes who holds a request for the topic at one of them; what another one changes comes by its relay or not at all. */
+  /** Wakes held requests for the topic at one control plane; a change at another one arrives by its relay, or never. */
   on(topic: Parameters<Changes['on']>[0], listener: () => void): void;
 };
 
@@ -18,7 +18,7 @@ export function createFront(
   network: Network,
   processes: readonly ControlPlaneProcess[],
 ): ControlPlane & {
-  /** For one that stays with whom it has asked as long as that one answers, as proxies must (docs/adr/0008). */
+  /** For clients that stay with one control plane while it answers, as proxies must (docs/adr/0008). */
   staying(): ControlPlane;
 } {
   const { random } = world;
@@ -29,7 +29,7 @@ export function createFront(
       network.ask(caller, (reply) => {
         const asked = choose(processes.filter((p) => p.api() !== null));
         const api = asked?.api() ?? null;
-        // Nobody listens there: the connection is refused at once, which is as good as no answer.
+        // The control plane is down: the connection is refused at once, which counts as no answer.
         if (asked === undefined || api === null) return;
         Promise.resolve(api)
           .then(what)

@@ -1,16 +1,16 @@
 /**
- * The way from one control plane to its database server, a port of its own. It passes bytes on until it is told to drop them, as a
- * cable that is pulled for a moment, or to shut for good: whoever was killed says nothing more, whatever its code still tries.
+ * The way from one control plane to its database server, with its own port. It passes bytes on until it must drop them, like a cable
+ * that is pulled for a moment, or shut for good: a killed process sends nothing more, whatever its code still tries.
  */
 import { createServer, connect, type AddressInfo, type Socket } from 'node:net';
 
-/** Whether the last message before the end still reaches the server; its answer never comes back. */
+/** Whether the last message before the end still reaches the server; the answer never comes back. */
 export type Moment = 'before' | 'after';
 export type Gate = {
   port: number;
-  /** Every connection ends now; new ones can be made. */
+  /** Ends every connection now; new ones can be made. */
   drop(): void;
-  /** Shuts at the n-th message from now, between two statements of a transaction or at its commit. */
+  /** Shuts the gate at the n-th message from now, between two statements of a transaction or at its commit. */
   shutAt(n: number, moment: Moment, shut: () => void): void;
   spare(): void;
   shut(): void;
@@ -47,7 +47,7 @@ export async function createGate(serverPort: number): Promise<Gate> {
       if (upstream === null || isShut) return void client.end(REFUSAL);
       if (death === null || --death.messages > 0) return void upstream.write(bytes);
       const { moment, shut: told } = death;
-      // The server reads what was sent, and then that nobody is there.
+      // The server reads the message, and then the end of the connection.
       if (moment === 'after') {
         upstream.removeAllListeners('close').end(bytes);
         ends.delete(upstream);
@@ -77,7 +77,7 @@ export async function createGate(serverPort: number): Promise<Gate> {
   };
 }
 
-/** What a server says to one that it does not let in: unlike a lost connection, that is not tried again. */
+/** A server's refusal of a connection: unlike a lost connection, it is not tried again. */
 const REFUSAL = ((): Buffer => {
   const fields = Buffer.from('SFATAL\0VFATAL\0C28000\0Mthis process was killed\0\0');
   const message = Buffer.alloc(5 + fields.length);

@@ -1,20 +1,20 @@
-/** Messages between lives: lost, late, repeated, overtaking one another; cut off altogether while a side is split off. */
+/** Messages between lives: lost, late, repeated or out of order, and cut off while the network is partitioned. */
 import type { Life, World } from './world.ts';
 
-/** No answer came in time; whether the question arrived is not known. */
+/** No answer came in time. The request may have arrived or not. */
 export class NoAnswer extends Error {
   override name = 'NoAnswer';
 }
 
 export type Answer<T> = { ok: true; value: T } | { ok: false; error: Error };
 export type Network = {
-  /** How bad it is: 0 is a quiet network. Shares of messages. */
+  /** Shares of messages with a fault; 0 is a healthy network. */
   weather: { lost: number; late: number; repeated: number };
-  /** Names of those that nobody can reach. */
+  /** Names that are cut off from all others. */
   split: Set<string>;
-  /** Names of those whose messages are never lost, late or repeated. */
+  /** Names whose messages are never lost, late or repeated. */
   sound: Set<string>;
-  /** Asks `deliver` from `caller`'s life. Rejects with NoAnswer or with the error of the answer. */
+  /** Sends a request from `caller`'s life. Rejects with NoAnswer or with the error of the answer. */
   ask<T>(caller: Life, deliver: (reply: (answer: Answer<T>) => void) => void, timeoutMs?: number): Promise<T>;
 };
 
@@ -22,7 +22,7 @@ const LATE_MS = 9_000;
 
 export function createNetwork(world: World): Network {
   const { random } = world;
-  /** A message on its way belongs to nobody: it arrives whether or not its sender still lives. */
+  /** Owner of messages on their way: they arrive whether or not the sender still lives. */
   const wire: Life = { name: 'wire', alive: true };
   const weather = { lost: 0, late: 0, repeated: 0 };
   const split = new Set<string>();

@@ -1,6 +1,6 @@
 /**
- * Two control planes on a real PostgreSQL. Who goes next at the database is decided by the seed as far as the calls go, and by the
- * server's locks and the sockets beyond it: a run is judged like any other, but the same seed is not the same run.
+ * Two control planes on a real PostgreSQL. The seed decides the order of the calls; beyond them, the server's locks and the sockets
+ * decide. A run is checked like any other, but the same seed is not the same run.
  */
 import type { Postgres } from '@berth/testbed/postgres';
 import { openStores } from '../../src/store/open.ts';
@@ -10,7 +10,7 @@ import { createGate, type Gate } from './gate.ts';
 const CONTROL_PLANES = 2;
 const CALLS_AT_ONCE = 6;
 
-/** Makes the database of one run: a copy of one that was migrated once. */
+/** Creates the database of one run: a copy of one that was migrated once. */
 export async function onPostgres(pg: Postgres): Promise<(now: () => number) => Promise<SimDatabase>> {
   const template = 'sim_template';
   await (await openStores({ databaseUrl: await pg.createDatabase(template), log: quiet })).close();
@@ -38,7 +38,7 @@ export async function onPostgres(pg: Postgres): Promise<(now: () => number) => P
         const buried = (): void => {
           if (!living.delete(close)) return;
           gate.shut();
-          // What it still wants to write is refused; its pool and its relay end all the same.
+          // Its remaining writes are refused. Its pool and its relay still end.
           closing.push(close().catch(() => undefined));
         };
         return {

@@ -1,4 +1,4 @@
-/** Those who use it: ask for deployments, cancel, go back, delete, cordon; and read what they are told. */
+/** Users: request deployments, cancel, roll back, delete, cordon; and read the results. */
 import type { History } from '@berth/testbed/history';
 import { isTerminal } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
@@ -8,19 +8,19 @@ import type { ControlPlane } from './front.ts';
 import type { Life, World } from './world.ts';
 
 export type People = {
-  /** What the people know. */
+  /** The projects that users know. */
   projects: Map<string, string>;
   deployments: Map<string, string>;
   act(): void;
-  /** Has it move from the node that it runs on, which takes nothing until the returned function is called. */
+  /** Drains the deployment's node: it takes no work until the returned function is called. */
   drain(deployment: string): () => void;
-  /** Asks for every deployment they know of. */
-  look(): Promise<void>;
+  /** Reads every deployment that users know. */
+  readAll(): Promise<void>;
   createProjects(names: readonly string[], drainSeconds: number): Promise<void>;
 };
 
 /**
- * `mayDeleteNodes`: false where a second machine is refused under the name of a node until the run ends. Deleting the node hands the name
+ * `mayDeleteNodes`: false where a second machine is refused under a node's name until the run ends. Deleting the node hands the name
  * over, by design, and then the first machine would be refused.
  */
 export function createPeople(world: World, history: History, controlPlane: ControlPlane, mayDeleteNodes: () => boolean): People {
@@ -29,13 +29,13 @@ export function createPeople(world: World, history: History, controlPlane: Contr
   const projects = new Map<string, string>();
   const deployments = new Map<string, string>();
   const states = new Map<string, DeploymentRecord>();
-  /** Also those whose deletion was asked for: it may not have arrived. */
+  /** Includes projects whose deletion was requested, because the request may not have arrived. */
   const everKnown = new Set<string>();
   let keys = 0;
   let dataset: string | null = null;
   const ask = <T>(what: (api: Endpoints) => T | Promise<T>): Promise<T> => controlPlane.ask(life, what);
 
-  /** A request whose answer was lost is sent again with its key, as a careful client does. */
+  /** Repeats a request whose answer was lost with its key, as a careful client does. */
   async function deploy(project: string, rollbackOf: string | null): Promise<void> {
     const key = random.chance(0.7) ? `key-${++keys}` : null;
     const idempotency = key === null ? null : { key, bodyHash: rollbackOf ?? '' };
@@ -60,7 +60,7 @@ export function createPeople(world: World, history: History, controlPlane: Contr
     history.record({ type: 'cancel_accepted', deployment, sent });
   }
 
-  /** What the monitor does when a scan has found something new; whoever asks may die in any step of it. */
+  /** Records a changed scan as the monitor does; the caller may die at any step. */
   async function scan(id: string): Promise<void> {
     await ask(async ({ stores, driver, changes }) => {
       await stores.datasets.requestScan(id, { full: false, acceptLoss: false }, world.now());
@@ -158,10 +158,10 @@ export function createPeople(world: World, history: History, controlPlane: Contr
     deployments,
     act,
     drain,
-    async look() {
+    async readAll() {
       const sent = world.now();
       const seen = await ask(async ({ stores }) => {
-        // Also what was made by a request whose answer was lost.
+        // Includes deployments of requests whose answer was lost.
         const listed = await Promise.all(
           [...everKnown].map((id) => stores.deployments.list({ project_id: id }, { limit: 20, cursor: null })),
         );
@@ -182,7 +182,7 @@ export function createPeople(world: World, history: History, controlPlane: Contr
       }
       for (const name of names) {
         const input = { name, domain_prefix: name, git_url: `https://git.example/${name}.git`, drain_seconds, stop_grace_seconds: 1 };
-        // One that writes to shared data: never two versions of it at once.
+        // A single writer of shared data: never two versions of it at once.
         const single = random.chance(0.35);
         const datasets =
           dataset === null || random.chance(0.3)

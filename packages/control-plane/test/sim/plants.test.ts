@@ -1,4 +1,4 @@
-/** The checker can fail: bugs that are planted on purpose are found, each within 200 seeds and by the invariant that it breaks. */
+/** The checker can fail: it finds each planted bug within 200 seeds, by the invariant that the bug breaks. */
 import { expect, it } from 'vitest';
 import type { InvariantId } from '@berth/testbed/invariants';
 import type { PlantName } from './plants.ts';

@@ -1,6 +1,6 @@
 /**
- * Bugs planted at the seams, so that it can be seen that the checker finds them (plants.test.ts). Each is a mistake that a
- * change of the control plane could bring; `none` is the control plane as it is.
+ * Bugs planted at the seams, to prove that the checker finds them (plants.test.ts). Each is a mistake that a change of the control
+ * plane could make; `none` is the unchanged control plane.
  */
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { isTerminal } from '@berth/wire/vocabulary';
@@ -23,7 +23,7 @@ const NONE: Plant = { stores: (stores) => stores, driver: (driver) => driver, pr
 export const PLANTS = {
   none: NONE,
 
-  /** Whoever reports is believed, whatever lease is quoted. */
+  /** Accepts every report, whatever lease it has. */
   'lease check off': {
     ...NONE,
     driver: (driver, stores) => ({
@@ -35,10 +35,10 @@ export const PLANTS = {
     }),
   },
 
-  /** The old version goes as soon as the route is written, before any proxy was seen to serve it. */
+  /** Removes the old version as soon as the route is written, before any proxy was seen to serve it. */
   'retire before route': { ...NONE, probe: () => true },
 
-  /** A plan is written although the project moved on since it was made. */
+  /** Commits a plan although the project has changed since the plan was made. */
   'lost compare-and-set': {
     ...NONE,
     stores: (stores) => ({
@@ -57,7 +57,7 @@ export const PLANTS = {
     }),
   },
 
-  /** A second claim is handed the lease that the first one holds. */
+  /** Gives a second claim the lease that the first one holds. */
   'double claim': {
     ...NONE,
     stores: (stores) => ({
@@ -74,7 +74,7 @@ export const PLANTS = {
     }),
   },
 
-  /** Nobody asks what other nodes run before a version that must be alone is started. */
+  /** Starts a version that must be alone without a check of the other nodes. */
   'second writer': {
     ...NONE,
     stores: (stores) => ({
@@ -89,7 +89,7 @@ export const PLANTS = {
     }),
   },
 
-  /** Of two machines with one hostname none is refused: the node is whichever registered last. */
+  /** Refuses neither of two machines with one hostname: the node belongs to the one that registered last. */
   'two machines with one hostname': {
     ...NONE,
     stores: (stores) => ({
@@ -103,7 +103,7 @@ export const PLANTS = {
     }),
   },
 
-  /** When the first of two machines with one hostname was silent, the second one has its node, and not only its name. */
+  /** When the first of two machines with one hostname was silent, gives the second one its node, not only its name. */
   'a node handed over': {
     ...NONE,
     stores: (stores) => ({
@@ -121,7 +121,7 @@ export const PLANTS = {
     }),
   },
 
-  /** Deadlines go by the machine's clock: time in which no control plane served counts too. */
+  /** Uses the machine's clock for deadlines: time in which no control plane served counts too. */
   'deadlines by the machine’s clock': {
     ...NONE,
     stores: (stores, world) => {
@@ -130,7 +130,7 @@ export const PLANTS = {
     },
   },
 
-  /** A report that comes after the end is written over it. */
+  /** Overwrites a terminal state with a report that comes later. */
   'terminal state overwritten': {
     ...NONE,
     stores: (stores, world) => {
@@ -167,7 +167,7 @@ export const PLANTS = {
 } as const satisfies Record<string, Plant>;
 export type PlantName = keyof typeof PLANTS;
 
-/** What a run's database would hold: it outlives restarts, and no other run sees it. */
+/** States by world, like a table of its database: they outlive restarts, and no other run sees them. */
 const byWorld = new WeakMap<World, Map<string, DeploymentState>>();
 function overwritten(world: World): Map<string, DeploymentState> {
   const map = byWorld.get(world) ?? new Map<string, DeploymentState>();

@@ -1,6 +1,6 @@
 /**
- * A reverse proxy: fetches the configuration again and again, swaps it whole, answers its marker. Restarted, it has none. A node's
- * firewall may shut it out.
+ * A reverse proxy: fetches the configuration repeatedly, applies it as a whole, and answers its marker. After a restart it has none.
+ * A node's firewall may block it.
  */
 import type { History } from '@berth/testbed/history';
 import type { DynamicConfig } from '../../src/routing/traefik.ts';
@@ -15,7 +15,7 @@ export type Proxy = {
   /** Whether the marker of the configuration with this hash answers. */
   answers(hash: string): boolean;
   routes(): Record<string, string>;
-  /** Addresses of nodes whose firewall lets nothing of this proxy through. */
+  /** Addresses of nodes whose firewall blocks this proxy. */
   shutOut: Set<string>;
 };
 
@@ -54,7 +54,7 @@ export function createProxy(
           swap(config.hash, Object.fromEntries(routes) as Record<string, string>);
         }
       } catch (error) {
-        // Whatever it was, it keeps what it has.
+        // After any error it keeps its configuration.
         if (!(error instanceof Error)) throw error;
       }
       await new Promise<void>((resolve) => {

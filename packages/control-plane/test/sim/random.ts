@@ -1,8 +1,8 @@
-/** Seeded chance: the same seed gives the same run. (sfc32, seeded by splitmix32; public domain, PractRand.) */
+/** Seeded random numbers: the same seed gives the same run. (sfc32, seeded by splitmix32; public domain, PractRand.) */
 export type Random = {
-  /** In [0, 1). */
+  /** Returns a number in [0, 1). */
   next(): number;
-  /** From `low` to `high`, both included. */
+  /** Returns an integer from `low` to `high`, both included. */
   int(low: number, high: number): number;
   chance(p: number): boolean;
   pick<T>(items: readonly T[]): T;

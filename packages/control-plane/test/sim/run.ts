@@ -1,6 +1,6 @@
 /**
- * One seeded run: a small platform comes up, people use it while everything goes wrong, then the faults stop and it must come
- * to rest. Returns what the checker (packages/testbed/src/invariants.ts) says of its history.
+ * One seeded run: a small platform starts, users use it while faults happen, then the faults stop and it must become idle.
+ * Returns the verdict of the checker (packages/testbed/src/invariants.ts) on its history.
  */
 import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
@@ -26,7 +26,7 @@ export type RunOptions = {
   seed: number;
   plant?: PlantName;
   chaosMs?: number;
-  /** Where it keeps its data, and how many control planes there are. */
+  /** Creates the database, which also sets the number of control planes. */
   database?: (now: () => number, random: Random) => Promise<SimDatabase>;
   trace?: (event: HistoryEvent) => void;
 };
@@ -41,13 +41,13 @@ export type RunResult = {
 
 const START = 1_790_000_000_000;
 /**
- * A proxy that changes to another control plane may get a configuration that is 10 s old there (docs/adr/0008), and keeps it until its
- * next poll was answered: so long the old version must stay.
+ * A proxy that changes to another control plane may get a configuration that is 10 s old there (docs/adr/0008), and keeps it until the
+ * answer to its next poll: the old version must stay that long.
  */
 const DRAIN_OF_SEVERAL_S = 15;
-/** From the last fault: every deadline that may have to pass, one after the other, and some. */
-/** Two looks nine seconds apart, and then until a renamed machine's old node counts as offline and its containers have moved. */
-const QUIET_LOOKS = 2 + Math.ceil((LIMITS.offlineMs + 10_000) / 9_000);
+/** Idle checks, 9 s apart: two, and enough for a renamed machine's old node to count as offline and its containers to move. */
+const IDLE_CHECKS = 2 + Math.ceil((LIMITS.offlineMs + 10_000) / 9_000);
+/** Time after the last fault: every deadline that may have to pass, one after the other, and a margin. */
 const REST_MS = 3 * LIMITS.queueMs + 2 * LIMITS.buildMs + 2 * LIMITS.deployMs + LIMITS.retireMs;
 
 export async function run({ seed, plant = 'none', chaosMs = 25_000, database: make = inMemory, trace }: RunOptions): Promise<RunResult> {
@@ -78,7 +78,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
     const proxies: Proxy[] = [];
     const answers = (hash: string): boolean => proxies.every((p) => !network.split.has(p.name) && p.answers(hash));
     const reaches = (hostIp: string): boolean => proxies.every((p) => !p.shutOut.has(hostIp));
-    // Without probe addresses nothing is known of a proxy but what it fetched: that is enough where there is one and nothing is wrong with it.
+    // Without probe addresses, only the fetches of a proxy are known: enough for a single proxy without faults.
     const settling = random.chance(0.15);
     const probe = settling ? null : answers;
     if (settling) network.sound.add('proxy-1');
@@ -92,8 +92,8 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
     for (let i = 0; i < (settling ? 1 : random.int(1, 2)); i++)
       proxies.push(createProxy(world, history, controlPlane.staying(), `proxy-${i + 1}`, idOf));
     /**
-     * Two machines with one hostname; `own`: each node has a secret of its own, which the other machine lacks; `late`: the first may be
-     * cut off for longer than the offline time, so that the second gets the name.
+     * Two machines with one hostname. `own`: each node has a node secret, which the other machine lacks. `late`: the first may be cut off
+     * for longer than the offline time, so that the second gets the name.
      */
     const doubling = random.pick(['none', 'none', 'none', 'open', 'own', 'late', 'late'] as const);
     const isDoubled = doubling !== 'none';
@@ -117,7 +117,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
 
     for (const one of [...controlPlanes, ...agents, ...proxies]) one.start();
     const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : 1;
-    // It answers when it has read its clock from the database.
+    // A control plane answers when it has read its clock from the database.
     await world.run(START + 100);
     const ready = people.createProjects(['shop', 'blog', 'wiki'].slice(0, random.int(1, 3)), drainSeconds);
     await world.run(START + 3_000);
@@ -132,7 +132,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
           script,
           () =>
             void people
-              .look()
+              .readAll()
               .catch(() => undefined)
               .finally(again),
         );
@@ -153,35 +153,35 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       proxies: settling ? [] : proxies,
     });
     faults = begun;
-    // Long enough for one to be silent for the offline time, and to come back.
+    // Long enough for a machine to be silent for the offline time, and to come back.
     const stormMs = doubling === 'late' ? 4 * chaosMs : chaosMs;
     begun.begin(stormMs);
     const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
     if (absenceMs > 0) begun.absence(random.int(0, stormMs), absenceMs);
-    // Now and then several at the same moment: that is when decisions overlap.
+    // Sometimes several users act at the same moment: then decisions overlap.
     for (let t = 0; t < stormMs; t += random.int(300, 4_000))
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
     await world.run(world.now() + stormMs + absenceMs);
     begun.end();
 
-    const restless = async (): Promise<boolean> => {
+    const isBusy = async (): Promise<boolean> => {
       const stores = database.onlooker();
       const [open, nodes] = [await stores.deployments.unsettled(), await stores.nodes.all()];
       for (const node of nodes) if (await hasOpenTask(stores, node.id, world.now())) return true;
       return open.length > 0;
     };
-    // Nobody knows when it is over: looked at now and then, and given a few rounds of registers more.
+    // The end is unknown in advance: check every 9 s, and allow several more rounds of registrations.
     const end = world.now() + REST_MS;
-    for (let calm = 0; calm < QUIET_LOOKS && world.now() < end; ) {
+    for (let idleChecks = 0; idleChecks < IDLE_CHECKS && world.now() < end; ) {
       await world.run(world.now() + 9_000);
-      calm = (await restless()) ? 0 : calm + 1;
+      idleChecks = (await isBusy()) ? 0 : idleChecks + 1;
     }
-    let told = false;
-    void people.look().then(() => {
-      told = true;
+    let isAnswered = false;
+    void people.readAll().then(() => {
+      isAnswered = true;
     });
-    await world.run(world.now() + 3_000, () => told);
-    if (!told) history.record({ type: 'internal_error', message: 'the control plane does not answer at the end' });
+    await world.run(world.now() + 3_000, () => isAnswered);
+    if (!isAnswered) history.record({ type: 'internal_error', message: 'the control plane does not answer at the end' });
     await measure();
     history.record({ type: 'ended' });
     return {
@@ -203,8 +203,8 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
         for (const e of story) kinds[e.kind] = (kinds[e.kind] ?? 0) + 1;
         history.record({ type: 'story', deployment: d.id, kinds });
         history.record({ type: 'gauge', name: `lines in the story of ${d.id}`, value: story.length, bound: 200 });
-        // What was stopped for a version that did not come serves again.
-        history.record({ type: 'gauge', name: `${d.id} is left stopped`, value: isStoppedFirst(d) ? 1 : 0, bound: 0 });
+        // A version that was stopped for a failed one must serve again.
+        history.record({ type: 'gauge', name: `${d.id} is still stopped`, value: isStoppedFirst(d) ? 1 : 0, bound: 0 });
         if (!isSettled(d.status)) continue;
         history.record({ type: 'gauge', name: `losses of ${d.id}`, value: d.losses.length, bound: LIMITS.maxLosses });
       }

@@ -1,13 +1,13 @@
-/** Half of the thousand seeds of `npm test` a file, so that two threads share them. */
+/** Half of the thousand seeds of `npm test` in each file, so that two threads share them. */
 import { describe, expect, it } from 'vitest';
 import { report } from './report.ts';
 import { run } from './run.ts';
 
-/** In pieces, so that a test that is stopped says how far it came. */
+/** Seeds per test, so that a stopped test shows how far it came. */
 const PIECE = 100;
 
 export function runSeeds(first: number, last: number): void {
-  describe('nothing that must not happen happens', () => {
+  describe('no seed breaks an invariant', () => {
     for (let from = first; from <= last; from += PIECE)
       it(`seeds ${from} to ${from + PIECE - 1}`, { timeout: 300_000 }, async () => {
         const bad: string[] = [];

@@ -1,9 +1,9 @@
 /**
- * Simulated time, and whose turn it is. Nothing here waits for a real clock: what sleeps is an entry in `due`, what wants to
- * touch the database waits in `turns`, and the seed decides who goes next. So two decisions of the control plane overlap in
- * ever new ways, and the same seed overlaps them the same way again. Where calls run at once (`atOnce`), the server decides too.
+ * Simulated time, and the order of turns. Nothing waits for a real clock: a sleep is an entry in `due`, a call to the database waits
+ * in `turns`, and the seed decides which goes next. So decisions of the control plane overlap in ever new ways, and the same seed
+ * repeats the same overlaps. Where calls run at once (`atOnce`), the server decides too.
  *
- * A life is a process: when it ends, whatever it waited for never comes, as after kill -9.
+ * A life is a process: when it ends, its waits never end, as after kill -9.
  */
 import type { Random } from './random.ts';
 
@@ -11,14 +11,14 @@ export type Life = { name: string; alive: boolean };
 export type World = {
   random: Random;
   now(): number;
-  /** After `ms`, if `life` is still there. */
+  /** Calls `run` after `ms` if `life` still lives. */
   after(ms: number, life: Life, run: () => void): void;
   sleep(ms: number, life: Life): Promise<void>;
-  /** Until it is this life's turn at the database. */
+  /** Waits for this life's turn at the database. */
   turn(life: Life): Promise<void>;
   /** Wraps a call to the database, so that the world waits for its end. */
   during<T>(call: () => Promise<T>): Promise<T>;
-  /** Lets everything happen until the clock stands at `end`, or `done` says so. */
+  /** Runs until the clock reaches `end` or `done` returns true. */
   run(end: number, done?: () => boolean): Promise<void>;
   steps(): number;
 };
@@ -26,9 +26,9 @@ export type World = {
 const turnOfEventLoop = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 type Entry = { at: number; seq: number; life: Life; run: () => void };
-/** How often something else happens while somebody waits for the database, and how far off it may be. */
+/** Probability that another event happens while a call waits for the database, and its maximum distance. */
 const OVERTAKE = 0.15;
-/** Where calls run at once they gather first, so that they meet. */
+/** Probability that calls that may run at once are collected first, so that they overlap. */
 const GATHER = 0.6;
 const OVERTAKE_WITHIN_MS = 500;
 
@@ -42,15 +42,15 @@ export function createWorld(random: Random, start: number): World & { atOnce(cal
   const due: Entry[] = [];
   let turns: { life: Life; go: () => void }[] = [];
 
-  // Whole milliseconds, as clocks of computers give them.
+  // Whole milliseconds, like the clocks of computers.
   const after = (ms: number, life: Life, run: () => void): void =>
     push(due, { at: clock + Math.max(0, Math.ceil(ms)), seq: seq++, life, run });
   const quiet = async (): Promise<void> => {
     for (;;) {
-      // A tick comes after all promises that can go on; where a server answers, its answer comes in a turn of the event loop.
+      // The next tick comes after all promises that can continue; where a server answers, its answer comes in a turn of the event loop.
       await (callsAtOnce === 1 ? new Promise<void>((resolve) => process.nextTick(resolve)) : turnOfEventLoop());
       if (busy === 0) return;
-      // A server works on it: not asked again and again whether it is done.
+      // A server works on the call: do not check again and again whether it is done.
       await new Promise<void>((resolve) => {
         idle = resolve;
       });
@@ -73,7 +73,7 @@ export function createWorld(random: Random, start: number): World & { atOnce(cal
       }
     },
     async run(end, done = () => false) {
-      // Whoever looks after this process (a test's time limit, a signal) has its turn.
+      // Lets the supervisor of this process (a test's time limit, a signal) run.
       await turnOfEventLoop();
       for (;;) {
         await quiet();
@@ -107,7 +107,7 @@ export function createWorld(random: Random, start: number): World & { atOnce(cal
 
 const before = (a: Entry, b: Entry): boolean => a.at < b.at || (a.at === b.at && a.seq < b.seq);
 
-/** A binary heap: the earliest entry stands first. */
+/** Adds to a binary heap: the earliest entry comes first. */
 function push(heap: Entry[], entry: Entry): void {
   let i = heap.push(entry) - 1;
   while (i > 0) {
