@@ -184,7 +184,7 @@ async function deployExamples(berth: Platform, git: GitServer): Promise<Project[
 async function follow(berth: Platform, name: string, asked: Deployment, also?: (now: Deployment) => void): Promise<Deployment> {
   let printed = 1;
   const done = await waitFor(
-    `${name} has settled`,
+    `${name} is settled`,
     async () => {
       const now = await berth.api.call('getDeployment', { params: { id: asked.id } });
       for (const event of now.events.slice(printed)) printLine(`${name}: ${event.message}`);

@@ -220,12 +220,12 @@ describe.skipIf(reason !== undefined)(`faults of data${reason === undefined ? ''
     });
     expect(scribe.replace).toBe('recreate');
     const at = join(world.datasetBase, 'results');
-    const said = async (): Promise<string[]> => (await readFile(join(at, 'lines'), 'utf8')).split('\n').filter((l) => l !== '');
+    const turnLines = async (): Promise<string[]> => (await readFile(join(at, 'lines'), 'utf8')).split('\n').filter((l) => l !== '');
 
     const one = await world.berth.settled(await world.berth.deploy(scribe));
     expect(one).toMatchObject({ status: 'running', error: null });
     expect(one.datasets[0]).toMatchObject({ mode: 'readwrite', version: null, moved_on: false });
-    await waitFor('the writer writes to the share', async () => (await said()).includes('1 began'));
+    await waitFor('the writer writes to the share', async () => (await turnLines()).includes('1 began'));
     expect(await ask('scribe', '/data/out/keep.txt')).toBe('mine');
 
     await world.git.commit('scribe', writerApp(2), 'version 2');
@@ -267,7 +267,7 @@ describe.skipIf(reason !== undefined)(`faults of data${reason === undefined ? ''
     await waitFor('exactly one container remains', async () => (await containers('scribe')).length === 1, { deadlineMs: 30_000 });
 
     // The writers take turns: the file on the share shows that each ended before the next began.
-    const turns = (await said()).filter((line) => line.endsWith('began') || line.endsWith('ended') || line.endsWith('not alone'));
+    const turns = (await turnLines()).filter((line) => line.endsWith('began') || line.endsWith('ended') || line.endsWith('not alone'));
     expect(turns).toEqual(['1 began', '1 ended', '2 began', '2 ended', '2 began', '2 ended', '3 began']);
     expect(await readFile(join(at, 'keep.txt'), 'utf8')).toBe('mine');
     expect(await readdir(slow.svcRoot + '/objects')).not.toContain(results.id);

@@ -26,10 +26,11 @@ export type World = {
 const turnOfEventLoop = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 type Entry = { at: number; seq: number; life: Life; run: () => void };
-/** Probability that another event happens while a call waits for the database, and its maximum distance. */
+/** Probability that the next event happens before a call that waits for the database. */
 const OVERTAKE = 0.15;
-/** Probability that calls that may run at once are collected first, so that they overlap. */
+/** The same where calls run at once: they are collected first, so that they overlap. */
 const GATHER = 0.6;
+/** The event must be due within this time. */
 const OVERTAKE_WITHIN_MS = 500;
 
 export function createWorld(random: Random, start: number): World & { atOnce(calls: number): void } {
