@@ -88,7 +88,7 @@ export async function createRevival(
     },
     suspect: () => void (suspiciousUntil = Infinity),
     async revive(listed, signal) {
-      const engine = await docker.incarnation(signal);
+      const engine = await docker.engineStart(signal);
       if (!started) await start(listed, engine?.id, engine?.since ?? 0);
       const due = now() < suspiciousUntil ? listed.filter(isDue) : [];
       let anyStarted = false;

@@ -9,7 +9,7 @@ import type { Container } from './tools/docker.ts';
 type Saved = { engine: string | null; running: string[]; stopped: string[] };
 
 export type RunMemory = {
-  /** The engine process at the last check (Docker.incarnation). */
+  /** The engine process at the last check (Docker.engineStart). */
   engine(): string | null;
   ran(c: Pick<Container, 'id'>): boolean;
   wasStopped(c: Pick<Container, 'id' | 'name'>): boolean;

@@ -69,7 +69,7 @@ describe('two agents with one identity', () => {
     const task = asked();
     let other: Promise<Product> | undefined;
     const slow = agent({
-      async restartAlways() {
+      async restartUnlessStopped() {
         other ??= agent().begin(task, 2);
         await other;
         slow.lose();
@@ -98,7 +98,7 @@ describe('the strategy recreate', () => {
       ...over,
     });
   const recreate = asked.bind(null, { replace: 'recreate', replaces: 'd1' });
-  const failing = { restartAlways: () => Promise.reject(new Error('the engine refuses')) };
+  const failing = { restartUnlessStopped: () => Promise.reject(new Error('the engine refuses')) };
 
   it('stops all containers of the project, removes none, and logs that an unknown one stays stopped', async () => {
     of('svc-app', 'forgotten', 9);
@@ -128,7 +128,7 @@ describe('the strategy recreate', () => {
   it('restarts no container after the task was lost: the other agent has stopped it', async () => {
     of('svc-app-g1', 'd1', 1);
     const slow = agent({
-      async restartAlways() {
+      async restartUnlessStopped() {
         slow.lose();
         throw new Stopped('lost');
       },

@@ -65,9 +65,9 @@ export async function startFakeEngine(): Promise<FakeEngine> {
     hostPort: async (id) => find(id)?.hostPort ?? null,
     waitExit: (_, signal) =>
       new Promise((_done, reject) => signal.addEventListener('abort', () => reject(reasonOf(signal)), { once: true })),
-    restartAlways: async () => undefined,
+    restartUnlessStopped: async () => undefined,
     restartPolicy: async () => 'unless-stopped',
-    incarnation: async () => ({ id: 'engine', since: 0 }),
+    engineStart: async () => ({ id: 'engine', since: 0 }),
     start: async (id) => change(id, { state: 'running' }),
     stop: async (id) => change(id, { state: 'exited' }),
     remove: async (ref) => void containers.delete(find(ref)?.id ?? ''),

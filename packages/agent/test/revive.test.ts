@@ -18,7 +18,7 @@ const container = (id: string, state: string, endedAt?: number): Container =>
 
 async function engine(policies: Record<string, string> = {}) {
   const started: string[] = [];
-  let incarnation: { id: string; since: number } | null = { id: 'first', since: 0 };
+  let engineStart: { id: string; since: number } | null = { id: 'first', since: 0 };
   const docker = {
     restartPolicy: async (id: string) => policies[id] ?? 'unless-stopped',
     start: async (id: string) => {
@@ -27,7 +27,7 @@ async function engine(policies: Record<string, string> = {}) {
     },
     stop: async () => undefined,
     remove: async () => undefined,
-    incarnation: async () => incarnation,
+    engineStart: async () => engineStart,
   } as unknown as Docker;
   let now = 0;
   const dir = mkdtempSync(join(tmpdir(), 'agent-revive-'));
@@ -42,7 +42,7 @@ async function engine(policies: Record<string, string> = {}) {
       const next = await startAgent();
       return { ...next, check: (...seen: Container[]) => next.revive(seen, new AbortController().signal) };
     },
-    engineRestarted: (id: string, since: number) => void (incarnation = id === '' ? null : { id, since }),
+    engineRestarted: (id: string, since: number) => void (engineStart = id === '' ? null : { id, since }),
     later: (ms: number) => (now += ms),
     check: (...seen: Container[]) => revival.revive(seen, new AbortController().signal),
   };

@@ -16,7 +16,7 @@ import { type LinkSource, makeStaging, sourceOfTree, type Staging } from './stag
 import type { MakeRoom } from './room.ts';
 import type { FindSource } from './source.ts';
 import type { Trees } from './trees.ts';
-import { verify } from './verify.ts';
+import { verifyCopy } from './verify.ts';
 import type { Versions } from './versions.ts';
 import type { WantedVersion } from './wanted-version.ts';
 
@@ -99,7 +99,7 @@ async function round(deps: CopyDeps, want: WantedVersion, options: RoundOptions)
   }
   await failPoint('copy.staged');
   options.onStep('verifying', staging);
-  const wrong = await verify(staging.folder, staging.proof, signal);
+  const wrong = await verifyCopy(staging.folder, staging.expectedList, signal);
   if (wrong.size > 0) return { kind: 'wrong', staging, wrong, rsyncMessage, killed };
   await syncFileSystem(staging.folder, deps.inherit, signal);
   await failPoint('copy.verified');

@@ -1,5 +1,5 @@
 /**
- * Evicts a version without taking it from a user of it. The version is moved to .trash atomically; then its mounts
+ * Evicts a version unless a container or a task uses it. The version is moved to .trash atomically; then its mounts
  * are checked again, and a version that was mounted in the meantime is put back. Only then is it deleted.
  */
 import { mkdir, readdir, rename, rmdir } from 'node:fs/promises';
@@ -60,10 +60,10 @@ export function createEvict({ layout, work, versions, mounts, trees, log, isProt
     }
   }
   /** Renames a folder so that no process puts it back or uses it while it is being deleted. */
-  async function seal(path: string): Promise<string> {
-    const sealed = join(work.trash, `going.${(count += 1)}`);
-    await nullIfMissing(rename(path, sealed));
-    return sealed;
+  async function renameForDeletion(path: string): Promise<string> {
+    const renamed = join(work.trash, `deleting.${(count += 1)}`);
+    await nullIfMissing(rename(path, renamed));
+    return renamed;
   }
   async function removeDead(process: string): Promise<void> {
     const [staging, trash] = [join(layout.staging, process), join(layout.trash, process)];
@@ -72,11 +72,11 @@ export function createEvict({ layout, work, versions, mounts, trees, log, isProt
       const was = trashedOf(name);
       if (was !== null && (await isUsed(was.datasetId, was.version)) && (await putBack(join(trash, name), was.datasetId, was.version)))
         continue;
-      await removeTree(await seal(join(trash, name)));
+      await removeTree(await renameForDeletion(join(trash, name)));
     }
     await removeTree(trash);
-    // Rename the whole folder first: a process that only slept must not publish a half-deleted copy as a version.
-    await removeTree(await seal(staging));
+    // Rename the whole folder first: a suspended process that continues must not publish a half-deleted copy as a version.
+    await removeTree(await renameForDeletion(staging));
   }
   return {
     async version(datasetId, version) {
@@ -86,10 +86,10 @@ export function createEvict({ layout, work, versions, mounts, trees, log, isProt
       if ((await nullIfMissing(rename(layout.version(datasetId, version), trashed).then(() => true))) === null) return null;
       if ((await isUsed(datasetId, version)) && (await putBack(trashed, datasetId, version))) return null;
       await failPoint('evict.after');
-      const sealed = await seal(trashed);
+      const renamed = await renameForDeletion(trashed);
       await removeMeta(layout, datasetId, version);
       onChange();
-      const freed = await removeTree(sealed);
+      const freed = await removeTree(renamed);
       await removeUnused(datasetId);
       log.info({ dataset: datasetId, version, freed }, 'dataset version evicted');
       return freed;

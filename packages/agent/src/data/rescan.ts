@@ -11,7 +11,7 @@ const WAIT_MS = 10 * 60_000;
 const POLL_MS = [250, 500, 1_000, 2_000] as const;
 
 /**
- * Returns the dataset after a scan that began after the call. Throws TaskFailure dataset_unreachable (the scan could not read the
+ * Requests a scan, waits for its end and returns the dataset. Throws TaskFailure dataset_unreachable (the scan could not read the
  * folder, or found it emptied), dataset_moving (no scan ended in time), dataset_copy_failed (the dataset was deleted).
  */
 export function createRescan(client: Client, waitMs = WAIT_MS): Rescan {
@@ -19,14 +19,14 @@ export function createRescan(client: Client, waitMs = WAIT_MS): Rescan {
     const params = { id: datasetId };
     const until = Date.now() + waitMs;
     try {
-      const asked = await retryUntilAnswered(() => client.call('agentRescan', { params, signal }), { signal });
+      const before = await retryUntilAnswered(() => client.call('agentRescan', { params, signal }), { signal });
       for (let i = 0; Date.now() < until; i += 1) {
         await pause(POLL_MS[i] ?? POLL_MS[3], signal);
-        const now = await retryUntilAnswered(() => client.call('agentDataset', { params, signal }), { signal });
-        if (now.scanning || now.last_scanned_at === asked.last_scanned_at) continue;
-        if (now.status === 'unreachable' || now.status === 'suspicious')
-          throw new TaskFailure('dataset_unreachable', `${now.name}: ${now.problem ?? now.status}`);
-        return now;
+        const current = await retryUntilAnswered(() => client.call('agentDataset', { params, signal }), { signal });
+        if (current.scanning || current.last_scanned_at === before.last_scanned_at) continue;
+        if (current.status === 'unreachable' || current.status === 'suspicious')
+          throw new TaskFailure('dataset_unreachable', `${current.name}: ${current.problem ?? current.status}`);
+        return current;
       }
     } catch (error) {
       if (error instanceof ApiError && error.status === 404)

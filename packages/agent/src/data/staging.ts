@@ -15,8 +15,10 @@ export type Staging = {
   /** The files to copy; `room` is their size on disk in bytes. */
   copy: { files: number; bytes: number; room: number };
   linked: { files: number; bytes: number };
+  /** File with the paths to copy, for rsync. */
   list: string;
-  proof: string;
+  /** File with the expected size and checksum of each path, for the verification. */
+  expectedList: string;
 };
 /** One line of the list for the verification. */
 export type Expected = { path: string; size: number; checksum: string; executable: boolean };
@@ -39,11 +41,11 @@ export async function makeStaging(
     copy: { files: 0, bytes: 0, room: 0 },
     linked: { files: 0, bytes: 0 },
     list: join(place, 'list'),
-    proof: join(place, 'proof'),
+    expectedList: join(place, 'expected'),
   };
   await mkdir(place, { recursive: true });
   await makeFolder(made.folder);
-  const [list, proof] = [await createAppender(made.list), await createAppender(made.proof)];
+  const [list, expectedList] = [await createAppender(made.list), await createAppender(made.expectedList)];
   const folders = new Map<string, Promise<unknown>>();
   const folderOf = (path: string): Promise<unknown> => {
     const creating = folders.get(path) ?? makeBelow(path);
@@ -71,13 +73,13 @@ export async function makeStaging(
     made.copy.bytes += entry.size;
     made.copy.room += Math.ceil(entry.size / BLOCK) * BLOCK;
     await list.add(Buffer.concat([PREFIX, decodeName(path), NUL]));
-    await proof.add(Buffer.from(`${entry.executable ? 'x' : 'f'} ${entry.size} ${entry.checksum} ${path}\n`));
+    await expectedList.add(Buffer.from(`${entry.executable ? 'x' : 'f'} ${entry.size} ${entry.checksum} ${path}\n`));
   }
   try {
     await inParallel(walkTree(root, load), PARALLEL, ({ path, entry }) => placeEntry(path, entry));
   } finally {
     await list.close();
-    await proof.close();
+    await expectedList.close();
   }
   return made;
 }
@@ -119,13 +121,13 @@ export async function sourceOfTree(folder: string, root: string, load: LoadTree)
 }
 
 /** Link source of the files that an earlier round copied and verified. */
-export async function sourceOfStaging({ folder, proof }: Staging, wrong: ReadonlySet<string>): Promise<LinkSource> {
+export async function sourceOfStaging({ folder, expectedList }: Staging, wrong: ReadonlySet<string>): Promise<LinkSource> {
   const paths = new Map<string, string>();
-  for await (const file of readProof(proof)) if (!wrong.has(file.path)) paths.set(contentKey(file), file.path);
+  for await (const file of readExpected(expectedList)) if (!wrong.has(file.path)) paths.set(contentKey(file), file.path);
   return { folder, paths };
 }
 
-export async function* readProof(path: string): AsyncGenerator<Expected> {
+export async function* readExpected(path: string): AsyncGenerator<Expected> {
   const file = await open(path, 'r');
   try {
     for await (const line of file.readLines({ encoding: 'latin1' })) {

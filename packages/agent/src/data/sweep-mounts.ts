@@ -32,13 +32,13 @@ export function createSweepMounts({ mounts, work, agent, listContainers, keepRel
     return owner.process === work.process || !(await work.isAlive(owner.process));
   }
   return async (signal) => {
-    // Keep this order: the folder of a task that ends meanwhile is in one of the three lists.
+    // Keep this order. The deployment of a task that ends between two of these calls is in `inUseBefore` or has a container.
     const folders = await mounts.list();
-    const before = deploymentsInUse.keys();
+    const inUseBefore = deploymentsInUse.keys();
     const kept = keptDeployments(folders, await listContainers({}, signal), keepReleases);
     for (const folder of folders) {
       const { deploymentId } = folder;
-      if (kept.has(deploymentId) || before.has(deploymentId) || !(await mayRemove(folder))) continue;
+      if (kept.has(deploymentId) || inUseBefore.has(deploymentId) || !(await mayRemove(folder))) continue;
       // Check last, right before the removal: a task may have started to use the folder.
       if (!deploymentsInUse.has(deploymentId)) await mounts.remove(deploymentId);
     }

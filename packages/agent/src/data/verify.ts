@@ -3,7 +3,7 @@ import { chmod, lstat } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { createSha256Pool, type FileToHash } from '@berth/kit/sha256-files';
 import { inParallel, nullIfMissing } from './disk.ts';
-import { type Expected, pathIn, readProof } from './staging.ts';
+import { type Expected, pathIn, readExpected } from './staging.ts';
 
 type File = FileToHash & { expected: Expected };
 
@@ -14,7 +14,7 @@ const WORKERS = Math.min(4, Math.ceil(availableParallelism() / 2));
  * Returns the encoded paths of files that are missing or differ. Sets the modes of a version: 0444, and 0555 for executables.
  * Rejects on abort, and when the node's own disk cannot be read.
  */
-export async function verify(folder: string, proof: string, signal: AbortSignal): Promise<Set<string>> {
+export async function verifyCopy(folder: string, expectedList: string, signal: AbortSignal): Promise<Set<string>> {
   const wrong = new Set<string>();
   let unreadable: string | null = null;
   const pool = createSha256Pool<File>({ workers: WORKERS }, ({ expected }, result) => {
@@ -24,7 +24,7 @@ export async function verify(folder: string, proof: string, signal: AbortSignal)
   const close = (): void => pool.close();
   signal.addEventListener('abort', close, { once: true });
   try {
-    await inParallel(readProof(proof), 16, async (expected) => {
+    await inParallel(readExpected(expectedList), 16, async (expected) => {
       const path = pathIn(folder, expected.path);
       const stat = await nullIfMissing(lstat(path));
       if (stat === null || !stat.isFile() || stat.size !== expected.size) return void wrong.add(expected.path);

@@ -80,7 +80,7 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
       const id = adopted?.id ?? (await start(deps, task, deployment, data.mounts, context, attemptContainer));
       const hostPort = await untilHealthy(deps, task, id, context);
       await failPoint('probe.after');
-      await docker.restartAlways(id, signal);
+      await docker.restartUnlessStopped(id, signal);
       await failPoint('restart-policy.after');
       return { id, hostPort, datasets: data.datasets };
     } catch (error) {

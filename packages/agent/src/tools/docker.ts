@@ -77,11 +77,11 @@ export type Docker = {
   hostPort(id: string, containerPort: number, signal: AbortSignal): Promise<number | null>;
   /** Resolves when the container has exited. */
   waitExit(id: string, signal: AbortSignal): Promise<void>;
-  restartAlways(id: string, signal: AbortSignal): Promise<void>;
+  restartUnlessStopped(id: string, signal: AbortSignal): Promise<void>;
   /** Returns the policy’s name: no, unless-stopped, …; an empty text if the container does not exist. */
   restartPolicy(id: string, signal: AbortSignal): Promise<string>;
   /** Identifies the engine process: the id changes at each start of the engine. Null if unknown. */
-  incarnation(signal: AbortSignal): Promise<{ id: string; since: number } | null>;
+  engineStart(signal: AbortSignal): Promise<{ id: string; since: number } | null>;
   start(id: string): Promise<void>;
   /** Sends SIGTERM and, after `graceSeconds`, SIGKILL. No error if the container is stopped or does not exist. */
   stop(id: string, graceSeconds: number, signal?: AbortSignal): Promise<void>;
@@ -105,7 +105,7 @@ export type Docker = {
 
 /** Longest answer of the engine that is parsed, in characters. A longer answer about several containers is requested in halves. */
 const MAX_ANSWER = 64 * 1024 * 1024;
-const GONE = /no such (container|object)|is not running|removal of container .* is already in progress/i;
+const CONTAINER_GONE = /no such (container|object)|is not running|removal of container .* is already in progress/i;
 const filters = (labels: LabelFilter): string[] =>
   Object.entries(labels).flatMap(([k, v]) => ['--filter', v === null ? `label=${k}` : `label=${k}=${v}`]);
 const lines = (text: string): string[] => text.split('\n').filter((l) => l !== '');
@@ -122,8 +122,8 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       return [...(await inspectAll(refs.slice(0, half), signal)), ...(await inspectAll(refs.slice(half), signal))];
     }
     // A container that was removed since it was listed is left out. After any other error the answer cannot be trusted.
-    const complaints = lines(result.stderr).filter((l) => !GONE.test(l));
-    if (result.ended !== null || complaints.length > 0 || (result.code !== 0 && result.stderr.trim() === '')) {
+    const otherErrors = lines(result.stderr).filter((l) => !CONTAINER_GONE.test(l));
+    if (result.ended !== null || otherErrors.length > 0 || (result.code !== 0 && result.stderr.trim() === '')) {
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     }
     if (result.stdoutCut)
@@ -135,7 +135,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     try {
       await cli.ok(args, { timeoutMs, ...(signal === undefined ? {} : { signal }) });
     } catch (error) {
-      if (!(error instanceof ExecError && GONE.test(error.result?.stderr ?? ''))) throw error;
+      if (!(error instanceof ExecError && CONTAINER_GONE.test(error.result?.stderr ?? ''))) throw error;
     }
   }
 
@@ -175,16 +175,16 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     async waitExit(id, signal) {
       await cli.ok(['wait', id], { signal, timeoutMs: 2 ** 31 - 1, dieWithParent: true });
     },
-    async restartAlways(id, signal) {
+    async restartUnlessStopped(id, signal) {
       await cli.ok(['update', '--restart', 'unless-stopped', id], { signal });
     },
     async restartPolicy(id, signal) {
       const result = await cli.run(['container', 'inspect', '--format', '{{.HostConfig.RestartPolicy.Name}}', id], { signal });
       if (result.code === 0) return result.stdout.trim();
-      if (GONE.test(result.stderr)) return '';
+      if (CONTAINER_GONE.test(result.stderr)) return '';
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
-    async incarnation(signal) {
+    async engineStart(signal) {
       // The engine creates its default network again at each start; it reports no other mark of a restart.
       const result = await cli.run(['network', 'inspect', '--format', '{{.Id}} {{.Created}}', 'bridge'], { signal });
       const [id, created] = result.code === 0 ? result.stdout.trim().split(' ') : [];
@@ -199,7 +199,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     async rename(id, name) {
       const result = await cli.run(['rename', id, name]);
       if (result.code === 0) return true;
-      if (GONE.test(result.stderr)) return false;
+      if (CONTAINER_GONE.test(result.stderr)) return false;
       throw new TaskFailure(classify(RUN_FAILURES, result.stderr, 'task_failed'), outputTail(result.stderr));
     },
     async lastLines(id, count) {
@@ -324,13 +324,13 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
       'container_start_failed',
       `the variable ${tooLong[0]} with its value exceeds ${MAX_ENV_STRING} bytes, the limit of Linux; shorten it`,
     );
-  const direct = Object.entries(spec.env).filter(([, value]) => !fitsEnvFile(value));
-  const plain = Object.entries(spec.env).filter(([, value]) => fitsEnvFile(value));
-  const controlling = direct.find(([name]) => CONTROLS_CLI.test(name));
-  if (controlling !== undefined)
+  const viaProcessEnv = Object.entries(spec.env).filter(([, value]) => !fitsEnvFile(value));
+  const viaEnvFile = Object.entries(spec.env).filter(([, value]) => fitsEnvFile(value));
+  const readByDocker = viaProcessEnv.find(([name]) => CONTROLS_CLI.test(name));
+  if (readByDocker !== undefined)
     throw new TaskFailure(
       'container_start_failed',
-      `the value of ${controlling[0]} has line breaks or exceeds ${MAX_ENV_LINE} bytes, which this variable does not allow; change it`,
+      `the value of ${readByDocker[0]} has line breaks or exceeds ${MAX_ENV_LINE} bytes, but the docker command itself reads a variable of this name; rename it, or use one shorter line`,
     );
 
   const envFile = join(scratchDir, `env-${randomUUID()}`);
@@ -349,12 +349,12 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
   argv.push('--cap-drop', 'NET_RAW', '--name', spec.name, ...(spec.network === null ? [] : ['--network', spec.network]));
   argv.push('--publish', `${ip}0:${spec.containerPort}`, ...labels, ...limits, ...logs);
   argv.push(...spec.mounts.flatMap((mount) => ['--mount', mountOption(mount)]));
-  argv.push('--env-file', envFile, ...direct.flatMap(([name]) => ['--env', name]), spec.image);
+  argv.push('--env-file', envFile, ...viaProcessEnv.flatMap(([name]) => ['--env', name]), spec.image);
   try {
-    await writeFile(envFile, plain.map(([name, value]) => `${name}=${value}\n`).join(''), { mode: 0o600, flag: 'wx' });
+    await writeFile(envFile, viaEnvFile.map(([name, value]) => `${name}=${value}\n`).join(''), { mode: 0o600, flag: 'wx' });
     await failPoint('run.before');
     const [result] = await Promise.all([
-      cli.run(argv, { signal, env: Object.fromEntries(direct), timeoutMs: 120_000 }),
+      cli.run(argv, { signal, env: Object.fromEntries(viaProcessEnv), timeoutMs: 120_000 }),
       failPoint('run.during'),
     ]);
     await failPoint('run.after');

@@ -22,7 +22,7 @@ export class TaskFailure extends Error {
 
 type Row = readonly [pattern: RegExp, code: FailureCode];
 
-/** Failures of the machine, which any tool can report. */
+/** Failures of the machine. Every tool can report them. */
 const MACHINE_FAILURES: readonly Row[] = [
   [/no space left on device|disk quota exceeded|out of diskspace/i, 'disk_full'],
   [
@@ -38,7 +38,7 @@ export const GIT_FAILURES: readonly Row[] = [
   // First, because this message repeats the ssh options, and "ConnectTimeout" is not a time-out.
   [/cannot run ssh/i, 'git_failed'],
   ...MACHINE_FAILURES,
-  // At checkout git does not name the reason; in a new folder of the agent it is the disk.
+  // At checkout git gives no reason. The folder is new and belongs to the agent, so the reason is a full disk.
   [/unable to write (file|new)/i, 'disk_full'],
   [/remote branch .* not found in upstream|couldn't find remote ref refs\/heads/i, 'git_unknown_branch'],
   [/unadvertised object|server does not allow request for/i, 'git_commit_refused'],
@@ -58,7 +58,7 @@ export const GIT_FAILURES: readonly Row[] = [
   ],
 ];
 
-/** Refusals come before unreachable: the message of a refusal often has an address too. */
+/** Checked before REGISTRY_UNREACHABLE, because the message of a refusal often matches that one too. */
 const REGISTRY_REFUSED =
   /unauthorized|authentication required|no basic auth credentials|denied|insufficient_scope|forbidden|incorrect username or password|unexpected status[^\n]*(40[0135]|413|429)|parsing http 4\d\d response|blob upload (unknown|invalid)|manifest invalid|name unknown: repository name not known to registry/i;
 const REGISTRY_UNREACHABLE =
@@ -70,7 +70,10 @@ export const REGISTRY_FAILURES: readonly Row[] = [
   [REGISTRY_UNREACHABLE, 'registry_unreachable'],
 ];
 
-/** The manifest does not exist: the registry was pruned or lost it. Such a message may go on with "… is denied". */
+/**
+ * First the missing manifest: the registry was pruned or lost it. Its message can end with "… is denied", which REGISTRY_REFUSED would
+ * match.
+ */
 export const PUSH_FAILURES: readonly Row[] = [
   ...MACHINE_FAILURES,
   [/manifest unknown|manifest for .* not found/i, 'image_pull_failed'],

@@ -17,21 +17,21 @@ export type RsyncOptions = {
   signal: AbortSignal;
   onBytes: (bytes: number) => void;
 };
-/** `incomplete`: some files are missing or changed during the copy, or another process `killed` rsync. The checksums tell which files. */
+/** `incomplete`: some files are missing or changed during the copy, or rsync was `killed`. The verification finds these files. */
 export type RsyncResult = { kind: 'done' } | { kind: 'incomplete'; message: string; killed: boolean };
 /** Throws TaskFailure disk_full, dataset_unreachable (stalled, or the share has errors), dataset_copy_failed. */
 export type Rsync = (spec: RsyncSpec, options: RsyncOptions) => Promise<RsyncResult>;
 
 export type RsyncSettings = {
   inherit: NodeJS.ProcessEnv;
-  /** A copy without progress for so long fails. */
+  /** Time without progress after which a copy fails. */
   stallMs: number;
   timeoutMs: number;
   /** Value of rsync's --bwlimit. */
   bandwidth: string | undefined;
 };
 
-/** A process that hangs in the kernel cannot be killed: the agent waits so long and then abandons it. */
+/** A process that hangs in the kernel cannot be killed. After this time the agent abandons it. */
 const ABANDON_MS = 10_000;
 /** Errors of the share, in contrast to errors of a single file. */
 const SHARE_ERROR =
@@ -39,20 +39,20 @@ const SHARE_ERROR =
 
 export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSettings): Rsync {
   return async ({ source, target, list }, { signal, onBytes }) => {
-    const stalled = new AbortController();
-    const stall = new TaskFailure('dataset_unreachable', `the share delivered no data for ${Math.round(stallMs / 1000)} s`);
-    const giveUp = (): void => stalled.abort(stall);
+    const stallAbort = new AbortController();
+    const stallError = new TaskFailure('dataset_unreachable', `the share delivered no data for ${Math.round(stallMs / 1000)} s`);
+    const giveUp = (): void => stallAbort.abort(stallError);
     let watchdog = setTimeout(giveUp, stallMs);
     const argv = ['rsync', `--files-from=${list}`, '--from0', '--no-implied-dirs', '--times', '--perms', '--chmod=Fa=rX', '--whole-file'];
     // Write in place: no other process reads the folder, and after an interruption only names of the manifest exist.
     argv.push('--inplace', `--timeout=${Math.max(1, Math.ceil(stallMs / 1000))}`, '--info=progress2,flist2,stats0', '--no-human-readable');
     argv.push('--outbuf=L', ...(bandwidth === undefined ? [] : [`--bwlimit=${bandwidth}`]), '--', `${source}/`, `${target}/`);
-    const either = AbortSignal.any([signal, stalled.signal]);
+    const anyAbort = AbortSignal.any([signal, stallAbort.signal]);
     const work = exec(argv, {
       env: { ...inherit, LC_ALL: 'C' },
-      signal: either,
+      signal: anyAbort,
       timeoutMs,
-      // The work after an abort is not needed.
+      // After an abort the partial copy is not needed, so rsync gets only 1 s to end.
       killAfterMs: 1_000,
       dieWithParent: true,
       carriageReturns: true,
@@ -66,8 +66,8 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
       },
     });
     try {
-      const result = await orAbandon(work, either, timeoutMs + ABANDON_MS, ABANDON_MS);
-      either.throwIfAborted();
+      const result = await orAbandon(work, anyAbort, timeoutMs + ABANDON_MS, ABANDON_MS);
+      anyAbort.throwIfAborted();
       return readExit(result, timeoutMs);
     } catch (error) {
       if (error instanceof ExecError) throw new TaskFailure('dataset_copy_failed', error.message, { cause: error });
@@ -82,8 +82,8 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
 const KILLED = new Set([10, 12, 19, 20, 21, 22]);
 
 /**
- * Reads rsync's exit code: 10 socket I/O (the peer is gone, which may come before the 23 of a share that died), 11 file I/O,
- * 23 partial transfer, 24 vanished files, 30 time-out.
+ * Reads rsync's exit code: 10 socket I/O (also possible instead of 23 when the share fails), 11 file I/O, 23 partial transfer,
+ * 24 vanished files, 30 time-out.
  */
 export function readExit(result: ExecResult, timeoutMs: number): RsyncResult {
   if (result.code === 0) return { kind: 'done' };

@@ -4,11 +4,11 @@
  */
 import { createRecentNodes, namesOf, type NodeNotes } from './node-notes.ts';
 
-const LACKS = [
+const PROTECTIVE_SETTINGS = [
   {
     field: 'publish_ip',
     setting: 'PUBLISH_IP',
-    effect: 'ports of containers there answer on every address of the machine',
+    effect: 'published ports of containers there are reachable on every address of the machine',
   },
   {
     field: 'default_memory',
@@ -18,16 +18,16 @@ const LACKS = [
 ] as const;
 
 export function createNodeSettings(clock: { now: () => number; offlineMs: number }): NodeNotes {
-  const lacking = LACKS.map((lack) => ({ ...lack, nodes: createRecentNodes<{ hostname: string }>(clock) }));
+  const settingsWithNodes = PROTECTIVE_SETTINGS.map((entry) => ({ ...entry, nodes: createRecentNodes<{ hostname: string }>(clock) }));
   return {
     registered({ id, hostname }, input) {
-      for (const { field, nodes } of lacking) {
+      for (const { field, nodes } of settingsWithNodes) {
         if (input.role !== 'deploy' || input[field] !== null) nodes.delete(id);
         else nodes.set(id, { hostname });
       }
     },
     notes() {
-      return lacking.flatMap(({ setting, effect, nodes }) => {
+      return settingsWithNodes.flatMap(({ setting, effect, nodes }) => {
         const all = nodes.all();
         return all.length === 0 ? [] : [`${setting} is not set on ${namesOf(all)}: ${effect}`];
       });

@@ -43,7 +43,7 @@ function withPlainNumbers(schema: TSchema, validate: ValidateFunction): Validate
   return check;
 }
 
-/** Number of errors that are read. A body of 1 MiB can break a rule 100,000 times, and an answer names 100. */
+/** Number of errors that are read. A body of 1 MiB can have 100,000 errors, and an answer names at most 100. */
 const MAX_ERRORS_READ = 400;
 
 /** Returns one problem for each field and rule, in the order in which ajv found them. */
@@ -58,7 +58,7 @@ export function fieldProblems(errors: readonly ErrorObject[], part: string): Fie
 }
 
 /**
- * Removes misleading errors of an `anyOf`. A value that fits no branch breaks a rule in each of them. Keeps the errors of the branch
+ * Removes misleading errors of an `anyOf`. A value that fits no branch breaks a rule in each branch. Keeps the errors of the branch
  * with the type of the value. If no branch has that type, returns one `type` error that names all types.
  */
 function withoutBranches(errors: readonly ErrorObject[]): ErrorObject[] {

@@ -14,9 +14,9 @@ export type Changes = {
 /** Carries topics between the control planes of one database. */
 export type Relay = {
   /** Sends topics to the other control planes. Never throws and never blocks. */
-  tell(topics: readonly Topic[]): void;
+  send(topics: readonly Topic[]): void;
   /** Subscribes to the topics of the other control planes. */
-  hear(listener: (topics: readonly Topic[]) => void): void;
+  subscribe(listener: (topics: readonly Topic[]) => void): void;
 };
 
 export function createChanges(relay: Relay | null = null): Changes {
@@ -33,12 +33,12 @@ export function createChanges(relay: Relay | null = null): Changes {
     // A copy, because a listener may remove itself.
     for (const topic of new Set(topics)) for (const listener of Array.from(listeners.get(topic) ?? [])) listener();
   };
-  relay?.hear(ring);
+  relay?.subscribe(ring);
   return {
     on,
     notify(...topics) {
       ring(topics);
-      relay?.tell(topics);
+      relay?.send(topics);
     },
     wait(topic, ms, signal) {
       return new Promise((resolve) => {

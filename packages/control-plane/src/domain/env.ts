@@ -30,7 +30,13 @@ export function envSizeProblems(env: Env): FieldProblem[] {
       ? [{ field: 'env', rule: 'max_properties', message: `must not have more than ${MAX_ENV} entries; there would be ${entries.length}` }]
       : []),
     ...(bytes > MAX_ENV_BYTES
-      ? [{ field: 'env', rule: 'max_bytes', message: `must not hold more than 1 MiB; there would be ${bytes} bytes` }]
+      ? [
+          {
+            field: 'env',
+            rule: 'max_bytes',
+            message: `must not hold more than ${MAX_ENV_BYTES} bytes (1 MiB); there would be ${bytes} bytes`,
+          },
+        ]
       : []),
   ];
 }

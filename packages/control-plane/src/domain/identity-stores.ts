@@ -49,7 +49,7 @@ export type DeviceTokenStore = Swept & {
   /** Returns null for a token that is unknown or expired, or whose owner is disabled. */
   find(hash: string, now: number): Promise<DeviceTokenRecord | null>;
   /** Whether the token exists and has not expired. */
-  stands(id: string, now: number): Promise<boolean>;
+  isValid(id: string, now: number): Promise<boolean>;
   /** Newest first. `email` selects the tokens of one person. */
   list(filter: { email?: string }, now: number, page: Page): Promise<Paged<DeviceTokenRecord>>;
   /** `email`: revokes only a token of that person. Throws not_found. */

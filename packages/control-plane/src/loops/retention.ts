@@ -1,8 +1,8 @@
-/** Keeps the tables of signing in bounded: what has ended goes, and the audit log keeps its newest lines. */
+/** Removes expired rows of identity tables and old lines of the audit log. */
 import type { LoopDeps } from './deps.ts';
 
 const AUDIT_KEPT_MS = 400 * 86_400_000;
-/** Refusals are made by whoever likes to: they have a bound of their own. */
+/** Anybody can cause refused requests, so they have their own limit. */
 const AUDIT_ROWS = { done: 500_000, refused: 100_000, failed: 50_000 };
 
 export const retention =

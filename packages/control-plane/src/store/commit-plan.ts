@@ -16,7 +16,7 @@ import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { refuseUsedPrefix } from './prefixes.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { deploymentColumns } from './rows/deployment.ts';
-import { endedPayload, newTaskColumns } from './rows/task.ts';
+import { payloadWithoutEnv, newTaskColumns } from './rows/task.ts';
 import { writeStoryLine } from './story.ts';
 
 /** Thrown to roll back; never leaves this file. */
@@ -210,7 +210,7 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
   if ('end' in change && row.kind === 'deploy')
     await tx
       .updateTable('tasks')
-      .set({ payload: endedPayload(row.payload) })
+      .set({ payload: payloadWithoutEnv(row.payload) })
       .where('id', '=', change.id)
       .execute();
 }

@@ -1,8 +1,11 @@
-/** Removes the log of one deployment in small transactions. The first one sets `log_removed_at`, so no reader mistakes the rest for all. */
+/**
+ * Removes the log of one deployment in small transactions. The first one sets `log_removed_at`, so that no reader takes the remaining
+ * lines for the whole log.
+ */
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 
-export const LINES_A_STEP = 200;
+export const LINES_PER_STEP = 200;
 
 export async function* removeLog(db: Database, deploymentId: string, now: number): AsyncGenerator<void, void, void> {
   for (;;) {
@@ -22,20 +25,20 @@ export async function* removeLog(db: Database, deploymentId: string, now: number
 
 /** Resolves with true if nothing is left. The head is deleted with the last lines, so a log without a head has no lines. */
 export async function removeLogStep(tx: Tx, deploymentId: string): Promise<boolean> {
-  const beyond = await tx
+  const firstLineAfterStep = await tx
     .selectFrom('log_lines')
     .select('seq')
     .where('deployment_id', '=', deploymentId)
     .orderBy('seq')
-    .offset(LINES_A_STEP)
+    .offset(LINES_PER_STEP)
     .limit(1)
     .executeTakeFirst();
   await tx
     .deleteFrom('log_lines')
     .where('deployment_id', '=', deploymentId)
-    .$if(beyond !== undefined, (q) => q.where('seq', '<', beyond?.seq ?? 0))
+    .$if(firstLineAfterStep !== undefined, (q) => q.where('seq', '<', firstLineAfterStep?.seq ?? 0))
     .execute();
-  if (beyond !== undefined) return false;
+  if (firstLineAfterStep !== undefined) return false;
   await tx.deleteFrom('log_heads').where('deployment_id', '=', deploymentId).execute();
   await tx.deleteFrom('log_marks').where('deployment_id', '=', deploymentId).execute();
   return true;

@@ -13,7 +13,7 @@ import { endedAt, endedWork } from './ended-work.ts';
 import { keepSettings } from './kept-settings.ts';
 import { removeLogStep } from './log-removal.ts';
 import type { FirstProtected } from './first-protected.ts';
-import { endedPayload } from './rows/task.ts';
+import { payloadWithoutEnv } from './rows/task.ts';
 
 const FOUND_A_STEP = 200;
 const EVENTS_A_STEP = 200;
@@ -98,7 +98,7 @@ const settingsOf = (row: Parameters<typeof isRelease>[0] & { settings: string })
 };
 
 async function removeEvents(tx: Tx, id: string): Promise<boolean> {
-  const beyond = await tx
+  const firstAfterStep = await tx
     .selectFrom('deployment_events')
     .select('id')
     .where('deployment_id', '=', id)
@@ -109,9 +109,9 @@ async function removeEvents(tx: Tx, id: string): Promise<boolean> {
   await tx
     .deleteFrom('deployment_events')
     .where('deployment_id', '=', id)
-    .$if(beyond !== undefined, (q) => q.where('id', '<', beyond?.id ?? 0))
+    .$if(firstAfterStep !== undefined, (q) => q.where('id', '<', firstAfterStep?.id ?? 0))
     .execute();
-  return beyond === undefined;
+  return firstAfterStep === undefined;
 }
 
 /** Removes all tasks except the project's newest ones on each node, because decisions use their end. Those lose their env. */
@@ -139,7 +139,7 @@ async function removeTasks(tx: Tx, id: string, projectId: string, now: number): 
     if (task.kind === 'deploy')
       await tx
         .updateTable('tasks')
-        .set({ payload: endedPayload(task.payload) })
+        .set({ payload: payloadWithoutEnv(task.payload) })
         .where('id', '=', task.id)
         .execute();
   return surplus.length + needed.length === tasks.length;

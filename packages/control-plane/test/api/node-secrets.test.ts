@@ -1,4 +1,4 @@
-/** A node's own secret: who gets it, what it binds, and what happens when it is lost (reviews/security.md M6). */
+/** The secret of a node: which agent gets it, what it authorizes, and what happens when it is lost. */
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { AGENT_SECRET, type Api, createApi, createProject, deploy, type Input, NODE, type Reply, tick } from './harness.ts';
 

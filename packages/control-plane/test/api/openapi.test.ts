@@ -209,6 +209,12 @@ describe('examples', () => {
     }
     expect(checked).toBeGreaterThan(50);
   });
+
+  test('a running deployment has no error and waits for nothing', () => {
+    const answer = operations().find((o) => o.operationId === 'getDeployment')?.responses['200'];
+    const example = answer?.content?.['application/json']?.example;
+    expect(example).toMatchObject({ status: 'running', error: null, waiting: null, progress: null });
+  });
 });
 
 describe('/docs', () => {

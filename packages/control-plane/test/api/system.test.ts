@@ -60,7 +60,7 @@ describe('settings that deploy nodes lack, in readyz', () => {
     await register(other, { ...UNSET, hostname: 'd1', host_ip: '10.1.2.3', default_memory: 512e6 });
     await register(other, { ...UNSET, hostname: 'd2', host_ip: '10.1.2.4', publish_ip: '10.1.2.4' });
     expect(await notes()).toEqual([
-      'PUBLISH_IP is not set on d1: ports of containers there answer on every address of the machine',
+      'PUBLISH_IP is not set on d1: published ports of containers there are reachable on every address of the machine',
       'DEFAULT_MEMORY is not set on d2: containers of projects without a memory limit may use all memory of the machine',
     ]);
     expect((await other.call('readyz')).text).not.toContain('10.1.2.');

@@ -1,4 +1,4 @@
-/** A container that its deployment's own node reports no more and another node reports: the machine was renamed (correctness.md 3). */
+/** Another node reports the container of a deployment, and its own node does not: the machine was renamed. */
 import { describe, expect, it } from 'vitest';
 import type { NodeFact } from '../../src/domain/facts.ts';
 import { isEmptyPlan } from '../../src/domain/plan.ts';

@@ -1,4 +1,4 @@
-/** A node that is to go: what runs there moves first, and nothing is placed there meanwhile (correctness.md 17 and 32). */
+/** Deletion of a node: running deployments move first, and no new ones are assigned to it. */
 import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { LoopDeps } from '../../src/loops/deps.ts';

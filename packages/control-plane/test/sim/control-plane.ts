@@ -299,11 +299,11 @@ export function createControlPlane(deps: {
   /** Delays or loses messages of the other control plane, which is allowed. */
   function withFaults(relay: Relay, mine: Process): Relay {
     return {
-      tell: (topics) => {
-        if (mine.alive) relay.tell(topics);
+      send: (topics) => {
+        if (mine.alive) relay.send(topics);
       },
-      hear: (listener) =>
-        relay.hear((topics) => {
+      subscribe: (listener) =>
+        relay.subscribe((topics) => {
           if (!relayChance.chance(LOST_BY_RELAY)) world.after(relayChance.int(1, 200), mine, () => listener(topics));
         }),
     };

@@ -257,16 +257,16 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     // Every new connection notifies 'routes' and 'work'.
     const up = (topics: readonly Topic[]): boolean => topics.includes('routes');
     let connected = 0;
-    one.hear((topics) => (up(topics) ? connected++ : topics.forEach((t) => heard.one.add(t))));
-    two.hear((topics) => (up(topics) ? connected++ : topics.forEach((t) => heard.two.add(t))));
+    one.subscribe((topics) => (up(topics) ? connected++ : topics.forEach((t) => heard.one.add(t))));
+    two.subscribe((topics) => (up(topics) ? connected++ : topics.forEach((t) => heard.two.add(t))));
     await waitFor('both listen', () => connected === 2);
     // More topics than one message can hold.
     const many = Array.from({ length: 2_000 }, (_, i): Topic => `logs:deployment-${i}`);
-    one.tell(many);
+    one.send(many);
     await waitFor('all topics arrived', () => heard.two.size === many.length);
     await pg.restart();
     await waitFor('both listen again', () => connected >= 4);
-    two.tell(['node:n1']);
+    two.send(['node:n1']);
     await waitFor('the topic arrived', () => heard.one.has('node:n1'));
     expect([...heard.one]).toEqual(['node:n1']);
     expect(heard.two.has('node:n1')).toBe(false);

@@ -7,15 +7,15 @@ import type { Changes } from '../../domain/changes.ts';
 import { DomainError } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
 import type { Stores } from '../../domain/stores.ts';
-import { type Origin, stands } from './origins.ts';
+import { type Origin, isOriginValid } from './origins.ts';
 import { hashOf } from './secrets.ts';
 import { matchesAny } from './shared-secrets.ts';
 import type { Tokens } from './tokens.ts';
 
-/** Cache time of role, session and `disabled`. The store decides them, not the token. Short, since a disabled user must be out within 5 s. */
+/** Cache time of role, session and `disabled`, which the store decides and not the token. A disabled user must be out within 5 s. */
 const TTL_MS = 2_000;
 /** Precision of `last_used_at` of a personal token: a write for each request would cost too much. */
-const USED_EVERY_MS = 60_000;
+const LAST_USED_PRECISION_MS = 60_000;
 
 /** The user with the rights of the credential: `role` is no higher than that of a personal token. */
 export type Caller = UserRecord & { credential: { kind: 'session'; id: string } | { kind: 'api_token'; id: string; name: string } };
@@ -38,19 +38,19 @@ export type CallerDeps = {
 
 export function createCallers(deps: CallerDeps): Callers {
   const { stores, now, log } = deps;
-  const known = new LRUCache<string, { caller: Caller; expiresAt: number }>({ max: 2_000, ttl: TTL_MS });
-  deps.changes.on('access', () => known.clear());
+  const callerCache = new LRUCache<string, { caller: Caller; expiresAt: number }>({ max: 2_000, ttl: TTL_MS });
+  deps.changes.on('access', () => callerCache.clear());
   const isGateway = matchesAny(deps.gatewaySecrets);
 
-  async function ofSession(id: string, origin: Origin | null): Promise<Caller | null> {
+  async function callerOfSession(id: string, origin: Origin | null): Promise<Caller | null> {
     const found = await stores.apiSessions.find(id, now());
-    if (found === null || found.user.disabled || !(await stands(stores, origin, now()))) return null;
+    if (found === null || found.user.disabled || !(await isOriginValid(stores, origin, now()))) return null;
     const caller: Caller = { ...found.user, credential: { kind: 'session', id } };
-    known.set(`session ${id}`, { caller, expiresAt: found.session.expires_at });
+    callerCache.set(`session ${id}`, { caller, expiresAt: found.session.expires_at });
     return caller;
   }
 
-  async function ofApiToken(hash: string): Promise<Caller | null> {
+  async function callerOfApiToken(hash: string): Promise<Caller | null> {
     const found = await stores.apiTokens.find(hash, now());
     if (found === null || found.user.disabled) return null;
     const { token, user } = found;
@@ -59,8 +59,8 @@ export function createCallers(deps: CallerDeps): Callers {
       role: lowerOf(token.role, user.role),
       credential: { kind: 'api_token', id: token.id, name: token.name },
     };
-    known.set(`token ${hash}`, { caller, expiresAt: token.expires_at });
-    if (token.last_used_at === null || now() - token.last_used_at >= USED_EVERY_MS)
+    callerCache.set(`token ${hash}`, { caller, expiresAt: token.expires_at });
+    if (token.last_used_at === null || now() - token.last_used_at >= LAST_USED_PRECISION_MS)
       stores.apiTokens
         .used(token.id, now())
         .catch((error: unknown) => log.warn({ err: error, token: token.id }, 'last use of an API token not stored'));
@@ -68,7 +68,7 @@ export function createCallers(deps: CallerDeps): Callers {
   }
 
   const cached = (key: string): Caller | null => {
-    const entry = known.get(key);
+    const entry = callerCache.get(key);
     return entry === undefined || entry.expiresAt <= now() ? null : entry.caller;
   };
 
@@ -82,15 +82,15 @@ export function createCallers(deps: CallerDeps): Callers {
         );
       if (token.startsWith(API_TOKEN_PREFIX)) {
         const hash = hashOf(token);
-        const caller = cached(`token ${hash}`) ?? (await ofApiToken(hash));
+        const caller = cached(`token ${hash}`) ?? (await callerOfApiToken(hash));
         if (caller === null)
           throw new DomainError('unauthenticated', 'the token is unknown, has expired or was revoked, or its account is disabled');
         return caller;
       }
-      const read = await deps.tokens.read(token);
-      if (read === null) throw new DomainError('unauthenticated', 'the token is invalid or has expired; sign in again');
-      const caller = cached(`session ${read.sessionId}`) ?? (await ofSession(read.sessionId, read.origin));
-      if (caller === null || caller.id !== read.userId)
+      const claims = await deps.tokens.read(token);
+      if (claims === null) throw new DomainError('unauthenticated', 'the token is invalid or has expired; sign in again');
+      const caller = cached(`session ${claims.sessionId}`) ?? (await callerOfSession(claims.sessionId, claims.origin));
+      if (caller === null || caller.id !== claims.userId)
         throw new DomainError('unauthenticated', 'the session has ended, or the account was deleted or disabled; sign in again');
       return caller;
     },

@@ -17,12 +17,12 @@ export function originOf(text: string): Origin | null {
   return letter === undefined || id === undefined ? null : { kind: LETTERS[letter as keyof typeof LETTERS], id };
 }
 
-/** Whether the origin is neither revoked nor expired. A session by password has no origin and always stands. */
-export async function stands(
+/** Whether the origin is neither revoked nor expired. A session by password has no origin, so there is nothing to revoke. */
+export async function isOriginValid(
   stores: Pick<Stores, 'deviceTokens' | 'revokedSessions'>,
   origin: Origin | null,
   now: number,
 ): Promise<boolean> {
   if (origin === null) return true;
-  return origin.kind === 'device_token' ? stores.deviceTokens.stands(origin.id, now) : !(await stores.revokedSessions.has(origin.id));
+  return origin.kind === 'device_token' ? stores.deviceTokens.isValid(origin.id, now) : !(await stores.revokedSessions.has(origin.id));
 }

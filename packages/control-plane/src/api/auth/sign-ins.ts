@@ -2,7 +2,7 @@
 import type { LoginAnswer } from '@berth/wire/access';
 import type { UserRecord } from '../../domain/records.ts';
 import type { Stores } from '../../domain/stores.ts';
-import { type Origin, stands } from './origins.ts';
+import { type Origin, isOriginValid } from './origins.ts';
 import { hashOf, newId, newRefreshToken, readRefreshToken } from './secrets.ts';
 import { TOKEN_SECONDS, type Tokens } from './tokens.ts';
 import { userView } from '../views.ts';
@@ -10,12 +10,12 @@ import { userView } from '../views.ts';
 /** Idle timeout: a session ends when it is not refreshed for 30 days. */
 const IDLE_MS = 30 * 86_400_000;
 /** Absolute timeout, however often the session is refreshed. */
-const WHOLE_MS = 90 * 86_400_000;
+const ABSOLUTE_MS = 90 * 86_400_000;
 
 export type SignIns = {
   /** `origin` null: by password. */
   begin(user: UserRecord, address: string, origin: Origin | null): Promise<LoginAnswer>;
-  /** `answer` is null for a token that is not valid. `reusedBy`: it was used before, and the session of this account has ended. */
+  /** `answer` is null for an invalid token. `reusedBy`: e-mail of the owner of a token that was used before; its session has ended. */
   refresh(refreshToken: string): Promise<{ answer: LoginAnswer | null; reusedBy: string | null }>;
 };
 
@@ -44,11 +44,11 @@ export function createSignIns(deps: { stores: Stores; tokens: Tokens; ended: () 
     async refresh(refreshToken) {
       const read = readRefreshToken(refreshToken);
       const found = read === null ? null : await stores.apiSessions.find(read.sessionId, now());
-      if (read === null || found === null || found.user.disabled || !(await stands(stores, read.origin, now())))
+      if (read === null || found === null || found.user.disabled || !(await isOriginValid(stores, read.origin, now())))
         return { answer: null, reusedBy: null };
       const { sessionId: id, origin } = read;
       const next = newRefreshToken(id, origin);
-      const expiresAt = Math.min(now() + IDLE_MS, found.session.created_at + WHOLE_MS);
+      const expiresAt = Math.min(now() + IDLE_MS, found.session.created_at + ABSOLUTE_MS);
       const outcome = await stores.apiSessions.rotate(id, { old: hashOf(refreshToken), next: hashOf(next) }, expiresAt, now());
       if (outcome === 'rotated') return { answer: await answer(found.user, { id, origin }, next), reusedBy: null };
       ended();

@@ -25,6 +25,8 @@ const TEXTS: Record<string, string> = {
   name: 'shop',
   email: 'ada@example.com',
   password: 'correct horse battery staple',
+  old_password: 'correct horse battery staple',
+  new_password: 'seven brown foxes at noon',
   git_url: 'https://git.example.com/team/shop.git',
   branch: 'main',
   dockerfile_path: 'Dockerfile',
@@ -45,6 +47,8 @@ const TEXTS: Record<string, string> = {
   previous_checksum: SHA256,
   note: 'New checkout page',
   waiting: 'deployment 6 is still deploying',
+  commit_message: 'Add the checkout page',
+  commit_author: 'Ada Lovelace',
   message: 'live: the reverse proxy serves the new route',
   kind: 'running',
   text: '#7 [2/3] RUN npm ci',
@@ -57,6 +61,7 @@ const TEXTS: Record<string, string> = {
   project: 'shop',
   value: 'https://api.example.com',
   action: 'createDeployment',
+  env_name: 'API_URL',
   address: '192.0.2.7',
   request_id: 'b6f7c1d0-6f0e-4a55-9b6c-0c8f6f6f2d10',
   user_agent: 'berth/0.1.0',
@@ -79,6 +84,9 @@ const NUMBERS: Record<string, number> = {
   limit: 50,
   max_builds: 1,
 };
+
+/** Fields that are null in an object with the status `running`, whose samples would contradict the status. */
+const NULL_WHILE_RUNNING: ReadonlySet<string> = new Set(['error', 'waiting', 'progress', 'log_removed_at', 'story_removed_at']);
 
 /** Returns a sample for the field `name`, including optional fields. */
 export function sampleOf(given: object, name = ''): unknown {
@@ -106,10 +114,15 @@ export function sampleOf(given: object, name = ''): unknown {
 function objectOf(schema: Schema): Record<string, unknown> {
   if (schema.properties === undefined) {
     const [value] = Object.values(schema.patternProperties ?? {});
-    return value === undefined ? {} : { LOG_LEVEL: sampleOf(value, 'value') };
+    return value === undefined ? {} : { API_URL: sampleOf(value, 'value') };
   }
-  return Object.fromEntries(Object.entries(schema.properties).map(([key, value]) => [key, sampleOf(value, key)]));
+  const sample = Object.fromEntries(Object.entries(schema.properties).map(([key, value]) => [key, sampleOf(value, key)]));
+  if (sample['status'] !== 'running') return sample;
+  const isNull = (key: string): boolean => NULL_WHILE_RUNNING.has(key) && isNullable(schema.properties?.[key]);
+  return Object.fromEntries(Object.entries(sample).map(([key, value]) => [key, isNull(key) ? null : value]));
 }
+
+const isNullable = (schema: Schema | undefined): boolean => schema?.anyOf?.some((s) => s.type === 'null') ?? false;
 
 function textOf(schema: Schema, name: string): string {
   if (schema.format === 'date-time') return TIME;

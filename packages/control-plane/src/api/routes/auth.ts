@@ -9,7 +9,7 @@ import { type Attempts, networkOf } from '../auth/attempts.ts';
 import type { Caller } from '../auth/callers.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
-import { type Origin, stands } from '../auth/origins.ts';
+import { type Origin, isOriginValid } from '../auth/origins.ts';
 import type { Passwords } from '../auth/passwords.ts';
 import { hashOf } from '../auth/secrets.ts';
 import type { SignIns } from '../auth/sign-ins.ts';
@@ -112,7 +112,7 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
       const deletedAt = await stores.users.deletedAt(email);
       if (deletedAt !== null && madeAt <= deletedAt + DELETED_SKEW_MS)
         throw new DomainError('unauthenticated', 'the account was deleted after this sign-in; sign in again');
-      if (!(await stands(stores, origin, now())))
+      if (!(await isOriginValid(stores, origin, now())))
         throw new DomainError('unauthenticated', 'the session or device token of this assertion has ended; sign in again');
       return { email, origin };
     }

@@ -79,12 +79,14 @@ async function count(listing: Listing): Promise<{ records: number; leaves: numbe
   return counted;
 }
 
+const ACCEPT_LOSS = 'If the files were removed on purpose, send POST /api/datasets/ID/scan {"accept_loss": true}.';
+
 /** A loss: more than half of the files, or of the bytes, of the newest version are gone. Emptied files are a loss too. */
 function lossOf({ previous, acceptLoss, nfsPath }: ScanJob, files: number, bytes: number): ScanOutcome | null {
   if (acceptLoss || previous === null) return null;
-  const seen = filesLost(nfsPath, previous.files, files) ?? bytesLost(nfsPath, previous.bytes, bytes);
-  if (seen === null) return null;
-  return { kind: 'suspicious', problem: `${seen} Nothing was recorded; accept the loss if this is meant.`, files, bytes };
+  const loss = filesLost(nfsPath, previous.files, files) ?? bytesLost(nfsPath, previous.bytes, bytes);
+  if (loss === null) return null;
+  return { kind: 'suspicious', problem: `${loss} No version was made. ${ACCEPT_LOSS}`, files, bytes };
 }
 
 function filesLost(nfsPath: string, before: number, files: number): string | null {

@@ -63,6 +63,9 @@ export function seeShare(base: string, was: ShareIdentity | null, accept: boolea
   return { ...is, marker: is.marker ?? leaveMarker(base, known ?? randomUUID()) };
 }
 
+/** With `accept_loss` a scan accepts the share and its files. */
+const NEXT_STEP = 'Mount the right share, or accept this one with POST /api/datasets/ID/scan {"accept_loss": true}.';
+
 /** Returns null if it is the same share, else a sentence with the reason. */
 function shareProblem(base: string, was: ShareIdentity | null, is: ShareIdentity): string | null {
   if (was === null) return null;
@@ -70,10 +73,10 @@ function shareProblem(base: string, was: ShareIdentity | null, is: ShareIdentity
   if (was.mount !== null && is.mount === null)
     return `The share is not mounted: ${base} was ${named(was.mount)} and is now an ordinary folder ${named(null)}.`;
   if (was.marker !== null && was.marker !== is.marker)
-    return `${base} holds another share than before: ${is.marker === null ? `its file ${MARKER} is missing` : `its file ${MARKER} has the id of another share`}.`;
+    return `Berth does not recognize the share at ${base}: its file ${MARKER} ${is.marker === null ? 'is missing' : 'has the id of another share'}. ${NEXT_STEP}`;
   // The same random id means the same share, even if the mount has changed.
   if (was.marker !== null || sameMount(was.mount, is.mount)) return null;
-  return `${base} is another mount than before: it was ${named(was.mount)}, now it is ${named(is.mount)}.`;
+  return `${base} is another mount than before: it was ${named(was.mount)}, now it is ${named(is.mount)}. ${NEXT_STEP}`;
 }
 
 const sameMount = (a: Mount, b: Mount): boolean => JSON.stringify(a) === JSON.stringify(b);

@@ -27,7 +27,7 @@ export function createRelay(url: string, log: StoreLog): Relay & { close(): Prom
   const end = new AbortController();
 
   /** Sends one statement at a time; topics that arrive meanwhile are batched into the next one. */
-  async function send(): Promise<void> {
+  async function sendPending(): Promise<void> {
     if (sending || client === null) return;
     sending = true;
     try {
@@ -43,7 +43,7 @@ export function createRelay(url: string, log: StoreLog): Relay & { close(): Prom
     }
   }
 
-  function hear(payload: string | undefined): void {
+  function receive(payload: string | undefined): void {
     const { from, topics } = JSON.parse(payload ?? '{}') as { from?: string; topics?: Topic[] };
     if (from !== self && Array.isArray(topics)) onTopics(topics);
   }
@@ -57,14 +57,14 @@ export function createRelay(url: string, log: StoreLog): Relay & { close(): Prom
           fresh.on('error', resolve);
           fresh.on('end', () => resolve(new Error('the connection ended')));
         });
-        fresh.on('notification', (message) => hear(message.payload));
+        fresh.on('notification', (message) => receive(message.payload));
         await fresh.connect();
         await fresh.query(`listen ${CHANNEL}`);
         client = fresh;
         pause = RETRY_MS.first;
         // Topics may have changed while the connection was down; held requests poll by themselves.
         onTopics(['routes', 'policy', 'access', 'work']);
-        await send();
+        await sendPending();
         await keepAlive(fresh, gone, end.signal);
       } catch (error) {
         if (!end.signal.aborted)
@@ -82,16 +82,16 @@ export function createRelay(url: string, log: StoreLog): Relay & { close(): Prom
   const running = run();
 
   return {
-    tell(topics) {
+    send(topics) {
       if (client === null) return;
       for (const topic of topics) pending.add(topic);
       for (const topic of pending) {
         if (pending.size <= MAX_PENDING) break;
         pending.delete(topic);
       }
-      void send();
+      void sendPending();
     },
-    hear: (listener) => void (onTopics = listener),
+    subscribe: (listener) => void (onTopics = listener),
     async close() {
       end.abort();
       await running;

@@ -110,7 +110,7 @@ export type Tables = {
     id: string;
     kind: TaskKind;
     status: TaskState;
-    /** Null exactly for `sync`. */
+    /** Null only for `sync`. */
     project_id: string | null;
     deployment_id: string | null;
     node_id: string;
@@ -126,7 +126,7 @@ export type Tables = {
     progress: Json | null;
     created_at: Ms;
     started_at: Ms | null;
-    /** Null exactly while the task is open. The partial indexes depend on it. */
+    /** Null if and only if the task is open. The partial indexes depend on it. */
     finished_at: Ms | null;
   };
   nodes: {
@@ -204,7 +204,7 @@ export type Tables = {
     skipped: Json;
     share: Json | null;
     scan_requested_at: Ms | null;
-    /** This and the next column are bitmasks (store/datasets/scan-flags.ts). */
+    /** `scan_full` and `accept_loss` are bitmasks (store/datasets/scan-flags.ts). */
     scan_full: number;
     accept_loss: number;
     /** Token of the claim of the running scan. */
@@ -221,7 +221,10 @@ export type Tables = {
   dataset_versions: { dataset_id: string; version: number; created_at: Ms; files: number; bytes: number; manifest_digest: string };
   /** `body`: the object's text, deflated. */
   dataset_trees: { dataset_id: string; digest: string; body: Buffer };
-  /** `path` is encoded (wire/tree.ts). A long one is cut, and `long_path` has the whole (history-path.ts). The version has the time. */
+  /**
+   * `path` is encoded (wire/tree.ts). If the path is too long for the index, `path` is its beginning and `long_path` the whole path
+   * (history-path.ts). The time is in `dataset_versions`.
+   */
   dataset_history: {
     dataset_id: string;
     version: number;

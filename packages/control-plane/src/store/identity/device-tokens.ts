@@ -31,7 +31,7 @@ export const createDeviceTokenStore = (db: Database): DeviceTokenStore => ({
     return row === undefined ? null : tokenOf(row);
   },
 
-  async stands(id, now) {
+  async isValid(id, now) {
     const row = await db.kysely
       .selectFrom('device_tokens')
       .select('id')

@@ -1,4 +1,4 @@
-/** Join tokens for new machines (docs/interfaces.md "Joining"): each has one use, a role and an end. */
+/** Join tokens for new machines (docs/interfaces.md "Joining"): each is for one machine and one role, and expires. */
 import { DomainError } from '../../domain/errors.ts';
 import type { JoinTokenRecord } from '../../domain/records.ts';
 import type { JoinTokenStore } from '../../domain/stores.ts';
@@ -36,7 +36,10 @@ export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
   sweep: (now) => removeExpired(db, 'join_tokens', now),
 });
 
-/** Marks the token as used by this process for this node. The write locks the row: a second use at the same moment throws. */
+/**
+ * Marks the token as used by an agent process (`boot_id`) for a node. The same process may use it again, because the answer to its first
+ * request may have been lost. The write locks the row: another process that uses it at the same moment throws.
+ */
 export async function useJoinToken(tx: Tx, id: string, by: { boot_id: string | null; node_id: string }, at: number): Promise<void> {
   const used = await tx
     .updateTable('join_tokens')

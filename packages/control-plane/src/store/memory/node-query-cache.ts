@@ -2,14 +2,15 @@
  * Results of two queries about each node, so that an agent that reports nothing new costs no query:
  * idle: the node has no open task. Reconciled: every container on the node is as its deployment wants it.
  *
- * Entry: `startIdleQuery` and `startReconciledQuery`, after a query found that the node is so.
+ * Entry: `startIdleQuery` and `startReconciledQuery`, after a query showed that this is true for the node.
  * Exit: a commit that touches the node (`onCommit`), news of the node (`forget`), a commit of another control plane (`watch`).
  * Invariant: no commit that this process knows of touched the node since its query began.
  *
- * If only one control plane uses the database, every change of tasks and deployments passes `onCommit`, so the cache is exact. If several
- * do, idle is never cached, and reconciled ends within WATCH_MS of another one's commit, because each commit raises the flow_version of
- * its project. The next registration of the node corrects a registration that came in between. Without a recent `watch` the cache answers
- * "not known" and the caller queries, so an outage of the watch never prolongs a wrong answer.
+ * With one control plane, every change of tasks and deployments passes `onCommit`, so the cache is exact. With several control planes,
+ * idle is never cached. A reconciled entry is dropped at most WATCH_MS after another control plane commits, because each commit raises
+ * the flow_version of its project. Between that commit and the drop, this control plane can answer a registration from the old entry;
+ * the next registration of that node gets the right answer. Without a `watch` in the last WATCH_MS the cache is not used, and the
+ * caller queries. So a failing watch never prolongs a wrong answer.
  */
 import type { NodeRecord } from '../../domain/records.ts';
 import type { Plan } from '../../domain/plan.ts';

@@ -11,8 +11,8 @@ export const taskOf = ({ seq: _order, ...row }: Row<'tasks'>): TaskRecord => ({
   progress: row.progress === null ? null : (JSON.parse(row.progress) as TaskProgress),
 });
 
-/** Returns the payload of a finished deploy task without its env, which is never needed again. */
-export const endedPayload = (payload: string): string =>
+/** Returns the payload of a deploy task without env. Nothing reads the env of a finished task. */
+export const payloadWithoutEnv = (payload: string): string =>
   JSON.stringify({ ...(JSON.parse(payload) as Payload['deploy']), env: {} } satisfies Payload['deploy']);
 
 /** `projectId` is null for `sync`. */
