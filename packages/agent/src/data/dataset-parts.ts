@@ -57,7 +57,7 @@ export type DatasetPartsOptions = {
   onChange: () => void;
   /** How often to look for folders of dead processes. Default 60 s. */
   cleanupMs?: number;
-  /** A process in another pid namespace counts as dead after so long without a heartbeat. Default 2 min. */
+  /** Time without a heartbeat after which a process in another pid namespace counts as dead. Default 2 min. */
   silentMs?: number;
 };
 export type DatasetParts = {

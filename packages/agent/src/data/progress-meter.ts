@@ -10,7 +10,7 @@ export type ProgressMeter = {
   restart(want: WantedVersion): void;
 };
 
-/** The rate covers this last part of the copy. */
+/** The rate is the average of this time. */
 const WINDOW_MS = 10_000;
 
 export function createProgressMeter(

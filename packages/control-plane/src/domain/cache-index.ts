@@ -1,6 +1,6 @@
 /**
  * Index of the datasets that nodes have cached. Placement over 10,000 nodes takes milliseconds with it. Each version of a dataset has a
- * number, the cache of a node is a row of such numbers, and one array holds all rows. A row is rebuilt when its node reports another
+ * slot, the cache of a node is a row of slots, and one array holds all rows. A row is rebuilt when its node reports another
  * list: an unchanged report is the same array object (store/memory/node-memory.ts), so a comparison by identity finds every change.
  */
 import { mustStay } from '@berth/wire/eviction';
@@ -9,14 +9,14 @@ import type { CachedDataset } from '@berth/wire/node';
 type Cached = readonly CachedDataset[];
 
 export type CacheIndex = {
-  /** Returns the number of a version of a dataset. */
+  /** Returns the slot of a version of a dataset. */
   slot(datasetId: string, version: number): number;
-  /** Updates the rows. Rows and numbers are valid until the next call. */
+  /** Updates the rows. Rows and slots are valid until the next call. */
   rows(nodes: readonly { cached: Cached }[]): Rows;
 };
 /**
- * Row i is `data` from `start[i]`, with `length[i]` distinct numbers below `slots`. `evictable` has for each number the bytes that its
- * eviction frees (0 if it must stay), and `evictableTotal[i]` is their sum.
+ * Row i is the `length[i]` entries of `data` from `start[i]`: distinct slots below `slots`. `evictable` has for each slot the bytes that
+ * its eviction frees (0 if it must stay), and `evictableTotal[i]` is their sum.
  */
 export type Rows = {
   data: Int32Array;
@@ -27,21 +27,21 @@ export type Rows = {
   slots: number;
 };
 
-/** The numbers start again after this many versions, because versions grow without end. */
+/** The slots start again after this many versions, because versions grow without end. */
 const MAX_SLOTS = 1_000_000;
 
 export function createCacheIndex(): CacheIndex {
-  let numbers = new Map<string, Map<number, number>>();
+  let slotsOf = new Map<string, Map<number, number>>();
   let count = 0;
   /** The list from which each row was built. */
   let lists: Cached[] = [];
   let [data, evictable, evictableTotal] = [new Int32Array(0), new Float64Array(0), new Float64Array(0)];
   let used = 0;
-  let [start, length, room] = [new Int32Array(0), new Int32Array(0), new Int32Array(0)];
+  let [start, length, capacity] = [new Int32Array(0), new Int32Array(0), new Int32Array(0)];
 
   function slot(datasetId: string, version: number): number {
-    let versions = numbers.get(datasetId);
-    if (versions === undefined) numbers.set(datasetId, (versions = new Map()));
+    let versions = slotsOf.get(datasetId);
+    if (versions === undefined) slotsOf.set(datasetId, (versions = new Map()));
     const existing = versions.get(version);
     if (existing !== undefined) return existing;
     versions.set(version, count);
@@ -57,13 +57,13 @@ export function createCacheIndex(): CacheIndex {
     return row;
   }
 
-  /** Returns false if no room is left in `data`. */
+  /** Returns false if no space is left in `data`. */
   function write(i: number, cached: Cached): boolean {
     const row = rowOf(cached);
-    if (row.size > (room[i] as number)) {
+    if (row.size > (capacity[i] as number)) {
       if (used + row.size > data.length) return false;
       start[i] = used;
-      room[i] = row.size;
+      capacity[i] = row.size;
       used += row.size;
     }
     let at = start[i] as number;
@@ -81,11 +81,11 @@ export function createCacheIndex(): CacheIndex {
 
   function rebuild(nodes: readonly { cached: Cached }[]): void {
     const total = nodes.reduce((sum, node) => sum + node.cached.length, 0);
-    // Twice the size leaves room for rows that grow, so a rebuild is rare.
+    // Twice the size leaves space for rows that grow, so a rebuild is rare.
     data = new Int32Array(2 * total + 1024);
     evictable = new Float64Array(data.length);
     evictableTotal = new Float64Array(nodes.length);
-    [start, length, room] = [new Int32Array(nodes.length), new Int32Array(nodes.length), new Int32Array(nodes.length)];
+    [start, length, capacity] = [new Int32Array(nodes.length), new Int32Array(nodes.length), new Int32Array(nodes.length)];
     lists = [];
     used = 0;
     nodes.forEach((node, i) => write(i, node.cached));
@@ -94,7 +94,7 @@ export function createCacheIndex(): CacheIndex {
   return {
     slot,
     rows(nodes) {
-      if (count > MAX_SLOTS) [numbers, count, lists] = [new Map(), 0, []];
+      if (count > MAX_SLOTS) [slotsOf, count, lists] = [new Map(), 0, []];
       if (lists.length !== nodes.length) rebuild(nodes);
       for (let i = 0; i < nodes.length; i++) {
         const { cached } = nodes[i] as { cached: Cached };

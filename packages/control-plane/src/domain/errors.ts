@@ -18,7 +18,7 @@ export class DomainError extends Error {
   }
 }
 
-/** Returns a 409 for a field whose value another record has. */
+/** Returns the error for a field whose value another record has (409). */
 export const taken = (field: string, code: ErrorCode, message: string): DomainError =>
   new DomainError(code, `${field}: ${message}`, [{ field, rule: 'taken', message }]);
 

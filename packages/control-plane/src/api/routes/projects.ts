@@ -1,4 +1,4 @@
-/** Routes of projects and their settings. Settings are checked here. */
+/** Routes of projects and their settings. Checks settings against domain/project-rules.ts. */
 import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
 import { envNameProblem, mergedEnv } from '../../domain/env.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
@@ -43,7 +43,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   }
 
   /** Returns the check of If-Match. The store calls it inside the transaction. */
-  const unchanged =
+  const requireIfMatch =
     ({ user, ifMatch }: { user: Caller; ifMatch: string | undefined }) =>
     (present: ProjectRecord): void =>
       checkIfMatch(ifMatch, projectEtag(present, user.role));
@@ -66,8 +66,8 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
           ...(env === undefined ? {} : { env: mergedEnv(present.env, env) }),
           ...(datasets === undefined ? {} : { datasets: withPaths(datasets, present.datasets, rules.datasetName) }),
         };
-        refuse(projectProblems(changed, { ...present, ...changed }, rules));
-        unchanged(call)(present);
+        throwIfAny(projectProblems(changed, { ...present, ...changed }, rules));
+        requireIfMatch(call)(present);
         return changed;
       },
       now(),
@@ -77,7 +77,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     return view(project, call);
   }
   const checkedName = (name: string): string => {
-    refuse([envNameProblem(name)].filter((problem) => problem !== null));
+    throwIfAny([envNameProblem(name)].filter((problem) => problem !== null));
     return name;
   };
 
@@ -92,7 +92,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     const { datasets } = call.body;
     const body = datasets === undefined ? call.body : { ...call.body, datasets: withPaths(datasets, [], rules.datasetName) };
     const filled = settingsOf(body);
-    refuse(projectProblems(body, filled, rules));
+    throwIfAny(projectProblems(body, filled, rules));
     const project = await stores.projects.create({ ...body, replace: filled.replace }, now());
     changes.notify('policy', 'events');
     return view(project, call);
@@ -112,9 +112,9 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     });
   });
 
-  route('deleteProject', async (call) => view(await driver.deleteProject(call.params.id, unchanged(call)), call));
+  route('deleteProject', async (call) => view(await driver.deleteProject(call.params.id, requireIfMatch(call)), call));
 }
 
-function refuse(problems: FieldProblem[]): void {
+function throwIfAny(problems: FieldProblem[]): void {
   if (problems.length > 0) throw new DomainError('validation', summaryOf(problems), problems);
 }
