@@ -1,6 +1,6 @@
 /**
- * The nouns as the control plane keeps them. Times are milliseconds since the epoch by the control plane's clock; the API
- * writes them as RFC 3339. Ids are opaque URL-safe strings.
+ * Records of the control plane. Times are milliseconds since the epoch by the control plane's clock; the API shows them as RFC 3339.
+ * Ids are opaque URL-safe strings.
  */
 import type { Doubled } from './boots.ts';
 import type { DatasetState, MountMode, Skipped, TaskProgress } from '@berth/wire/dataset';
@@ -11,16 +11,16 @@ import type { Env, ProjectPatch } from '@berth/wire/project';
 import type { Payload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 
-/** What a person set about a project; a deployment carries the copy that it was requested with. */
+/** The settings of a project. Each deployment has a copy of the settings at its request. */
 export type ProjectSettings = Required<{ [K in keyof Omit<ProjectPatch, 'env'>]: Exclude<ProjectPatch[K], undefined> }> & { env: Env };
 
 export type ProjectRecord = ProjectSettings & {
   id: string;
   name: string;
-  /** Rises with every committed plan of this project: what plans are compared-and-set against. */
+  /** Rises with each committed plan of the project. A plan is stale if it was made for another value. */
   flow_version: number;
   last_generation: number;
-  /** Set when DELETE was accepted; the row goes when the agents have reported. */
+  /** Set when DELETE is accepted. The row is removed after the agents have reported. */
   deleting_at: number | null;
   created_at: number;
   updated_at: number;
@@ -28,21 +28,21 @@ export type ProjectRecord = ProjectSettings & {
 
 export type Failure = { code: FailureCode; message: string };
 /**
- * A node that lost this deployment. One that went silent is asked again when it was seen after that. With `error` the node itself reported
- * that it could not work (its engine is down, its disk is full); the deployment then goes to another node.
+ * A node that lost this deployment. A node that stopped reporting is eligible again after its next report. With `error` the node
+ * itself reported that it cannot work (engine down, disk full); the deployment then goes to another node.
  */
 export type NodeLoss = { node_id: string; at: number; error?: Failure };
 
 /**
- * How long a deployment has waited in its present state, by the uptime clock (domain/uptime.ts). `state_since` names the state: a timer of
- * an earlier state counts for nothing. `running_since` is null while it waits for work of Berth itself.
+ * Time that a deployment has waited in its current state, by the uptime clock (domain/uptime.ts). `state_since` identifies the state; a
+ * timer of an earlier state is ignored. `running_since` is null while the deployment waits for a task of Berth.
  */
 export type Timer = { state_since: number; ran_ms: number; running_since: number | null };
 
-/** Removals or starts of its container that failed in a row, and when, by the uptime clock, the next one may be tried. */
+/** Number of failed removals or starts of its container in a row, and the earliest next attempt by the uptime clock. */
 export type Retry = { tries: number; not_before: number };
 
-/** A dataset as a release has it. `version` is null for `readwrite`. `told`: the newer version that its story spoke of last. */
+/** A dataset of a release. `version` is null for `readwrite`. `told`: the newest version that its story mentions. */
 export type PinnedDataset = { dataset_id: string; name: string; mode: MountMode; version: number | null; told?: number };
 
 export type StoppedFirst = 'asked' | 'stopped';
@@ -57,54 +57,55 @@ export type DeploymentRecord = {
   settings: ProjectSettings;
   requested_commit: string | null;
   note: string | null;
-  /** Null where an earlier version made the row: created_by, trigger, phases. */
+  /** Null if an earlier version of Berth created the row; also `trigger` and `phases`. */
   created_by: CreatedBy | null;
   trigger: Trigger | null;
   branch: string | null;
   commit_message: string | null;
   commit_author: string | null;
   phases: PhaseRecord[] | null;
-  /** The deployment whose release is brought back; its image is used and nothing is built. */
+  /** The deployment whose release is deployed again, without a build. */
   rollback_of: string | null;
   error: Failure | null;
   cancel_requested_at: number | null;
   commit: string | null;
   image_tag: string | null;
   image_digest: string | null;
-  /** Go’s name of the architecture that the image was built for; null: its builder did not say. */
+  /** Architecture of the image in Go’s names, or null if its builder did not report it. */
   image_arch: string | null;
   builder_id: string | null;
   node_id: string | null;
   container_id: string | null;
   host_port: number | null;
-  /** When the route was switched to it; null before. `running` only after the proxy was seen to serve it. */
+  /** Time at which its route was published. The deployment is `running` only after the proxy serves the route. */
   route_published_at: number | null;
   placement: Placement | null;
   health: (Omit<Health, 'since'> & { since: number }) | null;
-  /** Tasks of the present kind that were lost with their node. */
+  /** Nodes that lost the current task. */
   losses: NodeLoss[];
-  /** What it was given when it went to its node, then what its node says it mounted. Null before. */
+  /** Versions of its deploy task, then the versions that the node reports as mounted. Null before. */
   datasets: PinnedDataset[] | null;
-  /** Why it waits, for people, so that the story tells each reason once. No decision depends on this text. */
+  /** Why it waits, for people. The story gets a line when it changes. No decision depends on this text. */
   waiting: string | null;
-  /** It serves and was told to stop for a newer version (flow/single-writer.ts): `stopped` once its node has said that it did. */
+  /** Set while it runs and must stop for a newer version (flow/single-writer.ts); `stopped` after its node confirmed it. */
   stopped_first: StoppedFirst | null;
   created_at: number;
   state_since: number;
   finished_at: number | null;
-  /** The deadline of its present state: the queue, then the proxy. Null: not begun. */
+  /** Timer of its current state: first the queue, then the proxy. Null before its start. */
   timer: Timer | null;
   retry: Retry | null;
-  /** Builds of the project that newer requests ended, one after the other, without one that went live between them. */
+  /** Builds of the project in a row that newer requests superseded, without a version that went live in between. */
   builds_given_up: number;
-  /** Order of the requests of all projects; does not go back when the machine's clock does. */
+  /** Order of requests across all projects. It never decreases, even if the machine's clock is set back. */
   ordinal: number;
-  /** When retention removed its log; its story, tasks and placement (store/retention.ts). Null: they are there. */
+  /** Time at which retention removed its log (store/retention.ts), or null. */
   log_removed_at: number | null;
+  /** Time at which retention removed its story, tasks and placement, or null. */
   story_removed_at: number | null;
 };
 
-/** What lists show: without the columns that grow with env, nodes and failures, and without what only decisions read. */
+/** Fields for lists: without large columns (env, placement, losses) and without fields that only decisions read. */
 export type DeploymentSummary = Pick<
   DeploymentRecord,
   | 'id'
@@ -140,24 +141,24 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   id: string;
   kind: K;
   status: TaskState;
-  /** Null for `sync`, which belongs to a node alone. */
+  /** Null for `sync`, which belongs to a node and to no project. */
   project_id: string | null;
   deployment_id: string | null;
   node_id: string;
   attempt: number;
   payload: Payload[K];
-  /** The lease of the present attempt. Null until an agent claimed the task; contract-only agents never do. */
+  /** The lease of the current attempt. Null until an agent claims the task; contract-only agents never claim. */
   lease_token: string | null;
-  /** This and the two deadlines by the uptime clock (domain/uptime.ts). Of a task that has ended: when it did. */
+  /** Uptime clock (domain/uptime.ts), like the two deadlines. For an ended task: the time of its end. */
   lease_expires_at: number | null;
-  /** Not claimed by then: given to another node. */
+  /** A task that is not claimed by then is reassigned. */
   queue_deadline_at: number;
-  /** Not ended by then: failed, whatever the agent says. */
+  /** A task that has not ended by then fails, whatever its agent reports. */
   wall_deadline_at: number;
   cancel_requested_at: number | null;
-  /** The accepted report, so that the same one again gets the same answer. */
+  /** The accepted report. An identical repeated report gets the same answer. */
   report: TaskReport | null;
-  /** How far its copies are, as its agent said last. */
+  /** Progress of its copies from the last report. */
   progress: (TaskProgress & { copied_at?: number }) | null;
   created_at: number;
   started_at: number | null;
@@ -172,55 +173,55 @@ export type NodeRecord = {
   max_storage: number;
   free_storage: number | null;
   max_builds: number;
-  /** null: an agent that knows the contract alone. */
+  /** Null for a contract-only agent. */
   agent_version: string | null;
   boot_id: string | null;
-  /** These four are null where the agent does not send them. */
+  /** These four are null if the agent does not send them. */
   arch: string | null;
   engine: NodeEngine | null;
   capabilities: string[] | null;
   disk: NodeDisk | null;
-  /** Whether it has a secret of its own: then nothing else speaks for it. */
+  /** Whether it has its own secret. Only that secret is then valid for the node. */
   has_secret: boolean;
-  /** Another process that runs under its name; may be old. */
+  /** Another process that used its name, perhaps long ago. */
   doubled: Doubled | null;
   schedulable: boolean;
   deleting_at: number | null;
   cached: CachedDataset[];
-  /** Bytes a second of its copies of late; null: it never copied. */
+  /** Recent copy rate in bytes per second, or null if it never copied. */
   copy_rate: number | null;
-  /** Set while it is being emptied; `finished_at` when nothing was left. */
+  /** Set by a drain; `finished_at` is set when no deployment is left. */
   drain: DrainRecord | null;
   containers: ObservedContainer[];
-  /** When `containers` was last reported, by the uptime clock (domain/uptime.ts); null: never. */
+  /** Time of the last report of `containers` by the uptime clock (domain/uptime.ts), or null. */
   observed_at: number | null;
   last_seen_at: number;
   last_polled_at: number | null;
   created_at: number;
 };
 
-/** Without its hash. */
+/** A join token without its hash. */
 export type JoinTokenRecord = {
   id: string;
   role: NodeRole;
-  /** The only hostname that may use it; null: any. */
+  /** The only hostname that may use it, or null for any. */
   name: string | null;
   created_by: string | null;
   created_at: number;
   expires_at: number;
   used_at: number | null;
-  /** The node that joined by it. */
+  /** The node that joined with it. */
   node_id: string | null;
 };
 
-/** `address`: where that node registered from last. */
+/** `address`: the address of the node's last registration. */
 export type AdmissionRecord = { id: string; hostname: string; role: NodeRole; address: string | null; created_at: number };
 
 export type DrainRecord = {
   started_at: number;
   finished_at: number | null;
   moved: number;
-  /** Project id -> how often its move was tried, and why the last one failed. */
+  /** Moves by project id: the number of tries and the problem of the last one. */
   tries: Record<string, { count: number; deployment_id: string | null; problem: string | null; at: number }>;
 };
 
@@ -234,7 +235,7 @@ export type RouteRecord = {
   published_at: number;
 };
 
-/** What the share was when it was first seen well; the base that is looked at later must be the same. */
+/** Identity of the share at the first good scan. Later scans must find the same share. */
 export type ShareIdentity = { marker: string | null; mount: { type: string; source: string; root: string } | null };
 
 export type DatasetRecord = {
@@ -243,18 +244,18 @@ export type DatasetRecord = {
   nfs_path: string;
   status: DatasetState;
   problem: string | null;
-  /** The newest one; null until the first scan has ended. */
+  /** The newest version, or null until the first scan has ended. */
   version: number | null;
   manifest_digest: string | null;
   files: number;
   bytes: number;
   skipped: Skipped;
   share: ShareIdentity | null;
-  /** Asked for by a person or an agent and not begun yet. */
+  /** Time at which a person or an agent requested a scan that has not started yet. */
   scan_requested_at: number | null;
   scan_full: boolean;
   accept_loss: boolean;
-  /** Which control plane scans it, and until when, by the uptime clock, nobody else may. */
+  /** The control plane that scans it. The claim excludes others until `scanning_until` (uptime clock). */
   scanning_by: string | null;
   scanning_until: number | null;
   last_scanned_at: number | null;
@@ -283,7 +284,7 @@ export type UserRecord = {
   created_at: number;
 };
 
-/** `at`: the last time; `since`: the first time of a line that came `count` times. */
+/** `at`: the last time; `since`: the first time of a line that occurred `count` times. */
 export type EventRecord = Omit<DeploymentEvent, 'at' | 'since'> & { at: number; since?: number };
 
 export type LogLineRecord = { seq: number; at: number; stream: 'stdout' | 'stderr' | 'system'; step: string | null; text: string };

@@ -27,7 +27,7 @@ export type ScanOutcome =
   /** The folder is empty or lost more than half of its files. No version is recorded until they return or a person accepts the loss. */
   | { kind: 'suspicious'; problem: string; files: number; bytes: number }
   /** Files changed during the whole scan. A version would mix states that never existed together. */
-  | { kind: 'unsettled'; problem: string };
+  | { kind: 'changing'; problem: string };
 
 /** Tree objects of changed content, in a scratch folder until `dispose`. */
 export type ScannedTrees = {

@@ -20,7 +20,7 @@
  *   suspicious ──┘                           └─ suspicious: emptied or mostly gone, until it is back or someone accepts the loss
  *
  * Only content that a scan has read becomes a version. Known versions stay when the share cannot be read or has lost most of its
- * files. `unsettled` (files changed during the whole scan) changes no state: `problem` says so, and the next scan comes sooner.
+ * files. `changing` (files changed during the whole scan) changes no state: `problem` says so, and the next scan comes sooner.
  */
 import type { ScanPlan } from '../domain/dataset-stores.ts';
 import type { DatasetRecord } from '../domain/records.ts';
@@ -41,7 +41,7 @@ export function afterScan(
       return { set: { ...sooner, status: 'unreachable', problem: found.problem }, newVersion: null };
     case 'suspicious':
       return { set: { ...later, status: 'suspicious', problem: found.problem }, newVersion: null };
-    case 'unsettled':
+    case 'changing':
       return { set: { ...sooner, status: dataset.status, problem: found.problem }, newVersion: null };
     case 'unchanged':
       if (dataset.version === null) throw new Error('a dataset without a version cannot be unchanged');

@@ -1,6 +1,6 @@
 /**
- * Scans datasets that are due: by their period, or because somebody asked. Several control planes may do so side by side; a claim
- * says which one scans a dataset, is renewed while it does, given back when this process ends, and taken over when it dies.
+ * Scans datasets that are due by their interval or on request. Each scan needs the claim on its dataset, so several control planes can
+ * run this loop. The claim is renewed during the scan, given back at shutdown, and expires when the process dies.
  */
 import { randomUUID } from 'node:crypto';
 import type { ScanClaim } from '../domain/dataset-stores.ts';
@@ -8,11 +8,11 @@ import type { Scanner, ScanOutcome, ScanRequest, ScanResult } from '../domain/sc
 import { afterScan } from '../flow/dataset.ts';
 import type { LoopDeps } from './deps.ts';
 
-/** How long a control plane that died keeps others from its datasets. */
+/** Lifetime of a claim: the datasets of a control plane that died are free after this time. */
 const CLAIM_MS = 30_000;
 const RENEW_MS = CLAIM_MS / 3;
-/** While it scans, how soon it looks whether others are due when nobody says so. */
-const LOOK_MS = 2_000;
+/** Interval of the check for more due datasets while scans run. */
+const CHECK_MS = 2_000;
 
 export const datasetMonitor =
   (deps: LoopDeps): ((signal: AbortSignal) => Promise<void>) =>
@@ -27,17 +27,17 @@ export const datasetMonitor =
           const claim = await stores.datasets.claimDue(randomUUID(), now(), at + CLAIM_MS, at);
           if (claim === null) break;
           const scan = scanOne(deps, datasets.scanner, claim, signal)
-            .catch((error: unknown) => log.error({ err: error, dataset: claim.dataset.name }, 'a scan could not be ended'))
+            .catch((error: unknown) => log.error({ err: error, dataset: claim.dataset.name }, 'could not end a scan'))
             .finally(() => active.delete(scan));
           active.add(scan);
         }
         if (active.size === 0) return;
         const woken = new AbortController();
-        await Promise.race([...active, changes.wait('datasets', LOOK_MS, woken.signal)]);
+        await Promise.race([...active, changes.wait('datasets', CHECK_MS, woken.signal)]);
         woken.abort();
       }
     } finally {
-      // None is left behind, whatever ended this run: each ends by itself, and soon after the signal.
+      // Waits for all scans: each ends by itself, or soon after the signal.
       await Promise.all(active);
     }
   };
@@ -51,8 +51,8 @@ async function scanOne(deps: LoopDeps, scanner: Scanner, claim: ScanClaim, stop:
   const renewal = setInterval(() => {
     renew().then(
       (held) => held || lost.abort(),
-      // It may come back before the claim runs out; each write asks for the claim anyway.
-      (error: unknown) => log.warn({ err: error, dataset: dataset.name }, 'the claim on a dataset could not be renewed'),
+      // The database may be back before the claim expires. Each write checks the claim anyway.
+      (error: unknown) => log.warn({ err: error, dataset: dataset.name }, 'could not renew the claim on a dataset'),
     );
   }, RENEW_MS);
   try {
@@ -60,7 +60,7 @@ async function scanOne(deps: LoopDeps, scanner: Scanner, claim: ScanClaim, stop:
     changes.notify('datasets', 'work', 'events');
     await deps.driver.datasetChanged(dataset.id);
   } catch (error) {
-    // What cannot even be recorded as failed keeps its claim until that runs out: tried at once, it would be tried without end.
+    // A failure that could not be recorded keeps its claim until it expires. Without that, the scan would repeat without a pause.
     if (!signal.aborted) throw error;
     await stores.datasets.giveBack(claim);
   } finally {
@@ -68,32 +68,32 @@ async function scanOne(deps: LoopDeps, scanner: Scanner, claim: ScanClaim, stop:
   }
 }
 
-/** An error of ours is told as the dataset's problem and tried again soon: what always fails must not be tried without end. */
+/** Records an internal error as the dataset's problem. The next scan follows soon, but not at once, because the error may be permanent. */
 async function scanAndRecord(deps: LoopDeps, scanner: Scanner, claim: ScanClaim, signal: AbortSignal): Promise<Recorded> {
   const { stores, now, log, datasets } = deps;
   const { dataset } = claim;
   if (datasets === null) throw new Error('there is no share');
   try {
-    const forgotten = await stores.datasets.prune(claim, datasets.historyKeep);
-    if (forgotten > 0) log.info({ dataset: dataset.name, versions: forgotten }, 'old versions of a dataset forgotten');
+    const removed = await stores.datasets.prune(claim, datasets.historyKeep);
+    if (removed > 0) log.info({ dataset: dataset.name, versions: removed }, 'old versions of a dataset removed');
     const found = await scanner.scan(requestOf(datasets.basePath, claim), { signal });
     try {
-      return await recorded(deps, claim, found, datasets.scanIntervalMs, signal);
+      return await record(deps, claim, found, datasets.scanIntervalMs, signal);
     } finally {
       if (found.kind === 'changed') await found.dispose();
     }
   } catch (error) {
     if (signal.aborted) throw error;
-    log.error({ err: error, dataset: dataset.name }, 'a scan failed; it is tried again');
-    const problem = `the scan failed and is tried again: ${error instanceof Error ? error.message : String(error)}`;
-    const plan = afterScan(dataset, { kind: 'unsettled', problem }, { now: now(), intervalMs: datasets.scanIntervalMs });
+    log.error({ err: error, dataset: dataset.name }, 'scan failed; will retry');
+    const problem = `the scan failed; Berth retries it: ${error instanceof Error ? error.message : String(error)}`;
+    const plan = afterScan(dataset, { kind: 'changing', problem }, { now: now(), intervalMs: datasets.scanIntervalMs });
     return (await stores.datasets.finishScan(claim, plan, now())) ? 'no version' : 'claim lost';
   }
 }
 
 type Recorded = 'new version' | 'no version' | 'claim lost';
 
-async function recorded(
+async function record(
   { stores, now, log }: LoopDeps,
   claim: ScanClaim,
   found: ScanResult,
@@ -106,7 +106,7 @@ async function recorded(
   }
   signal.throwIfAborted();
   if (!(await stores.datasets.finishScan(claim, plan, now()))) return 'claim lost';
-  tellOutcome(log, claim, found, plan.newVersion?.version ?? null);
+  logOutcome(log, claim, found, plan.newVersion?.version ?? null);
   return plan.newVersion === null ? 'no version' : 'new version';
 }
 
@@ -123,10 +123,10 @@ function requestOf(basePath: string, { dataset }: ScanClaim): ScanRequest {
   };
 }
 
-function tellOutcome(log: LoopDeps['log'], { dataset }: ScanClaim, found: ScanOutcome, version: number | null): void {
+function logOutcome(log: LoopDeps['log'], { dataset }: ScanClaim, found: ScanOutcome, version: number | null): void {
   const fields = { dataset_id: dataset.id, dataset: dataset.name };
-  if (version !== null) log.info({ ...fields, version }, 'a dataset has a new version');
-  // Once for each state, not at every scan of a share that is away.
+  if (version !== null) log.info({ ...fields, version }, 'new dataset version');
+  // Once for each problem, not at every scan of an unreachable share.
   if ('problem' in found && found.problem !== dataset.problem) log.warn({ ...fields, problem: found.problem }, `dataset ${found.kind}`);
-  else if (!('problem' in found) && dataset.problem !== null) log.info(fields, 'a dataset is well again');
+  else if (!('problem' in found) && dataset.problem !== null) log.info(fields, 'dataset ok again');
 }

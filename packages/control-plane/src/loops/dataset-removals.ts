@@ -1,4 +1,4 @@
-/** Finishes what DELETE of a dataset began: versions, history and tree objects go, and what the scanner keeps. The files on the share stay. */
+/** Finishes deletions of datasets: removes versions, history, tree objects and the scan cache. The files on the share stay. */
 import type { LoopDeps } from './deps.ts';
 
 export const datasetRemovals =
@@ -13,8 +13,8 @@ export const datasetRemovals =
         changes.notify('datasets');
         log.info(fields, 'dataset deleted');
       } catch (error) {
-        // One that cannot be removed must not hold up the others; the next run sees it again.
-        log.error({ err: error, ...fields }, 'a dataset could not be removed yet');
+        // A failure must not hold up the others. The next run retries.
+        log.error({ err: error, ...fields }, 'could not remove a dataset; will retry');
       }
     }
   };

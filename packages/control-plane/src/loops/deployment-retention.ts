@@ -1,6 +1,6 @@
 /**
- * Removes what is kept too long of deployments, logs and nodes (store/retention.ts), a few milliseconds at a time. Beside people it works a
- * tenth of the time, otherwise half of it. A pass that is not done in one run goes on in the next.
+ * Removes expired data of deployments, logs and nodes (store/retention.ts) in steps of a few milliseconds. It works a tenth of the time
+ * while people use the API, otherwise half of the time. An unfinished pass continues in the next run.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,7 +8,7 @@ import type { Removed, RetentionPass } from '../domain/retention.ts';
 import type { LoopDeps } from './deps.ts';
 
 const ONE_RUN_MS = 20_000;
-/** Longer than a run and the pause behind it. */
+/** Longer than a run and the pause after it. */
 const CLAIM_MS = 60_000;
 const BETWEEN_PASSES_MS = 10 * 60_000;
 const SHORTEST_REST_MS = 20;
@@ -34,7 +34,7 @@ export const deploymentRetention = ({
       if (step.done === true) {
         pass = null;
         nextPassAt = performance.now() + BETWEEN_PASSES_MS;
-        tell(step.value);
+        logRemoved(step.value);
         return;
       }
       await rest(performance.now() - began, signal);
@@ -46,9 +46,9 @@ export const deploymentRetention = ({
     await sleep(ms, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
   };
 
-  function tell({ thinned, logs, nodes }: Removed): void {
+  function logRemoved({ thinned, logs, nodes }: Removed): void {
     if (thinned + logs > 0) log.info({ deployments: thinned, logs }, 'retention removed the history of old deployments');
-    if (nodes.length > 0) log.info({ nodes }, 'retention removed nodes that were silent for long and had nothing on them');
+    if (nodes.length > 0) log.info({ nodes }, 'retention removed nodes that were silent for too long and had nothing on them');
   }
 
   return async (signal) => {
@@ -60,7 +60,7 @@ export const deploymentRetention = ({
     try {
       await work(signal);
     } catch (error) {
-      // A pass that threw is over; the next one finds the rest.
+      // A pass that threw cannot continue. The next one does the rest.
       pass = null;
       throw error;
     }

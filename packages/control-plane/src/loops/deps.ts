@@ -1,4 +1,4 @@
-/** What every loop is given. */
+/** Dependencies of the loops. */
 import type { Logger } from '@berth/kit/log';
 import type { Changes } from '../domain/changes.ts';
 import type { AliasWatch, ConfigSource, ProxyProbe, Reach } from '../domain/configuration.ts';
@@ -18,7 +18,7 @@ export type DatasetSettings = {
   basePath: string;
   scanIntervalMs: number;
   scansAtOnce: number;
-  /** Versions of a dataset that are kept. */
+  /** Number of versions that each dataset keeps. */
   historyKeep: number;
 };
 
@@ -29,21 +29,21 @@ export type LoopDeps = {
   source: ConfigSource;
   policy: PolicySource;
   limits: Limits;
-  /** null where PROXY_PROBE_URLS is not set: fetched plus `settleMs` counts as live. */
+  /** Null without PROXY_PROBE_URLS: a configuration counts as live `settleMs` after the proxy fetched it. */
   probe: ProxyProbe | null;
-  /** null: nothing asks whether the proxy reaches a node. */
+  /** Null if no check of the proxy's connection to nodes is possible. */
   reach: Reach | null;
-  /** Left out where PROXY_PROBE_URLS is not set. */
+  /** Unset without PROXY_PROBE_URLS. */
   aliases?: AliasWatch;
   settleMs: number;
-  /** null where there is no shared storage: nothing is scanned. */
+  /** Null without shared storage. */
   datasets: DatasetSettings | null;
   presence: Presence;
   keep: Keep;
   now: () => number;
   /** The clock of every deadline. */
   uptime: UptimeClock;
-  /** Ms; does not jump when the machine's clock does. */
+  /** Monotonic clock in ms. */
   monotonic: () => number;
   telemetry?: Telemetry;
   log: Logger;

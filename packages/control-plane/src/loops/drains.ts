@@ -1,4 +1,4 @@
-/** Carries out drains (flow/drain.ts). With several control planes a step takes effect only if the record is unchanged since it was read. */
+/** Carries out drains (flow/drain.ts). Several control planes may run it: a step counts only if the record has not changed since. */
 import { DomainError } from '../domain/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
 import { drainStep, withProblem } from '../flow/drain.ts';

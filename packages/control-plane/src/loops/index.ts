@@ -1,4 +1,4 @@
-/** Every loop of the control plane, declared once. They decide nothing themselves: they carry events to the flow. */
+/** Declares all loops of the control plane. Loops make no decisions about deployments; they send events to the flow. */
 import { type Loop, startLoop } from '@berth/kit/loop';
 import type { LoopDeps } from './deps.ts';
 import { datasetChanges } from './dataset-changes.ts';
@@ -30,21 +30,21 @@ type Declaration = {
 export const LOOPS = [
   {
     name: 'scheduler',
-    description: 'dispatches builds and deployments, watches their waiting times',
+    description: 'dispatches builds and deployments, and checks their deadlines',
     periodMs: 1_000,
     wokenBy: ['work'],
     make: scheduler,
   },
   {
     name: 'lease-reaper',
-    description: 'takes tasks away from nodes that missed a deadline',
+    description: 'reassigns tasks of nodes that missed a deadline',
     periodMs: 1_000,
     wokenBy: [],
     make: leaseReaper,
   },
   {
     name: 'route-confirmer',
-    description: 'asks the proxy whether published routes are live',
+    description: 'checks whether the proxy serves published routes',
     periodMs: 250,
     wokenBy: ['routes'],
     make: routeConfirmer,
@@ -58,30 +58,36 @@ export const LOOPS = [
   },
   {
     name: 'proxy-headers',
-    description: 'asks the proxy whether it hands on headers like X!Forwarded!User',
+    description: 'checks whether the proxy forwards headers like X!Forwarded!User',
     periodMs: 30_000,
     wokenBy: [],
     make: proxyHeaders,
   },
-  { name: 'node-watch', description: 'marks what runs on silent nodes as unknown', periodMs: 5_000, wokenBy: [], make: nodeWatch },
-  { name: 'node-marks', description: 'writes when nodes were last seen, all at once', periodMs: 1_000, wokenBy: [], make: nodeMarks },
+  {
+    name: 'node-watch',
+    description: 'sets the health of deployments on silent nodes to unknown',
+    periodMs: 5_000,
+    wokenBy: [],
+    make: nodeWatch,
+  },
+  { name: 'node-marks', description: 'writes when nodes were last seen', periodMs: 1_000, wokenBy: [], make: nodeMarks },
   {
     name: 'task-watch',
-    description: 'tells held requests about tasks that another control plane changed',
+    description: 'notifies held requests of tasks that another control plane changed',
     periodMs: 2_000,
     wokenBy: [],
     make: taskWatch,
   },
   {
     name: 'policy-refresh',
-    description: 'reads the policy of the gateways where another control plane changed it',
+    description: 'reads the policy of the gateways again after another control plane changed it',
     periodMs: 2_000,
     wokenBy: [],
     make: policyRefresh,
   },
   {
     name: 'retention',
-    description: 'removes sessions, codes and tokens that have ended, and old lines of the audit log',
+    description: 'removes expired sessions, codes and tokens, and old lines of the audit log',
     periodMs: 60_000,
     wokenBy: [],
     make: retention,
@@ -89,15 +95,15 @@ export const LOOPS = [
   { name: 'uptime', description: 'advances the clock of every deadline', periodMs: 500, wokenBy: [], make: uptimeBeat },
   {
     name: 'deployment-retention',
-    description: 'removes what is kept too long of deployments, logs and nodes, and gives the space back',
+    description: 'removes expired data of deployments, logs and nodes',
     periodMs: 10_000,
     wokenBy: [],
     make: deploymentRetention,
   },
-  { name: 'drains', description: 'moves what runs on nodes that are being drained', periodMs: 1_000, wokenBy: [], make: drains },
+  { name: 'drains', description: 'moves deployments away from draining nodes', periodMs: 1_000, wokenBy: [], make: drains },
   {
     name: 'dataset-changes',
-    description: 'tells what runs on an older version of a dataset, or deploys it again',
+    description: 'notifies or redeploys deployments that use an older version of a dataset',
     periodMs: 30_000,
     wokenBy: ['datasets'],
     make: datasetChanges,

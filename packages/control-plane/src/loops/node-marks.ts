@@ -1,4 +1,4 @@
-/** Writes what was only marked: when each node was last seen and polled. A crash loses what was heard since the last run, a second or so. */
+/** Writes the marks in memory: when each node was last seen and polled. A crash loses the marks of about a second. */
 import type { LoopDeps } from './deps.ts';
 
 export const nodeMarks =

@@ -1,4 +1,4 @@
-/** A node that has not reported its containers for longer than the offline limit: what runs there is `unknown` from then on, and stays routed. */
+/** Sets the health of deployments to `unknown` when their node has not reported within the offline limit. Their routes stay. */
 import { isOnline } from '../domain/placement.ts';
 import type { Span } from '../domain/stores.ts';
 import type { LoopDeps } from './deps.ts';
@@ -6,15 +6,15 @@ import type { LoopDeps } from './deps.ts';
 export const nodeWatch =
   ({ stores, driver, changes, limits, now, uptime }: LoopDeps) =>
   async (signal: AbortSignal): Promise<void> => {
-    // Nodes could not be heard of while no control plane served: each has the whole time anew.
+    // Nodes could not report while no control plane served, so the limit starts again for each node.
     const { at, since } = await uptime.now();
-    const heardLongEnough = at - since >= limits.offlineMs;
+    const servedLongEnough = at - since >= limits.offlineMs;
     const states = new Map(
       (await stores.nodes.all()).map((node) => [node.id, isOnline(node, now(), limits) ? 'online' : 'offline'] as const),
     );
-    if (!heardLongEnough) for (const [id, state] of states) if (state === 'offline') states.delete(id);
+    if (!servedLongEnough) for (const [id, state] of states) if (state === 'offline') states.delete(id);
     if ((await stores.nodes.announce(states)) > 0) changes.notify('events');
-    if (!heardLongEnough) return;
+    if (!servedLongEnough) return;
     const around = (time: number): Span => ({ before: time - limits.offlineMs, after: time + limits.offlineMs });
     for (const id of await stores.deployments.onSilentNodes(around(now()), around(at))) {
       if (signal.aborted) return;

@@ -1,4 +1,4 @@
-/** Asks the proxy what it does with odd header names: it may have been upgraded, or set up anew. */
+/** Checks regularly how the proxy handles unusual header names, because it may have been upgraded or reconfigured. */
 import type { LoopDeps } from './deps.ts';
 
 export const proxyHeaders =

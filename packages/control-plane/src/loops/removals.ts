@@ -1,4 +1,4 @@
-/** Finishes what DELETE of a project or node began: the row goes when the agents have reported that nothing of it is left. */
+/** Finishes deletions of projects and nodes: removes the row when the agents have reported that no container is left. */
 import { failPoint } from '@berth/kit/fail-point';
 import type { LoopDeps } from './deps.ts';
 
@@ -7,7 +7,7 @@ export const removals =
   async (signal: AbortSignal): Promise<void> => {
     for (const project of await stores.projects.listDeleting()) {
       if (signal.aborted) return;
-      // A deployment that was requested at the very moment of the deletion ends here.
+      // Ends deployments that were requested during the deletion.
       const { live } = await stores.flow.facts(project.id);
       for (const d of live) await driver.advance(d.id, { type: 'project_deleted' });
       if (!(await stores.projects.removeIfGone(project.id))) continue;
@@ -17,7 +17,7 @@ export const removals =
     }
     for (const node of await stores.nodes.listDeleting()) {
       if (signal.aborted) return;
-      // A deployment that was placed there at the very moment of the deletion goes elsewhere.
+      // Moves deployments that were assigned to the node during the deletion.
       await driver.vacate(node.id);
       if (!(await stores.nodes.removeIfGone(node.id, false))) continue;
       await failPoint('node.remove.after');

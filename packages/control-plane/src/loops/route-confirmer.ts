@@ -1,7 +1,7 @@
 /**
- * Finds out when the proxy has taken over a published route, and whether it reaches the node. With PROXY_PROBE_URLS: the marker
- * answers everywhere, then the project's own host is requested through every address. Without: the present configuration was
- * fetched, and the settle time has passed since.
+ * Confirms published routes. With PROXY_PROBE_URLS a route is live when the marker answers at every address and a request to the
+ * project's own host succeeds through every address. Without it, a route is live `settleMs` after the proxy fetched the current
+ * configuration.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { failPoint } from '@berth/kit/fail-point';
@@ -10,16 +10,16 @@ import type { LoopDeps } from './deps.ts';
 
 const BETWEEN_PROBES_MS = 15;
 const ONE_RUN_MS = 2_000;
-/** Looks under way. More wait for their turn. */
-const MAX_LOOKS = 32;
+/** Limit of concurrent checks; further routes wait. */
+const MAX_CHECKS = 32;
 
-/** One request through the proxies. `verdict` is null until it is over. */
-type Look = { target: ReachTarget; verdict: ReachVerdict | null };
+/** A check through the proxies. `verdict` is null until it ends. */
+type ReachCheck = { target: ReachTarget; verdict: ReachVerdict | null };
 type Waiting = { id: string; target: ReachTarget };
 
 export function routeConfirmer({ stores, driver, source, probe, reach, settleMs, now }: LoopDeps): (signal: AbortSignal) => Promise<void> {
-  /** By deployment. A look takes longer than a run, so it stays from one run to the next. */
-  const looks = new Map<string, Look>();
+  /** Checks by deployment. A check takes longer than a run of the loop, so it stays between runs. */
+  const checks = new Map<string, ReachCheck>();
 
   async function confirm({ id, target }: Waiting, note: string | null): Promise<void> {
     await failPoint('route.confirmed');
@@ -31,16 +31,16 @@ export function routeConfirmer({ stores, driver, source, probe, reach, settleMs,
     });
   }
 
-  /** Starts the looks that are missing, and waits a moment for them: most applications answer at once. */
-  async function look(there: readonly Waiting[], ask: NonNullable<LoopDeps['reach']>, signal: AbortSignal): Promise<void> {
-    for (const id of looks.keys()) if (!there.some((w) => w.id === id)) looks.delete(id);
+  /** Starts missing checks and waits BETWEEN_PROBES_MS for them, because most applications answer at once. */
+  async function startChecks(there: readonly Waiting[], ask: NonNullable<LoopDeps['reach']>, signal: AbortSignal): Promise<void> {
+    for (const id of checks.keys()) if (!there.some((w) => w.id === id)) checks.delete(id);
     const pending: Promise<void>[] = [];
     for (const { id, target } of there) {
-      const known = looks.get(id);
-      if (known !== undefined && isSame(known.target, target)) continue;
-      if ([...looks.values()].filter((l) => l.verdict === null).length >= MAX_LOOKS) break;
-      const started: Look = { target, verdict: null };
-      looks.set(id, started);
+      const existing = checks.get(id);
+      if (existing !== undefined && isSame(existing.target, target)) continue;
+      if ([...checks.values()].filter((l) => l.verdict === null).length >= MAX_CHECKS) break;
+      const started: ReachCheck = { target, verdict: null };
+      checks.set(id, started);
       pending.push(ask(target, signal).then((verdict) => void (started.verdict = verdict)));
     }
     if (pending.length > 0) await Promise.race([Promise.all(pending), sleep(BETWEEN_PROBES_MS)]);
@@ -48,13 +48,13 @@ export function routeConfirmer({ stores, driver, source, probe, reach, settleMs,
 
   async function judge(waiting: Waiting, hash: string, signal: AbortSignal): Promise<void> {
     const { id, target } = waiting;
-    const verdict = looks.get(id)?.verdict ?? null;
+    const verdict = checks.get(id)?.verdict ?? null;
     if (verdict === null) return;
-    // Also where the flow does not take it: the next pass looks again.
-    looks.delete(id);
+    // Removed also if the flow ignores the verdict: the next pass then starts a new check.
+    checks.delete(id);
     if (verdict.kind === 'no_proxy') return;
     if (verdict.kind !== 'unreachable') return confirm(waiting, verdict.kind === 'unproven' ? verdict.why : null);
-    // A proxy that is gone reaches nobody. That says nothing about the node.
+    // A proxy that is down reaches no node, so the verdict would say nothing about this node.
     if (probe === null || !(await probe(hash, signal))) return;
     const { host_ip, host_port } = target;
     await driver.advance(id, { type: 'route_unreachable', host_ip, host_port, proxy: verdict.proxy, saw: verdict.saw });
@@ -62,22 +62,23 @@ export function routeConfirmer({ stores, driver, source, probe, reach, settleMs,
 
   return async (signal) => {
     const until = Date.now() + ONE_RUN_MS;
-    // Within one run it asks again and again while something waits; then the loop's own period takes over.
+    // Probes repeatedly within one run while a route waits. After ONE_RUN_MS the period of the loop applies.
     while (!signal.aborted && Date.now() < until) {
       const waiting = await stores.deployments.awaitingRoute();
-      if (waiting.length === 0) return looks.clear();
+      if (waiting.length === 0) return checks.clear();
       const config = source.current();
-      // With the address that this very configuration has: the route may be moved while the proxy is asked.
+      // Uses the addresses of exactly this configuration, because a route may change during the probe.
       const there = waiting.flatMap(({ id, health_path }): Waiting[] => {
         const to = config.deployments.get(id);
         return to === undefined ? [] : [{ id, target: { ...to, path: health_path ?? '/' } }];
       });
-      const live = there.length > 0 && (probe === null ? settled(source.servedAt(), settleMs, now()) : await probe(config.hash, signal));
+      const live =
+        there.length > 0 && (probe === null ? isSettleTimeOver(source.servedAt(), settleMs, now()) : await probe(config.hash, signal));
       if (live && reach !== null) {
-        await look(there, reach, signal);
+        await startChecks(there, reach, signal);
         for (const one of there) await judge(one, config.hash, signal);
       } else if (live) for (const one of there) await confirm(one, null);
-      // Also then: one whose container moved meanwhile still waits.
+      // Continues after a confirmation: a deployment whose container moved meanwhile still waits.
       await sleep(BETWEEN_PROBES_MS, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
     }
   };
@@ -86,4 +87,5 @@ export function routeConfirmer({ stores, driver, source, probe, reach, settleMs,
 const isSame = (a: ReachTarget, b: ReachTarget): boolean =>
   a.host_ip === b.host_ip && a.host_port === b.host_port && a.host === b.host && a.path === b.path && a.auth_required === b.auth_required;
 
-const settled = (servedAt: number | null, settleMs: number, now: number): boolean => servedAt !== null && now - servedAt >= settleMs;
+const isSettleTimeOver = (servedAt: number | null, settleMs: number, now: number): boolean =>
+  servedAt !== null && now - servedAt >= settleMs;

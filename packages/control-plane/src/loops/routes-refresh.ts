@@ -1,4 +1,4 @@
-/** Reads the routes again even when nobody said they changed: another control plane may have changed them. Keeps them from counting as unsure. */
+/** Reads the routes regularly, because another control plane may have changed them. Otherwise the configuration would count as unsure. */
 import type { LoopDeps } from './deps.ts';
 
 export const routesRefresh =

@@ -1,7 +1,7 @@
 /**
- * Agents hold a request until their list of tasks changes. This process tells them what it changes itself; what another control
- * plane changed is found here by one look for all of them: ten thousand held requests that each looked would be a storm. So it is
- * with deployments: what is known of them from earlier registers ends when another control plane moves them on.
+ * Finds tasks that other control planes changed and notifies the held requests of their nodes. One query serves all nodes; with 10,000
+ * held requests one query each would overload the database. Also finds deployments that other control planes changed, so that
+ * unchanged registrations of their nodes are decided again.
  */
 import type { LoopDeps } from './deps.ts';
 

@@ -1,4 +1,4 @@
-/** Keeps the uptime clock running while nothing else asks for it. */
+/** Advances the uptime clock when no other reader does. */
 import type { LoopDeps } from './deps.ts';
 
 export const uptimeBeat =

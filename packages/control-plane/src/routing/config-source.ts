@@ -1,7 +1,7 @@
 /**
- * The configuration as it now stands, kept in memory: every poll and every held request reads it here.
- * unknown -> known (first read) -> known (newer) ...; known -> unsure (the routes could not be read for UNSURE_MS) -> known.
- * While it is unknown or unsure `current` throws routes_unknown: the proxy gets 503 and keeps what it has.
+ * Keeps the current configuration in memory for polls and held requests. States: unknown -> known (first read) -> known (newer) ...;
+ * known -> unsure (no successful read for UNSURE_MS) -> known. While unknown or unsure, `current` throws routes_unknown: the proxy gets
+ * 503 and keeps its last configuration.
  */
 import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -24,35 +24,32 @@ export function createConfigSource(deps: {
 }): ConfigSource {
   const { routes, changes, settings, now, log } = deps;
   let known: { config: BuiltConfig; readAt: number; servedAt: number | null } | null = null;
-  const bell = new EventEmitter().setMaxListeners(0);
+  const events = new EventEmitter().setMaxListeners(0);
   let reading: Promise<void> | null = null;
-  let again = false;
+  let isStale = false;
 
   async function read(): Promise<void> {
     const config = dynamicConfig(await routes.all(), settings);
     const moved = known?.config.hash !== config.hash;
     for (const problem of config.problems)
-      if (!known?.config.problems.includes(problem)) log.warn({ problem }, 'a project is left out of the proxy’s configuration');
+      if (!known?.config.problems.includes(problem)) log.warn({ problem }, 'project omitted from the proxy’s configuration');
     if (moved && known !== null) await failPoint('routes.changed');
     known = { config, readAt: now(), servedAt: moved ? null : (known?.servedAt ?? null) };
-    if (moved) bell.emit('moved');
+    if (moved) events.emit('moved');
   }
-  /** A change that comes during a read is read after it: two reads at once could end in the wrong order. */
+  /** Repeats a read if a change arrives during it. Two concurrent reads could end in the wrong order. */
   function refresh(): Promise<void> {
     if (reading !== null) {
-      again = true;
-      return reading.then(() => (again ? refresh() : undefined));
+      isStale = true;
+      return reading.then(() => (isStale ? refresh() : undefined));
     }
-    again = false;
+    isStale = false;
     reading = read().finally(() => {
       reading = null;
     });
     return reading;
   }
-  const off = changes.on(
-    'routes',
-    () => void refresh().catch((error: unknown) => log.error({ err: error }, 'the routes could not be read')),
-  );
+  const off = changes.on('routes', () => void refresh().catch((error: unknown) => log.error({ err: error }, 'could not read the routes')));
 
   function current(): BuiltConfig {
     if (known === null || now() - known.readAt > UNSURE_MS) throw new DomainError('routes_unknown');
@@ -65,14 +62,14 @@ export function createConfigSource(deps: {
       const end = new AbortController();
       const stop = AbortSignal.any([end.signal, ...(signal === undefined ? [] : [signal])]);
       const moved = (): void => end.abort();
-      bell.once('moved', moved);
+      events.once('moved', moved);
       try {
         await sleep(ms, undefined, { signal: stop });
       } catch (error) {
-        // Rung or aborted: both end the wait. Anything else is a mistake.
+        // A change or an abort ends the wait. Any other error is a bug.
         if (!stop.aborted) throw error;
       } finally {
-        bell.off('moved', moved);
+        events.off('moved', moved);
       }
     },
     served(hash) {

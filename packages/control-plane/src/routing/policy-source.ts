@@ -1,6 +1,6 @@
 /**
- * The gateways' policy, kept in memory between changes. Nobody asked yet -> known (first read) -> known (newer) ...;
- * a read that fails -> unknown (503: gateways keep what they have) -> known. Without a gateway nothing is ever read.
+ * Keeps the policy of the gateways in memory. States: never requested -> known (first read) -> known (newer) ...; known -> unknown (a
+ * read failed; 503, and gateways keep their last copy) -> known. Without a gateway it reads nothing.
  */
 import { createHash } from 'node:crypto';
 import { EventEmitter } from 'node:events';
@@ -13,7 +13,7 @@ import type { PolicyFacts } from '../domain/identity-records.ts';
 import type { PolicyStore } from '../domain/identity-stores.ts';
 import type { PolicySource } from '../domain/policy.ts';
 
-/** Pure; the same facts give the same bytes. */
+/** Builds the policy. Pure; equal facts give equal bytes. */
 export function policyOf(facts: PolicyFacts, baseDomain: string): Policy {
   const time = (ms: number): string => new Date(ms).toISOString();
   return {
@@ -28,7 +28,8 @@ export function policyOf(facts: PolicyFacts, baseDomain: string): Policy {
   };
 }
 
-const CALM_MS = 100;
+/** Shortest time between two reads. On a busy platform routes change many times a second, and a read of thousands of projects is costly. */
+const READ_GAP_MS = 100;
 
 export function createPolicySource(deps: {
   store: PolicyStore;
@@ -39,41 +40,40 @@ export function createPolicySource(deps: {
 }): PolicySource {
   const { store, changes, baseDomain, now, log } = deps;
   let known: { bytes: string; etag: string; stamp: string } | null = null;
-  let wanted = false;
-  const bell = new EventEmitter().setMaxListeners(0);
+  let isUsed = false;
+  const events = new EventEmitter().setMaxListeners(0);
   let reading: Promise<void> | null = null;
-  let again = false;
+  let isStale = false;
   let readAt = Number.NEGATIVE_INFINITY;
   let closed = false;
 
   async function read(): Promise<void> {
     if (closed) return;
     try {
-      // The stamp before the facts: what changes between the two is found at the next look.
+      // Reads the stamp before the facts, so that `refreshIfChanged` finds a change between the two reads.
       const stamp = await store.stamp();
       const bytes = JSON.stringify(policyOf(await store.read(now()), baseDomain));
       const etag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 27)}"`;
       const moved = known?.etag !== etag;
       known = { bytes, etag, stamp };
-      if (moved) bell.emit('moved');
+      if (moved) events.emit('moved');
     } catch (error) {
       known = null;
       throw error;
     }
   }
-  /** On a busy platform routes change many times a second, and with thousands of projects each read is work. */
-  const calm = async (): Promise<void> => {
-    const left = readAt + CALM_MS - performance.now();
+  const waitForGap = async (): Promise<void> => {
+    const left = readAt + READ_GAP_MS - performance.now();
     if (left > 0) await sleep(left);
   };
-  /** A change that comes during a read is read after it: two reads at once could end in the wrong order. */
+  /** Repeats a read if a change arrives during it. Two concurrent reads could end in the wrong order. */
   function refresh(): Promise<void> {
     if (reading !== null) {
-      again = true;
-      return reading.then(() => (again ? refresh() : undefined));
+      isStale = true;
+      return reading.then(() => (isStale ? refresh() : undefined));
     }
-    again = false;
-    reading = calm()
+    isStale = false;
+    reading = waitForGap()
       .then(read)
       .finally(() => {
         reading = null;
@@ -82,16 +82,15 @@ export function createPolicySource(deps: {
     return reading;
   }
   const moved = (): void => {
-    if (wanted && !closed) refresh().catch((error: unknown) => log.error({ err: error }, 'the policy of the gateways could not be read'));
+    if (isUsed && !closed) refresh().catch((error: unknown) => log.error({ err: error }, 'could not read the policy of the gateways'));
   };
   const offs = [changes.on('policy', moved), changes.on('routes', moved)];
 
   return {
     async current() {
-      wanted = true;
+      isUsed = true;
       if (reading !== null) await reading.catch(() => {});
-      if (known === null)
-        await refresh().catch((error: unknown) => log.error({ err: error }, 'the policy of the gateways could not be read'));
+      if (known === null) await refresh().catch((error: unknown) => log.error({ err: error }, 'could not read the policy of the gateways'));
       if (known === null) throw new DomainError('policy_unknown');
       return known;
     },
@@ -99,19 +98,19 @@ export function createPolicySource(deps: {
       if (known !== null && known.etag !== not) return;
       const end = new AbortController();
       const stop = AbortSignal.any([end.signal, signal]);
-      const rung = (): void => end.abort();
-      bell.once('moved', rung);
+      const onChange = (): void => end.abort();
+      events.once('moved', onChange);
       try {
         await sleep(ms, undefined, { signal: stop });
       } catch (error) {
-        // Rung or aborted: both end the wait. Anything else is a mistake.
+        // A change or an abort ends the wait. Any other error is a bug.
         if (!stop.aborted) throw error;
       } finally {
-        bell.off('moved', rung);
+        events.off('moved', onChange);
       }
     },
     async refreshIfChanged() {
-      if (wanted && (known === null || known.stamp !== (await store.stamp()))) await refresh();
+      if (isUsed && (known === null || known.stamp !== (await store.stamp()))) await refresh();
     },
     close() {
       closed = true;

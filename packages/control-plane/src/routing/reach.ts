@@ -1,10 +1,10 @@
 /**
- * Finds out whether the reverse proxy reaches the node of a new route: requests the project's own host, as a visitor does, through
- * every address of PROXY_PROBE_URLS. Any answer proves it except the proxy's own 502, 503 and 504.
+ * Checks whether the reverse proxy reaches the node of a new route: requests the project's own host, as a visitor does, through every
+ * address of PROXY_PROBE_URLS. Any answer proves it, except the proxy's own 502, 503 and 504.
  *
- * What is the proxy's own: Traefik answers a failed connection with the name of the status as text and without Content-Type
- * ("Bad Gateway"), and a service without servers with "no available server". Berth's development proxy names itself in the header
- * `Server`. An application that answers exactly like Traefik is taken for it.
+ * Detection of the proxy's own answers: Traefik answers a failed connection with the name of the status as text and without Content-Type
+ * ("Bad Gateway"), and a service without servers with "no available server". Berth's development proxy sends its name in the header
+ * `Server`. An answer of an application that equals Traefik's counts as Traefik's.
  */
 import { request as httpRequest, type IncomingHttpHeaders, STATUS_CODES } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -14,26 +14,26 @@ import type { Reach, ReachTarget, ReachVerdict } from '../domain/configuration.t
 
 /** Berth's agents give an application 5 s for an answer, so one that passed their probe answers within this. */
 const ANSWER_MS = 10_000;
-const LOOK_MS = 10_000;
-/** A gateway hears of a new project within 5 s. */
-const GATE_MS = 5_000;
+const CHECK_MS = 10_000;
+/** A gateway learns of a new project within 5 s. */
+const GATEWAY_MS = 5_000;
 const PAUSE_MS = 250;
-/** The proxy's own answers are shorter. */
+/** Longer than the proxy's own answers. */
 const MAX_BODY = 512;
 
 type Answer =
   | { kind: 'answer'; status: number; headers: IncomingHttpHeaders; body: string }
-  /** The proxy took the request and did not answer. */
+  /** The proxy accepted the request and did not answer. */
   | { kind: 'silent' }
   | { kind: 'no_proxy' };
 
 export type ReachSettings = { probeUrls: readonly string[]; gatewaySecrets: readonly string[]; now: () => number };
 
-/** Never throws. Takes `LOOK_MS` and one answer's time at most. */
+/** Never throws. Takes at most CHECK_MS + ANSWER_MS. */
 export function createReach({ probeUrls, gatewaySecrets, now }: ReachSettings): Reach {
   async function through(base: string, target: ReachTarget, signal: AbortSignal): Promise<ReachVerdict> {
-    const until = performance.now() + LOOK_MS;
-    const gateUntil = performance.now() + GATE_MS;
+    const until = performance.now() + CHECK_MS;
+    const gatewayUntil = performance.now() + GATEWAY_MS;
     for (let tries = 0; ; tries++) {
       const secret = gatewaySecrets[tries % gatewaySecrets.length];
       if (target.auth_required && secret === undefined) return { kind: 'unproven', why: 'GATEWAY_SECRET is not set' };
@@ -42,12 +42,12 @@ export function createReach({ probeUrls, gatewaySecrets, now }: ReachSettings): 
       const answer = await ask(base, target, authorization, signal);
       if (signal.aborted || answer.kind === 'no_proxy') return { kind: 'no_proxy' };
       if (answer.kind === 'silent') return { kind: 'unreachable', proxy: base, saw: 'no answer' };
-      const gate = target.auth_required && isGatesOwn(answer);
+      const isGateway = target.auth_required && isGatewaysOwn(answer);
       if (isProxysOwn(answer)) {
         if (performance.now() >= until) return { kind: 'unreachable', proxy: base, saw: `${answer.status} ${STATUS_CODES[answer.status]}` };
-      } else if (gate) {
-        // The next secret, in case of a rotation; or the gateway does not know the project yet.
-        if (performance.now() >= gateUntil) return { kind: 'unproven', why: `the login answered ${answer.status} to the check` };
+      } else if (isGateway) {
+        // Tries the next secret in case of a rotation. Also, the gateway may not know the project yet.
+        if (performance.now() >= gatewayUntil) return { kind: 'unproven', why: `the login answered ${answer.status} to the check` };
       } else if (isRedirectToHttps(base, answer)) return { kind: 'unproven', why: `${base} only redirects to https` };
       else return { kind: 'reached' };
       await sleep(PAUSE_MS, undefined, { signal }).catch((error: unknown) => signal.aborted || Promise.reject(error));
@@ -77,7 +77,7 @@ function ask(base: string, { host, path }: ReachTarget, authorization: string | 
         connection: 'close',
         ...(authorization === null ? {} : { authorization }),
       },
-      // A first certificate may still be on its way. Nothing secret is sent: the token opens this one request.
+      // The first certificate may not be issued yet. The request contains no secret: its token is valid for this one check only.
       ...(secure ? { rejectUnauthorized: false, servername: host } : {}),
       agent: false,
       signal: AbortSignal.any([signal, deadline]),
@@ -96,7 +96,7 @@ function ask(base: string, { host, path }: ReachTarget, authorization: string | 
       });
       response.on('end', done);
       response.on('error', done);
-      // The head of an answer that is no error of the proxy is enough, however long its body takes.
+      // Without an error status of a proxy the headers are enough; the body may take long.
       if (![502, 503, 504].includes(response.statusCode ?? 0)) done();
     });
     request.on('error', () => resolve({ kind: sent ? 'silent' : 'no_proxy' }));
@@ -113,10 +113,10 @@ function isProxysOwn({ status, headers, body }: Answered): boolean {
   return headers['content-type'] === undefined && body === STATUS_CODES[status];
 }
 
-/** The gateway refuses with a problem document. */
-const isGatesOwn = ({ status, headers }: Answered): boolean =>
+/** The gateway rejects a request with a problem document. */
+const isGatewaysOwn = ({ status, headers }: Answered): boolean =>
   [401, 403, 404, 429, 503].includes(status) && headers['content-type']?.startsWith('application/problem+json') === true;
 
-/** An https address proves the node by a redirect too: that is the application's. */
+/** A redirect to https proves the node only if the probe itself used https: then the application sent it. */
 const isRedirectToHttps = (base: string, { status, headers }: Answered): boolean =>
   base.startsWith('http:') && status >= 300 && status < 400 && headers.location?.startsWith('https:') === true;

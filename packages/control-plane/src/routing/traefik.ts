@@ -1,7 +1,7 @@
 /**
- * The reverse proxy's dynamic configuration (docs/contract.md "Reverse proxy configuration endpoint").
- * Pure and deterministic: the same routes give the same bytes, because Traefik compares hashes. Never empty: it always has the
- * marker (docs/interfaces.md "Marker").
+ * Builds the reverse proxy's dynamic configuration (docs/contract.md "Reverse proxy configuration endpoint"). Pure and deterministic:
+ * equal routes give equal bytes, because Traefik compares hashes. Never empty: it always contains the marker (docs/interfaces.md
+ * "Marker").
  */
 import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
@@ -13,16 +13,16 @@ import type { PublishedRoute } from '../domain/stores.ts';
 
 export type RoutingSettings = {
   baseDomain: string;
-  /** `{auth_service_url}` of the contract; null: projects that require a login are left out, never open. */
+  /** AUTH_SERVICE_URL. Null: projects that require a login are omitted, never published without a login. */
   authServiceUrl: string | null;
   acmeResolver: string;
 };
 
 type Router = {
   rule: string;
-  /** A child has its parent's. */
+  /** Unset for a child, which uses its parent's. */
   entryPoints?: string[];
-  /** A parent has none. */
+  /** Unset for a parent. */
   service?: string;
   middlewares?: string[];
   tls?: { certResolver?: string };
@@ -88,7 +88,7 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
   const open: string[] = [];
   const deployments = new Map<string, RouteTarget>();
   const hosts = new Map<string, string>();
-  // By name, so that which of two projects with one host is left out does not depend on the database's order.
+  // Sorted by name: of two projects with one host always the same one is omitted.
   for (const route of [...routes].sort((a, b) => (a.project_name < b.project_name ? -1 : 1))) {
     const problem = problemOf(route, settings, hosts);
     if (problem !== null) {
@@ -123,7 +123,7 @@ function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: Ro
     tls: { certResolver: settings.acmeResolver },
   };
   http.routers[name] = router;
-  // A child of TOKENS. A Traefik older than 3.7 takes it for a router of its own: this priority then keeps it behind all others.
+  // A child of TOKENS. Traefik before 3.7 treats it as a separate router; this priority then puts it behind all others.
   if (!route.auth_required) http.routers[`${name}_token`] = { rule, parentRefs: [TOKENS], priority: 1, service: name };
   http.routers[`${name}-http`] = { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] };
   http.services[name] = { loadBalancer: { servers: [{ url: `http://${urlHost(route.host_ip)}:${route.host_port}` }] } };
@@ -164,19 +164,19 @@ function addMarker({ http }: DynamicConfig, hash: string): void {
   http.routers['berth-marker-alias-websecure'] = { ...alias, entryPoints: ['websecure'], tls: {} };
 }
 
-/** One bad project is left out and reported; it must not take the others down with it. */
+/** Returns why a project is omitted. An invalid project must not break the configuration of the others. */
 function problemOf(route: PublishedRoute, settings: RoutingSettings, hosts: ReadonlyMap<string, string>): string | null {
-  if (!/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(route.project_name)) return 'its name is no DNS label';
+  if (!/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(route.project_name)) return 'its name is not a DNS label';
   if (!/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(route.domain_prefix))
-    return `its domain prefix "${route.domain_prefix}" is no DNS label`;
+    return `its domain prefix "${route.domain_prefix}" is not a DNS label`;
   const other = hosts.get(route.domain_prefix);
   if (other !== undefined) return `${route.domain_prefix}.${settings.baseDomain} belongs to ${other}`;
   if (isIP(route.host_ip) === 0 && !/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(route.host_ip))
-    return `its node’s address "${route.host_ip}" is not one`;
+    return `the address "${route.host_ip}" of its node is invalid`;
   if (!Number.isInteger(route.host_port) || route.host_port < 1 || route.host_port > 65_535)
-    return `its port ${route.host_port} is not one`;
+    return `its port ${route.host_port} is invalid`;
   if (route.auth_required && settings.authServiceUrl === null)
-    return 'it requires a login, but AUTH_SERVICE_URL is not set: it is not published';
+    return 'it requires a login, but AUTH_SERVICE_URL is not set, so it is not published';
   return null;
 }
 

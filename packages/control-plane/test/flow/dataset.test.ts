@@ -15,7 +15,7 @@ const OUTCOMES: Record<ScanOutcome['kind'], ScanOutcome> = {
   changed: { kind: 'changed', manifestDigest: digest('b'), files: 4, bytes: 40, skipped, share },
   unreachable: { kind: 'unreachable', problem: 'not mounted' },
   suspicious: { kind: 'suspicious', problem: 'emptied', files: 0, bytes: 0 },
-  unsettled: { kind: 'unsettled', problem: 'a.log kept changing' },
+  changing: { kind: 'changing', problem: 'a.log kept changing' },
 };
 const known = (status: DatasetState) => ({ status, version: 7, manifest_digest: digest('a') });
 const fresh = (status: DatasetState) => ({ status, version: null, manifest_digest: null });
@@ -25,13 +25,13 @@ test.each(DATASET_STATES.flatMap((status) => Object.values(OUTCOMES).map((found)
   '%s, then %s',
   (status, kind, found) => {
     const { set, newVersion } = afterScan(known(status), found, at);
-    const next = { unchanged: 'ok', changed: 'ok', unreachable: 'unreachable', suspicious: 'suspicious', unsettled: status }[kind];
+    const next = { unchanged: 'ok', changed: 'ok', unreachable: 'unreachable', suspicious: 'suspicious', changing: status }[kind];
     expect(set.status).toBe(next);
     expect(set.problem).toBe('problem' in found ? found.problem : null);
     expect(newVersion).toEqual(kind === 'changed' ? { version: 8, manifest_digest: digest('b'), files: 4, bytes: 40 } : null);
     // What was left out, and which share it is, is known only of what was seen well.
     expect([set.skipped, set.share]).toEqual('share' in found ? [skipped, share] : [undefined, undefined]);
-    expect(set.next_scan_at - NOW).toBe(kind === 'unreachable' || kind === 'unsettled' ? 60_000 : 600_000);
+    expect(set.next_scan_at - NOW).toBe(kind === 'unreachable' || kind === 'changing' ? 60_000 : 600_000);
   },
 );
 
@@ -52,7 +52,7 @@ test('over any run of scans versions only rise by one, and only to what was seen
     fc
       .constantFrom('a', 'b', 'c')
       .map((c): ScanOutcome => ({ kind: 'changed', manifestDigest: digest(c), files: 1, bytes: 1, skipped, share })),
-    fc.constantFrom<ScanOutcome>(OUTCOMES.unreachable, OUTCOMES.suspicious, OUTCOMES.unsettled),
+    fc.constantFrom<ScanOutcome>(OUTCOMES.unreachable, OUTCOMES.suspicious, OUTCOMES.changing),
   );
   fc.assert(
     fc.property(fc.array(outcome, { maxLength: 30 }), fc.integer({ min: 1, max: 10_000_000 }), (outcomes, intervalMs) => {

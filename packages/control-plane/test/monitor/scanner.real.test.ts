@@ -416,7 +416,7 @@ describe('a scan that was ended', () => {
   });
 });
 
-describe('unsettled', () => {
+describe('changing', () => {
   test('is a folder whose file is rewritten throughout: named, and no version; then it is scanned as ever', async () => {
     const ds = monitored();
     ds.file('still', 'still');
@@ -424,7 +424,7 @@ describe('unsettled', () => {
     let count = 0;
     const writing = setInterval(() => ds.file('busy', String(count++)), 1);
     const result = await ds.scan().finally(() => clearInterval(writing));
-    expect(result).toEqual({ kind: 'unsettled', problem: expect.stringContaining('(last busy)') });
+    expect(result).toEqual({ kind: 'changing', problem: expect.stringContaining('(last busy)') });
     const leaves = await leavesOf(await ds.scan());
     expect(leaves.get('busy')).toMatchObject({ checksum: sha256(readFileSync(join(ds.folder, 'busy'))) });
   });

@@ -126,7 +126,7 @@ describe('never empty, never a guess', () => {
     expect(built.bytes).not.toContain('store.berth.test');
     expect(built.bytes).toContain('blog.berth.test');
     expect([...built.deployments.keys()]).toEqual(['d2']);
-    expect(built.problems).toEqual(['shop: it requires a login, but AUTH_SERVICE_URL is not set: it is not published']);
+    expect(built.problems).toEqual(['shop: it requires a login, but AUTH_SERVICE_URL is not set, so it is not published']);
   });
   it.each([
     ['a name that would break the rule', { project_name: 'a`b' }],

@@ -48,7 +48,7 @@ export async function scanState(folder: ScanFolder, first: Listed, cache: Cache 
   const settled = await settle(folder, first, counted.records, cache, keep);
   if (settled.problem !== null) {
     await save(settled, null);
-    return { kind: 'unsettled', problem: settled.problem };
+    return { kind: 'changing', problem: settled.problem };
   }
 
   const trees = createTreeFiles(job.scratchDir);
