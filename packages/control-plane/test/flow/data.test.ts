@@ -22,8 +22,8 @@ const says = (plan: { events: readonly { kind: string; message: string }[] }, ki
   plan.events.filter((e) => e.kind === kind).map((e) => e.message);
 const tick = (d: DeploymentRecord, over: Partial<Facts>) => advance(d, { type: 'tick' }, facts({ live: [d], ...over }));
 
-describe('what it goes out with', () => {
-  it('the rows that its node needs, and the pins of the release', () => {
+describe('the dataset versions of a deploy task', () => {
+  it('a deploy task has the mounts, and the deployment stores the versions', () => {
     const d = on.built({ settings });
     const plan = tick(d, { datasets: both });
     expect(stateOf(plan, d.id)).toBe('deploying');
@@ -43,7 +43,7 @@ describe('what it goes out with', () => {
     });
     expect(changeOf(plan, d.id).datasets).toEqual([pin(3), pin(null, { dataset_id: 's2', name: 'shared', mode: 'readwrite' })]);
   });
-  it('a large copy has time beyond that of the deployment, by the slower of what was measured and 10 MB/s', () => {
+  it('a deploy task gets additional time for its copy, at the measured rate or 10 MB/s if that is slower', () => {
     const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
     const deadline = (copy_rate: number | null) =>
       tick(d, { datasets: [dataset({ bytes: 5e8 })], nodes: [node({ copy_rate })] }).createTasks[0]?.wall_deadline_at;
@@ -51,7 +51,7 @@ describe('what it goes out with', () => {
     expect([deadline(null), deadline(1e9), deadline(1e6)]).toEqual([base + 50_000, base + 50_000, base + 500_000]);
     expect(copyMs(0, null)).toBe(0);
   });
-  it('has time for the old version to drain and to stop', () => {
+  it('a deploy task gets additional time for the old version to drain and stop', () => {
     const slow = { ...SETTINGS, drain_seconds: 600, stop_grace_seconds: 900 };
     const deadline = (d: DeploymentRecord, live: DeploymentRecord[]) => tick(d, { live: [...live, d] }).createTasks[0]?.wall_deadline_at;
     const own = (5 + 10) * 1000;
@@ -76,14 +76,14 @@ describe('what it goes out with', () => {
     const late = waitingSince(d, NOW - DEFAULT_LIMITS.queueMs - 1);
     expect(changeOf(tick(late, { datasets: [...datasets] }), d.id)).toMatchObject({ status: 'failed', error: { code } });
   });
-  it('fails at once when a dataset was deleted: it never comes back', () => {
+  it('fails at once if a dataset was deleted', () => {
     const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
     expect(changeOf(tick(d, { datasets: [] }), d.id)).toMatchObject({
       status: 'failed',
       error: { code: 'dataset_not_ready', message: expect.stringContaining('dataset s1 was deleted') },
     });
   });
-  it('waits in silence while only the figures change', () => {
+  it('adds no line while only figures of the reason change', () => {
     const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
     const over = (free_storage: number) => ({ datasets: [dataset({ bytes: 2e9 })], nodes: [node({ free_storage })] });
     const waiting = changeOf(tick(d, over(1e9)), d.id).waiting ?? null;
@@ -97,7 +97,7 @@ describe('what it goes out with', () => {
     const d = on.built({ settings: { ...SETTINGS, datasets: [maps, { ...shared, mode: 'dependency', mount_path }] } });
     expect(changeOf(tick(d, { datasets: both }), d.id)).toMatchObject({ status: 'failed', error: { code: 'mount_conflict' } });
   });
-  it('the node says what it really mounted: the source may have moved on while it was copied', () => {
+  it('stores the versions that the node mounted, because a dataset may change during the copy', () => {
     const d = on.deploying({ settings: { ...SETTINGS, datasets: [maps] }, datasets: [pin(3)] });
     const report = {
       status: 'completed' as const,
@@ -113,22 +113,22 @@ describe('what it goes out with', () => {
   });
 });
 
-describe('the story says when the data is not that of before', () => {
-  it('redeployed, beside what serves', () => {
+describe('the story mentions changed dataset versions', () => {
+  it('compared to the running deployment', () => {
     const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
     const serves = old({ datasets: [pin(1)] });
     const plan = tick(d, { live: [serves, d], datasets: [dataset()] });
     expect(says(plan, 'dataset')).toEqual(['dataset maps: version 3 (the running deployment 1 had version 1)']);
     expect(says(tick(d, { live: [old({ datasets: [pin(3)] }), d], datasets: [dataset()] }), 'dataset')).toEqual([]);
   });
-  it('a release that is brought back', () => {
+  it('compared to a release for a rollback', () => {
     const release = on.ended('retired', { id: 'd0', generation: 1, image_tag: 'r/shop:1', datasets: [pin(2)] });
     const plan = request({ id: 'd9', commit: null, note: null, release }, facts({ datasets: [dataset()] }));
     expect(says(plan, 'dataset')).toEqual(['dataset maps: version 3 (the release had version 2)']);
   });
 });
 
-describe('a new version of a dataset of what runs', () => {
+describe('a new version of a dataset of a running deployment', () => {
   const running = old({ datasets: [pin(2)], settings: { ...SETTINGS, datasets: [maps] } });
   const given = (on_dataset_change: 'ignore' | 'tell' | 'redeploy', over: Partial<Facts> = {}) =>
     onDatasetChange('d9', running, facts({ project: project({ on_dataset_change }), live: [running], datasets: [dataset()], ...over }));
@@ -153,7 +153,7 @@ describe('a new version of a dataset of what runs', () => {
     expect(given(how, { live: [again] })).toBeNull();
     expect(given(how, { live: [again], datasets: [dataset({ version: 4 })] })).not.toBeNull();
   });
-  it('redeploys what runs as it is: the same image, nothing built', () => {
+  it('redeploys the same image without a build', () => {
     const plan = given('redeploy');
     expect(plan?.createDeployment).toMatchObject({
       rollback_of: 'd1',
@@ -167,7 +167,7 @@ describe('a new version of a dataset of what runs', () => {
       expect(given('redeploy', { live: [running, d] })).toBeNull();
     },
   );
-  it('has nothing to say to what no longer runs, or runs on the newest', () => {
+  it('does nothing if the deployment does not run or uses the newest version', () => {
     expect(given('tell', { live: [] })).toBeNull();
     expect(given('tell', { datasets: [dataset({ version: 2 })] })).toBeNull();
   });

@@ -35,19 +35,19 @@ test.each(DATASET_STATES.flatMap((status) => Object.values(OUTCOMES).map((found)
   },
 );
 
-test('the first state seen is version 1; what cannot be is an error', () => {
+test('the first scanned content is version 1, and an impossible outcome throws', () => {
   expect(afterScan(fresh('new'), OUTCOMES.changed, at).newVersion?.version).toBe(1);
   expect(afterScan(fresh('unreachable'), OUTCOMES.changed, at).newVersion?.version).toBe(1);
   expect(afterScan(fresh('new'), OUTCOMES.unreachable, at)).toMatchObject({ set: { status: 'unreachable' }, newVersion: null });
   expect(() => afterScan(fresh('new'), OUTCOMES.unchanged, at)).toThrow();
 });
 
-test('what was hashed anew and is the same is no version', () => {
+test('unchanged content after a full scan creates no version', () => {
   const found: ScanOutcome = { kind: 'changed', manifestDigest: digest('a'), files: 3, bytes: 30, skipped, share };
   expect(afterScan(known('suspicious'), found, at)).toMatchObject({ set: { status: 'ok', problem: null }, newVersion: null });
 });
 
-test('over any run of scans versions only rise by one, and only to what was seen', () => {
+test('over any sequence of scans versions rise by one, only for scanned content', () => {
   const outcome = fc.oneof(
     fc
       .constantFrom('a', 'b', 'c')

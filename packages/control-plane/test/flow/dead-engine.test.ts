@@ -17,26 +17,26 @@ describe.each([
   ['builder', on.pending(), builder, 'builder-1', 'no_builder'],
   ['deploy', on.built(), node, 'node-1', 'no_deploy_node'],
 ] as const)('%s nodes', (role, d, make, name, missing) => {
-  it('all of them report a dead engine', () => {
+  it('all nodes report an engine that is down', () => {
     const nodes = [make(dead)];
     const { waiting, said } = tick(d, { nodes });
     expect(waiting).toBe(`no ${role} node has a working container engine: ${name} has a container engine that does not respond`);
     expect(said.at(-1)).toBe(`${waiting}: no socket`);
     expect(tick(late(d), { nodes })).toMatchObject({ status: 'failed', error: { code: 'engine_unavailable' } });
   });
-  it('the others could not take it with an engine either', () => {
+  it('the other nodes are not eligible even with a working engine', () => {
     const nodes = [make(dead), make({ id: 'x', hostname: 'x', ...offline }), make({ id: 'y', hostname: 'y', schedulable: false })];
     expect(tick(d, { nodes }).waiting).toMatch(new RegExp(`^no ${role} node has a working container engine: `));
     expect(tick(late(d), { nodes }).error?.code).toBe('engine_unavailable');
   });
-  it('one that is offline says nothing about its engine', () => {
+  it('an offline node says nothing about its engine', () => {
     const nodes = [make({ ...dead, ...offline })];
     expect(tick(d, { nodes }).waiting).toBe(`${name} is offline`);
     expect(tick(late(d), { nodes }).error?.code).toBe(missing);
   });
 });
 
-it('the only node that has the data reports a dead engine', () => {
+it('the only node with the data reports an engine that is down', () => {
   const use = { dataset_id: 's1', mode: 'dependency' as const };
   const d = on.built({ settings: { ...SETTINGS, datasets: [use] } });
   const cached = [{ dataset_id: 's1', version: 3, bytes: 1000, manifest_digest: DIGEST, last_used_at: NOW }];

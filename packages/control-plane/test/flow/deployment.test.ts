@@ -1,4 +1,4 @@
-/** The flow as tables: every state x every event, every row of TRANSITIONS, and what else a plan must say. */
+/** Tests each state with each event, each row of TRANSITIONS, and the other contents of a plan. */
 import { describe, expect, it } from 'vitest';
 import type { ObservedContainer } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
@@ -41,7 +41,7 @@ type Row = {
   d: DeploymentRecord;
   event: FlowEvent;
   facts?: Partial<Facts>;
-  /** Next state; `same`: stays and nothing else; `stays`: stays, but something changes; `refused`: wrong_state. */
+  /** Next state. `same`: no change; `stays`: the state stays, but the plan changes something; `refused`: wrong_state. */
   to: DeploymentRecord['status'] | 'same' | 'stays' | 'refused';
   error?: string;
 };
@@ -73,23 +73,29 @@ const gone: FlowEvent = { type: 'observed', node_id: 'n1', container: null };
 
 const ROWS: Row[] = [
   // pending
-  { name: 'a builder has room', d: on.pending(), event: { type: 'tick' }, to: 'building' },
+  { name: 'a builder with a free slot gets the build', d: on.pending(), event: { type: 'tick' }, to: 'building' },
   {
     name: 'an earlier release needs no build',
     d: on.pending({ rollback_of: 'd0', image_tag: 'registry:5000/shop:x' }),
     event: { type: 'tick' },
     to: 'built',
   },
-  { name: 'no builder yet: it says so', d: on.pending(), event: { type: 'tick' }, facts: { nodes: [node()] }, to: 'stays' },
   {
-    name: 'said already: nothing new',
+    name: 'it waits without a builder, and the story says so',
+    d: on.pending(),
+    event: { type: 'tick' },
+    facts: { nodes: [node()] },
+    to: 'stays',
+  },
+  {
+    name: 'an unchanged reason to wait adds no line',
     d: on.pending({ waiting: 'no builder node has ever registered' }),
     event: { type: 'tick' },
     facts: { nodes: [node()] },
     to: 'same',
   },
   {
-    name: 'no builder in time',
+    name: 'it fails when no builder is eligible in time',
     d: on.pending({ state_since: tooLate }),
     event: { type: 'tick' },
     facts: { nodes: [] },
@@ -97,33 +103,45 @@ const ROWS: Row[] = [
     error: 'no_builder',
   },
   {
-    name: 'a login is required, no auth service',
+    name: 'it fails if a login is required and AUTH_SERVICE_URL is not set',
     d: on.pending({ settings: { ...SETTINGS, auth_required: true } }),
     event: { type: 'tick' },
     to: 'failed',
     error: 'auth_service_missing',
   },
   {
-    name: 'there is no registry',
+    name: 'it fails without a registry',
     d: on.pending(),
     event: { type: 'tick' },
     facts: { platform: { registryAddr: '', authServiceUrl: null, reservedPrefixes: [] } },
     to: 'failed',
     error: 'registry_missing',
   },
-  { name: 'cancel', d: on.pending(), event: { type: 'cancel' }, to: 'cancelled' },
-  { name: 'project deleted', d: on.pending(), event: { type: 'project_deleted' }, to: 'cancelled', error: 'project_deleted' },
-  { name: 'a report means nothing but the end of its task', d: on.pending(), event: reported('build', report.built), to: 'stays' },
-  { name: 'a loss means nothing but the end of its task', d: on.pending(), event: lost('build'), to: 'stays' },
-  { name: 'a confirmation means nothing', d: on.pending(), event: confirmed, to: 'same' },
-  { name: 'a check means nothing', d: on.pending(), event: unreachable, to: 'same' },
-  { name: 'a node’s deletion means nothing', d: on.pending(), event: deleted(), to: 'same' },
-  { name: 'silence means nothing', d: on.pending(), event: { type: 'node_silent' }, to: 'same' },
+  { name: 'it is cancelled on request', d: on.pending(), event: { type: 'cancel' }, to: 'cancelled' },
+  {
+    name: 'it ends when its project is deleted',
+    d: on.pending(),
+    event: { type: 'project_deleted' },
+    to: 'cancelled',
+    error: 'project_deleted',
+  },
+  { name: 'a report only ends its task', d: on.pending(), event: reported('build', report.built), to: 'stays' },
+  { name: 'a loss only ends its task', d: on.pending(), event: lost('build'), to: 'stays' },
+  { name: 'it ignores a confirmed route', d: on.pending(), event: confirmed, to: 'same' },
+  { name: 'it ignores an unreachable route', d: on.pending(), event: unreachable, to: 'same' },
+  { name: 'it ignores the deletion of a node', d: on.pending(), event: deleted(), to: 'same' },
+  { name: 'it ignores a silent node', d: on.pending(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'a container of a lost attempt is removed', d: on.pending(), event: seen(), to: 'stays' },
   // building
-  { name: 'built', d: on.building(), event: reported('build', report.built), facts: { tasks: [task('build')] }, to: 'built' },
   {
-    name: 'build failed',
+    name: 'a completed build makes it built',
+    d: on.building(),
+    event: reported('build', report.built),
+    facts: { tasks: [task('build')] },
+    to: 'built',
+  },
+  {
+    name: 'it fails when the build fails',
     d: on.building(),
     event: reported('build', report.failed),
     facts: { tasks: [task('build')] },
@@ -131,14 +149,14 @@ const ROWS: Row[] = [
     error: 'build_step_failed',
   },
   {
-    name: 'its builder’s engine is dead: another builder gets it',
+    name: 'another builder gets the build when the engine of its builder is down',
     d: on.building(),
     event: reported('build', report.dead),
     facts: { tasks: [task('build')], nodes: [builder(), builder({ id: 'b2', hostname: 'builder-2' })] },
     to: 'pending',
   },
   {
-    name: 'its builder’s engine is dead, and there is no other one',
+    name: 'it fails when the engine of the only builder is down',
     d: on.building(),
     event: reported('build', report.dead),
     facts: { tasks: [task('build')] },
@@ -146,7 +164,7 @@ const ROWS: Row[] = [
     error: 'engine_unavailable',
   },
   {
-    name: 'one dead engine after the other',
+    name: 'it fails after too many builders with an engine that is down',
     d: on.building({ losses: seenOnce }),
     event: reported('build', report.dead),
     facts: { tasks: [task('build')], nodes: [builder(), builder({ id: 'b2', hostname: 'builder-2' })] },
@@ -154,14 +172,14 @@ const ROWS: Row[] = [
     error: 'engine_unavailable',
   },
   {
-    name: 'its node’s engine is dead: another node gets it',
+    name: 'another node gets it when the engine of its node is down',
     d: on.deploying(),
     event: reported('deploy', report.dead),
     facts: { tasks: [task('deploy')], nodes: [node(), node({ id: 'n2', hostname: 'node-2' })] },
     to: 'built',
   },
   {
-    name: 'its node’s engine is dead, stop-first: a container of it may be there',
+    name: 'stop-first: it fails when the engine of its node is down, because a container may still run there',
     d: on.deploying({ settings: { ...SETTINGS, replace: 'recreate' } }),
     event: reported('deploy', report.dead),
     facts: { tasks: [task('deploy')], nodes: [node(), node({ id: 'n2', hostname: 'node-2' })] },
@@ -169,7 +187,7 @@ const ROWS: Row[] = [
     error: 'engine_unavailable',
   },
   {
-    name: 'every builder reports a dead engine',
+    name: 'it fails with engine_unavailable when the engines of all builders are down',
     d: on.pending({ state_since: tooLate }),
     event: { type: 'tick' },
     facts: { nodes: [builder({ engine: { ok: false, version: null, error: 'no socket' } }), node()] },
@@ -177,7 +195,7 @@ const ROWS: Row[] = [
     error: 'engine_unavailable',
   },
   {
-    name: 'every deploy node reports a dead engine',
+    name: 'it fails with engine_unavailable when the engines of all deploy nodes are down',
     d: on.built({ state_since: tooLate }),
     event: { type: 'tick' },
     facts: { nodes: [builder(), node({ engine: { ok: false, version: null, error: 'no socket' } })] },
@@ -185,29 +203,29 @@ const ROWS: Row[] = [
     error: 'engine_unavailable',
   },
   {
-    name: 'cancellation acknowledged',
+    name: 'it is cancelled when the agent confirms the cancellation',
     d: on.building(cancelling),
     event: reported('build', report.cancelled),
     facts: { tasks: [task('build')] },
     to: 'cancelled',
   },
   {
-    name: 'completed although cancelled',
+    name: 'it is cancelled although the build completed',
     d: on.building(cancelling),
     event: reported('build', report.built),
     facts: { tasks: [task('build')] },
     to: 'cancelled',
   },
-  { name: 'lease lost', d: on.building(), event: lost('build'), facts: { tasks: [task('build')] }, to: 'pending' },
+  { name: 'an expired lease reassigns the task', d: on.building(), event: lost('build'), facts: { tasks: [task('build')] }, to: 'pending' },
   {
-    name: 'not claimed',
+    name: 'an unclaimed task is reassigned',
     d: on.building(),
     event: lost('build', 'queue'),
     facts: { tasks: [task('build', { attempt: 0 })] },
     to: 'pending',
   },
   {
-    name: 'lost too often',
+    name: 'it fails after too many losses',
     d: on.building({ losses: seenOnce }),
     event: lost('build'),
     facts: { tasks: [task('build')] },
@@ -215,7 +233,7 @@ const ROWS: Row[] = [
     error: 'node_lost',
   },
   {
-    name: 'never claimed, too often',
+    name: 'it fails after too many unclaimed tasks',
     d: on.building({ losses: seenOnce }),
     event: lost('build', 'queue'),
     facts: { tasks: [task('build')] },
@@ -223,7 +241,7 @@ const ROWS: Row[] = [
     error: 'task_not_claimed',
   },
   {
-    name: 'too long',
+    name: 'it fails at the time limit of the build',
     d: on.building(),
     event: lost('build', 'wall'),
     facts: { tasks: [task('build')] },
@@ -231,71 +249,95 @@ const ROWS: Row[] = [
     error: 'task_timeout',
   },
   {
-    name: 'begun too often',
+    name: 'it fails after too many attempts',
     d: on.building(),
     event: lost('build', 'attempts'),
     facts: { tasks: [task('build')] },
     to: 'failed',
     error: 'too_many_attempts',
   },
-  { name: 'lost while cancelling', d: on.building(cancelling), event: lost('build'), facts: { tasks: [task('build')] }, to: 'cancelled' },
   {
-    name: 'cancel before an agent began',
+    name: 'it is cancelled when its task is lost during a cancellation',
+    d: on.building(cancelling),
+    event: lost('build'),
+    facts: { tasks: [task('build')] },
+    to: 'cancelled',
+  },
+  {
+    name: 'it is cancelled at once before an agent claimed the task',
     d: on.building(),
     event: { type: 'cancel' },
     facts: { tasks: [task('build', { attempt: 0 })] },
     to: 'cancelled',
   },
-  { name: 'cancel: the agent is told', d: on.building(), event: { type: 'cancel' }, facts: { tasks: [task('build')] }, to: 'stays' },
-  { name: 'cancel again', d: on.building(cancelling), event: { type: 'cancel' }, facts: { tasks: [task('build')] }, to: 'same' },
   {
-    name: 'cancel with an agent that cannot be told',
+    name: 'a cancellation is requested from the agent',
+    d: on.building(),
+    event: { type: 'cancel' },
+    facts: { tasks: [task('build')] },
+    to: 'stays',
+  },
+  {
+    name: 'a second cancellation changes nothing',
+    d: on.building(cancelling),
+    event: { type: 'cancel' },
+    facts: { tasks: [task('build')] },
+    to: 'same',
+  },
+  {
+    name: 'it is cancelled at once if its agent does not support cancellation',
     d: on.building(),
     event: { type: 'cancel' },
     facts: { tasks: [task('build', { attempt: 0 })], nodes: [builder({ agent_version: null })] },
     to: 'cancelled',
   },
-  { name: 'builder deleted', d: on.building(), event: deleted(true, 'b1'), facts: { tasks: [task('build')] }, to: 'pending' },
-  { name: 'another node deleted', d: on.building(), event: deleted(), facts: { tasks: [task('build')] }, to: 'same' },
   {
-    name: 'project deleted',
+    name: 'another builder gets the build when its builder is deleted',
+    d: on.building(),
+    event: deleted(true, 'b1'),
+    facts: { tasks: [task('build')] },
+    to: 'pending',
+  },
+  { name: 'it ignores the deletion of another node', d: on.building(), event: deleted(), facts: { tasks: [task('build')] }, to: 'same' },
+  {
+    name: 'it ends when its project is deleted',
     d: on.building(),
     event: { type: 'project_deleted' },
     facts: { tasks: [task('build')] },
     to: 'cancelled',
     error: 'project_deleted',
   },
-  { name: 'tick means nothing', d: on.building(), event: { type: 'tick' }, to: 'same' },
-  { name: 'a confirmation means nothing', d: on.building(), event: confirmed, to: 'same' },
-  { name: 'a check means nothing', d: on.building(), event: unreachable, to: 'same' },
-  { name: 'silence means nothing', d: on.building(), event: { type: 'node_silent' }, to: 'same' },
-  { name: 'nothing seen, nothing to do', d: on.building(), event: gone, to: 'same' },
+  { name: 'it ignores a tick', d: on.building(), event: { type: 'tick' }, to: 'same' },
+  { name: 'it ignores a confirmed route', d: on.building(), event: confirmed, to: 'same' },
+  { name: 'it ignores an unreachable route', d: on.building(), event: unreachable, to: 'same' },
+  { name: 'it ignores a silent node', d: on.building(), event: { type: 'node_silent' }, to: 'same' },
+  { name: 'a report without a container changes nothing', d: on.building(), event: gone, to: 'same' },
   {
-    name: 'its builder deleted while a cancellation waits',
+    name: 'it is cancelled when its builder is deleted during a cancellation',
     d: on.building(cancelling),
     event: deleted(true, 'b1'),
     facts: { tasks: [task('build')] },
     to: 'cancelled',
   },
   {
-    name: 'its node deleted while a cancellation waits',
+    name: 'it is cancelled when its node is deleted during a cancellation',
     d: on.deploying(cancelling),
     event: deleted(),
     facts: { tasks: [task('deploy')] },
     to: 'cancelled',
   },
   // built
-  { name: 'a node is eligible', d: on.built(), event: { type: 'tick' }, to: 'deploying' },
+  { name: 'an eligible node gets it', d: on.built(), event: { type: 'tick' }, to: 'deploying' },
   {
-    name: 'another one is deploying',
+    name: 'it waits while another deployment of the project is deploying',
     d: on.built(),
     event: { type: 'tick' },
     facts: { live: [on.deploying({ id: 'd1', generation: 1 })] },
     to: 'stays',
   },
-  { name: 'no node yet', d: on.built(), event: { type: 'tick' }, facts: { nodes: [builder()] }, to: 'stays' },
+  { name: 'it waits without an eligible node', d: on.built(), event: { type: 'tick' }, facts: { nodes: [builder()] }, to: 'stays' },
   {
-    name: 'no node in time',
+    name: 'it fails when no node is eligible in time',
     d: on.built({ state_since: tooLate }),
     event: { type: 'tick' },
     facts: { nodes: [node({ schedulable: false })] },
@@ -303,74 +345,80 @@ const ROWS: Row[] = [
     error: 'no_deploy_node',
   },
   {
-    name: 'a login was required meanwhile',
+    name: 'it fails if a login became required and AUTH_SERVICE_URL is not set',
     d: on.built(),
     event: { type: 'tick' },
     facts: { project: project({ auth_required: true }) },
     to: 'failed',
     error: 'auth_service_missing',
   },
-  { name: 'cancel', d: on.built(), event: { type: 'cancel' }, to: 'cancelled' },
-  { name: 'project deleted', d: on.built(), event: { type: 'project_deleted' }, to: 'cancelled', error: 'project_deleted' },
-  { name: 'a late report ends its task only', d: on.built(), event: reported('build', report.built), to: 'stays' },
-  { name: 'a late loss ends its task only', d: on.built(), event: lost('build'), to: 'stays' },
-  { name: 'a confirmation means nothing', d: on.built(), event: confirmed, to: 'same' },
-  { name: 'a check means nothing', d: on.built(), event: unreachable, to: 'same' },
-  { name: 'a node’s deletion means nothing', d: on.built(), event: deleted(), to: 'same' },
-  { name: 'silence means nothing', d: on.built(), event: { type: 'node_silent' }, to: 'same' },
+  { name: 'it is cancelled on request', d: on.built(), event: { type: 'cancel' }, to: 'cancelled' },
+  {
+    name: 'it ends when its project is deleted',
+    d: on.built(),
+    event: { type: 'project_deleted' },
+    to: 'cancelled',
+    error: 'project_deleted',
+  },
+  { name: 'a late report only ends its task', d: on.built(), event: reported('build', report.built), to: 'stays' },
+  { name: 'a late loss only ends its task', d: on.built(), event: lost('build'), to: 'stays' },
+  { name: 'it ignores a confirmed route', d: on.built(), event: confirmed, to: 'same' },
+  { name: 'it ignores an unreachable route', d: on.built(), event: unreachable, to: 'same' },
+  { name: 'it ignores the deletion of a node', d: on.built(), event: deleted(), to: 'same' },
+  { name: 'it ignores a silent node', d: on.built(), event: { type: 'node_silent' }, to: 'same' },
   { name: 'a container of a lost attempt is removed', d: on.built(), event: seen(), to: 'stays' },
   // deploying
   {
-    name: 'reported: its route is published',
+    name: 'a completed deploy task publishes its route',
     d: on.deploying(),
     event: reported('deploy', report.deployed),
     facts: { tasks: [task('deploy')] },
     to: 'stays',
   },
   {
-    name: 'the proxy serves it',
+    name: 'it runs when the proxy serves its route',
     d: on.published(),
     event: confirmed,
     facts: { live: [on.published()], route: routeTo(on.published()) },
     to: 'running',
   },
   {
-    name: 'a confirmation before the report means nothing',
+    name: 'it ignores a confirmation before its report',
     d: on.deploying(),
     event: confirmed,
     facts: { live: [on.deploying()] },
     to: 'same',
   },
   {
-    name: 'a confirmation of another route means nothing',
+    name: 'it ignores a confirmation of another route',
     d: on.published(),
     event: confirmed,
     facts: { route: routeTo(old()) },
     to: 'same',
   },
   {
-    name: 'a confirmation of where it was before its node got another address means nothing',
+    name: 'it ignores a confirmation of the old address of its node',
     d: on.published(),
     event: { ...confirmed, host_ip: '10.0.0.99' },
     facts: { live: [on.published()], route: routeTo(on.published()) },
     to: 'same',
   },
   {
-    name: 'a confirmation of the port that it had before it was restarted means nothing',
+    name: 'it ignores a confirmation of the port before a restart',
     d: on.published({ host_port: 32_003 }),
     event: confirmed,
     facts: { live: [on.published({ host_port: 32_003 })], route: routeTo(on.published({ host_port: 32_003 })) },
     to: 'same',
   },
   {
-    name: 'its node sees it on another port already: not confirmed',
+    name: 'it ignores a confirmation if its node already reports another port',
     d: on.published(),
     event: confirmed,
     facts: { live: [on.published()], route: routeTo(on.published()), nodes: [node({ containers: [ofD2({ host_port: 32_003 })] })] },
     to: 'same',
   },
   {
-    name: 'its node sees it down: not confirmed',
+    name: 'it ignores a confirmation if its node reports a stopped container',
     d: on.published(),
     event: confirmed,
     facts: {
@@ -381,7 +429,7 @@ const ROWS: Row[] = [
     to: 'same',
   },
   {
-    name: 'what an earlier attempt left says nothing about it',
+    name: 'a container of an earlier attempt does not affect the confirmation',
     d: on.published(),
     event: confirmed,
     facts: {
@@ -392,7 +440,7 @@ const ROWS: Row[] = [
     to: 'running',
   },
   {
-    name: 'its container stayed down until the deadline',
+    name: 'it fails when its container is down at the deadline',
     d: on.published({ route_published_at: NOW - L.routeMs - 1 }),
     event: { type: 'tick' },
     facts: { live: [old()], route: routeTo(on.published()), nodes: [node({ containers: [ofD2({ state: 'exited', host_port: null })] })] },
@@ -400,7 +448,7 @@ const ROWS: Row[] = [
     error: 'container_exited',
   },
   {
-    name: 'the proxy did not follow',
+    name: 'it fails when the proxy does not apply the route in time',
     d: on.published({ route_published_at: NOW - L.routeMs - 1 }),
     event: { type: 'tick' },
     facts: { live: [old()], route: routeTo(on.published()) },
@@ -408,7 +456,7 @@ const ROWS: Row[] = [
     error: 'proxy_unconfirmed',
   },
   {
-    name: 'the proxy does not reach the node',
+    name: 'it fails when the proxy cannot reach the node',
     d: on.published(),
     event: unreachable,
     facts: { live: [old(), on.published()], route: routeTo(on.published()) },
@@ -416,14 +464,14 @@ const ROWS: Row[] = [
     error: 'proxy_cannot_reach_node',
   },
   {
-    name: 'the proxy does not reach where it was before it was restarted: nothing is known of where it is now',
+    name: 'it ignores that the proxy cannot reach the port before a restart',
     d: on.published({ host_port: 32_003 }),
     event: unreachable,
     facts: { live: [on.published({ host_port: 32_003 })], route: routeTo(on.published({ host_port: 32_003 })) },
     to: 'same',
   },
   {
-    name: 'the proxy does not reach a container that is down just now',
+    name: 'it ignores that the proxy cannot reach a stopped container',
     d: on.published(),
     event: unreachable,
     facts: {
@@ -434,14 +482,14 @@ const ROWS: Row[] = [
     to: 'same',
   },
   {
-    name: 'the proxy does not reach a contract-only node yet: its agent probes nothing, the application may be starting',
+    name: 'it gives an application on a contract-only node time to start, because its agent runs no probe',
     d: on.published(),
     event: unreachable,
     facts: { live: [on.published()], route: routeTo(on.published()), nodes: [node({ agent_version: null })] },
     to: 'same',
   },
   {
-    name: 'the proxy still does not reach a contract-only node after the time of a probe',
+    name: 'it fails when the proxy cannot reach a contract-only node after the time of a probe',
     d: on.published({ route_published_at: NOW - L.probeSeconds * 1000 - 1 }),
     event: unreachable,
     facts: { live: [on.published()], route: routeTo(on.published()), nodes: [node({ agent_version: null })] },
@@ -449,7 +497,7 @@ const ROWS: Row[] = [
     error: 'proxy_cannot_reach_node',
   },
   {
-    name: 'so it is right after a control plane has started: Berth asks by itself, and nobody has to be heard of first',
+    name: 'an unreachable node needs no grace period after a start of the control plane, because Berth checks it itself',
     d: on.published({ route_published_at: NOW - L.probeSeconds * 1000 - 1 }),
     event: unreachable,
     facts: {
@@ -462,15 +510,15 @@ const ROWS: Row[] = [
     error: 'proxy_cannot_reach_node',
   },
   {
-    name: 'the proxy may follow a grace period after a control plane has started',
+    name: 'the proxy gets a grace period after a start of the control plane',
     d: on.published({ route_published_at: NOW - L.routeMs - 1 }),
     event: { type: 'tick' },
     facts: { live: [old()], route: routeTo(on.published()), uptime: { at: NOW, since: NOW - 1000 } },
     to: 'same',
   },
-  { name: 'the proxy has time still', d: on.published(), event: { type: 'tick' }, to: 'same' },
+  { name: 'it waits until the deadline of the proxy', d: on.published(), event: { type: 'tick' }, to: 'same' },
   {
-    name: 'deploy failed',
+    name: 'it fails when the deploy task fails',
     d: on.deploying(),
     event: reported('deploy', { status: 'failed', result: { error: { code: 'build_step_failed', message: 'x' } } }),
     facts: { tasks: [task('deploy')] },
@@ -478,30 +526,36 @@ const ROWS: Row[] = [
     error: 'build_step_failed',
   },
   {
-    name: 'cancellation acknowledged',
+    name: 'it is cancelled when the agent confirms the cancellation',
     d: on.deploying(cancelling),
     event: reported('deploy', report.cancelled),
     facts: { tasks: [task('deploy')] },
     to: 'cancelled',
   },
   {
-    name: 'started although cancelled',
+    name: 'it is cancelled although the container started',
     d: on.deploying(cancelling),
     event: reported('deploy', report.deployed),
     facts: { tasks: [task('deploy')] },
     to: 'cancelled',
   },
   {
-    name: 'its node is not there any more',
+    name: 'it fails when its node no longer exists',
     d: on.deploying(),
     event: reported('deploy', report.deployed),
     facts: { nodes: [], tasks: [task('deploy')] },
     to: 'failed',
     error: 'node_deleted',
   },
-  { name: 'lease lost', d: on.deploying(), event: lost('deploy'), facts: { tasks: [task('deploy')] }, to: 'built' },
   {
-    name: 'lost too often',
+    name: 'an expired lease reassigns the task',
+    d: on.deploying(),
+    event: lost('deploy'),
+    facts: { tasks: [task('deploy')] },
+    to: 'built',
+  },
+  {
+    name: 'it fails after too many losses',
     d: on.deploying({ losses: seenOnce }),
     event: lost('deploy'),
     facts: { tasks: [task('deploy')] },
@@ -509,110 +563,139 @@ const ROWS: Row[] = [
     error: 'node_lost',
   },
   {
-    name: 'lost while cancelling',
+    name: 'it is cancelled when its task is lost during a cancellation',
     d: on.deploying(cancelling),
     event: lost('deploy'),
     facts: { tasks: [task('deploy')] },
     to: 'cancelled',
   },
   {
-    name: 'cancel before an agent began',
+    name: 'it is cancelled at once before an agent claimed the task',
     d: on.deploying(),
     event: { type: 'cancel' },
     facts: { tasks: [task('deploy', { attempt: 0 })] },
     to: 'cancelled',
   },
-  { name: 'cancel: the agent is told', d: on.deploying(), event: { type: 'cancel' }, facts: { tasks: [task('deploy')] }, to: 'stays' },
-  { name: 'cancel after its route was published', d: on.published(), event: { type: 'cancel' }, to: 'refused' },
   {
-    name: 'cancel with an agent that cannot be told',
+    name: 'a cancellation is requested from the agent',
+    d: on.deploying(),
+    event: { type: 'cancel' },
+    facts: { tasks: [task('deploy')] },
+    to: 'stays',
+  },
+  { name: 'a cancellation is rejected after its route is published', d: on.published(), event: { type: 'cancel' }, to: 'refused' },
+  {
+    name: 'a cancellation is rejected if its agent does not support it',
     d: on.deploying(),
     event: { type: 'cancel' },
     facts: { tasks: [task('deploy', { attempt: 0 })], nodes: [node({ agent_version: null })] },
     to: 'refused',
   },
   {
-    name: 'its node deleted',
+    name: 'another node is chosen when its node is deleted',
     d: on.published(),
     event: deleted(),
     facts: { live: [old(), on.published()], route: routeTo(on.published()) },
     to: 'built',
   },
   {
-    name: 'project deleted',
+    name: 'it ends when its project is deleted',
     d: on.published(),
     event: { type: 'project_deleted' },
     facts: { route: routeTo(on.published()) },
     to: 'cancelled',
     error: 'project_deleted',
   },
-  { name: 'silence means nothing', d: on.deploying(), event: { type: 'node_silent' }, to: 'same' },
-  { name: 'seen as expected', d: on.published(), event: seen(), facts: { route: routeTo(on.published()) }, to: 'same' },
-  { name: 'seen before its report', d: on.deploying(), event: seen(), facts: { tasks: [task('deploy')] }, to: 'same' },
+  { name: 'it ignores a silent node', d: on.deploying(), event: { type: 'node_silent' }, to: 'same' },
   {
-    name: 'its port changed before the switch',
+    name: 'an expected container changes nothing',
+    d: on.published(),
+    event: seen(),
+    facts: { route: routeTo(on.published()) },
+    to: 'same',
+  },
+  {
+    name: 'a container before its report changes nothing',
+    d: on.deploying(),
+    event: seen(),
+    facts: { tasks: [task('deploy')] },
+    to: 'same',
+  },
+  {
+    name: 'a changed port moves the route before it is confirmed',
     d: on.published(),
     event: seen({ host_port: 33_000 }),
     facts: { route: routeTo(on.published()) },
     to: 'stays',
   },
   {
-    name: 'a second one on another node is removed',
+    name: 'a second container on another node is removed',
     d: on.deploying(),
     event: seen({}, 'n2'),
     facts: { nodes: [node(), node({ id: 'n2' })] },
     to: 'stays',
   },
   // running
-  { name: 'seen as expected', d: on.running(), event: seen(), facts: { route: routeTo(on.running()) }, to: 'same' },
-  { name: 'its port changed', d: on.running(), event: seen({ host_port: 33_000 }), facts: { route: routeTo(on.running()) }, to: 'stays' },
-  { name: 'its container is gone', d: on.running(), event: gone, to: 'stays' },
-  { name: 'its container stopped', d: on.running(), event: seen({ state: 'exited' }), to: 'stays' },
-  { name: 'it has not its final name', d: on.running(), event: seen({ name: 'svc-shop-g2' }), to: 'stays' },
-  { name: 'its node is silent', d: on.running(), event: { type: 'node_silent' }, to: 'stays' },
+  { name: 'an expected container changes nothing', d: on.running(), event: seen(), facts: { route: routeTo(on.running()) }, to: 'same' },
   {
-    name: 'silent still',
+    name: 'a changed port moves the route',
+    d: on.running(),
+    event: seen({ host_port: 33_000 }),
+    facts: { route: routeTo(on.running()) },
+    to: 'stays',
+  },
+  { name: 'it is unhealthy when its container is missing', d: on.running(), event: gone, to: 'stays' },
+  { name: 'it is unhealthy when its container stopped', d: on.running(), event: seen({ state: 'exited' }), to: 'stays' },
+  { name: 'it is drifted when its container has the wrong name', d: on.running(), event: seen({ name: 'svc-shop-g2' }), to: 'stays' },
+  { name: 'its health is unknown when its node is silent', d: on.running(), event: { type: 'node_silent' }, to: 'stays' },
+  {
+    name: 'a node that stays silent changes nothing',
     d: on.running({ health: { status: 'unknown', since: 1, detail: null } }),
     event: { type: 'node_silent' },
     to: 'same',
   },
   {
-    name: 'its node deleted by force',
+    name: 'it retires when its node is deleted with force',
     d: on.running(),
     event: deleted(false),
     facts: { live: [on.running()], route: routeTo(on.running()) },
     to: 'retired',
     error: 'node_deleted',
   },
-  { name: 'its node to be deleted: it serves until it has moved', d: on.running(), event: deleted(), to: 'same' },
-  { name: 'another node deleted', d: on.running(), event: deleted(false, 'n9'), to: 'same' },
+  { name: 'it serves until it has moved when its node is deleted', d: on.running(), event: deleted(), to: 'same' },
+  { name: 'it ignores the deletion of another node', d: on.running(), event: deleted(false, 'n9'), to: 'same' },
   {
-    name: 'project deleted',
+    name: 'it ends when its project is deleted',
     d: on.running(),
     event: { type: 'project_deleted' },
     facts: { live: [on.running()], route: routeTo(on.running()) },
     to: 'retired',
     error: 'project_deleted',
   },
-  { name: 'tick means nothing', d: on.running(), event: { type: 'tick' }, to: 'same' },
-  { name: 'cancel is too late', d: on.running(), event: { type: 'cancel' }, to: 'refused' },
-  { name: 'it is live: another control plane reached it', d: on.running(), event: unreachable, to: 'same' },
-  { name: 'a confirmation again means nothing', d: on.running(), event: confirmed, to: 'same' },
-  { name: 'the end of retiring is told', d: on.running(), event: reported('retire', report.retired), to: 'stays' },
-  { name: 'the loss of retiring is told', d: on.running(), event: { type: 'task_lost', task: task('retire'), why: 'lease' }, to: 'stays' },
-  // the ends: nothing changes them
+  { name: 'it ignores a tick', d: on.running(), event: { type: 'tick' }, to: 'same' },
+  { name: 'a cancellation is rejected', d: on.running(), event: { type: 'cancel' }, to: 'refused' },
+  { name: 'it ignores an unreachable route, because another control plane reached it', d: on.running(), event: unreachable, to: 'same' },
+  { name: 'it ignores a repeated confirmation', d: on.running(), event: confirmed, to: 'same' },
+  { name: 'the end of a retire task adds a line', d: on.running(), event: reported('retire', report.retired), to: 'stays' },
+  {
+    name: 'the loss of a retire task adds a line',
+    d: on.running(),
+    event: { type: 'task_lost', task: task('retire'), why: 'lease' },
+    to: 'stays',
+  },
+  // terminal states
   ...TERMINAL_STATES.flatMap((status): Row[] => [
-    { name: 'tick', d: on.ended(status), event: { type: 'tick' }, to: 'same' },
-    { name: 'cancel', d: on.ended(status), event: { type: 'cancel' }, to: 'refused' },
-    { name: 'a late report ends its task only', d: on.ended(status), event: reported('build', report.built), to: 'stays' },
-    { name: 'a late loss ends its task only', d: on.ended(status), event: lost('deploy'), to: 'stays' },
-    { name: 'a late confirmation', d: on.ended(status), event: confirmed, to: 'same' },
-    { name: 'a late check', d: on.ended(status), event: unreachable, to: 'same' },
-    { name: 'node deleted', d: on.ended(status), event: deleted(), to: 'same' },
-    { name: 'project deleted', d: on.ended(status), event: { type: 'project_deleted' }, to: 'same' },
-    { name: 'silence', d: on.ended(status), event: { type: 'node_silent' }, to: 'same' },
-    { name: 'a container that is left is removed', d: on.ended(status), event: seen(), to: 'stays' },
-    { name: 'no container is left', d: on.ended(status), event: gone, to: 'same' },
+    { name: 'it ignores a tick', d: on.ended(status), event: { type: 'tick' }, to: 'same' },
+    { name: 'a cancellation is rejected', d: on.ended(status), event: { type: 'cancel' }, to: 'refused' },
+    { name: 'a late report only ends its task', d: on.ended(status), event: reported('build', report.built), to: 'stays' },
+    { name: 'a late loss only ends its task', d: on.ended(status), event: lost('deploy'), to: 'stays' },
+    { name: 'it ignores a late confirmation', d: on.ended(status), event: confirmed, to: 'same' },
+    { name: 'it ignores a late unreachable route', d: on.ended(status), event: unreachable, to: 'same' },
+    { name: 'it ignores the deletion of a node', d: on.ended(status), event: deleted(), to: 'same' },
+    { name: 'it ignores the deletion of its project', d: on.ended(status), event: { type: 'project_deleted' }, to: 'same' },
+    { name: 'it ignores a silent node', d: on.ended(status), event: { type: 'node_silent' }, to: 'same' },
+    { name: 'a leftover container is removed', d: on.ended(status), event: seen(), to: 'stays' },
+    { name: 'a report without a container changes nothing', d: on.ended(status), event: gone, to: 'same' },
   ]),
 ];
 
@@ -627,8 +710,8 @@ const outcome = (row: Row): { to: Row['to']; plan: Plan | null } => {
   }
 };
 
-describe('a proxy that does not reach the node', () => {
-  it('gets the route of the old version back, and the failure names both addresses', () => {
+describe('a proxy that cannot reach the node', () => {
+  it('gets the route of the old version again, and the failure names both addresses', () => {
     const before = old();
     const plan = advance(on.published(), unreachable, facts({ live: [before, on.published()], route: routeTo(on.published()) }));
     expect(plan.route).toMatchObject({ set: { deployment_id: before.id, host_port: before.host_port } });
@@ -637,7 +720,7 @@ describe('a proxy that does not reach the node', () => {
     expect(error?.message).toContain('10.0.0.1:32002');
     expect(plan.createTasks.map((t) => t.kind)).toEqual(['retire']);
   });
-  it('has the first deployment of a project fail too', () => {
+  it('also fails the first deployment of a project', () => {
     const plan = advance(on.published(), unreachable, facts({ live: [on.published()], route: routeTo(on.published()) }));
     expect(plan.route).toEqual({ remove: { project_id: on.published().project_id } });
     expect(changeOf(plan, on.published().id).error?.code).toBe('proxy_cannot_reach_node');
@@ -675,13 +758,13 @@ describe('every state x every event', () => {
         (r) => `${r.d.status} ${r.event.type} ${r.to}`,
       ),
     );
-    // These two happen to another deployment than the one the event is about; see "superseding" and "the switch" below.
+    // These two events change another deployment; see "a newer deployment" and "the replacement of the running version" below.
     const elsewhere = ['superseded', 'replaced'];
     expect(TRANSITIONS.filter((t) => !elsewhere.includes(t.event) && !taken.has(`${t.from} ${t.event} ${t.to}`))).toEqual([]);
   });
 });
 
-describe('superseding', () => {
+describe('a newer deployment', () => {
   it.each(['pending', 'building', 'built'] as const)('a newer deployment ends an older one that is %s', (state) => {
     const older = on[state]({ id: 'd1', generation: 2 });
     const plan = request(
@@ -690,10 +773,10 @@ describe('superseding', () => {
     );
     expect(stateOf(plan, 'd1')).toBe('superseded');
     expect(plan.createDeployment).toMatchObject({ id: 'd3', generation: 3, status: 'pending', note: 'why', settings: SETTINGS });
-    // The lease is void at once: what the agent reports later is refused.
+    // The lease is void at once, so a later report of the agent is refused.
     expect(plan.tasks).toEqual(state === 'building' ? [{ id: 't1', attempt: 1, end: 'cancelled' }] : []);
   });
-  it('lets one that is deploying finish, and one that runs serve', () => {
+  it('does not end a deployment that is deploying or running', () => {
     const plan = request({ id: 'd3', commit: null, note: null, release: null }, facts({ live: [old(), on.deploying()] }));
     expect(plan.deployments).toEqual([]);
   });
@@ -702,7 +785,7 @@ describe('superseding', () => {
       expect.objectContaining({ code: 'being_deleted' }),
     );
   });
-  it('a host name that the platform has taken for itself is not brought back, but what serves under it is moved', () => {
+  it('rejects a rollback to a host name that the platform reserved, but a running deployment with that name can move', () => {
     const platform = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: ['shop'] };
     const to = (release: DeploymentRecord) => () => request({ id: 'd3', commit: null, note: null, release }, facts({ platform }));
     expect(to(old({ status: 'retired' }))).toThrow(
@@ -710,7 +793,7 @@ describe('superseding', () => {
     );
     expect(to(old())().createDeployment).toMatchObject({ rollback_of: 'd1', settings: { domain_prefix: 'shop' } });
   });
-  it('brings back only what ran, and only of the same project', () => {
+  it('rolls back only to a deployment of the same project that was live', () => {
     const to = (release: DeploymentRecord) => () => request({ id: 'd3', commit: null, note: null, release }, facts());
     for (const status of ['failed', 'cancelled', 'superseded'] as const)
       expect(to(old({ status }))).toThrow(expect.objectContaining({ code: 'no_release' }));
@@ -725,7 +808,7 @@ describe('superseding', () => {
   });
 });
 
-it('tells the node that the project was deleted, so that its images go too', () => {
+it('the retire task says that the project was deleted, so that the node removes its images', () => {
   const deleted = facts({ live: [on.running()], project: { ...facts().project, deleting_at: facts().now } });
   const plan = advance(on.running(), { type: 'project_deleted' }, deleted);
   expect(plan.createTasks[0]?.payload).toMatchObject({ project_deleted: true });
@@ -734,7 +817,7 @@ it('tells the node that the project was deleted, so that its images go too', () 
   );
 });
 
-describe('replaced stop-first', () => {
+describe('stop-first', () => {
   const container = (name: string, deployment: string, over: Partial<ObservedContainer> = {}): ObservedContainer => ({
     ...ofD2({ id: name, name, labels: { 'berth.deployment': deployment, 'berth.project': 'p1' } }),
     ...over,
@@ -757,20 +840,20 @@ describe('replaced stop-first', () => {
         ],
       }),
     );
-  it('what runs there of the project and of no live deployment is stopped too, and the story says so before', () => {
+  it('also stops containers of the project that belong to no live deployment, and the story says so first', () => {
     const plan = dispatch(on.built({ settings: { ...SETTINGS, replace: 'recreate' } }));
     expect(plan.createTasks).toMatchObject([{ kind: 'deploy', payload: { replace: 'recreate', replaces: 'd1' } }]);
     expect(plan.events.filter((e) => e.kind === 'stopped_first').map((e) => e.message)).toEqual([
       'svc-shop-g7 on node-1 belongs to no live deployment; the agent stops it before this deployment starts, and keeps it',
     ]);
   });
-  it('rolled over, nothing is', () => {
+  it('a rolling replacement stops none of them', () => {
     expect(dispatch(on.built()).events.map((e) => e.kind)).toEqual(['deploying']);
   });
 });
 
-describe('the switch', () => {
-  it('publishes the route when the new container answered, and touches nothing else', () => {
+describe('the replacement of the running version', () => {
+  it('publishes the route when the new container answered, and changes nothing else', () => {
     const plan = advance(
       on.deploying(),
       { type: 'task_reported', task: task('deploy'), report: report.deployed },
@@ -782,7 +865,7 @@ describe('the switch', () => {
   });
   it('retires the old one only when the proxy serves the new one', () => {
     const plan = advance(on.published(), confirmed, facts({ live: [old(), on.published()], route: routeTo(on.published()) }));
-    // The old one leaves `running` before the new one enters it: at most one runs at any moment.
+    // The old deployment leaves `running` before the new one enters it, so at most one is running.
     expect(plan.deployments.map((c) => [c.id, c.set.status])).toEqual([
       ['d1', 'retired'],
       ['d2', 'running'],
@@ -800,7 +883,7 @@ describe('the switch', () => {
       }),
     ]);
   });
-  it('with the old one on another node: one task for each node', () => {
+  it('creates one task for each node if the old version is on another node', () => {
     const plan = advance(
       on.published(),
       confirmed,
@@ -818,7 +901,7 @@ describe('the switch', () => {
       ['n2', 'retire', 1, undefined],
     ]);
   });
-  it('gives an agent that knows the contract alone no other task', () => {
+  it('gives a contract-only agent no retire task', () => {
     const plan = advance(
       on.published(),
       confirmed,
@@ -827,7 +910,7 @@ describe('the switch', () => {
     expect(plan.createTasks).toEqual([]);
     expect(stateOf(plan, 'd2')).toBe('running');
   });
-  it('goes back to the old version when the proxy did not follow, and removes the new container', () => {
+  it('restores the old route when the proxy does not apply the new one, and removes the new container', () => {
     const late = on.published({ route_published_at: NOW - L.routeMs - 1 });
     const plan = advance(late, { type: 'tick' }, facts({ live: [old(), late], route: routeTo(late) }));
     expect(plan.route).toEqual({ set: expect.objectContaining({ deployment_id: 'd1', host_port: 32_001 }) });
@@ -839,7 +922,7 @@ describe('the switch', () => {
     ]);
     expect(stateOf(plan, 'd1')).toBeNull();
   });
-  it('a failed deploy leaves the old version and its route alone', () => {
+  it('does not change the old version and its route when a deploy task fails', () => {
     const plan = advance(
       on.deploying(),
       { type: 'task_reported', task: task('deploy'), report: report.failed },
@@ -848,15 +931,15 @@ describe('the switch', () => {
     expect(plan.route).toBeNull();
     expect(plan.deployments.map((c) => c.id)).toEqual(['d2']);
   });
-  it('removes the host from the proxy with the project, and its container after the route', () => {
+  it('removes the route of a deleted project first and then its container', () => {
     const plan = advance(on.running(), { type: 'project_deleted' }, facts({ live: [on.running()], route: routeTo(on.running()) }));
     expect(plan.route).toEqual({ remove: { project_id: 'p1' } });
     expect(plan.createTasks[0]?.payload).toMatchObject({ remove: [{ deployment_id: 'd2' }], drain_seconds: 5 });
   });
 });
 
-describe('tasks are complete', () => {
-  it('build: the contract’s image name, branch, Dockerfile', () => {
+describe('tasks', () => {
+  it('a build task has the image name, the branch and the Dockerfile', () => {
     const plan = advance(on.pending({ requested_commit: COMMIT }), { type: 'tick' }, facts());
     expect(plan.createTasks).toEqual([
       {
@@ -878,7 +961,7 @@ describe('tasks are complete', () => {
       },
     ]);
   });
-  it('deploy: by digest where one is known, under the generation’s name', () => {
+  it('a deploy task has the image digest and the name of the generation', () => {
     const payload = (d: DeploymentRecord) => advance(d, { type: 'tick' }, facts({ live: [d] })).createTasks[0]?.payload;
     expect(payload(on.built())).toMatchObject({
       image: `registry:5000/shop@${DIGEST}`,
@@ -888,7 +971,7 @@ describe('tasks are complete', () => {
     });
     expect(payload(on.built({ image_digest: null }))).toMatchObject({ image: `registry:5000/shop:${COMMIT}` });
   });
-  it('a lost build goes to another builder, and to the lost one only when it was seen again', () => {
+  it('a lost build goes to another builder, and to the same builder only after its next report', () => {
     const losses = [{ node_id: 'b1', at: NOW - 500 }];
     const chosen = (...builders: ReturnType<typeof builder>[]) =>
       changeOf(advance(on.pending({ losses }), { type: 'tick' }, facts({ nodes: builders })), 'd2').builder_id;
@@ -896,7 +979,7 @@ describe('tasks are complete', () => {
     expect(chosen(builder())).toBeUndefined();
     expect(chosen(builder({ last_seen_at: NOW }))).toBe('b1');
   });
-  it('an agent that knows the contract alone may fail with plain text', () => {
+  it('a contract-only agent may report a failure as plain text', () => {
     const plan = advance(
       on.building(),
       { type: 'task_reported', task: task('build', { attempt: 0 }), report: { status: 'failed', result: 'make: *** [all] Error 2' } },
@@ -906,7 +989,7 @@ describe('tasks are complete', () => {
   });
 });
 
-describe('what agents see', () => {
+describe('containers in reports', () => {
   it('a changed port moves the route', () => {
     const plan = advance(on.running(), seen({ host_port: 33_000 }), facts({ live: [on.running()], route: routeTo(on.running()) }));
     expect(plan.route).toEqual({ set: expect.objectContaining({ deployment_id: 'd2', host_port: 33_000 }) });
@@ -921,11 +1004,11 @@ describe('what agents see', () => {
     expect(plan.route).toBeNull();
     expect(plan.createTasks).toEqual([]);
   });
-  it('does not remove twice what is being removed', () => {
+  it('creates no second task for a container that is being removed', () => {
     const retire = task('retire', { payload: { remove: [{ deployment_id: 'd2', reason: '' }] } as never });
     expect(isEmptyPlan(advance(on.ended('failed', { node_id: 'n1' }), seen(), facts({ tasks: [retire] })))).toBe(true);
   });
-  it('a silent node is not a dead one: its route stays', () => {
+  it('the route of a silent node stays', () => {
     const plan = advance(on.running(), { type: 'node_silent' }, facts({ live: [on.running()], route: routeTo(on.running()) }));
     expect(changeOf(plan, 'd2').health?.status).toBe('unknown');
     expect(plan.route).toBeNull();

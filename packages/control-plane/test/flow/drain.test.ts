@@ -15,16 +15,16 @@ const failed = (project: string): Remaining =>
   left(project, { tried: on.ended('failed', { id: `f-${project}`, error: { code: 'no_room', message: 'no room anywhere' } }) });
 const tried = (count: number, deployment_id: string | null = null) => ({ count, deployment_id, problem: null, at: NOW });
 
-it('begins with one, under an id that the record knows before it is asked for', () => {
+it('starts with one move, whose deployment id is in the record before the request', () => {
   const { drain, move } = drainStep(newDrain(NOW), [left('a'), left('b')], false, NOW, 'x1');
   expect(move).toMatchObject({ id: 'x1', running: { id: 'd-a' } });
   expect(drain).toMatchObject({ finished_at: null, moved: 0, tries: { a: { count: 1, deployment_id: 'x1' } } });
 });
-it(`moves no more than ${AT_ONCE} at once, whoever asked for them`, () => {
+it(`moves at most ${AT_ONCE} projects at once, whoever requested the deployments`, () => {
   expect(drainStep(newDrain(NOW), [moving('a'), left('b'), left('c')], false, NOW, 'x').move).not.toBeNull();
   expect(drainStep(newDrain(NOW), [moving('a'), moving('b'), left('c')], false, NOW, 'x').move).toBeNull();
 });
-it('what failed is tried again after those that were not tried, with its reason kept', () => {
+it('a failed move is retried after the untried ones, and the record keeps its reason', () => {
   const before = { ...newDrain(NOW), tries: { a: tried(1, 'f-a') } };
   const { drain, move } = drainStep(before, [failed('a'), left('b')], false, NOW, 'x');
   expect(move?.running.project_id).toBe('b');
@@ -34,20 +34,20 @@ it('what failed is tried again after those that were not tried, with its reason 
     drain: { moved: 1, tries: { a: { count: 2 } } },
   });
 });
-it(`after ${TRIES} tries it stays where it is, and the drain does not end`, () => {
+it(`a deployment stays on the node after ${TRIES} tries, and the drain does not end`, () => {
   const before = { ...newDrain(NOW), tries: { a: tried(TRIES, 'f-a') } };
   const step = drainStep(before, [failed('a')], false, NOW, 'x');
   expect(step).toMatchObject({ move: null, drain: { finished_at: null, tries: { a: { count: TRIES, problem: 'no room anywhere' } } } });
   expect(drainStep(step.drain, [failed('a')], false, NOW + 1, 'x').drain).toEqual(step.drain);
   expect(drainStep(withFreshTries(step.drain), [failed('a')], false, NOW, 'x').move).not.toBeNull();
 });
-it('ends when nothing runs there and nothing arrives', () => {
+it('ends when no deployment runs on the node and none arrives', () => {
   const before = { ...newDrain(NOW), moved: 1, tries: { a: tried(1) } };
   expect(drainStep(before, [], true, NOW, 'x').drain).toMatchObject({ finished_at: null, moved: 2, tries: {} });
   expect(drainStep(before, [], false, NOW, 'x').drain).toMatchObject({ finished_at: NOW, moved: 2 });
 });
 
-it('what runs is deployed once more: the same image, nothing built, unless something else is under way', () => {
+it('a running deployment is redeployed with the same image and without a build, unless another one is in progress', () => {
   const running = old();
   const given = (live: ReturnType<typeof old>[]) =>
     redeploy({ id: 'd9', note: 'node x is drained', trigger: 'drain' }, running, facts({ live }));

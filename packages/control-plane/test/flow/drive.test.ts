@@ -48,15 +48,15 @@ beforeEach(async () => {
 });
 afterEach(() => stores.close());
 
-describe('a loss that is no longer one', () => {
-  it('a task that was claimed after the reaper looked is not lost', async () => {
+describe('a lost task that was not lost after all', () => {
+  it('a task that was claimed after the reaper read it is not lost', async () => {
     const { deployment, task } = await underWay();
     const seen = await stores.tasks.get(task);
     await stores.tasks.claim(task, LEASE, now, 5);
     expect(await driver.advance(deployment, { type: 'task_lost', task: seen, why: 'queue' })).toMatchObject({ status: 'building' });
     expect(await stores.tasks.get(task)).toMatchObject({ status: 'running', attempt: 1 });
   });
-  it('a lease that was renewed after the reaper looked is not lost', async () => {
+  it('a lease that was renewed after the reaper read it is not lost', async () => {
     const { deployment, task } = await underWay();
     await stores.tasks.claim(task, LEASE, now, 5);
     const seen = await stores.tasks.get(task);
@@ -79,7 +79,7 @@ describe('a loss that is no longer one', () => {
     expect(await driver.advance(deployment, { type: 'task_lost', task: seen, why })).toMatchObject({ status: 'building', losses: [] });
     expect(await stores.tasks.get(task)).toMatchObject({ status: 'running', lease_expires_at: now + 30_000 });
   });
-  it('a lease that ran out is', async () => {
+  it('an expired lease is lost', async () => {
     const { deployment, task } = await underWay();
     await stores.tasks.claim(task, LEASE, now, 5);
     now += 31_000;
@@ -93,7 +93,7 @@ describe('a loss that is no longer one', () => {
 
 describe('reports', () => {
   const done = { status: 'completed', image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST, commit: COMMIT } as const;
-  it('the same report again has the same answer and no second effect, whatever the order of its fields', async () => {
+  it('a repeated report has the same answer and no second effect, in any order of its fields', async () => {
     const { deployment, task } = await underWay();
     await stores.tasks.claim(task, LEASE, now, 5);
     expect(await driver.report(task, LEASE.token, done)).toEqual({ status: 'completed' });
@@ -112,7 +112,7 @@ describe('reports', () => {
     await driver.report(task, LEASE.token, done);
     await expect(driver.report(task, token, report)).rejects.toMatchObject({ code });
   });
-  it('a report of an attempt that was taken away is refused, and the later one counts', async () => {
+  it('a report of a voided attempt is rejected, and the later attempt counts', async () => {
     const { deployment, task } = await underWay();
     await stores.tasks.claim(task, LEASE, now, 5);
     await stores.tasks.claim(task, { token: 'lease-2', expires_at: now + 30_000 }, now, 5);
@@ -120,7 +120,7 @@ describe('reports', () => {
     expect(await driver.report(task, 'lease-2', done)).toEqual({ status: 'completed' });
     expect(await stores.deployments.get(deployment)).toMatchObject({ status: 'built' });
   });
-  it('a completed build says which image it pushed', async () => {
+  it('a completed build must name its image', async () => {
     const { task } = await underWay();
     await expect(driver.report(task, null, { status: 'completed' })).rejects.toMatchObject({
       code: 'validation',
@@ -129,7 +129,7 @@ describe('reports', () => {
   });
 });
 
-it('a decision that others overtake waits longer and longer before it is made anew', async () => {
+it('a stale decision is repeated with increasing pauses', async () => {
   const { deployment } = await underWay();
   const { commit } = stores.flow;
   stores.flow.commit = (plan) => (paused.length < 4 ? Promise.resolve('stale') : commit(plan));
@@ -137,7 +137,7 @@ it('a decision that others overtake waits longer and longer before it is made an
   expect(paused).toEqual([0, 1, 2, 3]);
 });
 
-it('many events of one project at once: each is decided on what stands, none is lost', async () => {
+it('concurrent events of one project are all decided on current facts, and none is lost', async () => {
   const { deployment } = await underWay();
   const { project_id } = await stores.deployments.get(deployment);
   const made = await Promise.all(

@@ -143,7 +143,7 @@ async function mustHold({ stores, project, made, ended }: World): Promise<void> 
   if (running[0] !== undefined) expect(route).not.toBeNull();
 }
 
-it('holds after every command, and everything ends when agents do their work', { timeout: 60_000 }, async () => {
+it('the invariants hold after each command, and everything settles when agents do their work', { timeout: 60_000 }, async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(command, { minLength: 5, maxLength: 40 }), async (commands) => {
       const world = await create();

@@ -20,34 +20,34 @@ const told = (given: { of?: DeploymentRecord; own?: NodeFact; container?: Partia
   );
 };
 
-describe('the container of what runs, reported by another node', () => {
-  it('its own node is silent: deployment and route move to the node that has it', () => {
+describe('the container of a running deployment on another node', () => {
+  it('its own node is silent: deployment and route move to the node that reports it', () => {
     const plan = told();
     expect(changeOf(plan, 'd2')).toMatchObject({ node_id: 'n2' });
     expect(plan.route).toMatchObject({ set: { node_id: 'n2', host_ip: '10.0.0.5', host_port: 32_002, deployment_id: 'd2' } });
     expect(plan.createTasks).toEqual([]);
     expect(plan.events.map((e) => e.message).join()).toMatch(/new-name.*old-name/);
   });
-  it('with another port the route follows that too', () => {
+  it('the route follows a changed port too', () => {
     expect(told({ container: { host_port: 40_000 } }).route).toMatchObject({ set: { host_port: 40_000 } });
   });
-  it('its own node is there and has it no more', () => {
+  it('its own node is online and does not report it', () => {
     const own = node({ id: 'n1', containers: [], observed_at: NOW - 1000 });
     expect(changeOf(told({ own }), 'd2')).toMatchObject({ node_id: 'n2' });
   });
-  it('its own node is gone altogether', () => expect(changeOf(told({ gone: true }), 'd2')).toMatchObject({ node_id: 'n2' }));
+  it('its own node was deleted', () => expect(changeOf(told({ gone: true }), 'd2')).toMatchObject({ node_id: 'n2' }));
   it.each<[string, Parameters<typeof told>[0]]>([
     ['its own node still reports it', { own: node({ id: 'n1', containers: [seen] }) }],
     ['its own node was heard of a moment ago', { own: silent({ last_seen_at: NOW - 60_000, containers: [seen] }) }],
     ['its own node has a secret: only that secret speaks for it', { own: silent({ has_secret: true }) }],
     ['it does not run', { container: { state: 'exited' } }],
   ])('%s: nothing moves, and nothing is removed', (_, given) => expect(isEmptyPlan(told(given))).toBe(true));
-  it('another container of the same deployment is left over, and removed', () => {
+  it('another container of the same deployment is a leftover and is removed', () => {
     expect(told({ container: { id: 'c9' } }).createTasks).toMatchObject([{ kind: 'retire', node_id: 'n2' }]);
   });
 });
 
-describe('what was stopped first for a newer version, reported by another node', () => {
+describe('a deployment that was stopped first, on another node', () => {
   const settings = { ...SETTINGS, replace: 'recreate' as const };
   const stopped = on.running({ settings, stopped_first: 'stopped', waiting: 'stopped first' });
   const container = { ...seen, labels: { 'berth.project': 'p1', 'berth.deployment': 'd2' }, host_port: null, state: 'exited' };
@@ -68,16 +68,16 @@ describe('what was stopped first for a newer version, reported by another node',
     expect(plan.route).toMatchObject({ set: { node_id: 'n2', host_ip: '10.0.0.5', host_port: 32_002 } });
     expect(plan.createTasks).toEqual([]);
   });
-  it('its start that nobody has begun there is withdrawn', () => {
+  it('its unclaimed start on the old node is cancelled', () => {
     const start = task('retire', { attempt: 0, status: 'pending', payload: { remove: [], keep: null, start: 'd2' } as never });
     expect(asked([start]).tasks).toEqual([{ id: 't1', attempt: 0, end: 'cancelled' }]);
     expect(asked([{ ...start, attempt: 1 }]).tasks).toEqual([]);
   });
-  it('then it is started there', () => {
+  it('it restarts on the new node', () => {
     const plan = asked([], [before], { ...stopped, node_id: 'n2' });
     expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n2', payload: { start: 'd2' } }]);
   });
-  it('its own node is there, or has a secret: nothing moves', () => {
+  it('nothing moves if its own node is online or has its own secret', () => {
     const plans = [node({ id: 'n1', containers: [container] }), { ...before, has_secret: true }].map((own) => asked([], [own]));
     expect(plans.map((plan) => [changeOf(plan, 'd2').node_id, plan.route])).toEqual([
       [undefined, null],

@@ -82,7 +82,7 @@ describe('judge', () => {
     ['a limit put on', on.running(), container({ cpus: 2 }), 'drifted', /CPU limit is 2 instead of none$/],
     ['another name', on.running(), container({ name: 'svc-shop-g2' }), 'drifted', /named svc-shop-g2 instead of svc-shop$/],
     ['two differences', on.running(), container({ name: 'x', cpus: 2 }), 'drifted', /CPU limit.*; its container is named x/],
-    ['well again, for a minute', ill, container(), 'healthy', null],
+    ['running again for a minute', ill, container(), 'healthy', null],
     ['just started again after a crash', ill, container(started(2000)), 'unhealthy', /^its container is gone$/],
     ['started by a clock ahead of ours', ill, container(started(-3_600_000)), 'healthy', null],
   ])('%s', (_, d, seen, status, detail) => {
@@ -91,7 +91,7 @@ describe('judge', () => {
     if (detail === null) expect(judged.detail).toBeNull();
     else expect(judged.detail).toMatch(detail);
   });
-  it('the name is no difference while the old version retires', () => {
+  it('a wrong name is no drift while a retire task is open', () => {
     expect(judge(on.running(), container({ name: 'svc-shop-g2' }), { ...at, retiring: true }).status).toBe('healthy');
   });
 });
@@ -100,7 +100,7 @@ const see = (d: DeploymentRecord, seen: ObservedContainer | null, tasks: ReturnT
   advance(d, { type: 'observed', node_id: 'n1', container: seen }, facts({ live: [d], route: routeTo(d), tasks }));
 
 describe('observed', () => {
-  it('says once what is wrong, and again when it is another thing', () => {
+  it('adds one line for each different problem', () => {
     const seen = down({ state: 'restarting', exit_code: 1 });
     const plan = see(on.running(), seen);
     const { health } = changeOf(plan, 'd2');
@@ -110,11 +110,11 @@ describe('observed', () => {
     expect(isEmptyPlan(see(told, seen))).toBe(true);
     expect(see(told, null).events).toHaveLength(1);
   });
-  it('unknown becomes healthy when its node is back', () => {
+  it('health changes from unknown to healthy when its node is back', () => {
     const plan = see(on.running({ health: { status: 'unknown', since: 1, detail: 'node-1 is silent' } }), container());
     expect(changeOf(plan, 'd2').health).toEqual({ status: 'healthy', since: NOW, detail: null });
   });
-  it('a name that did not pass on is tried once more, and not at every register', () => {
+  it('a failed rename is retried once and not at each registration', () => {
     const seen = container({ name: 'svc-shop-g2' });
     const plan = see(on.running(), seen);
     expect(plan.createTasks).toMatchObject([{ kind: 'retire', payload: { remove: [], keep: { deployment_id: 'd2', name: 'svc-shop' } } }]);
@@ -122,14 +122,14 @@ describe('observed', () => {
     expect(isEmptyPlan(see(told, seen))).toBe(true);
     expect(isEmptyPlan(see(on.running(), seen, [task('retire')]))).toBe(true);
   });
-  it('drift changes neither route nor container', () => {
+  it('drift does not change route or container', () => {
     const plan = see(on.running(), container({ image: 'somebody/else:1' }));
     expect(changeOf(plan, 'd2').health?.status).toBe('drifted');
     expect([plan.route, plan.createTasks]).toEqual([null, []]);
   });
 });
 
-describe('the name is held by a container that is not known here', () => {
+describe('an unknown container has the name', () => {
   const mine = container({ name: 'svc-shop-g2' });
   const stranger = container({ id: 'c9', name: 'svc-shop', labels: { 'berth.deployment': 'forgotten', 'berth.project': 'p1' } });
   const seen = (d: DeploymentRecord, present: ObservedContainer[]) =>
@@ -145,7 +145,7 @@ describe('the name is held by a container that is not known here', () => {
     return advance(d, event, facts({ live: [d], route: routeTo(d), tasks: [retire], nodes: [node({ containers: present })] }));
   };
 
-  it('the switch tried once; it is shown as drifted with that, and not tried again at any report', () => {
+  it('the rename is tried once, shown as drift and not retried at each report', () => {
     const plan = failed(on.running(), [mine, stranger]);
     expect(plan.events.map((e) => e.kind)).toEqual(['retire_failed', 'health']);
     const told = on.running({ ...changeOf(plan, 'd2'), status: 'running' });
@@ -155,17 +155,17 @@ describe('the name is held by a container that is not known here', () => {
     );
     expect(isEmptyPlan(seen(told, [mine, stranger]))).toBe(true);
   });
-  it('where the engine was away meanwhile it is tried once more', () => {
+  it('the rename is retried after an engine failure', () => {
     const plan = failed(on.running(), [mine], 'engine_unavailable');
     expect(plan.events.map((e) => e.kind)).toEqual(['retire_failed']);
     expect(seen(on.running(changeOf(plan, 'd2')), [mine]).createTasks).toHaveLength(1);
   });
-  it('nor after its container was down in between', () => {
+  it('the rename is not retried after its container was down', () => {
     const plan = seen(on.running({ health: { status: 'unhealthy', since: 1, detail: 'its container is gone' } }), [mine, stranger]);
     expect(changeOf(plan, 'd2').health?.status).toBe('drifted');
     expect(plan.createTasks).toEqual([]);
   });
-  it('once the holder is gone the name passes on', () => {
+  it('the rename happens when the other container is gone', () => {
     const told = on.running(changeOf(seen(on.running(), [mine, stranger]), 'd2'));
     const plan = seen(told, [mine]);
     expect(plan.createTasks).toMatchObject([{ kind: 'retire', payload: { remove: [], keep: { deployment_id: 'd2' } } }]);
@@ -173,7 +173,7 @@ describe('the name is held by a container that is not known here', () => {
     const after = on.running({ ...told, ...changeOf(plan, 'd2') });
     expect(isEmptyPlan(see(after, mine, [task('retire')]))).toBe(true);
   });
-  it('a container that cannot be removed is told of once, however often it is tried', () => {
+  it('a failing removal adds one line, however often it is retried', () => {
     const over = on.ended('retired', { id: 'd1', generation: 1 });
     const retire = task('retire', { deployment_id: 'd1' });
     const event = { type: 'task_reported', task: retire, report: { status: 'failed', result: 'device is busy' } } as const;
@@ -183,7 +183,7 @@ describe('the name is held by a container that is not known here', () => {
   });
 });
 
-it('settings that were changed since are named', () => {
+it('changed settings are listed', () => {
   expect(undeployedSettings(on.running(), project())).toBeNull();
   expect(undeployedSettings(on.running(), project({ domain_prefix: 'store', env: { A: '1' } }))).toBe(
     'the project’s domain_prefix, env changed since this deployment; deploy the project to apply the change',

@@ -68,7 +68,7 @@ const stateOf = async (id: string): Promise<string> => {
   return d.error === null ? d.status : `${d.status} ${d.error.code}`;
 };
 
-it('the newest deployment waits for an older one that copies for 40 minutes, and goes live after it', async () => {
+it('the newest deployment waits for an older one that copies for 40 minutes, and then goes live', async () => {
   const [builder, node] = [await register('builder'), await register('deploy')];
   const first = await requested('shop');
   await tick();
@@ -85,7 +85,7 @@ it('the newest deployment waits for an older one that copies for 40 minutes, and
   expect(await stateOf(second)).toBe('deploying');
 });
 
-it('ten projects on one builder, twelve minutes a build: all are built', async () => {
+it('one builder builds all ten projects at twelve minutes for each build', async () => {
   const builder = await register('builder');
   const all: string[] = [];
   for (let i = 0; i < 10; i++) all.push(await requested(`shop-${i}`));
@@ -98,7 +98,7 @@ it('ten projects on one builder, twelve minutes a build: all are built', async (
   for (const id of all) expect(await stateOf(id)).toMatch(/^(built|deploying)$/);
 });
 
-it('pushes that come faster than a build: each third build goes live, and the newest push does in the end', async () => {
+it('with pushes faster than a build each third build goes live, and finally the newest push', async () => {
   const [builder, node] = [await register('builder'), await register('deploy')];
   const all: string[] = [];
   let begun = now;
@@ -131,7 +131,7 @@ it('pushes that come faster than a build: each third build goes live, and the ne
   for (const state of states.slice(0, -1)) expect(['superseded', 'retired']).toContain(state);
 });
 
-it('a builder whose engine is dead takes no build from the healthy ones beside it', async () => {
+it('a builder with an engine that is down gets no builds while healthy builders exist', async () => {
   const body = { role: 'builder' as const, host_ip: '10.0.0.1', max_storage: 1, agent_version: '1', max_builds: 5 };
   const join = async (hostname: string): Promise<string> => (await stores.nodes.register({ ...body, hostname }, now)).node.id;
   const [dead, healthy] = [await join('a-dead'), await join('b-healthy')];
@@ -149,7 +149,7 @@ it('a builder whose engine is dead takes no build from the healthy ones beside i
   for (const id of all) expect(await stateOf(id)).toBe('built');
 });
 
-it('a builder that registers with a dead engine is given nothing, and the reason is told', async () => {
+it('a builder that registers with an engine that is down gets no tasks, and the deployment says why', async () => {
   const engine = { ok: false, version: null, error: 'Cannot connect to the Docker daemon' };
   const body = { hostname: 'dead', role: 'builder' as const, host_ip: '10.0.0.1', max_storage: 1, agent_version: '1' };
   const { node } = await stores.nodes.register({ ...body, engine }, now);
@@ -162,7 +162,7 @@ it('a builder that registers with a dead engine is given nothing, and the reason
   expect(told).toContain(`${waiting}: Cannot connect to the Docker daemon`);
 });
 
-it('the newest push waits behind a build that is let finish', async () => {
+it('the newest push waits for a build that may not be superseded', async () => {
   const builder = await register('builder');
   await register('deploy');
   const all: string[] = [];
@@ -175,7 +175,7 @@ it('the newest push waits behind a build that is let finish', async () => {
   expect(await stateOf(all[2] ?? '')).toBe('built');
 });
 
-it('a builder that is full and silent is no work: the deadline runs', async () => {
+it('the deadline runs while the only builder is full and silent', async () => {
   await register('builder');
   await requested('one');
   await tick();
@@ -188,7 +188,7 @@ it('a builder that is full and silent is no work: the deadline runs', async () =
   expect(await stateOf(second)).toBe('failed no_builder');
 });
 
-it('the time before and after Berth’s own work counts together', async () => {
+it('the waiting times before and after Berth’s own work add up', async () => {
   const [builder, node] = [await register('builder'), await register('deploy')];
   const first = await requested('shop');
   await tick();

@@ -5,7 +5,7 @@ import { begin, built, end, phasesAfter, started } from '../../src/flow/phases.t
 const row = (name: PhaseRecord['name'], started_at: number, ended_at: number | null): PhaseRecord => ({ name, started_at, ended_at });
 const BUILT = [row('queue', 0, 10), row('build', 10, 20), row('place', 20, 30)];
 
-test('what a row of an earlier version does not know stays unknown', () => {
+test('phases stay unknown for a deployment of an earlier version', () => {
   expect([
     begin(null, 'build', 1),
     end(null, 1),
@@ -15,11 +15,11 @@ test('what a row of an earlier version does not know stays unknown', () => {
   ]).toEqual([null, null, null, null, null]);
 });
 
-test('the wait for the builder to take the task is queue', () => {
+test('the wait until the builder claims the task belongs to the queue', () => {
   expect(built([row('queue', 0, 10), row('build', 10, null)], { started_at: 14 })).toEqual([row('queue', 0, 14), row('build', 14, null)]);
 });
 
-test('copies are a phase when the agent said that they were done', () => {
+test('copies are a phase if the agent reported their end', () => {
   expect(started(BUILT, { started_at: 31, progress: null }, 50)).toEqual([...BUILT, row('start', 31, 50)]);
   expect(started(BUILT, { started_at: 31, progress: { datasets: [], copied_at: 40 } }, 50)).toEqual([
     ...BUILT,
@@ -28,7 +28,7 @@ test('copies are a phase when the agent said that they were done', () => {
   ]);
 });
 
-test('a task that ended without an answering container was at its copies, or at the start', () => {
+test('a task without an answering container ended during copy or start', () => {
   const failed = (progress: Parameters<typeof started>[1]['progress']) => started(BUILT, { started_at: 31, progress }, 50, false);
   const copying = { dataset_id: 's', name: 'set', version: 1, step: 'copying' as const };
   const figures = { bytes_done: 1, bytes_total: 2, bytes_per_second: null, remaining_seconds: null };
@@ -37,11 +37,11 @@ test('a task that ended without an answering container was at its copies, or at 
   expect(failed(null)).toEqual([...BUILT, row('start', 31, 50)]);
 });
 
-test('an agent that knows the contract alone says nothing of copy and start', () => {
+test('a contract-only agent reports no copy and start', () => {
   expect(started(BUILT, { started_at: null, progress: null }, 50)).toEqual(BUILT);
 });
 
-test('work that is given out again has the phases of its last try', () => {
+test('reassigned work has the phases of its last attempt', () => {
   const routed = [...BUILT, row('start', 30, 40), row('route', 40, null)];
   expect(phasesAfter({ phases: routed, status: 'deploying' }, 'built', 60)).toEqual([...BUILT.slice(0, 2), row('place', 20, null)]);
   const building = [row('queue', 0, 10), row('build', 10, null)];

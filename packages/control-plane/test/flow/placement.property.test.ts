@@ -88,7 +88,7 @@ function naive({ wanted, runsOn, stays }: Question, nodes: readonly NodeRecord[]
   return { rows, winner: (stayed ?? rows.find((r) => r.eligible))?.node_id ?? null };
 }
 
-test('every row, their order, the winner, and what is kept of it', () => {
+test('the rows, their order, the winner and the stored placement equal a simple implementation', () => {
   fc.assert(
     fc.property(fc.array(oneNode, { minLength: 0, maxLength: 40 }), question, (given, q) => {
       const nodes = given.map((over, i) => node({ id: `n${i}`, hostname: `h${i % 7}`, ...over }));
@@ -112,7 +112,7 @@ test('every row, their order, the winner, and what is kept of it', () => {
   );
 });
 
-test('a node that reports something else is seen anew, the others as before', () => {
+test('the index follows a node that reports another list', () => {
   const wanted = [{ id: 's1', name: 's1', version: 1, bytes: 100, status: 'ok' as const }];
   const q: Question = { wanted, losses: [], runsOn: null, stays: false, arch: null };
   const copy = { dataset_id: 's1', version: 1, bytes: 100, last_used_at: '2026-11-21T00:00:00Z' };

@@ -18,13 +18,13 @@ const data = (dataset_id: string, version = 1, bytes = 10, pinned = false) => ({
 const wants = (id: string, bytes: number, over: object = {}) => ({ id, name: id, version: 1, bytes, status: 'ok' as const, ...over });
 const at = (nodes: readonly Node[], over: Partial<Question> = {}) => place({ ...QUESTION, ...over }, nodes, AT);
 
-describe('where a deployment goes', () => {
-  it('the contract’s score, term by term', () => {
+describe('the choice of a node', () => {
+  it('the score follows the formula of the contract', () => {
     expect(score({ cached_dataset_count: 2, missing_bytes: 3_000_000, free_storage_bytes: 50_000_000 }, L.weights)).toBeCloseTo(
       2 * 10 - 3 + 5,
     );
   });
-  it('every term of every node, as computed by hand', () => {
+  it('the answer has all terms of all nodes', () => {
     const nodes = [
       node({ id: 'a', hostname: 'a', free_storage: 200_000_000, copy_rate: 5_000_000, cached: [data('s1', 1, 30_000_000)] }),
       node({ id: 'b', hostname: 'b', free_storage: 400_000_000, cached: [data('s1', 1, 30_000_000), data('s2', 1, 20_000_000)] }),
@@ -47,11 +47,11 @@ describe('where a deployment goes', () => {
       ['a', 1, 20_000_000, 200_000_000, 10_000, 4],
     ]);
   });
-  it('an older version that is cached is no copy of the present one', () => {
+  it('an older cached version does not count', () => {
     const { items } = at([node({ cached: [data('s1', 2)] })], { wanted: [wants('s1', 500, { version: 3 })] });
     expect(items[0]).toMatchObject({ cached_dataset_count: 0, missing_bytes: 500 });
   });
-  it('what a node names twice counts once', () => {
+  it('a version that a node reports twice counts once', () => {
     expect(at([node({ cached: [data('s1'), data('s1')] })], { wanted: [wants('s1', 10)] }).items[0]).toMatchObject({
       cached_dataset_count: 1,
       missing_bytes: 0,
@@ -72,21 +72,21 @@ describe('where a deployment goes', () => {
     ['is being drained', { schedulable: false, drain: { started_at: NOW, finished_at: null, moved: 0, tries: {} } }],
     ['is being deleted', { deleting_at: NOW }],
     ['is a builder', { role: 'builder' as const }],
-  ])('a node that %s is refused, and the answer says so', (why, over) => {
+  ])('a node that %s is refused, and the answer says why', (why, over) => {
     const placement = at([node(over)]);
     expect(placement.winner).toBeNull();
     expect(placement.items[0]).toMatchObject({ eligible: false, reason: expect.stringContaining(why) });
   });
-  it('is online until the contract’s two minutes are over, to the millisecond', () => {
+  it('a node is online for exactly two minutes after its report', () => {
     expect(at([node({ last_seen_at: NOW - 120_000 })]).winner).toBe('n1');
     expect(at([node({ last_seen_at: NOW - 120_001 })]).winner).toBeNull();
   });
-  it('with equal scores stays where it runs, else takes the first by name', () => {
+  it('equal scores: the current node wins, else the first by name', () => {
     const nodes = [node({ id: 'n2', hostname: 'b' }), node({ id: 'n1', hostname: 'a' })];
     expect(at(nodes).winner).toBe('n1');
     expect(at(nodes, { runsOn: 'n2' }).winner).toBe('n2');
   });
-  it('an image of another architecture is refused with the reason; where one side says nothing there is no check', () => {
+  it('a node of another architecture is refused, unless one architecture is unknown', () => {
     const nodes = [
       node({ id: 'arm', hostname: 'arm', arch: 'arm64', free_storage: 9e9 }),
       node({ id: 'amd', hostname: 'amd', arch: 'amd64' }),
@@ -97,14 +97,14 @@ describe('where a deployment goes', () => {
     expect(at(nodes, { arch: null }).winner).toBe('arm');
     expect(at([node({ id: 'unknown', arch: null })], { arch: 'amd64' }).winner).toBe('unknown');
   });
-  it('replaced stop-first it stays where it runs although another node scores better, unless that is refused', () => {
+  it('stop-first: a deployment stays on its node despite better scores, unless the node is refused', () => {
     const nodes = [node({ id: 'here', hostname: 'b', free_storage: 1 }), node({ id: 'better', hostname: 'a' })];
     expect(at(nodes, { runsOn: 'here', stays: true }).winner).toBe('here');
     expect(at([{ ...(nodes[0] as Node), schedulable: false }, nodes[1] as Node], { runsOn: 'here', stays: true }).winner).toBe('better');
   });
 });
 
-describe('room for the data', () => {
+describe('storage for datasets', () => {
   const wanted = [wants('s1', 1000), wants('s2', 500)];
   const refusedFor = (cached: ReturnType<typeof data>[], free: number) =>
     at([node({ free_storage: free, cached })], { wanted }).items[0]?.reason;
@@ -118,14 +118,14 @@ describe('room for the data', () => {
   ])('%s', (_, cached, free, fits) => {
     expect(refusedFor(cached, free) === null).toBe(fits);
   });
-  it('is refused with the figures, and the record of it names the failure', () => {
+  it('the refusal has the figures, and the placement names the failure', () => {
     const nodes = [node({ free_storage: 200, cached: [data('s9', 1, 300)] })];
     expect(at(nodes, { wanted }).items[0]?.reason).toBe(
       'has too little storage for its missing datasets: 1.5 kB missing, 200 bytes free, 300 bytes more after eviction',
     );
     expect(dataRefusal(choose({ ...QUESTION, wanted }, nodes, AT))).toBe('no_room');
   });
-  it('what cannot be copied now runs only where it is whole', () => {
+  it('a dataset that cannot be copied now requires a node with a full copy', () => {
     const nodes = [node({ id: 'a', hostname: 'a' }), node({ id: 'b', hostname: 'b', free_storage: 1, cached: [data('s1')] })];
     const question = { wanted: [wants('s1', 10, { status: 'unreachable' })] };
     expect(at(nodes, question).winner).toBe('b');
@@ -135,10 +135,10 @@ describe('room for the data', () => {
   });
 });
 
-describe('with ten thousand nodes', () => {
+describe('10,000 nodes', () => {
   const many = (over: (i: number) => Parameters<typeof node>[0]) =>
     Array.from({ length: 10_000 }, (_, i) => node({ id: `n${i}`, hostname: `h${String(i).padStart(5, '0')}`, ...over(i) }));
-  it('a deployment keeps the best nodes and the winner, and of the others how many and why not', () => {
+  it('a deployment stores the best nodes, the winner, and the number and reasons of the rest', () => {
     // The emptiest are cordoned or offline, each since another moment: the winner is none of the best.
     const nodes = many((i) => ({
       free_storage: 1e9 - i,
@@ -151,10 +151,10 @@ describe('with ten thousand nodes', () => {
     expect(kept.left_out).toEqual({ eligible: 9_949, refused: { 'is cordoned': 10, 'is offline': 20 } });
     expect(JSON.stringify(kept).length).toBeLessThan(6_000);
   });
-  it('few are all named', () => {
+  it('a few nodes are all named', () => {
     expect(choose(QUESTION, [node()], AT)).toEqual(at([node()]));
   });
-  it('why none of them will do stays short enough to read', () => {
+  it('the reason why no node is eligible stays short', () => {
     const why = whyNone(
       choose(
         QUESTION,
@@ -165,17 +165,17 @@ describe('with ten thousand nodes', () => {
     expect(why).toMatch(/^h00000 is cordoned; h00001 is being deleted; .*; 4990 more: is cordoned; 4990 more: is being deleted$/);
     expect(why.length).toBeLessThan(1_000);
   });
-  it('the same refusal is the same text, whatever the figures are by then', () => {
+  it('the plain reason does not change with the figures', () => {
     const why = (free_storage: number) => whyNone(choose({ ...QUESTION, wanted: [wants('s1', 1e9)] }, [node({ free_storage })], AT), true);
     expect(why(5000)).toBe('node-1 has too little storage for its missing datasets');
     expect(why(6000)).toBe(why(5000));
   });
 });
 
-describe('who builds', () => {
+describe('the choice of a builder', () => {
   const choose = (nodes: Parameters<typeof chooseBuilder>[1], last: string | null = null) =>
     chooseBuilder(deployment(), nodes, last, NOW, L);
-  it('the one whose cache is warm, if it has room; else the least busy', () => {
+  it('the builder with the warm cache if it has a free slot, else the least busy one', () => {
     const nodes = [
       builder({ id: 'b1', max_builds: 3, open_builds: 2 }),
       builder({ id: 'b2', hostname: 'builder-2', max_builds: 3, open_builds: 1 }),
@@ -184,7 +184,7 @@ describe('who builds', () => {
     expect(choose(nodes, 'b1').node?.id).toBe('b1');
     expect(choose([builder({ open_builds: 1 }), builder({ id: 'b2', hostname: 'builder-2' })], 'b1').node?.id).toBe('b2');
   });
-  it('says of each builder why it cannot', () => {
+  it('names the reason of each builder', () => {
     expect(choose([builder({ open_builds: 1 }), builder({ id: 'b2', hostname: 'builder-2', schedulable: false })])).toEqual({
       node: null,
       busy: true,

@@ -26,12 +26,12 @@ const tick = (nodes: NodeFact[], over: Partial<Facts> = {}, d: DeploymentRecord 
   advance(d, { type: 'tick' }, facts({ live: [serves, d], nodes: [builder(), ...nodes], endedWork: [worked('n1')], ...over }));
 const why = (plan: Plan): string => plan.events.find((e) => e.kind === 'waiting')?.message ?? '';
 
-describe('where the new version goes', () => {
-  it('stays where the old one runs, although another node scores better: its agent stops the old one first', () => {
+describe('the node of the new version', () => {
+  it('is the node of the old version despite better scores, because its agent stops the old version first', () => {
     const plan = tick([home({ free_storage: 1 }), away()]);
     expect(plan.createTasks).toMatchObject([{ kind: 'deploy', node_id: 'n1', payload: { replace: 'recreate' } }]);
   });
-  it('must it go elsewhere, the old one is stopped and kept, and it waits for that', () => {
+  it('if it must be another node, the old version is stopped and kept, and the new one waits', () => {
     const plan = tick([home(cordoned), away()]);
     expect(stateOf(plan, next.id)).toBeNull();
     expect(plan.createTasks).toMatchObject([
@@ -45,24 +45,24 @@ describe('where the new version goes', () => {
     expect(why(plan)).toContain('its containers on home are stopped first');
     expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: 'asked', waiting: 'asked to stop for deployment 2' });
   });
-  it('waits while it is being stopped', () => {
+  it('waits until the old version is stopped', () => {
     const plan = tick([home(cordoned), away()], { tasks: [task('retire', { node_id: 'n1', payload: { remove: [], stop: [] } as never })] });
     expect([stateOf(plan, next.id), plan.createTasks]).toEqual([null, []]);
     expect(why(plan)).toContain('home still works on a task of it');
   });
-  it('is started when the old one was told to stop and seen to stand still', () => {
+  it('starts when the node reports the old version as stopped', () => {
     const stopped = home({ ...cordoned, containers: [{ ...running, state: 'exited', host_port: null }] });
     const told = old({ settings, stopped_first: 'stopped' });
     expect(tick([stopped, away()], { live: [told, next] }).createTasks).toMatchObject([{ kind: 'deploy', node_id: 'n2' }]);
     expect(tick([home({ ...cordoned, containers: [] }), away()]).createTasks).toMatchObject([{ kind: 'deploy', node_id: 'n2' }]);
   });
-  it('one that merely ended is told to stop too: its engine would bring it back', () => {
+  it('an exited container is stopped too, because its engine would restart it', () => {
     const ended = home({ ...cordoned, containers: [{ ...running, state: 'exited', host_port: null }] });
     expect(tick([ended, away()]).createTasks).toMatchObject([
       { kind: 'retire', node_id: 'n1', payload: { stop: [{ deployment_id: 'd1' }] } },
     ]);
   });
-  it('what its node says of the stop is remembered with what was stopped', () => {
+  it('the confirmed stop is stored with the old version', () => {
     const asked = old({ settings, stopped_first: 'asked' });
     const stop = task('retire', {
       node_id: 'n1',
@@ -75,7 +75,7 @@ describe('where the new version goes', () => {
     const lost = advance(next, { type: 'task_lost', task: stop, why: 'lease' }, given);
     expect(changeOf(lost, 'd1').stopped_first).toBeUndefined();
   });
-  it('a strange container of the project elsewhere is stopped too', () => {
+  it('an unknown container of the project on another node is stopped too', () => {
     const stranger = { ...running, labels: { 'berth.project': 'p1', 'berth.deployment': 'unknown' } };
     const plan = tick([away(), node({ id: 'n3', hostname: 'third', containers: [stranger], ...cordoned })], {
       live: [next],
@@ -85,7 +85,7 @@ describe('where the new version goes', () => {
   });
 });
 
-it('stops what runs on many nodes in parts: one plan tells eight of them', () => {
+it('one plan stops containers on at most eight nodes', () => {
   const everywhere = Array.from({ length: 40 }, (_, i) =>
     node({ id: `m${i}`, hostname: `m${i}`, containers: [{ ...running, labels: { 'berth.project': 'p1', 'berth.deployment': `e${i}` } }] }),
   );
@@ -99,7 +99,7 @@ it('stops what runs on many nodes in parts: one plan tells eight of them', () =>
   expect(changeOf(plan, 'd2').waiting).toMatch(/m7 and 32 more are stopped first/);
 });
 
-describe('a node that may still be writing is waited for, and nothing is stopped meanwhile', () => {
+describe('a node that may still be writing blocks the new version, and nothing is stopped meanwhile', () => {
   const silent = { last_seen_at: NOW - DEFAULT_LIMITS.offlineMs - 1 };
   it.each<[string, NodeFact[], Partial<Facts>]>([
     ['what serves is on a silent node', [home(silent), away()], {}],
@@ -119,26 +119,26 @@ describe('a node that may still be writing is waited for, and nothing is stopped
     expect([stateOf(plan, next.id), plan.createTasks]).toEqual([null, []]);
     expect(why(plan)).toContain('it may still be writing there');
   });
-  it('one that is back and had the time to clear up is trusted', () => {
+  it('a node that is back and had time to clean up does not block', () => {
     const back = node({ id: 'n3', hostname: 'lost', observed_at: NOW, last_polled_at: NOW });
     const plan = tick([away(), back], { live: [next], endedWork: [worked('n3', { unreported_at: NOW - 60_000 })] });
     expect(stateOf(plan, next.id)).toBe('deploying');
   });
-  it('what an agent of the contract alone was given stays there', () => {
+  it('a contract-only node blocks until it is deleted', () => {
     const contract = home({ ...cordoned, agent_version: null, containers: [] });
     expect(why(tick([contract, away()]))).toContain('can neither report nor stop containers');
   });
-  it('a node that was deleted by force is waited for no longer', () => {
+  it('a node that was deleted with force does not block', () => {
     expect(stateOf(tick([away()], { live: [next] }), next.id)).toBe('deploying');
   });
-  it('fails in the end, and says why', () => {
+  it('fails at the deadline, and says why', () => {
     const late = waitingSince(next, NOW - DEFAULT_LIMITS.queueMs - 1);
     const plan = tick([home(silent), away()], { live: [serves, late] }, late);
     expect(changeOf(plan, next.id)).toMatchObject({ status: 'failed', error: { code: 'still_writing' } });
   });
 });
 
-describe('what was stopped for a version that did not come', () => {
+describe('a version that was stopped for one that failed', () => {
   const stopped = old({ settings, stopped_first: 'stopped' });
   const atHome = home({ ...cordoned, containers: [{ ...running, state: 'exited', host_port: null }] });
   const trying = on.deploying({ settings, node_id: 'n2' });
@@ -147,17 +147,17 @@ describe('what was stopped for a version that did not come', () => {
   const over = (f: Partial<Facts> = {}): Facts =>
     facts({ live: [stopped, trying], nodes: [atHome, away()], tasks: [deployTask], endedWork: [worked('n1')], ...f });
 
-  it('is started again when the new one failed', () => {
+  it('restarts when the new one failed', () => {
     const plan = advance(trying, { type: 'task_reported', task: deployTask, report: failed }, over());
     expect(stateOf(plan, trying.id)).toBe('failed');
     expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n1', deployment_id: 'd1', payload: { remove: [], start: 'd1' } }]);
   });
-  it('is started again when the new one was cancelled before it went out', () => {
+  it('restarts when the new one was cancelled before its assignment', () => {
     const waiting = { ...next };
     const plan = advance(waiting, { type: 'cancel' }, over({ live: [stopped, waiting], tasks: [] }));
     expect(plan.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
   });
-  it('not before the container of the new one is removed', () => {
+  it('does not restart before the container of the new one is removed', () => {
     const published = on.published({ settings, node_id: 'n2', route_published_at: NOW - DEFAULT_LIMITS.routeMs - 1 });
     const plan = advance(published, { type: 'tick' }, over({ live: [stopped, published], tasks: [] }));
     expect(plan.createTasks.map((t) => [t.node_id, t.payload])).toEqual([
@@ -172,7 +172,7 @@ describe('what was stopped for a version that did not come', () => {
     );
     expect(after.createTasks).toMatchObject([{ node_id: 'n1', payload: { start: 'd1' } }]);
   });
-  it('not while a node went silent over it: the story says so, and it is tried at the next report', () => {
+  it('does not restart while a node is silent; the story says so, and the next report retries', () => {
     const wall = advance(trying, { type: 'task_lost', task: deployTask, why: 'wall' }, over());
     expect(wall.createTasks).toEqual([]);
     const unsure = { live: [stopped], tasks: [], endedWork: [worked('n1'), worked('n2', { unreported_at: NOW - 1000 })] };
@@ -183,7 +183,7 @@ describe('what was stopped for a version that did not come', () => {
     const later = advance(stopped, seen, over({ ...unsure, endedWork: [worked('n1')] }));
     expect(later.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
   });
-  it('not while another deployment is about to take over', () => {
+  it('does not restart while another deployment may take over', () => {
     const plan = advance(
       stopped,
       { type: 'observed', node_id: 'n1', container: atHome.containers[0] ?? null },
@@ -191,12 +191,12 @@ describe('what was stopped for a version that did not come', () => {
     );
     expect(plan.createTasks).toEqual([]);
   });
-  it('nothing else begins on its node while it is being started', () => {
+  it('no other deployment starts on its node during its restart', () => {
     const start = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null, start: 'd1' } as never });
     const plan = tick([home()], { live: [stopped, next], tasks: [start] });
     expect([stateOf(plan, next.id), plan.createTasks]).toEqual([null, []]);
   });
-  it('started: it waits for nothing any more', () => {
+  it('waits for nothing after its restart', () => {
     const start = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null, start: 'd1' } as never });
     const plan = advance(
       stopped,
@@ -210,7 +210,7 @@ describe('what was stopped for a version that did not come', () => {
   it.each([
     ['fails', { type: 'task_reported' as const, report: failedStart }],
     ['is lost', { type: 'task_lost' as const, why: 'lease' as const }],
-  ])('a start that %s is asked for again at the next report of its node, and not before', (_, end) => {
+  ])('a start that %s is retried at the next report of its node, and not before', (_, end) => {
     const start = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null, start: 'd1' } as never });
     const after = advance(stopped, { ...end, task: start }, over({ live: [stopped], tasks: [start] }));
     expect(after.createTasks).toEqual([]);
@@ -219,7 +219,7 @@ describe('what was stopped for a version that did not come', () => {
     const seen = advance(left, { type: 'observed', node_id: 'n1', container: atHome.containers[0] ?? null }, given);
     expect(seen.createTasks).toMatchObject([{ node_id: 'n1', payload: { start: 'd1' } }]);
   });
-  it('the story and the health name why a start failed, once for each reason', () => {
+  it('story and health name the reason of a failed start, once for each reason', () => {
     const start = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null, start: 'd1' } as never });
     const event = { type: 'task_reported' as const, task: start, report: failedStart };
     const plan = advance(stopped, event, over({ live: [stopped], tasks: [start] }));
@@ -231,7 +231,7 @@ describe('what was stopped for a version that did not come', () => {
     });
     expect(advance(left, event, over({ live: [left], tasks: [start] })).events).toEqual([]);
   });
-  it('another task of it that fails does not make it forget that it was stopped', () => {
+  it('another failed task does not clear that it was stopped', () => {
     const remove = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null } as never });
     const after = advance(
       stopped,
@@ -246,13 +246,13 @@ describe('what was stopped for a version that did not come', () => {
     );
     expect(seen.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
   });
-  it('one that never stopped is left alone', () => {
+  it('a version that never stopped is not restarted', () => {
     const plan = advance(next, { type: 'cancel' }, over({ live: [stopped, next], nodes: [home(), away()], tasks: [] }));
     expect([plan.createTasks, changeOf(plan, 'd1').stopped_first]).toEqual([[], null]);
   });
 });
 
-test('a project that is rolled over knows nothing of all this', () => {
+test('none of this applies to a rolling replacement', () => {
   const plan = tick([home(cordoned), away()], { live: [old(), on.built()] }, on.built());
   expect(plan.createTasks).toMatchObject([{ kind: 'deploy', node_id: 'n2' }]);
 });

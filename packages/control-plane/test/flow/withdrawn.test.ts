@@ -4,13 +4,13 @@ import { advance } from '../../src/flow/deployment.ts';
 import { deploymentIn, nodeIn, NOW as STORE_NOW, open, projectIn, taskOf, tasksIn } from '../store/fixtures.ts';
 import { facts, NOW, old, on, routeTo } from './fixtures.ts';
 
-it('a version whose route was published is drained when it is withdrawn: a proxy may send requests to it', () => {
+it('a version with a published route drains when it is cancelled, because the proxy may send requests to it', () => {
   const d = on.published({ route_published_at: NOW - 1e6 });
   const plan = advance(d, { type: 'tick' }, facts({ live: [old(), d], route: routeTo(d) }));
   expect(plan.createTasks).toMatchObject([{ kind: 'retire', payload: { remove: [{ deployment_id: 'd2' }], drain_seconds: 5 } }]);
 });
 
-it('a deleted project stays until a node whose work was taken away has looked again: its container may not be known yet', async () => {
+it('a deleted project stays until a node that lost its task has reported, because its container may be unknown', async () => {
   const stores = await open();
   const shop = await projectIn(stores);
   const looks = { role: 'deploy' as const, agent_version: '1', containers: [] };

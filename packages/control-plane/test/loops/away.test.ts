@@ -144,7 +144,7 @@ const INTERRUPTIONS: [string, (ms: number) => Promise<void>][] = [
 ];
 
 describe.each(INTERRUPTIONS)('%s', (_name, interrupt) => {
-  it('31 minutes: a deployment that waits for a builder goes on waiting, and gets one', async () => {
+  it('31 minutes: a deployment that waits for a builder keeps waiting and gets one', async () => {
     const id = await requested();
     await pass(5 * SECOND);
     await interrupt(31 * MINUTE);
@@ -152,7 +152,7 @@ describe.each(INTERRUPTIONS)('%s', (_name, interrupt) => {
     expect(await stateOf(id)).toBe('pending');
   });
 
-  it('46 minutes: a build that ended meanwhile is taken', async () => {
+  it('46 minutes: the report of a build that ended meanwhile is accepted', async () => {
     const node = await register('builder');
     const id = await requested();
     await pass(2 * SECOND);

@@ -121,7 +121,7 @@ const JUMPS: [string, { before: number; after: number }][] = [
 ];
 
 describe.each(JUMPS)('the clock jumps: %s', (_name, { before, after }) => {
-  it('the new version waits for a list that is newer than the work, and no longer', async () => {
+  it('the new version waits only for a report that is newer than the end of the tasks', async () => {
     const [builder, home] = [await register('builder', null, 'builder'), await register('home', [])];
     const first = await built(builder);
     await pass(SECOND);
@@ -160,7 +160,7 @@ describe.each(JUMPS)('the clock jumps: %s', (_name, { before, after }) => {
     expect(await kindsOn(away)).toEqual(['deploy']);
   });
 
-  it('a project that is deleted goes when its node has looked once more, and no later', async () => {
+  it('a deleted project is removed after the next report of its node, and not later', async () => {
     const [builder, home] = [await register('builder', null, 'builder'), await register('home', [])];
     const first = await built(builder);
     await pass(SECOND);

@@ -53,7 +53,7 @@ async function scene(given: Given, stores?: Awaited<ReturnType<typeof open>>) {
 }
 const until = async (what: () => boolean | Promise<boolean>): Promise<void> => expect.poll(what, { timeout: 5000, interval: 5 }).toBe(true);
 
-test('scans what is due with what is known of it, records it, and tells what runs on it', async () => {
+test('scans a due dataset, records its version, and notifies deployments', async () => {
   const asked: ScanRequest[] = [];
   let tree = fakeTree({ a: '1' });
   const s = await scene({ scan: async (request) => (asked.push(request), changed(tree)) });
@@ -94,7 +94,7 @@ test('scans what is due with what is known of it, records it, and tells what run
   expect(s.told).toHaveLength(2);
 });
 
-test('a share that is away keeps what is known, and is looked at again soon', async () => {
+test('an unreachable share keeps its versions and is scanned again soon', async () => {
   let away = false;
   const s = await scene({ scan: async () => (away ? { kind: 'unreachable', problem: 'not mounted' } : changed(fakeTree({ a: '1' }))) });
   const { id } = await datasetIn(s.stores);
@@ -114,7 +114,7 @@ test('a share that is away keeps what is known, and is looked at again soon', as
   expect(await s.stores.datasets.get(id)).toMatchObject({ status: 'ok', problem: null, version: 1 });
 });
 
-test('an error of the scanner is the dataset’s problem, not the end of the loop', async () => {
+test('an error of the scanner becomes the dataset’s problem and does not end the loop', async () => {
   const s = await scene({
     scan: async ({ nfsPath }) => (nfsPath.endsWith('bad') ? Promise.reject(new Error('no find here')) : changed(fakeTree({}))),
   });
@@ -128,7 +128,7 @@ test('an error of the scanner is the dataset’s problem, not the end of the loo
   expect(await s.stores.datasets.get(good.id)).toMatchObject({ status: 'ok', version: 1 });
 });
 
-test('an object that is not what its digest says makes no version', async () => {
+test('an object that does not match its digest creates no version', async () => {
   const tree = fakeTree({ 'a/b': '1' });
   const s = await scene({ scan: async () => changed(tree, async (digest) => `${tree.objects.get(digest)}f 1 ${'0'.repeat(64)} zzz\n`) });
   const { id } = await datasetIn(s.stores);
@@ -138,7 +138,7 @@ test('an object that is not what its digest says makes no version', async () => 
   expect(await s.stores.datasets.trees(id, [tree.digest])).toEqual(new Map());
 });
 
-test('no more at once than is said, and each once, also by two control planes', async () => {
+test('two control planes scan each dataset once and stay within their limits', async () => {
   const stores = await open();
   const open_: { count: number; most: number; seen: string[] } = { count: 0, most: 0, seen: [] };
   const gate = Promise.withResolvers<void>();
@@ -160,7 +160,7 @@ test('no more at once than is said, and each once, also by two control planes', 
   for (const id of ids) expect((await stores.datasets.versions(id, page)).items).toHaveLength(1);
 });
 
-test('a database that fails while a scan runs ends the run, and not the scan', async () => {
+test('a database failure during a scan ends the run of the loop after the scan', async () => {
   const stores = await open();
   const gate = Promise.withResolvers<void>();
   let began = false;
@@ -185,7 +185,7 @@ test('a database that fails while a scan runs ends the run, and not the scan', a
   expect(await stores.datasets.get(id)).toMatchObject({ status: 'ok', version: 1, scanning_by: null });
 });
 
-test('on shutdown the scan is ended and its dataset is due as before, for whoever comes next', async () => {
+test('a shutdown ends the scan, and its dataset stays due', async () => {
   const began = Promise.withResolvers<AbortSignal>();
   const s = await scene({
     scan: (_, signal) => {
@@ -205,7 +205,7 @@ test('on shutdown the scan is ended and its dataset is due as before, for whoeve
   expect(await s.stores.datasets.get(id)).toMatchObject({ version: 1 });
 });
 
-test('a dataset that is deleted while it is scanned is not brought back', async () => {
+test('a dataset that is deleted during its scan stays deleted', async () => {
   const began = Promise.withResolvers<void>();
   const gate = Promise.withResolvers<void>();
   const s = await scene({
@@ -227,7 +227,7 @@ test('a dataset that is deleted while it is scanned is not brought back', async 
   expect(s.told).toEqual([]);
 });
 
-test('keeps no more versions than is said', async () => {
+test('keeps at most the configured number of versions', async () => {
   let content = 0;
   const s = await scene({ historyKeep: 2, scan: async () => changed(fakeTree({ a: String(content++) })) });
   const { id } = await datasetIn(s.stores);
@@ -239,7 +239,7 @@ test('keeps no more versions than is said', async () => {
   expect((await s.stores.datasets.versions(id, page)).items.map((v) => v.version)).toEqual([5, 4, 3]);
 });
 
-test('a deletion that cannot be finished holds up no other one, and is tried again', async () => {
+test('a failed deletion does not hold up others and is retried', async () => {
   const s = await scene({ scan: async () => changed(fakeTree({})) });
   const [bad, good] = [await datasetIn(s.stores, 'bad'), await datasetIn(s.stores, 'good')];
   await s.stores.datasets.markDeleting(bad.id, NOW);

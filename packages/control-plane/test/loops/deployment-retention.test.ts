@@ -36,14 +36,14 @@ function given({ steps = 3, people = false, claimed = true, failAt = 0, workMs =
   return { seen, run };
 }
 
-test('a pass that is done is not begun again at the next run', async () => {
+test('a finished pass does not start again at the next run', async () => {
   const { seen, run } = given();
   await run(new AbortController().signal);
   await run(new AbortController().signal);
   expect(seen).toEqual({ passes: 1, steps: 3 });
 });
 
-test('what is left when it is stopped goes on where it was', async () => {
+test('an interrupted pass continues', async () => {
   const { seen, run } = given({ steps: 50, people: true });
   const stop = new AbortController();
   const running = run(stop.signal);
@@ -60,7 +60,7 @@ test('what is left when it is stopped goes on where it was', async () => {
   expect(seen.passes).toBe(1);
 });
 
-test('beside people it rests nine times as long as it works', async () => {
+test('while people use the API it pauses nine times as long as it works', async () => {
   const timed = async (people: boolean): Promise<number> => {
     const began = performance.now();
     await given({ steps: 5, people, workMs: 10 }).run(new AbortController().signal);
@@ -70,14 +70,14 @@ test('beside people it rests nine times as long as it works', async () => {
   expect(await timed(false)).toBeGreaterThanOrEqual(5 * (10 + 9));
 });
 
-test('a pass that fails is told, and the next run begins another one', async () => {
+test('a failed pass is logged, and the next run starts another one', async () => {
   const { seen, run } = given({ failAt: 2 });
   await expect(run(new AbortController().signal)).rejects.toThrow('the database is away');
   await expect(run(new AbortController().signal)).rejects.toThrow('the database is away');
   expect(seen.passes).toBe(2);
 });
 
-test('while another control plane does it, this one does nothing', async () => {
+test('it does nothing while another control plane has the claim', async () => {
   const { seen, run } = given({ claimed: false });
   await run(new AbortController().signal);
   expect(seen).toEqual({ passes: 0, steps: 0 });

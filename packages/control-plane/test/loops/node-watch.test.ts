@@ -59,7 +59,7 @@ const watch = async (): Promise<void> =>
   } as unknown as LoopDeps)(new AbortController().signal);
 const health = async () => (await stores.deployments.get('d1')).health;
 
-it('a node whose engine hangs registers without a list of containers: unknown, with the reason, until the list is back', async () => {
+it('health is unknown while a node registers without its containers', async () => {
   await running({ agent_version: '1', containers: [container] });
   await pass(1, { agent_version: '1' });
   expect(await health()).toMatchObject({ status: 'healthy' });
@@ -72,14 +72,14 @@ it('a node whose engine hangs registers without a list of containers: unknown, w
   expect(await health()).toMatchObject({ status: 'healthy' });
 });
 
-it('an agent that reports no containers at all: unknown after the offline time', async () => {
+it('health is unknown after the offline time if an agent never reports containers', async () => {
   await running({});
   await pass(3, {});
   const detail = 'node-1 registers, but its agent does not report containers; the route stays';
   expect(await health()).toMatchObject({ status: 'unknown', detail });
 });
 
-it('a node that is silent for long was not heard of because the control plane was away: it has the whole time anew', async () => {
+it('nodes get the whole offline time again after an outage of the control plane', async () => {
   await running({ agent_version: '1', containers: [container] });
   now += 60 * MINUTE;
   since = now - MINUTE;

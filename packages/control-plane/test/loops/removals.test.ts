@@ -44,7 +44,7 @@ async function running(): Promise<{ id: string; project: string; first: string; 
   return { id, project, first, labels };
 }
 
-test('DELETE of a node that serves: 202, its project moves, its route stays until then, and then the node goes', async () => {
+test('DELETE of a serving node answers 202, moves its project with its route, and then removes the node', async () => {
   const { id, project, first } = await running();
   const second = await node('node-2');
   const reply = await api.call('deleteNode', { params: { id: first } });
@@ -68,7 +68,7 @@ test('DELETE of a node that serves: 202, its project moves, its route stays unti
   expect((await api.call('getNode', { params: { id: first } })).status).toBe(404);
 });
 
-test('with nowhere to go it serves on, and the node says why it is still there', async () => {
+test('a project without another node keeps serving, and the node says why it still exists', async () => {
   const { id, first } = await running();
   await api.call('deleteNode', { params: { id: first } });
   for (let i = 0; i < 3; i++) await loops();
@@ -82,7 +82,7 @@ test('with nowhere to go it serves on, and the node says why it is still there',
   expect([(await deployment(id))['status'], await routed()]).toEqual(['retired', []]);
 });
 
-test('the node of a contract-only agent, which reports no containers, is not forgotten while it serves', async () => {
+test('the node of a contract-only agent is not removed while it serves', async () => {
   const { first } = await running();
   await node('node-1', { containers: [] });
   await api.call('deleteNode', { params: { id: first } });
@@ -90,7 +90,7 @@ test('the node of a contract-only agent, which reports no containers, is not for
   expect((await api.call('getNode', { params: { id: first } })).json['deleting']).toBe(true);
 });
 
-test('a deployment that was placed there while the deletion was under way goes elsewhere', async () => {
+test('a deployment that was assigned to the node during the deletion moves', async () => {
   const { deployment: id, task } = await withBuild(api);
   const first = await node('node-1');
   await work(task, { image_tag: `registry.test:5000/shop:${sha('c')}` });

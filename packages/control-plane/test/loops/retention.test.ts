@@ -5,7 +5,7 @@ import { createApi } from '../api/harness.ts';
 
 const DAY = 86_400_000;
 
-test('what has ended goes, what has not stays', async () => {
+test('expired rows are removed, and the others stay', async () => {
   const api = await createApi();
   const { stores } = api;
   const at = Date.now();

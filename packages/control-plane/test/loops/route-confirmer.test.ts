@@ -5,7 +5,7 @@ import type { ReachTarget, ReachVerdict } from '../../src/domain/configuration.t
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { routeConfirmer } from '../../src/loops/route-confirmer.ts';
 
-test('its container gets another port while the proxy is asked: first the old address is confirmed, then the new one', async () => {
+test('a port change during the probe confirms the old address first and then the new one', async () => {
   const configOf = (host_port: number) => ({ hash: `h-${host_port}`, deployments: new Map([['d', { host_ip: '10.0.0.1', host_port }]]) });
   let config = configOf(32_001);
   const asked: string[] = [];
@@ -57,21 +57,21 @@ function check(verdicts: readonly ReachVerdict[], markers: readonly boolean[] = 
   return { run: () => run(new AbortController().signal), said, asked, to };
 }
 
-test('nothing is confirmed before the project’s own host was requested through the proxy', async () => {
+test('no route is confirmed before a request to the project’s own host through the proxy', async () => {
   const one = check([{ kind: 'reached' }]);
   await one.run();
   expect(one.asked).toEqual([{ ...one.to, path: '/up?x=1' }]);
   expect(one.said).toEqual([{ id: 'd', type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_001 }]);
 });
 
-test('a proxy that does not reach the node is said with both addresses, and nothing is confirmed', async () => {
+test('a proxy that cannot reach the node is reported with both addresses, and no route is confirmed', async () => {
   const one = check([{ kind: 'unreachable', proxy: 'https://10.0.0.9', saw: 'no answer' }]);
   await one.run();
   const { host_ip, host_port } = one.to;
   expect(one.said).toEqual([{ id: 'd', type: 'route_unreachable', host_ip, host_port, proxy: 'https://10.0.0.9', saw: 'no answer' }]);
 });
 
-test('a proxy that is gone meanwhile says nothing about the node: it is asked again', async () => {
+test('a proxy that is down says nothing about the node and is asked again', async () => {
   // The marker answers, then not when the verdict is there, then again.
   const gone = check([{ kind: 'unreachable', proxy: 'https://10.0.0.9', saw: 'no answer' }, { kind: 'reached' }], [true, false, true]);
   await gone.run();
@@ -81,7 +81,7 @@ test('a proxy that is gone meanwhile says nothing about the node: it is asked ag
   expect(unasked.said.map((event) => event['type'])).toEqual(['route_confirmed']);
 });
 
-test('what could not be proved is confirmed as before, with the reason', async () => {
+test('a check that is not possible confirms the route with the reason', async () => {
   const one = check([{ kind: 'unproven', why: 'http://10.0.0.9 only redirects to https' }]);
   await one.run();
   expect(one.said).toMatchObject([{ type: 'route_confirmed', note: 'http://10.0.0.9 only redirects to https' }]);

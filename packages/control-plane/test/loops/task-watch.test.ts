@@ -24,7 +24,7 @@ async function counted(): Promise<{ api: Api; looks: () => number; watch: () => 
 }
 const until = async (what: () => boolean): Promise<void> => expect.poll(what, { timeout: 3000, interval: 5 }).toBe(true);
 
-test('a held request looks once, however long it is held', async () => {
+test('a held request queries once, however long it is held', async () => {
   const { api, looks, watch } = await counted();
   const node = await register(api);
   const held = api.call('agentTasks', { query: { node_id: node, wait: 2.6 } });
@@ -35,7 +35,7 @@ test('a held request looks once, however long it is held', async () => {
   expect(looks()).toBe(1);
 });
 
-test('what another control plane did to a task wakes the node that holds, and no other', async () => {
+test('a change by another control plane wakes the held request of that node only', async () => {
   const { api, looks, watch } = await counted();
   const { builder, task } = await withBuild(api);
   const other = await register(api, { hostname: 'idle' });

@@ -31,25 +31,25 @@ const at = async ({ clock }: Machine): Promise<number> => (await clock.now()).at
 const since = async ({ clock }: Machine): Promise<number> => (await clock.now()).since - START;
 
 describe('the clock', () => {
-  it('runs while it is asked', async () => {
+  it('runs while it is read', async () => {
     const one = await machine();
     await pass(60_000, one);
     expect([await at(one), await since(one)]).toEqual([60_000, 0]);
   });
-  it('stands still while nobody serves, and service begins anew', async () => {
+  it('stands still without a control plane, and service then starts again', async () => {
     const one = await machine();
     await pass(10_000, one);
     elapsed += 3_600_000;
     expect(await at(one)).toBeLessThanOrEqual(15_000);
     expect(await since(one)).toBe(await at(one));
   });
-  it('goes on where it was after a restart', async () => {
+  it('continues after a restart', async () => {
     await pass(10_000, await machine());
     elapsed += 3_600_000;
     const next = await machine();
     expect([await at(next), await since(next)]).toEqual([10_000, 10_000]);
   });
-  it.each([3_600_000, -3_600_000])('does not move when the machine’s clock jumps by %i ms, and service begins anew', async (jump) => {
+  it.each([3_600_000, -3_600_000])('does not jump by %i ms with the machine’s clock, and service starts again', async (jump) => {
     const one = await machine();
     await pass(10_000, one);
     one.skew = jump;
@@ -72,14 +72,14 @@ describe('the clock', () => {
 });
 
 describe('two control planes', () => {
-  it('one stalls: the clock of the other is not delayed, and the stalled one takes its value before it says anything', async () => {
+  it('a stalled one does not delay the other and takes its value afterwards', async () => {
     const [healthy, stalled] = [await machine(), await machine()];
     await pass(10_000, healthy, stalled);
     await pass(40_000, healthy);
     expect([await at(healthy), await since(healthy)]).toEqual([50_000, 0]);
     expect([await at(stalled), await since(stalled)]).toEqual([50_000, 50_000]);
   });
-  it('one is killed again and again: the other judges deadlines without a grace period', async () => {
+  it('one that restarts again and again does not give the other grace periods', async () => {
     const alive = await machine();
     const deadline = START + 20_000;
     for (let kills = 0; kills < 4; kills++) await pass(5_000, alive, await machine());
@@ -88,7 +88,7 @@ describe('two control planes', () => {
     await pass(10_000, alive);
     expect(isPast(deadline, await alive.clock.now(), LEASE_MS)).toBe(true);
   });
-  it('one has a clock that is an hour off: neither deadline moves', async () => {
+  it('a clock that is an hour off moves no deadline', async () => {
     const [one, other] = [await machine(), await machine()];
     other.skew = 3_600_000;
     await pass(10_000, one, other);
@@ -97,10 +97,10 @@ describe('two control planes', () => {
 });
 
 describe('a deadline', () => {
-  it('passes at once where service was never interrupted', () => {
+  it('passes at once if service was not interrupted', () => {
     expect([isPast(100, { at: 100, since: -1e9 }, 50), isPast(100, { at: 101, since: -1e9 }, 50)]).toEqual([false, true]);
   });
-  it('passes a grace period after the service came back', () => {
+  it('passes a grace period after service starts again', () => {
     expect([isPast(100, { at: 149, since: 100 }, 50), isPast(100, { at: 150, since: 100 }, 50)]).toEqual([false, true]);
   });
   it('passes after three grace periods, however often service is interrupted', () => {

@@ -46,10 +46,10 @@ describe.skipIf(noTraefik !== '')(`header names with other characters than lette
     }
   }
 
-  it('a Traefik without aliasHeadersStrategy is found out', { timeout: 30_000 }, async () => expect(await keeps('unset')).toBe(true));
-  it('one that deletes them is not', { timeout: 30_000 }, async () => expect(await keeps('delete')).toBe(false));
+  it('Traefik without aliasHeadersStrategy forwards them', { timeout: 30_000 }, async () => expect(await keeps('unset')).toBe(true));
+  it('Traefik with aliasHeadersStrategy delete does not', { timeout: 30_000 }, async () => expect(await keeps('delete')).toBe(false));
 
-  it('nothing is said of a proxy that does not serve the configuration', async () => {
+  it('a proxy that does not serve the configuration has no result', async () => {
     const watch = createAliasWatch(['http://127.0.0.1:9'], silentLogger());
     await watch.check(built.hash, new AbortController().signal);
     expect(watch.kept()).toBeNull();

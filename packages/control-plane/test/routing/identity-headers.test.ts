@@ -39,7 +39,7 @@ describe('identity headers', () => {
     expect(stripped.get(name.toLowerCase())).toBe('');
   });
 
-  it('and nothing else but Cookie and Authorization is taken from an application', () => {
+  it('no other header except Cookie and Authorization is removed from requests', () => {
     for (const [name] of stripped) expect(isIdentityHeader(name), name).toBe(true);
     for (const name of ['Cookie', 'Authorization', 'cookie']) expect(regex.test(name)).toBe(true);
     for (const name of [
@@ -56,7 +56,7 @@ describe('identity headers', () => {
       expect(regex.test(name), name).toBe(false);
   });
 
-  it('the contract’s list of answer headers is exactly the contract’s', () => {
+  it('authResponseHeaders is exactly the list of the contract', () => {
     expect(auth?.authResponseHeaders).toEqual(['X-Forwarded-User']);
   });
 });

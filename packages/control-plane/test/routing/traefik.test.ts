@@ -22,7 +22,7 @@ const parse = (routes: PublishedRoute[], settings = SETTINGS): DynamicConfig['ht
 
 const MARKERS = ['berth-marker-alias-web', 'berth-marker-alias-websecure', 'berth-marker-web', 'berth-marker-websecure'];
 
-describe('the contract’s shape', () => {
+describe('the configuration follows the contract', () => {
   it('an open project', () => {
     const http = parse([route()]);
     expect(http.routers['shop']).toMatchObject({
@@ -52,7 +52,7 @@ describe('the contract’s shape', () => {
       }),
     });
   });
-  it('an open project gets no identity header a client made up, in any spelling', () => {
+  it('an open project gets no forged identity header in any spelling', () => {
     const http = parse([route()]);
     const strip = http.routers['shop']?.middlewares?.map((name) => http.middlewares[name]).find((m) => m !== undefined && 'headers' in m);
     const removed = strip !== undefined && 'headers' in strip ? strip.headers.customRequestHeaders : {};
@@ -72,7 +72,7 @@ describe('device tokens', () => {
   const blog = { project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' };
   const shut = { project_name: 'shut', domain_prefix: 'shut', deployment_id: 'd3', auth_required: true };
   const http = parse([route(), route(blog), route(shut)]);
-  it('one router takes the requests to open projects that carry one, and removes it', () => {
+  it('one router matches requests to open projects with a token and removes it', () => {
     expect(http.routers['berth_tokens']).toEqual({
       rule: 'HeaderRegexp(`Authorization`, `berth_[A-Za-z0-9_-]{43}`) && (Host(`berth.invalid`) || HostRegexp(`^(blog|store)\\.berth\\.test\\.?$`))',
       entryPoints: ['websecure'],
@@ -81,11 +81,11 @@ describe('device tokens', () => {
     });
     expect(http.middlewares['berth-strip-token']).toEqual({ headers: { customRequestHeaders: { Authorization: '' } } });
   });
-  it('its rule is longer than any project’s own, so the proxy tries it first', () => {
+  it('its rule is longer than any project’s rule, so the proxy tries it first', () => {
     const { routers } = parse([route({ domain_prefix: 'a'.repeat(63) })]);
     expect(routers['berth_tokens']?.rule.length).toBeGreaterThan(routers['shop']?.rule.length ?? Infinity);
   });
-  it('each open project has a child of it that leads to its service', () => {
+  it('each open project has a child router to its service', () => {
     expect(http.routers['shop_token']).toEqual({
       rule: 'Host(`store.berth.test`)',
       parentRefs: ['berth_tokens'],
@@ -94,15 +94,15 @@ describe('device tokens', () => {
     });
     expect(Object.keys(http.routers).filter((name) => name.endsWith('_token'))).toEqual(['blog_token', 'shop_token']);
   });
-  it('without an open project there is none of it: the gateway takes tokens out', () => {
+  it('it does not exist without an open project, because the gateway removes tokens', () => {
     const alone = parse([route(shut)]);
     expect(Object.keys(alone.routers)).toEqual([...MARKERS, 'shut', 'shut-http']);
     expect(Object.keys(alone.middlewares)).not.toContain('berth-strip-token');
   });
 });
 
-describe('never empty, never a guess', () => {
-  it('stands with the marker alone when there is no project, without empty sections', () => {
+describe('robustness', () => {
+  it('contains only the marker and no empty sections if there is no project', () => {
     const http = parse([]);
     expect(Object.keys(http)).toEqual(['routers']);
     expect(Object.keys(http.routers)).toEqual(MARKERS);
@@ -115,10 +115,10 @@ describe('never empty, never a guess', () => {
     for (const name of MARKERS) delete config.http.routers[name];
     expect(createHash('sha256').update(JSON.stringify(config)).digest('hex').slice(0, 16)).toBe(built.hash);
   });
-  it('another route, another hash', () => {
+  it('another route changes the hash', () => {
     expect(dynamicConfig([route()], SETTINGS).hash).not.toBe(dynamicConfig([route({ host_port: 32_002 })], SETTINGS).hash);
   });
-  it('a project that requires a login is left out, never open, without a forward-auth service', () => {
+  it('a project that requires a login is omitted without a forward-auth service', () => {
     const built = dynamicConfig(
       [route({ auth_required: true }), route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' })],
       { ...SETTINGS, authServiceUrl: null },
@@ -133,7 +133,7 @@ describe('never empty, never a guess', () => {
     ['a prefix that would break the rule', { domain_prefix: 'x`) || Host(`evil' }],
     ['an address with a path', { host_ip: '10.0.0.1/evil' }],
     ['no port', { host_port: 0 }],
-  ])('%s takes only its own project down', (_, over) => {
+  ])('%s omits only its own project', (_, over) => {
     const built = dynamicConfig([route(over), route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' })], SETTINGS);
     expect(built.problems).toHaveLength(1);
     expect([...built.deployments.keys()]).toEqual(['d2']);
@@ -143,10 +143,10 @@ describe('never empty, never a guess', () => {
       'zoo: store.berth.test belongs to shop',
     ]);
   });
-  it('an IPv6 node is written as a URL wants it', () => {
+  it('the address of an IPv6 node has brackets', () => {
     expect(parse([route({ host_ip: 'fd00::2' })]).services['shop']?.loadBalancer.servers).toEqual([{ url: 'http://[fd00::2]:32001' }]);
   });
-  it('gives the same bytes whatever order the database has', () => {
+  it('the order of the routes does not change the bytes', () => {
     const many = Array.from({ length: 30 }, (_, i) => route({ project_name: `p${i}`, domain_prefix: `h${i}`, deployment_id: `d${i}` }));
     fc.assert(
       fc.property(

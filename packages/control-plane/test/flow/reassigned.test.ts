@@ -14,7 +14,7 @@ const clearing = (over: object = {}) =>
   });
 const tick = (tasks: ReturnType<typeof task>[], nodes = [node()]) => advance(lost, { type: 'tick' }, facts({ live: [lost], tasks, nodes }));
 
-test('it waits while its node removes what an earlier attempt left, and says so', () => {
+test('a deployment waits while its node removes the container of an earlier attempt, and says so', () => {
   const plan = tick([clearing()]);
   expect(stateOf(plan, lost.id)).toBeNull();
   expect(plan.createTasks).toEqual([]);

@@ -71,7 +71,7 @@ async function running(): Promise<{ project: string; node: string }> {
 }
 const health = async () => (await stores.deployments.get('d1')).health?.status;
 
-test('a node on which all is well is looked up once, until it reports something else', async () => {
+test('an unchanged healthy node causes one query until its report changes', async () => {
   await running();
   expect([await register([container('d1')]), await register([container('d1')]), await register([container('d1')])]).toEqual([
     true,
@@ -85,7 +85,7 @@ test('a node on which all is well is looked up once, until it reports something 
   expect([await register([container('d1')]), await register([container('d1')])]).toEqual([true, false]);
 });
 
-test('health that became unknown in silence is healthy again with the next register, the same as ever', async () => {
+test('an identical registration after silence changes the health from unknown to healthy', async () => {
   await running();
   await register([container('d1')]);
   await driver.advance('d1', { type: 'node_silent' });
@@ -93,7 +93,7 @@ test('health that became unknown in silence is healthy again with the next regis
   expect([await register([container('d1')]), await health()]).toEqual([true, 'healthy']);
 });
 
-test('a version that begins to serve there without a container is missed, although the report is the same', async () => {
+test('an unchanged report without the container of a new version makes it unhealthy', async () => {
   await running();
   await commit(stores, (await stores.deployments.get('d1')).project_id, {
     deployments: [{ id: 'd1', from: 'running', set: { node_id: null } }],
@@ -106,7 +106,7 @@ test('a version that begins to serve there without a container is missed, althou
   expect([await register([]), await health()]).toEqual([true, 'unhealthy']);
 });
 
-test('a container whose deployment ended is swept, although its node reports what it always did', async () => {
+test('an unchanged report removes the container of a deployment that ended', async () => {
   const { project, node } = await running();
   await register([container('d1')]);
   await commit(stores, project, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
@@ -115,7 +115,7 @@ test('a container whose deployment ended is swept, although its node reports wha
   expect(await stores.tasks.openFor(node, now)).toMatchObject([{ kind: 'retire' }]);
 });
 
-test('a look that was under way during a commit is not what is known', async () => {
+test('a query that overlaps a commit is not remembered', async () => {
   const { project } = await running();
   const { servingOn } = stores.deployments;
   stores.deployments.servingOn = async (id) => {
