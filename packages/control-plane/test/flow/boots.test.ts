@@ -60,14 +60,30 @@ test('without the node’s secret another machine is rejected from its first reg
 });
 type NoBoots = { node: string | null; given: string | null; host: string; isSilent: boolean; isProven?: true };
 test.each<[string, NoBoots, string]>([
-  ['a contract-only agent at another address is accepted, because its address may have changed', { node: null, given: null, host: 'y', isSilent: false }, 'taken'],
+  [
+    'a contract-only agent at another address is accepted, because its address may have changed',
+    { node: null, given: null, host: 'y', isSilent: false },
+    'taken',
+  ],
   ['a silent contract-only agent at another address is another machine', { node: null, given: null, host: 'y', isSilent: true }, 'another'],
   ['a silent contract-only agent at its address is accepted', { node: null, given: null, host: 'x', isSilent: true }, 'taken'],
   ['a contract-only agent may replace a Berth agent at its address', { node: 'a', given: null, host: 'x', isSilent: false }, 'taken'],
-  ['a contract-only agent at another address than the Berth agent is rejected', { node: 'a', given: null, host: 'y', isSilent: false }, 'refused'],
-  ['a contract-only agent at another address is accepted if an admin admits it', { node: 'a', given: null, host: 'y', isSilent: false, isProven: true }, 'taken'],
+  [
+    'a contract-only agent at another address than the Berth agent is rejected',
+    { node: 'a', given: null, host: 'y', isSilent: false },
+    'refused',
+  ],
+  [
+    'a contract-only agent at another address is accepted if an admin admits it',
+    { node: 'a', given: null, host: 'y', isSilent: false, isProven: true },
+    'taken',
+  ],
   ['a Berth agent may replace a contract-only one at its address', { node: null, given: 'b', host: 'x', isSilent: false }, 'taken'],
-  ['a Berth agent at another address than the contract-only one is rejected', { node: null, given: 'b', host: 'y', isSilent: false }, 'refused'],
+  [
+    'a Berth agent at another address than the contract-only one is rejected',
+    { node: null, given: 'b', host: 'y', isSilent: false },
+    'refused',
+  ],
 ])('without boot ids: %s', (_, { node, given, host, isSilent, isProven = false }, verdict) => {
   const step = bootStep(
     { boot_id: node, host_ip: 'x', last_seen_at: 0, isSilent, boots: null },
