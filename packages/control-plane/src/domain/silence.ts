@@ -1,10 +1,10 @@
 /**
- * Whether a node was silent for the offline time: then another machine may take its name. By the uptime clock, so that no jump of the
- * machine's clock hands a live node over, and none keeps a dead one for a day; and only after a control plane has served for so long,
- * since until then nobody could be heard.
+ * Decides whether a node has been silent for the offline time; then another machine may take its name. Uses the uptime clock, so that a
+ * jump of the machine's clock neither hands over a live node nor protects a dead one. A control plane must have served for the offline
+ * time, because nodes could not register before.
  *
- * `heardAt`: when this process heard of it last, by the uptime clock; null: not yet. `observed_at` is by that clock too, and tells what
- * another control plane heard; `last_seen_at` is by the machine's, and counts unless it lies in the future. Pure.
+ * `heardAt`: the last registration at this process by the uptime clock, or null. `observed_at` uses the same clock and includes other
+ * control planes. `last_seen_at` uses the machine's clock and is ignored if it is in the future. Pure.
  */
 import type { NodeRecord } from './records.ts';
 import type { Uptime } from './uptime.ts';

@@ -1,51 +1,51 @@
 /**
- * The clock of every deadline: it runs only while a control plane serves. An agent cannot claim, renew or report while no control plane
- * is there, so that time counts against nobody. The clock lives in the database; several control planes share it.
+ * The uptime clock of all deadlines. It runs only while a control plane serves: without one, agents cannot claim, renew or report, so that
+ * time must not count. The clock is stored in the database, and several control planes share it.
  *
  * running ─(beat within `gapMs` of the one before)─▶ running: the clock advances by the measured time
- * running ─(stopped, stalled, or without its database for longer)─▶ gap: the clock advances by `gapMs` at most, `since` begins anew
+ * running ─(stopped, stalled, or without its database for longer)─▶ gap: the clock advances by at most `gapMs`, and `since` starts again
  *
- * It advances by the monotonic clock, so a jump of the machine's clock does not move it. A control plane that was stalled takes the
- * value that the others have reached meanwhile, and gives agents a grace period before it judges anything.
+ * It advances by the monotonic clock, so a jump of the machine's clock does not change it. After a stall a control plane takes the value
+ * of the others and gives agents a grace period before any deadline counts as missed.
  */
 
-/** `at`: the uptime clock in ms. `since`: its value when this control plane's present uninterrupted service began. */
+/** `at`: the uptime clock in ms. `since`: its value at the start of this control plane's current uninterrupted service. */
 export type Uptime = { at: number; since: number };
 
 export type UptimeClock = {
-  /** Reads the clock; asks the database first where the last answer is older than FRESH_MS. Throws what the database throws. */
+  /** Reads the clock, with a query if the last value is older than FRESH_MS. Throws what the database throws. */
   now(): Promise<Uptime>;
-  /** As far as it is known here, without a word with the database: never ahead of `now`. */
+  /** Returns the clock without a query; never ahead of `now`. */
   known(): Uptime;
 };
 
 export type UptimeStore = {
-  /** Reads the clock of the service; the first one ever begins at `initial`. */
+  /** Reads the stored clock; the first call ever sets it to `initial`. */
   read(initial: number): Promise<number>;
-  /** Raises the clock to `at`, unless another control plane is further; returns where it stands. */
+  /** Raises the clock to `at` unless it is already later, and returns its value. */
   raise(at: number): Promise<number>;
 };
 
 /** The longest time between two beats that counts as service without a gap. */
 const LONGEST_GAP_MS = 5_000;
-/** How old the last beat may be before a caller waits for another one. */
+/** A caller waits for a new beat if the last one is older than this. */
 const FRESH_MS = 500;
-/** After so many grace periods of uptime a deadline counts as missed, however often the service was interrupted. */
+/** A deadline counts as missed after this many grace periods of uptime, however often service was interrupted. */
 const MOST_GRACES = 3;
 
 /**
- * Whether a deadline has passed. After a gap everybody first gets the grace period to be heard; interruptions that come again and again
- * extend a deadline by MOST_GRACES grace periods at most.
+ * Returns whether a deadline has passed. After a gap agents first get a grace period to report. Repeated interruptions extend a deadline
+ * by at most MOST_GRACES grace periods.
  */
 export const isPast = (deadline: number, { at, since }: Uptime, graceMs: number): boolean =>
   at > deadline && (at - since >= graceMs || at - deadline >= MOST_GRACES * graceMs);
 
-/** Reads the clock from the database. `monotonic`: ms, does not jump. `wall`: the machine's clock, ms since the epoch. */
+/** Creates the clock from its stored value. `monotonic`: ms. `wall`: the machine's clock, ms since the epoch. */
 export async function createUptimeClock(deps: {
   store: UptimeStore;
   monotonic: () => number;
   wall: () => number;
-  /** The gap must be shorter than what is left of a lease that is renewed in time. */
+  /** The gap must be shorter than the remaining time of a lease that is renewed in time. */
   leaseMs: number;
 }): Promise<UptimeClock> {
   const { store, monotonic, wall } = deps;
@@ -72,7 +72,7 @@ export async function createUptimeClock(deps: {
     known: () => ({ at: advanced(monotonic()), since }),
     async now() {
       const asked = monotonic();
-      // One beat that begins after the question is enough, however long the database takes to answer.
+      // One beat that starts after the call is enough, however long the database takes.
       for (let beats = 0; beats < 2 && asked - beatAt > FRESH_MS; beats++) {
         beating ??= beat().finally(() => {
           beating = null;

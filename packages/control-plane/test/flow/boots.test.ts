@@ -1,10 +1,10 @@
-/** A restart, or two machines under one name: which processes a node's registers come from. */
+/** Restarts, and two machines under one name: which processes the registrations of a node come from. */
 import { expect, test } from 'vitest';
 import { type Boots, bootStep } from '../../src/domain/boots.ts';
 
 const OFFLINE = 120_000;
 
-/** Registers of one node, in turn: `boot@second`, from the address of its machine (`a1` and `a2` are processes on machine a). */
+/** Registrations of one node in order: `boot@second`, from the address of its machine (`a1` and `a2` are processes on machine a). */
 const heard = (...registers: string[]): Heard => hear(true, registers);
 const heardUnproven = (...registers: string[]): Heard => hear(false, registers);
 type Heard = { verdicts: string[]; boots: Boots | null; owner: string | null };

@@ -1,4 +1,4 @@
-/** What a deployment mounts, what its story says about versions, and what a new version does to what runs. */
+/** Mounts of a deployment, versions in its story, and effects of a new version on running deployments. */
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_LIMITS, type Facts } from '../../src/domain/facts.ts';
 import type { DeploymentRecord, PinnedDataset } from '../../src/domain/records.ts';

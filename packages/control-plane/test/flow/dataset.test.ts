@@ -1,4 +1,4 @@
-/** Every state of a dataset, every outcome of a scan. */
+/** Tests each state of a dataset with each outcome of a scan. */
 import fc from 'fast-check';
 import { DATASET_STATES, type DatasetState } from '@berth/wire/dataset';
 import { expect, test } from 'vitest';
@@ -29,7 +29,7 @@ test.each(DATASET_STATES.flatMap((status) => Object.values(OUTCOMES).map((found)
     expect(set.status).toBe(next);
     expect(set.problem).toBe('problem' in found ? found.problem : null);
     expect(newVersion).toEqual(kind === 'changed' ? { version: 8, manifest_digest: digest('b'), files: 4, bytes: 40 } : null);
-    // What was left out, and which share it is, is known only of what was seen well.
+    // Skipped files and the identity of the share are known only after a good scan.
     expect([set.skipped, set.share]).toEqual('share' in found ? [skipped, share] : [undefined, undefined]);
     expect(set.next_scan_at - NOW).toBe(kind === 'unreachable' || kind === 'changing' ? 60_000 : 600_000);
   },

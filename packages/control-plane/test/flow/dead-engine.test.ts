@@ -1,4 +1,4 @@
-/** Where no node has a working container engine, a deployment says so as soon as it waits. */
+/** A waiting deployment says at once that no node has a working container engine. */
 import { describe, expect, it } from 'vitest';
 import type { Facts } from '../../src/domain/facts.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';

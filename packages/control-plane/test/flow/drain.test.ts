@@ -1,4 +1,4 @@
-/** Emptying a node, step by step. */
+/** Steps of a drain. */
 import { expect, it } from 'vitest';
 import { AT_ONCE, drainStep, type Remaining, newDrain, withFreshTries, TRIES } from '../../src/flow/drain.ts';
 import { redeploy } from '../../src/flow/redeploy.ts';

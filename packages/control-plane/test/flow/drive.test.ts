@@ -1,4 +1,4 @@
-/** The driver on the real store: what happens between two looks at the database. */
+/** The driver on the real store: races between two reads of the database. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '@berth/kit/log';
 import { createChanges } from '../../src/domain/changes.ts';
@@ -72,7 +72,7 @@ describe('a lost task that was not lost after all', () => {
     const commit = stores.flow.commit;
     stores.flow.commit = async (plan) => {
       stores.flow.commit = commit;
-      // Answered with yes: the agent counts on it from here on.
+      // The renewal succeeded, so the agent relies on it from here on.
       await stores.tasks.renew(task, LEASE.token, now + 30_000, now);
       return commit(plan);
     };

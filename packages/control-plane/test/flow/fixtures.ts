@@ -1,4 +1,4 @@
-/** Records and facts for tests of decisions: everything has a plain value, a test names only what it is about. */
+/** Records and facts with default values; a test names only the values that matter to it. */
 import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { type DatasetFact, DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
@@ -71,7 +71,7 @@ export const node = (over: Partial<NodeFact> = {}): NodeFact => ({
 export const builder = (over: Partial<NodeFact> = {}): NodeFact =>
   node({ id: 'b1', hostname: 'builder-1', role: 'builder', host_ip: '10.0.0.9', ...over });
 
-/** The deadline of its state runs since the state began, or since its route was published. */
+/** The timer of its state runs since the state began, or since its route was published. */
 export const deployment = (over: Partial<DeploymentRecord> = {}): DeploymentRecord => {
   const d = {
     ...UNTOUCHED,
@@ -97,13 +97,13 @@ export const waitingSince = (d: DeploymentRecord, at: number): DeploymentRecord 
   timer: { state_since: at, ran_ms: 0, running_since: at },
 });
 
-/** A deployment as it stands on each rung. */
+/** A deployment in each state. */
 export const on = {
   pending: (over: Partial<DeploymentRecord> = {}) => deployment(over),
   building: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'building', builder_id: 'b1', ...over }),
   built: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'built', ...BUILT, ...over }),
   deploying: (over: Partial<DeploymentRecord> = {}) => deployment({ status: 'deploying', ...BUILT, node_id: 'n1', ...over }),
-  /** Reported, and its route published, but not confirmed. */
+  /** Reported, with a published route that is not confirmed. */
   published: (over: Partial<DeploymentRecord> = {}) =>
     deployment({
       status: 'deploying',
@@ -197,7 +197,7 @@ export const facts = (over: Partial<Facts> = {}): Facts => ({
   ...over,
 });
 
-/** What a plan does to one deployment's state; null when it leaves it. */
+/** Returns the state of a deployment after a plan, or null if the plan does not change it. */
 export const stateOf = (plan: Plan, id: string): string | null => plan.deployments.find((c) => c.id === id)?.set.status ?? null;
 export const changeOf = (plan: Plan, id: string): NonNullable<Plan['deployments'][number]['set']> =>
   plan.deployments.find((c) => c.id === id)?.set ?? {};

@@ -1,4 +1,4 @@
-/** Any sequence of requests, claims, reports, losses and deletions on the real store and driver: what must hold, holds after each. */
+/** Random sequences of requests, claims, reports, losses and deletions on the real store and driver. The invariants must hold after each. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { isOpenTask, isSettled, isTerminal } from '@berth/wire/vocabulary';
@@ -15,7 +15,7 @@ import { COMMIT } from './fixtures.ts';
 
 type World = { stores: Stores; driver: Driver; now: number; project: string; made: string[]; ended: Map<string, string>; nodes: string[] };
 
-/** `pick` chooses among what there is at that moment. */
+/** `pick` chooses one of the existing records. */
 const COMMANDS = [
   'request',
   'rollback',
@@ -126,9 +126,9 @@ async function mustHold({ stores, project, made, ended }: World): Promise<void> 
     // A terminal state never changes.
     if (ended.has(d.id)) expect(d.status).toBe(ended.get(d.id));
     if (isTerminal(d.status)) ended.set(d.id, d.status);
-    // Work for what is over is only its removal.
+    // The only open task of a terminal deployment is its removal.
     if (isTerminal(d.status)) expect(tasks.filter((t) => t.deployment_id === d.id && t.kind !== 'retire')).toEqual([]);
-    // What waits for an agent has exactly one task that it waits for.
+    // A deployment that waits for an agent has exactly one such task.
     const waits = d.status === 'building' || (d.status === 'deploying' && d.route_published_at === null);
     if (waits) expect(tasks.filter((t) => t.deployment_id === d.id && t.kind !== 'retire' && isOpenTask(t.status))).toHaveLength(1);
     expect(d.losses.length).toBeLessThanOrEqual(DEFAULT_LIMITS.maxLosses);
@@ -136,7 +136,7 @@ async function mustHold({ stores, project, made, ended }: World): Promise<void> 
   const running = all.filter((d) => d.status === 'running');
   expect(running.length).toBeLessThanOrEqual(1);
   expect(all.filter((d) => d.status === 'deploying').length).toBeLessThanOrEqual(1);
-  // The route points at what runs, or at what is about to; and at the port it was reported with.
+  // The route points to the running or upcoming version, at its reported port.
   const routed = all.find((d) => d.id === route?.deployment_id);
   if (route !== null) expect(['running', 'deploying']).toContain(routed?.status);
   if (route !== null) expect(route.host_port).toBe(routed?.host_port);
@@ -150,12 +150,12 @@ it('the invariants hold after each command, and everything settles when agents d
       try {
         for (const { what, pick } of commands) {
           await apply(world, what, pick).catch((error: unknown) => {
-            // A refusal is an answer; anything else is a bug.
+            // A rejection is a valid answer; any other error is a bug.
             if (!(error instanceof DomainError)) throw error;
           });
           await mustHold(world);
         }
-        // Agents that work are also there: without this, what was requested after a long silence rightly waits for a node.
+        // Working agents also register. Otherwise a late request rightly waits for a node.
         for (const [index, id] of world.nodes.entries()) {
           await register(world, index);
           await world.stores.nodes.setSchedulable(id, true);
@@ -179,7 +179,7 @@ function ignoreRefusal(error: unknown): void {
   if (!(error instanceof DomainError)) throw error;
 }
 
-/** What the proxy serves is what the route says: for a deployment that it does not lead to, some address or other. */
+/** The proxy serves the route of the deployment; for any other deployment it reports some other address. */
 async function confirm({ stores, driver }: World, id: string): Promise<void> {
   const route = (await stores.routes.all()).find((r) => r.deployment_id === id);
   await driver.advance(id, { type: 'route_confirmed', host_ip: route?.host_ip ?? '10.0.0.1', host_port: route?.host_port ?? 1 });

@@ -1,4 +1,4 @@
-/** Health: what an agent saw of a deployment's container, against what the deployment says. */
+/** Health of a deployment by its reported container. */
 import type { ObservedContainer } from '@berth/wire/node';
 import { describe, expect, it } from 'vitest';
 import { isEmptyPlan } from '../../src/domain/plan.ts';
@@ -7,7 +7,7 @@ import { advance } from '../../src/flow/deployment.ts';
 import { judge, undeployedSettings } from '../../src/flow/observe.ts';
 import { changeOf, DIGEST, facts, NOW, node, on, project, routeTo, SETTINGS, task } from './fixtures.ts';
 
-/** As the agent reports it when nothing is wrong. */
+/** A reported container without problems. */
 const container = (over: Partial<ObservedContainer> = {}): ObservedContainer => ({
   id: 'c2',
   name: 'svc-shop',
@@ -169,7 +169,7 @@ describe('an unknown container has the name', () => {
     const told = on.running(changeOf(seen(on.running(), [mine, stranger]), 'd2'));
     const plan = seen(told, [mine]);
     expect(plan.createTasks).toMatchObject([{ kind: 'retire', payload: { remove: [], keep: { deployment_id: 'd2' } } }]);
-    // While that works it is neither well nor ill anew.
+    // During that task the health does not change.
     const after = on.running({ ...told, ...changeOf(plan, 'd2') });
     expect(isEmptyPlan(see(after, mine, [task('retire')]))).toBe(true);
   });

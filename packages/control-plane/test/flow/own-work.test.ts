@@ -1,4 +1,4 @@
-/** No deadline runs while a deployment waits for work of Berth itself: that work has deadlines of its own. */
+/** No deadline runs while a deployment waits for a task of Berth, which has its own deadlines. */
 import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/changes.ts';
@@ -41,7 +41,7 @@ async function requested(name: string): Promise<string> {
   const input = { projectId: project.id, commit: null, note: null, rollbackOf: null, idempotency: null };
   return (await driver.request(input)).deployment.id;
 }
-/** As the scheduler does, once a minute; nodes register meanwhile. */
+/** Ticks once a minute, like the scheduler; nodes register meanwhile. */
 async function pass(minutes: number): Promise<void> {
   for (let i = 0; i < minutes; i++) {
     now += MINUTE;
@@ -53,7 +53,7 @@ async function pass(minutes: number): Promise<void> {
 async function tick(): Promise<void> {
   for (const { id, status } of await stores.deployments.unsettled()) if (status !== 'building') await driver.advance(id, { type: 'tick' });
 }
-/** What the agent of the node does with the task that it finds. */
+/** Handles the task that the agent finds. */
 async function work(node: string, report: object): Promise<boolean> {
   const task = (await stores.tasks.openFor(node, now)).find((t) => t.kind !== 'retire');
   if (task === undefined) return false;
@@ -102,7 +102,7 @@ it('with pushes faster than a build each third build goes live, and finally the 
   const [builder, node] = [await register('builder'), await register('deploy')];
   const all: string[] = [];
   let begun = now;
-  /** A build takes three minutes, and a deployment is over at once. */
+  /** A build takes three minutes, and a deployment ends at once. */
   const agents = async (): Promise<void> => {
     const [task] = await stores.tasks.openFor(builder, now);
     begun = task === undefined ? now : task.created_at;

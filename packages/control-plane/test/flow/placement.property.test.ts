@@ -1,4 +1,4 @@
-/** Placement in one pass over typed arrays gives what a loop gives that anybody would write first. */
+/** Placement over typed arrays gives the same result as a simple loop. */
 import type { PlacementRow } from '@berth/wire/node';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
@@ -49,7 +49,7 @@ const question = fc.record({
   arch: fc.constant(null),
 });
 
-/** Row by row, by the words of the contract. */
+/** Computes each row by the words of the contract. */
 function naive({ wanted, runsOn, stays }: Question, nodes: readonly NodeRecord[]) {
   const rows = nodes.map((n): PlacementRow => {
     const copies = n.cached.filter((c, i) => n.cached.findIndex((o) => o.dataset_id === c.dataset_id && o.version === c.version) === i);

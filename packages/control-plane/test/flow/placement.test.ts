@@ -139,7 +139,7 @@ describe('10,000 nodes', () => {
   const many = (over: (i: number) => Parameters<typeof node>[0]) =>
     Array.from({ length: 10_000 }, (_, i) => node({ id: `n${i}`, hostname: `h${String(i).padStart(5, '0')}`, ...over(i) }));
   it('a deployment stores the best nodes, the winner, and the number and reasons of the rest', () => {
-    // The emptiest are cordoned or offline, each since another moment: the winner is none of the best.
+    // The nodes with the most storage are cordoned or offline since different times, so the winner is not one of the best.
     const nodes = many((i) => ({
       free_storage: 1e9 - i,
       ...(i < 30 ? { schedulable: false } : i < 50 ? { last_seen_at: NOW - L.offlineMs - 1 - i } : {}),

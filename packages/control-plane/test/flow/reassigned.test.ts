@@ -1,6 +1,6 @@
 /**
- * A deployment that lost its node is given out again. Its container there may be on its way out (seen, and not wanted): on that
- * node it must not begin before that is over, else the container that it takes over is removed under it (found by the fault suite).
+ * A deployment that lost its node is reassigned. If its old container is being removed on a node, the new task must wait there for the
+ * end of the removal. Otherwise the task would adopt a container that is then removed (found by the fault suite).
  */
 import { expect, test } from 'vitest';
 import { advance } from '../../src/flow/deployment.ts';

@@ -1,4 +1,4 @@
-/** Work on a container that always fails: the tries become rare, and their tasks do not pile up. */
+/** Work on a container that always fails: retries become rare, and their tasks do not pile up. */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/changes.ts';
@@ -21,7 +21,7 @@ let node = '';
 
 beforeEach(async () => {
   [now, ids] = [NOW, 0];
-  // In memory: a day is six thousand commits.
+  // In memory, because one day has six thousand commits.
   stores = await open(':memory:');
   const deps = { stores, changes: createChanges(), limits: DEFAULT_LIMITS, platform: facts().platform, now: () => now };
   driver = createDriver({
@@ -50,7 +50,7 @@ async function register(): Promise<void> {
   await driver.observed(registered);
 }
 
-/** The node reports twice a minute, and does each task that it is given; how many there were. */
+/** The node reports twice a minute and does each task. Returns the number of tasks. */
 async function days(count: number, report: object): Promise<number> {
   let tasks = 0;
   for (const end = now + count * 86_400_000; now < end; ) {

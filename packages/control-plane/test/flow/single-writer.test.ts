@@ -1,4 +1,4 @@
-/** A project that is replaced stop-first: on whatever nodes, never two of its versions at once. */
+/** A stop-first project never has two running versions at once on any nodes. */
 import { describe, expect, it, test } from 'vitest';
 import type { ObservedContainer } from '@berth/wire/node';
 import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/facts.ts';

@@ -1,4 +1,4 @@
-/** A register that says nothing new asks the database nothing; whatever is committed meanwhile is still met by the next one. */
+/** An unchanged registration causes no query. The next registration still notices each commit in between. */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, test } from 'vitest';
 import { createChanges } from '../../src/domain/changes.ts';
@@ -43,7 +43,7 @@ const container = (deployment: string, name = 'svc-shop') => ({
   state: 'running',
 });
 
-/** As the API does it, half a minute later; gives whether the database was asked what serves there. */
+/** Registers like the API half a minute later. Returns whether the database was queried. */
 async function register(containers: ReturnType<typeof container>[]): Promise<boolean> {
   now += 30_000;
   const before = asked;
@@ -80,7 +80,7 @@ test('an unchanged healthy node causes one query until its report changes', asyn
   ]);
   expect(await register([{ ...container('d1'), state: 'exited' }])).toBe(true);
   expect(await health()).toBe('unhealthy');
-  // By time alone it may become well again, so it is looked at each time.
+  // It may become healthy by the passing of time alone, so each registration is decided.
   expect([await register([container('d1')]), await health()]).toEqual([true, 'healthy']);
   expect([await register([container('d1')]), await register([container('d1')])]).toEqual([true, false]);
 });

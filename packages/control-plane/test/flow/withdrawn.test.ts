@@ -1,4 +1,4 @@
-/** Found by the simulator: what is left over when work is taken away in the middle. */
+/** Leftovers of tasks that were cancelled in the middle (found by the simulator). */
 import { expect, it } from 'vitest';
 import { advance } from '../../src/flow/deployment.ts';
 import { deploymentIn, nodeIn, NOW as STORE_NOW, open, projectIn, taskOf, tasksIn } from '../store/fixtures.ts';

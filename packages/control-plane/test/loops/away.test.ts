@@ -1,6 +1,6 @@
 /**
- * No deadline runs while the control plane does not serve: away (stopped, or without its database), stalled (SIGSTOP, a long pause), or
- * with a machine's clock that jumps. The real flow, driver, stores and loops; the test moves the clocks.
+ * No deadline runs while the control plane does not serve: stopped, without its database, stalled (SIGSTOP, a long pause), or after a jump
+ * of the machine's clock. Uses the real flow, driver, stores and loops; the test moves the clocks.
  */
 import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -23,12 +23,12 @@ const L = DEFAULT_LIMITS;
 const SECOND = 1_000;
 const MINUTE = 60_000;
 
-/** One machine: its wall clock may jump, its monotonic clock never does. */
+/** A machine whose wall clock may jump. Its monotonic clock never jumps. */
 type ControlPlane = {
   stores: Stores;
   driver: Driver;
   uptime: UptimeClock;
-  /** A process that was killed, and is started again. */
+  /** Kills the process and starts it again. */
   start(): Promise<void>;
   runLoops(): Promise<void>;
   jump(ms: number): void;
@@ -81,7 +81,7 @@ async function controlPlane(): Promise<ControlPlane> {
   return cp;
 }
 
-/** Time passes, and every control plane that is not stopped runs its loops each second. */
+/** Advances the time. Each control plane that is not stopped runs its loops once a second. */
 async function pass(ms: number, each: () => Promise<void> = async () => {}): Promise<void> {
   for (const end = elapsed + ms; elapsed < end; ) {
     elapsed += Math.min(SECOND, end - elapsed);
@@ -89,7 +89,7 @@ async function pass(ms: number, each: () => Promise<void> = async () => {}): Pro
     await each();
   }
 }
-/** Time passes, and nothing serves. */
+/** Advances the time while no control plane serves. */
 const nobody = (ms: number): void => void (elapsed += ms);
 
 let cp: ControlPlane;
@@ -129,7 +129,7 @@ const stateOf = async (id: string): Promise<string> => {
 };
 const built = { status: 'completed', image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST, commit: COMMIT } as const;
 
-/** Each is an interruption after which time must not have passed for any deadline. */
+/** Interruptions during which no deadline may advance. */
 const INTERRUPTIONS: [string, (ms: number) => Promise<void>][] = [
   [
     'away',

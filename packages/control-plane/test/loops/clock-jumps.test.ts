@@ -1,6 +1,6 @@
 /**
- * The machine's clock jumps while a project that must be alone (`recreate`) moves from one node to another: no stale list of containers
- * counts as newer than the work that ended on its node, and the move is not held up. The real flow, driver, stores and loops.
+ * The machine's clock jumps while a stop-first project moves from one node to another. No stale list of containers may count as newer than
+ * the end of the tasks on its node, and the move must not be delayed. Uses the real flow, driver, stores and loops.
  */
 import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';

@@ -71,7 +71,7 @@ test('scans a due dataset, records its version, and notifies deployments', async
     scanning_by: null,
   });
   expect(s.told).toEqual([id]);
-  // Not due, so not looked at.
+  // Not due, so not scanned.
   await s.run();
   expect(asked).toHaveLength(1);
 
@@ -86,7 +86,7 @@ test('scans a due dataset, records its version, and notifies deployments', async
   ]);
   expect(s.told).toEqual([id, id]);
 
-  // The same again: another scan, no other version, nothing to tell.
+  // The same content again: another scan, no new version, no notification.
   await s.stores.datasets.requestScan(id, { full: true, acceptLoss: false }, s.clock.now);
   await s.run();
   expect(asked[2]).toMatchObject({ full: true });
@@ -235,7 +235,7 @@ test('keeps at most the configured number of versions', async () => {
     await s.run();
     s.clock.now += 600_000;
   }
-  // One more until the next scan comes by.
+  // One more version until the next scan.
   expect((await s.stores.datasets.versions(id, page)).items.map((v) => v.version)).toEqual([5, 4, 3]);
 });
 

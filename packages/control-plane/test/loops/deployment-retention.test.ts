@@ -1,4 +1,4 @@
-/** The loop that sets the pace of retention: what it removes is tested with the store. */
+/** The pace of retention. The tests of the store cover what it removes. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, test } from 'vitest';
 import type { Removed, RetentionPass } from '../../src/domain/retention.ts';

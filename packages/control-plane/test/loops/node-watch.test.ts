@@ -1,4 +1,4 @@
-/** Health says `healthy` only while the node reports the container: silence of the node or of its engine makes it `unknown`. */
+/** Health is `healthy` only while the node reports the container. It is `unknown` while the node or its engine is silent. */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/changes.ts';
@@ -40,7 +40,7 @@ async function running(seen: Seen): Promise<void> {
   const serves = { node_id, host_port: 4000, route_published_at: NOW, finished_at: NOW, health };
   await deploymentIn(stores, await projectIn(stores), 'd1', { status: 'running', ...serves });
 }
-/** The node registers each half minute, and the loop looks. */
+/** The node registers every 30 s, and the loop runs. */
 async function pass(minutes: number, seen: Seen): Promise<void> {
   for (let i = 0; i < 2 * minutes; i++) {
     now += MINUTE / 2;

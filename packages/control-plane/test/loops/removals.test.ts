@@ -30,7 +30,7 @@ const routed = async (): Promise<string[]> => (await api.stores.routes.all()).ma
 const node = (hostname: string, more: object = {}): Promise<string> =>
   register(api, { hostname, role: 'deploy', host_ip: `10.0.0.${hostname.at(-1)}`, boot_id: hostname, ...more });
 
-/** It runs on node-1, whose agent reports its container. */
+/** The deployment runs on node-1, whose agent reports its container. */
 async function running(): Promise<{ id: string; project: string; first: string; labels: Record<string, string> }> {
   const { deployment: id, project, task } = await withBuild(api);
   const first = await node('node-1');
@@ -77,7 +77,7 @@ test('a project without another node keeps serving, and the node says why it sti
     deleting: true,
     drain: { left: [{ deployment_id: id }] },
   });
-  // It never comes back: then its routes end.
+  // The node never comes back; then its routes end.
   await api.call('deleteNode', { params: { id: first }, query: { force: true } });
   expect([(await deployment(id))['status'], await routed()]).toEqual(['retired', []]);
 });
@@ -94,7 +94,7 @@ test('a deployment that was assigned to the node during the deletion moves', asy
   const { deployment: id, task } = await withBuild(api);
   const first = await node('node-1');
   await work(task, { image_tag: `registry.test:5000/shop:${sha('c')}` });
-  // As by a control plane that had read the nodes a moment before.
+  // Like a control plane that read the nodes a moment before.
   await api.stores.nodes.markDeleting(first, Date.now());
   await api.stores.nodes.setSchedulable(first, true).catch(() => undefined);
   const d = await api.stores.deployments.get(id);

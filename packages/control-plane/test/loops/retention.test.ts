@@ -44,7 +44,7 @@ test('expired rows are removed, and the others stay', async () => {
   expect((await stores.deviceTokens.find('long', at + DAY))?.id).toBe('long');
   expect((await stores.policy.read(at + DAY)).revoked.map((s) => s.id)).toEqual(['long']);
   expect((await stores.audit.list({}, { limit: 10, cursor: null })).items).toHaveLength(1);
-  // Two years on nothing of all this is left, the audit log's line neither.
+  // Two years later all of it is removed, including the line of the audit log.
   await retention({ stores, now: () => late + 2 * 365 * DAY } as unknown as LoopDeps)(new AbortController().signal);
   for (const table of tables) expect([table, await stores[table].sweep(late + 3 * 365 * DAY)]).toEqual([table, 0]);
   expect((await stores.audit.list({}, { limit: 10, cursor: null })).items).toEqual([]);

@@ -1,4 +1,4 @@
-/** A confirmation says what the proxy was seen to serve: the address in the configuration that was asked for, not in a newer one. */
+/** A confirmation names the address in the probed configuration, not in a newer one. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, test } from 'vitest';
 import type { ReachTarget, ReachVerdict } from '../../src/domain/configuration.ts';
@@ -11,7 +11,7 @@ test('a port change during the probe confirms the old address first and then the
   const asked: string[] = [];
   const said: unknown[] = [];
   const run = routeConfirmer({
-    // As the flow does: what leads elsewhere by now is not taken, and the deployment goes on waiting.
+    // Like the flow: ignores a confirmation of an old address, so the deployment keeps waiting.
     stores: { deployments: { awaitingRoute: async () => (said.length < 2 ? [{ id: 'd', route_published_at: 1 }] : []) } },
     driver: { advance: async (id: string, event: object) => void said.push({ id, ...event }) },
     source: { current: () => config },
@@ -30,7 +30,7 @@ test('a port change during the probe confirms the old address first and then the
   expect(said).toEqual([32_001, 32_002].map((host_port) => ({ id: 'd', type: 'route_confirmed', host_ip: '10.0.0.1', host_port })));
 });
 
-/** One deployment that waits, a proxy whose marker answers, and what it says of the node. */
+/** One waiting deployment, and a proxy whose marker answers, with its verdict about the node. */
 function check(verdicts: readonly ReachVerdict[], markers: readonly boolean[] = [true]) {
   const said: Record<string, unknown>[] = [];
   const asked: ReachTarget[] = [];
@@ -72,7 +72,7 @@ test('a proxy that cannot reach the node is reported with both addresses, and no
 });
 
 test('a proxy that is down says nothing about the node and is asked again', async () => {
-  // The marker answers, then not when the verdict is there, then again.
+  // The marker answers, then does not answer when the verdict arrives, then answers again.
   const gone = check([{ kind: 'unreachable', proxy: 'https://10.0.0.9', saw: 'no answer' }, { kind: 'reached' }], [true, false, true]);
   await gone.run();
   expect(gone.said.map((event) => event['type'])).toEqual(['route_confirmed']);

@@ -1,4 +1,4 @@
-/** Ten thousand held requests must not each look again and again; one look for all finds what another control plane changed. */
+/** With 10,000 held requests one query for all finds the changes of other control planes. */
 import { expect, onTestFinished, test } from 'vitest';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { taskWatch } from '../../src/loops/task-watch.ts';
@@ -45,7 +45,7 @@ test('a change by another control plane wakes the held request of that node only
   const idle = api.call('agentTasks', { query: { node_id: other, wait: 1 } });
   const held = api.call('agentTasks', { query: { node_id: builder, wait: 20 }, headers: { 'if-none-match': etag } });
   await until(() => looks() === before + 2);
-  // By the store alone, as on another machine: nobody here is told.
+  // Changes only the store, as on another machine: this process gets no notification.
   await api.stores.tasks.claim(task, { token: 't', expires_at: Date.now() + 1000 }, Date.now(), 5);
   await watch();
   const moved = await held;

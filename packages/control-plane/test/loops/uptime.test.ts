@@ -1,4 +1,4 @@
-/** The clock of every deadline: it runs while a control plane serves, and several control planes share it. */
+/** The uptime clock runs while a control plane serves, and several control planes share it. */
 import { beforeEach, describe, expect, it } from 'vitest';
 import { createUptimeClock, isPast, type UptimeClock } from '../../src/domain/uptime.ts';
 import { open } from '../store/fixtures.ts';
@@ -84,7 +84,7 @@ describe('two control planes', () => {
     const deadline = START + 20_000;
     for (let kills = 0; kills < 4; kills++) await pass(5_000, alive, await machine());
     expect([await at(alive), await since(alive)]).toEqual([20_000, 0]);
-    // The service as a whole began 30 s ago: its first grace period is over.
+    // The service as a whole started 30 s ago, so its first grace period is over.
     await pass(10_000, alive);
     expect(isPast(deadline, await alive.clock.now(), LEASE_MS)).toBe(true);
   });

@@ -1,4 +1,4 @@
-/** /readyz warns of a reverse proxy that hands on headers which an application may take for identity headers: shown with the real Traefik. */
+/** /readyz warns of a reverse proxy that forwards headers which an application may read as identity headers. Uses the real Traefik. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -1,4 +1,4 @@
-/** Every spelling of an identity header is in what the proxy strips (open projects) and in what it replaces (protected ones). */
+/** The proxy removes each spelling of an identity header (open projects) or replaces it (protected projects). */
 import { COMMONLY_FORGED_HEADERS, FORGED_HEADERS, isIdentityHeader } from '@berth/testbed/forged-headers';
 import { describe, expect, it } from 'vitest';
 import { dynamicConfig } from '../../src/routing/traefik.ts';
@@ -20,9 +20,9 @@ const built = dynamicConfig(
 );
 const { middlewares } = (JSON.parse(built.bytes) as { http: { middlewares: Middlewares } }).http;
 const auth = middlewares['a-auth']?.forwardAuth;
-/** Go's (?i) prefix as JavaScript writes it. */
+/** Converts Go’s prefix (?i) to JavaScript. */
 const regex = new RegExp((auth?.authResponseHeadersRegex ?? '').replace('(?i)', ''), 'i');
-/** Case does not matter to the proxy: it compares names as Go writes them. */
+/** The proxy ignores case: it compares canonical names of Go. */
 const stripped = new Map(
   Object.entries(middlewares['berth-strip-identity']?.headers?.customRequestHeaders ?? {}).map(([name, value]) => [
     name.toLowerCase(),

@@ -31,7 +31,7 @@ describe('the configuration follows the contract', () => {
       service: 'shop',
       tls: { certResolver: 'letsencrypt' },
     });
-    // The redirecting router is the contract's to the letter.
+    // The redirecting router is exactly the contract’s.
     expect(http.routers['shop-http']).toEqual({
       rule: 'Host(`store.berth.test`)',
       entryPoints: ['web'],
