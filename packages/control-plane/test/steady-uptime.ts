@@ -3,5 +3,5 @@ import type { UptimeClock } from '../src/domain/uptime.ts';
 
 export const steadyUptime = (now: () => number): UptimeClock => ({
   now: () => Promise.resolve({ at: now(), since: 0 }),
-  known: () => ({ at: now(), since: 0 }),
+  estimate: () => ({ at: now(), since: 0 }),
 });

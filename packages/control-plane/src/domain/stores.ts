@@ -93,13 +93,13 @@ export type DeploymentStore = {
   servingOn(nodeId: string): Promise<DeploymentRecord[]>;
   /**
    * Returns the deployments that a registration may change: the named ones (`known`), and those that should serve on the node. Returns
-   * null if the registration is unchanged since the caller called `settled` and no such deployment changed since. With several
+   * null if the registration is unchanged since the caller called `markReconciled` and no such deployment changed since. With several
    * control planes that is as of the last `flow.watch`.
    */
   concerning(
     node: NodeRecord,
     named: readonly string[],
-  ): Promise<{ known: DeploymentRecord[]; serving: DeploymentRecord[]; settled: () => void } | null>;
+  ): Promise<{ known: DeploymentRecord[]; serving: DeploymentRecord[]; markReconciled: () => void } | null>;
   /**
    * Returns running deployments whose health is not `unknown` yet, on nodes without a report of containers within `uptime` (uptime
    * clock). Excludes deployments that went live within `seen` (machine's clock; it may have been set back since).
@@ -129,7 +129,7 @@ export type FlowStore = {
    * one commits; the other gets `stale` and finds the key on its next attempt.
    */
   commitWithKey(plan: Plan, key: IdempotencyKey): Promise<'committed' | 'stale'>;
-  /** Reads which deployments other control planes changed, and forgets their `settled` marks. Does nothing with one control plane. */
+  /** Reads which deployments other control planes changed, and forgets their reconciled marks. Does nothing with one control plane. */
   watch(): Promise<void>;
   findKey(projectId: string, key: string, now: number): Promise<{ body_hash: string; deployment_id: string } | null>;
 };

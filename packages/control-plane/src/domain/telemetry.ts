@@ -16,12 +16,12 @@ export type Measured =
   | { what: 'task'; kind: TaskKind; end: TaskState; seconds: number | null }
   | { what: 'task lost'; kind: TaskKind; why: Overdue };
 
-export type Telemetry = { tell(measured: Measured): void; on(listener: (measured: Measured) => void): void };
+export type Telemetry = { emit(measured: Measured): void; on(listener: (measured: Measured) => void): void };
 
 export function createTelemetry(): Telemetry {
   const listeners: ((measured: Measured) => void)[] = [];
   return {
-    tell(measured) {
+    emit(measured) {
       for (const listener of listeners) listener(measured);
     },
     on: (listener) => void listeners.push(listener),

@@ -16,7 +16,7 @@ export type UptimeClock = {
   /** Reads the clock, with a query if the last value is older than FRESH_MS. Throws what the database throws. */
   now(): Promise<Uptime>;
   /** Returns the clock without a query; never ahead of `now`. */
-  known(): Uptime;
+  estimate(): Uptime;
 };
 
 export type UptimeStore = {
@@ -69,7 +69,7 @@ export async function createUptimeClock(deps: {
   }
 
   return {
-    known: () => ({ at: advanced(monotonic()), since }),
+    estimate: () => ({ at: advanced(monotonic()), since }),
     async now() {
       const asked = monotonic();
       // One beat that starts after the call is enough, however long the database takes.

@@ -94,7 +94,7 @@ function notify({ changes, telemetry }: DriverDeps, plan: Plan, facts: Facts): v
   }
   if (plan.route !== null) topics.push('routes');
   changes.notify(...topics, 'work', 'events');
-  for (const measured of measuredOf(plan, facts)) telemetry?.tell(measured);
+  for (const measured of measuredOf(plan, facts)) telemetry?.emit(measured);
 }
 
 /** Returns whether the task is still lost: since the reaper read it, an agent may have claimed, renewed or ended it. */

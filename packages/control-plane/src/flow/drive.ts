@@ -174,7 +174,7 @@ async function reportSync(
   const answer = await stores.tasks.endSync(taskId, token, given, now());
   changes.notify(`node:${task.node_id}`);
   const seconds = task.started_at === null ? null : Math.max(0, now() - task.started_at) / 1000;
-  if (isOpenTask(task.status)) telemetry?.tell({ what: 'task', kind: 'sync', end: answer.status, seconds });
+  if (isOpenTask(task.status)) telemetry?.emit({ what: 'task', kind: 'sync', end: answer.status, seconds });
   return answer;
 }
 
@@ -222,7 +222,7 @@ async function observed({ stores }: DriverDeps, decider: Decider, node: NodeReco
   if (concerned === null) return [];
   const { known } = concerned;
   const missing = concerned.serving.filter((d) => !reported.has(d.id));
-  if (missing.length === 0 && areAsExpected(node, reported, known)) concerned.settled();
+  if (missing.length === 0 && areAsExpected(node, reported, known)) concerned.markReconciled();
   for (const d of known) {
     const container = reported.get(d.id) ?? null;
     if (container !== null && isAsExpected(d, node, container)) continue;

@@ -20,7 +20,7 @@ export const leaseReaper = ({
     const times = { uptime: await uptime.now(), now: at, silentSince: at - SILENT_MS };
     for (const { task, why } of await stores.tasks.overdue(times, limits)) {
       if (signal.aborted) return;
-      telemetry?.tell({ what: 'task lost', kind: task.kind, why });
+      telemetry?.emit({ what: 'task lost', kind: task.kind, why });
       log.warn({ task_id: task.id, kind: task.kind, node_id: task.node_id, deployment_id: task.deployment_id, why }, 'task lost');
       await failPoint('lease.lost');
       try {

@@ -23,18 +23,18 @@ export function createConfigSource(deps: {
   log: Logger;
 }): ConfigSource {
   const { routes, changes, settings, now, log } = deps;
-  let known: { config: BuiltConfig; readAt: number; servedAt: number | null } | null = null;
+  let latest: { config: BuiltConfig; readAt: number; servedAt: number | null } | null = null;
   const events = new EventEmitter().setMaxListeners(0);
   let reading: Promise<void> | null = null;
   let isStale = false;
 
   async function read(): Promise<void> {
     const config = dynamicConfig(await routes.all(), settings);
-    const moved = known?.config.hash !== config.hash;
+    const moved = latest?.config.hash !== config.hash;
     for (const problem of config.problems)
-      if (!known?.config.problems.includes(problem)) log.warn({ problem }, 'project omitted from the proxy’s configuration');
-    if (moved && known !== null) await failPoint('routes.changed');
-    known = { config, readAt: now(), servedAt: moved ? null : (known?.servedAt ?? null) };
+      if (!latest?.config.problems.includes(problem)) log.warn({ problem }, 'project omitted from the proxy’s configuration');
+    if (moved && latest !== null) await failPoint('routes.changed');
+    latest = { config, readAt: now(), servedAt: moved ? null : (latest?.servedAt ?? null) };
     if (moved) events.emit('moved');
   }
   /** Repeats a read if a change arrives during it. Two concurrent reads could end in the wrong order. */
@@ -52,13 +52,13 @@ export function createConfigSource(deps: {
   const off = changes.on('routes', () => void refresh().catch((error: unknown) => log.error({ err: error }, 'could not read the routes')));
 
   function current(): BuiltConfig {
-    if (known === null || now() - known.readAt > UNSURE_MS) throw new DomainError('routes_unknown');
-    return known.config;
+    if (latest === null || now() - latest.readAt > UNSURE_MS) throw new DomainError('routes_unknown');
+    return latest.config;
   }
   return {
     current,
     async changed(not, ms, signal) {
-      if (known !== null && known.config.hash !== not) return;
+      if (latest !== null && latest.config.hash !== not) return;
       const end = new AbortController();
       const stop = AbortSignal.any([end.signal, ...(signal === undefined ? [] : [signal])]);
       const moved = (): void => end.abort();
@@ -73,10 +73,10 @@ export function createConfigSource(deps: {
       }
     },
     served(hash) {
-      if (known !== null && known.config.hash === hash) known.servedAt ??= now();
+      if (latest !== null && latest.config.hash === hash) latest.servedAt ??= now();
     },
-    servedAt: () => known?.servedAt ?? null,
-    problems: () => known?.config.problems ?? [],
+    servedAt: () => latest?.servedAt ?? null,
+    problems: () => latest?.config.problems ?? [],
     refresh,
     close: off,
   };

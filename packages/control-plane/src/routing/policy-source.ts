@@ -39,7 +39,7 @@ export function createPolicySource(deps: {
   log: Logger;
 }): PolicySource {
   const { store, changes, baseDomain, now, log } = deps;
-  let known: { bytes: string; etag: string; stamp: string } | null = null;
+  let latest: { bytes: string; etag: string; stamp: string } | null = null;
   let isUsed = false;
   const events = new EventEmitter().setMaxListeners(0);
   let reading: Promise<void> | null = null;
@@ -54,11 +54,11 @@ export function createPolicySource(deps: {
       const stamp = await store.stamp();
       const bytes = JSON.stringify(policyOf(await store.read(now()), baseDomain));
       const etag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 27)}"`;
-      const moved = known?.etag !== etag;
-      known = { bytes, etag, stamp };
+      const moved = latest?.etag !== etag;
+      latest = { bytes, etag, stamp };
       if (moved) events.emit('moved');
     } catch (error) {
-      known = null;
+      latest = null;
       throw error;
     }
   }
@@ -90,12 +90,13 @@ export function createPolicySource(deps: {
     async current() {
       isUsed = true;
       if (reading !== null) await reading.catch(() => {});
-      if (known === null) await refresh().catch((error: unknown) => log.error({ err: error }, 'could not read the policy of the gateways'));
-      if (known === null) throw new DomainError('policy_unknown');
-      return known;
+      if (latest === null)
+        await refresh().catch((error: unknown) => log.error({ err: error }, 'could not read the policy of the gateways'));
+      if (latest === null) throw new DomainError('policy_unknown');
+      return latest;
     },
     async changed(not, ms, signal) {
-      if (known !== null && known.etag !== not) return;
+      if (latest !== null && latest.etag !== not) return;
       const end = new AbortController();
       const stop = AbortSignal.any([end.signal, signal]);
       const onChange = (): void => end.abort();
@@ -110,7 +111,7 @@ export function createPolicySource(deps: {
       }
     },
     async refreshIfChanged() {
-      if (isUsed && (known === null || known.stamp !== (await store.stamp()))) await refresh();
+      if (isUsed && (latest === null || latest.stamp !== (await store.stamp()))) await refresh();
     },
     close() {
       closed = true;

@@ -100,9 +100,9 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
 
     async concerning(node, named) {
       if (queryCache.isReconciled(node)) return null;
-      const settled = queryCache.startReconciledQuery(node);
+      const markReconciled = queryCache.startReconciledQuery(node);
       const [known, serving] = [await this.getMany(named), await this.servingOn(node.id)];
-      return { known, serving, settled: () => settled(known) };
+      return { known, serving, markReconciled: () => markReconciled(known) };
     },
 
     async onSilentNodes({ before, after }, uptime = { before, after }) {

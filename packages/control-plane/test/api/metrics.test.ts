@@ -159,7 +159,7 @@ test('a lease that ran out is counted', async () => {
   const deps = {
     stores: { tasks: { overdue: () => Promise.resolve([{ task, why: 'lease' }]) } },
     uptime: { now: () => Promise.resolve(0) },
-    telemetry: { tell: (measured: unknown) => lost.push(measured) },
+    telemetry: { emit: (measured: unknown) => lost.push(measured) },
     now: () => 0,
     log: quiet,
   };

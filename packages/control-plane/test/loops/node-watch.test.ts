@@ -21,7 +21,7 @@ let since = 0;
 beforeEach(async () => {
   [now, since] = [NOW, 0];
   stores = await open();
-  const uptime: UptimeClock = { now: () => Promise.resolve({ at: now, since }), known: () => ({ at: now, since }) };
+  const uptime: UptimeClock = { now: () => Promise.resolve({ at: now, since }), estimate: () => ({ at: now, since }) };
   const deps = { stores, changes: createChanges(), limits: DEFAULT_LIMITS, platform: facts().platform, now: () => now, uptime };
   driver = createDriver({ cacheIndex: createCacheIndex(), ...deps, pause: async () => {}, newId: () => 'x' });
 });

@@ -399,7 +399,7 @@ export function createControlPlane(deps: {
           offlineMs: LIMITS.offlineMs,
           newSecret: shown === null ? null : newSecret,
         };
-        const at = uptime.known();
+        const at = uptime.estimate();
         const { node, before, routesMoved } = await stores.nodes.register(body, now(), entry, at);
         if (before === null || now() - before.last_seen_at > LIMITS.offlineMs || before.agent_version !== node.agent_version)
           changes.notify('work');

@@ -63,7 +63,7 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     const { node } = await here.nodes.register(SAME, NOW + 1);
     const project = await projectIn(here);
     await deploymentIn(here, project, 'd1', { status: 'running', node_id: node.id });
-    const settle = async (): Promise<void> => (await here.deployments.concerning(node, ['d1']))?.settled();
+    const settle = async (): Promise<void> => (await here.deployments.concerning(node, ['d1']))?.markReconciled();
     await settle();
     expect(await here.deployments.concerning(node, ['d1'])).not.toBeNull();
     await here.flow.watch();

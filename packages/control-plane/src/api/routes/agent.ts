@@ -43,7 +43,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
       const problem = hostProblem(body.host_ip, 'host_ip');
       if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
       if (/\p{Cc}/u.test(body.hostname)) throw invalid('hostname', 'no_control', 'must not contain control characters');
-      const at = uptime.known();
+      const at = uptime.estimate();
       const registered = await register(body, request, at);
       const { node, secret } = registered;
       await failPoint('register.after');
