@@ -98,26 +98,26 @@ test('a plan is written completely', async () => {
 });
 
 const STALE: Record<string, (project: ProjectRecord, plan: Plan) => Plan> = {
-  'the project moved on': (_, plan) => ({ ...plan, project: { ...plan.project, flow_version: plan.project.flow_version - 1 } }),
-  'the project is ahead of it': (_, plan) => ({ ...plan, project: { ...plan.project, flow_version: plan.project.flow_version + 1 } }),
-  'the project is gone': (_, plan) => ({ ...plan, project: { ...plan.project, id: 'nobody' } }),
+  'the project has a newer version': (_, plan) => ({ ...plan, project: { ...plan.project, flow_version: plan.project.flow_version - 1 } }),
+  'the project has an older version': (_, plan) => ({ ...plan, project: { ...plan.project, flow_version: plan.project.flow_version + 1 } }),
+  'the project does not exist': (_, plan) => ({ ...plan, project: { ...plan.project, id: 'nobody' } }),
   'a deployment is in another state': (_, plan) => ({
     ...plan,
     deployments: [...plan.deployments.slice(0, 1), { id: 'old', from: 'deploying', set: { status: 'retired' } }],
   }),
   'a deployment is in another state and keeps it': (_, plan) => ({ ...plan, deployments: [{ id: 'new', from: 'built', set: {} }] }),
-  'a deployment is gone': (_, plan) => ({
+  'a deployment does not exist': (_, plan) => ({
     ...plan,
     deployments: [...plan.deployments, { id: 'nobody', from: 'running', set: { status: 'retired' } }],
   }),
   'a task was claimed since': (_, plan) => ({ ...plan, tasks: [{ id: 'open', attempt: 0, end: 'lost' }] }),
   'a task has ended': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'ended', attempt: 0, end: 'lost' }] }),
-  'a cancel for a task that has ended': (_, plan) => ({
+  'a cancellation of a task that has ended': (_, plan) => ({
     ...plan,
     tasks: [...plan.tasks, { id: 'ended', attempt: 0, requestCancel: true }],
   }),
-  'a cancel for a task that was claimed since': (_, plan) => ({ ...plan, tasks: [{ id: 'open', attempt: 0, requestCancel: true }] }),
-  'a task is gone': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'nobody', attempt: 0, end: 'lost' }] }),
+  'a cancellation of a task that was claimed since': (_, plan) => ({ ...plan, tasks: [{ id: 'open', attempt: 0, requestCancel: true }] }),
+  'a task does not exist': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'nobody', attempt: 0, end: 'lost' }] }),
 };
 
 test.each(Object.entries(STALE))('a stale plan writes nothing: %s', async (_, spoil) => {

@@ -11,20 +11,20 @@ const OFFLINE = 120_000;
 
 type Row = { jump: number; servedMs: number; sinceMs?: number; first: 'alive' | 'silent' };
 test.each<[string, Row]>([
-  ['no jump, first heard of 10 s ago', { jump: 0, servedMs: 10 * SECOND, first: 'alive' }],
-  ['no jump, first silent', { jump: 0, servedMs: OFFLINE, first: 'silent' }],
-  ['forward 1 h, first heard of 10 s ago', { jump: HOUR, servedMs: 10 * SECOND, first: 'alive' }],
-  ['back 1 h, first heard of 10 s ago', { jump: -HOUR, servedMs: 10 * SECOND, first: 'alive' }],
-  ['forward 1 h, first silent', { jump: HOUR, servedMs: OFFLINE, first: 'silent' }],
-  ['back 1 h, first silent', { jump: -HOUR, servedMs: OFFLINE, first: 'silent' }],
-  ['back 1 day, first silent', { jump: -24 * HOUR, servedMs: OFFLINE, first: 'silent' }],
+  ['no jump, first machine seen 10 s ago', { jump: 0, servedMs: 10 * SECOND, first: 'alive' }],
+  ['no jump, first machine silent', { jump: 0, servedMs: OFFLINE, first: 'silent' }],
+  ['forward 1 h, first machine seen 10 s ago', { jump: HOUR, servedMs: 10 * SECOND, first: 'alive' }],
+  ['back 1 h, first machine seen 10 s ago', { jump: -HOUR, servedMs: 10 * SECOND, first: 'alive' }],
+  ['forward 1 h, first machine silent', { jump: HOUR, servedMs: OFFLINE, first: 'silent' }],
+  ['back 1 h, first machine silent', { jump: -HOUR, servedMs: OFFLINE, first: 'silent' }],
+  ['back 1 day, first machine silent', { jump: -24 * HOUR, servedMs: OFFLINE, first: 'silent' }],
   // A jump of the machine's clock, which runs on while no control plane serves.
-  ['the control plane was away for 1 h', { jump: HOUR, servedMs: 10 * SECOND, sinceMs: 5 * SECOND, first: 'alive' }],
+  ['the control plane was stopped for 1 h', { jump: HOUR, servedMs: 10 * SECOND, sinceMs: 5 * SECOND, first: 'alive' }],
   [
-    'the control plane was away for 1 h, and serves again for the offline time',
+    'the control plane was stopped for 1 h, and serves again for the offline time',
     { jump: HOUR, servedMs: 2 * OFFLINE, sinceMs: OFFLINE, first: 'silent' },
   ],
-])('%s', async (_, { jump, servedMs, sinceMs = 0, first }) => {
+])('the holder of a name after a second machine registers: %s', async (_, { jump, servedMs, sinceMs = 0, first }) => {
   const stores = await open();
   const register = (host_ip: string, boot_id: string, after: number, jumped: number) =>
     stores.nodes.register(
