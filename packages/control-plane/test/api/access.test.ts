@@ -1,4 +1,4 @@
-/** Every row of the route table x everybody who could call it. A new row is in the matrix by standing in the table. */
+/** Tests every route of the table with every kind of caller. A new row of the table is tested without a change here. */
 import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
@@ -17,30 +17,30 @@ const agents = names.filter((n) => ROUTES[n].who === 'agent');
 const gateways = names.filter((n) => ROUTES[n].who === 'gateway');
 const open = names.filter((n) => ROUTES[n].who === 'public');
 
-/** Enough for the route to be found; what it then says about a thing that does not exist is its own matter. */
+/** Parameters with which the route is found. The answer about the missing resource does not matter here. */
 const somewhere: Input = { params: { id: 'nothing' }, query: {} };
 const send = (name: RouteName, input: Input) => api.call(name, { ...somewhere, ...input });
 
-describe('people’s routes', () => {
+describe('routes of people', () => {
   const admin = () => claimsOf(api.token('admin'));
   const strangers: [string, () => Record<string, string>][] = [
     ['no token', () => ({})],
-    ['rubbish', () => ({ authorization: 'Bearer rubbish' })],
+    ['an invalid token', () => ({ authorization: 'Bearer rubbish' })],
     ['another scheme', () => ({ authorization: `Basic ${api.token('admin')}` })],
-    ['a token signed by somebody else', () => ({ authorization: `Bearer ${jwt(admin(), { secret: 'guessed' })}` })],
+    ['a token with a wrong signature', () => ({ authorization: `Bearer ${jwt(admin(), { secret: 'guessed' })}` })],
     ['an expired token', () => ({ authorization: `Bearer ${jwt({ ...admin(), exp: Math.floor(Date.now() / 1000) - 1 })}` })],
     ['a token without an end', () => ({ authorization: `Bearer ${jwt({ ...admin(), exp: undefined })}` })],
     ['a token with alg none', () => ({ authorization: `Bearer ${jwt(admin(), { alg: 'none' })}` })],
     ['a token with alg HS512', () => ({ authorization: `Bearer ${jwt(admin(), { alg: 'HS512' })}` })],
     ['a token of another issuer', () => ({ authorization: `Bearer ${jwt({ ...admin(), iss: 'elsewhere' })}` })],
-    ['a token of nobody', () => ({ authorization: `Bearer ${jwt({ ...admin(), sub: 'gone', role: 'admin' })}` })],
+    ['a token of an unknown user', () => ({ authorization: `Bearer ${jwt({ ...admin(), sub: 'gone', role: 'admin' })}` })],
     ['a token without a session', () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: undefined })}` })],
-    ['a token of a session that is none', () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: 'gone' })}` })],
+    ['a token of an unknown session', () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: 'gone' })}` })],
     [
-      'a token of somebody else’s session',
+      'a token with the session of another user',
       () => ({ authorization: `Bearer ${jwt({ ...admin(), sid: claimsOf(api.token('viewer')).sid })}` }),
     ],
-    ['a personal token that was never made', () => ({ authorization: `Bearer berthpat_${'A'.repeat(43)}` })],
+    ['an unknown personal token', () => ({ authorization: `Bearer berthpat_${'A'.repeat(43)}` })],
     ['a device token', () => ({ authorization: `Bearer berth_${'A'.repeat(43)}` })],
     ['the gateway secret', () => ({ 'x-gateway-secret': GATEWAY_SECRET })],
     ['identity headers of a proxy', () => ({ 'x-forwarded-user': 'admin@example.com', 'x-forwarded-user-provider': 'oidc' })],
@@ -59,23 +59,23 @@ describe('people’s routes', () => {
   const pairs = people.flatMap((name) =>
     ROLES.map((role) => [name, role, ROLES.indexOf(role) >= ROLES.indexOf(ROUTES[name].who as Role)] as const),
   );
-  test.each(pairs)('%s as %s: let in %s', async (name, role, allowed) => {
+  test.each(pairs)('%s with the role %s: allowed is %s', async (name, role, allowed) => {
     const reply = await send(name, { as: role });
     if (allowed) expect([401, 403]).not.toContain(reply.status);
     else expect([reply.status, reply.json['code']]).toEqual([403, 'forbidden']);
     expect(reply.status).toBeLessThan(500);
-    // That was the end of this session.
+    // The request ended this session.
     if (name === 'logout') await api.signIn(role);
   });
 
-  test('the role is the store’s, not the token’s', async () => {
+  test('the role comes from the database and not from the token', async () => {
     const claims = claimsOf(api.token('viewer'));
     const reply = await send('createProject', { as: null, headers: { authorization: `Bearer ${jwt({ ...claims, role: 'admin' })}` } });
     expect(reply.status).toBe(403);
   });
 });
 
-describe('agents’ routes', () => {
+describe('routes of agents', () => {
   const strangers: [string, () => Record<string, string>][] = [
     ['no secret', () => ({})],
     ['a wrong secret', () => ({ 'x-agent-secret': 'wrong' })],
@@ -93,22 +93,22 @@ describe('agents’ routes', () => {
       expect([reply.status, reply.json['code']]).toEqual([401, 'agent_secret']);
     },
   );
-  test.each(agents)('%s: the secret opens it', async (name) => {
+  test.each(agents)('%s: the secret is accepted', async (name) => {
     const reply = await send(name, { as: 'agent' });
     expect(reply.status).not.toBe(401);
     expect(reply.status).toBeLessThan(500);
   });
-  test('an earlier secret opens it too', async () => {
+  test('an earlier agent secret is accepted too', async () => {
     const other = await createApi({ env: { AGENT_SECRET: `new-one, ${AGENT_SECRET}` } });
     expect((await other.call('agentConfig')).status).toBe(200);
     expect((await other.call('agentConfig', { headers: { 'x-agent-secret': 'new-one' } })).status).toBe(200);
     expect((await other.call('agentConfig', { headers: { 'x-agent-secret': `new-one, ${AGENT_SECRET}` } })).status).toBe(401);
-    // What was asked before leaves nothing behind.
+    // Earlier requests leave no state behind.
     for (const wrong of ['new-one-secret', 'new-on', 'agent-secre'])
       expect((await other.call('agentConfig', { headers: { 'x-agent-secret': wrong } })).status).toBe(401);
     await other.close();
   });
-  test('without a secret set everybody is an agent, and /readyz says so', async () => {
+  test('without AGENT_SECRET every agent is accepted, and /readyz warns', async () => {
     const other = await createApi({ env: { AGENT_SECRET: undefined } });
     expect((await other.call('agentConfig', { as: null })).status).toBe(200);
     expect((await other.call('readyz')).json['notes']).toContain('AGENT_SECRET is not set: every agent is accepted; for development only');
@@ -116,7 +116,7 @@ describe('agents’ routes', () => {
   });
 });
 
-describe('gateways’ routes', () => {
+describe('routes of gateways', () => {
   const strangers: [string, () => Record<string, string>][] = [
     ['no secret', () => ({})],
     ['a wrong secret', () => ({ 'x-gateway-secret': 'wrong' })],
@@ -132,19 +132,19 @@ describe('gateways’ routes', () => {
       expect([reply.status, reply.json['code']]).toEqual([401, 'gateway_secret']);
     },
   );
-  test.each(gateways)('%s: the secret opens it', async (name) => {
+  test.each(gateways)('%s: the gateway secret is accepted', async (name) => {
     const reply = await send(name, { as: 'gateway' });
     expect(reply.status).not.toBe(401);
     expect(reply.status).toBeLessThan(500);
   });
-  test('an earlier secret opens it too; all of them together are none', async () => {
+  test('an earlier gateway secret is accepted too; the unsplit list is not', async () => {
     const other = await createApi({ env: { GATEWAY_SECRET: `new-one, ${GATEWAY_SECRET}` } });
     expect((await other.call('gatewayPolicy')).status).toBe(200);
     expect((await other.call('gatewayPolicy', { headers: { 'x-gateway-secret': 'new-one' } })).status).toBe(200);
     expect((await other.call('gatewayPolicy', { headers: { 'x-gateway-secret': `new-one, ${GATEWAY_SECRET}` } })).status).toBe(401);
     await other.close();
   });
-  test('without a secret set nobody is a gateway, and /readyz says so', async () => {
+  test('without GATEWAY_SECRET every gateway is refused, and /readyz warns', async () => {
     const other = await createApi({ env: { GATEWAY_SECRET: undefined } });
     for (const secret of [undefined, '', 'undefined', GATEWAY_SECRET])
       expect(
@@ -157,20 +157,20 @@ describe('gateways’ routes', () => {
   });
 });
 
-test('every route belongs to somebody that these tests know', () => {
+test('these tests cover the callers of every route', () => {
   expect([...people, ...agents, ...gateways, ...open].sort()).toEqual([...names].sort());
 });
 
-test.each(open.filter((name) => name !== 'exchange'))('%s asks nobody', async (name) => {
-  // As a loop does: routes that were read more than 10 s ago are not served.
+test.each(open.filter((name) => name !== 'exchange'))('%s requires no credentials', async (name) => {
+  // Refresh like the loop does: routes that were read more than 10 s ago are not served.
   await api.source.refresh();
   const reply = await send(name, { as: null });
   expect([401, 403]).not.toContain(reply.status);
   expect(reply.status).toBeLessThan(500);
 });
 
-describe('beside the table', () => {
-  test.each(['/', '/api', '/api/nothing', '/api/projects/a/b', '/favicon.ico'])('%s is not there', async (url) => {
+describe('outside the table', () => {
+  test.each(['/', '/api', '/api/nothing', '/api/projects/a/b', '/favicon.ico'])('%s gets 404', async (url) => {
     const reply = await api.server.inject({ url });
     expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([404, 'not_found']);
   });
@@ -187,14 +187,14 @@ describe('beside the table', () => {
   });
   test('a route without a row cannot be registered', async () => {
     const other = await createApi();
-    // `ready` was called by the injection of others; a fresh server still takes routes.
+    // Injected requests made the shared server ready. Only a new server accepts routes.
     expect(() => other.server.get('/smuggled', () => 'hello')).toThrow(/no row in wire\/routes.ts/);
     await other.close();
   });
 });
 
 describe('presence', () => {
-  test('is a person’s who is let in, not an agent’s, a gateway’s or a stranger’s', async () => {
+  test('begins with an accepted request of a person, and not of an agent, a gateway or a stranger', async () => {
     const quiet = await createApi();
     onTestFinished(() => quiet.close());
     await quiet.call('agentTasks', { as: 'agent', query: { node: 'nobody', wait: 0 } });
@@ -205,7 +205,7 @@ describe('presence', () => {
     expect(quiet.presence.arePeopleHere()).toBe(true);
   });
 
-  test('ends soon after the last request', () => {
+  test('ends shortly after the last request', () => {
     let now = 1_000_000;
     const presence = createPresence(() => now);
     expect(presence.arePeopleHere()).toBe(false);

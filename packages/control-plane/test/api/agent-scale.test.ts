@@ -1,4 +1,4 @@
-/** Many agents at once: what one that has nothing to say may cost, and that a task finds its agent in the crowd. */
+/** Many agents at once: a registration without news costs little, and a task reaches its agent. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Stores } from '../../src/domain/stores.ts';
@@ -7,7 +7,7 @@ import { type Api, createApi, createProject, deploy, NODE, register, tick } from
 
 const until = async (what: () => boolean): Promise<void> => expect.poll(what, { timeout: 10_000, interval: 5 }).toBe(true);
 
-test('an agent that says nothing new is answered even while the database is gone', async () => {
+test('a registration without changes is answered even while the database is gone', async () => {
   const stores = await openStores({ databaseUrl: 'sqlite::memory:', log: silentLogger() });
   const api = await createApi({ overrides: { stores } });
   const body = { containers: [], hostname: 'calm' };
@@ -21,11 +21,11 @@ test('an agent that says nothing new is answered even while the database is gone
   expect(again.json).toMatchObject({ id, free_storage: 1, open_tasks: '' });
   expect((await api.call('agentTasks', { query: { node_id: id } })).text).toBe('[]');
   expect((await api.call('agentTasks', { query: { node_id: id, wait: 0.05 } })).text).toBe('[]');
-  // What is new has to be written.
+  // A change must be written.
   await expect(register(api, { ...body, boot_id: 'another' })).rejects.toThrow();
 });
 
-test('a task arrives at its held agent although 2,000 others are held, and nobody else is woken', async () => {
+test('a task wakes only the held request of its agent among 2,000 others', async () => {
   let looks = 0;
   const counted = (real: Stores): Stores => ({
     ...real,

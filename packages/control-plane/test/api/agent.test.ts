@@ -1,4 +1,4 @@
-/** The agent API: the contract's four requests, and what Berth adds to them. */
+/** The agent API: the four requests of the contract, and the additions of Berth. */
 import { openTasksText, type Task } from '@berth/wire/task';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, createApi, createProject, deploy, NODE, register, rulesOf, sha, tick, withBuild } from './harness.ts';
@@ -9,14 +9,14 @@ beforeAll(async () => {
 });
 afterAll(() => api.close());
 
-/** For tests that need a project of their own state; each closes it. */
+/** For tests that need their own state. Each test closes it. */
 let current: Api;
 const fresh = async (): Promise<Api> => (current = await createApi());
 
 const lease = (token: string) => ({ headers: { 'x-lease-token': token } });
 
-describe('register', () => {
-  test('the contract’s four fields are enough; the same name and role keep the id', async () => {
+describe('a registration', () => {
+  test('the four fields of the contract are enough; the same name and role keep the id', async () => {
     const body = { hostname: 'plain', role: 'deploy', host_ip: '10.0.0.9', max_storage: 5 };
     const reply = await api.call('agentRegister', { body });
     expect(reply.json).toMatchObject({ ...body, status: 'online', schedulable: true, free_storage: null, agent_version: null });
@@ -25,7 +25,7 @@ describe('register', () => {
     const builder = await api.call('agentRegister', { body: { ...body, role: 'builder' } });
     expect(builder.json['id']).not.toBe(reply.json['id']);
   });
-  test('unknown fields are ignored here', async () => {
+  test('unknown fields of agents are ignored', async () => {
     expect(
       (
         await api.call('agentRegister', {
@@ -47,7 +47,7 @@ describe('register', () => {
   ])('%j is 422: %s', async (field, rule) => {
     expect(rulesOf(await api.call('agentRegister', { body: { ...NODE, ...field } }))).toEqual([rule]);
   });
-  test('up to 8 MiB are taken', async () => {
+  test('accepts up to 8 MiB', async () => {
     const containers = Array.from({ length: 20_000 }, (_, i) => ({
       name: `c-${i}`,
       labels: { a: 'x'.repeat(100) },
@@ -58,14 +58,14 @@ describe('register', () => {
     const reply = await api.call('agentRegister', { body: { ...NODE, x: 'x'.repeat(8 * 1_048_576) } });
     expect([reply.status, reply.json['detail']]).toEqual([413, 'the body is larger than 8 MiB']);
   });
-  test('what goes wrong with the observation is ours, not the agent’s', async () => {
+  test('succeeds even if its observations cannot be applied', async () => {
     const other = await createApi({
       stores: (real) => ({ ...real, deployments: { ...real.deployments, servingOn: () => Promise.reject(new Error('broken')) } }),
     });
     expect((await other.call('agentRegister', { body: { ...NODE, containers: [] } })).status).toBe(200);
     await other.close();
   });
-  test('a node not seen for two minutes is offline, and online when it is back', async () => {
+  test('a node is offline after 2 minutes without registration, and online after the next one', async () => {
     const id = await register(api, { hostname: 'sleepy' });
     api.pass(121_000);
     expect((await api.call('getNode', { params: { id } })).json['status']).toBe('offline');
@@ -74,7 +74,7 @@ describe('register', () => {
   });
 });
 
-test('config is what the contract says', async () => {
+test('the configuration has the fields of the contract', async () => {
   expect((await api.call('agentConfig')).json).toEqual({
     registry_addr: 'registry.test:5000',
     registry_user: 'berth',
@@ -87,14 +87,14 @@ describe('tasks', () => {
   const poll = (node: string, query: Record<string, number> = {}, headers: Record<string, string> = {}) =>
     api.call('agentTasks', { query: { node_id: node, ...query }, headers });
 
-  test('an unknown node is 404, none at all 422', async () => {
+  test('an unknown node gets 404, a missing node_id 422', async () => {
     expect((await poll('nobody')).status).toBe(404);
     expect(rulesOf(await api.call('agentTasks', {}))).toEqual(['node_id:required']);
     expect(rulesOf(await poll('x', { wait: 301 }))).toEqual(['wait:maximum']);
     expect((await poll('nobody', { wait: 300 })).status).toBe(404);
     expect(rulesOf(await poll('x', { wait: -1 }))).toEqual(['wait:minimum']);
   });
-  test('without `wait` the answer comes at once and is safe to repeat', async () => {
+  test('without `wait` the answer is immediate, and repeating the request changes nothing', async () => {
     const other = await createApi();
     const node = await register(other);
     expect((await other.call('agentTasks', { query: { node_id: node } })).text).toBe('[]');
@@ -118,7 +118,7 @@ describe('tasks', () => {
     expect(first.text).not.toContain('lease');
     await current.close();
   });
-  test('held while empty, until there is one', async () => {
+  test('an empty list is held until there is a task', async () => {
     const held = await createApi();
     const node = await register(held);
     const project = await createProject(held);
@@ -129,13 +129,13 @@ describe('tasks', () => {
     expect(performance.now() - started).toBeLessThan(1_500);
     await held.close();
   });
-  test('held no longer than asked, then empty', async () => {
+  test('after `wait` seconds the empty list is returned', async () => {
     const node = await register(api, { hostname: 'idle' });
     const started = performance.now();
     expect((await poll(node, { wait: 0.3 })).text).toBe('[]');
     expect(performance.now() - started).toBeGreaterThan(280);
   });
-  test('with If-None-Match held while equal: 304 at the end, 200 at a change', async () => {
+  test('with If-None-Match the request is held while the list has this ETag: 200 after a change, else 304', async () => {
     const held = await createApi();
     const { builder, task } = await withBuild(held);
     const ask = (wait: number, etag: string) =>
@@ -149,12 +149,12 @@ describe('tasks', () => {
     expect([still.status, still.text, still.headers['etag']]).toEqual([304, '', etag]);
     const waiting = ask(20, etag);
     await held.call('agentStart', { params: { id: task } });
-    // The claim tells nobody (the claimer knows); the poll looks by itself within 2 s.
+    // The claim changes the list and notifies the held request.
     const moved = await waiting;
     expect([moved.status, moved.headers['etag'] === etag]).toEqual([200, false]);
     await held.close();
   });
-  test('the answer to a register says what is open, as the list does, so that an agent sees what its held request missed', async () => {
+  test('the answer to a registration names the open tasks, so an agent notices what its held request missed', async () => {
     const { builder, task } = await withBuild(await fresh());
     const said = async () => {
       await current.stores.tasks.openByNode();
@@ -175,7 +175,7 @@ describe('tasks', () => {
     expect(new Set(told).size).toBe(3);
     await current.close();
   });
-  test('closing answers what is held at once', async () => {
+  test('closing the server answers held requests at once', async () => {
     const closing = await createApi();
     const node = await register(closing);
     const waiting = closing.call('agentTasks', { query: { node_id: node, wait: 50 } });
@@ -185,8 +185,8 @@ describe('tasks', () => {
   });
 });
 
-describe('a task’s life', () => {
-  test('start, renew, logs, complete; the same report again has the same answer', async () => {
+describe('the life of a task', () => {
+  test('start, renew, logs, complete; a repeated report gets the same answer', async () => {
     const { builder, task, deployment } = await withBuild(await fresh());
     const claim = await current.call('agentStart', { params: { id: task } });
     expect(claim.json['attempt']).toBe(1);
@@ -224,7 +224,7 @@ describe('a task’s life', () => {
     expect([differing.status, differing.json['code']]).toEqual([409, 'task_over']);
     const strange = await complete(report, lease('another'));
     expect([strange.status, strange.json['code']]).toEqual([409, 'stale_lease']);
-    // The last lines may come after the report.
+    // The last lines may arrive after the report.
     expect((await log(2)).status).toBe(200);
     const built = await current.call('getDeployment', { params: { id: deployment } });
     expect(built.json).toMatchObject({ commit: sha('c'), image_tag: report.image_tag, image_digest: report.image_digest });
@@ -248,7 +248,7 @@ describe('a task’s life', () => {
     await current.close();
   });
 
-  test('cancel is told at the next renewal, and settles when the agent has let go', async () => {
+  test('a cancelled task is announced at the next renewal and settles when the agent reports', async () => {
     const { task, deployment } = await withBuild(await fresh());
     const token = (await current.call('agentStart', { params: { id: task } })).json['lease_token'] as string;
     const cancel = await current.call('cancelDeployment', { params: { id: deployment } });
@@ -263,7 +263,7 @@ describe('a task’s life', () => {
     await current.close();
   });
 
-  test('an agent that knows the contract alone never claims', async () => {
+  test('a contract-only agent reports without a claim', async () => {
     const { task } = await withBuild(await fresh());
     const reply = await current.call('agentComplete', {
       params: { id: task },
@@ -273,7 +273,7 @@ describe('a task’s life', () => {
     await current.close();
   });
 
-  test('without X-Lease-Token neither renew nor logs', async () => {
+  test('without X-Lease-Token neither renew nor logs is accepted', async () => {
     const { task } = await withBuild(await fresh());
     expect(rulesOf(await current.call('agentRenew', { params: { id: task } }))).toEqual(['X-Lease-Token:required']);
     expect(rulesOf(await current.call('agentLogs', { params: { id: task }, body: { lines: [] } }))).toEqual(['X-Lease-Token:required']);
@@ -297,7 +297,7 @@ describe('a task’s life', () => {
     await current.close();
   });
 
-  test('an unknown task is 404', async () => {
+  test('an unknown task gets 404', async () => {
     for (const [name, input] of [
       ['agentStart', {}],
       ['agentRenew', lease('x')],
@@ -310,14 +310,14 @@ describe('a task’s life', () => {
 });
 
 describe('nodes', () => {
-  test('cordon and uncordon', async () => {
+  test('are cordoned and uncordoned', async () => {
     const id = await register(api, { hostname: 'steered' });
     expect((await api.call('cordonNode', { params: { id } })).json['schedulable']).toBe(false);
     expect((await api.call('uncordonNode', { params: { id } })).json['schedulable']).toBe(true);
     expect((await api.call('listNodes')).text).toContain('steered');
     expect((await api.call('cordonNode', { params: { id: 'nobody' } })).status).toBe(404);
   });
-  test('DELETE is a flow; force ends it', async () => {
+  test('DELETE first marks the node as deleting; with force it is removed at once', async () => {
     const id = await register(api, { hostname: 'leaving' });
     const reply = await api.call('deleteNode', { params: { id } });
     expect([reply.status, reply.json['deleting']]).toEqual([202, true]);

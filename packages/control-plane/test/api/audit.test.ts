@@ -1,4 +1,4 @@
-/** The audit log: that everything that changes something is in it, refused things too, and no secret ever. */
+/** The audit log has every request that changes something, also refused ones, and never a secret. */
 import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES } from '@berth/wire/vocabulary';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -10,7 +10,7 @@ beforeAll(async () => {
   api = await createApi();
 });
 afterAll(() => api.close());
-/** Where a test counts lines. */
+/** Starts with an empty audit log, for tests that count its entries. */
 async function anew(): Promise<void> {
   await api.close();
   api = await createApi();
@@ -25,15 +25,15 @@ async function lines(query: Record<string, string | number> = {}): Promise<Line[
 const names = Object.keys(ROUTES) as RouteName[];
 const changing = names.filter((n) => ROUTES[n].method !== 'GET' && (ROLES as readonly string[]).includes(ROUTES[n].who));
 
-describe('what is in it', () => {
-  test.each(changing)('%s, however it ended', async (name) => {
+describe('entries by route', () => {
+  test.each(changing)('%s is recorded with any outcome', async (name) => {
     await api.call(name, { params: { id: 'some-id' } });
-    // That was the end of the session.
+    // The request ended the session.
     if (name === 'logout') await api.signIn('viewer');
     const [line] = await lines();
     expect(line).toMatchObject({ user: `${ROUTES[name].who}@example.com`, via: 'session', action: name, address: '127.0.0.1' });
   });
-  test.each(changing.filter((n) => ROUTES[n].who !== 'viewer'))('%s, refused to a viewer', async (name) => {
+  test.each(changing.filter((n) => ROUTES[n].who !== 'viewer'))('%s is recorded when it is refused to a viewer', async (name) => {
     await api.call(name, { as: 'viewer', params: { id: 'some-id' } });
     expect((await lines())[0]).toMatchObject({
       user: 'viewer@example.com',
@@ -45,7 +45,7 @@ describe('what is in it', () => {
     });
   });
   test.each(names.filter((n) => ROUTES[n].method === 'GET' && ROUTES[n].who === 'admin'))(
-    '%s: a refusal is a line, a success is none',
+    '%s is recorded when it is refused, and not when it succeeds',
     async (name) => {
       await api.call(name, { as: 'viewer' });
       await api.call(name);
@@ -55,9 +55,9 @@ describe('what is in it', () => {
   );
 });
 
-describe('one by one', () => {
+describe('entries in detail', () => {
   beforeEach(anew);
-  test('a new thing by its id, a new user by address', async () => {
+  test('a new resource is named by its id, a new user by the e-mail address', async () => {
     const id = await createProject(api);
     await api.call('createUser', { body: { email: 'Eve@example.com', role: 'viewer' } });
     expect((await lines()).map((l) => [l.action, l.target, l.outcome, l.status])).toEqual([
@@ -65,7 +65,7 @@ describe('one by one', () => {
       ['createProject', id, 'done', 201],
     ]);
   });
-  test('sign-ins, right and wrong, by account; a request without an account is no line', async () => {
+  test('successful and failed sign-ins are recorded by account; a request without an account is not recorded', async () => {
     await api.call('login', { body: { email: 'Admin@example.com', password: PASSWORD } });
     await api.call('login', { body: { email: 'nobody@example.com', password: 'x' } });
     for (let i = 0; i < 11; i++) await api.call('login', { body: { email: 'admin@example.com', password: 'x' } });
@@ -91,7 +91,7 @@ describe('one by one', () => {
     });
     expect(all[12]).toMatchObject({ user: 'admin@example.com', via: 'none', action: 'login', outcome: 'done', status: 200, code: null });
   });
-  test('a refresh token that was used before', async () => {
+  test('a refresh token that was used before is recorded', async () => {
     const { json } = await api.call('login', { body: { email: 'admin@example.com', password: PASSWORD } });
     const again = () => api.call('refresh', { body: { refresh_token: json['refresh_token'] } });
     await again();
@@ -101,7 +101,7 @@ describe('one by one', () => {
       ['admin@example.com', 'login', null],
     ]);
   });
-  test('sign-ins that the gateway reports', async () => {
+  test('sign-ins that the gateway reports are recorded', async () => {
     const seen = { email: 'Ann@example.com', provider: 'oidc', address: '203.0.113.9', user_agent: 'Mozilla' };
     await api.call('loginSeen', { body: { ...seen, outcome: 'signed_in', reason: null } });
     await api.call('loginSeen', { body: { ...seen, outcome: 'refused', reason: 'unverified_email' } });
@@ -114,7 +114,7 @@ describe('one by one', () => {
       ['ann@example.com', 'gateway', 'signIn', 'oidc', '203.0.113.9', 'done', null],
     ]);
   });
-  test('an approved device: by whom and from which address', async () => {
+  test('an approved device is recorded with person and address', async () => {
     const identity = { email: 'ann@example.com', name: null, avatar_url: null, provider: 'oidc' };
     const { json } = await api.call('createDeviceCode', { body: { address: '203.0.113.9', user_agent: 'curl' } });
     await api.call('decideDeviceCode', { body: { user_code: json['user_code'], address: '198.51.100.1', approve: true, identity } });
@@ -123,7 +123,7 @@ describe('one by one', () => {
     ]);
     expect(JSON.stringify(await lines())).not.toContain(String(json['user_code']));
   });
-  test('a personal token differs from a session of its owner', async () => {
+  test('an entry distinguishes a personal token from a session of its owner', async () => {
     const made = await api.call('createToken', {
       as: 'admin',
       body: { name: 'ci', role: 'admin', expires_at: new Date(Date.now() + 1e6).toISOString() },
@@ -136,9 +136,9 @@ describe('one by one', () => {
   });
 });
 
-describe('reading it', () => {
+describe('reading the audit log', () => {
   beforeAll(anew);
-  test('filters by user, action, outcome and time, in pages', async () => {
+  test('it is filtered by user, action, outcome and time, in pages', async () => {
     await createProject(api);
     await api.call('createProject', { as: 'viewer', body: {} });
     await api.call('createProject', { as: 'developer', body: {} });
@@ -157,12 +157,12 @@ describe('reading it', () => {
       null,
     ]);
   });
-  test.each([{ outcome: 'maybe' }, { since: 'yesterday' }, { usr: 'a@b.c' }, { cursor: 'x' }])('%j is 422', async (query) => {
+  test.each([{ outcome: 'maybe' }, { since: 'yesterday' }, { usr: 'a@b.c' }, { cursor: 'x' }])('the filter %j gets 422', async (query) => {
     expect((await api.call('audit', { query })).status).toBe(422);
   });
 });
 
-test('a failure to write a line does not undo the action', async () => {
+test('a failed write to the audit log does not undo the action', async () => {
   const broken = await createApi({
     stores: (real) => ({ ...real, audit: { ...real.audit, append: () => Promise.reject(new Error('disk')) } }),
   });
@@ -171,12 +171,12 @@ test('a failure to write a line does not undo the action', async () => {
   await broken.close();
 });
 
-test('of routes without a role only those of sign-ins are audited', () => {
+test('only sign-ins are audited among routes without a role', () => {
   const audited = names.filter((n) => !(ROLES as readonly string[]).includes(ROUTES[n].who) && whenAudited(n) !== 'never');
   expect(audited.toSorted()).toEqual(['decideDeviceCode', 'exchange', 'login', 'loginSeen', 'refresh', 'revokeDeviceTokenOf']);
 });
 
-test('the log, the policy and the metrics hold no secret', async () => {
+test('the audit log, the policy and the metrics contain no secret', async () => {
   await anew();
   const secrets: string[] = [PASSWORD, 'a new and long one', 'canary-value'];
   const signed = await api.call('login', { body: { email: 'admin@example.com', password: PASSWORD } });

@@ -1,4 +1,4 @@
-/** Signing in: passwords, the limit on trying them, tokens and their end. */
+/** Signing in: passwords, the rate limit, tokens and their expiry. */
 import { decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
@@ -20,7 +20,7 @@ describe('login', () => {
   });
   afterAll(() => api.close());
 
-  test('returns a token with the user in it', async () => {
+  test('returns a token and the user', async () => {
     const reply = await login(api, 'Admin@Example.com', PASSWORD);
     expect(reply.json).toMatchObject({
       token_type: 'Bearer',
@@ -58,25 +58,25 @@ describe('login', () => {
     [{ email: 'a@b.c', password: 'x'.repeat(1025) }, 'password:max_length'],
     [{ email: 'a@b.c' }, 'password:required'],
     [{ email: 'a@b.c', password: 'x', otp: 1 }, 'otp:unknown_field'],
-  ])('%j is 422', async (body, rule) => {
+  ])('the body %j gets 422', async (body, rule) => {
     expect(rulesOf(await api.call('login', { body }))).toContain(rule);
   });
 });
 
-describe('the limit', () => {
-  test('ten wrong passwords a minute, then 429 with Retry-After, also for the right one', async () => {
+describe('the rate limit of the login', () => {
+  test('allows 10 wrong passwords per minute, then answers 429 with Retry-After even to the right one', async () => {
     const api = await createApi();
     for (let i = 0; i < 10; i++) expect((await login(api, 'admin@example.com', 'wrong')).status).toBe(401);
     const blocked = await login(api, 'admin@example.com', PASSWORD);
     expect([blocked.status, blocked.json['code']]).toEqual([429, 'too_many_attempts']);
     expect(Number(blocked.headers['retry-after'])).toBeGreaterThan(50);
-    // Another account from the same address is another matter.
+    // Another account from the same address is not limited.
     expect((await login(api, 'viewer@example.com', 'wrong')).status).toBe(401);
     api.pass(61_000);
     expect((await login(api, 'admin@example.com', PASSWORD)).status).toBe(200);
     await api.close();
   });
-  test('counts parallel tries, and takes capitals for the same account', async () => {
+  test('counts parallel attempts, and ignores the case of the e-mail address', async () => {
     const api = await createApi();
     const replies = await Promise.all(
       Array.from({ length: 30 }, (_, i) => login(api, i % 2 === 0 ? 'admin@example.com' : 'ADMIN@example.com', 'wrong')),
@@ -85,7 +85,7 @@ describe('the limit', () => {
     expect(replies.filter((r) => r.status === 429)).toHaveLength(20);
     await api.close();
   });
-  test('a right password resets the count', async () => {
+  test('is reset by a right password', async () => {
     const api = await createApi();
     for (let i = 0; i < 9; i++) await login(api, 'admin@example.com', 'wrong');
     expect((await login(api, 'admin@example.com', PASSWORD)).status).toBe(200);
@@ -95,7 +95,7 @@ describe('the limit', () => {
 });
 
 describe('tokens', () => {
-  test('the first secret signs, an earlier one still reads, a dropped one does not', async () => {
+  test('the first secret signs, an earlier secret still verifies, a removed one does not', async () => {
     const old = await createApi({ env: { JWT_SECRET: 'old' } });
     const both = await createApi({ env: { JWT_SECRET: 'new, old' } });
     const admin = claimsOf(both.token('admin'));
@@ -110,7 +110,7 @@ describe('tokens', () => {
     await old.close();
     await both.close();
   });
-  test('a cached token ends at its end, and a changed one is never accepted', async () => {
+  test('a cached token expires in time, and a changed token is never accepted', async () => {
     const api = await createApi();
     const token = String((await login(api, 'admin@example.com', PASSWORD)).json['token']);
     const me = async (given: string) => (await api.call('me', { as: null, headers: { authorization: `Bearer ${given}` } })).status;
@@ -120,7 +120,7 @@ describe('tokens', () => {
       Buffer.from(JSON.stringify({ ...claimsOf(token), role: 'admin', exp: 9_999_999_999 })).toString('base64url'),
       signature,
     ];
-    // The rest of the hour is a minute, since the time that the test takes counts too.
+    // One minute is left of the hour, because the duration of the test counts too.
     for (const at of [1_000, 3_539_000]) {
       expect([await me(token), await me(forged.join('.')), await me(`${header}.${claims}.`)]).toEqual([200, 401, 401]);
       api.pass(at);
@@ -154,7 +154,7 @@ describe('tokens', () => {
     expect((await login(api, 'admin@example.com', PASSWORD)).status).toBe(401);
     await api.close();
   });
-  test('without JWT_SECRET the control plane generates one and keeps it', async () => {
+  test('without JWT_SECRET the control plane generates a secret and keeps it', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'berth-jwt-'));
     const config = readConfig({ ...ENV, JWT_SECRET: '', DATABASE_URL: `sqlite:${folder}/berth.db` });
     const options = { log: silentLogger(), loops: false, passwordCost: { logN: 4, r: 8, p: 1 } };
@@ -202,9 +202,9 @@ describe('the first admin', () => {
   });
 });
 
-describe('hashes', () => {
+describe('password hashes', () => {
   const passwords = createPasswords({ logN: 4, r: 8, p: 1 });
-  test('carry their cost and their own salt', async () => {
+  test('contain their cost and a random salt', async () => {
     const [a, b] = [await passwords.hash('x'), await passwords.hash('x')];
     expect(a).toMatch(/^scrypt\$4\$8\$1\$[\w-]{22}\$[\w-]{43}$/);
     expect(a).not.toBe(b);
@@ -212,10 +212,13 @@ describe('hashes', () => {
     expect(await passwords.verify('y', a)).toBe(false);
     expect(await createPasswords({ logN: 5, r: 8, p: 1 }).verify('x', a)).toBe(true);
   });
-  test.each([null, '', 'plain', 'scrypt$4$8$1$short$x', 'bcrypt$4$8$1$AAAAAAAAAAAAAAAAAAAAAA$x'])('%j opens nothing', async (hash) => {
-    expect(await passwords.verify('', hash)).toBe(false);
-  });
-  test('the password of an unknown account takes as long as that of a known one', async () => {
+  test.each([null, '', 'plain', 'scrypt$4$8$1$short$x', 'bcrypt$4$8$1$AAAAAAAAAAAAAAAAAAAAAA$x'])(
+    'the invalid hash %j matches no password',
+    async (hash) => {
+      expect(await passwords.verify('', hash)).toBe(false);
+    },
+  );
+  test('checking the password of an unknown account takes as long as that of a known one', async () => {
     const slow = createPasswords({ logN: 13, r: 8, p: 1 });
     const known = await slow.hash('x');
     const took = async (hash: string | null): Promise<number> => {
@@ -230,14 +233,14 @@ describe('hashes', () => {
       times.none.push(await took(null));
     }
     const median = (all: number[]): number => all.toSorted((a, b) => a - b)[7] ?? 0;
-    // Without the work it would be a hundredth.
+    // Without hashing it would take a hundredth of the time.
     expect(median(times.none)).toBeGreaterThan(median(times.known) / 3);
     expect(median(times.none)).toBeLessThan(median(times.known) * 3);
   });
-  test('another Unicode form of the same letters is the same password', async () => {
+  test('another Unicode form of the same characters is the same password', async () => {
     expect(await passwords.verify('e\u0301', await passwords.hash('é'))).toBe(true);
   });
-  test('too many at once are refused and not queued without end', async () => {
+  test('too many concurrent checks are refused and not queued without a limit', async () => {
     const all = await Promise.allSettled(Array.from({ length: 100 }, () => passwords.hash('x')));
     expect(all.filter((r) => r.status === 'fulfilled')).toHaveLength(66);
     expect(await passwords.verify('x', await passwords.hash('x'))).toBe(true);

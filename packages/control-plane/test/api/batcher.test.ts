@@ -9,11 +9,11 @@ function given(atOnce: number) {
   return { done, work: (n: number) => take(() => void done.push(n)) };
 }
 
-describe('requests that may wait are worked in together', () => {
+describe('work that may wait is batched', () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
 
-  test('one that comes alone is handled at once, however many such there are', () => {
+  test('work that arrives alone runs at once, every time', () => {
     const { done, work } = given(10);
     for (const n of [1, 2, 3]) {
       work(n);
@@ -22,7 +22,7 @@ describe('requests that may wait are worked in together', () => {
     }
   });
 
-  test('one close behind another waits, and those after it go with it, in order', () => {
+  test('work that follows closely waits, and runs in one batch with later work, in order', () => {
     const { done, work } = given(10);
     work(1);
     vi.advanceTimersByTime(EVERY_MS - 1);
@@ -34,7 +34,7 @@ describe('requests that may wait are worked in together', () => {
     expect(done).toEqual([1, 2, 3]);
   });
 
-  test('many at once are handled in parts, between which other events have their turn', () => {
+  test('much work at once runs in several batches, and other events are handled between them', () => {
     const { done, work } = given(10);
     for (let n = 0; n < 36; n++) work(n);
     const parts = [done.length];

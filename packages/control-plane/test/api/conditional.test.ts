@@ -1,4 +1,4 @@
-/** Optimistic locking: an `If-Match` that is stale changes nothing, also when many requests carry it at once. */
+/** Optimistic locking: a request with a stale `If-Match` changes nothing, also when many requests have it at once. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Api, createApi, createProject, register, type Reply } from './harness.ts';
 
@@ -11,11 +11,11 @@ afterAll(() => api.close());
 const tagOf = (reply: Reply): string => String(reply.headers['etag']);
 const outcome = (reply: Reply): unknown[] => [reply.status, reply.json['code']];
 const STALE = [412, 'changed_meanwhile'];
-/** How often each status came. */
+/** Number of answers by status. */
 const counts = (replies: readonly Reply[]): Record<number, number> =>
   replies.reduce<Record<number, number>>((all, { status }) => ({ ...all, [status]: (all[status] ?? 0) + 1 }), {});
 
-/** As somebody who may change it: a viewer is shown less, and so has another tag. */
+/** Reads as a person who may change the resource. A viewer sees less, and so gets another ETag. */
 const read = (get: 'getProject' | 'getDataset' | 'getUser', params: { id: string }): Promise<Reply> =>
   api.call(get, { params, as: 'admin' });
 
@@ -36,13 +36,13 @@ describe.each([
   ['dataset', dataset, 'getDataset', 'patchDataset', 'deleteDataset', null, { name: 'again' }],
   ['user', user, 'getUser', 'patchUser', 'deleteUser', { role: 'developer' }, { role: 'admin' }],
 ] as const)('a %s', (_kind, make, get, patch, remove, given, second) => {
-  // Names are unique: each test has one of its own.
+  // Names are unique, so each test has its own.
   let first: object = given ?? {};
   beforeEach(() => {
     if (given === null) first = { name: `renamed${made++}` };
   });
 
-  test('has a strong ETag that a change moves, and a PATCH with a stale one is 412', async () => {
+  test('has a strong ETag that changes with it, and a PATCH with a stale ETag gets 412', async () => {
     const params = { id: await make() };
     const before = tagOf(await read(get, params));
     expect(before).toMatch(/^"[^"]+"$/);
@@ -54,7 +54,7 @@ describe.each([
     expect((await read(get, params)).json).toMatchObject(first);
   });
 
-  test('lists match by any member, `*` by whatever there is, weak tags never', async () => {
+  test('If-Match matches any tag of a list, `*` always matches, weak tags never match', async () => {
     const params = { id: await make() };
     const tag = tagOf(await read(get, params));
     const header = (value: string) => ({ params, body: first, headers: { 'if-match': value } });
@@ -66,7 +66,7 @@ describe.each([
       expect((await api.call(patch, { params: { id: 'nobody' }, body: first, headers: { 'if-match': any } })).status).toBe(404);
   });
 
-  test('DELETE with a stale tag deletes nothing', async () => {
+  test('DELETE with a stale ETag deletes nothing', async () => {
     const params = { id: await make() };
     const before = tagOf(await read(get, params));
     const now = tagOf(await api.call(patch, { params, body: first }));
@@ -76,7 +76,7 @@ describe.each([
   });
 });
 
-test('of 20 parallel PATCHes with one If-Match one is done', async () => {
+test('of 20 parallel PATCH requests with one If-Match exactly one succeeds', async () => {
   for (const [make, get, patch, body] of [
     [project, 'getProject', 'patchProject', (i: number) => ({ branch: `b${i}` })],
     [dataset, 'getDataset', 'patchDataset', (i: number) => ({ name: `n${made}-${i}` })],
@@ -91,7 +91,7 @@ test('of 20 parallel PATCHes with one If-Match one is done', async () => {
   }
 });
 
-test('what a project does moves no tag: only what a person sets', async () => {
+test('only changes by people change an ETag, and not the platform', async () => {
   const params = { id: await project() };
   await register(api);
   const before = tagOf(await read('getProject', params));
@@ -99,7 +99,7 @@ test('what a project does moves no tag: only what a person sets', async () => {
   expect(tagOf(await read('getProject', params))).toBe(before);
 });
 
-test('a viewer’s tag says nothing about the values of env', async () => {
+test('the ETag of a viewer reveals nothing about the values of env', async () => {
   const params = { id: await project({ env: { A: '1' } }) };
   const seen = async (): Promise<string> => tagOf(await api.call('getProject', { params, as: 'viewer' }));
   const before = await seen();

@@ -1,4 +1,4 @@
-/** Placement, prewarm, drain and the cache of a node, as people ask for them; the figures are computed by hand. */
+/** Placement, prewarm, drain and cache of a node through the API. The expected numbers are computed by hand. */
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { datasetChanges } from '../../src/loops/dataset-changes.ts';
 import { drains } from '../../src/loops/drains.ts';
@@ -36,7 +36,7 @@ const loopDeps = (): LoopDeps => ({
 });
 const drainRound = () => drains(loopDeps())(new AbortController().signal);
 
-/** A deployment that runs on the node, its image given by a report as if it had been built. */
+/** Creates a running deployment on the node. A report names its image, as if it had been built. */
 async function running(project: string, node: string, port = 32_000): Promise<string> {
   const id = await deploy(api, project);
   await tick(api, id);
@@ -80,7 +80,7 @@ const node = async (id: string) =>
   };
 
 describe('GET /api/placement', () => {
-  it('every node, each term, and why not, without doing anything', async () => {
+  it('lists every node with the terms of its score or the reason against it, and changes nothing', async () => {
     const [one, two] = [await withVersions(api, 'one', [30_000_000, 40_000_000]), await withVersions(api, 'two', [20_000_000])];
     await register(api, { hostname: 'builder' });
     const a = await worker('a', { free_storage: 2e8, copy_rate: 4e6, cached: [cached(one, 2, 4e7)] });
@@ -94,7 +94,7 @@ describe('GET /api/placement', () => {
     });
     const reply = await api.call('placement', { query: { project_id: project } });
     const rows = reply.json['items'] as Record<string, unknown>[];
-    // a: 10 - 20 + 20; b: 10 - 40 + 40; c has not the room; a builder is no place to run.
+    // a: 10 - 20 + 20; b: 10 - 40 + 40; c has too little room; a builder runs no deployments.
     expect(
       rows
         .filter((r) => r['eligible'])
@@ -122,7 +122,7 @@ describe('GET /api/placement', () => {
 
 describe('a project that mounts datasets', () => {
   const maps = (dataset_id: string, over: object = {}) => ({ dataset_id, mode: 'dependency', ...over });
-  it('is refused where two would be mounted at one path, or one inside the other', async () => {
+  it('is refused if two datasets have the same mount path, or one is inside the other', async () => {
     const [one, two] = [await withVersions(api, 'one', [1]), await withVersions(api, 'two', [1])];
     const create = async (datasets: object[]) =>
       rulesOf(await api.call('createProject', { body: { name: 'x', git_url: 'https://git.example/x.git', domain_prefix: 'x', datasets } }));
@@ -132,7 +132,7 @@ describe('a project that mounts datasets', () => {
     expect(await create([maps('nowhere')])).toEqual(['datasets[0].dataset_id:exists']);
     expect(await create([maps(one), maps(two)])).toEqual([]);
   });
-  it.each(['dependency', 'readwrite'])('a %s is deployed by an agent of the contract alone, again and again', async (mode) => {
+  it.each(['dependency', 'readwrite'])('with a %s it is deployed several times by a contract-only agent', async (mode) => {
     await register(api);
     const plain = await worker('plain', { agent_version: undefined });
     const one = await withVersions(api, 'one', [100]);
@@ -153,7 +153,7 @@ describe('a project that mounts datasets', () => {
         version: mode === 'readwrite' ? null : 1,
       };
       expect(task).toMatchObject({ kind: 'deploy', payload: { datasets: [row] } });
-      // No claim, no lease, nothing said of datasets.
+      // The agent sends no claim, no lease and no datasets.
       const done = await api.call('agentComplete', { params: { id: task?.id ?? '' }, body: { status: 'completed', host_port: port } });
       expect(done.status, done.text).toBe(200);
       const route = (await api.stores.routes.all()).find((r) => r.deployment_id === id);
@@ -164,7 +164,7 @@ describe('a project that mounts datasets', () => {
       });
     }
   });
-  it('its deployment shows what it runs on, and that the data has moved on', async () => {
+  it('its deployment shows the version that it uses, and that there is a newer one', async () => {
     await register(api);
     const here = await worker('here');
     const one = await withVersions(api, 'one', [100]);
@@ -180,7 +180,7 @@ describe('a project that mounts datasets', () => {
     const told = ((await shown())['events'] as { kind: string; message: string }[]).filter((e) => e.kind === 'dataset');
     expect(told.map((e) => e.message)).toEqual(['dataset one has a new version 2; this deployment uses version 1']);
   });
-  it('asked to be redeployed it is, once for each version', async () => {
+  it('is redeployed once for each new version if it asks for that', async () => {
     await register(api);
     const here = await worker('here');
     const one = await withVersions(api, 'one', [100]);
@@ -196,7 +196,7 @@ describe('a project that mounts datasets', () => {
   });
 });
 
-it('of many datasets only those are asked about that something runs on an older version of', async () => {
+it('only datasets of which a deployment uses an older version are read', async () => {
   await register(api);
   const here = await worker('here');
   const [one, two] = [await withVersions(api, 'one', [100]), await withVersions(api, 'two', [100])];
@@ -210,7 +210,7 @@ it('of many datasets only those are asked about that something runs on an older 
   expect((await api.stores.deployments.get(id)).datasets).toMatchObject([{ name: 'one' }, { name: 'two', told: 2 }]);
 });
 
-it('a project that cannot be decided about holds up no other one', async () => {
+it('a project that cannot be decided about does not delay the others', async () => {
   await register(api);
   const here = await worker('here');
   const one = await withVersions(api, 'one', [100]);
@@ -228,8 +228,8 @@ it('a project that cannot be decided about holds up no other one', async () => {
   expect((await api.stores.deployments.get(id)).datasets).toMatchObject([{ version: 1, told: 2 }]);
 });
 
-// Of which another deployment had to end first.
-it('what another deployment kept from being redeployed is found again when that has ended', async () => {
+// Another deployment of the project had to end first.
+it('a redeployment that had to wait for another deployment starts when that one has ended', async () => {
   await register(api);
   const here = await worker('here');
   const one = await withVersions(api, 'one', [100]);
@@ -256,7 +256,7 @@ it('what another deployment kept from being redeployed is found again when that 
 
 describe('prewarm', () => {
   const prewarm = (id: string, dataset_id: string) => api.call('prewarmNode', { params: { id }, body: { dataset_id } });
-  it('is a task of the node, shown until it has ended', async () => {
+  it('is a task of the node, shown until it ends', async () => {
     const [here, one] = [await worker('here'), await withVersions(api, 'one', [100])];
     expect((await prewarm(here, one)).json['copying']).toMatchObject([{ name: 'one', version: 1, status: 'waiting', error: null }]);
     await prewarm(here, one);
@@ -269,7 +269,7 @@ describe('prewarm', () => {
     await finish(tasks[0]?.id ?? '', { status: 'failed', result: { error: { code: 'disk_full', message: 'no space left' } } });
     expect((await node(here)).copying).toMatchObject([{ status: 'failed', error: { code: 'disk_full', message: 'no space left' } }]);
   });
-  it('ends as lost when its node does not take it', async () => {
+  it('is lost if its node does not claim it', async () => {
     const [here, one] = [await worker('here'), await withVersions(api, 'one', [100])];
     await prewarm(here, one);
     api.pass(api.limits.claimMs + 600_000);
@@ -280,14 +280,10 @@ describe('prewarm', () => {
   });
   it.each([
     ['a builder', async () => [await register(api), await withVersions(api, 'one', [1])], 409],
-    [
-      'an agent of the contract alone',
-      async () => [await worker('plain', { agent_version: undefined }), await withVersions(api, 'one', [1])],
-      409,
-    ],
-    ['a dataset that there is not', async () => [await worker('here'), 'nowhere'], 422],
+    ['a contract-only agent', async () => [await worker('plain', { agent_version: undefined }), await withVersions(api, 'one', [1])], 409],
+    ['an unknown dataset', async () => [await worker('here'), 'nowhere'], 422],
     ['a dataset without a version', async () => [await worker('here'), await withVersions(api, 'one', [])], 422],
-    ['a node that there is not', async () => ['nowhere', await withVersions(api, 'one', [1])], 404],
+    ['an unknown node', async () => ['nowhere', await withVersions(api, 'one', [1])], 404],
   ] satisfies [string, () => Promise<string[]>, number][])('is refused for %s', async (_, given, status) => {
     const [at = '', dataset = ''] = await given();
     expect((await prewarm(at, dataset)).status).toBe(status);
@@ -299,7 +295,7 @@ describe('prewarm', () => {
   });
 });
 
-it('GET /api/nodes/:id/cache: what would go for so many bytes, least recently used first, pinned ones never', async () => {
+it('GET /api/nodes/:id/cache names the versions to evict, least recently used first, and never pinned ones', async () => {
   const here = await worker('here', {
     max_storage: 1000,
     free_storage: 100,
@@ -310,15 +306,15 @@ it('GET /api/nodes/:id/cache: what would go for so many bytes, least recently us
     ],
   });
   const room = async (bytes: number) => (await api.call('cacheRoom', { params: { id: here }, query: { bytes } })).json;
-  // 900 of 1000 are used, which is the high watermark; 200 more are beyond it, and the low one is 800.
+  // 900 of 1000 bytes are used, which is the high watermark. 200 more exceed it. The low watermark is 800.
   expect(await room(0)).toMatchObject({ free_bytes: 100, evict: [], enough: true, pinned_bytes: 300 });
   expect(await room(200)).toMatchObject({ evict: [{ dataset_id: 's2' }], freed_bytes: 300, enough: true });
   expect(await room(300)).toMatchObject({ evict: [{ dataset_id: 's2' }, { dataset_id: 's1' }], freed_bytes: 600, enough: true });
   expect(await room(800)).toMatchObject({ freed_bytes: 600, enough: false });
 });
 
-// Another control plane made it, and word of it never came here: the copy must not be thrown away.
-it('a node is told to forget what is gone, never what this process has not heard of yet', async () => {
+// If another control plane created the dataset and the notification was lost, the copy must stay.
+it('a registration names deleted datasets, and never a dataset that this process has not read yet', async () => {
   const old = await withVersions(api, 'old', [1]);
   const registered = async (...ids: string[]) =>
     (
@@ -331,13 +327,13 @@ it('a node is told to forget what is gone, never what this process has not heard
   expect(await registered(old, fresh)).toBeUndefined();
   const read = vi.spyOn(api.stores.datasets, 'ids');
   for (let i = 0; i < 3; i++) expect(await registered(old, fresh, 'gone')).toEqual(['gone']);
-  // What is gone does not come back: it is looked for once.
+  // A deleted dataset never returns, so it is read only once.
   expect(read).toHaveBeenCalledTimes(1);
 });
 
 describe('drain', () => {
   const drain = (id: string) => api.call('drainNode', { params: { id } });
-  it('moves what runs there, shows how far it is, and ends', async () => {
+  it('moves the deployments of the node, shows its progress, and ends', async () => {
     await register(api);
     const here = await worker('here');
     const project = await createProject(api);
@@ -362,7 +358,7 @@ describe('drain', () => {
     expect((await node(here)).drain).toMatchObject({ moved: 1, finished_at: expect.any(String), left: [] });
     expect((await api.stores.deployments.get(next)).image_digest).toBe((await api.stores.deployments.get(id)).image_digest);
   });
-  it('what cannot be moved stays and serves, with the reason, after three tries; uncordon ends it', async () => {
+  it('after three attempts a deployment that cannot be moved stays and serves, with the reason; uncordon ends the drain', async () => {
     await register(api);
     const here = await worker('here');
     const project = await createProject(api);
@@ -384,7 +380,7 @@ describe('drain', () => {
     await drainRound();
     expect((await api.stores.deployments.list({ project_id: project }, { limit: 10, cursor: null })).items).toHaveLength(4);
   });
-  it('a redeployment that could not be requested has its reason too', async () => {
+  it('shows the reason too if the move cannot be requested', async () => {
     await register(api);
     const here = await worker('here');
     await running(await createProject(api), here);
@@ -393,7 +389,7 @@ describe('drain', () => {
     for (let i = 0; i < 5; i++) await drainRound();
     expect((await node(here)).drain).toMatchObject({ left: [{ moving_to: null, problem: expect.stringMatching(/\S/) }] });
   });
-  it('two control planes that drain at once make one move', async () => {
+  it('two control planes that drain at once move each deployment once', async () => {
     await register(api);
     const here = await worker('here');
     const project = await createProject(api);

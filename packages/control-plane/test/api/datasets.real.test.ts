@@ -1,4 +1,4 @@
-/** Datasets as a person and an agent have them: real folders, the real scanner, both engines under the API. */
+/** Datasets through the API, for people and agents: real folders, the real scanner, both database engines. */
 import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createHash } from 'node:crypto';
 import { tmpdir } from 'node:os';
@@ -22,10 +22,10 @@ type Row = Record<string, unknown>;
 type Scene = {
   api: Api;
   base: string;
-  /** Writes files below the dataset's folder; null: removes. */
+  /** Writes files below the folder of the dataset; null removes a file. */
   put(files: Record<string, string | null>, folder?: string): void;
   create(name?: string): Promise<string>;
-  /** Everything that is due. */
+  /** Runs all due scans. */
   scan(): Promise<void>;
   scanned(id: string, body?: object): Promise<Row>;
   history(id: string, query?: Record<string, string | number>): Promise<string[]>;
@@ -92,7 +92,7 @@ const ENGINES: [string, () => string | Promise<string>][] = [
 ];
 
 describe.each(ENGINES)('on %s', (_, url) => {
-  test('the first scan is version 1 with all files, the next one what changed, with checksums', async () => {
+  test('the first scan records version 1 with all files, the next one the changes, with checksums', async () => {
     const s = await scene(await url());
     s.put({ 'a/one.txt': 'one', 'a/two.txt': 'two', 'odd\nname': '', 'straße/x': 'ß' });
     const id = await s.create();
@@ -123,12 +123,12 @@ describe.each(ENGINES)('on %s', (_, url) => {
       [1, 4, 8],
     ]);
     expect(versions[0]?.['manifest_digest']).toBe(second['manifest_digest']);
-    // Nothing changed: the same version, looked at later.
+    // Without a change the version stays, with a later scan time.
     expect(await s.scanned(id)).toMatchObject({ version: 2, manifest_digest: second['manifest_digest'] });
     expect(await s.scanned(id, { full: true })).toMatchObject({ version: 2, manifest_digest: second['manifest_digest'] });
   });
 
-  test('history by path as it is shown, by folder, by time and by pages', async () => {
+  test('the history is filtered by displayed path, by folder and by time, in pages', async () => {
     const s = await scene(await url());
     s.put({ 'a/one.txt': '1', 'a/two.txt': '2', 'odd\nname': '3', 'straße/x': '4', '100%25': '5' });
     const id = await s.create();
@@ -139,7 +139,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
       expect(await s.history(id, { path })).toEqual([`2 ${path} modified`, `1 ${path} added`]);
     expect(await s.history(id, { path: 'a/' })).toEqual(['2 a/one.txt modified', '1 a/one.txt added', '1 a/two.txt added']);
     expect(await s.history(id, { path: 'a' })).toEqual([]);
-    // More than a database's integers: one of the two engines would fail over it.
+    // Larger than the integers of a database: one of the two engines would fail.
     expect(rulesOf(await s.api.call('datasetHistory', { params: { id }, query: { version: '99999999999999999999' } }))).toEqual([
       'version:maximum',
     ]);
@@ -157,8 +157,8 @@ describe.each(ENGINES)('on %s', (_, url) => {
     expect(paged).toHaveLength(9);
   });
 
-  // 120 letters of two bytes are nearly the longest name that file systems take; encoded they are 720 letters.
-  test.each([1, 3, 6])('history with paths of %i long names, by path, by folder and by pages', async (depth) => {
+  // 120 letters of 2 bytes are nearly the longest name in a file system. Encoded they are 720 letters.
+  test.each([1, 3, 6])('the history finds paths of %i long names by path and by folder, in pages', async (depth) => {
     const s = await scene(await url());
     const folder = Array.from({ length: depth }, (_, i) => String(i).repeat(5) + 'ü'.repeat(120)).join('/');
     s.put({ [`${folder}/a`]: '1', [`${folder}/b`]: '2', z: '3' });
@@ -177,7 +177,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
     expect(paged.toSorted()).toEqual(all);
   });
 
-  test('what turned empty records nothing until it is back or somebody accepts the loss', async () => {
+  test('an emptied dataset records nothing until the files return or somebody accepts the loss', async () => {
     const s = await scene(await url());
     s.put({ a: '1', b: '2', c: '3' });
     const id = await s.create();
@@ -193,7 +193,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
     expect(await s.history(id, { version: 2 })).toEqual(['2 a removed', '2 b removed', '2 c removed']);
   });
 
-  test('a folder that is gone is unreachable, and back it is what it was', async () => {
+  test('a dataset without its folder is unreachable; when the folder returns, it has its version again', async () => {
     const s = await scene(await url());
     s.put({ a: '1' });
     const id = await s.create();
@@ -202,11 +202,11 @@ describe.each(ENGINES)('on %s', (_, url) => {
     expect(await s.scanned(id)).toMatchObject({ status: 'unreachable', version: 1, files: 1, problem: expect.any(String) });
     renameSync(join(s.base, 'elsewhere'), join(s.base, 'photos'));
     expect(await s.scanned(id)).toMatchObject({ status: 'ok', version: 1, problem: null });
-    // The whole share.
+    // Remove the whole share.
     renameSync(s.base, `${s.base}-away`);
     expect(await s.scanned(id)).toMatchObject({ status: 'unreachable', version: 1 });
     mkdirSync(join(s.base, 'photos'), { recursive: true });
-    // An empty folder where a share was mounted is not the share.
+    // An empty folder at the mount point of a share is not the share.
     expect(await s.scanned(id)).toMatchObject({ status: 'unreachable', version: 1 });
     rmSync(s.base, { recursive: true });
     renameSync(`${s.base}-away`, s.base);
@@ -227,7 +227,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
     }
   });
 
-  test('an agent reads the tree objects of a version, how the dataset stands, and asks for a scan', async () => {
+  test('an agent reads the trees of a version and the state of the dataset, and requests a scan', async () => {
     const s = await scene(await url());
     s.put({ 'a/one.txt': 'one' });
     const id = await s.create();
@@ -260,7 +260,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
     expect((await s.api.call('agentDataset', { params: { id } })).json).toMatchObject({ version: 2, scanning: false });
   });
 
-  test('a dataset in use stays; one that is not goes, and nodes are told to forget it', async () => {
+  test('a dataset in use cannot be deleted; another one can, and nodes delete their copies', async () => {
     const s = await scene(await url());
     s.put({ a: '1' });
     const id = await s.create();
@@ -286,12 +286,12 @@ describe.each(ENGINES)('on %s', (_, url) => {
     await s.scan();
     expect((await s.api.call('getDataset', { params: { id } })).status).toBe(404);
     expect((await registered())['forget']).toEqual([id]);
-    // Its files stay, and its name is free.
+    // The files stay, and the name can be used again.
     expect((await s.api.call('createDataset', { body: { name: 'photos', nfs_path: 'photos' } })).status).toBe(201);
   });
 });
 
-test('a control plane that runs does all of it by itself, says how it is, and ends in the middle of a scan', async () => {
+test('a running control plane scans by itself, reports its state, and stops during a scan', async () => {
   const root = mkdtempSync(join(tmpdir(), 'berth-share-'));
   onTestFinished(() => rmSync(root, { recursive: true, force: true }));
   const base = join(root, 'share');
@@ -305,7 +305,7 @@ test('a control plane that runs does all of it by itself, says how it is, and en
   const id = String((await api.call('createDataset', { body: { name: 'photos', nfs_path: 'photos' } })).json['id']);
   const version = async (): Promise<unknown> => (await api.call('getDataset', { params: { id } })).json['version'];
   await expect.poll(version, { timeout: 30_000 }).toBe(1);
-  // By its period alone.
+  // Started by the scan interval alone.
   writeFileSync(join(base, 'photos', 'a'), '22');
   await expect.poll(version, { timeout: 30_000 }).toBe(2);
   const { text } = await api.call('metrics');
@@ -323,7 +323,7 @@ test('a control plane that runs does all of it by itself, says how it is, and en
   closed = true;
 });
 
-describe('what is refused', () => {
+describe('refused requests', () => {
   async function shareWithLinks(): Promise<Scene> {
     const s = await scene('sqlite::memory:');
     s.put({ file: 'x' }, 'real');
@@ -361,7 +361,7 @@ describe('what is refused', () => {
     },
   );
 
-  test('a path is normalised, and a change of it is checked in the same way', async () => {
+  test('a path is normalized, and a changed path is checked too', async () => {
     const s = await shareWithLinks();
     expect((await createAt(s, './in//')).status).toBe(201);
     const [made] = (await s.api.call('listDatasets')).json['items'] as Row[];
@@ -374,25 +374,25 @@ describe('what is refused', () => {
     expect(await rulesOfPatch('real')).toEqual(['nfs_path:unreachable']);
   });
 
-  test('a share that does not answer in time is unreachable, and nobody waits for it', async () => {
+  test('a share that does not answer in time is unreachable, and the request does not wait longer', async () => {
     const s = await scene('sqlite::memory:');
     s.put({ a: '1' });
-    // No process has looked after so short a time.
+    // No process can check within so short a time.
     expect(await createLook(s.base, 1)('photos')).toMatchObject({ rule: 'unreachable' });
     expect(await createLook(s.base)('photos')).toBeNull();
   });
 
-  test('without shared storage there are no datasets, and it says so', async () => {
+  test('without shared storage datasets are refused with this reason', async () => {
     const api = await createApi();
     onTestFinished(() => api.close());
     expect(rulesOf(await api.call('createDataset', { body: { name: 'x', nfs_path: 'x' } }))).toEqual(['nfs_path:no_share']);
-    // One that was made while there was some.
+    // This dataset was created while there was shared storage.
     const left = await api.stores.datasets.create({ name: 'x', nfs_path: 'x' }, Date.now());
     const asked = await api.call('scanDataset', { params: { id: left.id } });
     expect(asked).toMatchObject({ status: 409, json: { code: 'wrong_state', detail: expect.stringContaining('DATASET_NFS_BASE_PATH') } });
   });
 
-  test('names that are taken or none, projects that mount wrong', async () => {
+  test('taken and invalid names, and projects with wrong mounts', async () => {
     const s = await scene('sqlite::memory:');
     s.put({ a: '1' }, 'a');
     s.put({ b: '1' }, 'b');
@@ -424,7 +424,7 @@ describe('what is refused', () => {
     expect([moved.status, ...rulesOf(moved)]).toEqual([422, 'nfs_path:nested_writer']);
   });
 
-  test('progress without the lease, or of another task', async () => {
+  test('progress without a lease, or for another task', async () => {
     const s = await scene('sqlite::memory:');
     const node = await register(s.api, { role: 'deploy' });
     s.put({ a: '1' }, 'a');

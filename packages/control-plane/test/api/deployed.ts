@@ -1,4 +1,4 @@
-/** A builder and a deploy node that do what their agents would, so that deployments go live. */
+/** A builder and a deploy node that act like their agents, so that deployments go live. */
 import { expect } from 'vitest';
 import { type Api, deploy, register, sha, tick } from './harness.ts';
 
@@ -8,7 +8,7 @@ export async function createWorld(api: Api) {
   const builder = await register(api);
   const home = await register(api, { hostname: 'node-1', role: 'deploy' });
 
-  /** The one open task of the node, claimed and reported as its agent would. Gives its payload. */
+  /** Claims and reports the only open task of the node like its agent. Returns its payload. */
   async function work(node: string, report: Record<string, unknown>): Promise<Record<string, unknown>> {
     const [task] = (await api.call('agentTasks', { query: { node_id: node } })).json as unknown as { id: string; payload: never }[];
     if (task === undefined) throw new Error(`${node} has no task`);
@@ -20,7 +20,7 @@ export async function createWorld(api: Api) {
   }
   const built = (report: Record<string, unknown> = {}): Promise<unknown> =>
     work(builder, { image_tag: `registry.test:5000/shop:${sha('c')}`, ...report });
-  /** Its node starts it, and the proxy takes it over. Gives what its node was told. */
+  /** Starts the deployment on its node and publishes its route. Returns the payload of the deploy task. */
   async function started(id: string): Promise<Record<string, unknown>> {
     await tick(api, id);
     const payload = await work(home, { host_port: 32_001 });
@@ -34,7 +34,7 @@ export async function createWorld(api: Api) {
     work,
     built,
     started,
-    /** Builds and deploys until it is live; gives its id. */
+    /** Builds and deploys a new deployment until it is live. Returns its id. */
     async live(project: string): Promise<string> {
       const id = await deploy(api, project);
       await tick(api, id);
@@ -42,7 +42,7 @@ export async function createWorld(api: Api) {
       await started(id);
       return id;
     },
-    /** Deploys what is pending with an image; gives what its node is told. */
+    /** Deploys a pending deployment that has an image already. Returns the payload of the deploy task. */
     async deployedAgain(id: string): Promise<Record<string, unknown>> {
       await tick(api, id);
       return started(id);

@@ -1,4 +1,4 @@
-/** Deployments over HTTP: requested, repeated, listed, cancelled, rolled back. What happens in between is the flow's own tests. */
+/** Deployments through the API: request, repeat, list, cancel, roll back. The tests of the flow cover the rest. */
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { deploymentKey } from '../../src/api/idempotency.ts';
 import { type Api, claimsOf, createApi, createProject, deploy, register, rulesOf, sha, tick, withBuild } from './harness.ts';
@@ -14,7 +14,7 @@ afterAll(() => api.close());
 const create = (body?: unknown, headers: Record<string, string> = {}) =>
   api.call('createDeployment', { params: { id: project }, ...(body === undefined ? {} : { body }), headers });
 
-test('a new one is pending and knows where it will be reached', async () => {
+test('a new deployment is pending and has the URL at which it will be reached', async () => {
   const reply = await create({ commit: sha('a'), note: 'first' });
   expect(reply.json).toMatchObject({
     project_id: project,
@@ -34,7 +34,7 @@ test('a new one is pending and knows where it will be reached', async () => {
   expect(got.json).toEqual(reply.json);
 });
 
-test('why one waits stands beside its state, in lists too', async () => {
+test('a deployment that waits shows the reason, in lists too', async () => {
   const waits = await createApi();
   onTestFinished(() => waits.close());
   await register(waits, { hostname: 'b1', role: 'builder', engine: { ok: false, version: null, error: 'no socket' } });
@@ -65,35 +65,35 @@ test.each([
 });
 
 describe('Idempotency-Key', () => {
-  test('the same request again is the same deployment', async () => {
+  test('a repeated request returns the same deployment', async () => {
     const first = await create({ note: 'x' }, { 'idempotency-key': 'k 1' });
     const again = await create({ note: 'x', commit: null }, { 'idempotency-key': 'k 1' });
     expect([again.status, again.json['id']]).toEqual([201, first.json['id']]);
     expect((await create({ note: 'x' }, { 'idempotency-key': 'k 2' })).json['id']).not.toBe(first.json['id']);
     expect((await create({ note: 'x' })).json['id']).not.toBe(first.json['id']);
   });
-  test('no body is the same as an empty one', async () => {
+  test('an absent body equals an empty one', async () => {
     const first = await create(undefined, { 'idempotency-key': 'empty' });
     expect((await create({}, { 'idempotency-key': 'empty' })).json['id']).toBe(first.json['id']);
   });
-  test('with another body it is 422', async () => {
+  test('with another body it gets 422', async () => {
     await create({ note: 'x' }, { 'idempotency-key': 'other' });
     const reply = await create({ note: 'y' }, { 'idempotency-key': 'other' });
     expect([reply.status, reply.json['code']]).toEqual([422, 'idempotency_mismatch']);
   });
-  test('many at once make one', async () => {
+  test('many requests at once create one deployment', async () => {
     const replies = await Promise.all(Array.from({ length: 10 }, () => create({}, { 'idempotency-key': 'race' })));
     expect(new Set(replies.map((r) => r.json['id'])).size).toBe(1);
     expect(new Set(replies.map((r) => r.status))).toEqual(new Set([201]));
   });
-  test('holds 24 h, and for one project', async () => {
+  test('is valid for 24 h and for one project', async () => {
     const first = await create({}, { 'idempotency-key': 'day' });
     const elsewhere = await createProject(api, { name: 'elsewhere', domain_prefix: 'elsewhere' });
     expect((await api.call('createDeployment', { params: { id: elsewhere }, headers: { 'idempotency-key': 'day' } })).json['id']).not.toBe(
       first.json['id'],
     );
     const { sub: user } = claimsOf(api.token('developer'));
-    // The tokens of this file are over by then: what is asked is what the route asks.
+    // The tokens of this file have expired by then, so the test calls the same function as the route.
     const ask = () =>
       api.driver.request({
         projectId: project,
@@ -108,7 +108,7 @@ describe('Idempotency-Key', () => {
     expect((await ask()).created).toBe(true);
     api.pass(-25 * 3_600_000);
   });
-  test('that a version before this one wrote is read for as long', async () => {
+  test('a key that an earlier version stored is valid for as long', async () => {
     const meaning = ['deploy', null, 'before'];
     const { bodyHash } = deploymentKey({ user: '', key: '', path: '' }, meaning);
     const asked = { projectId: project, commit: null, note: 'before', rollbackOf: null };
@@ -117,13 +117,13 @@ describe('Idempotency-Key', () => {
     expect([reply.json['id'], reply.headers['idempotent-replayed']]).toEqual([deployment.id, 'true']);
     expect((await create({ note: 'other' }, { 'idempotency-key': 'before' })).json['code']).toBe('idempotency_mismatch');
   });
-  test.each(['', 'x'.repeat(201), 'ä', 'a\tb'])('%j is no key', async (key) => {
+  test.each(['', 'x'.repeat(201), 'ä', 'a\tb'])('%j is not a valid key', async (key) => {
     expect(rulesOf(await create({}, { 'idempotency-key': key }))).toEqual(['Idempotency-Key:printable']);
   });
 });
 
 describe('lists', () => {
-  test('by project and status, newest first, page by page', async () => {
+  test('lists are filtered by project and status, newest first, in pages', async () => {
     const own = await createProject(api, { name: 'listed', domain_prefix: 'listed' });
     const ids = [await deploy(api, own), await deploy(api, own), await deploy(api, own)];
     const all = await api.call('listDeployments', { query: { project_id: own } });
@@ -136,13 +136,13 @@ describe('lists', () => {
     const running = await api.call('listDeployments', { query: { project_id: own, status: 'running' } });
     expect(running.json).toEqual({ items: [], next_cursor: null });
   });
-  test('a status that is none is 422', async () => {
+  test('an unknown status gets 422', async () => {
     expect(rulesOf(await api.call('listDeployments', { query: { status: 'done' } }))).toEqual(['status:enum']);
   });
 });
 
 describe('cancel', () => {
-  test('ends it; a second one finds it over', async () => {
+  test('ends the deployment; a second one gets an error', async () => {
     const id = await deploy(api, project);
     const reply = await api.call('cancelDeployment', { params: { id } });
     expect(reply.json['status']).toBe('cancelled');
@@ -154,7 +154,7 @@ describe('cancel', () => {
 
 describe('rollback', () => {
   const rollback = (body: unknown) => api.call('rollback', { params: { id: project }, body });
-  test('needs a deployment that there is, of this project, with an image', async () => {
+  test('requires an existing deployment of this project with an image', async () => {
     expect(rulesOf(await rollback({}))).toEqual(['deployment_id:required']);
     expect(rulesOf(await rollback({ deployment_id: 'a b' }))).toEqual(['deployment_id:id']);
     expect(rulesOf(await rollback({ deployment_id: 'nobody' }))).toEqual(['deployment_id:exists']);
@@ -165,7 +165,7 @@ describe('rollback', () => {
   });
 });
 
-test('placement says each node, its score or why not', async () => {
+test('placement lists each node with its score or the reason against it', async () => {
   const id = await createProject(api, { name: 'placed', domain_prefix: 'placed' });
   const good = await register(api, { hostname: 'd1', role: 'deploy' });
   const cordoned = await register(api, { hostname: 'd2', role: 'deploy' });
@@ -195,7 +195,7 @@ test('placement says each node, its score or why not', async () => {
   expect(rulesOf(await api.call('placement', {}))).toEqual(['project_id:required']);
 });
 
-test('its node’s address stands in it', async () => {
+test('a deployment has the address of its node', async () => {
   const id = await createProject(api, { name: 'addressed', domain_prefix: 'addressed' });
   const deployment = await deploy(api, id);
   await tick(api, deployment);
@@ -204,7 +204,7 @@ test('its node’s address stands in it', async () => {
   expect((got.json['events'] as { kind: string }[]).length).toBeGreaterThan(0);
 });
 
-test('its story reads from top to bottom, and its health says what is set and not deployed', async () => {
+test('the story of a deployment is in order, and its health names settings that are not deployed', async () => {
   const own = await createApi();
   onTestFinished(() => own.close());
   const { project: shop, deployment, task } = await withBuild(own);

@@ -1,4 +1,4 @@
-/** Environment variables by key: a PATCH merges (RFC 7396), one is set or removed at its own path, and no change is lost. */
+/** Environment variables by key: PATCH merges (RFC 7396), PUT and DELETE change one variable, and no change is lost. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, createApi, createProject, rulesOf } from './harness.ts';
 
@@ -16,12 +16,12 @@ const project = (env: Record<string, string> = {}): Promise<string> => {
 const envOf = async (id: string): Promise<unknown> => (await api.call('getProject', { params: { id }, as: 'developer' })).json['env'];
 
 describe('PATCH', () => {
-  test('changes the keys that it names, null removes one, the others stay', async () => {
+  test('changes the named keys, removes a key with null, and keeps the others', async () => {
     const id = await project({ A: '1', B: '2' });
     const reply = await api.call('patchProject', { params: { id }, body: { env: { B: null, C: '3', D: null } } });
     expect(reply.json['env']).toEqual({ A: '1', C: '3' });
   });
-  test('of 20 at once keeps all 20 keys', async () => {
+  test('20 concurrent requests keep all 20 keys', async () => {
     const id = await project({ KEPT: 'x' });
     const all = await Promise.all(
       Array.from({ length: 20 }, (_, i) => api.call('patchProject', { params: { id }, body: { env: { [`K${i}`]: String(i) } } })),
@@ -29,7 +29,7 @@ describe('PATCH', () => {
     expect(all.map((r) => r.status)).toEqual(Array(20).fill(200));
     expect(await envOf(id)).toEqual({ KEPT: 'x', ...Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`K${i}`, String(i)])) });
   });
-  test('is bounded by what it would lead to', async () => {
+  test('is refused if the result would exceed a limit', async () => {
     const id = await project(Object.fromEntries(Array.from({ length: 200 }, (_, i) => [`A${i}`, ''])));
     const patch = (env: Record<string, string | null>) => api.call('patchProject', { params: { id }, body: { env } });
     expect(rulesOf(await patch({ ONE_MORE: '' }))).toEqual(['env:max_properties']);
@@ -39,7 +39,7 @@ describe('PATCH', () => {
     const more = Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`A${i + 21}`, 'x'.repeat(32_000)]));
     expect(rulesOf(await patch(more))).toEqual(['env:max_bytes']);
   });
-  test('null is no value in a new project', async () => {
+  test('null is not a value in a new project', async () => {
     const body = { name: 'nulls', domain_prefix: 'nulls', git_url: 'https://git.example.com/a.git', env: { A: null } };
     expect(rulesOf(await api.call('createProject', { body }))).toEqual(['env.A:type']);
   });
@@ -48,7 +48,7 @@ describe('PATCH', () => {
 describe('one variable', () => {
   const put = (id: string, name: string, body: unknown, headers = {}) => api.call('putEnv', { params: { id, name }, body, headers });
 
-  test('is set and removed at its own path; both answer with the project', async () => {
+  test('is set by PUT and removed by DELETE; both return the project', async () => {
     const id = await project({ A: '1' });
     expect((await put(id, 'B', { value: '2' })).json['env']).toEqual({ A: '1', B: '2' });
     expect((await put(id, 'A', { value: '' })).json['env']).toEqual({ A: '', B: '2' });
@@ -70,7 +70,7 @@ describe('one variable', () => {
     const reply = await put(await project(), name, body);
     expect([reply.status, rulesOf(reply)]).toEqual([422, [rule]]);
   });
-  test('goes by the project’s ETag', async () => {
+  test('takes If-Match with the ETag of the project', async () => {
     const id = await project({ A: '1' });
     const tag = String((await api.call('getProject', { params: { id }, as: 'developer' })).headers['etag']);
     const all = await Promise.all(Array.from({ length: 20 }, (_, i) => put(id, `K${i}`, { value: '' }, { 'if-match': tag })));
@@ -78,13 +78,13 @@ describe('one variable', () => {
     expect(all.filter((r) => r.json['code'] === 'changed_meanwhile')).toHaveLength(19);
     expect((await api.call('deleteEnv', { params: { id, name: 'A' }, headers: { 'if-match': tag } })).status).toBe(412);
   });
-  test('is not for viewers', async () => {
+  test('cannot be changed by viewers', async () => {
     const id = await project();
     expect((await api.call('putEnv', { params: { id, name: 'A' }, body: { value: '' }, as: 'viewer' })).status).toBe(403);
   });
 });
 
-test('a viewer receives the names and no env, in lists too', async () => {
+test('a viewer gets the names and not the values, in lists too', async () => {
   const id = await project({ B: 'hush', A: 'hush' });
   const one = await api.call('getProject', { params: { id }, as: 'viewer' });
   expect(one.json).toMatchObject({ env_names: ['A', 'B'], env_hidden: true });

@@ -1,4 +1,4 @@
-/** The feed over HTTP: pages, a stream that goes on, who sees what; and a deployment that is held until it changes. */
+/** The feed of events: pages, the live stream, what each role sees. And a held request for a deployment. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, createApi, createProject, deploy, register, tick } from './harness.ts';
 
@@ -15,7 +15,7 @@ const read = async (query: Record<string, number> = {}, as: 'viewer' | 'admin' =
   const { json } = await api.call('events', { query, as });
   return json as unknown as { items: Item[]; next: number; gap: boolean };
 };
-/** Frames of a stream until there are so many. */
+/** Reads frames of a stream up to the given number. */
 async function frames(path: string, headers: Record<string, string>, many: number, meanwhile: () => Promise<unknown> = async () => {}) {
   const end = new AbortController();
   const timer = setTimeout(() => end.abort(new Error('too few frames')), 9_000);
@@ -44,7 +44,7 @@ async function frames(path: string, headers: Record<string, string>, many: numbe
 }
 
 describe('pages', () => {
-  test('go on after a number, and end at `next`', async () => {
+  test('continue after a number, and end at `next`', async () => {
     const start = (await read()).next;
     const id = await createProject(api, { name: 'paged', domain_prefix: 'paged', env: { TOKEN: 'hush' } });
     await api.call('patchProject', { params: { id }, body: { env: { TOKEN: 'hushed' } } });
@@ -57,14 +57,14 @@ describe('pages', () => {
     expect((await read({ after: rest.next })).items).toEqual(page.items.slice(1));
     expect(await read({ after: page.next })).toEqual({ items: [], next: page.next, gap: false });
   });
-  test('of people are for admins; others go on past them', async () => {
+  test('events of users are for admins; other readers skip them', async () => {
     const start = (await read()).next;
     await api.call('createUser', { body: { email: 'seen@example.com', role: 'viewer' } });
     const [admin, viewer] = [await read({ after: start }, 'admin'), await read({ after: start })];
     expect(admin.items.map((event) => event.kind)).toEqual(['user.created']);
     expect(viewer).toEqual({ items: [], next: admin.next, gap: false });
   });
-  test('behind what there is begin with a gap', async () => {
+  test('a reader who missed removed events first gets a gap', async () => {
     const { next } = await read();
     const page = await read({ after: next + 1_000 }, 'admin');
     expect([page.gap, page.items[0]]).toEqual([true, expect.objectContaining({ kind: 'gap', seq: page.items[1]?.seq })]);
@@ -72,7 +72,7 @@ describe('pages', () => {
 });
 
 describe('a stream', () => {
-  test('is refused to a person who holds a hundred requests already, whatever their kind; others get theirs', async () => {
+  test('is refused to a person who holds 100 requests of any kind, and not to others', async () => {
     const other = await createApi();
     const address = await other.listen();
     const deployment = await deploy(other, await createProject(other, {}));
@@ -92,17 +92,17 @@ describe('a stream', () => {
       await other.close();
     }
   });
-  test('brings what happens from now on, with its number as id', async () => {
+  test('sends new events, with their number as id', async () => {
     const got = await frames('/api/events', {}, 1, () => createProject(api, { name: 'live', domain_prefix: 'live' }));
     expect(got).toEqual([expect.objectContaining({ kind: 'project.created', id: String(got[0]?.seq) })]);
   });
-  test('goes on after Last-Event-ID, which goes before `after`', async () => {
+  test('continues after Last-Event-ID, which overrides `after`', async () => {
     const { items } = await read({ after: 0 });
     const [first, second] = items.slice(-2);
     const got = await frames('/api/events?after=0', { 'last-event-id': String(first?.seq) }, 1);
     expect(got[0]?.seq).toBe(second?.seq);
   });
-  test('tells a gap without an id, so that it is told again after a break', async () => {
+  test('sends a gap without an id, so that a reader who reconnects gets it again', async () => {
     const { next } = await read();
     const [gap] = await frames('/api/events', { 'last-event-id': String(next + 1_000) }, 1);
     expect(gap).toMatchObject({ kind: 'gap', id: null });
@@ -110,7 +110,7 @@ describe('a stream', () => {
 });
 
 describe('GET of a deployment with wait', () => {
-  test('is held until it changes', async () => {
+  test('is held until the deployment changes', async () => {
     await register(api);
     const id = await deploy(api, await createProject(api, { name: 'held', domain_prefix: 'held' }));
     const first = await api.call('getDeployment', { params: { id } });
@@ -126,7 +126,7 @@ describe('GET of a deployment with wait', () => {
     expect([status, json['status']]).toEqual([200, 'building']);
     expect(headers['etag']).not.toBe(etag);
   });
-  test('is 304 when the time is over, and answers at once without a tag or with an old one', async () => {
+  test('gets 304 after the wait time, and an immediate answer without an ETag or with an old one', async () => {
     const id = await deploy(api, await createProject(api, { name: 'still', domain_prefix: 'still' }));
     const { headers } = await api.call('getDeployment', { params: { id }, query: { wait: 25 } });
     const etag = String(headers['etag']);
@@ -138,7 +138,7 @@ describe('GET of a deployment with wait', () => {
   });
 });
 
-test('the version says what runs', async () => {
+test('GET /api/version names the running versions', async () => {
   const { json } = await api.call('version', {});
   expect(json).toEqual({
     version: expect.stringMatching(/^\d+\.\d+\.\d+$/),

@@ -1,4 +1,4 @@
-/** From the gateway to the API: device tokens and signed assertions, and everything that looks like one. */
+/** Exchange of device tokens and signed assertions of the gateway for API tokens, and attempts to forge them. */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createHash } from 'node:crypto';
@@ -86,7 +86,7 @@ describe('an assertion of the gateway', () => {
     expect(fetched).toBe(1);
     await fresh.close();
   });
-  test('people of ADMIN_EMAILS are admin, known people keep their role', async () => {
+  test('people in ADMIN_EMAILS become admins, known people keep their role', async () => {
     const other = await start({ ADMIN_EMAILS: 'admin@example.com, Boss@example.com' });
     expect(roleOf(await byAssertion(await assertion({ email: 'boss@EXAMPLE.com' }), other))).toBe('admin');
     expect(roleOf(await byAssertion(await assertion({ email: 'developer@example.com' }), other))).toBe('developer');
@@ -117,7 +117,7 @@ describe('an assertion of the gateway', () => {
     expect([reply.status, reply.json['code']]).toEqual([status, status === 403 ? 'insufficient_scope' : undefined]);
   });
 
-  test('of a person who was deleted after it is refused; a later one returns a token', async () => {
+  test('from before the deletion of the account is refused; a later one returns a token', async () => {
     const other = await start();
     const email = 'viewer@example.com';
     const id = (await other.stores.users.findByEmail(email))?.id ?? '';
@@ -133,28 +133,28 @@ describe('an assertion of the gateway', () => {
   });
 
   const hostile: [string, () => Promise<string> | string][] = [
-    ['signed by somebody else', () => assertion({}, { key: strangers })],
+    ['signed with another key', () => assertion({}, { key: strangers })],
     ['with an unknown kid', () => assertion({}, { key: strangers, kid: 'k2' })],
-    ['for a project’s host', () => assertion({ aud: 'shop.berth.localhost' })],
-    ['for nobody', () => assertion({ aud: undefined })],
+    ['for the host of a project', () => assertion({ aud: 'shop.berth.localhost' })],
+    ['without an audience', () => assertion({ aud: undefined })],
     ['of another issuer', () => assertion({ iss: 'http://evil.example' })],
     ['without an issuer', () => assertion({ iss: undefined })],
-    ['that is over', () => assertion({ iat: seconds() - 400, exp: seconds() - 60 })],
-    ['without an end', () => assertion({ exp: undefined })],
-    ['that lives for a year', () => assertion({ iat: seconds() - 86_400, exp: seconds() + 31_536_000 })],
-    ['of the future', () => assertion({ iat: seconds() + 3_600, exp: seconds() + 3_900 })],
+    ['that has expired', () => assertion({ iat: seconds() - 400, exp: seconds() - 60 })],
+    ['without an expiry', () => assertion({ exp: undefined })],
+    ['that is valid for a year', () => assertion({ iat: seconds() - 86_400, exp: seconds() + 31_536_000 })],
+    ['issued in the future', () => assertion({ iat: seconds() + 3_600, exp: seconds() + 3_900 })],
     ['without an e-mail', () => assertion({ email: undefined })],
-    ['with an e-mail that is none', () => assertion({ email: 'ann' })],
+    ['with an invalid e-mail', () => assertion({ email: 'ann' })],
     ['with a list for an e-mail', () => assertion({ email: ['ann@example.com'] })],
     ['with alg none', () => new UnsecuredJWT(claims()).encode()],
     ['with alg none, written by hand', () => jwt(claims(), { alg: 'none' })],
-    ['with HS256 and our own JWT secret', () => jwt(claims())],
+    ['with HS256 and JWT_SECRET', () => jwt(claims())],
     [
       'with HS256 and the public key as secret (RFC 8725 section 2.1)',
       async () => jwt(claims(), { secret: JSON.stringify((published as { keys: object[] }).keys[0]) }),
     ],
-    ['that is our API’s own token', () => api.token('admin')],
-    ['that is cut off', async () => (await assertion()).slice(0, -5)],
+    ['that is a token of the API', () => api.token('admin')],
+    ['that is truncated', async () => (await assertion()).slice(0, -5)],
     [
       'with another payload',
       async () => {
@@ -162,8 +162,8 @@ describe('an assertion of the gateway', () => {
         return `${head}.${Buffer.from(JSON.stringify(claims({ email: 'admin@example.com' }))).toString('base64url')}.${signature}`;
       },
     ],
-    ['that is rubbish', () => 'rubbish'],
-    ['that is twice one', async () => `${await assertion()}, ${await assertion()}`],
+    ['that is not a token', () => 'rubbish'],
+    ['that appears twice', async () => `${await assertion()}, ${await assertion()}`],
   ];
   test.each(hostile)('%s is refused', async (_, make) => {
     const reply = await byAssertion(await make());
@@ -171,7 +171,7 @@ describe('an assertion of the gateway', () => {
     expect(reply.headers['www-authenticate']).toMatch(/^Bearer/);
   });
 
-  test('another algorithm than EdDSA is refused even where the key is published', async () => {
+  test('an algorithm other than EdDSA is refused even if its key is published', async () => {
     const { publicKey, privateKey } = await generateKeyPair('ES256', { extractable: true });
     await publish(['k1', ours]);
     (published as { keys: object[] }).keys.push({ ...(await exportJWK(publicKey)), kid: 'k3', alg: 'ES256', use: 'sig' });
@@ -182,7 +182,7 @@ describe('an assertion of the gateway', () => {
     await other.close();
   });
 
-  test('changed keys are read again; many unknown key ids do not cause a request each', async () => {
+  test('changed keys are read again, but not once for each unknown key id', async () => {
     const other = await start();
     expect((await byAssertion(await assertion(), other)).status).toBe(200);
     for (let i = 0; i < 20; i++) expect((await byAssertion(await assertion({}, { key: strangers, kid: `x${i}` }), other)).status).toBe(401);
@@ -196,8 +196,8 @@ describe('an assertion of the gateway', () => {
   });
   test.each([
     ['answers 500', () => void (status = 500)],
-    ['answers rubbish', () => void (published = 'rubbish')],
-    ['answers no key set', () => void (published = { keys: 'none' })],
+    ['answers invalid JSON', () => void (published = 'rubbish')],
+    ['answers with an invalid key set', () => void (published = { keys: 'none' })],
   ])('a gateway that %s: 503, try again', async (_, breakIt) => {
     breakIt();
     const other = await start();
@@ -205,7 +205,7 @@ describe('an assertion of the gateway', () => {
     expect([reply.status, reply.json['code'], reply.headers['retry-after']]).toEqual([503, 'gateway_unreachable', '5']);
     await other.close();
   });
-  test('503 while the gateway is away; 401 without a gateway', async () => {
+  test('gets 503 while the gateway is unreachable, and 401 without a gateway', async () => {
     const away = await start({ AUTH_SERVICE_URL: 'http://127.0.0.1:1' });
     expect((await byAssertion(await assertion(), away)).status).toBe(503);
     await away.close();
@@ -220,15 +220,15 @@ describe('a device token', () => {
     const token = await deviceToken();
     const reply = await exchange({ authorization: `Bearer ${token}` });
     expect([reply.status, roleOf(reply)]).toEqual([200, 'viewer']);
-    // It opens the API by exchange alone.
+    // It works only for the exchange.
     expect((await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).status).toBe(401);
     const [mine] = (await api.stores.deviceTokens.list({ email: 'ann@example.com' }, Date.now(), { limit: 1, cursor: null })).items;
     await api.call('deleteDeviceToken', { as: 'admin', params: { id: mine?.id ?? '' } });
     expect((await exchange({ authorization: `Bearer ${token}` })).status).toBe(401);
   });
-  test.each(['projects', ''])('without the scope api (%s) it is 403 insufficient_scope (RFC 6750 section 3.1)', async (scope) => {
+  test.each(['projects', ''])('without the scope api (%s) it gets 403 insufficient_scope (RFC 6750 section 3.1)', async (scope) => {
     const token = await deviceToken('ann@example.com', scope);
-    // A good assertion beside it does not help it.
+    // A valid assertion in the same request changes nothing.
     const reply = await exchange({ authorization: `Bearer ${token}`, 'x-forwarded-user-assertion': await assertion() });
     expect([reply.status, reply.json['code']]).toEqual([403, 'insufficient_scope']);
     expect(reply.headers['www-authenticate']).toBe('Bearer error="insufficient_scope", scope="projects api"');
@@ -245,22 +245,22 @@ describe('a device token', () => {
       'projects api',
     ]);
   });
-  test('an unknown scope is refused where the gateway asks', async () => {
+  test('an unknown scope is refused when the gateway requests it', async () => {
     const reply = await api.call('createDeviceCode', { body: { address: '203.0.113.9', user_agent: 'curl', scope: 'admin' } });
     expect(reply.status).toBe(422);
   });
   test.each([
     ['its hash', (t: string) => createHash('sha256').update(t).digest('hex')],
-    ['its beginning', (t: string) => t.slice(0, -1)],
+    ['a prefix of it', (t: string) => t.slice(0, -1)],
     ['in another case', (t: string) => t.toUpperCase()],
-    ['another one', () => `berth_${'A'.repeat(43)}`],
+    ['another token', () => `berth_${'A'.repeat(43)}`],
     ['a personal token', () => `berthpat_${'A'.repeat(43)}`],
   ])('%s is refused, and nothing else is looked at then', async (_, make) => {
     const token = make(await deviceToken());
     const reply = await exchange({ authorization: `Bearer ${token}`, 'x-forwarded-user-assertion': await assertion() });
     expect(reply.status).toBe(401);
   });
-  test('of a disabled person is refused', async () => {
+  test('of a disabled user is refused', async () => {
     const token = await deviceToken('viewer@example.com');
     const dev = await api.stores.users.findByEmail('viewer@example.com');
     await api.call('patchUser', { params: { id: dev?.id ?? '' }, body: { disabled: true } });
@@ -293,13 +293,13 @@ describe('bare identity headers', () => {
   });
 });
 
-describe('what opened a session at the API ends it', () => {
+describe('a session at the API ends with its origin', () => {
   type Signed = { token: string; refresh_token: string };
   const signed = (reply: { status: number; text: string; json: Record<string, unknown> }): Signed => {
     expect(reply.status, reply.text).toBe(200);
     return reply.json as unknown as Signed;
   };
-  /** Of the API token and of a refresh. */
+  /** Statuses of a request with the API token and of a refresh. */
   const worth = async ({ token, refresh_token }: Signed): Promise<number[]> => [
     (await api.call('me', { as: null, headers: { authorization: `Bearer ${token}` } })).status,
     (await api.call('refresh', { body: { refresh_token } })).status,
@@ -309,7 +309,7 @@ describe('what opened a session at the API ends it', () => {
     return items[0]?.id ?? '';
   };
 
-  test.each(['the token itself', 'the assertion that the gateway makes of it'])('a device token that is revoked: %s', async (by) => {
+  test.each(['the token itself', 'the assertion that the gateway makes of it'])('when the device token is revoked: %s', async (by) => {
     const email = `revoked-${by.length}@example.com`;
     const bearer = await deviceToken(email);
     const id = await tokenIdOf(email);
@@ -326,7 +326,7 @@ describe('what opened a session at the API ends it', () => {
     ]);
   });
 
-  test('a gateway session that its owner signed out of; another session stays', async () => {
+  test('when its owner signs out of the gateway session; another session stays', async () => {
     const end = new Date(Date.now() + 3_600_000).toISOString();
     const [ended, other] = [
       signed(await byAssertion(await assertion({ sid: 'left' }))),

@@ -1,4 +1,4 @@
-/** The flags of the route table (etag, locked, streams) and a `wait` in the query say what the routes do. */
+/** The routes do what their flags (etag, locked, streams) and a `wait` in the query say. */
 import { mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { request } from 'node:http';
 import { tmpdir } from 'node:os';
@@ -10,7 +10,7 @@ import { type Api, type Input, createApi, createProject, deploy, register, type 
 
 type Table = typeof ROUTES;
 type With<F extends 'etag' | 'locked' | 'streams'> = { [N in RouteName]: Table[N] extends Record<F, true> ? N : never }[RouteName];
-/** Makes what the request is about. A new row with a flag does not compile without its line here. */
+/** Creates the resource of the request. A new row with a flag does not compile without an entry here. */
 type Requests<N extends RouteName> = Record<N, () => Promise<Input>>;
 
 let api: Api;
@@ -107,7 +107,7 @@ describe.each(rows(isHeld))('%s can be held', (name) => {
 });
 
 describe.each(rows((r) => r.streams === true))('%s streams', (name) => {
-  test('to who prefers it', async () => {
+  test('to a caller that prefers it', async () => {
     const given = await STREAMS[name as With<'streams'>]();
     const path = ROUTES[name].path.replace(':id', String(given.params?.['id']));
     const headers = { accept: 'text/event-stream', authorization: `Bearer ${api.token('admin')}` };
@@ -122,7 +122,7 @@ describe.each(rows((r) => r.streams === true))('%s streams', (name) => {
   });
 });
 
-test('no route sets an ETag, reads If-Match or streams past its row', async () => {
+test('no route sets an ETag, reads If-Match or streams without the flag in its row', async () => {
   const folder = join(import.meta.dirname, '../../src/api/routes');
   for (const file of await readdir(folder)) {
     const text = await readFile(join(folder, file), 'utf8');

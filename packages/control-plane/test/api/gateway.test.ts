@@ -1,4 +1,4 @@
-/** What the gateways ask: their policy and how fast it follows, one-time codes, the device flow and the guessing of its codes. */
+/** Routes of gateways: the policy and its delay, one-time codes, the device flow and attempts to guess its codes. */
 import { createHash } from 'node:crypto';
 import { Policy } from '@berth/wire/gateway';
 import { Ajv } from 'ajv';
@@ -41,7 +41,7 @@ async function deviceToken(identity = ANN): Promise<string> {
 const userId = async (email: string): Promise<string> => (await api.stores.users.findByEmail(email))?.id ?? '';
 
 describe('the policy', () => {
-  test('has every project with its hosts, 304 while nothing changed, another ETag when something did', async () => {
+  test('has every project with its hosts; it gets 304 without a change and another ETag after one', async () => {
     const empty = await policy();
     expect(empty.policy).toEqual({ projects: [], disabled_users: [], revoked_sessions: [], device_tokens: [], deleted_users: [] });
     expect((await policy({ 'if-none-match': empty.etag })).status).toBe(304);
@@ -50,7 +50,7 @@ describe('the policy', () => {
     expect(one.policy.projects).toMatchObject([{ id, name: 'shop', hosts: ['store.berth.localhost'] }]);
     await deploy(api, id);
     expect((await policy({ 'if-none-match': one.etag })).status).toBe(304);
-    // An open deployment will be published under the prefix that it was requested with.
+    // An open deployment will be published under the prefix of its request.
     await api.call('patchProject', { params: { id }, body: { domain_prefix: 'market' } });
     expect((await policy()).policy.projects).toMatchObject([
       { id, name: 'shop', hosts: ['market.berth.localhost', 'store.berth.localhost'] },
@@ -71,7 +71,7 @@ describe('the policy', () => {
     ],
     ['a device token', () => deviceToken(), (p) => expect(p.device_tokens.map((t) => t.identity.email)).toEqual(['ann@example.com'])],
   ];
-  test.each(changes)('held, it comes at once with %s', async (_, change, check) => {
+  test.each(changes)('a held request is answered at once after %s', async (_, change, check) => {
     const { etag } = await policy();
     const held = policy({ 'if-none-match': etag }, { wait: 30 });
     const began = performance.now();
@@ -82,7 +82,7 @@ describe('the policy', () => {
     check(next.policy);
   });
 
-  test('a project that requires a login again has another epoch: cookies from before are over', async () => {
+  test('a project that requires a login again gets a new epoch, which invalidates earlier cookies', async () => {
     await api.close();
     api = await createApi({ env: { AUTH_SERVICE_URL: 'http://127.0.0.1:4180' } });
     const id = await createProject(api, { auth_required: true });
@@ -100,7 +100,7 @@ describe('the policy', () => {
     await expect.poll(epoch).toBe(2);
   });
 
-  test('held, it ends with 304 when nothing comes, and on shutdown at once', async () => {
+  test('a held request without a change gets 304 after the wait time, and at once on shutdown', async () => {
     const { etag } = await policy();
     expect((await policy({ 'if-none-match': etag }, { wait: 0.05 })).status).toBe(304);
     const held = policy({ 'if-none-match': etag }, { wait: 60 });
@@ -109,7 +109,7 @@ describe('the policy', () => {
     expect((await held).status).toBe(304);
   });
 
-  test('while it cannot be read the answer is 503, never an empty one', async () => {
+  test('a policy that cannot be read gets 503, and never an empty answer', async () => {
     let broken = true;
     const other = await createApi({
       stores: (real) => ({
@@ -127,7 +127,7 @@ describe('the policy', () => {
     await other.close();
   });
 
-  test('what ended by itself is in it no longer than it must', async () => {
+  test('expired entries leave the policy in time', async () => {
     const expires_at = new Date(Date.now() + 60_000).toISOString();
     await api.call('revokeSession', { body: { id: 'sess', email: 'a@b.c', expires_at } });
     expect((await policy()).policy.revoked_sessions).toHaveLength(1);
@@ -137,7 +137,7 @@ describe('the policy', () => {
   });
 });
 
-test('ten thousand projects: made in a moment, then kept', async () => {
+test('the policy of 10,000 projects is created quickly and then cached', async () => {
   const many = Array.from({ length: 10_000 }, (_, i) => ({
     id: `p${i}`,
     name: `p${i}`,
@@ -170,7 +170,7 @@ describe('one-time codes', () => {
 });
 
 describe('the device flow', () => {
-  test('code, lookup, approval, token; the policy has its hash and nothing has the token', async () => {
+  test('code, lookup, approval, token; the policy has the hash of the token and never the token', async () => {
     const { json: code } = await api.call('createDeviceCode', { body: asker });
     expect(code).toMatchObject({ expires_in: 600, interval: 5 });
     expect(code['user_code']).toMatch(/^[BCDFGHJKLMNPQRSTVWXZ]{4}-[BCDFGHJKLMNPQRSTVWXZ]{4}$/);
@@ -189,13 +189,13 @@ describe('the device flow', () => {
     expect(JSON.stringify(read)).not.toContain(String(json['access_token']));
   });
 
-  test('denied', async () => {
+  test('a denied device gets no token', async () => {
     const { json: code } = await api.call('createDeviceCode', { body: asker });
     await api.call('decideDeviceCode', { body: { user_code: code['user_code'], address: '::1', approve: false, identity: ANN } });
     expect((await api.call('pollDeviceCode', { body: { device_code: code['device_code'] } })).json['result']).toBe('access_denied');
   });
 
-  test('tokens are listed with their last use, and revoked by their owner alone', async () => {
+  test('tokens are listed with their last use, and only their owner revokes them', async () => {
     const token = await deviceToken();
     const { device_tokens } = (await policy()).policy;
     const id = device_tokens[0]?.id;
@@ -216,7 +216,7 @@ describe('the device flow', () => {
     await expect.poll(async () => (await policy()).policy.device_tokens).toEqual([]);
   });
 
-  test('a last use in the future is now', async () => {
+  test('a last use in the future is stored as now', async () => {
     await deviceToken();
     const id = (await policy()).policy.device_tokens[0]?.id;
     await api.call('deviceTokensUsed', { body: { items: [{ id, at: '2099-01-01T00:00:00Z' }] } });
@@ -228,7 +228,7 @@ describe('the device flow', () => {
 describe('guessing user codes', () => {
   const guess = (address: string, user_code = 'BBBB-BBBB') => api.call('lookupDeviceCode', { body: { user_code, address } });
 
-  test('ten wrong ones a minute from an address, then 429 with Retry-After; others are not concerned', async () => {
+  test('an address has 10 attempts per minute, then gets 429 with Retry-After; other addresses are not limited', async () => {
     const { json: code } = await api.call('createDeviceCode', { body: asker });
     for (let i = 0; i < 10; i++) expect((await guess('198.51.100.1')).status).toBe(404);
     const blocked = await guess('198.51.100.1', String(code['user_code']));
@@ -243,7 +243,7 @@ describe('guessing user codes', () => {
     api.pass(61_000);
     expect((await guess('198.51.100.1', String(code['user_code']))).status).toBe(200);
   });
-  test('what cannot be a code counts too, and one’s own right code does not make up for wrong ones', async () => {
+  test('malformed codes count too, and a correct code does not reset the count', async () => {
     const { json: code } = await api.call('createDeviceCode', { body: asker });
     const wrong = ['', 'AAAA-AAAA', 'x', 'BBBB-BBB', 'BBBB-BBBBB', '\u{1F600}'.repeat(8), '%00', 'BBBB_BBBB', 'BBBB-BBB1', 'ßßßß-ßßßß'];
     for (const text of wrong) {
@@ -252,13 +252,13 @@ describe('guessing user codes', () => {
     }
     expect((await guess('198.51.100.1', String(code['user_code']))).status).toBe(429);
   });
-  test('all addresses of one IPv6 network are one', async () => {
+  test('all addresses of one IPv6 network count as one', async () => {
     const from = (i: number): string => `2001:db8:1:2:${i.toString(16)}::1`;
     for (let i = 0; i < 10; i++) expect((await guess(from(i))).status).toBe(404);
     expect((await guess(from(99))).status).toBe(429);
     expect((await guess('2001:db8:1:3::1')).status).toBe(404);
   });
-  test('asking for codes is limited by address as well', async () => {
+  test('requests for device codes are limited by address too', async () => {
     const replies = await Promise.all(Array.from({ length: 40 }, () => api.call('createDeviceCode', { body: asker })));
     expect(replies.filter((r) => r.status === 200)).toHaveLength(30);
     expect(replies.filter((r) => r.status === 429)).toHaveLength(10);
@@ -272,19 +272,19 @@ describe('two control planes', () => {
     other = await createApi();
   });
   afterAll(() => other.close());
-  test('what another one changed is found although nobody said so', async () => {
+  test('a change by another control plane is found without a notification', async () => {
     const before = await other.call('gatewayPolicy');
-    // As another process would: past this one’s changes.
+    // Write like another process, without a notification here.
     await other.stores.revokedSessions.revoke({ id: 'sess', email: 'a@b.c', expires_at: Date.now() + 60_000 }, Date.now());
     expect((await other.call('gatewayPolicy', { headers: { 'if-none-match': String(before.headers['etag']) } })).status).toBe(304);
     const held = other.call('gatewayPolicy', { headers: { 'if-none-match': String(before.headers['etag']) }, query: { wait: 30 } });
     await other.policy.refreshIfChanged();
     expect((await held).json['revoked_sessions']).toMatchObject([{ id: 'sess' }]);
   });
-  test('one user disabled and another one enabled between two looks', async () => {
+  test('a user disabled and another one enabled between two reads are both noticed', async () => {
     const { users } = other.stores;
     const made = ['one@b.c', 'two@b.c', 'zed@b.c'].map((email) => users.create({ email, role: 'viewer', password_hash: null }, Date.now()));
-    // In the order of their ids, so that the greatest one stays what it was.
+    // In the order of their ids, so that the greatest id stays the same.
     const [first = '', middle = '', last = ''] = (await Promise.all(made)).map((user) => user.id).sort();
     const read = async (): Promise<unknown> => (await other.call('gatewayPolicy')).json['disabled_users'];
     for (const id of [first, last]) await users.patch(id, { disabled: true });
@@ -296,7 +296,7 @@ describe('two control planes', () => {
     await other.policy.refreshIfChanged();
     expect(await read()).not.toEqual(before);
   });
-  test('one device token revoked and another one issued between two looks, by a clock that is behind', async () => {
+  test('a device token revoked and another one issued between two reads are both noticed, even with a slow clock', async () => {
     const stamp = () => other.stores.policy.stamp();
     const issue = async (name: string, at: number): Promise<void> => {
       const code = {

@@ -1,4 +1,4 @@
-/** The requests of docs/get-started.md, in their order, as they are written there. Only names, the password and ids are replaced. */
+/** Sends the requests of docs/get-started.md in their order. Only names, the password and ids are replaced. */
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Api, createApi, PASSWORD } from './harness.ts';

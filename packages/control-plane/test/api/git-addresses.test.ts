@@ -1,4 +1,4 @@
-/** What is let in as a repository, a branch and a path: each refusal by its rule. */
+/** Accepted and refused repositories, branches and paths, with the rule of each refusal. */
 import { describe, expect, test } from 'vitest';
 import { branchProblem } from '../../src/domain/git-ref.ts';
 import { gitUrlProblem } from '../../src/domain/git-url.ts';

@@ -1,6 +1,6 @@
 /**
- * The whole control plane in this process, on a database in memory, without loops: nothing happens but what a test asks for.
- * Every answer is held against the route table: success against the row's `answer`, an error against Problem.
+ * Runs the whole control plane in this process, with a database in memory and without loops: only calls of a test change anything.
+ * Validates every answer against the route table: a success against `answer` of its row, an error against Problem.
  */
 import { createHash, createHmac } from 'node:crypto';
 import { silentLogger } from '@berth/kit/log';
@@ -46,7 +46,7 @@ export type Input = {
   params?: Record<string, string>;
   query?: Record<string, string | number | boolean>;
   body?: unknown;
-  /** As it goes over the wire, in place of `body`. */
+  /** Raw text that is sent instead of `body`. */
   raw?: string;
   headers?: Record<string, string>;
   as?: Role | 'agent' | 'gateway' | null;
@@ -61,13 +61,13 @@ export type Reply = {
 export type Api = App & {
   call(name: RouteName, input?: Input): Promise<Reply>;
   token(role: Role): string;
-  /** A session of its own for that role, from now on the one of `as`. */
+  /** Creates a new session for the role. Later calls with `as` use it. */
   signIn(role: Role): Promise<string>;
-  /** The clock moves on by so much. */
+  /** Advances the clock. */
   pass(ms: number): void;
 };
 
-/** Where databases come from that no test names: in memory, or what on-postgres.real.test.ts gives. */
+/** Creates the database if a test names none: in memory, or as on-postgres.real.test.ts sets it. */
 let freshDatabase = (): string | Promise<string> => 'sqlite::memory:';
 export const useDatabases = (make: () => Promise<string>): void => void (freshDatabase = make);
 
@@ -76,7 +76,7 @@ export async function createApi(
     env?: Record<string, string | undefined>;
     overrides?: Partial<Overrides>;
     stores?: (real: Stores) => Stores;
-    /** Default: a fresh one. */
+    /** Default: a new one. */
     databaseUrl?: string;
   } = {},
 ): Promise<Api> {
@@ -145,7 +145,7 @@ function parse(text: string): Record<string, unknown> {
   try {
     return JSON.parse(text) as Record<string, unknown>;
   } catch {
-    // Metrics, an event stream, 304: not JSON, and the tests that want JSON will see so.
+    // Metrics, an event stream or 304 are not JSON. A test that expects JSON fails by itself.
     return {};
   }
 }
@@ -153,7 +153,7 @@ function parse(text: string): Record<string, unknown> {
 function checkShape(name: RouteName, row: Route, reply: Reply): void {
   if (reply.status === 304 || (name === 'readyz' && reply.status === 503)) return;
   if (reply.status >= 400) return checkProblem(reply);
-  expect(reply.status, `${name} answers as its row says`).toBe(row.status);
+  expect(reply.status, `${name} answers with the status of its row`).toBe(row.status);
   if (row.answer === undefined || !String(reply.headers['content-type']).startsWith('application/json')) return;
   const check = answerChecks.get(name) ?? ajv.compile(row.answer);
   answerChecks.set(name, check);
@@ -164,16 +164,16 @@ export function checkProblem(reply: Reply): void {
   expect(reply.headers['content-type']).toMatch(/^application\/problem\+json/);
   expect(isProblem(reply.json) ? [] : isProblem.errors).toEqual([]);
   const code = reply.json['code'] as ErrorCode;
-  expect(ERRORS[code], `code ${code} stands in the table`).toMatchObject({ status: reply.status, title: reply.json['title'] });
+  expect(ERRORS[code], `code ${code} is in the table`).toMatchObject({ status: reply.status, title: reply.json['title'] });
   expect(reply.json['status']).toBe(reply.status);
   if (reply.status === 422 && code === 'validation') expect(reply.json['errors']).not.toEqual([]);
 }
 
-/** `field:rule` of each problem of a 422. */
+/** Returns `field:rule` of each problem of a 422. */
 export const rulesOf = (reply: Reply): string[] =>
   ((reply.json['errors'] ?? []) as { field: string; rule: string }[]).map((e) => `${e.field}:${e.rule}`);
 
-/** A token as any program could make it: nothing of ours in it. */
+/** Creates a JWT without code of Berth. */
 export function jwt(claims: Record<string, unknown>, options: { secret?: string; alg?: string } = {}): string {
   const seconds = Math.floor(Date.now() / 1000);
   const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
@@ -185,7 +185,7 @@ export function jwt(claims: Record<string, unknown>, options: { secret?: string;
     .digest('base64url')}`;
 }
 
-/** Who a token says it is of: claims for another one to be made of. */
+/** Reads user and session of a token, to create another token from them. */
 export function claimsOf(token: string): { sub: string; sid: string } {
   const { sub, sid } = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()) as { sub: string; sid: string };
   return { sub, sid };
@@ -223,10 +223,10 @@ export async function register(api: Api, given: Record<string, unknown> = {}): P
   return reply.json['id'] as string;
 }
 
-/** As the scheduler does it, once. */
+/** Advances the deployment once, like the scheduler. */
 export const tick = (api: Api, deploymentId: string): Promise<unknown> => api.driver.advance(deploymentId, { type: 'tick' });
 
-/** A project with a deployment whose build task waits for its builder. */
+/** Creates a project with a deployment whose build task is pending. */
 export async function withBuild(api: Api): Promise<{ project: string; deployment: string; builder: string; task: string }> {
   const builder = await register(api);
   const project = await createProject(api);

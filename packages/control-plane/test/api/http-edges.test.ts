@@ -1,4 +1,4 @@
-/** Requests at the edges of HTTP (API review, defects 5 and 7): each gets the status that its RFC names, and a problem document. */
+/** Requests at the limits of HTTP (API review, defects 5 and 7): each gets the status of its RFC and a problem document. */
 import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -14,7 +14,7 @@ afterAll(() => api.close());
 
 type Answer = { status: number; headers: string; body: string };
 
-/** Sends bytes on a connection of its own and returns the answers until it closes. */
+/** Sends bytes on a new connection and returns the answers until it closes. */
 function exchange(...chunks: (string | Buffer)[]): Promise<Answer[]> {
   return new Promise((resolve, reject) => {
     const socket = connect(port, '127.0.0.1', () => {
@@ -68,13 +68,13 @@ describe('bytes that are not UTF-8', () => {
     expect([reply.statusCode, reply.json<{ code: string }>().code]).toEqual([400, 'invalid_json']);
     expect(reply.json<{ detail: string }>().detail).toContain('UTF-8');
   });
-  test('a byte order mark before JSON is not JSON (RFC 8259 section 8.1)', async () => {
+  test('a byte order mark before JSON is refused (RFC 8259 section 8.1)', async () => {
     const reply = await api.call('createProject', { raw: `\ufeff${JSON.stringify({ ...PROJECT, name: 'bom', domain_prefix: 'bom' })}` });
     expect([reply.status, reply.json['code']]).toEqual([400, 'invalid_json']);
   });
 });
 
-describe('JSON that is JSON', () => {
+describe('valid JSON with a forbidden field name', () => {
   test.each([
     ['__proto__', '{"__proto__": {"x": 1}}'],
     ['constructor.prototype', '{"constructor": {"prototype": {"x": 1}}}'],
@@ -87,12 +87,12 @@ describe('JSON that is JSON', () => {
 });
 
 describe('content codings (RFC 9110 section 8.4)', () => {
-  test('gzip is 415 and says which coding is accepted', async () => {
+  test('gzip gets 415, with the accepted coding', async () => {
     const [answer] = await exchange(post('/api/projects', gzipSync('{}'), { 'content-encoding': 'gzip', connection: 'close' }));
     expect(codeOf(answer)).toEqual([415, 'unsupported_media_type']);
     expect(answer?.headers).toContain('accept-encoding: identity');
   });
-  test('identity is no coding', async () => {
+  test('identity is accepted', async () => {
     const reply = await api.call('createProject', {
       body: { ...PROJECT, name: 'plain', domain_prefix: 'plain' },
       headers: { 'content-encoding': 'identity' },
@@ -101,7 +101,7 @@ describe('content codings (RFC 9110 section 8.4)', () => {
   });
 });
 
-describe('what a client accepts (RFC 9110 section 12.5.1)', () => {
+describe('content negotiation (RFC 9110 section 12.5.1)', () => {
   test.each([
     ['application/json, text/event-stream;q=0.1', 'application/json'],
     ['text/event-stream;q=0, application/json', 'application/json'],
@@ -148,14 +148,14 @@ describe('requests that HTTP does not allow get a problem document', () => {
     const answers = await exchange(post('/api/projects', body, { expect: '100-continue', connection: 'close' }));
     expect(answers.map((a) => a.status)).toEqual([100, 201]);
   });
-  test('a method that this path does not take: 405 with Allow, QUERY too', async () => {
+  test('a method that the path does not support, also QUERY: 405 with Allow', async () => {
     for (const method of ['QUERY', 'PUT', 'TRACE', 'PROPFIND']) {
       const [answer] = await exchange(`${method} /api/projects HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n`);
       expect([method, ...codeOf(answer)]).toEqual([method, 405, 'method_not_allowed']);
       expect(answer?.headers).toContain('allow: get, head, post');
     }
   });
-  test('headers that are too large: 431, with a code of their own', async () => {
+  test('headers that are too large: 431, with their own code', async () => {
     const [answer] = await exchange(`GET /healthz HTTP/1.1\r\nhost: x\r\nx: ${'a'.repeat(200_000)}\r\n\r\n`);
     expect(codeOf(answer)).toEqual([431, 'headers_too_large']);
   });
@@ -171,11 +171,11 @@ describe('bytes after a request', () => {
 });
 
 describe('numbers and flags in a query', () => {
-  test.each(['0x10', '1e2', ' 5', '5 ', '+5', '5.0', '', '٥', '1_0'])('limit=%j is not a whole number', async (limit) => {
+  test.each(['0x10', '1e2', ' 5', '5 ', '+5', '5.0', '', '٥', '1_0'])('limit=%j is refused: not a whole number', async (limit) => {
     const reply = await api.call('listProjects', { query: { limit } });
     expect([reply.status, ...rulesOf(reply)]).toEqual([422, 'limit:type']);
   });
-  test.each(['1', '0', 'TRUE', 'yes', ''])('all=%j is neither true nor false', async (all) => {
+  test.each(['1', '0', 'TRUE', 'yes', ''])('all=%j is refused: neither true nor false', async (all) => {
     const reply = await api.call('listDeviceTokens', { query: { all } });
     expect([reply.status, ...rulesOf(reply)]).toEqual([422, 'all:type']);
   });
@@ -186,7 +186,7 @@ describe('numbers and flags in a query', () => {
     });
     expect(reply.statusCode).toBe(422);
   });
-  test('what is written as usual is read as usual', async () => {
+  test('usual values are accepted', async () => {
     expect((await api.call('listProjects', { query: { limit: '5' } })).status).toBe(200);
     expect((await api.call('listDeviceTokens', { query: { all: 'false' } })).status).toBe(200);
   });
@@ -211,7 +211,7 @@ test('an answer to a broken request has the shape of RFC 9457', async () => {
   });
 });
 
-test('a NUL in a field that a route ignores does no harm and is no error', async () => {
+test('a NUL in a field that a route ignores is no error', async () => {
   const id = '0'.repeat(32);
   const body = { id, expires_at: new Date(Date.now() + 60_000).toISOString() };
   const read = await api.call('redeemCode', { body: { ...body, id: 'a\u0000' } });

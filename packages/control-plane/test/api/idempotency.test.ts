@@ -1,4 +1,4 @@
-/** Idempotency-Key on every request that creates something: the same key twice creates once, and the stored answer comes again. */
+/** Idempotency-Key on requests that create a resource: the same key creates once and returns the stored answer. */
 import { ROUTES } from '@berth/wire/routes';
 import type { Route } from '@berth/wire/route';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
@@ -46,7 +46,7 @@ beforeAll(() => {
 });
 
 describe.each(['project', 'user', 'token', 'deployment'])('a %s', (kind) => {
-  test('is created once by parallel duplicates, and all are answered alike', async () => {
+  test('is created once by parallel duplicates, and all get the same answer', async () => {
     const [, request, amount] = CREATES.find(([name]) => name === kind) ?? [];
     if (request === undefined || amount === undefined) throw new Error(kind);
     const before = await amount();
@@ -59,7 +59,7 @@ describe.each(['project', 'user', 'token', 'deployment'])('a %s', (kind) => {
   });
 });
 
-test('the answer is the stored one, with ETag and Location, whatever has changed since', async () => {
+test('the stored answer with ETag and Location is returned, even if the resource has changed', async () => {
   const given = body();
   const first = await create('stored', given);
   expect(replayed(first)).toBeUndefined();
@@ -69,14 +69,14 @@ test('the answer is the stored one, with ETag and Location, whatever has changed
   for (const header of ['etag', 'location']) expect(again.headers[header]).toBe(first.headers[header]);
 });
 
-test('the same meaning is the same body', async () => {
+test('equivalent bodies count as the same body', async () => {
   const given = body();
   await create('meaning', given);
   const otherOrder = Object.fromEntries(Object.entries(given).toReversed());
   expect(replayed(await create('meaning', { ...otherOrder, health_path: null }))).toBe('true');
 });
 
-test('another body is 422, and creates nothing', async () => {
+test('another body gets 422 and creates nothing', async () => {
   await create('other', body());
   const before = await count('listProjects');
   const reply = await create('other', body());
@@ -91,12 +91,12 @@ test('a key belongs to one user and one path', async () => {
   const [first, second] = [await as('developer'), await as('admin')];
   expect(new Set([one, first.json['id'], second.json['id']]).size).toBe(3);
   expect((await create('mine', body(), { as: 'developer' })).status).toBe(201);
-  // A project by its name is the same path as by its id.
+  // A path with the name of the project equals the path with its id.
   const byName = await api.call('createDeployment', { params: { id: 'shop' }, as: 'developer', headers: { 'idempotency-key': 'mine' } });
   expect([byName.json['id'], replayed(byName)]).toEqual([first.json['id'], 'true']);
 });
 
-test('an error is not stored: the next request with the key is done', async () => {
+test('an error is not stored: the next request with the key runs', async () => {
   const given = body();
   const blocker = await createProject(api, { name: 'blocker', domain_prefix: String(given['domain_prefix']) });
   expect((await create('error', given)).status).toBe(409);
@@ -108,7 +108,7 @@ test('an error is not stored: the next request with the key is done', async () =
 describe('a control plane that was killed during a request', () => {
   const answer = { text: '{}', headers: {}, target: null };
   const asked = (user: string) => ({ user, key: 'k', method: 'POST', path: '/p', body: {} });
-  /** Two control planes on one database. */
+  /** Starts two control planes with one database. */
   async function two() {
     const stores = await open();
     const { id } = await stores.users.create({ email: 'ann@example.com', role: 'developer', password_hash: null }, 0);
@@ -117,10 +117,10 @@ describe('a control plane that was killed during a request', () => {
     return { stores, user: id, plane };
   }
 
-  test('holds up the same request at another one for seconds, not for a lease', async () => {
+  test('delays the same request at another one for seconds, not for the whole claim', async () => {
     const { stores, user, plane } = await two();
     const { promise: claimed, resolve: hasClaim } = Promise.withResolvers<void>();
-    // It writes nothing any more, as after kill -9.
+    // From now on it writes nothing, as after kill -9.
     const dead = { ...stores.idempotencyAnswers, renew: () => Promise.resolve() };
     void plane(dead)(asked(user), () => {
       hasClaim();
@@ -132,7 +132,7 @@ describe('a control plane that was killed during a request', () => {
     expect(performance.now() - began).toBeLessThan(6_000);
   });
 
-  test('is not mistaken for one whose request takes long', async () => {
+  test('is distinguished from one whose request takes long', async () => {
     const { user, plane } = await two();
     const { promise: claimed, resolve: hasClaim } = Promise.withResolvers<void>();
     const { promise: done, resolve: end } = Promise.withResolvers<typeof answer>();
@@ -151,16 +151,16 @@ describe('a control plane that was killed during a request', () => {
   });
 });
 
-test.each(['', 'x'.repeat(201), 'ä', 'a\tb'])('%j is no key', async (key) => {
+test.each(['', 'x'.repeat(201), 'ä', 'a\tb'])('%j is not a valid key', async (key) => {
   expect(rulesOf(await create(key, body()))).toEqual(['Idempotency-Key:printable']);
 });
 
-test('every POST of a person that creates something takes a key', () => {
+test('every POST with which a person creates a resource takes a key', () => {
   const creating = Object.values(ROUTES).filter((row: Route) => row.status === 201);
   expect(creating.every((row: Route) => row.method === 'POST' && !['public', 'agent', 'gateway'].includes(row.who))).toBe(true);
 });
 
-test('no secret stands in the database in clear', async () => {
+test('the database contains no secret in clear text', async () => {
   const path = freshPath();
   const other = await createApi({ databaseUrl: `sqlite:${path}` });
   onTestFinished(() => other.close());

@@ -1,4 +1,4 @@
-/** Machines that join: tokens for Berth agents, admissions for contract-only ones while REQUIRE_NODE_SECRETS is on. */
+/** How machines join: with tokens, or by admission for contract-only agents while REQUIRE_NODE_SECRETS is on. */
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { readConfig } from '../../src/config.ts';
 import { AGENT_SECRET, type Api, createApi, ENV, type Input, NODE, type Reply, rulesOf } from './harness.ts';
@@ -24,7 +24,7 @@ const make = async (
 };
 
 describe('a join token', () => {
-  test('lets one machine in, which gets a secret of its own; listed without the token, until it is over', async () => {
+  test('admits one machine, which gets its own secret; it is listed without the token until it expires', async () => {
     const api = await start();
     const { id, token, command } = await make(api, { role: 'builder', name: 'worker-1', ttl: '10m' });
     expect(token).toMatch(new RegExp(`^berthjoin_${id}_[\\w-]{43}$`));
@@ -43,7 +43,7 @@ describe('a join token', () => {
     expect((await api.call('listJoinTokens')).json['items']).toEqual([]);
   });
 
-  test('once; the same process may repeat it while it cannot have the answer', async () => {
+  test('works once; the same process may repeat the request while it has not received the answer', async () => {
     const api = await start();
     const { token } = await make(api);
     const lost = await enter(api, CAN, token);
@@ -56,7 +56,7 @@ describe('a join token', () => {
   });
 
   test.each<[string, object, object, number]>([
-    ['that is over', { role: 'builder', ttl: '1m' }, CAN, 60_001],
+    ['that has expired', { role: 'builder', ttl: '1m' }, CAN, 60_001],
     ['for another role', { role: 'deploy' }, CAN, 0],
     ['for another name', { role: 'builder', name: 'worker-9' }, CAN, 0],
     ['from an agent that cannot have a secret', { role: 'builder' }, NODE, 0],
@@ -69,7 +69,7 @@ describe('a join token', () => {
     expect(reply.json['detail']).toBe('The X-Agent-Secret header is missing or wrong');
   });
 
-  test('that was deleted opens nothing; the node that joined by it stays', async () => {
+  test('is refused after its deletion; a node that joined with it stays', async () => {
     const api = await start();
     const [used, unused] = [await make(api), await make(api)];
     const own = String((await enter(api, CAN, used.token)).json['node_secret']);
@@ -79,7 +79,7 @@ describe('a join token', () => {
     expect((await api.call('deleteJoinToken', { params: { id: used.id } })).status).toBe(404);
   });
 
-  test('takes no node away from a machine that is there, unless it names that node; and opens nothing but a register', async () => {
+  test('cannot take over a registered node unless it names the node, and is valid only for a registration', async () => {
     const api = await start();
     await enter(api, { ...NODE, boot_id: 'there' });
     const { token } = await make(api);
@@ -87,12 +87,12 @@ describe('a join token', () => {
     expect(outcome(await api.call('agentConfig', secret(token)))).toEqual(REFUSED);
     const named = await make(api, { role: 'builder', name: NODE.hostname });
     expect((await enter(api, CAN, named.token)).status).toBe(200);
-    // It has a secret now: no token takes that away.
+    // The node has a secret now, and no token replaces it.
     const later = await make(api, { role: 'builder', name: NODE.hostname });
     expect(outcome(await enter(api, { ...CAN, boot_id: 'z' }, later.token))).toEqual(REFUSED);
   });
 
-  test('is for admins to make, with a role, a name and a lifetime that make sense', async () => {
+  test('is created only by admins, with a valid role, name and lifetime', async () => {
     const api = await start();
     expect((await api.call('createJoinToken', { body: { role: 'builder' }, as: 'developer' })).status).toBe(403);
     for (const [body, rule] of [
@@ -109,7 +109,7 @@ describe('a join token', () => {
 
 describe('REQUIRE_NODE_SECRETS', () => {
   const strict = { REQUIRE_NODE_SECRETS: 'true' };
-  test('the shared secret lets in nobody; a join token does', async () => {
+  test('AGENT_SECRET is refused and a join token accepted', async () => {
     const api = await start(strict);
     expect(outcome(await enter(api, CAN))).toEqual(REFUSED);
     expect(outcome(await enter(api, NODE))).toEqual(REFUSED);
@@ -120,7 +120,7 @@ describe('REQUIRE_NODE_SECRETS', () => {
     expect((await api.call('agentConfig', secret(own))).status).toBe(200);
   });
 
-  test('a contract-only node that an admin admitted works with the shared secret, until the admission is taken back', async () => {
+  test('a contract-only node that an admin admitted works with AGENT_SECRET until the admission is deleted', async () => {
     const api = await start(strict);
     const admitted = await api.call('createAdmission', { body: { hostname: 'plain', role: 'deploy' } });
     expect(admitted.status).toBe(201);
@@ -132,7 +132,7 @@ describe('REQUIRE_NODE_SECRETS', () => {
     const ask = (): Promise<Reply> => api.call('agentTasks', { query: { node_id: String(node.json['id']) } });
     expect((await ask()).status).toBe(200);
     expect((await api.call('listAdmissions')).json['items']).toMatchObject([{ hostname: 'plain', address: '127.0.0.1' }]);
-    // Who could have a secret of its own is no contract-only node.
+    // An agent that supports node secrets is not contract-only.
     expect(outcome(await enter(api, { ...PLAIN, capabilities: ['node_secret'] }))).toEqual(REFUSED);
     expect(outcome(await enter(api, { ...PLAIN, role: 'builder' }))).toEqual(REFUSED);
     await api.call('deleteAdmission', { params: { id: String(admitted.json['id']) } });
@@ -141,7 +141,7 @@ describe('REQUIRE_NODE_SECRETS', () => {
     expect(outcome(await api.call('agentConfig'))).toEqual(REFUSED);
   });
 
-  test('needs AGENT_SECRET: without it every agent would be accepted', () => {
+  test('requires AGENT_SECRET: without it every agent would be accepted', () => {
     expect(() => readConfig({ ...ENV, AGENT_SECRET: undefined, REQUIRE_NODE_SECRETS: 'true' })).toThrow(
       /REQUIRE_NODE_SECRETS: requires AGENT_SECRET/,
     );

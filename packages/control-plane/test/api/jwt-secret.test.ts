@@ -1,4 +1,4 @@
-/** The secret that signs API tokens and the ids of sessions: a copy of the database opens nothing. */
+/** The secret that signs API tokens, and the ids of sessions: a copy of the database gives no access. */
 import { createHash } from 'node:crypto';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -40,12 +40,12 @@ async function login(app: App): Promise<Tokens> {
 }
 const me = async (app: App, token: string): Promise<number> =>
   (await app.server.inject({ url: '/api/auth/me', headers: { authorization: `Bearer ${token}` } })).statusCode;
-/** Every byte of the database's files. */
+/** Reads all files of the database. */
 async function database(): Promise<string> {
   const names = (await readdir(folder)).filter((name) => name.startsWith('berth.db'));
   return (await Promise.all(names.map((name) => readFile(join(folder, name), 'latin1')))).join('');
 }
-/** `meta` of a test that has no database. */
+/** Creates `meta` for a test without a database. */
 function metaOf(entries: Record<string, string> = {}): MetaStore & { rows: Map<string, string> } {
   const rows = new Map(Object.entries(entries));
   return {
@@ -59,7 +59,7 @@ function metaOf(entries: Record<string, string> = {}): MetaStore & { rows: Map<s
 }
 
 describe('a copy of the database', () => {
-  test('holds neither the secret nor the id of a session', async () => {
+  test('contains neither the secret nor the id of a session', async () => {
     const app = await start();
     const { token, refresh_token } = await login(app);
     const { sid } = claimsOf(token);
@@ -70,10 +70,10 @@ describe('a copy of the database', () => {
     await stop(app);
     const bytes = await database();
     for (const [what, text] of Object.entries({ secret, sid, refresh_token })) expect([what, bytes.includes(text)]).toEqual([what, false]);
-    // Who was signed in stays so, and a restart makes no other secret.
+    // Sessions survive, and a restart creates no new secret.
     const again = await start();
     expect(await me(again, token)).toBe(200);
-    // The digest that the database holds is no session.
+    // The digest in the database is not valid as a session.
     const digest = createHash('sha256').update(sid).digest('hex');
     expect(await me(again, jwt({ ...claimsOf(token), sid: digest }, { secret }))).toBe(401);
   });
@@ -139,14 +139,14 @@ describe('the file of the secret', () => {
   test('that cannot be written stops the start before the database loses its secret', async () => {
     await mkdir(path());
     await writeFile(join(folder, 'file'), '');
-    // A folder that nobody can write to looks the same to root only where it is none.
+    // Root can write to any folder, so the test uses a path that is not a folder.
     for (const at of [join(folder, 'file', 'state'), folder]) {
       const meta = metaOf({ jwt_secret: 'd'.repeat(40) });
       await expect(read(meta, at)).rejects.toThrow(/the JWT secret .* cannot be (written|read).*JWT_SECRET/);
       expect(meta.rows.get('jwt_secret')).toBe('d'.repeat(40));
     }
   });
-  test('is not created where JWT_SECRET is set', async () => {
+  test('is not created if JWT_SECRET is set', async () => {
     const config = readConfig({ ...ENV, DATABASE_URL: `sqlite:${folder}/berth.db` });
     apps.push(await createApp(config, { log, loops: false, passwordCost: { logN: 4, r: 8, p: 1 } }));
     expect(await readdir(folder)).not.toContain('jwt-secret');
@@ -158,7 +158,7 @@ describe('two control planes with one database', () => {
   let now = 1_000_000_000_000;
   const watch = (meta: MetaStore, ...secrets: string[]) => createSecretWatch({ meta, secrets, now: () => now });
 
-  test('both report while their secrets differ, and stop when one has gone', async () => {
+  test('both report while their secrets differ, and no longer when one has stopped', async () => {
     const meta = metaOf();
     const [one, two] = [watch(meta, A), watch(meta, B)];
     await one.look();
@@ -171,7 +171,7 @@ describe('two control planes with one database', () => {
     await one.look();
     expect(one.problem()).toBeNull();
   });
-  test('a dead one is forgotten after some minutes', async () => {
+  test('a dead control plane is forgotten after some minutes', async () => {
     const meta = metaOf();
     await watch(meta, B).look();
     const one = watch(meta, A);
@@ -181,14 +181,14 @@ describe('two control planes with one database', () => {
     await one.look();
     expect([one.problem(), meta.rows.size]).toEqual([null, 1]);
   });
-  test('one that reads the other’s secret is no problem: a rotation is under way', async () => {
+  test('a control plane that also verifies with the other secret is no problem: a rotation is in progress', async () => {
     const meta = metaOf();
     const [changed, other] = [watch(meta, B, A), watch(meta, A)];
     await other.look();
     await changed.look();
     await other.look();
     expect(changed.problem()).toBeNull();
-    // The other one cannot read what the first one signs now.
+    // The other one cannot verify tokens that the first one signs now.
     expect(other.problem()).not.toBeNull();
   });
 });

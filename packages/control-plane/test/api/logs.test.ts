@@ -1,4 +1,4 @@
-/** A deployment's log as pages and as a stream, on real connections. */
+/** The log of a deployment as pages and as a stream, on real connections. */
 import { get, type IncomingMessage } from 'node:http';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, createApi, rulesOf, withBuild } from './harness.ts';
@@ -64,7 +64,7 @@ const textsOf = (s: Stream): unknown[] => s.events.filter((e) => e.event === 'li
 
 describe('pages', () => {
   const page = (query: Record<string, number | string>) => api.call('deploymentLogs', { params: { id: build.deployment }, query });
-  test('go on where the last one ended', async () => {
+  test('continue where the last page ended', async () => {
     const first = await page({ limit: 2 });
     expect((first.json['lines'] as { text: string }[]).map((l) => l.text)).toEqual(['one', 'two']);
     const second = await page({ after: first.json['next'] as number });
@@ -80,7 +80,7 @@ describe('pages', () => {
   ] as const)('%j is 422', async (query, rule) => {
     expect(rulesOf(await page(query as Record<string, number | string>))).toEqual([rule]);
   });
-  test('of nothing are 404', async () => {
+  test('of an unknown deployment get 404', async () => {
     expect((await api.call('deploymentLogs', { params: { id: 'nobody' } })).status).toBe(404);
     expect((await api.call('deploymentLogs', { params: { id: 'nobody' }, headers: { accept: 'text/event-stream' } })).status).toBe(404);
     expect(
@@ -90,7 +90,7 @@ describe('pages', () => {
 });
 
 describe('the stream', () => {
-  test('begins with the state and the lines so far, then follows', async () => {
+  test('begins with the state and the existing lines, then sends new ones', async () => {
     const s = await open(build.deployment);
     expect(s.response.headers).toMatchObject({ 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-store' });
     await expect.poll(() => textsOf(s)).toEqual(['one', 'two', 'three']);
@@ -104,7 +104,7 @@ describe('the stream', () => {
     s.close();
     await expect.poll(async () => (await api.call('metrics')).text).toContain('berth_http_requests_held{kind="logs"} 0');
   });
-  test('goes on after Last-Event-ID, or after `after`; rubbish there counts as none', async () => {
+  test('continues after Last-Event-ID or `after`; an invalid value is ignored', async () => {
     const resumed = await open(build.deployment, { 'last-event-id': '2' });
     await expect.poll(() => textsOf(resumed)).toEqual(['three', 'four\nfive']);
     resumed.close();
@@ -112,7 +112,7 @@ describe('the stream', () => {
     await expect.poll(() => textsOf(after)).toEqual(['four\nfive']);
     after.close();
   });
-  test('a client that does not read costs no memory and gets everything in the end', async () => {
+  test('a client that does not read uses no memory and gets everything later', async () => {
     const big = 'x'.repeat(15_000);
     const s = await open(build.deployment, { 'last-event-id': '4' });
     s.response.pause();

@@ -1,4 +1,4 @@
-/** What Prometheus is told: names that promtool accepts, labels from fixed sets, and nothing that a scrape makes slow. */
+/** Metrics for Prometheus: names that promtool accepts, labels from fixed sets, and cheap scrapes. */
 import { readFile } from 'node:fs/promises';
 import { get, request } from 'node:http';
 import { join } from 'node:path';
@@ -24,7 +24,7 @@ test.skipIf(noPromtool !== '')(`promtool check metrics${noPromtool}`, async () =
   expect(checkMetrics(await scrape())).toEqual([]);
 });
 
-test('a counter is named `_total` and nothing else is; each has a help', async () => {
+test('only counters end in `_total`, and each metric has a help text', async () => {
   const text = await scrape();
   const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => ({ name, type }));
   expect(types.length).toBeGreaterThan(30);
@@ -40,7 +40,7 @@ test('docs/metrics.md names every metric of the control plane, and no other', as
   expect(named.toSorted()).toEqual(wanted.toSorted());
 });
 
-test('a method that no route has makes no label of its own', async () => {
+test('a method that no route has gets no label value', async () => {
   const own = await createApi();
   const base = await own.listen();
   for (const method of ['PROPFIND', 'LOCK', 'GET'])
@@ -55,7 +55,7 @@ test('a method that no route has makes no label of its own', async () => {
   await own.close();
 });
 
-test('datasets are told one by one only where their last scan is among the oldest', async () => {
+test('only the datasets with the oldest scans have their own series', async () => {
   const own = await createApi();
   const all = Array.from({ length: 250 }, (_, i) => ({ id: `s${i}`, name: `set-${i}`, status: 'ok' as const, last_scanned_at: i * 1000 }));
   own.stores.datasets.overview = () => Promise.resolve(all.toReversed());
@@ -66,7 +66,7 @@ test('datasets are told one by one only where their last scan is among the oldes
   await own.close();
 });
 
-test('says what runs, how large the database is and how it answers', async () => {
+test('the metrics have the version, the size of the database and the duration of its statements', async () => {
   const text = await scrape();
   expect(text).toMatch(/^berth_build_info\{version="\d+\.\d+\.\d+",node="\d+\.\d+\.\d+"\} 1$/m);
   expect(value(text, 'berth_database_bytes')).toBeGreaterThan(100_000);
@@ -75,7 +75,7 @@ test('says what runs, how large the database is and how it answers', async () =>
     expect(value(text, `berth_database_query_duration_seconds_count{operation="${operation}"}`)).toBeGreaterThan(0);
 });
 
-test('nodes, tasks and deployments: how many, how old, how they ended', async () => {
+test('the metrics have the number, age and outcome of nodes, tasks and deployments', async () => {
   const own = await createApi();
   const { deployment, task, builder } = await withBuild(own);
   await register(own, { hostname: 'w1', role: 'deploy', free_storage: 5e9 });
@@ -108,7 +108,7 @@ test('nodes, tasks and deployments: how many, how old, how they ended', async ()
   await own.close();
 });
 
-test('copies inside a deployment have their duration, failed ones too', async () => {
+test('copies of a deployment have a duration, also failed ones', async () => {
   const own = await createApi();
   const world = await createWorld(own);
   const series = (part: string, labels: string): string => `berth_deployment_phase_duration_seconds_${part}{${labels}}`;
@@ -152,7 +152,7 @@ test('copies inside a deployment have their duration, failed ones too', async ()
   await own.close();
 });
 
-test('a lease that ran out is counted', async () => {
+test('an expired lease is counted', async () => {
   const lost: unknown[] = [];
   const task = { id: 't', kind: 'build', node_id: 'n', deployment_id: null };
   const quiet = { warn: () => undefined, error: () => undefined };
@@ -168,7 +168,7 @@ test('a lease that ran out is counted', async () => {
   expect(value(await scrape(), 'berth_tasks_lost_total{kind="build",why="lease"}')).toBe(0);
 });
 
-test('wrong passwords and refused floods are counted by route, whoever they claim to be', async () => {
+test('wrong passwords and limited requests are counted by route, for any account', async () => {
   for (let i = 0; i < 12; i++) await api.call('login', { body: { email: 'nobody1@example.com', password: 'wrong password' } });
   const text = await scrape();
   expect(value(text, 'berth_sign_in_failures_total{route="login",status="401"}')).toBeGreaterThan(0);
@@ -176,7 +176,7 @@ test('wrong passwords and refused floods are counted by route, whoever they clai
   expect(text).not.toContain('nobody1');
 });
 
-test('a request that is held does not count as a slow one', async () => {
+test('a held request does not count as a slow one', async () => {
   const own = await createApi();
   const base = await own.listen();
   const { deployment } = await withBuild(own);
@@ -193,7 +193,7 @@ test('a request that is held does not count as a slow one', async () => {
   await own.close();
 });
 
-test('ended deployments are counted in pages, however many there are', async () => {
+test('many ended deployments are counted in pages', async () => {
   const { createStatusCounts } = await import('../../src/store/status-counts.ts');
   const { openDatabase } = await import('../../src/store/engine/database.ts');
   const db = await openDatabase('sqlite::memory:', { info: () => undefined, warn: () => undefined }, () => 0);
@@ -210,7 +210,7 @@ test('ended deployments are counted in pages, however many there are', async () 
   expect(Object.fromEntries(await counts())).toEqual({ retired: 3_992, failed: 498, building: 10 });
   const first = statements;
   await counts();
-  // Those at an end are not counted again at each scrape.
+  // Ended deployments are not counted again at each scrape.
   expect([first > 5, statements - first]).toEqual([true, 1]);
   await db.close();
 });

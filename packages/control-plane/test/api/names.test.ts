@@ -1,4 +1,4 @@
-/** Names in place of ids: in paths and in filters, by one rule for every route; what names nothing, or several, says so. */
+/** Names instead of ids in paths and filters, by one rule for every route. Unknown and ambiguous names get an error. */
 import { ROUTES } from '@berth/wire/routes';
 import type { Route } from '@berth/wire/route';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -20,7 +20,7 @@ const outcome = (reply: Reply): unknown[] => [reply.status, reply.json['code']];
 const namesOf = (reply: Reply, field: string): unknown[] => (reply.json['items'] as Record<string, unknown>[]).map((item) => item[field]);
 
 describe('a path accepts', () => {
-  test('the name of a project, below it too', async () => {
+  test('the name of a project, also for resources below it', async () => {
     expect((await api.call('getProject', { params: { id: 'shop' } })).json['id']).toBe(project);
     const made = await api.call('createDeployment', { params: { id: 'shop' } });
     expect([made.status, made.json['project_id']]).toEqual([201, project]);
@@ -30,7 +30,7 @@ describe('a path accepts', () => {
     expect((await api.call('getDataset', { params: { id: 'prices.2026' } })).json['id']).toBe(dataset);
     expect((await api.call('datasetVersions', { params: { id: 'prices.2026' } })).status).toBe(200);
   });
-  test('the host name of a node that has it alone; `role:hostname` always', async () => {
+  test('the host name of a node if it is unique; `role:hostname` always', async () => {
     expect((await api.call('getNode', { params: { id: 'alone.example.com' } })).json['role']).toBe('deploy');
     expect((await api.call('getNode', { params: { id: 'deploy:alone.example.com' } })).status).toBe(200);
     expect((await api.call('getNode', { params: { id: 'builder:both.example.com' } })).json['id']).toBe(builder);
@@ -40,16 +40,16 @@ describe('a path accepts', () => {
     expect(outcome(two)).toEqual([409, 'ambiguous']);
     for (const part of [builder, worker, 'builder:both.example.com', 'deploy:both.example.com']) expect(two.json['detail']).toContain(part);
   });
-  test('an id before a name: no project or dataset is named like one', async () => {
+  test('an id before a name; no project or dataset can have a name that is an id', async () => {
     const named = await api.call('createProject', { body: { ...PROJECT, name: project, domain_prefix: 'other' } });
     expect(outcome(named)).toEqual([409, 'name_taken']);
     const renamed = await api.call('patchDataset', { params: { id: 'prices.2026' }, body: { name: dataset } });
     expect(outcome(renamed)).toEqual([409, 'dataset_name_taken']);
-    // Agents name themselves.
+    // Agents choose their own names.
     await register(api, { hostname: builder, role: 'deploy' });
     expect((await api.call('getNode', { params: { id: builder ?? '' } })).json['hostname']).toBe('both.example.com');
   });
-  test('nothing else, and says what it looked for', async () => {
+  test('nothing else, and the error names the missing resource', async () => {
     for (const [route, kind] of [
       ['getProject', 'project'],
       ['getDataset', 'dataset'],
@@ -65,14 +65,14 @@ describe('a path accepts', () => {
   });
 });
 
-test('the audit log has the id, whichever way it was named', async () => {
+test('the audit log has the id even if the request had a name', async () => {
   await api.call('patchProject', { params: { id: 'shop' }, body: { branch: 'x' } });
   const lines = await api.call('audit', { query: { action: 'patchProject', target: project ?? '' } });
   expect(namesOf(lines, 'target')).toEqual([project]);
 });
 
 describe('filters', () => {
-  test('by project accept its name, and one that is not there is an error', async () => {
+  test('by project accept its name, and an unknown project is an error', async () => {
     await createProject(api, { name: 'empty', domain_prefix: 'empty' });
     const id = await deploy(api, project ?? '');
     expect(namesOf(await api.call('listDeployments', { query: { project_id: 'shop' } }), 'id')).toContain(id);
@@ -84,7 +84,7 @@ describe('filters', () => {
     }
     expect(rulesOf(await api.call('listTokens', { as: 'admin', query: { user_id: 'nobody' } }))).toEqual(['user_id:exists']);
   });
-  test('by name find the one that has it', async () => {
+  test('by name find the resource with this name', async () => {
     expect(namesOf(await api.call('listProjects', { query: { name: 'shop' } }), 'name')).toEqual(['shop']);
     expect(namesOf(await api.call('listProjects', { query: { name: 'nobody' } }), 'name')).toEqual([]);
     expect(namesOf(await api.call('listDatasets', { query: { name: 'prices.2026' } }), 'id')).toEqual([dataset]);
@@ -92,7 +92,7 @@ describe('filters', () => {
     expect(new Set(both)).toEqual(new Set([builder, worker]));
     expect(namesOf(await api.call('listNodes', { query: { name: 'both.example.com', limit: 1 } }), 'id')).toHaveLength(1);
   });
-  test('the deployments of one project have a list of their own', async () => {
+  test('the deployments of one project have their own list', async () => {
     const own = await api.call('projectDeployments', { params: { id: 'shop' }, query: { limit: 1 } });
     const all = await api.call('listDeployments', { query: { project_id: 'shop', limit: 1 } });
     expect(own.json).toEqual(all.json);
@@ -102,8 +102,8 @@ describe('filters', () => {
   });
 });
 
-describe('what is taken', () => {
-  test('is named all at once', async () => {
+describe('a taken name or prefix', () => {
+  test('is reported together with all other taken fields', async () => {
     const both = await api.call('createProject', { body: PROJECT });
     expect([...outcome(both), rulesOf(both)]).toEqual([409, 'name_taken', ['name:taken', 'domain_prefix:taken']]);
     const name = await api.call('createProject', { body: { ...PROJECT, domain_prefix: 'free' } });
@@ -113,11 +113,11 @@ describe('what is taken', () => {
     const patched = await api.call('patchProject', { params: { id: 'empty' }, body: { domain_prefix: 'shop' } });
     expect([...outcome(patched), rulesOf(patched)]).toEqual([409, 'domain_prefix_taken', ['domain_prefix:taken']]);
   });
-  test('as an e-mail address is a conflict too', async () => {
+  test('is a conflict, also for an e-mail address', async () => {
     const reply = await api.call('createUser', { body: { email: 'VIEWER@example.com', role: 'viewer' } });
     expect([...outcome(reply), rulesOf(reply)]).toEqual([409, 'email_taken', ['email:taken']]);
   });
-  test('at the same moment is a conflict for all but one', async () => {
+  test('is a conflict for all but one of several concurrent requests', async () => {
     const all = await Promise.all(
       Array.from({ length: 8 }, () => api.call('createProject', { body: { ...PROJECT, name: 'race', domain_prefix: 'race' } })),
     );
@@ -144,7 +144,7 @@ describe('Location', () => {
     expect(at(await api.call('agentRescan', { params: { id: dataset ?? '' } }))).toBe(`/api/agent/datasets/${dataset}`);
     expect(at(await api.call('getProject', { params: { id: 'shop' } }))).toBeUndefined();
   });
-  test('is of a route that there is', () => {
+  test('has the path of an existing route', () => {
     const paths = new Set(Object.values(ROUTES).map((row: Route) => row.path));
     const made = Object.values(ROUTES).filter((row: Route) => row.status === 201 || row.status === 202);
     for (const row of made as Route[]) {
@@ -170,7 +170,7 @@ describe('a POST without a body', () => {
     const reply = await sent(raw);
     expect([reply.status, rulesOf(reply)]).toEqual([422, rules]);
   });
-  test('of an agent is read as leniently as all that agents send', async () => {
+  test('of an agent may have unknown fields, like every request of an agent', async () => {
     const reply = await api.call('agentStart', { params: { id: 'nobody' }, body: { more: 1 } });
     expect(reply.status).toBe(404);
   });

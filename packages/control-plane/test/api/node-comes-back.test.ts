@@ -1,4 +1,4 @@
-/** A node that was deleted by force and comes back: what runs there under its old id is seen, and cleared up or kept. */
+/** A node that was deleted by force and registers again: containers from before are found, and removed or quarantined. */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type Api, createApi, register, sha, tick, withBuild } from './harness.ts';
 
@@ -35,7 +35,7 @@ async function live(): Promise<{ project: string; deployment: string; node: stri
 }
 const statusOf = async (id: string): Promise<unknown> => (await api.call('getDeployment', { params: { id } })).json['status'];
 
-test('the container of a deployment that ended with it is removed; one that nobody knows is kept, and shown', async () => {
+test('the container of a deployment that ended with the node is removed; an unknown container is quarantined and shown', async () => {
   const { project, deployment, node } = await live();
   await api.call('deleteNode', { params: { id: node }, query: { force: true } });
   expect(await statusOf(deployment)).toBe('retired');
@@ -53,12 +53,12 @@ test('the container of a deployment that ended with it is removed; one that nobo
     (n) => n.id === back,
   );
   expect(listed?.quarantined).toEqual(['svc-shop-g9']);
-  // Told again, nothing more is asked for.
+  // A repeated registration requests nothing more.
   await register(api, { ...DEPLOY_NODE, containers });
   expect(await tasks(back)).toEqual(given);
 });
 
-test('a node without such containers has none', async () => {
+test('a node without unknown containers shows none', async () => {
   const { project, deployment, node } = await live();
   await register(api, { ...DEPLOY_NODE, containers: [container('svc-shop', deployment, project, node)] });
   expect((await api.call('getNode', { params: { id: node } })).json['quarantined']).toEqual([]);

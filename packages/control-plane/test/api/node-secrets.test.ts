@@ -15,7 +15,7 @@ const enter = (api: Api, body: object, by = AGENT_SECRET): Promise<Reply> => api
 const outcome = ({ status, json }: Reply) => [status, json['code']];
 const REFUSED = [401, 'agent_secret'];
 
-/** A node whose agent has its secret and has shown it. */
+/** Registers a node whose agent has received its secret and used it. */
 async function joined(api: Api, given: object = {}): Promise<{ id: string; own: string }> {
   const first = await enter(api, { ...CAN, ...given });
   const own = String(first.json['node_secret']);
@@ -23,8 +23,8 @@ async function joined(api: Api, given: object = {}): Promise<{ id: string; own: 
   return { id: String(first.json['id']), own };
 }
 
-describe('a node’s own secret', () => {
-  test('is given once to an agent that asks for it; the shared secret then opens nothing of that node', async () => {
+describe('the secret of a node', () => {
+  test('is issued once to an agent that requests it; AGENT_SECRET then no longer works for this node', async () => {
     const api = await start();
     const { id, own } = await joined(api);
     expect(own).toMatch(new RegExp(`^berthnode_${id}_[\\w-]{43}$`));
@@ -36,7 +36,7 @@ describe('a node’s own secret', () => {
     expect((await api.call('getNode', { params: { id } })).json).toMatchObject({ has_secret: true, host_ip: NODE.host_ip });
   });
 
-  test('is shown to nobody and kept as a hash', async () => {
+  test('is never shown and stored as a hash', async () => {
     const api = await start();
     const { id, own } = await joined(api);
     for (const name of ['getNode', 'listNodes', 'audit', 'metrics', 'readyz'] as const)
@@ -44,7 +44,7 @@ describe('a node’s own secret', () => {
     expect(JSON.stringify(await api.stores.nodes.get(id))).not.toContain(own);
   });
 
-  test('an agent that asks for none works on with the shared one, whatever its address', async () => {
+  test('an agent that does not request one continues with AGENT_SECRET, from any address', async () => {
     const api = await start();
     const first = await enter(api, NODE);
     expect(first.json).toMatchObject({ has_secret: false });
@@ -54,7 +54,7 @@ describe('a node’s own secret', () => {
     expect((await api.call('agentTasks', { query: { node_id: String(first.json['id']) } })).status).toBe(200);
   });
 
-  test('an answer that was lost: the same process gets another secret, and no other process does', async () => {
+  test('if the answer was lost, the same process gets another secret, and no other process does', async () => {
     const api = await start();
     const lost = String((await enter(api, CAN)).json['node_secret']);
     expect(outcome(await enter(api, { ...CAN, boot_id: 'b2' }))).toEqual(REFUSED);
@@ -65,7 +65,7 @@ describe('a node’s own secret', () => {
     expect(outcome(await enter(api, CAN))).toEqual(REFUSED);
   });
 
-  test('a poll shows that the agent has it, too', async () => {
+  test('a poll with the secret also proves that the agent received it', async () => {
     const api = await start();
     const first = await enter(api, CAN);
     const own = String(first.json['node_secret']);
@@ -73,7 +73,7 @@ describe('a node’s own secret', () => {
     expect(outcome(await enter(api, CAN))).toEqual(REFUSED);
   });
 
-  test('reset: the old one opens nothing, the next register with the shared secret gets another one', async () => {
+  test('after a reset the old one is refused, and the next registration with AGENT_SECRET gets another one', async () => {
     const api = await start();
     const { id, own } = await joined(api);
     const held = api.call('agentTasks', { query: { node_id: id, wait: 30 }, ...secret(own) });
@@ -89,7 +89,7 @@ describe('a node’s own secret', () => {
     expect((await api.call('resetNodeSecret', { params: { id: 'nobody' } })).status).toBe(404);
   });
 
-  test('a node that was silent for long is forgotten with its secret: it joins anew, by the shared secret or a token alone', async () => {
+  test('a node that was silent for long is deleted with its secret; it joins again with AGENT_SECRET or a token', async () => {
     const api = await start();
     const { id, own } = await joined(api);
     const forgotten = async (days: number, keepDays: number): Promise<string[]> => {
@@ -100,7 +100,7 @@ describe('a node’s own secret', () => {
         if (step.done === true) return step.value.nodes;
       }
     };
-    // However short deployments are kept: its agent may have nothing else to join by.
+    // The secret is kept long enough even if KEEP_DEPLOYMENT_DAYS is short: the agent may have no other credential.
     expect(await forgotten(89, 1)).toEqual([]);
     expect(await forgotten(91, 120)).toEqual([]);
     expect(await forgotten(91, 90)).toEqual(['builder:worker-1']);
@@ -111,7 +111,7 @@ describe('a node’s own secret', () => {
     expect(next.json['id']).not.toBe(id);
   });
 
-  test('carries the node to another address and another name; both are recorded', async () => {
+  test('keeps the identity of the node with another address and name; both changes are recorded', async () => {
     const api = await start();
     const { id, own } = await joined(api);
     const renamed = await enter(api, { ...CAN, hostname: 'worker-new', host_ip: '10.0.0.8', boot_id: 'b2' }, own);
@@ -121,11 +121,11 @@ describe('a node’s own secret', () => {
     const recorded = items.filter((e) => e.target === id && e.via === 'agent').map((e) => e.action);
     expect(recorded.sort()).toEqual(['node.moved', 'node.registered', 'node.renamed', 'node.secret_given']);
     expect((await api.call('metrics')).text).toMatch(/berth_node_changes_total\{kind="moved"\} 1/);
-    // The old name is free again.
+    // The old name can be used again.
     expect((await enter(api, { ...NODE, boot_id: 'other' })).json['id']).not.toBe(id);
   });
 
-  test('a name that another node has stays that node’s; the renamed one works on under its own', async () => {
+  test('a name that another node has cannot be taken; the renamed node continues under its old name', async () => {
     const api = await start();
     const { id, own } = await joined(api);
     await enter(api, { ...NODE, hostname: 'taken' });
@@ -133,7 +133,7 @@ describe('a node’s own secret', () => {
     expect((await api.call('metrics')).text).toMatch(/berth_node_changes_total\{kind="name_taken"\} 1/);
   });
 
-  test('is for its role and its own tasks alone', async () => {
+  test('is valid only for its role and its own tasks', async () => {
     const api = await start();
     const builder = await joined(api);
     const other = await joined(api, { hostname: 'worker-2', role: 'deploy', boot_id: 'c1' });
@@ -161,7 +161,7 @@ describe('a node’s own secret', () => {
     expect(claim.json).toMatchObject({ attempt: 1 });
   });
 
-  test('without AGENT_SECRET there are none: every agent is accepted', async () => {
+  test('is not issued without AGENT_SECRET, because every agent is accepted', async () => {
     const api = await createApi({ env: { AGENT_SECRET: undefined } });
     onTestFinished(() => api.close());
     const first = await api.call('agentRegister', { body: CAN, as: null });
@@ -169,7 +169,7 @@ describe('a node’s own secret', () => {
     expect((await api.call('agentRegister', { body: { ...CAN, boot_id: 'b2' }, as: null })).status).toBe(200);
   });
 
-  test('of a node that is gone is refused; with the shared secret its agent comes back as a new node', async () => {
+  test('is refused if the node was deleted; with AGENT_SECRET the agent registers as a new node', async () => {
     const api = await start();
     const { id, own } = await joined(api);
     await api.call('deleteNode', { params: { id }, query: { force: true } });
@@ -181,7 +181,7 @@ describe('a node’s own secret', () => {
 });
 
 describe('wrong secrets', () => {
-  test('300 from one address: 429 with Retry-After; right ones from there and others are let in', async () => {
+  test('many from one address get 429 with Retry-After; right secrets from there and from other addresses work', async () => {
     const api = await start();
     const { id, own } = await joined(api);
     const wrong = ['guess', `${own.slice(0, -1)}${own.endsWith('A') ? 'B' : 'A'}`, `berthjoin_${id}_${'A'.repeat(43)}`];
@@ -203,7 +203,7 @@ describe('two machines under one name', () => {
   const a = { ...NODE, boot_id: 'a', host_ip: '10.0.0.1' };
   const b = { ...NODE, boot_id: 'b', host_ip: '10.0.0.2' };
 
-  test('the first stays, the other gets 409, and both are shown', async () => {
+  test('the first one stays, the other one gets 409, and both are shown', async () => {
     const api = await start();
     const id = String((await enter(api, a)).json['id']);
     for (const [body, status] of [
@@ -226,7 +226,7 @@ describe('two machines under one name', () => {
     expect((await api.call('readyz')).json['notes']).toContain(
       'builder node worker-1: a second machine tries to register under this name and is refused',
     );
-    // The first goes silent: the other has the name, and the first keeps its node, with all that is on it.
+    // When the first machine is silent, the second one gets the name with a new node. The first one keeps its node and all that is on it.
     api.pass(121_000);
     const second = (await enter(api, b)).json;
     expect(second).toMatchObject({ hostname: 'worker-1', host_ip: '10.0.0.2', doubled: null });
@@ -239,7 +239,7 @@ describe('two machines under one name', () => {
     expect(audit).toContainEqual(expect.objectContaining({ action: 'node.renamed', target: id }));
   });
 
-  test('/readyz, which is public, looks for such nodes once in some seconds', async () => {
+  test('/readyz, which is public, reads doubled nodes only once in some seconds', async () => {
     const api = await start();
     const looks = vi.spyOn(api.stores.nodes, 'listDoubled');
     for (let i = 0; i < 20; i++) await api.call('readyz');
@@ -247,7 +247,7 @@ describe('two machines under one name', () => {
     expect(looks.mock.calls.length).toBeLessThanOrEqual(2);
   });
 
-  test('a node’s own secret on a copied disk is no exception', async () => {
+  test('a copied disk with the secret of the node is refused too', async () => {
     const api = await start();
     const { own } = await joined(api, { ...a });
     const can = { capabilities: ['node_secret'] };
@@ -256,7 +256,7 @@ describe('two machines under one name', () => {
     expect(statuses).toEqual([200, 200, 200, 409]);
   });
 
-  test('an agent that restarts within seconds is let in each time', async () => {
+  test('an agent that restarts within seconds is accepted each time', async () => {
     const api = await start();
     const { own } = await joined(api);
     for (const boot_id of ['r1', 'r2', 'r3', 'r4']) {
@@ -267,12 +267,12 @@ describe('two machines under one name', () => {
     for (const boot_id of ['s1', 's2', 's3']) expect((await enter(api, { ...NODE, hostname: 'plain', boot_id })).status).toBe(200);
   });
 
-  test('one that lacks the node’s own secret is shown too', async () => {
+  test('a machine without the secret of the node is shown too', async () => {
     const api = await start();
     const { id, own } = await joined(api);
     await enter(api, { ...b, capabilities: ['node_secret'] });
     expect((await api.call('getNode', { params: { id } })).json).toMatchObject({ doubled: { host_ip: '10.0.0.2', why: 'secret' } });
-    // A twin that is gone does not hide it.
+    // An earlier second machine that is gone does not hide it.
     const twin = { ...CAN, boot_id: 'twin', host_ip: '10.0.0.3' };
     for (const body of [twin, CAN, CAN, twin]) await enter(api, body, own);
     await enter(api, { ...b, capabilities: ['node_secret'] });

@@ -1,4 +1,4 @@
-/** Numbers and cursors that nobody gave out (correctness review 24): an answer, never a 500, on PostgreSQL as on SQLite. */
+/** Invented numbers and cursors (correctness review 24) never get a 500, on PostgreSQL and on SQLite. */
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, createApi, createProject, deploy, rulesOf } from './harness.ts';
@@ -27,11 +27,11 @@ describe.each([
       const reply = await api.call('deploymentLogs', { params: { id: deployment }, query: { after } });
       expect([reply.status, reply.json]).toEqual([200, { lines: [], next: after }]);
     });
-    test('a log line beyond what a number can say is 422', async () => {
+    test('a line number beyond the safe integers gets 422', async () => {
       const reply = await api.call('deploymentLogs', { params: { id: deployment }, query: { after: '9007199254740993' } });
       expect([reply.status, ...rulesOf(reply)]).toEqual([422, 'after:maximum']);
     });
-    test('Last-Event-ID beyond any line ends the stream of a settled deployment', async () => {
+    test('Last-Event-ID beyond the last line ends the stream of a settled deployment', async () => {
       await api.call('cancelDeployment', { params: { id: deployment } });
       const reply = await api.call('deploymentLogs', {
         params: { id: deployment },
@@ -59,7 +59,7 @@ describe.each([
       expect((await api.call('audit', { query: { cursor: cursorOf(number, number) } })).status).not.toBe(500);
       expect((await api.call('audit', { query: { cursor: cursorOf(0, number) } })).status).not.toBe(500);
     });
-    test('a NUL in a filter is no server error', async () => {
+    test('a NUL in a filter gets no 500', async () => {
       for (const query of [{ user: 'a\u0000@b' }, { action: '\u0000' }])
         expect((await api.call('audit', { query })).status).toBeLessThan(500);
       expect((await api.call('listDeviceTokens', { query: { email: 'a\u0000@b.c' } })).status).toBeLessThan(500);

@@ -1,4 +1,4 @@
-/** What must hold when many requests write at once, once more on a real PostgreSQL: the same files, another engine under them. */
+/** Runs the tests of concurrent writes again with a real PostgreSQL. */
 import { silentLogger } from '@berth/kit/log';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe } from 'vitest';

@@ -1,4 +1,4 @@
-/** The OpenAPI document as third parties use it (API review, defects 1 and 3): a validator, a code generator, a compiler, a client. */
+/** The OpenAPI document in the tools of third parties (API review, defects 1 and 3): validator, code generator, compiler, client. */
 import { copyFileSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { exec } from '@berth/kit/exec';
@@ -46,14 +46,14 @@ test('a validator from npm accepts it', async () => {
   expect(result.valid).toBe(true);
 });
 
-test('the validator is a gate that can fail: the mistake of the review is caught', async () => {
+test('the validator finds the mistake of the API review', async () => {
   const broken = structuredClone(document);
   const operation = broken.paths['/api/auth/me']?.['get'] as unknown as Json;
   operation['parameters'] = [{ name: 'type', in: 'query', schema: 'object' }];
   expect((await new Validator().validate(broken)).valid).toBe(false);
 });
 
-describe('a client that is generated from it', () => {
+describe('a generated client', () => {
   const folder = path.join(ROOT, '.tools', 'openapi-client');
   beforeAll(async () => {
     rmSync(folder, { recursive: true, force: true });
@@ -114,7 +114,7 @@ const compile = (folder: string) =>
   exec([process.execPath, path.join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', folder], { cwd: folder, env: {}, timeoutMs: 50_000 });
 
 describe('every operation', () => {
-  test('stands in it, but those of Berth’s own processes', () => {
+  test('is in the document, except those of agents and gateways', () => {
     const shown = Object.entries(ROUTES as Record<string, Route>).filter(([, r]) => r.who !== 'agent' && r.who !== 'gateway');
     expect(
       operations()
@@ -122,7 +122,7 @@ describe('every operation', () => {
         .sort(),
     ).toEqual(shown.map(([name]) => name).sort());
   });
-  test('has a success answer, a summary, a described tag and a problem document for the rest', () => {
+  test('has a success answer, a summary, a described tag and problem documents', () => {
     const tags = new Set(document.tags.map((t) => t.name));
     for (const o of operations()) {
       expect([o.operationId, Object.keys(o.responses).some((s) => s.startsWith('2'))]).toEqual([o.operationId, true]);
@@ -130,19 +130,19 @@ describe('every operation', () => {
       expect([o.operationId, o.tags.every((t) => tags.has(t))]).toEqual([o.operationId, true]);
     }
   });
-  test('that asks for a role says which, and names 401 and 403', () => {
+  test('that requires a role names it, and lists 401 and 403', () => {
     for (const o of operations().filter((op) => op.security.length > 0)) {
       expect(o.description).toMatch(/Requires the role (viewer|developer|admin)/);
       expect(Object.keys(o.responses)).toEqual(expect.arrayContaining(['401', '403']));
     }
   });
-  test('with a path parameter can be 404', () => {
+  test('with a path parameter lists 404', () => {
     for (const o of operations().filter((op) => op.parameters?.some((p) => p.in === 'path')))
       expect([o.operationId, Object.keys(o.responses)]).toEqual([o.operationId, expect.arrayContaining(['404'])]);
   });
 });
 
-test('one noun is one schema: a project is the same component wherever it is answered', () => {
+test('each resource has one schema: every answer with a project refers to the same component', () => {
   const schemaOf = (method: string, url: string, status: string) =>
     document.paths[url]?.[method]?.responses[status]?.content?.['application/json']?.schema;
   expect(schemaOf('post', '/api/projects', '201')).toEqual({ $ref: '#/components/schemas/Project' });
@@ -150,13 +150,13 @@ test('one noun is one schema: a project is the same component wherever it is ans
   expect(schemaOf('get', '/api/projects', '200')).toEqual({ $ref: '#/components/schemas/ProjectList' });
 });
 
-test('null is a type beside others, never a branch of its own for a plain value', () => {
+test('null is one of several types of a plain value, and not its own branch', () => {
   const plain = JSON.stringify(document).match(/\{"anyOf":\[\{"type":"(string|integer|number|boolean)"[^\]]*\{"type":"null"\}\]\}/g);
   expect(plain).toBeNull();
   expect(document.components.schemas['Deployment']?.['properties']).toMatchObject({ host_port: { type: ['integer', 'null'] } });
 });
 
-test('a body that may be left out is not required', () => {
+test('an optional body is not required', () => {
   expect(document.paths['/api/projects/{id}/deployments']?.['post']?.requestBody?.required).toBe(false);
   expect(document.paths['/api/projects']?.['post']?.requestBody?.required).toBe(true);
 });
@@ -188,12 +188,12 @@ test('exactly the routes that create a resource for a person take an Idempotency
   expect(declared.map(({ operationId }) => operationId).sort()).toEqual(creating.map(([name]) => name).sort());
 });
 
-test('it names the server that it was asked of', () => {
+test('it names PUBLIC_URL as server', () => {
   expect(document['servers']).toEqual([{ url: 'http://berth.localhost:8000' }]);
 });
 
 describe('examples', () => {
-  test('each fits its schema', () => {
+  test('match their schema', () => {
     const ajv = formats.default(new Ajv2020({ strict: false, allErrors: true }));
     ajv.addSchema({ $id: 'doc', ...document }, 'doc');
     const resolve = (schema: Json): Json => JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"doc#/')) as Json;
@@ -218,13 +218,13 @@ describe('examples', () => {
 });
 
 describe('/docs', () => {
-  test('is not told to fetch its scripts by https: over plain http the page stays blank then', async () => {
+  test('does not load its scripts over https, because over plain http the page would stay blank', async () => {
     const page = await api.server.inject({ url: '/docs/', headers: { host: 'berth.lan' } });
     expect(page.headers['content-security-policy']).not.toContain('upgrade-insecure-requests');
     expect(page.headers['content-security-policy']).toContain("default-src 'self'");
   });
 });
 
-test('the document is the same at every start', () => {
+test('the document is the same after every start', () => {
   expect(JSON.stringify(openapiDocument('https://a.example'))).toBe(JSON.stringify(openapiDocument('https://a.example')));
 });

@@ -1,4 +1,4 @@
-/** Projects over HTTP: what is refused and by which rule, what a PATCH leaves alone, who sees what. */
+/** Projects through the API: refused values with their rules, what PATCH keeps, what each role sees. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, createApi, createProject, deploy, PROJECT, rulesOf, sha, tick } from './harness.ts';
 
@@ -18,7 +18,7 @@ afterAll(() => api.close());
 const long = 'a'.repeat(64);
 const dataset = { dataset_id: 'd1', mode: 'dependency' };
 
-/** field -> values and the `field:rule` that each breaks. */
+/** By field: invalid values and the `field:rule` that each one breaks. */
 const refused: [string, unknown, string][] = [
   ['name', undefined, 'name:required'],
   ['name', null, 'name:type'],
@@ -96,7 +96,7 @@ describe('refused with field and rule', () => {
     expect(reply.json['detail']).toContain(rule.split(/[.[:]/, 1)[0]);
   });
 
-  // What is missing in a POST is simply not changed by a PATCH; `name` is fixed there.
+  // A field that POST requires is optional in PATCH. `name` cannot be patched.
   const patchable = refused.filter(([field, value]) => value !== undefined && field !== 'name');
   test.each(patchable)('PATCH %s = %j: %s', async (field, value, rule) => {
     const id = await once('patched', () => createProject(api, { name: 'patched', domain_prefix: 'patched' }));
@@ -105,7 +105,7 @@ describe('refused with field and rule', () => {
     expect(rulesOf(reply)).toContain(rule);
   });
 
-  test('all that is wrong is named at once', async () => {
+  test('all problems are reported at once', async () => {
     const reply = await api.call('createProject', { body: { name: 'A', container_port: 0, x: 1 } });
     expect(rulesOf(reply).sort()).toEqual([
       'container_port:minimum',
@@ -115,11 +115,11 @@ describe('refused with field and rule', () => {
       'x:unknown_field',
     ]);
   });
-  test('two writers are refused however they come about', async () => {
+  test('two writers of one dataset are refused in every way', async () => {
     const both = { replace: 'rolling', datasets: [{ dataset_id: 'd1', mode: 'readwrite' }] };
     expect(rulesOf(await api.call('createProject', { body: { ...PROJECT, ...both } }))).toContain('replace:single_writer');
   });
-  test('a PATCH of nothing, of the name, and of nobody', async () => {
+  test('a PATCH without fields, of the name, and of an unknown project is refused', async () => {
     const id = await createProject(api, { name: 'fixed', domain_prefix: 'fixed' });
     expect(rulesOf(await api.call('patchProject', { params: { id }, body: {} }))).toEqual(['body:min_properties']);
     expect(rulesOf(await api.call('patchProject', { params: { id }, body: { name: 'new' } }))).toEqual(['name:unknown_field']);
@@ -134,8 +134,8 @@ function once(key: string, make: () => Promise<string>): Promise<string> {
   return there;
 }
 
-describe('kept', () => {
-  test('defaults fill what is left out; the address follows PUBLIC_URL', async () => {
+describe('accepted', () => {
+  test('absent fields get defaults; the URL follows PUBLIC_URL', async () => {
     const reply = await api.call('createProject', { body: { ...PROJECT, name: 'plain', domain_prefix: 'plain' } });
     expect(reply.json).toMatchObject({
       branch: 'main',
@@ -153,7 +153,7 @@ describe('kept', () => {
       deleting: false,
     });
   });
-  test('a PATCH changes what it names and refills no default', async () => {
+  test('a PATCH changes only the named fields and sets no defaults', async () => {
     const set = {
       branch: 'dev',
       container_port: 3000,
@@ -180,7 +180,7 @@ describe('kept', () => {
     const patched = await api.call('patchProject', { params: { id }, body: { domain_prefix: 'first' } });
     expect([patched.status, patched.json['code']]).toEqual([409, 'domain_prefix_taken']);
   });
-  test('a viewer sees the names of env, not the values; in lists too', async () => {
+  test('a viewer sees the names of env and not the values, in lists too', async () => {
     const id = await createProject(api, { name: 'secretive', domain_prefix: 'secretive', env: { TOKEN: 'hush' } });
     const viewer = await api.call('getProject', { params: { id }, as: 'viewer' });
     expect(viewer.json).toMatchObject({ env_names: ['TOKEN'], env_hidden: true });
@@ -190,7 +190,7 @@ describe('kept', () => {
   });
 });
 
-test('lists go page by page, and a wrong cursor or parameter is 422', async () => {
+test('lists have pages, and a wrong cursor or parameter gets 422', async () => {
   const seen: string[] = [];
   let cursor: string | null = null;
   do {
@@ -209,7 +209,7 @@ test('lists go page by page, and a wrong cursor or parameter is 422', async () =
   expect(rulesOf(await api.call('getProject', { params: { id: 'x' }, query: { full: 1 } }))).toEqual(['full:unknown_field']);
 });
 
-test('DELETE is a flow: 202, its deployments end, nothing new is taken, it goes when nothing of it is left', async () => {
+test('DELETE gets 202: deployments end, new ones are refused, and the project is removed when nothing of it is left', async () => {
   const id = await createProject(api, { name: 'doomed', domain_prefix: 'doomed' });
   const deployment = await deploy(api, id, { commit: sha('x') });
   await tick(api, deployment);

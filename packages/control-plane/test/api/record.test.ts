@@ -1,4 +1,4 @@
-/** What a deployment says of itself: who asked for it, from what it was built, and where its time went. */
+/** The record of a deployment: who requested it, what it was built from, and how long its phases took. */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, deploy, sha, tick } from './harness.ts';
@@ -20,7 +20,7 @@ const phases = async (id: string): Promise<[string, number | null][]> =>
   ]);
 const MADE_FROM = { branch: 'main', commit_message: 'Sell more', commit_author: 'Ada' };
 
-test('who asked, how, and from what it was built; a release that comes again keeps what it was built from', async () => {
+test('a deployment shows who requested it, how, and its commit; a rollback shows the commit of its release', async () => {
   const project = await createProject(api);
   const id = await deploy(api, project);
   expect(await get(id)).toMatchObject({
@@ -51,7 +51,7 @@ test('who asked, how, and from what it was built; a release that comes again kee
   ]);
 });
 
-test('a token is named with whose it is', async () => {
+test('a token is shown with its owner', async () => {
   const project = await createProject(api);
   const token = (
     await api.call('createToken', {
@@ -64,7 +64,7 @@ test('a token is named with whose it is', async () => {
   expect(made.json['created_by']).toEqual({ kind: 'token', id: token['id'], name: 'ci (developer@example.com)' });
 });
 
-test('phases: each begins where the one before ended', async () => {
+test('each phase begins when the one before ends', async () => {
   const project = await createProject(api);
   const id = await deploy(api, project);
   expect(await phases(id)).toEqual([['queue', null]]);
@@ -86,7 +86,7 @@ test('phases: each begins where the one before ended', async () => {
   expect((await phases(id)).at(-1)).toEqual(['route', 30]);
 });
 
-test('an end ends the phase that was open', async () => {
+test('the end of a deployment ends its open phase', async () => {
   const project = await createProject(api);
   const id = await deploy(api, project);
   api.pass(10_000);

@@ -1,4 +1,4 @@
-/** What a release carries, what the project decides at once, and which deployment can be brought back. */
+/** Settings of a release, settings that apply at once, and which deployment can be rolled back to. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, deploy, PROJECT, rulesOf, tick } from './harness.ts';
@@ -15,11 +15,11 @@ const health = async (id: string): Promise<unknown> => (await api.call('getDeplo
 const patch = (id: string, body: Record<string, unknown>) => api.call('patchProject', { params: { id }, body });
 const rollback = (id: string, deployment_id: string) => api.call('rollback', { params: { id }, body: { deployment_id } });
 
-describe('a login that is switched on', () => {
+describe('a login that a project starts to require', () => {
   const config = (): Record<string, { middlewares?: string[] }> =>
     (JSON.parse(api.source.current().bytes) as { http: { routers: Record<string, { middlewares?: string[] }> } }).http.routers;
 
-  test('holds for what runs before PATCH is answered', async () => {
+  test('protects the running deployment before PATCH is answered', async () => {
     const project = await createProject(api);
     await world.live(project);
     await api.source.refresh();
@@ -30,7 +30,7 @@ describe('a login that is switched on', () => {
     expect(config()['shop']?.middlewares).not.toContain('shop-auth');
   });
 
-  test('without AUTH_SERVICE_URL it is refused, and what runs stays published', async () => {
+  test('is refused without AUTH_SERVICE_URL, and the running deployment stays published', async () => {
     const bare = await createApi();
     const body = { ...PROJECT, auth_required: true };
     const created = await bare.call('createProject', { body });
@@ -45,7 +45,7 @@ describe('a login that is switched on', () => {
 });
 
 describe('drift', () => {
-  test('the order of the names in env is none', async () => {
+  test('the order of names in env is no drift', async () => {
     const project = await createProject(api, { env: { A: '1', B: '2' } });
     const id = await world.live(project);
     await patch(project, { env: { B: '2', A: '1' } });
@@ -53,7 +53,7 @@ describe('drift', () => {
     await patch(project, { env: { A: '1', B: '3' } });
     expect(await health(id)).toMatchObject({ status: 'drifted', detail: expect.stringContaining('the project’s env changed since') });
   });
-  test('what takes effect at once is none', async () => {
+  test('a setting that takes effect at once is no drift', async () => {
     const project = await createProject(api);
     const id = await world.live(project);
     await patch(project, { auth_required: true, on_dataset_change: 'ignore' });
@@ -67,9 +67,9 @@ const story = async (id: string, kind: string): Promise<string[]> =>
     .map((e) => e.message);
 const made = (reply: { json: Record<string, unknown> }): string => String(reply.json['id']);
 
-describe('a release that is deployed once more has the settings that it ran with', () => {
+describe('a release that is deployed again has its own settings', () => {
   const SET = { env: { A: '1' }, container_port: 8080, health_path: '/up', memory_bytes: 100_000_000 };
-  test('brought back by a person', async () => {
+  test('after a rollback by a person', async () => {
     const project = await createProject(api, SET);
     const first = await world.live(project);
     await patch(project, { env: { A: '2' }, container_port: 9000, domain_prefix: 'store', health_path: null, memory_bytes: null });
@@ -81,7 +81,7 @@ describe('a release that is deployed once more has the settings that it ran with
     ]);
     expect((await api.call('getDeployment', { params: { id } })).json['url']).toBe('http://shop.berth.localhost:8000');
   });
-  test('moved by a drain, or deployed for its data', async () => {
+  test('after a drain, or a redeployment for new data', async () => {
     const project = await createProject(api, SET);
     const first = await world.live(project);
     await patch(project, { env: { A: '2' }, container_port: 9000, domain_prefix: 'store' });
@@ -90,12 +90,12 @@ describe('a release that is deployed once more has the settings that it ran with
     expect(await world.deployedAgain(id)).toMatchObject({ ...SET, domain_prefix: 'shop' });
     expect((await story(id, 'settings')).join()).toContain('the project’s domain_prefix, container_port, env changed since');
   });
-  test('and nothing is said where none of them changed', async () => {
+  test('without a note if no setting changed', async () => {
     const project = await createProject(api, SET);
     const first = await world.live(project);
     expect(await story(made(await rollback(project, first)), 'settings')).toEqual([]);
   });
-  test('the next deployment from source has the new ones', async () => {
+  test('and the next deployment from source has the new settings', async () => {
     const project = await createProject(api, SET);
     const first = await world.live(project);
     await patch(project, { env: { A: '2' } });
@@ -107,7 +107,7 @@ describe('a release that is deployed once more has the settings that it ran with
     expect(await world.work(world.home, { host_port: 32_001 })).toMatchObject({ env: { A: '2' } });
   });
 
-  test('not the login: a release from before it was required is not published open', async () => {
+  test('except the login: a release from before the login was required is not published without it', async () => {
     const project = await createProject(api);
     const first = await world.live(project);
     await patch(project, { auth_required: true });
@@ -118,12 +118,12 @@ describe('a release that is deployed once more has the settings that it ran with
     expect(api.source.current().bytes).toContain('shop-auth');
     expect((await story(id, 'settings')).join()).toContain('requires a login, like the project now');
     expect(await health(id)).toMatchObject({ status: 'healthy' });
-    // And one from while it was required is not closed again behind the project's back.
+    // A release from the time with a login does not require it again.
     await patch(project, { auth_required: false });
     expect((await story(made(await rollback(project, id)), 'settings')).join()).toContain('requires no login, like the project now');
   });
 
-  describe('a host name of the release that is not its project’s any more', () => {
+  describe('a host name of the release that its project no longer has', () => {
     let project: string;
     let first: string;
     beforeEach(async () => {
@@ -132,7 +132,7 @@ describe('a release that is deployed once more has the settings that it ran with
       await patch(project, { domain_prefix: 'store' });
       await world.live(project);
     });
-    test('is refused when another project has it', async () => {
+    test('is refused if another project has it', async () => {
       await createProject(api, { name: 'other', domain_prefix: 'shop' });
       const reply = await rollback(project, first);
       expect([reply.status, reply.json['code']]).toEqual([409, 'domain_prefix_taken']);
@@ -144,7 +144,7 @@ describe('a release that is deployed once more has the settings that it ran with
       const reply = await rollback(project, first);
       expect([reply.status, reply.json['code']]).toEqual([409, 'domain_prefix_taken']);
     });
-    test('is held against others once it is brought back', async () => {
+    test('is reserved again after the rollback', async () => {
       await rollback(project, first);
       const reply = await api.call('createProject', { body: { ...PROJECT, name: 'other', domain_prefix: 'shop' } });
       expect([reply.status, reply.json['code']]).toEqual([409, 'domain_prefix_taken']);
@@ -156,7 +156,7 @@ describe('datasets of a release', () => {
   const newDataset = async (name: string): Promise<string> =>
     (await api.stores.datasets.create({ name, nfs_path: `${name}-${n++}` }, Date.now())).id;
   let n = 0;
-  test('one that was deleted since is refused', async () => {
+  test('a deleted dataset is refused', async () => {
     const dataset = await newDataset('maps');
     const project = await createProject(api, { datasets: [{ dataset_id: dataset, mode: 'readwrite' }] });
     const first = await world.live(project);
@@ -166,7 +166,7 @@ describe('datasets of a release', () => {
     const reply = await rollback(project, first);
     expect([reply.status, reply.json['code'], reply.json['detail']]).toEqual([409, 'no_release', 'its dataset maps was deleted']);
   });
-  test('one that was renamed stays where it was mounted: in what runs, in a release, in the project', async () => {
+  test('a renamed dataset keeps its mount path in the running deployment, in releases and in the project', async () => {
     const dataset = await newDataset('maps');
     const project = await createProject(api, { datasets: [{ dataset_id: dataset, mode: 'readwrite' }] });
     const mounts = { datasets: [{ dataset_id: dataset, mount_path: '/data/maps' }] };
@@ -178,13 +178,13 @@ describe('datasets of a release', () => {
     await tick(api, next);
     await world.built();
     expect(await world.deployedAgain(next)).toMatchObject(mounts);
-    // A client that never names paths sends the same list again.
+    // A client without mount paths sends the same list again.
     await patch(project, { datasets: [{ dataset_id: dataset, mode: 'readwrite' }] });
     expect((await api.call('getProject', { params: { id: project } })).json).toMatchObject(mounts);
     await patch(project, { datasets: [{ dataset_id: dataset, mode: 'readwrite', mount_path: '/srv' }] });
     expect(await world.deployedAgain(made(await rollback(project, first)))).toMatchObject(mounts);
   });
-  test('the path that a renamed one keeps is refused to another one', async () => {
+  test('the mount path of a renamed dataset is refused to another dataset', async () => {
     const dataset = await newDataset('maps');
     const project = await createProject(api, { datasets: [{ dataset_id: dataset, mode: 'dependency' }] });
     await api.call('patchDataset', { params: { id: dataset }, body: { name: 'atlas' } });
@@ -194,8 +194,8 @@ describe('datasets of a release', () => {
   });
 });
 
-describe('only a deployment that ran can be brought back', () => {
-  test('one that failed its probe is refused, one that was live is not', async () => {
+describe('only a deployment that was live can be rolled back to', () => {
+  test('a deployment that failed its probe is refused, one that was live is accepted', async () => {
     const project = await createProject(api);
     const first = await world.live(project);
     const id = await deploy(api, project);

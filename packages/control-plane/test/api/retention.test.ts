@@ -1,4 +1,4 @@
-/** What people see of a deployment whose history retention removed, and that a rollback to it still works. */
+/** A deployment whose history retention removed: what people see, and that a rollback to it still works. */
 import { get } from 'node:http';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Api, createApi, createProject, deploy, register, tick } from './harness.ts';
@@ -35,7 +35,7 @@ async function finish(task: string, body: object): Promise<void> {
   expect(reply.status, reply.text).toBe(200);
 }
 
-/** Built, started, published and confirmed; what served before is cleared up. */
+/** Builds, starts, publishes and confirms a deployment, and retires the previous one. */
 async function goLive(id: string, n: number): Promise<string> {
   const open = async (kind: string): Promise<string> =>
     (await api.stores.flow.facts(project)).tasks.find((task) => task.kind === kind)?.id ?? '';
@@ -56,7 +56,7 @@ async function goLive(id: string, n: number): Promise<string> {
   return id;
 }
 
-test('a deployment says that its log and its story were removed, and when', async () => {
+test('a deployment shows that its log and story were removed, and when', async () => {
   const [first = '', , , , , last = ''] = ids;
   const old = (await api.call('getDeployment', { params: { id: first } })).json;
   expect(old).toMatchObject({ status: 'retired', generation: 1, placement: null, error: null });
@@ -73,7 +73,7 @@ test('a deployment says that its log and its story were removed, and when', asyn
   expect(list.map((d) => d['log_removed_at'] === null)).toEqual([true, true, false, false, false, false]);
 });
 
-test('its log says so too, as a page and as a stream: not an empty log', async () => {
+test('its log is reported as removed, as a page and as a stream, and not as empty', async () => {
   const [first = '', , , , , last = ''] = ids;
   const page = (await api.call('deploymentLogs', { params: { id: first } })).json;
   expect(page).toEqual({ lines: [], next: 0, unavailable: expect.stringMatching(/^the log was removed at \d{4}-.*KEEP_LOG_BYTES/) });
@@ -90,7 +90,7 @@ test('its log says so too, as a page and as a stream: not an empty log', async (
   expect(text).toContain('the log was removed');
 });
 
-test('a rollback to each release works, removed history or not; the next generation follows the last', async () => {
+test('a rollback to each release works, also without its history; the generation continues', async () => {
   let generation = 6;
   for (const [i, id] of ids.entries()) {
     await register(api, { hostname: 'w1', role: 'deploy' });
@@ -99,7 +99,7 @@ test('a rollback to each release works, removed history or not; the next generat
     const back = await goLive(String(reply.json['id']), 7);
     const { image_digest, rollback_of } = await api.stores.deployments.get(back);
     expect([image_digest, rollback_of]).toEqual([`sha256:${String(i + 1).repeat(64)}`, id]);
-    // Kept of the release itself, whatever was removed of its history.
+    // The release itself is kept when its history is removed.
     expect((await api.stores.deployments.get(id)).settings.env).toEqual(envOf(i + 1));
   }
 });

@@ -1,4 +1,4 @@
-/** How a sign-in goes on and ends: refresh tokens, logout, another password, and what a stolen token is worth. */
+/** Sessions: refresh tokens, logout, a changed password, and stolen tokens. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.ts';
@@ -38,7 +38,7 @@ describe('refresh', () => {
     expect((await refresh(next.refresh_token)).status).toBe(401);
     expect([await me(first.token), await me(next.token), await me(other.token)]).toEqual([401, 401, 200]);
   });
-  test('two at once with one token: at most one gets in', async () => {
+  test('of two concurrent requests with one token at most one succeeds', async () => {
     const { refresh_token } = await login();
     const replies = await Promise.all([refresh(refresh_token), refresh(refresh_token), refresh(refresh_token)]);
     expect(replies.filter((r) => r.status === 200).length).toBeLessThanOrEqual(1);
@@ -65,7 +65,7 @@ describe('refresh', () => {
     const eve = await api.stores.users.findByEmail('eve@example.com');
     await api.call('patchUser', { params: { id: eve?.id ?? '' }, body: { disabled: true } });
     expect([(await refresh(refresh_token)).status, await me(token)]).toEqual([401, 401]);
-    // Enabled again, one signs in again.
+    // After the account is enabled, the user must sign in again.
     await api.call('patchUser', { params: { id: eve?.id ?? '' }, body: { disabled: false } });
     expect([(await refresh(refresh_token)).status, await me(token)]).toEqual([401, 401]);
     await login(api, 'eve@example.com');
@@ -82,7 +82,7 @@ describe('logout', () => {
   });
 });
 
-describe('another password', () => {
+describe('a changed password', () => {
   const change = (token: string, old_password: string, new_password: string) =>
     api.call('changePassword', { ...bearer(token), body: { old_password, new_password } });
   test('with the old password: ends every session and returns a new one', async () => {
@@ -99,7 +99,7 @@ describe('another password', () => {
     expect((await change(token, PASSWORD, 'a new and long one')).status).toBe(429);
     expect(await me(token)).toBe(200);
   });
-  test('refused for an account without a password', async () => {
+  test('for an account without a password: refused', async () => {
     expect(rulesOf(await change(api.token('viewer'), 'x', 'a new and long one'))).toEqual(['old_password:wrong']);
   });
   test('a short password is refused', async () => {
@@ -108,15 +108,15 @@ describe('another password', () => {
   });
 });
 
-describe('whose address it is', () => {
+describe('the address of the client', () => {
   const from = (address: string, password: string, email = 'admin@example.com') =>
     api.call('login', { body: { email, password }, headers: { 'x-forwarded-for': address } });
-  test('behind a proxy on this machine it is the client’s: one client does not lock out another', async () => {
+  test('is read from X-Forwarded-For behind a proxy on this machine, so one client does not lock out another', async () => {
     for (let i = 0; i < 12; i++) await from('203.0.113.66', 'wrong');
     expect((await from('203.0.113.66', PASSWORD)).status).toBe(429);
     expect((await from('198.51.100.7', PASSWORD)).status).toBe(200);
   });
-  test('a client cannot choose it: only the address that the trusted proxy saw counts', async () => {
+  test('cannot be chosen by the client: only the address that the trusted proxy saw counts', async () => {
     for (let i = 0; i < 10; i++) expect((await from(`1.2.3.${i}, 203.0.113.66`, 'wrong')).status).toBe(401);
     expect((await from('9.9.9.9, 203.0.113.66', PASSWORD)).status).toBe(429);
   });
@@ -163,7 +163,7 @@ describe('changed tokens', () => {
   });
   afterAll(() => one.close());
 
-  /** One character another, one more, one less, cut off, twice, in another case, with what parsers like to trip over. */
+  /** Variants of a token: characters changed, added, removed or in another case, truncated, doubled, with unusual characters. */
   const mutated = (text: string) =>
     fc.oneof(
       fc
@@ -177,7 +177,7 @@ describe('changed tokens', () => {
       fc.constantFrom(`${text}.`, `${text}${text}`, text.toUpperCase(), `${text},${text}`, `${text.split('.').slice(0, 2).join('.')}.`),
       fc.base64String({ maxLength: 400 }),
     );
-  /** The last character of base64url may hold bits that mean nothing: then it is the same token. */
+  /** The last character of base64url can have unused bits. A change of only these bits is the same token. */
   const meansTheSame = (a: string, b: string): boolean => {
     const bytes = (text: string): string =>
       text
@@ -219,7 +219,7 @@ describe('changed tokens', () => {
   });
   test.each([
     ['a refresh token as a bearer', () => good.refresh_token],
-    ['a personal token’s hash', () => Buffer.from(personal).toString('hex')],
+    ['the hash of a personal token', () => Buffer.from(personal).toString('hex')],
   ])('%s opens nothing', async (_, token) => {
     expect((await one.call('me', bearer(token()))).status).toBe(401);
   });

@@ -1,4 +1,4 @@
-/** Bodies that are built to cost much (security review H1): the work that one request causes has a bound. */
+/** Bodies that are built to be expensive (security review H1): the work for one request has a limit. */
 import type { ErrorObject } from 'ajv';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { fieldProblems } from '../../src/api/validation.ts';
@@ -10,7 +10,7 @@ beforeAll(async () => {
 });
 afterAll(() => api.close());
 
-/** How often the errors were read to describe `count` unknown fields: work without a clock. */
+/** Counts the reads of errors for `count` problems. This measures the work without a clock. */
 function readsOf(count: number, make: (i: number) => Partial<ErrorObject>): number {
   let reads = 0;
   const errors = Array.from({ length: count }, (_, i) => {
@@ -26,7 +26,7 @@ function readsOf(count: number, make: (i: number) => Partial<ErrorObject>): numb
   return reads;
 }
 
-describe('describing what is wrong with a body', () => {
+describe('describing the problems of a body', () => {
   test.each<[string, (i: number) => Partial<ErrorObject>]>([
     ['unknown fields', (i) => ({ keyword: 'additionalProperties', params: { additionalProperty: `x${i}` } })],
     ['unions that fit no branch', (i) => ({ keyword: 'anyOf', instancePath: `/a/${i}`, schemaPath: `#/a/${i}/anyOf` })],
@@ -35,7 +35,7 @@ describe('describing what is wrong with a body', () => {
     expect(readsOf(16_000, make)).toBe(readsOf(4_000, make));
   });
 
-  test('reports the first hundred problems', async () => {
+  test('reports the first 100 problems', async () => {
     const body = Object.fromEntries(Array.from({ length: 50_000 }, (_, i) => [`x${i}`, 1]));
     const reply = await api.call('createProject', { body });
     expect(rulesOf(reply)).toHaveLength(100);
@@ -43,15 +43,15 @@ describe('describing what is wrong with a body', () => {
   });
 });
 
-describe('a route that anybody may call', () => {
-  test.each(['login', 'refresh', 'exchange'] as const)('%s takes at most 8 KiB', async (name) => {
+describe('a public route', () => {
+  test.each(['login', 'refresh', 'exchange'] as const)('%s accepts at most 8 KiB', async (name) => {
     const raw = JSON.stringify({ email: 'a@example.com', password: 'a'.repeat(8_192) });
     const reply = await api.call(name, { raw });
     expect([reply.status, reply.json['code']]).toEqual([413, 'body_too_large']);
     expect(reply.json['detail']).toContain('8 KiB');
   });
 
-  test('the limit of other routes is named in its own unit', async () => {
+  test('other routes name their limit in MiB', async () => {
     const reply = await api.call('createProject', { raw: `{"name":"${'a'.repeat(1_048_576)}"}` });
     expect(reply.json['detail']).toContain('1 MiB');
   });

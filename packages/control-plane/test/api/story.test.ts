@@ -1,4 +1,4 @@
-/** A story stays short enough to be read and to be kept, whatever happens for however long; lists of deployments carry none. */
+/** The story of a deployment has a size limit, and lists of deployments contain no stories. */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type Api, createApi, createProject, register } from './harness.ts';
 import { createWorld, type World } from './deployed.ts';
@@ -13,7 +13,7 @@ afterEach(() => api.close());
 
 type Event = { at: string; kind: string; message: string; count?: number; since?: string };
 const story = async (id: string): Promise<Event[]> => (await api.call('getDeployment', { params: { id } })).json['events'] as Event[];
-/** The node reports the container of `id`, as it is now. */
+/** Reports the container of `id`, like its node. */
 const seen = (id: string, project: string, container: Record<string, unknown>): Promise<string> =>
   register(api, {
     hostname: 'node-1',
@@ -21,7 +21,7 @@ const seen = (id: string, project: string, container: Record<string, unknown>): 
     containers: [{ name: 'svc-shop', labels: { 'berth.deployment': id, 'berth.project': project }, ...container }],
   });
 
-test('a container that crashes 100 times is told in three lines that count', async () => {
+test('a container that crashes 100 times has three story lines with a count', async () => {
   const project = await createProject(api);
   const id = await world.live(project);
   const before = await story(id);
@@ -47,7 +47,7 @@ test('a container that crashes 100 times is told in three lines that count', asy
   expect(after.at(-1)?.since).toBeDefined();
 }, 60_000);
 
-test('lines that all differ are left out from the middle, and one line says how many', async () => {
+test('of many different lines the middle ones are left out, and one line has their number', async () => {
   const project = await createProject(api);
   const id = await world.live(project);
   const before = await story(id);
@@ -63,7 +63,7 @@ test('lines that all differ are left out from the middle, and one line says how 
   expect(after.at(-159)?.message).toContain('exit code 141');
 }, 60_000);
 
-test('lists carry no stories and no placement', async () => {
+test('lists contain no stories and no placement', async () => {
   const project = await createProject(api, { env: { BIG: 'x'.repeat(30_000) } });
   const id = await world.live(project);
   const { json, text } = await api.call('listDeployments', { query: { project_id: project } });

@@ -1,4 +1,4 @@
-/** Liveness, readiness with reasons, metrics, the OpenAPI document; settings and how wrong ones are named. */
+/** Liveness, readiness with reasons, metrics, the OpenAPI document, and errors in settings. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { SettingsError } from '@berth/kit/config';
@@ -13,7 +13,7 @@ beforeAll(async () => {
 afterAll(() => api.close());
 
 describe('readyz', () => {
-  test('names each part and what an operator should know', async () => {
+  test('lists all parts, and notes for the operator', async () => {
     const reply = await api.call('readyz');
     expect(reply.json).toMatchObject({
       status: 'ready',
@@ -24,17 +24,17 @@ describe('readyz', () => {
     });
     expect(reply.json['notes']).toEqual(['AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed']);
   });
-  test('without probe addresses it says how route switches are known', async () => {
+  test('notes that route switches are not checked if PROXY_PROBE_URLS is not set', async () => {
     const other = await createApi();
     expect(JSON.stringify((await other.call('readyz')).json['notes'])).toContain('PROXY_PROBE_URLS is not set');
     await other.close();
   });
-  test('with addresses that only redirect it says that nothing shows whether the proxy reaches a node', async () => {
+  test('notes that probe addresses that only redirect cannot confirm that the proxy reaches a node', async () => {
     const other = await createApi({ env: { PROXY_PROBE_URLS: 'http://127.0.0.1:1', PUBLIC_URL: 'https://berth.test' } });
     expect(JSON.stringify((await other.call('readyz')).json['notes'])).toContain('PROXY_PROBE_URLS has no https address');
     await other.close();
   });
-  test('a database that fails or hangs is 503, without its words', async () => {
+  test('gets 503 if the database fails or hangs, without the message of the database', async () => {
     for (const ping of [() => Promise.reject(new Error('secret path')), () => new Promise<void>(() => undefined)]) {
       const other = await createApi({ stores: (real) => ({ ...real, ping }) });
       const reply = await other.call('readyz');
@@ -43,12 +43,12 @@ describe('readyz', () => {
       await other.close();
     }
   });
-  test('liveness asks nothing of the database', async () => {
+  test('liveness does not use the database', async () => {
     expect((await api.call('healthz')).json).toEqual({ status: 'ok' });
   });
 });
 
-describe('settings that deploy nodes lack, in readyz', () => {
+describe('missing settings of deploy nodes in readyz', () => {
   let other: Api;
   beforeEach(async () => void (other = await createApi()));
   afterEach(() => other.close());
@@ -65,19 +65,19 @@ describe('settings that deploy nodes lack, in readyz', () => {
     ]);
     expect((await other.call('readyz')).text).not.toContain('10.1.2.');
   });
-  test('nothing is said of an agent that does not send them, and of builders', async () => {
+  test('an agent that does not send them, and a builder, get no note', async () => {
     await register(other, { hostname: 'older', role: 'deploy' });
     await register(other, { hostname: 'contract', role: 'deploy', agent_version: undefined, boot_id: undefined });
     await register(other, { ...UNSET, hostname: 'b1', role: 'builder' });
     expect(await notes()).toEqual([]);
   });
-  test('at most five are named', async () => {
+  test('at most five nodes are named', async () => {
     for (let n = 1; n <= 5; n++) await register(other, { ...UNSET, hostname: `d${n}` });
     expect((await notes())[0]).toContain('is not set on d1, d2, d3, d4, d5: ');
     for (let n = 6; n <= 7; n++) await register(other, { ...UNSET, hostname: `d${n}` });
     expect((await notes())[0]).toContain('is not set on d1, d2, d3, d4, d5 and 2 more: ');
   });
-  test('it ends when the node has the setting, and when it is offline', async () => {
+  test('the note ends when the node has the setting, and when it is offline', async () => {
     const set = { ...UNSET, publish_ip: '127.0.0.1', default_memory: 1e9 };
     await register(other, { ...UNSET, hostname: 'd1' });
     await register(other, { ...set, hostname: 'd1' });
@@ -87,7 +87,7 @@ describe('settings that deploy nodes lack, in readyz', () => {
     other.pass(121_000);
     expect(await notes()).toEqual([]);
   });
-  test('a wrong value is refused by name', async () => {
+  test('a wrong value is refused with the name of the field', async () => {
     for (const wrong of [{ publish_ip: 7 }, { default_memory: '1g' }, { default_memory: -1 }, { publish_ip: 'x'.repeat(300) }]) {
       const reply = await other.call('agentRegister', { body: { ...NODE, ...wrong } });
       expect([reply.status, reply.text]).toEqual([422, expect.stringContaining(Object.keys(wrong)[0] ?? '')]);
@@ -104,19 +104,19 @@ describe('nodes whose container engine does not answer, in readyz', () => {
   const notes = async (): Promise<string[]> =>
     ((await other.call('readyz')).json['notes'] as string[]).filter((note) => note.includes('engine'));
 
-  test('all of a role: what it asks for waits', async () => {
+  test('if all nodes of a role are affected, the note says what waits', async () => {
     await register(other, { ...dead, hostname: 'b1', role: 'builder' });
     await register(other, { ...dead, hostname: 'b2', role: 'builder' });
     await register(other, { ...works, hostname: 'd1', role: 'deploy' });
     expect(await notes()).toEqual(['the container engine answers on no builder node (b1, b2): builds wait']);
     expect((await other.call('readyz')).text).not.toContain('docker.sock');
   });
-  test('some of them: the others work', async () => {
+  test('if only some nodes are affected, the note names them', async () => {
     await register(other, { ...dead, hostname: 'd1', role: 'deploy' });
     await register(other, { hostname: 'contract', role: 'deploy', agent_version: undefined, boot_id: undefined });
     expect(await notes()).toEqual(['the container engine does not answer on deploy node d1: it gets no tasks']);
   });
-  test('it ends when the engine answers, and when the node is offline', async () => {
+  test('the note ends when the engine answers, and when the node is offline', async () => {
     await register(other, { ...dead, hostname: 'd1', role: 'deploy' });
     await register(other, { ...works, hostname: 'd1', role: 'deploy' });
     expect(await notes()).toEqual([]);
@@ -127,7 +127,7 @@ describe('nodes whose container engine does not answer, in readyz', () => {
   });
 });
 
-test('metrics count by route, never by path', async () => {
+test('metrics count by route and not by path', async () => {
   await api.call('getProject', { params: { id: 'x1' } });
   await api.call('getProject', { params: { id: 'x2' } });
   await api.server.inject({ url: '/random/path' });
@@ -140,7 +140,7 @@ test('metrics count by route, never by path', async () => {
 });
 
 describe('OpenAPI', () => {
-  test('is read at /docs, with everything from here', async () => {
+  test('is shown at /docs, and the page loads everything from its own origin', async () => {
     const page = await api.server.inject({ url: '/docs/' });
     expect(page.statusCode).toBe(200);
     expect(page.body).not.toMatch(/(src|href)="(https?:)?\/\//);
@@ -148,7 +148,7 @@ describe('OpenAPI', () => {
   });
 });
 
-test('over https browsers are told to come back by https alone; a control plane at http says nothing of it', async () => {
+test('a control plane at https sends Strict-Transport-Security; one at http does not', async () => {
   const secure = await createApi({ env: { PUBLIC_URL: 'https://berth.localhost' } });
   for (const url of ['/healthz', '/api/nothing', '/docs/']) {
     expect((await secure.server.inject({ url })).headers['strict-transport-security'], url).toBe('max-age=31536000');
@@ -157,7 +157,7 @@ test('over https browsers are told to come back by https alone; a control plane 
   await secure.close();
 });
 
-test('a secret that is too short is named, and not shown', async () => {
+test('a setting with a short secret is named, and the secret is not shown', async () => {
   const long = 'x'.repeat(32);
   const notes = async (env: Record<string, string>): Promise<string> => {
     const other = await createApi({ env: { AGENT_SECRET: long, GATEWAY_SECRET: long, ...env } });
@@ -173,7 +173,7 @@ test('a secret that is too short is named, and not shown', async () => {
   }
 });
 
-test('HEAD is GET without a body', async () => {
+test('HEAD equals GET without a body', async () => {
   const reply = await api.server.inject({ method: 'HEAD', url: '/healthz' });
   expect([reply.statusCode, reply.body]).toEqual([200, '']);
 });
@@ -188,7 +188,7 @@ describe('settings', () => {
       throw error;
     }
   };
-  test('defaults follow from what is given', () => {
+  test('have defaults that depend on other settings', () => {
     expect(readConfig({ BASE_DOMAIN: 'Example.com' })).toMatchObject({
       LISTEN: { host: '127.0.0.1', port: 8080 },
       DATABASE_URL: 'sqlite:data/berth.db',
@@ -203,7 +203,7 @@ describe('settings', () => {
     expect(readConfig({ BASE_DOMAIN: 'a.b', LISTEN: '[::1]:9000' }).CONTROL_PLANE_URL).toBe('http://[::1]:9000');
     expect(readConfig({ BASE_DOMAIN: 'a.b', AGENT_SECRET: 'new, old' }).AGENT_SECRET).toEqual(['new', 'old']);
   });
-  test('every wrong one is named at once', () => {
+  test('are all named at once if they are wrong', () => {
     const wrong = {
       LISTEN: 'nowhere',
       DATABASE_URL: 'mysql://x',

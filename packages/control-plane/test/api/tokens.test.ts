@@ -1,4 +1,4 @@
-/** Personal API tokens and device tokens: what they open, what they never do, and who ends them. */
+/** Personal API tokens and device tokens: what they allow, what they never allow, and who revokes them. */
 import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { beforeEach, describe, expect, test } from 'vitest';
@@ -58,14 +58,14 @@ describe('personal tokens', () => {
     expect((await remove('admin', two)).status).toBe(204);
     expect((await api.call('me', bearer(String(two.json['token'])))).status).toBe(401);
   });
-  test('a user lists the own ones; admins list all', async () => {
+  test('are listed by their owner, and all of them by admins', async () => {
     await make('developer');
     const user_id = await idOf('developer@example.com');
     expect((await api.call('listTokens', { as: 'viewer' })).json['items']).toEqual([]);
     expect((await api.call('listTokens', { as: 'viewer', query: { user_id } })).status).toBe(403);
     expect((await api.call('listTokens', { as: 'admin', query: { user_id } })).json['items']).toHaveLength(1);
   });
-  test('cannot make tokens, passwords or sessions', async () => {
+  test('cannot create tokens, passwords or sessions', async () => {
     const token = bearer(await tokenOf('admin'));
     const more = await api.call('createToken', { ...token, body: { name: 'x', role: 'viewer', expires_at: inDays(1) } });
     expect([more.status, more.json['code']]).toEqual([403, 'forbidden']);
@@ -86,7 +86,7 @@ describe('personal tokens', () => {
     await api.call('deleteUser', { params: { id } });
     expect((await api.call('me', token)).status).toBe(401);
   });
-  test('a person has 100 at most', async () => {
+  test('are limited to 100 per person', async () => {
     for (let i = 0; i < 100; i++) expect((await make('viewer')).status).toBe(201);
     expect((await make('viewer')).json['code']).toBe('too_many_tokens');
     expect((await make('developer')).status).toBe(201);
@@ -100,11 +100,11 @@ describe('personal tokens', () => {
   });
 });
 
-describe('the lower of two roles: token x owner x route', () => {
+describe('the lower role of token and owner applies to every route', () => {
   const names = (Object.keys(ROUTES) as RouteName[]).filter((n) => (ROLES as readonly string[]).includes(ROUTES[n].who));
   const rank = (role: Role): number => ROLES.indexOf(role);
   test.each(ROLES.flatMap((token) => ROLES.map((owner) => [token, owner] as const)))(
-    'a %s token of one who is %s now',
+    'a token with the role %s of an owner with the role %s',
     async (role, owner) => {
       const made = await tokenOf('admin', { role });
       const id = await idOf('admin@example.com');
@@ -115,7 +115,7 @@ describe('the lower of two roles: token x owner x route', () => {
       for (const name of names) {
         const reply = await api.call(name, { ...bearer(made), params: { id: 'nothing' } });
         const allowed = may >= rank(ROUTES[name].who as Role);
-        // What a personal token must not do, and what an admin alone may, says so by itself.
+        // These routes refuse personal tokens with 403 by themselves.
         const bySession = ['logout', 'createToken', 'changePassword'].includes(name);
         if (!allowed) expect([name, reply.status, reply.json['code']]).toEqual([name, 403, 'forbidden']);
         else if (!bySession) expect([name, [401, 403].includes(reply.status)]).toEqual([name, false]);
@@ -139,7 +139,7 @@ describe('device tokens', () => {
   };
   const inPolicy = async (): Promise<number> => ((await api.call('gatewayPolicy')).json['device_tokens'] as unknown[]).length;
 
-  test('a user lists the own ones, admins all; a revoked one leaves the policy', async () => {
+  test('are listed by their owner, and all of them by admins; a revoked one leaves the policy', async () => {
     await device('viewer@example.com');
     await device('nobody@example.com');
     expect((await list('viewer')).map((t) => t.email)).toEqual(['viewer@example.com']);

@@ -1,4 +1,4 @@
-/** The proxy's configuration on real connections: exact bytes, held by ETag or by connection, 503 rather than a guess. */
+/** The configuration of the proxy on real connections: exact bytes, held by ETag or by connection, 503 when in doubt. */
 import { createHash } from 'node:crypto';
 import { Agent, type IncomingMessage, request } from 'node:http';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -56,7 +56,7 @@ async function publish(...names: string[]): Promise<void> {
   await api.source.refresh();
 }
 
-test('exactly the bytes that the hash is of, as JSON', async () => {
+test('the answer has exactly the hashed bytes, as JSON', async () => {
   await publish('shop');
   const got = await get();
   const { bytes, hash } = api.source.current();
@@ -75,7 +75,7 @@ test('exactly the bytes that the hash is of, as JSON', async () => {
   ).toBe(createHash('sha256').update(bytes).digest('hex'));
 });
 
-test('without `wait` every request is answered at once, also the same again', async () => {
+test('without `wait` every request is answered at once, also a repeated one', async () => {
   expect((await get()).status).toBe(200);
   const again = await get();
   expect([again.status, again.ms < 500]).toEqual([200, true]);
@@ -89,7 +89,7 @@ describe('held by the connection (Traefik sends no ETag)', () => {
     await expect.poll(async () => (await api.call('metrics')).text).toContain('berth_http_requests_held{kind="config"} 1');
     await publish('shop');
     const second = await held;
-    // The change ended the hold: it could have lasted 30 s.
+    // The change ended the hold, which could have lasted 30 s.
     expect(second.ms).toBeLessThan(15_000);
     expect(second.text).not.toBe(first.text);
     await expect.poll(async () => (await api.call('metrics')).text).toContain('berth_http_requests_held{kind="config"} 0');
@@ -101,19 +101,19 @@ describe('held by the connection (Traefik sends no ETag)', () => {
     const second = await get('?wait=30');
     expect([second.ms < 500, second.text]).toEqual([true, api.source.current().bytes]);
   });
-  test('no longer than asked: then the same bytes again', async () => {
+  test('after the wait time the same bytes are sent again', async () => {
     const first = await get('?wait=0.4');
     const second = await get('?wait=0.4');
     expect([second.status, second.text]).toEqual([200, first.text]);
     expect(second.ms).toBeGreaterThan(380);
   });
-  test('another connection knows nothing of it: a proxy that has just started is answered at once', async () => {
+  test('the first request on another connection is answered at once, as for a proxy that has just started', async () => {
     await get('?wait=30');
     const other = new Agent({ keepAlive: true });
     expect((await get('?wait=30', {}, other)).ms).toBeLessThan(500);
     other.destroy();
   });
-  test('a HEAD is no proxy: it counts for nothing', async () => {
+  test('a HEAD request does not count as a fetch by the proxy', async () => {
     await publish('headed');
     const head = await api.server.inject({ method: 'HEAD', url: '/api/traefik/config' });
     expect([head.statusCode, head.body, api.source.servedAt()]).toEqual([200, '', null]);
@@ -121,7 +121,7 @@ describe('held by the connection (Traefik sends no ETag)', () => {
 });
 
 describe('held by the ETag', () => {
-  test('304 when the time is over, 200 at a change, at once when it is another', async () => {
+  test('gets 304 after the wait time, 200 after a change, and an immediate answer to another ETag', async () => {
     const { etag } = (await get()).headers as { etag: string };
     expect((await get('?wait=30', { 'if-none-match': '"other"' })).status).toBe(200);
     const still = await get('?wait=0.3', { 'if-none-match': etag }, new Agent());
@@ -134,14 +134,14 @@ describe('held by the ETag', () => {
   });
 });
 
-test('it is known when the proxy was given the configuration', async () => {
+test('the time at which the proxy fetched the configuration is recorded', async () => {
   await publish('served');
   expect(api.source.servedAt()).toBeNull();
   await get();
   await expect.poll(() => api.source.servedAt()).not.toBeNull();
 });
 
-test('in doubt 503, so that the proxy keeps what it has; not ready either', async () => {
+test('unknown routes get 503, so the proxy keeps its configuration; /readyz fails too', async () => {
   await publish('shop');
   broken = true;
   await expect(api.source.refresh()).rejects.toThrow('no database');
@@ -169,7 +169,7 @@ test.each([
   ]).toEqual([422, [rule]]);
 });
 
-test('closing answers held requests at once and takes no new ones', async () => {
+test('closing the server answers held requests at once and refuses new ones', async () => {
   const other = await createApi();
   const address = await other.listen();
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });

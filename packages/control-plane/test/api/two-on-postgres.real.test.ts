@@ -1,4 +1,4 @@
-/** Two control planes on one real PostgreSQL: whoever is put out at one of them is out at the other, and so says its policy. */
+/** Two control planes with one real PostgreSQL: rights that end at one of them end at the other, and in its policy. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -43,7 +43,7 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
       (error: { status?: number }) => error.status,
     );
 
-  /** From the change at one until the held answer of the other. */
+  /** Measures the time from a change at one until the held answer of the other. */
   async function follows(change: () => Promise<unknown>): Promise<number> {
     const { etag } = await gateway(1).exchange('gatewayPolicy', {});
     const held = gateway(1).exchange('gatewayPolicy', { query: { wait: 30 }, headers: { 'if-none-match': etag ?? '' }, timeoutMs: 40_000 });
@@ -54,7 +54,7 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     return performance.now() - changed;
   }
 
-  test('what changes at one reaches the gateway that is held at the other well under 5 s', async () => {
+  test('a change at one reaches a gateway held at the other well within 5 s', async () => {
     const { token } = await signIn();
     const me = person(0, token);
     const changes: (() => Promise<unknown>)[] = [
@@ -75,14 +75,14 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     });
   });
 
-  test('a code is worth something once, whichever is asked', async () => {
+  test('a code is redeemed only once, at either', async () => {
     const body = { id: 'c1', expires_at: new Date(Date.now() + 60_000).toISOString() };
     const all = await Promise.all([0, 1, 0, 1, 0, 1].map((i) => statusOf(gateway(i).call('redeemCode', { body }))));
     expect(all.filter((status) => status === 200)).toHaveLength(1);
     expect(all.filter((status) => status === 409)).toHaveLength(5);
   });
 
-  test('a device gets one token, whichever is polled', async () => {
+  test('a device gets one token, from either', async () => {
     const asker = { address: '203.0.113.9', user_agent: 'curl' };
     const { device_code, user_code } = await gateway(0).call('createDeviceCode', { body: asker });
     const identity = { email: 'ann@example.com', name: null, avatar_url: null, provider: 'oidc' };
@@ -92,7 +92,7 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     expect(polls.filter((p) => p.result === 'invalid_grant')).toHaveLength(3);
   });
 
-  test('a session that ends at one is over at the other within 5 s; a refresh token is good at either, once', async () => {
+  test('a session that ends at one ends at the other within 5 s; a refresh token works once, at either', async () => {
     const first = await signIn();
     expect(await statusOf(person(1, first.token).call('me', {}))).toBe(200);
     const next = await person(1).call('refresh', { body: { refresh_token: first.refresh_token } });
@@ -102,19 +102,19 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     expect(await statusOf(person(1).call('refresh', { body: { refresh_token: next.refresh_token } }))).toBe(401);
   });
 
-  test('two admins who put each other out at the same moment: one stays', async () => {
+  test('of two admins who demote each other at the same moment one stays admin', async () => {
     const { token } = await signIn();
     const made = await Promise.all(
       ['a', 'b'].map((n) => person(0, token).call('createUser', { body: { email: `${n}@example.com`, role: 'admin' } })),
     );
-    // The one of the settings is not counted on here: past the API.
+    // Write past the API, so that the admin of the settings does not count.
     const first = await apps[0]?.stores.users.findByEmail('admin@example.com');
     await apps[0]?.stores.users.patch(first?.id ?? '', { role: 'viewer' });
     const gone = await Promise.allSettled(made.map(async (user, i) => apps[i]?.stores.users.remove(user.id, Date.now())));
     expect(gone.filter((r) => r.status === 'fulfilled')).toHaveLength(1);
   });
 
-  test('one that starts with another JWT secret: /readyz says so, and no more when it has gone', async () => {
+  test('/readyz reports a control plane with another JWT secret, until it has stopped', async () => {
     const databaseUrl = (await server?.createDatabase('secrets')) ?? '';
     const other = await mkdtemp(join(tmpdir(), 'berth-state-'));
     await writeFile(join(other, 'jwt-secret'), 'o'.repeat(40), { mode: 0o600 });

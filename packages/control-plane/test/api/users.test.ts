@@ -1,4 +1,4 @@
-/** The users API: who may be made, changed and taken away, and that somebody is always left who can. */
+/** Users: create, change and delete them. One admin always remains. */
 import { beforeEach, describe, expect, test } from 'vitest';
 import { type Api, createApi, PASSWORD, rulesOf } from './harness.ts';
 
@@ -51,17 +51,17 @@ describe('users', () => {
   ])('a change of %j is 422', async (body, rule) => {
     expect(rulesOf(await patch(await idOf('viewer@example.com'), body))).toContain(rule);
   });
-  test('the own password needs the old one', async () => {
+  test('change their own password only with the old one', async () => {
     expect(rulesOf(await patch(await idOf('admin@example.com'), { password: 'another long one' }))).toEqual(['password:own']);
     expect(await login('admin@example.com', PASSWORD)).toBe(200);
   });
 });
 
-describe('somebody is left', () => {
+describe('one admin always remains', () => {
   beforeEach(async () => {
     await api.close();
     api = await createApi({ env: { ADMIN_EMAILS: undefined } });
-    // Without the setting the first account is of the base domain: it goes, and admin@example.com is the only one.
+    // Without ADMIN_EMAILS the first account is admin@BASE_DOMAIN. Delete it, so that admin@example.com is the only admin.
     await api.call('deleteUser', { params: { id: await idOf('admin@berth.localhost') } });
   });
   test.each([
@@ -89,7 +89,7 @@ describe('ADMIN_EMAILS', () => {
   test('may be changed otherwise', async () => {
     expect((await patch(await idOf('admin@example.com'), { role: 'admin', disabled: false })).status).toBe(200);
   });
-  test('can be created as admin only', async () => {
+  test('can be created only as admin', async () => {
     await api.close();
     api = await createApi({ env: { ADMIN_EMAILS: 'admin@example.com, later@example.com' } });
     expect((await create({ email: 'later@example.com', role: 'viewer' })).json['code']).toBe('admin_by_settings');
@@ -104,15 +104,15 @@ describe('ADMIN_EMAILS', () => {
   });
 });
 
-describe('rights end at once', () => {
-  test.each(['disabled', 'deleted'])('for a user who is %s', async (how) => {
+describe('the rights of a user end at once', () => {
+  test.each(['disabled', 'deleted'])('when the user is %s', async (how) => {
     const id = await idOf('developer@example.com');
     expect((await api.call('me', { as: 'developer' })).status).toBe(200);
     if (how === 'disabled') await patch(id, { disabled: true });
     else await api.call('deleteUser', { params: { id } });
     expect((await api.call('me', { as: 'developer' })).status).toBe(401);
   });
-  test('for a user who was demoted', async () => {
+  test('when the user is demoted', async () => {
     expect((await api.call('listUsers', { as: 'developer' })).status).toBe(403);
     const id = await idOf('developer@example.com');
     await patch(id, { role: 'admin' });
@@ -136,7 +136,7 @@ describe('an account that was deleted', () => {
   };
 
   test.each([true, false])(
-    'leaves a tombstone in the policy (disabled before: %s), for as long as a session may live',
+    'leaves a tombstone in the policy (disabled before: %s) for the longest lifetime of a session',
     async (disabled) => {
       await create({ email: 'Ann@Example.com', role: 'viewer' });
       expect(await tombstones()).toEqual([]);
@@ -147,7 +147,7 @@ describe('an account that was deleted', () => {
       const [{ deleted_at } = { deleted_at: '' }] = (await tombstones()) as { deleted_at: string }[];
       expect(Date.parse(deleted_at)).toBeGreaterThanOrEqual(from);
       expect(Date.parse(deleted_at)).toBeLessThanOrEqual(Date.now());
-      // Made and deleted once more: one tombstone, the later one.
+      // After a second deletion there is one tombstone, with the later time.
       api.pass(60_000);
       await create({ email: ann.email, role: 'viewer' });
       await remove();
@@ -161,21 +161,21 @@ describe('an account that was deleted', () => {
     },
   );
 
-  test('leaves no device token: neither one that was approved and is fetched later, nor one that is approved right after', async () => {
+  test('leaves no device token, also none that was approved earlier or is approved right afterwards', async () => {
     await create({ email: ann.email, role: 'viewer' });
     const before = await askCode();
     expect((await approve(before['user_code'])).status).toBe(204);
     const after = await askCode();
     await remove();
     expect(await poll(before['device_code'])).toBe('access_denied');
-    // A gateway may not have heard of the deletion yet.
+    // A gateway may not know of the deletion yet.
     expect((await approve(after['user_code'])).json['code']).toBe('account_disabled');
     api.pass(61_000);
     expect((await approve(after['user_code'])).status).toBe(204);
     expect(await poll(after['device_code'])).toBe('issued');
   });
 
-  test('ends the API sessions of its owner, also where a new account has the address', async () => {
+  test('ends the API sessions of its owner, even if a new account gets the address', async () => {
     await create({ email: ann.email, role: 'viewer', password: PASSWORD });
     const { json } = await api.call('login', { body: { email: ann.email, password: PASSWORD } });
     const me = async (): Promise<number> =>

@@ -1,9 +1,9 @@
-/** A dataset as it stands after scans, without any file behind it. */
+/** Creates datasets with versions, as scans would, without files. */
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import type { Stores } from '../../src/domain/stores.ts';
 
-/** Records a version for each of `sizes` (bytes), of a new dataset or of `id`. Gives its id. */
+/** Records a version for each of `sizes` (in bytes), for a new dataset or for `id`. Returns the id. */
 export async function withVersions(
   { stores }: { stores: Stores },
   name: string,
