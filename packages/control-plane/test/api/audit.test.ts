@@ -11,7 +11,7 @@ beforeAll(async () => {
 });
 afterAll(() => api.close());
 /** Starts with an empty audit log, for tests that count its entries. */
-async function anew(): Promise<void> {
+async function restart(): Promise<void> {
   await api.close();
   api = await createApi();
 }
@@ -56,7 +56,7 @@ describe('entries by route', () => {
 });
 
 describe('entries in detail', () => {
-  beforeEach(anew);
+  beforeEach(restart);
   test('a new resource is named by its id, a new user by the e-mail address', async () => {
     const id = await createProject(api);
     await api.call('createUser', { body: { email: 'Eve@example.com', role: 'viewer' } });
@@ -137,7 +137,7 @@ describe('entries in detail', () => {
 });
 
 describe('reading the audit log', () => {
-  beforeAll(anew);
+  beforeAll(restart);
   test('it is filtered by user, action, outcome and time, in pages', async () => {
     await createProject(api);
     await api.call('createProject', { as: 'viewer', body: {} });
@@ -177,7 +177,7 @@ test('only sign-ins are audited among routes without a role', () => {
 });
 
 test('the audit log, the policy and the metrics contain no secret', async () => {
-  await anew();
+  await restart();
   const secrets: string[] = [PASSWORD, 'a new and long one', 'canary-value'];
   const signed = await api.call('login', { body: { email: 'admin@example.com', password: PASSWORD } });
   const next = await api.call('refresh', { body: { refresh_token: signed.json['refresh_token'] } });

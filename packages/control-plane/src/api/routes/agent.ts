@@ -123,9 +123,9 @@ export function agentRoutes(route: Define, deps: Deps): void {
       const tasks = (await stores.tasks.openFor(query.node_id, now())).map(taskView);
       return { tasks, etag: tasks.length === 0 ? NO_TASKS : etagOf(JSON.stringify(tasks)) };
     };
-    const known = request.headers['if-none-match'];
+    const knownEtag = request.headers['if-none-match'];
     const isNew = (result: Awaited<ReturnType<typeof read>>): boolean =>
-      known === undefined ? result.tasks.length > 0 : !matchesEtag(known, result.etag);
+      knownEtag === undefined ? result.tasks.length > 0 : !matchesEtag(knownEtag, result.etag);
     const hold = query.wait === undefined || query.wait === 0 ? null : holds.begin('tasks', reply.raw);
     try {
       const { tasks, etag } =
@@ -138,7 +138,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
               hold,
             });
       setEtag(etag);
-      if (!matchesEtag(known, etag)) return tasks;
+      if (!matchesEtag(knownEtag, etag)) return tasks;
       void reply.code(304).send();
       return SENT;
     } finally {

@@ -31,8 +31,8 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     const problem = nfsPathProblem(given, 'nfs_path');
     if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
     const path = sharePath(given);
-    const seen = await checkFolder(path);
-    if (seen !== null) throw invalid('nfs_path', seen.rule, seen.message);
+    const refusal = await checkFolder(path);
+    if (refusal !== null) throw invalid('nfs_path', refusal.rule, refusal.message);
     return path;
   }
 

@@ -110,31 +110,31 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
   route('projectDeployments', ({ params, query }) => list({ ...stateFilter(query), project_id: params.id }, query));
 
   route('getDeployment', async ({ params, query, user, setEtag, request, reply }) => {
-    const known = request.headers['if-none-match'];
+    const knownEtag = request.headers['if-none-match'];
     const read = async () => {
       const deployment = await view(await stores.deployments.get(params.id));
       return { deployment, etag: etagOf(JSON.stringify(deployment)) };
     };
-    const result = await holdWhile(read, known, { waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id }, reply);
+    const result = await holdWhile(read, knownEtag, { waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id }, reply);
     // Check the caller again: the rights may have ended while the request was held.
     if ((query.wait ?? 0) > 0) await callers.user(request.headers.authorization);
     setEtag(result.etag);
-    if (!matchesEtag(known, result.etag)) return result.deployment;
+    if (!matchesEtag(knownEtag, result.etag)) return result.deployment;
     void reply.code(304).send();
     return SENT;
   });
 
-  /** Holds the request while the ETag is `known`. Reads after each notification and every 5 s: another control plane may change it. */
+  /** Holds the request while the ETag is `knownEtag`. Reads after each notification and every 5 s: another control plane may change it. */
   async function holdWhile<T extends { etag: string }>(
     read: () => Promise<T>,
-    known: string | undefined,
+    knownEtag: string | undefined,
     { waitSeconds, topic, holder }: { waitSeconds: number; topic: Topic; holder: string },
     reply: FastifyReply,
   ): Promise<T> {
-    const hold = waitSeconds === 0 || known === undefined ? null : holds.begin('deployments', reply.raw, holder);
+    const hold = waitSeconds === 0 || knownEtag === undefined ? null : holds.begin('deployments', reply.raw, holder);
     if (hold === null) return read();
     const end = performance.now() + waitSeconds * 1000;
-    const isNew = (result: T): boolean => !matchesEtag(known, result.etag);
+    const isNew = (result: T): boolean => !matchesEtag(knownEtag, result.etag);
     try {
       for (;;) {
         const waitMs = Math.min(POLL_MS, end - performance.now());

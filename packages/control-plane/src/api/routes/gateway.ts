@@ -24,12 +24,12 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
   const { stores, policy, changes, holds, guesses, codeRequests, now } = deps;
 
   route('gatewayPolicy', async ({ query, setEtag, request, reply }) => {
-    const known = request.headers['if-none-match'];
+    const knownEtag = request.headers['if-none-match'];
     const end = performance.now() + (query.wait ?? 0) * 1000;
     let answer = await policy.current();
-    const hold = query.wait !== undefined && matchesEtag(known, answer.etag) ? holds.begin('policy', reply.raw) : null;
+    const hold = query.wait !== undefined && matchesEtag(knownEtag, answer.etag) ? holds.begin('policy', reply.raw) : null;
     try {
-      while (hold !== null && matchesEtag(known, answer.etag)) {
+      while (hold !== null && matchesEtag(knownEtag, answer.etag)) {
         const left = end - performance.now();
         if (left <= 0 || hold.signal.aborted) break;
         await policy.changed(answer.etag, left, hold.signal);
@@ -39,7 +39,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
       hold?.release();
     }
     setEtag(answer.etag);
-    if (matchesEtag(known, answer.etag)) void reply.code(304).send();
+    if (matchesEtag(knownEtag, answer.etag)) void reply.code(304).send();
     else void reply.code(200).type('application/json').send(answer.bytes);
     return SENT;
   });

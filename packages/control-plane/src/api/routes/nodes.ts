@@ -19,7 +19,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
   /** Converts nodes, with their quarantined containers, requested copies and the progress of a drain. */
   async function views(nodes: readonly NodeRecord[]): Promise<Node[]> {
     const named = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])));
-    const known = new Set((await stores.deployments.getMany([...named])).map((d) => d.id));
+    const existing = new Set((await stores.deployments.getMany([...named])).map((d) => d.id));
     const copies = await stores.tasks.syncsOf(
       nodes.map((n) => n.id),
       now(),
@@ -27,7 +27,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     return Promise.all(
       nodes.map(async (node) => ({
         ...nodeView(node, now(), limits),
-        quarantined: node.containers.filter((c) => !known.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
+        quarantined: node.containers.filter((c) => !existing.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
         copying: (copies.get(node.id) ?? []).map(copyView),
         drain: node.drain === null ? null : await drainOf(node.id, node.drain),
       })),

@@ -35,9 +35,9 @@ export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): 
 
   route('traefikConfig', async ({ query, setEtag, request, reply }) => {
     const { socket } = request.raw;
-    const known = request.headers['if-none-match'];
+    const knownEtag = request.headers['if-none-match'];
     const last = lastOn.get(socket);
-    const has = (hash: string): boolean => (known === undefined ? last === hash : matchesEtag(known, tagOf(hash)));
+    const has = (hash: string): boolean => (knownEtag === undefined ? last === hash : matchesEtag(knownEtag, tagOf(hash)));
     const { bytes, hash } = await next(has, (query.wait ?? 0) * 1000, request.ip, reply);
     if (request.method === 'GET') {
       lastOn.set(socket, hash);
@@ -45,7 +45,7 @@ export function traefikRoutes(route: Define, deps: ApiDeps & { holds: Holds }): 
       reply.raw.once('finish', () => source.served(hash));
     }
     setEtag(tagOf(hash));
-    if (matchesEtag(known, tagOf(hash))) void reply.code(304).send();
+    if (matchesEtag(knownEtag, tagOf(hash))) void reply.code(304).send();
     else void reply.code(200).type('application/json').send(bytes);
     return SENT;
   });
