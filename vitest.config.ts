@@ -14,10 +14,10 @@ const BROWSER = ['test/e2e/sign-in.test.ts'];
 const UNIT = ['packages/*/test/**/*.test.ts', 'test/*.test.ts'];
 const SLOW = [
   'packages/control-plane/test/sim/*.test.ts',
-  'packages/control-plane/test/store/recording.test.ts',
-  'packages/control-plane/test/flow/retry.test.ts',
-  'packages/control-plane/test/api/agent-scale.test.ts',
-  'packages/control-plane/test/api/story.test.ts',
+  'packages/control-plane/test/store/{recording,dataset-history,invariants}.test.ts',
+  'packages/control-plane/test/flow/{retry,lifecycle.property}.test.ts',
+  'packages/control-plane/test/loops/{task-watch,dataset-monitor}.test.ts',
+  'packages/control-plane/test/api/{agent-scale,story,idempotency}.test.ts',
   'packages/agent/test/data/{faults,evict,odd-moments,copy}.test.ts',
   'packages/agent/test/{loop,run-task}.test.ts',
   'packages/gateway/test/login/provider-faults.test.ts',

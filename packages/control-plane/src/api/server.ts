@@ -146,7 +146,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
 
   const runOnce = createRunOnce({ idempotencyAnswers: deps.stores.idempotencyAnswers, secrets: deps.settings.jwtSecrets, now: deps.now });
   const define = createDefine(server, createAudit(deps.stores.audit, deps.now), deps.stores, runOnce);
-  const document = openapiDocument(deps.settings.publicUrl);
+  const document = documentOf(deps.settings.publicUrl);
   installErrorsPage(server);
   await installDocsPage(server, document);
   const { route } = define;
@@ -176,4 +176,12 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   systemRoutes(route, { ...deps, metrics, holds, nodeNotes, openapi: document });
   define.assertComplete();
   return server;
+}
+
+/** The last document. A process serves one address, but tests start many servers. */
+let latest: { publicUrl: string; document: ReturnType<typeof openapiDocument> } | null = null;
+
+function documentOf(publicUrl: string): ReturnType<typeof openapiDocument> {
+  if (latest?.publicUrl !== publicUrl) latest = { publicUrl, document: openapiDocument(publicUrl) };
+  return latest.document;
 }
