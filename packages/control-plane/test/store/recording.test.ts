@@ -138,9 +138,7 @@ test('recordings of a dead thread fail, and the next version gets a new thread',
   const started = nextThread();
   const tree = fakeTree(filesIn(20, 100));
   const objects = objectsOf(tree, async (count) => count === 15 && (await started).terminate());
-  await expect(stores.datasets.record(claim, versionOf(claim, tree), objects, signal)).rejects.toThrow(
-    'the recording thread exited',
-  );
+  await expect(stores.datasets.record(claim, versionOf(claim, tree), objects, signal)).rejects.toThrow('the recording thread exited');
   await stores.datasets.giveBack(claim);
   await finished(stores, tree, NOW + 1);
   expect((await stores.datasets.versions(id, page)).items).toMatchObject([{ version: 1, files: 2000 }]);
