@@ -276,6 +276,9 @@ async function removeLeft(engine: Engine): Promise<void> {
   for (const node of nodes) {
     const containers = await ids(['ps', '-aq', '--filter', `label=berth.node=${node}`]);
     if (containers.length > 0) await engine.docker(['rm', '-f', ...containers]);
+  }
+  // Nodes on one engine share the network of a project: it is free only when the containers of all nodes are removed.
+  for (const node of nodes) {
     const networks = await ids(['network', 'ls', '-q', '--filter', 'label=berth.network', '--filter', `label=berth.node=${node}`]);
     if (networks.length > 0) await engine.docker(['network', 'rm', ...networks]);
   }
