@@ -35,6 +35,7 @@ import { createPolicySource } from './routing/policy-source.ts';
 import { createAliasWatch } from './routing/aliases.ts';
 import { markerAnswers } from './routing/confirm.ts';
 import { createReach } from './routing/reach.ts';
+import { openVault } from './secrets/open.ts';
 import { openStores } from './store/open.ts';
 
 export type Overrides = {
@@ -91,6 +92,15 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       await secrets.look();
       closers.add('secrets', () => secrets.close());
     }
+    const vault = await openVault({
+      given: config.SECRETS_KEY ?? null,
+      folder: config.DATABASE_URL === 'sqlite::memory:' ? null : resolve(dataFolder(config)),
+      isShared,
+      keys: stores.projectKeys,
+      meta: stores.meta,
+      now,
+      log,
+    });
     const changes = createChanges(stores.relay);
     const monotonic = overrides.now ?? (() => performance.now());
     const uptime = overrides.uptime ?? (await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: limits.leaseMs }));
@@ -172,6 +182,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       log,
       loops: () => loops?.status() ?? [],
       secretProblem: secrets.problem,
+      vault,
     });
     closers.add('loops', () => loops?.stop());
     closers.add('server', () => closeServer(server));

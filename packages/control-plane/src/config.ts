@@ -32,6 +32,14 @@ const registryAddr: Parser<string> = (t) => {
     throw new Error(`must be host, host:port or host:port/path without a scheme, not "${t}"`);
   return t.replace(/\/+$/, '');
 };
+/** Errors must not repeat the value. */
+const secretsKeys: Parser<Buffer[]> = (t) => {
+  const keys = secrets(t).map((entry) => ({ entry, key: Buffer.from(entry, 'base64') }));
+  const wrong = keys.findIndex(({ entry, key }) => key.length !== 32 || key.toString('base64') !== entry);
+  if (wrong !== -1)
+    throw new Error(`each key must be exactly 32 bytes in base64 (openssl rand -base64 32); key ${wrong + 1} of ${keys.length} is not`);
+  return keys.map(({ key }) => key);
+};
 const weight: Parser<number> = (t) => {
   const n = Number(t);
   if (t.trim() === '' || !Number.isFinite(n) || n < 0) throw new Error(`must be a number of 0 or more, not "${t}"`);
@@ -71,6 +79,11 @@ export const SETTINGS = {
     doc: 'Secrets that sign API tokens; the current one first, then earlier ones, comma-separated; all control planes need the same',
     shown: 'created on the first start in the file jwt-secret, beside the SQLite file or, with PostgreSQL, in STATE_DIR',
     parse: secrets,
+  },
+  SECRETS_KEY: {
+    doc: 'Keys that encrypt the stored secrets, each 32 bytes in base64; the current one first, then earlier ones, comma-separated; all control planes need the same',
+    shown: 'created on the first start in the file secrets-key, beside the SQLite file or, with PostgreSQL, in STATE_DIR',
+    parse: secretsKeys,
   },
   STATE_DIR: {
     doc: 'Folder for generated secrets and scan state with PostgreSQL; with SQLite, the folder of the database is used',

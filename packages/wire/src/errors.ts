@@ -51,6 +51,7 @@ export const ERRORS = {
   gateway_unreachable: { status: 503, title: 'The control plane cannot read the gateway’s keys at the moment; try again' },
   policy_unknown: { status: 503, title: 'The policy is unavailable at the moment; keep your last copy' },
   routes_unknown: { status: 503, title: 'The routes are unavailable at the moment; keep your last copy' },
+  secrets_locked: { status: 503, title: 'This control plane cannot decrypt the secrets; check its SECRETS_KEY' },
   shutting_down: { status: 503, title: 'The control plane is shutting down; try again' },
 } as const satisfies Record<string, { status: number; title: string }>;
 export type ErrorCode = keyof typeof ERRORS;

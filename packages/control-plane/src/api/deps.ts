@@ -10,6 +10,7 @@ import type { Presence } from '../domain/presence.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Telemetry } from '../domain/telemetry.ts';
 import type { UptimeClock } from '../domain/uptime.ts';
+import type { Vault } from '../domain/vault.ts';
 import type { Driver } from '../flow/drive.ts';
 import type { AliasWatch, ConfigSource } from '../domain/configuration.ts';
 import type { PasswordCost } from './auth/passwords.ts';
@@ -62,6 +63,7 @@ export type ApiDeps = {
   loops: () => readonly LoopStatus[];
   /** Returns a message if another control plane signs with a JWT secret that this one does not have, else null. */
   secretProblem: () => string | null;
+  vault: Vault;
   limits: Limits;
   /** Shared with the driver. */
   cacheIndex: CacheIndex;

@@ -14,7 +14,7 @@ export type Metrics = {
   render(): Promise<{ type: string; text: string }>;
 };
 
-type MetricDeps = Pick<ApiDeps, 'loops' | 'stores' | 'source' | 'settings' | 'telemetry' | 'limits' | 'now'>;
+type MetricDeps = Pick<ApiDeps, 'loops' | 'stores' | 'source' | 'settings' | 'telemetry' | 'limits' | 'now' | 'vault'>;
 type Reading = { labels: Record<string, string>; value: number };
 type GaugeRow = { name: string; help: string; labels: string[]; read: () => Reading[] | Promise<Reading[]> };
 
@@ -132,7 +132,7 @@ function countTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): 
 }
 
 /** Gauges, read at each request of Prometheus. */
-const gauges = ({ loops, stores, source, settings, limits, now }: MetricDeps, holds: Holds): GaugeRow[] => [
+const gauges = ({ loops, stores, source, settings, limits, now, vault }: MetricDeps, holds: Holds): GaugeRow[] => [
   {
     name: 'berth_build_info',
     help: 'Always 1; the labels are the versions of Berth and Node.js',
@@ -211,6 +211,16 @@ const gauges = ({ loops, stores, source, settings, limits, now }: MetricDeps, ho
     help: 'Unused part of berth_database_bytes, to be reused or returned to the file system; 0 with PostgreSQL, which does not report it',
     labels: [],
     read: async () => [{ labels: {}, value: (await stores.health.size()).free }],
+  },
+  {
+    name: 'berth_project_keys',
+    help: 'Keys that encrypt the secrets of projects, by the key that wraps them: `current` or `earlier` (of SECRETS_KEY), `missing` (SECRETS_KEY does not open them)',
+    labels: ['wrapped_by'],
+    async read() {
+      const { all, earlier, locked } = await vault.keys();
+      const counts = { current: all - earlier - locked, earlier, missing: locked };
+      return Object.entries(counts).map(([wrapped_by, value]) => ({ labels: { wrapped_by }, value }));
+    },
   },
   {
     name: 'berth_http_requests_held',

@@ -15,6 +15,7 @@ import type { Facts } from './facts.ts';
 import type { RecordChange, RecordGuard } from './guard.ts';
 import type { NameFilter, Page, Paged } from './page.ts';
 import type { Uptime, UptimeStore } from './uptime.ts';
+import type { ProjectKeyStore } from './vault.ts';
 import type {
   ApiSessionStore,
   ApiTokenStore,
@@ -350,6 +351,7 @@ export type NodeFigures = {
 
 export type Stores = {
   projects: ProjectStore;
+  projectKeys: ProjectKeyStore;
   deployments: DeploymentStore;
   flow: FlowStore;
   tasks: TaskStore;

@@ -22,6 +22,7 @@ import { createAdmissionStore } from './identity/node-admissions.ts';
 import { createNodeMemory } from './memory/node-memory.ts';
 import { createNodeStore } from './nodes.ts';
 import { createPolicyStore } from './identity/policy.ts';
+import { createProjectKeyStore } from './project-keys.ts';
 import { createProjectStore } from './projects.ts';
 import { createRetentionStore } from './retention.ts';
 import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
@@ -50,6 +51,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
   const memory = createNodeMemory(db, queryCache);
   return {
     projects: createProjectStore(db, newId, now),
+    projectKeys: createProjectKeyStore(db),
     deployments: createDeploymentStore(db, memory, queryCache),
     flow: createFlowStore(db, memory, queryCache, now),
     tasks: createTaskStore(db, memory, queryCache),

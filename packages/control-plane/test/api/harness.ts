@@ -36,6 +36,7 @@ export const ENV = {
   AGENT_SECRET,
   GATEWAY_SECRET,
   JWT_SECRET,
+  SECRETS_KEY: Buffer.alloc(32, 7).toString('base64'),
 };
 
 const ajv = formats.default(new Ajv({ allErrors: true, strict: true }));

@@ -20,6 +20,7 @@ describe('readyz', () => {
       parts: [
         { name: 'database', ok: true },
         { name: 'routes', ok: true },
+        { name: 'secrets', ok: true },
       ],
     });
     expect(reply.json['notes']).toEqual(['AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed']);

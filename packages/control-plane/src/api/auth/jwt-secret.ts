@@ -3,87 +3,37 @@
  * a copy of the database must not be enough to sign tokens.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { chmod, link, mkdir, open, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
+import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
 import type { MetaStore } from '../../domain/stores.ts';
 
 const FILE = 'jwt-secret';
 /** Row of `meta` where earlier versions kept the secret. */
 const OLD_KEY = 'jwt_secret';
 const LEAST = 32;
-const INSTEAD = 'or set JWT_SECRET (openssl rand -hex 32)';
 
-/** Reads the secret, or generates one. Where several processes start at once, all use the secret of the first. Throws with what to do. */
+/** Reads the secret, or generates one. Throws with what to do. */
 export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger): Promise<string> {
   const path = join(folder, FILE);
+  const file: SecretFile = {
+    path,
+    name: 'JWT secret',
+    instead: 'or set JWT_SECRET (openssl rand -hex 32)',
+    problem: (text) =>
+      text.length < LEAST || /\s/.test(text) ? `is not one line of ${LEAST} characters or more. Delete the file to get a new one` : null,
+    leaked: 'delete the file and restart',
+  };
   const old = await meta.get(OLD_KEY);
-  let secret = await readSecret(path, log);
+  let secret = await readSecretFile(file, log);
   if (secret === null) {
-    await createFile(folder, path, old ?? randomBytes(48).toString('base64url'));
-    // Another process may have written its secret first.
-    secret = await readSecret(path, log);
-    if (secret === null) throw new Error(`the JWT secret ${path} cannot be read right after the write: do not delete the file, ${INSTEAD}`);
+    secret = await createSecretFile(file, old ?? randomBytes(48).toString('base64url'), log);
     if (old !== null) log.info({ path }, 'JWT secret moved from the database to a file; add the file to your backups');
   }
   // Only after the file is on the disk.
   if (old !== null) await meta.remove(OLD_KEY);
   return secret;
 }
-
-/** Returns null where there is no file yet. */
-async function readSecret(path: string, log: Logger): Promise<string | null> {
-  let text: string;
-  try {
-    const { mode } = await stat(path);
-    text = (await readFile(path, 'utf8')).trim();
-    if ((mode & 0o077) !== 0) {
-      await chmod(path, 0o600);
-      log.warn(
-        { path, mode: (mode & 0o777).toString(8) },
-        'JWT secret was readable by other users; its file has mode 0600 now. If somebody may have read it, delete the file and restart',
-      );
-    }
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw new Error(
-      `the JWT secret ${path} cannot be read: ${reasonOf(error)}. Make it a file of mode 0600 that this user owns, ${INSTEAD}`,
-      {
-        cause: error,
-      },
-    );
-  }
-  if (text.length < LEAST || /\s/.test(text))
-    throw new Error(`the JWT secret ${path} is not one line of ${LEAST} characters or more. Delete the file to get a new one, ${INSTEAD}`);
-  return text;
-}
-
-/** Writes the whole file or nothing: writes under another name, then links. The link fails where another process was first. */
-async function createFile(folder: string, path: string, secret: string): Promise<void> {
-  const fresh = `${path}.${randomBytes(6).toString('hex')}`;
-  try {
-    await mkdir(folder, { recursive: true, mode: 0o700 });
-    try {
-      const file = await open(fresh, 'wx', 0o600);
-      try {
-        await file.writeFile(`${secret}\n`);
-        await file.sync();
-      } finally {
-        await file.close();
-      }
-      await link(fresh, path);
-    } finally {
-      await rm(fresh, { force: true });
-    }
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
-    throw new Error(`the JWT secret ${path} cannot be written: ${reasonOf(error)}. Make the folder writable for this user, ${INSTEAD}`, {
-      cause: error,
-    });
-  }
-}
-
-const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 const SEEN = 'jwt_secret_seen ';
 /** A control plane counts as stopped when its entry is older than this. */

@@ -10,6 +10,7 @@ const PING_MS = 2_000;
 const MAX_DOUBLED = 20;
 /** Cache time of doubled nodes. /readyz is public, so the number of requests must not determine the number of queries. */
 const DOUBLED_CACHE_MS = 5_000;
+const KEYS_CACHE_MS = 5_000;
 
 /** `required`: if this part fails, the control plane cannot serve and /readyz answers 503. Other parts are retried by themselves. */
 type Part = { name: string; ok: boolean; required: boolean; detail: string };
@@ -17,12 +18,12 @@ type Part = { name: string; ok: boolean; required: boolean; detail: string };
 type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeNotes: readonly NodeNotes[]; openapi: object };
 
 export function systemRoutes(route: Define, deps: Deps): void {
-  const { stores, source, loops, settings, metrics, log, limits, now, nodeNotes } = deps;
+  const { stores, source, loops, settings, metrics, log, limits, now, nodeNotes, vault } = deps;
 
   route('healthz', async () => ({ status: 'ok' }));
 
   route('readyz', async ({ reply }) => {
-    const parts: Part[] = [await database(), routes(), ...jwtSecret(), ...loops().map(loopPart)];
+    const parts: Part[] = [await database(), routes(), ...jwtSecret(), await secrets(), ...loops().map(loopPart)];
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
     const unrouted = source.problems().map((p) => `route not published: ${p}`);
@@ -82,6 +83,27 @@ export function systemRoutes(route: Define, deps: Deps): void {
   function jwtSecret(): Part[] {
     const problem = deps.secretProblem();
     return problem === null ? [] : [{ name: 'jwt secret', required: false, ok: false, detail: problem }];
+  }
+
+  let keyCache = { until: Number.NEGATIVE_INFINITY, part: Promise.resolve<Part | null>(null) };
+  async function secrets(): Promise<Part> {
+    if (performance.now() >= keyCache.until) keyCache = { until: performance.now() + KEYS_CACHE_MS, part: readKeys() };
+    return (await keyCache.part) ?? { name: 'secrets', required: false, ok: false, detail: 'keys not read; the log has the error' };
+  }
+
+  async function readKeys(): Promise<Part | null> {
+    try {
+      const { all, earlier, locked } = await vault.keys();
+      const from = vault.path === null ? '' : `; the key is in ${vault.path}`;
+      const detail =
+        locked > 0
+          ? `SECRETS_KEY does not open the keys of ${locked} of ${all} projects: another control plane has another SECRETS_KEY`
+          : `${earlier} of ${all} project keys are wrapped by an earlier SECRETS_KEY${from}`;
+      return { name: 'secrets', required: false, ok: locked === 0, detail };
+    } catch (error) {
+      log.error({ err: error }, 'could not read the project keys');
+      return null;
+    }
   }
 
   function routes(): Part {

@@ -3,6 +3,7 @@ import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { DatasetChange, DatasetState } from '@berth/wire/dataset';
 import type { DeviceScope } from '@berth/wire/gateway';
 import type { Trigger } from '@berth/wire/deployment';
+import type { SecretDelivery, SecretScope } from '@berth/wire/secret';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
 import type { DeviceCodeStatus } from '../../domain/identity-records.ts';
@@ -35,11 +36,27 @@ export type Tables = {
     stop_grace_seconds: number;
     replace: string;
     on_dataset_change: string;
+    /** Rises with each change of a secret. */
+    secrets_version: Generated<number>;
     flow_version: number;
     last_generation: number;
     deleting_at: Ms | null;
     created_at: Ms;
     updated_at: Ms;
+  };
+  /** The key that seals the values of a project, encrypted with a key of SECRETS_KEY (secrets/vault.ts). */
+  project_keys: { project_id: string; wrapped: string; wrapped_by: string; created_at: Ms };
+  /** `sealed`: encrypted with the project's key. `delivery`: `as` of the API, which is a word of SQL. */
+  project_secrets: {
+    project_id: string;
+    name: string;
+    sealed: string;
+    fingerprint: string;
+    scope: SecretScope;
+    delivery: SecretDelivery;
+    /** E-mail of the person. */
+    set_by: string | null;
+    set_at: Ms;
   };
   deployments: {
     id: string;
@@ -78,6 +95,8 @@ export type Tables = {
     commit_message: string | null;
     commit_author: string | null;
     phases: Json | null;
+    /** Names and fingerprints of the secrets that it got; null: none, or not started yet. */
+    secrets: Json | null;
     created_at: Ms;
     state_since: Ms;
     finished_at: Ms | null;

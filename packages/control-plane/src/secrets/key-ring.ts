@@ -1,0 +1,31 @@
+/** The keys of SECRETS_KEY. The first one wraps the keys of projects; all of them unwrap. */
+import { type Cipher, createCipher, keyIdOf, sealedBy } from './cipher.ts';
+
+export type KeyRing = {
+  /** Id of the key that wraps. */
+  currentId: string;
+  has(keyId: string): boolean;
+  seal(aad: readonly string[], value: Buffer): string;
+  /** Returns null if no key of the ring opens it. */
+  open(aad: readonly string[], sealed: string): Buffer | null;
+};
+
+/** `keys`: at least one. */
+export function createKeyRing(keys: readonly Buffer[]): KeyRing {
+  const ciphers = new Map<string, Cipher>(keys.map((key) => [keyIdOf(key), createCipher(key, 'wrap')]));
+  const [[currentId, current] = []] = ciphers;
+  if (currentId === undefined || current === undefined) throw new Error('a key ring needs a key');
+  return {
+    currentId,
+    has: (keyId) => ciphers.has(keyId),
+    seal: (aad, value) => current.seal(aad, value),
+    open(aad, sealed) {
+      try {
+        return ciphers.get(sealedBy(sealed) ?? '')?.open(aad, sealed) ?? null;
+      } catch {
+        // The key id is the same, but the text is not: the column was changed by hand.
+        return null;
+      }
+    },
+  };
+}

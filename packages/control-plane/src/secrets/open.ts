@@ -1,0 +1,105 @@
+/**
+ * Opens the vault at the start: reads or generates SECRETS_KEY, checks that it opens what the database has, and wraps the project keys
+ * with the current key. A control plane with a wrong key does not start, because it would answer requests with errors one by one.
+ */
+import { join } from 'node:path';
+import type { Logger } from '@berth/kit/log';
+import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
+import type { MetaStore } from '../domain/stores.ts';
+import type { ProjectKeyStore, Vault } from '../domain/vault.ts';
+import { keyIdOf, newKey, sealedBy } from './cipher.ts';
+import { createKeyRing, type KeyRing } from './key-ring.ts';
+import { createVault, rewrapAll } from './vault.ts';
+
+const FILE = 'secrets-key';
+/** Row of `meta` with a text that the current key sealed. It shows a wrong key even before the first secret. */
+const CHECK_KEY = 'secrets_key_check';
+const CHECK = { aad: ['check'], value: Buffer.from('berth') };
+const DOCS = 'docs/secrets.md "Keys"';
+
+export type OpenVault = {
+  /** SECRETS_KEY; null: unset. */
+  given: readonly Buffer[] | null;
+  /** Folder of the generated key; null: the key stays in memory, for a database in memory. */
+  folder: string | null;
+  /** Whether other control planes may use the database now. */
+  isShared: boolean;
+  keys: ProjectKeyStore;
+  meta: MetaStore;
+  now: () => number;
+  log: Logger;
+};
+
+/** Throws if SECRETS_KEY lacks a key that the database needs, with what is missing. */
+export async function openVault(deps: OpenVault): Promise<Vault> {
+  const { given, folder, keys, log, now } = deps;
+  const path = given === null && folder !== null ? join(folder, FILE) : null;
+  const ring = createKeyRing(given ?? [await generatedKey(path, deps)]);
+  await refuseWrongKey(ring, path, deps);
+  const wrapped = await rewrapAll(keys, ring);
+  if (wrapped > 0) log.info({ project_keys: wrapped, key_id: ring.currentId }, 'project keys wrapped with the current SECRETS_KEY');
+  return createVault({ keys, ring, path, now });
+}
+
+const secretFileAt = (path: string): SecretFile => ({
+  path,
+  name: 'key of the secrets',
+  instead: 'or set SECRETS_KEY',
+  problem: (text) => (keyIn(text) === null ? 'is not 32 bytes in base64. Restore the file from a backup' : null),
+  leaked: `change the key (${DOCS})`,
+});
+
+function keyIn(text: string): Buffer | null {
+  const key = Buffer.from(text, 'base64');
+  return key.length === 32 && key.toString('base64') === text ? key : null;
+}
+
+async function generatedKey(path: string | null, { keys, meta, isShared, log }: OpenVault): Promise<Buffer> {
+  if (path === null) return newKey();
+  const file = secretFileAt(path);
+  const found = await readSecretFile(file, log);
+  if (found !== null) return Buffer.from(found, 'base64');
+  // A new key would open nothing, and its file would hide that the old one is missing.
+  const needed = await neededIds(keys, meta, isShared);
+  if (needed.length > 0)
+    throw new Error(
+      `the key of the secrets ${path} is missing, and the database needs it (key id ${needed.join(', ')}): ` +
+        `restore the file from a backup, copy it from another control plane, or set SECRETS_KEY (${DOCS})`,
+    );
+  const text = await createSecretFile(file, newKey().toString('base64'), log);
+  log.info({ path }, 'key of the secrets generated; add the file to your backups');
+  return Buffer.from(text, 'base64');
+}
+
+/** Ids of the keys without which something in the database stays locked. */
+async function neededIds(keys: ProjectKeyStore, meta: MetaStore, isShared: boolean): Promise<string[]> {
+  const wrapping = [...(await keys.counts()).keys()];
+  // Without project keys a lost key loses nothing. But another control plane may use the same database with it.
+  const check = wrapping.length > 0 || isShared ? sealedBy((await meta.get(CHECK_KEY)) ?? '') : null;
+  return [...new Set([...wrapping, ...(check === null ? [] : [check])])].sort();
+}
+
+async function refuseWrongKey(ring: KeyRing, path: string | null, { given, folder, keys, meta, isShared, log }: OpenVault): Promise<void> {
+  const check = ring.seal(CHECK.aad, CHECK.value);
+  // Of two control planes that start on a new database, the second one finds the check of the first.
+  const stored = await meta.setOnce(CHECK_KEY, check);
+  const missing = (await neededIds(keys, meta, isShared)).filter((id) => !ring.has(id));
+  if (missing.length > 0) {
+    const source = path ?? 'SECRETS_KEY';
+    const hint = given === null || folder === null ? null : await fileHint(join(folder, FILE), missing, log);
+    throw new Error(
+      `${source} does not have the key that encrypts the secrets in the database (missing key id: ${missing.join(', ')}). ` +
+        (hint ?? 'Add the missing key to SECRETS_KEY, or start with the key of the other control planes') +
+        ` (${DOCS})`,
+    );
+  }
+  if (ring.open(CHECK.aad, stored)?.equals(CHECK.value) === true && sealedBy(stored) === ring.currentId) return;
+  await meta.set(CHECK_KEY, check);
+}
+
+/** Says so if the generated file has the missing key: SECRETS_KEY was set for the first time. */
+async function fileHint(path: string, missing: readonly string[], log: Logger): Promise<string | null> {
+  const text = await readSecretFile(secretFileAt(path), log).catch(() => null);
+  const key = text === null ? null : keyIn(text);
+  return key !== null && missing.includes(keyIdOf(key)) ? `The file ${path} has it: append its content to SECRETS_KEY` : null;
+}

@@ -1,0 +1,78 @@
+/** A generated secret in a file of mode 0600. Where several processes start at once, all use the secret of the first. */
+import { randomBytes } from 'node:crypto';
+import { chmod, link, mkdir, open, readFile, rm, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import type { Logger } from './log.ts';
+
+export type SecretFile = {
+  path: string;
+  /** Name in errors and log lines. */
+  name: string;
+  /** The setting to use instead of the file, and how to generate a value: the end of every error. */
+  instead: string;
+  /** Returns what is wrong with the content and what to do, or null. It must not repeat the content. */
+  problem: (text: string) => string | null;
+  /** What to do if other users may have read the file. */
+  leaked: string;
+};
+
+/** Returns the secret, or null where there is no file yet. Throws with what to do. */
+export async function readSecretFile({ path, name, instead, problem, leaked }: SecretFile, log: Logger): Promise<string | null> {
+  let text: string;
+  try {
+    const { mode } = await stat(path);
+    text = (await readFile(path, 'utf8')).trim();
+    if ((mode & 0o077) !== 0) {
+      await chmod(path, 0o600);
+      log.warn(
+        { path, mode: (mode & 0o777).toString(8) },
+        `${name} was readable by other users; its file has mode 0600 now. If somebody may have read it, ${leaked}`,
+      );
+    }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw new Error(`the ${name} ${path} cannot be read: ${reasonOf(error)}. Make it a file of mode 0600 that this user owns, ${instead}`, {
+      cause: error,
+    });
+  }
+  const wrong = problem(text);
+  if (wrong !== null) throw new Error(`the ${name} ${path} ${wrong}, ${instead}`);
+  return text;
+}
+
+/** Writes the secret unless the file exists, and returns the content of the file. Throws with what to do. */
+export async function createSecretFile(file: SecretFile, secret: string, log: Logger): Promise<string> {
+  await writeOnce(file, secret);
+  // Another process may have written its secret first.
+  const written = await readSecretFile(file, log);
+  if (written === null)
+    throw new Error(`the ${file.name} ${file.path} cannot be read right after the write: do not delete the file, ${file.instead}`);
+  return written;
+}
+
+/** Writes the whole file or nothing: writes under another name, then links. The link fails where another process was first. */
+async function writeOnce({ path, name, instead }: SecretFile, secret: string): Promise<void> {
+  const fresh = `${path}.${randomBytes(6).toString('hex')}`;
+  try {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+    try {
+      const file = await open(fresh, 'wx', 0o600);
+      try {
+        await file.writeFile(`${secret}\n`);
+        await file.sync();
+      } finally {
+        await file.close();
+      }
+      await link(fresh, path);
+    } finally {
+      await rm(fresh, { force: true });
+    }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
+    throw new Error(`the ${name} ${path} cannot be written: ${reasonOf(error)}. Make the folder writable for this user, ${instead}`, {
+      cause: error,
+    });
+  }
+}
+
+const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
