@@ -12,7 +12,7 @@ export type SecretFile = {
   instead: string;
   /** Returns what is wrong with the content and what to do, or null. It must not repeat the content. */
   problem: (text: string) => string | null;
-  /** What to do if other users may have read the file. */
+  /** Advice if other users may have read the file. */
   leaked: string;
 };
 

@@ -81,7 +81,7 @@ async function neededIds(keys: ProjectKeyStore, meta: MetaStore, isShared: boole
 
 async function refuseWrongKey(ring: KeyRing, path: string | null, { given, folder, keys, meta, isShared, log }: OpenVault): Promise<void> {
   const check = ring.seal(CHECK.aad, CHECK.value);
-  // Of two control planes that start on a new database, the second one finds the check of the first.
+  // When two control planes start on a new database, the second one finds the check of the first.
   const stored = await meta.setOnce(CHECK_KEY, check);
   const missing = (await neededIds(keys, meta, isShared)).filter((id) => !ring.has(id));
   if (missing.length > 0) {
