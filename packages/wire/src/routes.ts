@@ -13,6 +13,7 @@ import { JOINING_ROUTES } from './joining.ts';
 import { CacheRoom, Node, NodeRegister, Placement, Prewarm } from './node.ts';
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
+import { SECRET_ROUTES } from './secret.ts';
 import { ById, ByName, LongWait, NameFilter, type Route, Wait } from './route.ts';
 import { Version } from './version.ts';
 import { DEPLOYMENT_STATES, Id, listOf, literals, PageQuery } from './vocabulary.ts';
@@ -95,6 +96,8 @@ export const ROUTES = {
     etag: true,
     locked: true,
   },
+
+  ...SECRET_ROUTES,
 
   createDeployment: {
     method: 'POST',

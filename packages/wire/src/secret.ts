@@ -1,6 +1,97 @@
 /** Secrets of a project. The API never returns a value. */
+import { type Static, Type } from 'typebox';
+import { ByName, type Route } from './route.ts';
+import { listOf, literals, orNull, Time } from './vocabulary.ts';
 
 /** `run`: the container gets it. `build`: the build gets it. */
-export type SecretScope = 'run' | 'build';
-/** How a container gets it: an environment variable, or the file /run/secrets/NAME. */
-export type SecretDelivery = 'env' | 'file';
+const SECRET_SCOPES = ['run', 'build'] as const;
+export type SecretScope = (typeof SECRET_SCOPES)[number];
+/** How a container gets it: an environment variable, or the file /run/secrets/NAME. In a build, the Dockerfile decides. */
+const SECRET_DELIVERIES = ['env', 'file'] as const;
+export type SecretDelivery = (typeof SECRET_DELIVERIES)[number];
+
+/** Most secrets of one project. */
+export const MAX_SECRETS = 100;
+/** Most bytes of one value, and of all values of a project together. */
+export const MAX_SECRET_BYTES = 65_536;
+export const MAX_SECRETS_BYTES = 1_048_576;
+
+const Scope = literals(SECRET_SCOPES);
+const As = literals(SECRET_DELIVERIES);
+
+export const Secret = Type.Object({
+  name: Type.String(),
+  fingerprint: Type.String({ description: 'HMAC of the value under a key of the project: it changes when the value changes' }),
+  scope: Scope,
+  as: As,
+  set_by: orNull(Type.String({ description: 'e-mail address' })),
+  set_at: Time,
+});
+export type Secret = Static<typeof Secret>;
+
+/** domain/secrets.ts checks the name and counts the bytes of the value. */
+const SecretSet = Type.Object(
+  {
+    value: Type.String({ minLength: 1, maxLength: MAX_SECRET_BYTES, description: 'text of up to 64 KiB in UTF-8' }),
+    scope: Type.Optional(Scope),
+    as: Type.Optional(As),
+  },
+  { additionalProperties: false },
+);
+const BySecret = Type.Object({ ...ByName.properties, name: Type.String({ minLength: 1 }) });
+
+export const SECRET_ROUTES = {
+  listSecrets: {
+    method: 'GET',
+    path: '/api/projects/:id/secrets',
+    who: 'viewer',
+    summary: 'List the secrets of a project, never their values; the ETag is that of the project',
+    params: ByName,
+    status: 200,
+    answer: listOf(Secret),
+    etag: true,
+  },
+  getSecret: {
+    method: 'GET',
+    path: '/api/projects/:id/secrets/:name',
+    who: 'viewer',
+    summary: 'Get a secret, never its value; the ETag is that of the project',
+    params: BySecret,
+    status: 200,
+    answer: Secret,
+    etag: true,
+  },
+  putSecret: {
+    method: 'PUT',
+    path: '/api/projects/:id/secrets/:name',
+    who: 'developer',
+    summary: 'Set a secret; it takes effect with the next deployment or build; `If-Match` takes the ETag of the project',
+    params: BySecret,
+    body: SecretSet,
+    status: 200,
+    answer: Secret,
+    etag: true,
+    locked: true,
+  },
+  deleteSecret: {
+    method: 'DELETE',
+    path: '/api/projects/:id/secrets/:name',
+    who: 'developer',
+    summary: 'Delete a secret; running containers keep it; `If-Match` takes the ETag of the project',
+    params: BySecret,
+    status: 204,
+    locked: true,
+  },
+  importSecret: {
+    method: 'POST',
+    path: '/api/projects/:id/secrets/:name/import',
+    who: 'developer',
+    summary: 'Move an environment variable to a secret of the same name; `If-Match` takes the ETag of the project',
+    params: BySecret,
+    status: 201,
+    location: '/api/projects/:id/secrets/:name',
+    answer: Secret,
+    etag: true,
+    locked: true,
+  },
+} as const satisfies Record<string, Route>;

@@ -176,6 +176,7 @@ function locationOf(row: Route, params: unknown, answer: unknown): string {
   const end = row.path.indexOf('/:id');
   if (row.location === undefined && end >= 0)
     return pathOf({ ...row, path: row.path.slice(0, end + '/:id'.length) }, params as { id: string });
+  if (row.location?.includes('/:name') === true) return pathOf({ ...row, path: row.location }, params as { id: string; name: string });
   if (!hasId(answer)) throw new Error(`${row.method} ${row.path} answers ${row.status} without an id`);
   return pathOf({ ...row, path: row.location ?? `${row.path}/:id` }, { id: answer.id });
 }

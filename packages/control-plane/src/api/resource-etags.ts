@@ -13,7 +13,9 @@ const SETTABLE = Object.keys(ProjectPatch.properties).sort() as (keyof ProjectSe
 /** For a viewer it covers only the names in `env`: a digest of short values would reveal them. */
 export function projectEtag(project: ProjectRecord, role: Role): string {
   const env = maySeeEnv(role) ? project.env : Object.keys(project.env).sort();
-  return etagOf(JSON.stringify([project.id, project.name, ...SETTABLE.map((key) => (key === 'env' ? env : project[key]))]));
+  return etagOf(
+    JSON.stringify([project.id, project.name, project.secrets_version, ...SETTABLE.map((key) => (key === 'env' ? env : project[key]))]),
+  );
 }
 
 export const datasetEtag = ({ id, name, nfs_path }: DatasetRecord): string => etagOf(JSON.stringify([id, name, nfs_path]));

@@ -42,6 +42,7 @@ import { joiningRoutes } from './routes/joining.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { placementRoutes } from './routes/placement.ts';
 import { projectRoutes } from './routes/projects.ts';
+import { secretRoutes } from './routes/secrets.ts';
 import { systemRoutes } from './routes/system.ts';
 import { apiTokenRoutes } from './routes/tokens.ts';
 import { traefikRoutes } from './routes/traefik.ts';
@@ -155,6 +156,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   apiTokenRoutes(route, deps);
   auditRoutes(route, deps);
   projectRoutes(route, deps);
+  secretRoutes(route, deps);
   datasetRoutes(route, deps);
   deploymentRoutes(route, { ...deps, holds, callers });
   eventRoutes(route, { ...deps, holds, callers });

@@ -38,7 +38,7 @@ const timeOrNull = (ms: number | null): string | null => (ms === null ? null : t
 export type ViewSettings = { publicUrl: string; baseDomain: string };
 
 export function projectView(p: ProjectRecord, runningId: string | null, role: Role, settings: ViewSettings): Project {
-  const { flow_version: _v, last_generation: _g, deleting_at, created_at, updated_at, env, ...shown } = p;
+  const { flow_version: _v, secrets_version: _s, last_generation: _g, deleting_at, created_at, updated_at, env, ...shown } = p;
   const hidden = !maySeeEnv(role);
   const env_names = Object.keys(env).sort();
   return {

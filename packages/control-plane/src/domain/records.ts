@@ -19,6 +19,8 @@ export type ProjectRecord = ProjectSettings & {
   name: string;
   /** Rises with each committed plan of the project. A plan is stale if it was made for another value. */
   flow_version: number;
+  /** Rises with each change of a secret. */
+  secrets_version: number;
   last_generation: number;
   /** Set when DELETE is accepted. The row is removed after the agents have reported. */
   deleting_at: number | null;

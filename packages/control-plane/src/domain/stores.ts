@@ -14,6 +14,7 @@ import type { EventStore } from './event-store.ts';
 import type { Facts } from './facts.ts';
 import type { RecordChange, RecordGuard } from './guard.ts';
 import type { NameFilter, Page, Paged } from './page.ts';
+import type { SecretStore } from './secrets.ts';
 import type { Uptime, UptimeStore } from './uptime.ts';
 import type { ProjectKeyStore } from './vault.ts';
 import type {
@@ -352,6 +353,7 @@ export type NodeFigures = {
 export type Stores = {
   projects: ProjectStore;
   projectKeys: ProjectKeyStore;
+  secrets: SecretStore;
   deployments: DeploymentStore;
   flow: FlowStore;
   tasks: TaskStore;

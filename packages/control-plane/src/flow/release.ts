@@ -16,6 +16,7 @@ const settingsOfProject = ({
   id: _id,
   name: _name,
   flow_version: _version,
+  secrets_version: _secrets,
   last_generation: _generation,
   deleting_at: _deleting,
   created_at: _created,

@@ -27,6 +27,7 @@ import { createProjectStore } from './projects.ts';
 import { createRetentionStore } from './retention.ts';
 import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
+import { createSecretStore } from './secrets.ts';
 import { createTaskStore } from './tasks.ts';
 import { createUptimeStore } from './uptime.ts';
 import { createUsedCodeStore } from './identity/used-codes.ts';
@@ -52,6 +53,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
   return {
     projects: createProjectStore(db, newId, now),
     projectKeys: createProjectKeyStore(db),
+    secrets: createSecretStore(db),
     deployments: createDeploymentStore(db, memory, queryCache),
     flow: createFlowStore(db, memory, queryCache, now),
     tasks: createTaskStore(db, memory, queryCache),

@@ -5,6 +5,7 @@ import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import { DomainError, type FieldProblem, invalid, taken } from '../domain/errors.ts';
 import { replaceProblem } from '../domain/project-rules.ts';
 import type { ProjectSettings } from '../domain/records.ts';
+import { secretsHaveNames } from '../domain/secrets.ts';
 import type { ProjectStore } from '../domain/stores.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
@@ -95,6 +96,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
           const project = await lockedProject(db, tx, id);
           if (project.deleting_at !== null) throw new DomainError('being_deleted');
           const patch = typeof change === 'function' ? change(projectOf(project)) : change;
+          if (patch.env !== undefined) await refuseSecretNames(tx, id, patch.env);
           if (patch.datasets !== undefined) {
             await refuseUnknownDatasets(db, tx, patch.datasets);
             await refuseNestedWriters(db, tx, project, patch.datasets);
@@ -182,7 +184,7 @@ function existing(id: string, row: Row<'projects'> | undefined): Row<'projects'>
   return row;
 }
 
-const projectEvent = (project: { id: string; name: string }, what: string, at: number, more = ''): NewEvent => ({
+export const projectEvent = (project: { id: string; name: string }, what: string, at: number, more = ''): NewEvent => ({
   at,
   kind: `project.${what}`,
   project_id: project.id,
@@ -190,7 +192,7 @@ const projectEvent = (project: { id: string; name: string }, what: string, at: n
 });
 
 /** Returns the row, locked until the transaction ends. Throws not_found. */
-async function lockedProject({ capabilities }: Database, tx: Tx, id: string): Promise<Row<'projects'>> {
+export async function lockedProject({ capabilities }: Database, tx: Tx, id: string): Promise<Row<'projects'>> {
   const row = await tx
     .selectFrom('projects')
     .selectAll()
@@ -198,6 +200,13 @@ async function lockedProject({ capabilities }: Database, tx: Tx, id: string): Pr
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .executeTakeFirst();
   return existing(id, row);
+}
+
+/** Throws env_conflict if a variable has the name of a secret. */
+async function refuseSecretNames(tx: Tx, id: string, env: ProjectSettings['env']): Promise<void> {
+  const secrets = await tx.selectFrom('project_secrets').select('name').where('project_id', '=', id).orderBy('name').execute();
+  const names = secrets.map(({ name }) => name).filter((name) => Object.hasOwn(env, name));
+  if (names.length > 0) throw secretsHaveNames(names);
 }
 
 function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {

@@ -33,6 +33,11 @@ const project = async (): Promise<string> => {
   const { name } = named();
   return createProject(api, { name, domain_prefix: name, env: { A: '1' } });
 };
+const secret = async (): Promise<{ id: string; name: string }> => {
+  const params = { id: await project(), name: 'B' };
+  await api.call('putSecret', { params, body: { value: 'x' } });
+  return params;
+};
 const dataset = async (): Promise<string> => {
   const { name } = named();
   return (await api.stores.datasets.create({ name, nfs_path: name }, Date.now())).id;
@@ -49,6 +54,9 @@ const LOCKED: Requests<With<'locked'>> = {
   deleteProject: async () => of(await project()),
   putEnv: async () => ({ params: { id: await project(), name: 'A' }, body: { value: '2' } }),
   deleteEnv: async () => ({ params: { id: await project(), name: 'A' } }),
+  putSecret: async () => ({ params: { id: await project(), name: 'B' }, body: { value: 'x' } }),
+  deleteSecret: async () => ({ params: await secret() }),
+  importSecret: async () => ({ params: { id: await project(), name: 'A' } }),
   patchDataset: async () => of(await dataset(), { body: named() }),
   deleteDataset: async () => of(await dataset()),
   patchUser: async () => of(await user(), { body: { role: 'developer' } }),
@@ -61,6 +69,8 @@ const TAGGED: Requests<With<'etag'>> = {
     return { body: { name, git_url: 'https://git.example.com/x.git', domain_prefix: name } };
   },
   getProject: async () => of(await project()),
+  listSecrets: async () => of(await project()),
+  getSecret: async () => ({ params: await secret() }),
   getDeployment: async () => of(await deployment()),
   createDataset: async () => ({ body: named({ nfs_path: 'set' }) }),
   getDataset: async () => of(await dataset()),

@@ -181,6 +181,7 @@ test('exactly the routes that create a resource for a person take an Idempotency
     'createProject',
     'createToken',
     'createUser',
+    'importSecret',
     'rollback',
   ]);
   expect(creating.filter(([, route]) => !takesIdempotencyKey(route))).toEqual([]);

@@ -32,6 +32,7 @@ export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({
   id: 'p1',
   name: 'shop',
   flow_version: 7,
+  secrets_version: 0,
   last_generation: 2,
   deleting_at: null,
   created_at: NOW - 1e6,

@@ -46,6 +46,8 @@ export type Capabilities = {
   unsynced: <T>(db: Db, run: (db: Db) => Promise<T>) => Promise<T>;
   /** Returns the elements of a JSON array as a table with the column `value`: one parameter and one SQL text for thousands of rows. */
   jsonElements: (json: string) => RawBuilder<unknown>;
+  /** Returns the JSON text of a column without the key at this path. Its names consist of letters, digits and `_`. */
+  withoutKey: (column: string, path: readonly string[]) => RawBuilder<string>;
   /** Returns a few free pages to the file system; resolves with false if too few are free. Null: the engine does it. */
   shrinkFile: ((db: Reclaimable) => Promise<boolean>) | null;
   /**
@@ -96,6 +98,7 @@ export const SQLITE: Capabilities = {
   lockName: () => Promise.resolve(),
   digest: () => sql<string>`''`,
   jsonElements: (json) => sql`json_each(${json})`,
+  withoutKey: (column, path) => sql`json_remove(${sql.ref(column)}, ${`$${path.map((name) => `."${name}"`).join('')}`})`,
   shrinkFile: shrinkByPages,
   packDeployment: (tx, id) => sql`update deployments set rowid = (select max(rowid) + 1 from deployments) where id = ${id}`.execute(tx),
   async size(db) {
@@ -134,6 +137,7 @@ export const POSTGRES: Capabilities = {
   async lockName(tx, name) {
     await sql`select pg_advisory_xact_lock(hashtextextended(${name}, 0))`.execute(tx);
   },
+  withoutKey: (column, path) => sql`cast(cast(${sql.ref(column)} as jsonb) #- cast(${`{${path.join(',')}}`} as text[]) as text)`,
   jsonElements: (json) => sql`jsonb_array_elements(cast(${json} as jsonb)) as elements(value)`,
   // Autovacuum frees the space of deleted rows for new rows; tables neither shrink nor grow.
   shrinkFile: null,

@@ -54,6 +54,8 @@ export type Tables = {
     fingerprint: string;
     scope: SecretScope;
     delivery: SecretDelivery;
+    /** Size of the value. */
+    bytes: number;
     /** E-mail of the person. */
     set_by: string | null;
     set_at: Ms;

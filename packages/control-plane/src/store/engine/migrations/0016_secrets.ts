@@ -21,6 +21,7 @@ export const secrets = ({ text }: Capabilities): Migration => ({
       .addColumn('fingerprint', text, (c) => c.notNull())
       .addColumn('scope', text, (c) => c.notNull())
       .addColumn('delivery', text, (c) => c.notNull())
+      .addColumn('bytes', 'integer', (c) => c.notNull())
       .addColumn('set_by', text)
       .addColumn('set_at', 'bigint', (c) => c.notNull())
       .addPrimaryKeyConstraint('project_secrets_primary', ['project_id', 'name'])
