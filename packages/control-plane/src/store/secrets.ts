@@ -113,7 +113,7 @@ async function write(
     .where('project_id', '=', id)
     .where('name', '!=', secret.name)
     .executeTakeFirstOrThrow();
-  const problem = secretsProblem({ count: Number(others.count) + 1, bytes: Number(others.bytes) + bytes });
+  const problem = secretsProblem({ count: others.count + 1, bytes: others.bytes + bytes });
   if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
   const columns = { ...secret, bytes, delivery: as, set_at: now };
   await tx

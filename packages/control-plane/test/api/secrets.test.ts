@@ -197,7 +197,7 @@ describe('a name that env has', () => {
         put(id, 'A', { value: 'x' }),
         api.call('putEnv', { params: { id, name: 'A' }, body: { value: 'x' } }),
       ]);
-      expect(replies.map((r) => r.status).sort()).toEqual([200, 409]);
+      expect(replies.map((r) => r.status).sort((a, b) => a - b)).toEqual([200, 409]);
     }
   });
 });
