@@ -112,7 +112,7 @@ async function settings(): Promise<string> {
       s.doc,
       s.required === true ? '**must be set**' : s.default !== undefined ? (s.default === '' ? 'empty' : code(s.default)) : (s.shown ?? '–'),
     ]);
-    sections.push(`### \`berth ${name}\`\n\n${table(['variable', 'meaning', 'default'], rows)}`);
+    sections.push(`### \`berth${name === 'cli' ? ' <noun> <verb>' : ` ${name}`}\`\n\n${table(['variable', 'meaning', 'default'], rows)}`);
   }
   return sections.join('\n\n');
 }

@@ -3,6 +3,7 @@
 // quick when there is nothing to do. It names what this machine cannot get and continues with the rest.
 import { existsSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
+import { bundleIsCurrent, provideBundle } from './lib/bundle.mjs';
 import {
   canUnpackDebs,
   installedBuildx,
@@ -21,7 +22,7 @@ import { withLock } from './lib/lock.mjs';
 import { installedNode, provideNode } from './lib/node.mjs';
 import { nodeProgram, toolsDir } from './lib/places.mjs';
 import { findProgram } from './lib/run.mjs';
-import { printLine } from './lib/progress.mjs';
+import { printLine, step } from './lib/progress.mjs';
 import { explainMissing, installSystemParts, mayInstall, missingSystemParts } from './lib/system.mjs';
 
 /**
@@ -78,6 +79,7 @@ function plan(seen, options) {
   const steps = [];
   if (seen.node === undefined) steps.push('node');
   if (!seen.deps) steps.push('deps');
+  if (!seen.deps || !bundleIsCurrent()) steps.push('bundle');
   if (options.system !== false) {
     if (seen.system.length > 0 && mayInstall()) steps.push('system');
     if (seen.buildx === undefined && canUnpackDebs()) steps.push('buildx');
@@ -99,6 +101,7 @@ async function provide(options) {
         ? { part: 'deps', why: 'the packages Berth is made of', how: 'install Node first (see above)' }
         : provideDeps(versions);
     },
+    bundle: () => step('bundling the command line, so that it starts quickly', provideBundle),
     system: () => installSystemParts(seen.system),
     buildx: provideBuildx,
     registry: provideRegistry,

@@ -74,8 +74,8 @@ describe('the launcher', () => {
     [['--version'], 0, '0.1.0'],
     [['proxy', '--help'], 0, 'docs/settings.md'],
     [[], 2, 'Usage: berth'],
-    [['nonsense'], 2, 'unknown process "nonsense"'],
-    [['constructor'], 2, 'unknown process'],
+    [['nonsense'], 2, "unknown command 'nonsense'"],
+    [['constructor'], 2, 'unknown command'],
     [['proxy', 'extra'], 2, 'takes no arguments'],
   ])('berth %j exits %i', async (args, code, text) => {
     const run = berth(args, {});

@@ -1,5 +1,5 @@
 /** Lists the states in which each action is legal. The server and the user interface both read this table. */
-import type { DeploymentState } from './vocabulary.ts';
+import { type DeploymentState, isSettled } from './vocabulary.ts';
 
 export const DEPLOYMENT_ACTIONS = {
   /** A `deploying` deployment can be cancelled until its route is published. */
@@ -11,3 +11,10 @@ export type DeploymentAction = keyof typeof DEPLOYMENT_ACTIONS;
 
 export const can = (action: DeploymentAction, state: DeploymentState): boolean =>
   (DEPLOYMENT_ACTIONS[action] as readonly DeploymentState[]).includes(state);
+
+/** Returns why the action is not possible in this state, as the end of a sentence; null if it is possible. */
+export function whyNot(action: DeploymentAction, state: DeploymentState): string | null {
+  if (can(action, state)) return null;
+  if (action === 'cancel') return state === 'running' ? 'it is live already' : `it has ended (${state})`;
+  return isSettled(state) ? `it never ran (${state})` : `it is not live yet (${state})`;
+}

@@ -1,0 +1,43 @@
+/** Values from a person or from standard input. A secret is never an argument: other users of the machine can read arguments. */
+import type { Io } from './io.ts';
+import { canAsk } from './io.ts';
+import { CliError, EXIT, usage } from './problem.ts';
+
+const LIMIT = 1024 * 1024;
+
+/** Reads a value from standard input and removes one trailing newline. */
+export async function readOneValue(io: Io): Promise<string> {
+  const text = await io.readStdin(LIMIT);
+  return text.replace(/\r?\n$/, '');
+}
+
+/** Reads a value from a hidden prompt in a terminal, otherwise from standard input. */
+export async function readValue(io: Io, what: string, hidden: boolean): Promise<string> {
+  if (!io.terminal.in) return readOneValue(io);
+  return hidden ? askSecret(what) : askText(what);
+}
+
+export async function askSecret(message: string): Promise<string> {
+  const { password, isCancel } = await import('@clack/prompts');
+  const given = await password({ message, output: process.stderr });
+  if (isCancel(given)) throw cancelled();
+  return given;
+}
+
+async function askText(message: string): Promise<string> {
+  const { text, isCancel } = await import('@clack/prompts');
+  const given = await text({ message, output: process.stderr });
+  if (isCancel(given)) throw cancelled();
+  return given;
+}
+
+/** Asks before something that cannot be undone. Without a terminal, `--yes` is needed. */
+export async function confirmed(io: Io, yes: boolean, question: string): Promise<void> {
+  if (yes) return;
+  if (!canAsk(io)) throw usage(`${question} Nobody can answer here`, 'repeat the command with --yes');
+  const { confirm, isCancel } = await import('@clack/prompts');
+  const answer = await confirm({ message: question, initialValue: false, output: process.stderr });
+  if (isCancel(answer) || !answer) throw cancelled();
+}
+
+const cancelled = (): CliError => new CliError(EXIT.interrupted, 'interrupted', 'nothing was changed');

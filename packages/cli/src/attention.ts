@@ -1,0 +1,96 @@
+/** Lists what needs a person, in the order of urgency: failed and unhealthy projects, nodes, datasets, the platform itself. */
+import type { DeploymentItem } from '@berth/wire/deployment';
+import type { Client } from '@berth/wire/client';
+import { allPages } from './project/pages.ts';
+
+export type Attention = {
+  kind: 'failed' | 'unhealthy' | 'drifted' | 'unknown' | 'node' | 'engine' | 'quarantine' | 'dataset';
+  subject: string;
+  message: string;
+  next: string;
+};
+export type Overview = {
+  needs: Attention[];
+  in_progress: { project: string; deployment_id: string; status: string; waiting: string | null }[];
+  projects: number;
+  live: number;
+};
+
+/** A project whose newest deployment is older than this many deployments of the platform is not searched for failures. */
+const RECENT = 1_000;
+
+export async function overview(client: Client): Promise<Overview> {
+  const page = { limit: 200 };
+  const [projects, recent, running, nodes, datasets] = await Promise.all([
+    allPages((cursor) => client.call('listProjects', { query: { ...page, ...cursor } })),
+    allPages<DeploymentItem>((cursor) => client.call('listDeployments', { query: { ...page, ...cursor } }), RECENT),
+    allPages<DeploymentItem>((cursor) => client.call('listDeployments', { query: { ...page, status: 'running', ...cursor } })),
+    allPages((cursor) => client.call('listNodes', { query: { ...page, ...cursor } })),
+    allPages((cursor) => client.call('listDatasets', { query: { ...page, ...cursor } })),
+  ]);
+  const nameOf = new Map(projects.map((p) => [p.id, p.name]));
+  const name = (d: DeploymentItem): string => nameOf.get(d.project_id) ?? d.project_id;
+  const newest = new Map<string, DeploymentItem>();
+  for (const d of recent) if (nameOf.has(d.project_id) && !newest.has(d.project_id)) newest.set(d.project_id, d);
+
+  const needs: Attention[] = [];
+  const add = (kind: Attention['kind'], subject: string, message: string, next: string): void =>
+    void needs.push({ kind, subject, message, next });
+  for (const d of newest.values())
+    if (d.status === 'failed')
+      add('failed', name(d), `deployment ${d.generation} failed: ${d.error?.code}: ${d.error?.message}`, `berth logs ${d.id}`);
+  for (const d of running) {
+    const { health } = d;
+    if (health !== null && health.status !== 'healthy')
+      add(
+        health.status,
+        name(d),
+        `${health.status}${health.detail === null ? '' : `: ${health.detail}`}`,
+        health.status === 'drifted' ? `berth deploy ${name(d)}` : `berth status ${name(d)}`,
+      );
+  }
+  for (const node of nodes) {
+    const subject = `${node.role} ${node.hostname}`;
+    if (node.status === 'offline')
+      add(
+        'node',
+        subject,
+        `offline; last seen ${node.last_seen_at}`,
+        `start its agent, or berth node delete ${node.id} --force if it never comes back`,
+      );
+    if (node.doubled !== null)
+      add(
+        'node',
+        subject,
+        `another machine (${node.doubled.host_ip}) registers under its name and is refused`,
+        'rename one of the two machines',
+      );
+    if (node.engine?.ok === false)
+      add('engine', subject, `the container engine does not answer: ${node.engine.error}`, 'look at the engine on that machine');
+    if ((node.quarantined ?? []).length > 0)
+      add(
+        'quarantine',
+        subject,
+        `containers of unknown deployments: ${node.quarantined?.join(', ')}`,
+        'remove them on that machine if nothing needs them',
+      );
+  }
+  for (const dataset of datasets)
+    if (dataset.status === 'suspicious' || dataset.status === 'unreachable')
+      add(
+        'dataset',
+        dataset.name,
+        `${dataset.status}: ${dataset.problem}`,
+        dataset.status === 'suspicious'
+          ? `bring the files back, or berth dataset scan ${dataset.name} --accept-loss`
+          : 'look at the shared storage',
+      );
+  return {
+    needs,
+    in_progress: [...newest.values()]
+      .filter((d) => ['pending', 'building', 'built', 'deploying'].includes(d.status))
+      .map((d) => ({ project: name(d), deployment_id: d.id, status: d.status, waiting: d.waiting })),
+    projects: projects.length,
+    live: projects.filter((p) => p.running_deployment_id !== null).length,
+  };
+}

@@ -1,0 +1,58 @@
+/** One run of a command: its session, its project, its output. */
+import type { Client } from '@berth/wire/client';
+import type { Project } from '@berth/wire/project';
+import type { Io } from './io.ts';
+import { chooseAddress } from './session/choose.ts';
+import { openSession, type Session } from './session/session.ts';
+import { selectProject } from './project/select.ts';
+import { type Paint, paintWith } from './output/text.ts';
+
+export type GlobalOptions = { json?: boolean; context?: string; project?: string };
+
+export type Cli = {
+  io: Io;
+  json: boolean;
+  context: string | undefined;
+  /** Throws CliError when nobody is signed in. */
+  session(): Session;
+  client(): Client;
+  /** `named`: the argument of the command. */
+  project(named?: string): Promise<Project>;
+  /** Prints the data of a command: one JSON object, or the text for people. */
+  print(data: unknown, text: () => string): void;
+  /** Prints one JSON object of a stream with --json, otherwise the text. */
+  printLine(data: unknown, text: () => string): void;
+  /** Prints a sentence on stderr; not with --json. */
+  say(text: string): void;
+  paintOut: Paint;
+  paintErr: Paint;
+};
+
+export function createCli(io: Io, options: GlobalOptions): Cli {
+  let opened: Session | undefined;
+  const session = (): Session => {
+    if (opened === undefined) {
+      const { url, token } = chooseAddress(io, options.context);
+      opened = openSession(io, url, token);
+    }
+    return opened;
+  };
+  const json = options.json === true;
+  const put = (data: unknown, text: () => string): void => {
+    const shown = json ? JSON.stringify(data) : text();
+    if (shown !== '') io.out(`${shown}\n`);
+  };
+  return {
+    io,
+    json,
+    context: options.context,
+    session,
+    client: () => session().client,
+    project: async (named) => (await selectProject(io, session(), named ?? options.project)).project,
+    print: put,
+    printLine: put,
+    say: (text) => json || io.err(`${text}\n`),
+    paintOut: paintWith(io.terminal.out && io.config.canDraw),
+    paintErr: paintWith(io.terminal.err && io.config.canDraw),
+  };
+}

@@ -1,0 +1,47 @@
+/** A row of the command table. Help, completion, docs/cli.md and the parser are made from these rows. */
+import type { RouteName } from '@berth/wire/routes';
+import type { Cli } from '../cli.ts';
+
+export type Argument = { name: string; doc: string; required?: true };
+export type Option = {
+  /** As commander reads it: `-n, --tail <lines>`, `--full`, `--no-auth-required`. */
+  flags: string;
+  doc: string;
+  required?: true;
+  /** May be given several times; the command then gets an array. */
+  repeats?: true;
+  choices?: readonly string[];
+  /** Converts the text; an Error becomes wrong usage. */
+  parse?: (text: string) => unknown;
+};
+export type Options = Record<string, unknown>;
+
+export type Command = {
+  /** `noun verb`, or one word. */
+  name: string;
+  summary: string;
+  /** Further sentences for help and docs. */
+  detail?: string;
+  args?: readonly Argument[];
+  options?: readonly Option[];
+  /** The command is about one project: it has `--project`, and finds the project of the folder. */
+  aboutProject?: true;
+  /** Routes that the command requests. */
+  routes: readonly RouteName[];
+  run(cli: Cli, args: readonly (string | undefined)[], options: Options): Promise<void> | void;
+};
+
+export const argument = (args: readonly (string | undefined)[], index: number): string => args[index] ?? '';
+
+/** Options of every command. */
+export const globalOptions = (command: Command): Option[] => [
+  ...(command.aboutProject === true ? [{ flags: '--project <project>', doc: 'name or id of the project' }] : []),
+  { flags: '--context <name>', doc: 'use this context (berth context list)' },
+  { flags: '--json', doc: 'print JSON on stdout, and a failure as problem+json on stderr' },
+];
+
+/** The text of an option that takes one. */
+export const textOf = (options: Options, name: string): string | undefined => {
+  const given = options[name];
+  return typeof given === 'string' ? given : undefined;
+};

@@ -1,0 +1,78 @@
+/** Verbs that follow from one row of the route table: their summary, options, request and output. */
+import type { CallInput } from '@berth/wire/client';
+import type { Route } from '@berth/wire/route';
+import { type AnswerOf, ROUTES, type RouteName } from '@berth/wire/routes';
+import { confirmed } from '../ask.ts';
+import type { Cli } from '../cli.ts';
+import { usage } from '../problem.ts';
+import { allPages } from '../project/pages.ts';
+import { type Column, table } from '../output/text.ts';
+import { type Argument, argument, type Command, type Option } from './command.ts';
+import { flagsOf } from './flags.ts';
+
+type ListName = { [N in RouteName]: AnswerOf<N> extends { items: unknown[]; next_cursor: string | null } ? N : never }[RouteName];
+type ItemOf<N extends ListName> = AnswerOf<N> extends { items: (infer T)[] } ? T : never;
+
+/** A list with all its pages, or the first `--limit` items. Other fields of the query become options. */
+export function listCommand<N extends ListName>(
+  route: N,
+  given: { name: string; empty: string; columns: (cli: Cli) => readonly Column<ItemOf<N>>[] },
+): Command {
+  const row: Route = ROUTES[route];
+  const filters = flagsOf(row.query ?? { properties: {} }, { leaveOut: ['limit', 'cursor'] });
+  return {
+    name: given.name,
+    summary: row.summary,
+    options: [...filters.options, { flags: '-n, --limit <number>', doc: 'at most this many (default: all)', parse: Number }],
+    routes: [route],
+    async run(cli, _, options) {
+      const limit = options['limit'] as number | undefined;
+      if (limit !== undefined && (!Number.isInteger(limit) || limit < 1)) throw usage('--limit must be a whole number of at least 1');
+      const query = { limit: Math.min(limit ?? 200, 200), ...filters.read(options) };
+      type Page = { items: ItemOf<N>[]; next_cursor: string | null };
+      const items = await allPages(
+        async (cursor) =>
+          (await cli.client().call(route, { query: { ...query, ...cursor } } as unknown as CallInput<N>)) as unknown as Page,
+        limit,
+      );
+      cli.print({ items }, () => (items.length === 0 ? given.empty : table(items, given.columns(cli))));
+    },
+  };
+}
+
+/** A request about one resource, which the argument names. Fields of the query and the body become options. */
+export function memberCommand<N extends RouteName>(
+  route: N,
+  given: {
+    name: string;
+    subject: Argument;
+    options?: readonly Option[];
+    body?: unknown;
+    docs?: Record<string, string>;
+    /** Asks before the request, unless `--yes` is given. */
+    question?: (named: string) => string;
+    text: (cli: Cli, answer: AnswerOf<N>) => string;
+  },
+): Command {
+  const row: Route = ROUTES[route];
+  const docs = given.docs === undefined ? {} : { docs: given.docs };
+  const query = flagsOf(row.query ?? { properties: {} }, docs);
+  const body = given.body === undefined ? null : flagsOf(given.body, docs);
+  return {
+    name: given.name,
+    summary: row.summary,
+    args: [given.subject],
+    options: [...query.options, ...(body?.options ?? []), ...(given.options ?? [])],
+    routes: [route],
+    async run(cli, args, options) {
+      const id = argument(args, 0);
+      const fields = body?.read(options);
+      if (fields !== undefined && Object.keys(fields).length === 0 && row.bodyOptional !== true)
+        throw usage('nothing was given to change', `berth ${given.name} --help`);
+      if (given.question !== undefined) await confirmed(cli.io, options['yes'] === true, given.question(id));
+      const input = { params: { id }, query: query.read(options), ...(fields === undefined ? {} : { body: fields }) };
+      const answer = await cli.client().call(route, input as unknown as CallInput<N>);
+      cli.print(answer ?? { done: true }, () => given.text(cli, answer));
+    },
+  };
+}

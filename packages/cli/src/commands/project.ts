@@ -1,0 +1,208 @@
+/** Verbs of projects: project, link, env. */
+import { ProjectCreate, ProjectPatch } from '@berth/wire/project';
+import { MOUNT_MODES, type MountMode } from '@berth/wire/dataset';
+import { confirmed, readValue } from '../ask.ts';
+import type { Cli } from '../cli.ts';
+import { usage } from '../problem.ts';
+import { writeLink } from '../project/link.ts';
+import { defaultsHere, nameFrom } from '../project/new-project.ts';
+import { allPages } from '../project/pages.ts';
+import { table } from '../output/text.ts';
+import { argument, type Command, type Option, type Options } from './command.ts';
+import { flagsOf } from './flags.ts';
+import { printProject } from './show.ts';
+
+const DOCS = {
+  git_url: 'address of the repository: https, ssh or user@host:path',
+  branch: 'branch to deploy (default: main, or the branch of this folder)',
+  dockerfile_path: 'path of the Dockerfile in the repository (default: Dockerfile)',
+  domain_prefix: 'first part of the address (default: the name)',
+  container_port: 'port that the application listens on in its container (default: 8080)',
+  auth_required: 'require a login (default: no)',
+  health_path: 'path that must answer below 400 before the version goes live',
+  memory_bytes: 'memory limit, such as 512MiB',
+  cpus: 'CPU limit, such as 0.5',
+  drain_seconds: 'time without new requests before the old version is stopped',
+  stop_grace_seconds: 'time between SIGTERM and SIGKILL',
+  replace: 'rolling: the new version starts beside the old one; recreate: after it stopped',
+  on_dataset_change: 'what to do when a dataset of the project has a new version',
+} as const;
+/** `env` has verbs of its own, whose values do not stand in the arguments. */
+const createFlags = flagsOf(ProjectCreate, { leaveOut: ['name', 'env'], docs: DOCS });
+const patchFlags = flagsOf(ProjectPatch, { leaveOut: ['env'], docs: DOCS });
+const DATASET: Option = {
+  flags: '--dataset <name:mode:path>',
+  doc: `mount a dataset: NAME, NAME:MODE or NAME:MODE:/PATH, MODE is ${MOUNT_MODES.join(' or ')}; may be repeated; “none” removes all`,
+  repeats: true,
+};
+export const YES: Option = { flags: '-y, --yes', doc: 'do not ask' };
+const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the project of this folder' } as const;
+const NAME = { name: 'NAME', doc: 'name of the variable', required: true } as const;
+
+export const PROJECT_COMMANDS: readonly Command[] = [
+  {
+    name: 'project list',
+    summary: 'List all projects by name',
+    routes: ['listProjects'],
+    async run(cli) {
+      const items = await allPages((cursor) => cli.client().call('listProjects', { query: { limit: 200, ...cursor } }));
+      cli.print({ items }, () =>
+        items.length === 0
+          ? 'no projects; create one: berth project create'
+          : table(items, [
+              { head: 'NAME', of: (p) => p.name },
+              { head: 'STATE', of: (p) => (p.deleting ? 'being deleted' : p.running_deployment_id === null ? 'not live' : 'live') },
+              { head: 'ADDRESS', of: (p) => p.url },
+              { head: 'REPOSITORY', of: (p) => `${p.git_url} (${p.branch})` },
+            ]),
+      );
+    },
+  },
+  {
+    name: 'project create',
+    summary: 'Create a project; in a folder with a git remote, its values are the defaults',
+    args: [{ name: 'name', doc: 'name of the project; default: the name of the repository' }],
+    options: [...createFlags.options.map((option) => ({ ...option })), DATASET, { flags: '--no-link', doc: 'do not write .berth.json' }],
+    routes: ['createProject', 'listDatasets'],
+    async run(cli, [named], options) {
+      const given = createFlags.read(options);
+      const here = given['git_url'] === undefined ? await defaultsHere(cli) : null;
+      const git_url = given['git_url'] ?? here?.git_url ?? undefined;
+      if (typeof git_url !== 'string')
+        throw usage('this folder has no git remote “origin”, so the repository must be named', 'berth project create NAME --git-url URL');
+      const name = named ?? nameFrom(git_url);
+      const branch = here?.branch ?? undefined;
+      const body = {
+        ...(branch === undefined ? {} : { branch }),
+        ...given,
+        ...(await datasetsOf(cli, options)),
+        name,
+        git_url,
+        domain_prefix: (given['domain_prefix'] as string | undefined) ?? name,
+      };
+      const project = await cli.client().call('createProject', { body });
+      if (here !== null && here.repository !== null && options['link'] !== false) writeLink(cli, project);
+      cli.print(project, () => `created ${project.name}; its address will be ${project.url}`);
+      cli.say(`next: berth deploy ${project.name}`);
+    },
+  },
+  {
+    name: 'project show',
+    summary: 'Show the settings of a project',
+    args: [PROJECT_ARGUMENT],
+    aboutProject: true,
+    routes: ['getProject'],
+    async run(cli, [named]) {
+      const project = await cli.project(named);
+      cli.print(project, () => printProject(project));
+    },
+  },
+  {
+    name: 'project edit',
+    summary: 'Change settings of a project; most take effect with the next deployment',
+    args: [PROJECT_ARGUMENT],
+    options: [...patchFlags.options, DATASET],
+    aboutProject: true,
+    routes: ['patchProject', 'listDatasets'],
+    async run(cli, [named], options) {
+      const body = { ...patchFlags.read(options), ...(await datasetsOf(cli, options)) };
+      if (Object.keys(body).length === 0) throw usage('nothing was given to change', 'berth project edit --help');
+      const { id } = await cli.project(named);
+      const project = await cli.client().call('patchProject', { params: { id }, body });
+      cli.print(project, () => `changed ${Object.keys(body).join(', ')} of ${project.name}`);
+      if (project.running_deployment_id !== null) cli.say(`next: berth deploy ${project.name}`);
+    },
+  },
+  {
+    name: 'project delete',
+    summary: 'Delete a project, its containers and its address',
+    args: [{ ...PROJECT_ARGUMENT, doc: 'name or id', required: true }],
+    options: [YES],
+    routes: ['deleteProject', 'getProject'],
+    async run(cli, args, { yes }) {
+      const project = await cli.project(argument(args, 0));
+      await confirmed(cli.io, yes === true, `Delete ${project.name} and stop serving ${project.url}?`);
+      const deleted = await cli.client().call('deleteProject', { params: { id: project.id } });
+      cli.print(deleted, () => `${project.name} is being deleted; it is gone when its containers are removed`);
+    },
+  },
+  {
+    name: 'link',
+    summary: 'Tie this folder to a project: writes .berth.json',
+    args: [{ name: 'project', doc: 'name or id; default: the project that builds from this repository' }],
+    aboutProject: true,
+    routes: ['getProject'],
+    async run(cli, [named]) {
+      const project = await cli.project(named);
+      const path = writeLink(cli, project);
+      cli.print({ path, url: cli.session().url, project: project.name }, () => `this folder belongs to ${project.name}`);
+    },
+  },
+  {
+    name: 'env list',
+    summary: 'List the environment variables of a project',
+    detail: 'A viewer gets the names only.',
+    args: [PROJECT_ARGUMENT],
+    aboutProject: true,
+    routes: ['getProject'],
+    async run(cli, [named]) {
+      const { env, env_names, env_hidden } = await cli.project(named);
+      cli.print({ env_names, env_hidden, ...(env === undefined ? {} : { env }) }, () =>
+        env_names.length === 0
+          ? 'no variables; set one: berth env set NAME'
+          : env_names.map((name) => (env === undefined ? name : `${name}=${env[name] ?? ''}`)).join('\n'),
+      );
+    },
+  },
+  {
+    name: 'env set',
+    summary: 'Set an environment variable; its value comes from standard input',
+    detail: 'Example: printf %s production | berth env set NODE_ENV',
+    args: [NAME],
+    aboutProject: true,
+    routes: ['putEnv'],
+    async run(cli, args) {
+      const project = await cli.project();
+      const value = await readValue(cli.io, `Value of ${argument(args, 0)}`, false);
+      const changed = await cli.client().call('putEnv', { params: { id: project.id, name: argument(args, 0) }, body: { value } });
+      sayEnv(cli, changed, `set ${argument(args, 0)} of ${project.name}`);
+    },
+  },
+  {
+    name: 'env unset',
+    summary: 'Remove an environment variable',
+    args: [NAME],
+    aboutProject: true,
+    routes: ['deleteEnv'],
+    async run(cli, args) {
+      const project = await cli.project();
+      const changed = await cli.client().call('deleteEnv', { params: { id: project.id, name: argument(args, 0) } });
+      sayEnv(cli, changed, `removed ${argument(args, 0)} of ${project.name}`);
+    },
+  },
+];
+
+function sayEnv(cli: Cli, project: { name: string; env_names: string[]; running_deployment_id: string | null }, text: string): void {
+  cli.print({ project: project.name, env_names: project.env_names }, () => text);
+  if (project.running_deployment_id !== null) cli.say(`next: berth deploy ${project.name}, to use it`);
+}
+
+/** Returns the mounts of `--dataset`; nothing if the option is not given. Names become ids. */
+async function datasetsOf(
+  cli: Cli,
+  { dataset }: Options,
+): Promise<{ datasets?: { dataset_id: string; mode: MountMode; mount_path?: string }[] }> {
+  const given = dataset as string[] | undefined;
+  if (given === undefined) return {};
+  if (given.includes('none')) return { datasets: [] };
+  const known = await allPages((cursor) => cli.client().call('listDatasets', { query: { limit: 200, ...cursor } }));
+  return {
+    datasets: given.map((text) => {
+      const [name = '', mode = 'dependency', mount_path] = text.split(':');
+      const found = known.find((one) => one.name === name || one.id === name);
+      if (found === undefined) throw usage(`there is no dataset “${name}”`, 'berth dataset list');
+      if (mode !== 'dependency' && mode !== 'readwrite') throw usage(`--dataset ${text}: the mode must be ${MOUNT_MODES.join(' or ')}`);
+      return { dataset_id: found.id, mode, ...(mount_path === undefined ? {} : { mount_path }) };
+    }),
+  };
+}

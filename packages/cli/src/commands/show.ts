@@ -1,0 +1,65 @@
+/** Resources as text for people. */
+import type { Deployment } from '@berth/wire/deployment';
+import type { Project } from '@berth/wire/project';
+import type { Cli } from '../cli.ts';
+import { stepsOf } from '../deploy/steps.ts';
+import { oneLine, record } from '../output/text.ts';
+import { ago, bytes, seconds } from '../output/units.ts';
+
+export function printDeployment(cli: Cli, d: Deployment): string {
+  const now = cli.io.now();
+  const head = record([
+    ['deployment', `${d.generation} (${d.id})`],
+    ['status', d.status],
+    ['waiting', d.waiting],
+    ['error', d.error === null ? null : `${d.error.code}: ${d.error.message}`],
+    ['health', d.health === null ? null : `${d.health.status}${d.health.detail === null ? '' : `: ${d.health.detail}`}`],
+    ['commit', d.commit === null ? null : `${d.commit} ${d.commit_message?.split('\n')[0] ?? ''}`],
+    ['branch', d.branch],
+    ['rollback of', d.rollback_of],
+    ['requested', `${ago(d.created_at, now)} by ${d.created_by?.name ?? 'unknown'} (${d.trigger ?? 'unknown'})`],
+    ['address', d.url],
+    ['note', d.note],
+    [
+      'data',
+      d.datasets.length === 0
+        ? null
+        : d.datasets
+            .map((one) => `${one.name} v${one.version ?? '–'}${one.moved_on ? ` (newest: v${one.current_version})` : ''}`)
+            .join(', '),
+    ],
+  ]);
+  const steps = stepsOf({ deployment: d, old: null, drains: false }).map(
+    (step) =>
+      `  ${step.name.padEnd(6)} ${step.state.padEnd(8)} ${seconds((step.endedAt ?? now) - step.startedAt).padStart(9)}  ${oneLine(step.detail)}`,
+  );
+  const story = d.events.map((event) => `  ${event.at}  ${oneLine(event.message)}`);
+  return [head, ...(steps.length === 0 ? [] : ['', 'steps', ...steps]), ...(story.length === 0 ? [] : ['', 'story', ...story])].join('\n');
+}
+
+export const printProject = (project: Project): string =>
+  record([
+    ['name', project.name],
+    ['id', project.id],
+    ['address', project.url],
+    ['repository', `${project.git_url} (${project.branch})`],
+    ['dockerfile', project.dockerfile_path],
+    ['port', String(project.container_port)],
+    ['login', project.auth_required ? 'required' : 'not required'],
+    ['health path', project.health_path],
+    ['memory', project.memory_bytes === null ? null : bytes(project.memory_bytes)],
+    ['cpus', project.cpus === null ? null : String(project.cpus)],
+    ['replace', `${project.replace}, drain ${project.drain_seconds} s, stop ${project.stop_grace_seconds} s`],
+    ['env', project.env_names.length === 0 ? null : project.env_names.join(', ')],
+    [
+      'datasets',
+      project.datasets.length === 0
+        ? null
+        : project.datasets
+            .map((use) => `${use.dataset_id} (${use.mode})${use.mount_path === undefined ? '' : ` at ${use.mount_path}`}`)
+            .join(', '),
+    ],
+    ['new data', project.datasets.length === 0 ? null : project.on_dataset_change],
+    ['running', project.running_deployment_id ?? 'nothing'],
+    ['deleting', project.deleting ? 'yes' : null],
+  ]);

@@ -1,0 +1,35 @@
+/** All commands. Help, completion, docs/cli.md and the parser are made from this table. */
+import type { RouteName } from '@berth/wire/routes';
+import { ACCOUNT_COMMANDS } from './account.ts';
+import { completionCommand } from './completion.ts';
+import type { Command } from './command.ts';
+import { DEPLOY_COMMANDS } from './deploy.ts';
+import { FLEET_COMMANDS } from './fleet.ts';
+import { LOOK_COMMANDS } from './look.ts';
+import { PROJECT_COMMANDS } from './project.ts';
+
+const OTHERS: readonly Command[] = [...ACCOUNT_COMMANDS, ...DEPLOY_COMMANDS, ...LOOK_COMMANDS, ...PROJECT_COMMANDS, ...FLEET_COMMANDS];
+export const COMMANDS: readonly Command[] = [...OTHERS, completionCommand(OTHERS)];
+
+export const NOUNS: Readonly<Record<string, string>> = {
+  context: 'Addresses to which you signed in',
+  deployment: 'Deployments: list, show, watch',
+  project: 'Projects: list, create, show, edit, delete',
+  env: 'Environment variables of a project',
+  node: 'Machines: list, drain, join tokens',
+  'node admission': 'Contract-only nodes that may use AGENT_SECRET',
+  dataset: 'Datasets: list, scan, history',
+  user: 'Users of the API',
+  token: 'Personal API tokens',
+  device: 'Device tokens of the device flow',
+};
+
+/** Routes without a verb, with the reason. Routes of agents, the gateway and the proxy need none: people do not call them. */
+export const NO_VERB: Partial<Record<RouteName, string>> = {
+  refresh: 'every command refreshes its session by itself',
+  openapi: 'a document for programs; people read /docs',
+  healthz: 'for load balancers and monitoring',
+  readyz: 'for load balancers and monitoring',
+  metrics: 'for Prometheus',
+  traefikConfig: 'for the reverse proxy',
+};

@@ -1,0 +1,121 @@
+/** Follows a deployment to its end on a terminal, in a pipe or as JSON lines. */
+import type { Deployment } from '@berth/wire/deployment';
+import { isSettled } from '@berth/wire/vocabulary';
+import type { Cli } from '../cli.ts';
+import { CliError, EXIT } from '../problem.ts';
+import { oneLine } from '../output/text.ts';
+import { seconds } from '../output/units.ts';
+import { explain, printExplained } from './failure.ts';
+import { createRenderer, type Renderer } from './render.ts';
+import { type Seen, type Step, stepsOf } from './steps.ts';
+import { watchDeployment } from './watch.ts';
+
+/** How long the control plane may be away before the command gives up. */
+const AWAY_MS = 120_000;
+/** The old version may need its drain and grace times, and the agent some time to report. */
+const DRAIN_SPARE_MS = 15_000;
+
+export type Followed = { id: string; generation: number; project: string; oldId: string | null; drainMs: number; awayMs?: number };
+
+/** Returns when the deployment runs. Throws CliError: refused when it failed, interrupted on Ctrl-C, unreachable. */
+export async function follow(cli: Cli, followed: Followed): Promise<Deployment> {
+  const { io } = cli;
+  const renderer = cli.json ? jsonRenderer(cli, followed.id) : createRenderer(io);
+  let seen: Seen | null = null;
+  const onChange = (deployment: Deployment): void => {
+    seen = { deployment, old: null, drains: false };
+    renderer.show(stepsOf(seen));
+  };
+  try {
+    const settled = await watchDeployment(cli, followed.id, {
+      onChange,
+      isDone: (d) => isSettled(d.status),
+      note: (text) => renderer.note(text),
+      awayMs: followed.awayMs ?? AWAY_MS,
+      signal: io.interrupted,
+    });
+    if (settled.status !== 'running' && settled.status !== 'retired') {
+      renderer.end();
+      return await fail(cli, settled, followed.project);
+    }
+    const last = followed.oldId === null ? settled : await drain(cli, settled, followed, renderer);
+    renderer.end();
+    return last;
+  } catch (error) {
+    renderer.end();
+    if (!io.interrupted.aborted) throw error;
+    throw new CliError(
+      EXIT.interrupted,
+      'interrupted',
+      `you pressed Ctrl-C; deployment ${followed.generation} continues without this command`,
+      { next: `to cancel it: berth cancel ${followed.id}; to follow it again: berth deployment watch ${followed.id}` },
+    );
+  }
+}
+
+async function fail(cli: Cli, settled: Deployment, project: string): Promise<never> {
+  const why = await explain(cli, settled, stepsOf({ deployment: settled, old: null, drains: false }), project);
+  if (!cli.json) printExplained(cli, settled, why);
+  const message = `deployment ${settled.generation} ${settled.status === 'failed' ? `failed at ${why.step}` : `was ${settled.status}`}: ${why.message}`;
+  throw new CliError(EXIT.refused, why.code, message, { next: why.next, shown: !cli.json });
+}
+
+/** Shows the end of the old version. The deployment is live already, so nothing here fails the command. */
+async function drain(cli: Cli, live: Deployment, { oldId, drainMs }: Followed, renderer: Renderer): Promise<Deployment> {
+  const { io } = cli;
+  const until = io.now() + drainMs + DRAIN_SPARE_MS;
+  const old = oldId === null ? null : await cli.client().call('getDeployment', { params: { id: oldId } });
+  const isElsewhere = old !== null && old.node_id !== live.node_id;
+  let seen: Seen = { deployment: live, old: isElsewhere ? old : null, drains: true };
+  for (;;) {
+    const steps = stepsOf(seen);
+    renderer.show(steps);
+    if (steps.at(-1)?.state !== 'running') return seen.deployment;
+    if (io.now() > until) {
+      renderer.note('the old version has not gone yet; the new version is live, and Berth continues');
+      return seen.deployment;
+    }
+    await io.sleep(500, io.interrupted);
+    io.interrupted.throwIfAborted();
+    seen = {
+      ...seen,
+      deployment: await cli.client().call('getDeployment', { params: { id: live.id } }),
+      old: isElsewhere && oldId !== null ? await cli.client().call('getDeployment', { params: { id: oldId } }) : null,
+    };
+  }
+}
+
+/** One JSON object for each change of a step. */
+function jsonRenderer(cli: Cli, id: string): Renderer {
+  const shown = new Map<string, string>();
+  const line = (data: object): void => cli.io.out(`${JSON.stringify(data)}\n`);
+  return {
+    show(steps: readonly Step[]) {
+      for (const { name, state, detail, startedAt, endedAt } of steps) {
+        const text = JSON.stringify({ state, detail });
+        if (shown.get(name) === text) continue;
+        shown.set(name, text);
+        line({
+          type: 'step',
+          deployment_id: id,
+          step: name,
+          state,
+          detail: oneLine(detail),
+          ...(endedAt === null ? {} : { seconds: (endedAt - startedAt) / 1000 }),
+        });
+      }
+    },
+    note: (text) => line({ type: 'note', deployment_id: id, message: text }),
+    end: () => undefined,
+  };
+}
+
+/** Prints the result of a deployment that is live. */
+export function printLive(cli: Cli, d: Deployment): void {
+  const took = d.finished_at === null ? '' : ` after ${seconds(Date.parse(d.finished_at) - Date.parse(d.created_at))}`;
+  cli.say(`deployment ${d.generation} is live${took}`);
+  cli.printLine(
+    { type: 'result', deployment_id: d.id, generation: d.generation, status: d.status, commit: d.commit, url: d.url },
+    () => d.url,
+  );
+}

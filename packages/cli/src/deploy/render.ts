@@ -1,0 +1,85 @@
+/**
+ * Shows steps on stderr. In a terminal, the steps are a block that is drawn again in place. Otherwise each change is one line, once.
+ */
+import { type Io, canAnimate } from '../io.ts';
+import { oneLine, type Paint, paintWith, truncate } from '../output/text.ts';
+import { seconds } from '../output/units.ts';
+import type { Step, StepState } from './steps.ts';
+
+export type Renderer = {
+  show(steps: readonly Step[]): void;
+  /** Prints a sentence above the steps. */
+  note(text: string): void;
+  /** Leaves the last picture on the screen. */
+  end(): void;
+};
+
+const MARKS: Record<StepState, string> = { running: '·', done: '✓', failed: '✗', stopped: '–' };
+const FRAMES = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+const FRAME_MS = 100;
+const NAME_WIDTH = 6;
+
+export const createRenderer = (io: Io): Renderer => (canAnimate(io) ? animated(io) : plain(io));
+
+/** One line for each change: when a step begins, when its detail changes, when it ends. */
+function plain(io: Io): Renderer {
+  const shown = new Map<string, string>();
+  return {
+    show(steps) {
+      for (const step of steps) {
+        const ended = step.endedAt !== null;
+        const text = `${step.name.padEnd(NAME_WIDTH)} ${wordOf(step)}${step.detail === '' ? '' : `: ${oneLine(step.detail)}`}`;
+        if (shown.get(step.name) === text) continue;
+        shown.set(step.name, text);
+        io.err(`${text}${ended && step.endedAt !== null ? ` (${seconds(step.endedAt - step.startedAt)})` : ''}\n`);
+      }
+    },
+    note: (text) => io.err(`${text}\n`),
+    end: () => undefined,
+  };
+}
+
+const wordOf = ({ state }: Step): string => ({ running: 'runs', done: 'done', failed: 'failed', stopped: 'stopped' })[state];
+
+function animated(io: Io): Renderer {
+  const paint = paintWith(true);
+  let steps: readonly Step[] = [];
+  let drawn = 0;
+  let frame = 0;
+  const erase = (): string => (drawn === 0 ? '' : `\u001b[${drawn}A\r\u001b[J`);
+  function draw(above = ''): void {
+    // A line that wraps would make the block higher than the number of lines that `erase` removes.
+    const lines = steps.map((step) => lineOf(step, io, paint, FRAMES[frame % FRAMES.length] ?? ''));
+    io.err(`${erase()}${above}${lines.map((line) => `${line}\n`).join('')}`);
+    drawn = lines.length;
+  }
+  const timer = setInterval(() => {
+    frame++;
+    if (steps.some((step) => step.state === 'running')) draw();
+  }, FRAME_MS);
+  timer.unref();
+  io.err('\u001b[?25l');
+  return {
+    show(next) {
+      steps = next;
+      draw();
+    },
+    note: (text) => draw(`${text}\n`),
+    end() {
+      clearInterval(timer);
+      draw();
+      drawn = 0;
+      io.err('\u001b[?25h');
+    },
+  };
+}
+
+const COLOURS = { running: 'cyan', done: 'green', failed: 'red', stopped: 'yellow' } as const;
+
+function lineOf(step: Step, io: Io, paint: Paint, spinner: string): string {
+  const mark = paint(COLOURS[step.state], step.state === 'running' ? spinner : MARKS[step.state]);
+  const time = seconds((step.endedAt ?? io.now()) - step.startedAt);
+  const text = [step.detail, step.live].filter((part) => part !== '').join(': ');
+  const room = Math.max(10, io.columns() - NAME_WIDTH - time.length - 8);
+  return `  ${mark} ${paint('bold', step.name.padEnd(NAME_WIDTH))} ${truncate(oneLine(text), room)} ${paint('dim', time)}`;
+}

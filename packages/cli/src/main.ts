@@ -1,0 +1,53 @@
+/** The command line as a process. `bin/berth` calls `main`. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isatty } from 'node:tty';
+import { settingsOrExit } from '@berth/kit/config';
+import { readConfig } from './config.ts';
+import type { Io } from './io.ts';
+import { EXIT } from './problem.ts';
+import { run } from './run.ts';
+
+/** Time for the last sentence of an interrupted command. */
+const INTERRUPT_MS = 500;
+
+export async function main(argv: readonly string[]): Promise<void> {
+  const config = settingsOrExit(readConfig);
+  const interrupted = new AbortController();
+  // The command may say what continues. Without this, a command that only waits for an answer would ignore Ctrl-C.
+  process.on('SIGINT', () => {
+    if (interrupted.signal.aborted) process.exit(EXIT.interrupted);
+    interrupted.abort(new Error('interrupted'));
+    setTimeout(() => process.exit(EXIT.interrupted), INTERRUPT_MS).unref();
+  });
+  process.on('SIGTERM', () => process.exit(143));
+  // The cursor is hidden while steps are drawn.
+  process.on('exit', () => process.stderr.isTTY && config.canDraw && process.stderr.write('\u001b[?25h'));
+  // A reader such as `head` that closes the pipe has all that it wants.
+  for (const stream of [process.stdout, process.stderr])
+    stream.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? EXIT.done : EXIT.refused));
+
+  const io: Io = {
+    config,
+    cwd: process.cwd(),
+    out: (text) => void process.stdout.write(text),
+    err: (text) => void process.stderr.write(text),
+    terminal: { in: isatty(0), out: isatty(1), err: isatty(2) },
+    columns: () => process.stderr.columns ?? 80,
+    readStdin,
+    interrupted: interrupted.signal,
+    now: Date.now,
+    sleep: (ms, signal) => sleep(ms, undefined, signal === undefined ? {} : { signal }).then(() => undefined),
+  };
+  process.exitCode = await run(argv, io);
+}
+
+async function readStdin(limit: number): Promise<string> {
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of process.stdin as AsyncIterable<Buffer>) {
+    bytes += part.length;
+    if (bytes > limit) throw new Error(`standard input is longer than ${limit} bytes`);
+    parts.push(part);
+  }
+  return Buffer.concat(parts).toString('utf8');
+}

@@ -1,0 +1,93 @@
+/** Errors of the command line, and the exit code of every error. */
+import { ApiError, UnreachableError } from '@berth/wire/client';
+import type { Problem } from '@berth/wire/errors';
+
+export const EXIT = { done: 0, refused: 1, usage: 2, unreachable: 3, signIn: 4, interrupted: 130 } as const;
+export type Exit = (typeof EXIT)[keyof typeof EXIT];
+
+/** An error with its exit code. `next` says what to do. `shown`: stderr has the text already. */
+export class CliError extends Error {
+  override name = 'CliError';
+  readonly exit: Exit;
+  readonly code: string;
+  readonly next: string | undefined;
+  readonly shown: boolean;
+  constructor(exit: Exit, code: string, message: string, more: { next?: string; shown?: boolean; cause?: unknown } = {}) {
+    super(message, more.cause === undefined ? {} : { cause: more.cause });
+    this.exit = exit;
+    this.code = code;
+    this.next = more.next;
+    this.shown = more.shown ?? false;
+  }
+}
+
+export const usage = (message: string, next?: string): CliError =>
+  new CliError(EXIT.usage, 'usage', message, next === undefined ? {} : { next });
+export const signInNeeded = (message: string, next = 'berth login'): CliError => new CliError(EXIT.signIn, 'signed_out', message, { next });
+export const refused = (code: string, message: string, next?: string): CliError =>
+  new CliError(EXIT.refused, code, message, next === undefined ? {} : { next });
+
+/** The client of the API reports every error of a request as unreachable, also a refusal to send the request. */
+export function reasonOf(error: unknown): unknown {
+  return error instanceof UnreachableError && (error.cause instanceof CliError || error.cause instanceof ApiError) ? error.cause : error;
+}
+
+/** The server is away for a moment, or a proxy in between cannot reach it. */
+export function isAway(given: unknown): boolean {
+  const error = reasonOf(given);
+  return error instanceof UnreachableError || (error instanceof ApiError && [502, 503, 504].includes(error.status));
+}
+
+function exitOf(error: unknown): Exit {
+  if (error instanceof CliError) return error.exit;
+  if (isAway(error)) return EXIT.unreachable;
+  if (!(error instanceof ApiError)) return EXIT.refused;
+  if (error.status === 401 || error.status === 403) return EXIT.signIn;
+  // Without a problem document, the answer is not from a control plane.
+  return error.problem === null && error.status === 404 ? EXIT.unreachable : EXIT.refused;
+}
+
+/** A failure for people and for programs. */
+export type Failure = { exit: Exit; lines: string[]; problem: Partial<Problem> & { code: string; exit_code: number; next?: string } };
+
+export function failureOf(given: unknown): Failure {
+  const error = reasonOf(given);
+  const exit = exitOf(error);
+  const about = (code: string, title: string, detail: string, next?: string): Failure => ({
+    exit,
+    lines: [detail, ...(next === undefined ? [] : [`next: ${next}`])],
+    problem: { type: 'about:blank', title, detail, code, exit_code: exit, ...(next === undefined ? {} : { next }) },
+  });
+  if (error instanceof CliError)
+    return { ...about(error.code, error.message, error.message, error.next), ...(error.shown ? { lines: [] } : {}) };
+  if (error instanceof UnreachableError)
+    return about('unreachable', 'Berth could not be reached', `Berth could not be reached: ${error.message}`);
+  if (error instanceof ApiError) return apiFailure(error, exit, about);
+  const message = error instanceof Error ? error.message : String(error);
+  return about('internal', 'The command line failed', `the command line failed: ${message}`);
+}
+
+function apiFailure(error: ApiError, exit: Exit, about: (code: string, title: string, detail: string, next?: string) => Failure): Failure {
+  const { problem } = error;
+  if (problem === null) {
+    const text = /^\s*</.test(error.message) ? 'a page instead of an answer of the API' : error.message;
+    return about(
+      error.code,
+      `HTTP ${error.status}`,
+      `the address answered ${error.status}: ${text}`,
+      'check the address with: berth context list',
+    );
+  }
+  const next = exit === EXIT.signIn && error.status === 401 ? 'berth login' : undefined;
+  const detail = problem.detail === '' || problem.detail === problem.title ? problem.title : `${problem.title}: ${problem.detail}`;
+  return {
+    exit,
+    lines: [
+      `${detail} (${problem.code})`,
+      ...(problem.errors ?? []).map((e) => `  ${e.field}: ${e.message}`),
+      ...(problem.retry_after === undefined ? [] : [`try again in ${problem.retry_after} s`]),
+      ...(next === undefined ? [] : [`next: ${next}`]),
+    ],
+    problem: { ...problem, exit_code: exit, ...(next === undefined ? {} : { next }) },
+  };
+}

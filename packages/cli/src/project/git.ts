@@ -1,0 +1,104 @@
+/** Facts about the git repository of a folder. Nothing here contacts a git server. */
+import { exec } from '@berth/kit/exec';
+import type { Io } from '../io.ts';
+
+export type Remote = { name: string; url: string };
+export type Repository = {
+  root: string;
+  remotes: Remote[];
+  /** Null for a detached HEAD. */
+  branch: string | null;
+  /** Null before the first commit. */
+  head: string | null;
+  /** Number of files that differ from HEAD, including new ones. */
+  dirty: number;
+};
+
+const LIMIT_MS = 10_000;
+
+async function git(io: Io, args: readonly string[]): Promise<string | null> {
+  // A repository may name a program for core.fsmonitor; `git status` would run it.
+  const argv = ['git', '-c', 'core.fsmonitor=false', ...args];
+  const result = await exec(argv, {
+    cwd: io.cwd,
+    env: { ...io.config.childEnv, GIT_OPTIONAL_LOCKS: '0', LC_ALL: 'C' },
+    timeoutMs: LIMIT_MS,
+  }).catch(() => null);
+  return result === null || result.code !== 0 ? null : result.stdout.trimEnd();
+}
+
+/** Returns null if the folder is not in a repository, or if there is no git. */
+export async function readRepository(io: Io): Promise<Repository | null> {
+  const root = await git(io, ['rev-parse', '--show-toplevel']);
+  if (root === null) return null;
+  const [remotes, branch, head, status] = await Promise.all([
+    git(io, ['config', '--get-regexp', String.raw`^remote\..*\.url$`]),
+    git(io, ['symbolic-ref', '--short', '-q', 'HEAD']),
+    git(io, ['rev-parse', '--verify', '-q', 'HEAD^{commit}']),
+    git(io, ['status', '--porcelain']),
+  ]);
+  return {
+    root,
+    remotes: linesOf(remotes).flatMap((line) => {
+      const [, name, url] = /^remote\.(.*)\.url (.+)$/.exec(line) ?? [];
+      return name === undefined || url === undefined ? [] : [{ name, url }];
+    }),
+    branch: branch === '' ? null : branch,
+    head,
+    dirty: linesOf(status).length,
+  };
+}
+
+const linesOf = (text: string | null): string[] => (text ?? '').split('\n').filter((line) => line !== '');
+
+/** Compares addresses of repositories: `git@host:a/b.git`, `ssh://git@host/a/b` and `https://host/a/b.git` are the same repository. */
+export function repositoryKey(url: string): string {
+  const scp = /^(?:[^@/:]+@)?([^/:]+):(?!\/\/)(.+)$/.exec(url);
+  const parsed = scp === null && URL.canParse(url) ? new URL(url) : null;
+  // The port of ssh differs from the port of https for the same repository, so only a port of http and https counts.
+  const host = scp?.[1] ?? (parsed === null ? '' : parsed.protocol === 'ssh:' ? parsed.hostname : parsed.host);
+  const path = scp?.[2] ?? parsed?.pathname ?? url;
+  return `${host.toLowerCase()}/${path
+    .replace(/^\/+/, '')
+    .replace(/\/+$/, '')
+    .replace(/\.git$/, '')}`;
+}
+
+/** Removes the user and password of an address: Berth refuses a password in `git_url`, and the remote of CI often has a token. */
+export function withoutPassword(url: string): string {
+  if (!URL.canParse(url)) return url;
+  const parsed = new URL(url);
+  if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:') return url;
+  parsed.username = '';
+  parsed.password = '';
+  return parsed.href;
+}
+
+/**
+ * Says in a sentence how the folder differs from what Berth will build, by the remote branch as git last fetched it. Empty: in no way.
+ */
+export async function differences(io: Io, repository: Repository, gitUrl: string, branch: string): Promise<string[]> {
+  const remote = repository.remotes.find((r) => repositoryKey(r.url) === repositoryKey(gitUrl));
+  if (remote === undefined)
+    return [`this folder has no remote for ${gitUrl}; Berth builds the branch ${branch} from there, not this folder`];
+  const said: string[] = [];
+  if (repository.dirty > 0)
+    said.push(`${repository.dirty === 1 ? 'one file is' : `${repository.dirty} files are`} not committed; Berth builds what is pushed`);
+  const upstream = `${remote.name}/${branch}`;
+  const known = await git(io, ['rev-parse', '--verify', '-q', `refs/remotes/${upstream}^{commit}`]);
+  if (repository.head === null) said.push('this repository has no commit yet');
+  else if (known === null)
+    said.push(`the branch ${branch} was never fetched from or pushed to ${remote.name}; push it: git push ${remote.name} HEAD:${branch}`);
+  else if (known !== repository.head) {
+    const ahead = Number(await git(io, ['rev-list', '--count', `${known}..HEAD`]));
+    const behind = Number(await git(io, ['rev-list', '--count', `HEAD..${known}`]));
+    const where =
+      repository.branch === null ? 'HEAD (detached)' : repository.branch === branch ? 'HEAD' : `HEAD (branch ${repository.branch})`;
+    if (ahead > 0)
+      said.push(`${where} is ${commits(ahead)} ahead of ${upstream} as last fetched; push first: git push ${remote.name} HEAD:${branch}`);
+    else if (behind > 0) said.push(`${where} is ${commits(behind)} behind ${upstream} as last fetched; Berth builds the newer one`);
+  }
+  return said;
+}
+
+const commits = (count: number): string => `${count} ${count === 1 ? 'commit' : 'commits'}`;

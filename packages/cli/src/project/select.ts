@@ -1,0 +1,57 @@
+/** Which project a command is about: the argument, `--project`, `.berth.json`, or the git remote of the folder in this order. */
+import { ApiError } from '@berth/wire/client';
+import type { Project } from '@berth/wire/project';
+import type { Io } from '../io.ts';
+import { CliError, EXIT, refused, usage } from '../problem.ts';
+import { readLink } from '../session/choose.ts';
+import type { Session } from '../session/session.ts';
+import { allPages } from './pages.ts';
+import { readRepository, repositoryKey } from './git.ts';
+
+export type Selected = { project: Project; how: 'argument' | 'link' | 'remote' };
+
+/** Throws CliError: usage where no project or several projects match, refused where it does not exist. */
+export async function selectProject(io: Io, session: Session, named: string | undefined): Promise<Selected> {
+  if (named !== undefined) return { project: await getProject(session, named), how: 'argument' };
+  const link = readLink(io.cwd);
+  // A link names a project of its own address only.
+  if (link !== null && link.url === session.url) return { project: await getProject(session, link.project, link.path), how: 'link' };
+  const found = await matchRemote(io, session);
+  const [project] = found;
+  if (project !== undefined && found.length === 1) return { project, how: 'remote' };
+  if (found.length > 1)
+    throw usage(
+      `several projects build from this repository: ${found.map((p) => p.name).join(', ')}`,
+      `name one, or link this folder: berth link ${project?.name}`,
+    );
+  throw new CliError(
+    EXIT.usage,
+    'no_project',
+    `no project was named, and no project at ${session.url} builds from a remote of this folder`,
+    {
+      next: 'name one (berth project list) or create one (berth project create)',
+    },
+  );
+}
+
+/** Returns the projects that build from a remote of this folder. */
+export async function matchRemote(io: Io, session: Session): Promise<Project[]> {
+  const repository = await readRepository(io);
+  const keys = new Set((repository?.remotes ?? []).map((remote) => repositoryKey(remote.url)));
+  if (keys.size === 0) return [];
+  const projects = await allPages((cursor) => session.client.call('listProjects', { query: { limit: 200, ...cursor } }));
+  return projects.filter((project) => !project.deleting && keys.has(repositoryKey(project.git_url)));
+}
+
+async function getProject(session: Session, name: string, from?: string): Promise<Project> {
+  try {
+    return await session.client.call('getProject', { params: { id: name } });
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.code !== 'not_found') throw error;
+    throw refused(
+      'not_found',
+      `there is no project “${name}” at ${session.url}${from === undefined ? '' : ` (named in ${from})`}`,
+      'berth project list',
+    );
+  }
+}

@@ -1,0 +1,97 @@
+/** Parses the arguments, runs the command and returns the exit code. */
+import { Command as Parser, CommanderError, Option as ParserOption } from 'commander';
+import { BERTH_VERSION } from '@berth/wire/version';
+import { createCli, type GlobalOptions } from './cli.ts';
+import { type Command, globalOptions, type Option, type Options } from './commands/command.ts';
+import { COMMANDS, NOUNS } from './commands/table.ts';
+import type { Io } from './io.ts';
+import { safe } from './output/text.ts';
+import { CliError, EXIT, type Exit, failureOf, usage } from './problem.ts';
+import { mismatchAfter } from './session/version.ts';
+
+export async function run(argv: readonly string[], io: Io): Promise<Exit> {
+  const outcome: { exit: Exit } = { exit: EXIT.done };
+  const wantsJson = argv.includes('--json');
+  try {
+    await createParser(argv, io).parseAsync([...argv], { from: 'user' });
+  } catch (error) {
+    outcome.exit = report(error instanceof CommanderError ? ofParser(error) : error, io, wantsJson);
+  }
+  return outcome.exit;
+}
+
+/** Undefined: the parser has printed help or the version. */
+function ofParser(error: CommanderError): unknown {
+  if (error.exitCode === 0) return undefined;
+  // A noun without a verb: the parser has printed its help.
+  if (error.code === 'commander.help') return new CliError(EXIT.usage, 'usage', 'a verb is missing', { shown: true });
+  return usage(error.message.replace(/^error: /, ''), 'berth --help');
+}
+
+function report(error: unknown, io: Io, json: boolean): Exit {
+  if (error === undefined) return EXIT.done;
+  const { exit, lines, problem } = failureOf(error);
+  if (json) io.err(`${JSON.stringify(problem)}\n`);
+  else if (lines.length > 0) io.err(`berth: ${lines.map((line) => safe(line)).join('\n  ')}\n`);
+  return exit;
+}
+
+function createParser(argv: readonly string[], io: Io): Parser {
+  const silent = argv.includes('--json');
+  const program = new Parser('berth')
+    .description('Deploy projects from a git repository to a live address.')
+    .version(BERTH_VERSION, '-v, --version', 'print the version of the command line')
+    .helpOption('-h, --help', 'print this help')
+    .helpCommand(false)
+    .showSuggestionAfterError(true)
+    .exitOverride()
+    .configureOutput({ writeOut: (text) => io.out(text), writeErr: (text) => void (silent || text.startsWith('error:') || io.err(text)) });
+  program.addHelpText('after', '\nProcesses of Berth: berth control-plane|gateway|agent|proxy|relay (docs/settings.md)');
+  const [noun] = argv;
+  const wanted = COMMANDS.filter((command) => command.name.split(' ')[0] === noun);
+  for (const command of wanted.length > 0 ? wanted : COMMANDS) addCommand(program, command, io);
+  return program;
+}
+
+function addCommand(program: Parser, command: Command, io: Io): void {
+  const words = command.name.split(' ');
+  const parser = words.reduce((parent, word, depth) => {
+    const found = parent.commands.find((c) => c.name() === word);
+    if (found !== undefined) return found;
+    const isLeaf = depth === words.length - 1;
+    const made = parent.command(word).description(isLeaf ? command.summary : (NOUNS[words.slice(0, depth + 1).join(' ')] ?? ''));
+    made.helpCommand(false);
+    return made;
+  }, program);
+  parser.description(command.summary);
+  if (command.detail !== undefined) parser.addHelpText('after', `\n${command.detail}`);
+  for (const { name, doc, required } of command.args ?? []) parser.argument(required === true ? `<${name}>` : `[${name}]`, doc);
+  parser.allowExcessArguments(false);
+  for (const option of [...(command.options ?? []), ...globalOptions(command)]) parser.addOption(optionOf(option));
+  parser.action(async (...given: unknown[]) => {
+    const args = given.slice(0, command.args?.length ?? 0) as (string | undefined)[];
+    const options = given[command.args?.length ?? 0] as Options & GlobalOptions;
+    const cli = createCli(io, options);
+    try {
+      await command.run(cli, args, options);
+    } catch (error) {
+      throw await mismatchAfter(error, cli);
+    }
+  });
+}
+
+function optionOf({ flags, doc, required, repeats, choices, parse }: Option): ParserOption {
+  const option = new ParserOption(flags, doc);
+  if (required === true) option.makeOptionMandatory();
+  if (choices !== undefined) option.choices(choices);
+  if (repeats === true) option.argParser((text: string, before: string[] | undefined) => [...(before ?? []), text]);
+  else if (parse !== undefined)
+    option.argParser((text) => {
+      try {
+        return parse(text);
+      } catch (error) {
+        throw usage(`option ${flags}: ${error instanceof Error ? error.message : String(error)}`);
+      }
+    });
+  return option;
+}

@@ -1,0 +1,37 @@
+/**
+ * A lock between processes: a SQLite transaction on an empty database. The kernel releases it when its process ends, also by
+ * `kill -9`, so no lock is ever left behind.
+ */
+import { mkdirSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CliError, EXIT } from '../problem.ts';
+
+const BETWEEN_MS = 40;
+/** Longer than one refresh: its request ends after 15 s. */
+const DEADLINE_MS = 40_000;
+const BUSY = 5;
+
+/** Runs `work` while no other process runs its own under the lock `path`. */
+export async function withLock<T>(path: string, work: () => Promise<T>): Promise<T> {
+  const { DatabaseSync } = await import('node:sqlite');
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  const database = new DatabaseSync(path);
+  try {
+    const until = performance.now() + DEADLINE_MS;
+    for (;;) {
+      try {
+        database.exec('BEGIN EXCLUSIVE');
+        break;
+      } catch (error) {
+        if ((error as { errcode?: number }).errcode !== BUSY) throw error;
+        if (performance.now() > until)
+          throw new CliError(EXIT.refused, 'locked', `another berth has held ${path} for ${DEADLINE_MS / 1000} s`, { cause: error });
+        await sleep(BETWEEN_MS);
+      }
+    }
+    return await work();
+  } finally {
+    database.close();
+  }
+}

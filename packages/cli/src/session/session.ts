@@ -1,0 +1,121 @@
+/**
+ * An address of Berth with the credentials for it. A request carries a valid token:
+ *
+ *   stored token ── still valid ──▶ use it
+ *        │ expires within a minute, or the API answers 401
+ *        ▼ under the lock: another process may have renewed it meanwhile
+ *   refresh token ── refused (used before, or lost by a killed process) ──▶ device token ── refused ──▶ "sign in again", exit 4
+ */
+import { API_TOKEN_PREFIX } from '@berth/wire/token';
+import type { LoginAnswer } from '@berth/wire/access';
+import { ApiError, type Client, createClient } from '@berth/wire/client';
+import { DEVICE_TOKEN_PREFIX } from '@berth/wire/gateway';
+import type { Io } from '../io.ts';
+import { asFetch, type Fetch, type HttpAnswer, type HttpRequest, open } from '../http.ts';
+import { signInNeeded } from '../problem.ts';
+import { type Tokens, tokensOf, tokenStore } from './tokens.ts';
+
+/** Renews a token this long before it expires. */
+const EARLY_MS = 60_000;
+
+export type Session = {
+  url: string;
+  client: Client;
+  /** Sends an authorized request, for event streams. */
+  send: Fetch;
+};
+
+/** Returns a token that the API accepts. `refusedToken` is one that the API just refused. */
+type Source = (refusedToken: string | null) => Promise<string>;
+
+export function openSession(io: Io, url: string, given: string | undefined): Session {
+  const source = given === undefined ? storedSource(io, url) : givenSource(url, given);
+  async function send(address: string, request: HttpRequest): Promise<HttpAnswer> {
+    const token = await source(null);
+    const answer = await open(address, withToken(request, token));
+    if (answer.status !== 401) return answer;
+    answer.message.resume();
+    return open(address, withToken(request, await source(token)));
+  }
+  return { url, send, client: createClient({ baseUrl: url, fetch: asFetch(send) }) };
+}
+
+const withToken = (request: HttpRequest, token: string): HttpRequest => ({
+  ...request,
+  headers: { ...request.headers, authorization: `Bearer ${token}` },
+});
+
+export const anonymous = (url: string): Client => createClient({ baseUrl: url, fetch: asFetch(open) });
+
+/** Opens a session with a device token; the API accepts it only here. */
+export const exchange = (url: string, deviceToken: string): Promise<LoginAnswer> =>
+  anonymous(url).call('exchange', { headers: { authorization: `Bearer ${deviceToken}` } });
+
+/** A token of CI. A device token is exchanged once for each run. */
+function givenSource(url: string, given: string): Source {
+  if (given.startsWith(API_TOKEN_PREFIX) || !given.startsWith(DEVICE_TOKEN_PREFIX)) {
+    return async (refused) => {
+      if (refused === given)
+        throw signInNeeded(
+          `${url} refused the token of BERTH_TOKEN: it is wrong, expired or revoked`,
+          'create another one: berth token create',
+        );
+      return given;
+    };
+  }
+  let opened: Promise<LoginAnswer> | undefined;
+  return async (refused) => {
+    if (refused !== null) opened = undefined;
+    opened ??= exchange(url, given);
+    try {
+      return (await opened).token;
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      throw signInNeeded(`${url} refused the device token of BERTH_TOKEN: ${error.message}`, 'create another one: berth token create');
+    }
+  };
+}
+
+function storedSource(io: Io, url: string): Source {
+  const store = tokenStore(io.config, url);
+  const usable = (tokens: Tokens | null, refusedToken: string | null): tokens is Tokens =>
+    tokens !== null && tokens.token !== refusedToken && tokens.expires_at - EARLY_MS > io.now();
+  const present = (): Tokens => {
+    const tokens = store.read();
+    if (tokens === null) throw signInNeeded(`you are not signed in to ${url}`, `berth login ${url}`);
+    return tokens;
+  };
+
+  async function renew(tokens: Tokens): Promise<Tokens> {
+    try {
+      const answer = await anonymous(url).call('refresh', { body: { refresh_token: tokens.refresh_token } });
+      return tokensOf(url, answer, io.now(), tokens.device_token);
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      if (tokens.device_token === null) throw ended(error);
+    }
+    try {
+      return tokensOf(url, await exchange(url, tokens.device_token), io.now(), tokens.device_token);
+    } catch (error) {
+      throw isRefusal(error) ? ended(error) : error;
+    }
+  }
+  const ended = (error: Error): Error => signInNeeded(`your session at ${url} has ended: ${error.message}`, `berth login ${url}`);
+
+  let known: Tokens | null = null;
+  return async (refusedToken) => {
+    if (usable(known, refusedToken)) return known.token;
+    known = present();
+    if (usable(known, refusedToken)) return known.token;
+    known = await store.locked(async () => {
+      const again = present();
+      if (usable(again, refusedToken)) return again;
+      const renewed = await renew(again);
+      store.write(renewed);
+      return renewed;
+    });
+    return known.token;
+  };
+}
+
+const isRefusal = (error: unknown): error is ApiError => error instanceof ApiError && (error.status === 401 || error.status === 403);

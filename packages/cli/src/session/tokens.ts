@@ -1,0 +1,78 @@
+/** Tokens of a person for each address: files of mode 0600 in $XDG_STATE_HOME/berth/tokens. */
+import { readdirSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import type { LoginAnswer } from '@berth/wire/access';
+import type { CliConfig } from '../config.ts';
+import { CliError, EXIT } from '../problem.ts';
+import { isMissing, readJson, writePrivate } from './files.ts';
+import { withLock } from './lock.ts';
+
+export type Tokens = {
+  url: string;
+  email: string;
+  /** For `Authorization: Bearer`; valid until `expires_at` (ms). */
+  token: string;
+  expires_at: number;
+  /** Can be used once. */
+  refresh_token: string;
+  /** From the device flow; opens a new session when the refresh token is lost. Null after a sign-in by password. */
+  device_token: string | null;
+};
+
+export type TokenStore = {
+  read(): Tokens | null;
+  write(tokens: Tokens): void;
+  remove(): void;
+  /** Only one process of this person changes the tokens of the address at a time. */
+  locked<T>(work: () => Promise<T>): Promise<T>;
+};
+
+const folderOf = (config: CliConfig): string => join(config.XDG_STATE_HOME ?? join(config.home, '.local', 'state'), 'berth', 'tokens');
+
+export function tokenStore(config: CliConfig, url: string): TokenStore {
+  const name = encodeURIComponent(new URL(url).origin);
+  const path = join(folderOf(config), `${name}.json`);
+  return {
+    read() {
+      assertPrivate(path);
+      const found = readJson(path) as Tokens | undefined;
+      // The file names its address, so that a renamed file does not send a token elsewhere.
+      return found === undefined || new URL(found.url).origin !== new URL(url).origin ? null : found;
+    },
+    write: (tokens) => writePrivate(path, `${JSON.stringify(tokens)}\n`),
+    remove: () => rmSync(path, { force: true }),
+    locked: (work) => withLock(join(folderOf(config), `${name}.lock`), work),
+  };
+}
+
+export const hasTokens = (config: CliConfig): boolean => {
+  try {
+    return readdirSync(folderOf(config)).some((name) => name.endsWith('.json'));
+  } catch (error) {
+    if (isMissing(error)) return false;
+    throw error;
+  }
+};
+
+/** Refuses a token file that other users can read: somebody copied it or changed its mode. */
+function assertPrivate(path: string): void {
+  try {
+    const { mode } = statSync(path);
+    if ((mode & 0o077) === 0) return;
+  } catch (error) {
+    if (isMissing(error)) return;
+    throw error;
+  }
+  throw new CliError(EXIT.signIn, 'token_file_readable', `other users can read the token file ${path}`, {
+    next: `chmod 600 ${path}, then berth logout and berth login`,
+  });
+}
+
+export const tokensOf = (url: string, answer: LoginAnswer, now: number, deviceToken: string | null): Tokens => ({
+  url,
+  email: answer.user.email,
+  token: answer.token,
+  expires_at: now + answer.expires_in * 1000,
+  refresh_token: answer.refresh_token,
+  device_token: deviceToken,
+});

@@ -1,0 +1,314 @@
+/** deploy, rollback, cancel, status and logs against the real control plane, with a builder and a node that act like agents. */
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { stripVTControlCharacters } from 'node:util';
+import { beforeAll, describe, expect, test, vi } from 'vitest';
+import { deploy as request, tick } from '../../control-plane/test/api/harness.ts';
+import { createWorld, type World } from '../../control-plane/test/api/deployed.ts';
+import { type Person, serveOnce, signedIn } from './support.ts';
+
+const served = serveOnce();
+let world: World;
+let who: Person;
+let count = 0;
+
+beforeAll(async () => {
+  world = await createWorld(served.api);
+  who = await signedIn(served.url);
+}, 60_000);
+
+type Named = { id: string; name: string };
+async function project(): Promise<Named> {
+  const name = `shop-${++count}`;
+  const { code, out, err } = await who.berth([
+    'project',
+    'create',
+    name,
+    '--git-url',
+    `https://git.example.com/${name}.git`,
+    '--drain-seconds',
+    '0',
+    '--json',
+  ]);
+  expect({ code, err }).toEqual({ code: 0, err: '' });
+  return JSON.parse(out) as Named;
+}
+
+/** The newest deployment of a project, once there is one that is newer than `than`. */
+async function newest(id: string, than = 0): Promise<string> {
+  for (;;) {
+    const { items } = (await served.api.call('projectDeployments', { params: { id } })).json as {
+      items: { id: string; generation: number }[];
+    };
+    const [first] = items;
+    if (first !== undefined && first.generation > than) return first.id;
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+async function goLive(id: string): Promise<void> {
+  await tick(served.api, id);
+  await world.built({ commit_message: 'Add the checkout page', commit_author: 'Ada' });
+  await world.started(id);
+}
+
+describe('deploy', () => {
+  test('prints each step once, the address alone on stdout, and exits with 0', async () => {
+    const { id, name } = await project();
+    let shown = '';
+    const running = who.berth(['deploy', name], { onErr: (text) => (shown += text) });
+    const deployment = await newest(id);
+    await tick(served.api, deployment);
+    await vi.waitFor(() => expect(shown).toContain('build  runs: build assigned to'), 10_000);
+    await world.built({ commit_message: 'Add the checkout page', commit_author: 'Ada' });
+    await world.started(deployment);
+    const { code, out, err } = await running;
+    expect({ code, out }).toEqual({ code: 0, out: `http://${name}.berth.localhost:8000\n` });
+    expect(err).toMatch(/^build +done: [0-9a-f]{8} Add the checkout page \(/m);
+    expect(err).toMatch(/^place +done: node-1: /m);
+    expect(err).toMatch(/^start +done: the container answers at 10\.0\.0\.7:32001 \(/m);
+    expect(err).toMatch(/^route +done: live: /m);
+    expect(err).toContain('deployment 1 is live after');
+    const steps = err.split('\n').filter((line) => /^(build|place|start|route) +done/.test(line));
+    expect(steps.length, err).toBe(new Set(steps.map((line) => line.split(' ')[0])).size);
+  });
+
+  test('a second deployment waits until the old version is gone', async () => {
+    const { id, name } = await project();
+    await world.live(id);
+    const running = who.berth(['deploy', name]);
+    await goLive(await newest(id, 1));
+    const { code, err } = await running;
+    expect(code).toBe(0);
+    expect(err).toMatch(/^drain +done: the old version is gone \(/m);
+  });
+
+  test('a failure names step, code, sentence, last lines, what still serves and the next command; exits with 1', async () => {
+    const { id, name } = await project();
+    await world.live(id);
+    const running = who.berth(['deploy', name]);
+    const deployment = await newest(id, 1);
+    await tick(served.api, deployment);
+    const [task] = (await served.api.call('agentTasks', { query: { node_id: world.builder } })).json as unknown as { id: string }[];
+    const claim = await served.api.call('agentStart', { params: { id: task?.id ?? '' } });
+    const headers = { 'x-lease-token': String(claim.json['lease_token']) };
+    const lines = Array.from({ length: 30 }, (_, i) => ({ stream: 'stderr', text: `line ${i + 1} \u001b[31mred\u001b[2J` }));
+    await served.api.call('agentLogs', { params: { id: task?.id ?? '' }, headers, body: { lines } });
+    await served.api.call('agentComplete', {
+      params: { id: task?.id ?? '' },
+      headers,
+      body: { status: 'failed', result: { error: { code: 'build_step_failed', message: 'RUN npm ci exited with 1' } } },
+    });
+    const { code, out, err } = await running;
+    expect({ code, out }).toEqual({ code: 1, out: '' });
+    expect(err).toContain('deployment 2 failed at build: build_step_failed');
+    expect(err).toContain('RUN npm ci exited with 1');
+    expect(err).toContain('line 30 red');
+    expect(err).not.toContain('line 10 ');
+    expect(err).toContain('deployment 1 (');
+    expect(err).toContain('still serves at http://');
+    expect(err).toContain('next:   correct it in the repository, push, then berth deploy');
+    expect(err, 'control characters of a log never reach the terminal').not.toContain('\u001b');
+  });
+
+  test('--json: one JSON object for each change and a result at the end', async () => {
+    const { id, name } = await project();
+    const running = who.berth(['deploy', name, '--json']);
+    await goLive(await newest(id));
+    const { code, out, err } = await running;
+    expect({ code, err }).toEqual({ code: 0, err: '' });
+    const lines = out
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(lines.at(-1)).toMatchObject({ type: 'result', status: 'running', url: `http://${name}.berth.localhost:8000` });
+    expect(lines.filter((line) => line['type'] === 'step' && line['state'] === 'done').map((line) => line['step'])).toEqual([
+      'build',
+      'place',
+      'start',
+      'route',
+    ]);
+  });
+
+  test('--detach prints the id alone and returns at once', async () => {
+    const { id, name } = await project();
+    const { code, out } = await who.berth(['deploy', name, '--detach']);
+    expect({ code, out }).toEqual({ code: 0, out: `${await newest(id)}\n` });
+  });
+
+  test('Ctrl-C leaves the deployment running, says how to cancel it and exits with 130; cancel then works', async () => {
+    const { id, name } = await project();
+    const interrupted = new AbortController();
+    const running = who.berth(['deploy', name], { interrupted: interrupted.signal });
+    const deployment = await newest(id);
+    interrupted.abort(new Error('interrupted'));
+    const { code, out, err } = await running;
+    expect({ code, out }).toEqual({ code: 130, out: '' });
+    expect(err).toContain(`berth cancel ${deployment}`);
+    expect((await served.api.call('getDeployment', { params: { id: deployment } })).json).toMatchObject({ status: 'pending' });
+    expect((await who.berth(['cancel', deployment])).code).toBe(0);
+    const again = await who.berth(['cancel', deployment]);
+    expect(again).toMatchObject({ code: 1, err: expect.stringContaining('it has ended (cancelled)') });
+  });
+
+  test('an unknown project exits with 1, an unknown commit with the words of the API', async () => {
+    expect(await who.berth(['deploy', 'nowhere'])).toMatchObject({
+      code: 1,
+      out: '',
+      err: expect.stringContaining('there is no project “nowhere”'),
+    });
+    const { name } = await project();
+    expect(await who.berth(['deploy', name, '--commit', 'abc'])).toMatchObject({ code: 1, err: expect.stringContaining('commit') });
+  });
+});
+
+describe('in a terminal', () => {
+  test('the steps are drawn in place, no line is wider than the terminal, and the cursor is shown again', async () => {
+    const { id, name } = await project();
+    const running = who.berth(['deploy', name], { terminal: { err: true }, columns: 60, env: { TERM: 'xterm' } });
+    await goLive(await newest(id));
+    const { code, err } = await running;
+    expect(code).toBe(0);
+    expect(err).toContain('\u001b[?25l');
+    expect(err.lastIndexOf('\u001b[?25h')).toBeGreaterThan(err.lastIndexOf('\u001b[?25l'));
+    const visible = stripVTControlCharacters(err)
+      .split(/[\r\n]/)
+      .filter((line) => /^ {2}\S /.test(line));
+    expect(visible.length).toBeGreaterThan(3);
+    expect(Math.max(...visible.map((line) => line.length))).toBeLessThanOrEqual(60);
+  });
+
+  test.each([{ NO_COLOR: '1' }, { TERM: 'dumb' }])('%j: plain lines without any escape code', async (env) => {
+    const { id, name } = await project();
+    const running = who.berth(['deploy', name], { terminal: { in: true, out: true, err: true }, env });
+    await goLive(await newest(id));
+    const { code, err, out } = await running;
+    expect(code).toBe(0);
+    expect(err + out).not.toContain('\u001b');
+  });
+});
+
+describe('rollback', () => {
+  test('goes one release back each time and never returns', async () => {
+    const { id, name } = await project();
+    const first = await world.live(id);
+    const second = await world.live(id);
+    await world.live(id);
+    const roll = async (): Promise<string> => {
+      const { code, out, err } = await who.berth(['rollback', name, '--detach']);
+      expect({ code, err: code === 0 ? '' : err }).toEqual({ code: 0, err: '' });
+      const deployment = out.trim();
+      await world.deployedAgain(deployment);
+      return String((await served.api.call('getDeployment', { params: { id: deployment } })).json['rollback_of']);
+    };
+    expect(await roll()).toBe(second);
+    expect(await roll()).toBe(first);
+    expect(await who.berth(['rollback', name])).toMatchObject({ code: 1, err: expect.stringContaining('no release older') });
+    const { code, out } = await who.berth(['rollback', name, '--to', '3', '--detach']);
+    expect(code).toBe(0);
+    await world.deployedAgain(out.trim());
+  });
+
+  test('a deployment that never ran is refused with the reason', async () => {
+    const { id, name } = await project();
+    await world.live(id);
+    const pending = await request(served.api, id);
+    expect(await who.berth(['rollback', name, '--to', pending])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('it is not live yet (pending)'),
+    });
+    expect((await who.berth(['cancel', name])).code).toBe(0);
+  });
+});
+
+describe('which project', () => {
+  const git = (cwd: string, ...args: string[]): void =>
+    void execFileSync('git', ['-c', 'user.name=a', '-c', 'user.email=a@b', ...args], { cwd, stdio: 'ignore' });
+  function folder(name: string, remote: string | null): string {
+    const at = join(who.home, name);
+    mkdirSync(at, { recursive: true });
+    git(at, 'init', '-q', '-b', 'main');
+    if (remote !== null) git(at, 'remote', 'add', 'origin', remote);
+    writeFileSync(join(at, 'Dockerfile'), 'FROM scratch\n');
+    git(at, 'add', '.');
+    git(at, 'commit', '-q', '-m', 'first');
+    return at;
+  }
+
+  test('the git remote of the folder, however it is written', async () => {
+    const { name } = await project();
+    for (const [index, remote] of [
+      `git@git.example.com:${name}.git`,
+      `ssh://git@git.example.com:2222/${name}`,
+      `https://user:secret@git.example.com/${name}.git/`,
+    ].entries()) {
+      const shown = await who.berth(['project', 'show', '--json'], { cwd: folder(`remote-${count}-${index}`, remote) });
+      expect(JSON.parse(shown.out)).toMatchObject({ name });
+    }
+  });
+
+  test('.berth.json of a parent folder wins over the remote; --project and the argument win over both', async () => {
+    const one = await project();
+    const two = await project();
+    const at = folder(`linked-${count}`, `https://git.example.com/${two.name}.git`);
+    expect((await who.berth(['link', one.name], { cwd: at })).code).toBe(0);
+    const nested = join(at, 'src');
+    mkdirSync(nested);
+    const shown = async (...argv: string[]): Promise<unknown> =>
+      JSON.parse((await who.berth(['project', 'show', ...argv, '--json'], { cwd: nested })).out);
+    expect(await shown()).toMatchObject({ name: one.name });
+    expect(await shown('--project', two.name)).toMatchObject({ name: two.name });
+    expect(await shown(two.name)).toMatchObject({ name: two.name });
+  });
+
+  test('several projects of one repository: names them and exits with 2', async () => {
+    const { name } = await project();
+    const other = `${name}-staging`;
+    expect((await who.berth(['project', 'create', other, '--git-url', `https://git.example.com/${name}.git`])).code).toBe(0);
+    const result = await who.berth(['status'], { cwd: folder(`several-${count}`, `https://git.example.com/${name}.git`) });
+    expect(result).toMatchObject({ code: 2, out: '', err: expect.stringContaining(`${name}, ${other}`) });
+  });
+
+  test('deploy outside a repository, without a remote and with several remotes says what to do', async () => {
+    expect(await who.berth(['deploy'])).toMatchObject({ code: 2, err: expect.stringContaining('no project was named') });
+    expect(await who.berth(['deploy'], { cwd: folder(`none-${count}`, null) })).toMatchObject({ code: 2 });
+  });
+
+  test('deploy says that files are not committed and HEAD is not pushed, from a detached HEAD too', async () => {
+    const { name } = await project();
+    const at = folder(`ahead-${count}`, `https://git.example.com/${name}.git`);
+    git(at, 'update-ref', 'refs/remotes/origin/main', 'HEAD');
+    writeFileSync(join(at, 'a'), 'a');
+    git(at, 'add', '.');
+    git(at, 'commit', '-q', '-m', 'second');
+    writeFileSync(join(at, 'b'), 'b');
+    git(at, 'checkout', '-q', '--detach');
+    const { code, err } = await who.berth(['deploy', '--detach'], { cwd: at });
+    expect(code).toBe(0);
+    expect(err).toContain('one file is not committed');
+    expect(err).toContain('HEAD (detached) is 1 commit ahead of origin/main as last fetched; push first: git push origin HEAD:main');
+    expect((await who.berth(['cancel'], { cwd: at })).code).toBe(0);
+  });
+});
+
+describe('a control plane that goes away during a deployment', () => {
+  test('says so, and gives up with exit 3 after the deadline without touching the deployment', async () => {
+    const { id, name } = await project();
+    let passed = 0;
+    const errors: string[] = [];
+    const running = who.berth(['deploy', name], {
+      // Time passes with the pauses between tries alone.
+      now: () => Date.now() + passed,
+      sleep: async (ms) => void (passed += ms * 50),
+      onErr: (text) => errors.push(text),
+    });
+    const deployment = await newest(id);
+    await served.api.server.close();
+    const { code, out, err } = await running;
+    expect({ code, out }).toEqual({ code: 3, out: '' });
+    expect(err).toContain('the control plane does not answer');
+    expect(err).toContain(`berth deployment watch ${deployment}`);
+    expect(errors.length).toBeGreaterThan(1);
+  });
+});

@@ -1,0 +1,92 @@
+/** The real control plane in this process, on a port of loopback, and the command line with its own home, folder and terminal. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll } from 'vitest';
+import { type Api, createApi, PASSWORD } from '../../control-plane/test/api/harness.ts';
+import { readConfig } from '../src/config.ts';
+import type { Io } from '../src/io.ts';
+import { run } from '../src/run.ts';
+
+export const ADMIN = 'admin@example.com';
+export { PASSWORD };
+
+export type Served = { api: Api; url: string };
+
+/** One control plane for all tests of a file: its start takes most of their time. */
+export function serveOnce(given: Parameters<typeof createApi>[0] = {}): Served {
+  const served: Partial<Served> = {};
+  removeHomes();
+  beforeAll(async () => {
+    const api = await createApi(given);
+    Object.assign(served, { api, url: await api.server.listen({ host: '127.0.0.1', port: 0 }) });
+  }, 60_000);
+  afterAll(() => served.api?.close());
+  return served as Served;
+}
+
+const homes: string[] = [];
+/** Call it once in a file that makes people: removes their homes. */
+export const removeHomes = (): void =>
+  afterAll(() => {
+    for (const home of homes.splice(0)) rmSync(home, { recursive: true, force: true });
+  });
+
+export type Result = { code: number; out: string; err: string };
+export type Person = {
+  home: string;
+  cwd: string;
+  /** Runs one command. */
+  berth(argv: readonly string[], given?: RunOptions): Promise<Result>;
+};
+export type RunOptions = {
+  stdin?: string;
+  env?: Record<string, string>;
+  cwd?: string;
+  terminal?: Partial<Io['terminal']>;
+  columns?: number;
+  interrupted?: AbortSignal;
+  onErr?: (text: string) => void;
+  sleep?: Io['sleep'];
+  now?: Io['now'];
+};
+
+/** A person with an empty home. Nothing is read from the environment of the tests. */
+export function person(): Person {
+  const home = mkdtempSync(join(tmpdir(), 'berth-cli-'));
+  homes.push(home);
+  return {
+    home,
+    cwd: home,
+    async berth(argv, given = {}) {
+      let out = '';
+      let err = '';
+      const io: Io = {
+        config: readConfig({ HOME: home, PATH: process.env['PATH'], ...given.env }),
+        cwd: given.cwd ?? home,
+        out: (text) => void (out += text),
+        err(text) {
+          err += text;
+          given.onErr?.(text);
+        },
+        terminal: { in: false, out: false, err: false, ...given.terminal },
+        columns: () => given.columns ?? 100,
+        readStdin: async () => given.stdin ?? '',
+        interrupted: given.interrupted ?? new AbortController().signal,
+        now: given.now ?? Date.now,
+        sleep: given.sleep ?? ((ms, signal) => sleep(ms, undefined, signal === undefined ? {} : { signal }).then(() => undefined)),
+      };
+      const code = await run(argv, io);
+      return { code, out, err };
+    },
+  };
+}
+
+/** A person who has signed in by password. */
+export async function signedIn(url: string): Promise<Person> {
+  const who = person();
+  const { code, err } = await who.berth(['login', url, '--email', ADMIN], { stdin: `${PASSWORD}\n` });
+  if (code !== 0) throw new Error(err);
+  return who;
+}

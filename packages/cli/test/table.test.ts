@@ -1,0 +1,88 @@
+/** The command table covers the API: every route has a verb or a reason, and each row is usable. */
+import type { Route } from '@berth/wire/route';
+import { ROUTES, type RouteName } from '@berth/wire/routes';
+import { describe, expect, test } from 'vitest';
+import { bash, fish } from '../src/commands/completion-scripts.ts';
+import { globalOptions } from '../src/commands/command.ts';
+import { COMMANDS, NO_VERB, NOUNS } from '../src/commands/table.ts';
+import { person, removeHomes } from './support.ts';
+
+removeHomes();
+
+const used = new Set(COMMANDS.flatMap((command) => command.routes));
+/** People do not call the routes of agents and of the gateway. */
+const forPeople = Object.entries<Route>(ROUTES).filter(([, { who }]) => who !== 'agent' && who !== 'gateway');
+
+describe('every route', () => {
+  test.each(forPeople)('%s has a verb or a reason for having none, and not both', (name) => {
+    const route = name as RouteName;
+    const reason = NO_VERB[route];
+    expect({ route, decided: used.has(route) !== (reason !== undefined) }).toEqual({ route, decided: true });
+    if (reason !== undefined) expect(reason.length).toBeGreaterThan(10);
+  });
+});
+
+describe('every command', () => {
+  test('has its own name, a summary, and options that differ', () => {
+    expect(new Set(COMMANDS.map((c) => c.name)).size).toBe(COMMANDS.length);
+    for (const command of COMMANDS) {
+      expect(command.summary, command.name).toMatch(/^[A-Z]/);
+      const flags = [...(command.options ?? []), ...globalOptions(command)].map((o) => /--(?:no-)?[a-z-]+/.exec(o.flags)?.[0]);
+      expect(new Set(flags).size, `${command.name}: ${flags.join(' ')}`).toBe(flags.length);
+    }
+  });
+
+  test('each noun with verbs is described', () => {
+    const nouns = COMMANDS.flatMap(({ name }) =>
+      name
+        .split(' ')
+        .slice(0, -1)
+        .map((_, at, words) => words.slice(0, at + 1).join(' ')),
+    );
+    const verbless = [...new Set(nouns)].filter((noun) => !COMMANDS.some((c) => c.name === noun));
+    expect(verbless.filter((noun) => NOUNS[noun] === undefined)).toEqual([]);
+    expect(Object.keys(NOUNS).filter((noun) => !nouns.includes(noun))).toEqual([]);
+  });
+
+  test.each(COMMANDS.map((c) => c.name))('%s --help prints its summary and exits with 0', async (name) => {
+    const { code, out } = await person().berth([...name.split(' '), '--help']);
+    expect(code).toBe(0);
+    expect(out.replaceAll(/\s+/g, ' ')).toContain((COMMANDS.find((c) => c.name === name)?.summary ?? '').replaceAll(/\s+/g, ' '));
+  });
+
+  test('no option takes a secret: a secret comes from standard input or from the environment', () => {
+    const taking = COMMANDS.flatMap((c) =>
+      (c.options ?? []).filter((o) => /--(password|token|secret|value|key)\b.*</.test(o.flags)).map((o) => `${c.name} ${o.flags}`),
+    );
+    expect(taking).toEqual([]);
+  });
+});
+
+describe('wrong usage exits with 2 and prints nothing on stdout', () => {
+  test.each([
+    [['nonsense']],
+    [['project', 'nonsense']],
+    [['project', 'list', 'extra']],
+    [['login', '--nonsense']],
+    [['completion', 'tcsh']],
+    [[]],
+    [['project']],
+  ])('berth %j', async (argv) => {
+    const { code, out, err } = await person().berth(argv);
+    expect({ code, out }).toEqual({ code: 2, out: '' });
+    expect(err).not.toBe('');
+  });
+
+  test('with --json, the problem is one JSON document', async () => {
+    const { code, err } = await person().berth(['project', 'list', 'extra', '--json']);
+    expect(code).toBe(2);
+    expect(JSON.parse(err)).toMatchObject({ code: 'usage', exit_code: 2 });
+  });
+});
+
+describe('completion', () => {
+  test('the scripts name every word of every command', () => {
+    for (const script of [bash(COMMANDS), fish(COMMANDS)])
+      for (const word of COMMANDS.flatMap((c) => c.name.split(' '))) expect(script).toContain(word);
+  });
+});

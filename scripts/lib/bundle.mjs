@@ -1,0 +1,55 @@
+// Bundles the command line for a quick start. bin/berth runs the sources where there is no bundle or a source is newer.
+import { existsSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { root, toolsDir } from './places.mjs';
+
+const bundleDir = join(toolsDir, 'cli');
+
+/** Whether there is a bundle that is newer than every source. */
+export function bundleIsCurrent() {
+  const made = statSync(join(bundleDir, 'main.js'), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  return made > 0 && ['cli', 'wire', 'kit'].every((name) => newestIn(join(root, 'packages', name, 'src')) < made);
+}
+
+function newestIn(folder) {
+  if (!existsSync(folder)) return 0;
+  const times = readdirSync(folder, { withFileTypes: true }).map((entry) => {
+    const path = join(folder, entry.name);
+    return entry.isDirectory() ? newestIn(path) : statSync(path).mtimeMs;
+  });
+  return Math.max(0, ...times);
+}
+
+/** @returns what is missing, or undefined on success */
+export async function provideBundle() {
+  const draft = `${bundleDir}-${process.pid}`;
+  try {
+    const { build } = await import('esbuild');
+    await build({
+      entryPoints: { main: join(root, 'packages/cli/src/main.ts') },
+      outdir: draft,
+      bundle: true,
+      // Parts that few commands need (prompts, the MCP server) are files of their own.
+      splitting: true,
+      platform: 'node',
+      format: 'esm',
+      target: 'node24',
+      minify: true,
+      logLevel: 'silent',
+      // Some dependencies are CommonJS and call `require`.
+      banner: {
+        js: "import{createRequire as createRequireOfBundle}from'node:module';const require=createRequireOfBundle(import.meta.url);",
+      },
+    });
+    rmSync(bundleDir, { recursive: true, force: true });
+    renameSync(draft, bundleDir);
+    return undefined;
+  } catch (error) {
+    rmSync(draft, { recursive: true, force: true });
+    return {
+      part: 'bundle of the command line',
+      why: `berth starts from its sources, which takes longer: ${error.message}`,
+      how: 'run npm run setup again',
+    };
+  }
+}
