@@ -8,6 +8,7 @@ import { ERRORS, FAILURES } from '@berth/wire/errors';
 import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
 import { DEPLOYMENT_STATES, isSettled, isTerminal } from '@berth/wire/vocabulary';
+import { COMMANDS } from '../packages/cli/src/commands/table.ts';
 import { openapiDocument } from '../packages/control-plane/src/api/openapi/document.ts';
 import { TRANSITIONS } from '../packages/control-plane/src/flow/transitions.ts';
 import { callsInSources, isPointOf } from '../test/faults/fail-points/calls.ts';
@@ -117,6 +118,35 @@ async function settings(): Promise<string> {
   return sections.join('\n\n');
 }
 
+/** One section for each command: its use, options and what it does. */
+function commands(): string {
+  return COMMANDS.map(({ name, summary, detail, args = [], options = [] }) => {
+    const use = [
+      'berth',
+      name,
+      ...args.map((a) => (a.required === true ? `<${a.name}>` : `[${a.name}]`)),
+      ...(options.length > 0 ? ['[options]'] : []),
+    ];
+    const rows = [...args.map((a) => [code(a.name), a.doc]), ...options.map((o) => [code(o.flags), optionDoc(o)])];
+    return [
+      `### ${code(`berth ${name}`)}`,
+      `${summary}.${detail === undefined ? '' : `\n\n${detail.includes('\n') ? `\`\`\`text\n${detail}\n\`\`\`` : detail}`}`,
+      `\`\`\`text\n${use.join(' ')}\n\`\`\``,
+      ...(rows.length === 0 ? [] : [unescaped(table(['argument or option', 'meaning'], rows))]),
+    ].join('\n\n');
+  }).join('\n\n');
+}
+
+/** In code spans, Markdown shows entities as they are. */
+const unescaped = (text: string): string => text.replaceAll('&lt;', '<');
+
+const optionDoc = (o: { doc: string; required?: true; choices?: readonly string[] }): string =>
+  [
+    o.doc,
+    ...(o.choices === undefined || o.choices.every((c) => o.doc.includes(c)) ? [] : [`one of ${o.choices.join(', ')}`]),
+    ...(o.required === true ? ['**must be given**'] : []),
+  ].join('; ');
+
 function failPointTable(): string {
   const calls = callsInSources();
   const where = (name: string): string =>
@@ -134,6 +164,7 @@ export async function generatedParts(): Promise<Record<string, Record<string, st
     'docs/api.md': { routes: routes(), examples: examples() },
     'docs/errors.md': { errors: errors(), failures: failures() },
     'docs/fail-points.md': { points: failPointTable() },
+    'docs/cli.md': { commands: commands() },
     'docs/settings.md': { settings: await settings() },
     'docs/states.md': { states: states(), transitions: transitions() },
   };
