@@ -41,6 +41,9 @@ export const DatasetUse = Type.Object(
  */
 export const ON_DATASET_CHANGE = ['ignore', 'tell', 'redeploy'] as const;
 
+/** A glob or a folder inside the repository, as git’s `glob` pathspecs: `*` matches no slash, `**` matches any folders. */
+export const WatchPath = Type.String({ minLength: 1, maxLength: 300 });
+
 /** HTTP path of the health check; a status below 400 is healthy. Without a path, every HTTP answer is healthy. */
 export const HealthPath = Type.String({ pattern: '^/[!-~]*$', maxLength: 500 });
 export const MemoryBytes = Type.Integer({
@@ -73,6 +76,8 @@ const settable = {
   stop_grace_seconds: StopGraceSeconds,
   replace: literals(REPLACE_MODES),
   on_dataset_change: literals(ON_DATASET_CHANGE),
+  deploy_on_push: Type.Boolean(),
+  watch_paths: Type.Array(WatchPath, { maxItems: 50 }),
 };
 
 export const PROJECT_DEFAULTS = {
@@ -88,6 +93,8 @@ export const PROJECT_DEFAULTS = {
   drain_seconds: 5,
   stop_grace_seconds: 10,
   on_dataset_change: 'tell',
+  deploy_on_push: true,
+  watch_paths: [],
 } as const;
 
 const { git_url, domain_prefix, ...optional } = settable;

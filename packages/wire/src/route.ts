@@ -18,8 +18,13 @@ export type Route = {
   body?: TSchema;
   /** The request may have no body. */
   bodyOptional?: true;
+  /** The body is bytes of any content type, and the handler reads them as a stream. */
+  rawBody?: true;
   status: number;
-  /** Location header of a 201 or 202. Default: the route's path up to `:id`, or the path followed by `/:id`. */
+  /**
+   * Location header of a 201 or 202. The last name in it is the id of the answer, the others are parameters of the request.
+   * Default: the route's path up to `:id`, or the path followed by `/:id`.
+   */
   location?: string;
   answer?: TSchema;
   /** The answer has an ETag. */

@@ -8,6 +8,7 @@ import { Deployment, DeploymentCreate, DeploymentItem, LogPage, RollbackCreate }
 import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
 import { EventPage } from './event.ts';
+import { HOOK_ROUTES } from './hook.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
 import { JOINING_ROUTES } from './joining.ts';
 import { CacheRoom, Node, NodeRegister, Placement, Prewarm } from './node.ts';
@@ -175,6 +176,8 @@ export const ROUTES = {
     answer: LogPage,
     streams: true,
   },
+
+  ...HOOK_ROUTES,
 
   listNodes: {
     method: 'GET',

@@ -4,6 +4,7 @@
  */
 import { type Static, Type } from 'typebox';
 import { DatasetMount, DatasetSource } from './dataset.ts';
+import { LookPayload } from './look.ts';
 import { CommitId, Id, ImageDigest, literals, orNull, REPLACE_MODES, TASK_KINDS, TASK_STATES, Time } from './vocabulary.ts';
 
 /** Clone `branch` of `git_url` (or only `commit`), build `dockerfile_path`, push the image as `image_repository:{commit}`. */
@@ -71,7 +72,7 @@ export type RetirePayload = Static<typeof RetirePayload>;
 export const SyncPayload = Type.Object({ dataset: DatasetSource });
 export type SyncPayload = Static<typeof SyncPayload>;
 
-export type Payload = { build: BuildPayload; deploy: DeployPayload; retire: RetirePayload; sync: SyncPayload };
+export type Payload = { build: BuildPayload; deploy: DeployPayload; retire: RetirePayload; sync: SyncPayload; look: LookPayload };
 
 const base = {
   id: Id,
@@ -89,6 +90,7 @@ export const Task = Type.Union([
   Type.Object({ ...base, kind: Type.Literal('deploy'), payload: DeployPayload }),
   Type.Object({ ...base, kind: Type.Literal('retire'), payload: RetirePayload }),
   Type.Object({ ...base, kind: Type.Literal('sync'), payload: SyncPayload }),
+  Type.Object({ ...base, kind: Type.Literal('look'), payload: LookPayload }),
 ]);
 export type Task = Static<typeof Task>;
 export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;

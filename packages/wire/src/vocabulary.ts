@@ -21,6 +21,8 @@
  * drift       a difference between a running container and its deployment or project settings; health `drifted`
  * adoption    a deploy task continues with the container that an earlier attempt of it started, instead of starting another one
  * quarantine  containers with Berth's labels whose deployment the control plane does not know; only people remove them
+ * hook        an address that a forge calls after a push; a delivery is one call, and its verdict says what Berth did
+ * look        a task that reads the tip of a branch from the git server, to decide about a delivery
  * drain       a node or container gets nothing new and finishes what it has: a node moves its projects, a container its requests
  * retire      remove the container of a deployment that another one replaced, after it has drained
  * stop-first  replacement without two running versions (`replace: recreate`): the old container stops before the new one starts
@@ -65,8 +67,8 @@ export const SETTLED_STATES = ['running', ...TERMINAL_STATES] as const satisfies
 export const isTerminal = (s: DeploymentState): boolean => (TERMINAL_STATES as readonly string[]).includes(s);
 export const isSettled = (s: DeploymentState): boolean => (SETTLED_STATES as readonly string[]).includes(s);
 
-/** The contract defines `build` and `deploy`. Only agents that sent `agent_version` get the other kinds. */
-export const TASK_KINDS = ['build', 'deploy', 'retire', 'sync'] as const;
+/** The contract defines `build` and `deploy`. Only agents that sent `agent_version` get the other kinds, and `look` needs a capability. */
+export const TASK_KINDS = ['build', 'deploy', 'retire', 'sync', 'look'] as const;
 export type TaskKind = (typeof TASK_KINDS)[number];
 
 /** pending: offered to its node; running: claimed under a lease; all other states are final. */

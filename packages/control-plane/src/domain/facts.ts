@@ -12,6 +12,8 @@ export type Limits = {
   buildMs: number;
   deployMs: number;
   retireMs: number;
+  /** Time limit of a `look` task. */
+  lookMs: number;
   /** The reverse proxy must apply a published route within this time. */
   routeMs: number;
   /** A node that has not reported for this long is offline (docs/contract.md "Limits": 2 minutes). */
@@ -32,6 +34,7 @@ export const DEFAULT_LIMITS: Limits = {
   buildMs: 45 * 60_000,
   deployMs: 15 * 60_000,
   retireMs: 30 * 60_000,
+  lookMs: 6 * 60_000,
   routeMs: 120_000,
   offlineMs: 120_000,
   probeSeconds: 60,

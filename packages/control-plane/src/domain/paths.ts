@@ -25,6 +25,15 @@ const IN_REPOSITORY: readonly Rule[] = [
 /** Checks the path of a file in the repository. The builder checks that no symlink leads out of it. */
 export const repoPathProblem = (path: string, field: string): FieldProblem | null => check(IN_REPOSITORY, path, field);
 
+const WATCHED: readonly Rule[] = [
+  ...SAFE,
+  { rule: 'relative', message: 'must be relative to the root of the repository', broken: (p) => p.startsWith('/') },
+  { rule: 'blank', message: 'must not be blank', broken: (p) => p.trim() === '' },
+];
+
+/** Checks a glob of `watch_paths`. */
+export const watchPathProblem = (path: string, field: string): FieldProblem | null => check(WATCHED, path, field);
+
 /** A mount on these paths would break any container. */
 const KERNEL = ['/proc', '/sys', '/dev'];
 const IN_CONTAINER: readonly Rule[] = [

@@ -4,6 +4,7 @@
  */
 import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentState, TaskKind, TaskState } from '@berth/wire/vocabulary';
+import type { PushChange } from './hooks.ts';
 import type { DeploymentRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
 
 export type DeploymentChange = {
@@ -39,6 +40,7 @@ export type Plan = {
   route: RouteChange | null;
   /** Lines of the deployments' stories. */
   events: { deployment_id: string; kind: string; message: string }[];
+  push: PushChange | null;
   now: number;
   /** Uptime clock (domain/uptime.ts). It orders the end of tasks and the reports of nodes. */
   uptime: number;
@@ -52,9 +54,13 @@ export const emptyPlan = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, n
   tasks: [],
   route: null,
   events: [],
+  push: null,
   now,
   uptime,
 });
 
 export const isEmptyPlan = (p: Plan): boolean =>
-  p.createDeployment === null && p.deployments.length + p.createTasks.length + p.tasks.length + p.events.length === 0 && p.route === null;
+  p.createDeployment === null &&
+  p.deployments.length + p.createTasks.length + p.tasks.length + p.events.length === 0 &&
+  p.route === null &&
+  p.push === null;

@@ -6,7 +6,7 @@ import type { FieldProblem } from './errors.ts';
 import { branchProblem } from './git-ref.ts';
 import { type GitUrlRules, gitUrlProblem } from './git-url.ts';
 import { mountPathOf, overlap } from './mounts.ts';
-import { healthPathProblem, mountPathProblem, repoPathProblem } from './paths.ts';
+import { healthPathProblem, mountPathProblem, repoPathProblem, watchPathProblem } from './paths.ts';
 import type { ProjectSettings } from './records.ts';
 
 export type ProjectRules = GitUrlRules & {
@@ -26,7 +26,7 @@ export function settingsOf(input: ProjectCreate): Settings {
   const { name: _, ...given } = input;
   const datasets = given.datasets ?? [];
   const replace = given.replace ?? (datasets.some((d) => d.mode === 'readwrite') ? 'recreate' : 'rolling');
-  return { ...PROJECT_DEFAULTS, ...given, env: given.env ?? {}, datasets, replace };
+  return { ...PROJECT_DEFAULTS, ...given, env: given.env ?? {}, watch_paths: given.watch_paths ?? [], datasets, replace };
 }
 
 /** Checks the rules of the fields in `given` against `settings`, which already include the change. */
@@ -43,6 +43,7 @@ export function projectProblems(
   if (given.dockerfile_path !== undefined) problems.push(repoPathProblem(given.dockerfile_path, 'dockerfile_path'));
   if (given.health_path !== undefined && given.health_path !== null) problems.push(healthPathProblem(given.health_path, 'health_path'));
   if (given.auth_required === true && !rules.hasLogin) problems.push(NO_LOGIN);
+  if (given.watch_paths !== undefined) problems.push(...given.watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)));
   if (given.env !== undefined) problems.push(...envProblems(given.env), ...envSizeProblems(given.env));
   if (given.datasets !== undefined) problems.push(...datasetProblems(given.datasets, rules));
   if (given.datasets !== undefined || given.replace !== undefined) problems.push(replaceProblem(settings));

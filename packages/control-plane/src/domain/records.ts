@@ -145,6 +145,7 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   status: TaskState;
   /** Null for `sync`, which belongs to a node and to no project. */
   project_id: string | null;
+  /** Null for `sync` and `look`. */
   deployment_id: string | null;
   node_id: string;
   attempt: number;

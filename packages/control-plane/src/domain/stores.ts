@@ -12,6 +12,7 @@ import type { Relay } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
 import type { EventStore } from './event-store.ts';
 import type { Facts } from './facts.ts';
+import type { HookStore } from './hooks.ts';
 import type { RecordChange, RecordGuard } from './guard.ts';
 import type { NameFilter, Page, Paged } from './page.ts';
 import type { SecretStore } from './secrets.ts';
@@ -373,6 +374,7 @@ export type Stores = {
   audit: AuditStore;
   idempotencyAnswers: IdempotencyAnswerStore;
   events: EventStore;
+  hooks: HookStore;
   /** The name of the newest migration. */
   schema: string;
   policy: PolicyStore;

@@ -98,7 +98,7 @@ function notify({ changes, telemetry }: DriverDeps, plan: Plan, facts: Facts): v
 }
 
 /** Returns whether the task is still lost: since the reaper read it, an agent may have claimed, renewed or ended it. */
-function isStillLost({ task, why }: EventOf<'task_lost'>, facts: Facts): boolean {
+export function isStillLost({ task, why }: Pick<EventOf<'task_lost'>, 'task' | 'why'>, facts: Facts): boolean {
   const present = facts.tasks.find((t) => t.id === task.id);
   if (present === undefined || present.attempt !== task.attempt) return false;
   const deadline = { queue: present.queue_deadline_at, wall: present.wall_deadline_at, lease: null, attempts: null }[why];

@@ -150,8 +150,8 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
 }
 
 /** Newer requests may supersede this many builds in a row. The next build finishes, and the newest request waits for it. */
-const BUILDS_GIVEN_UP = 2;
-const isBefore = (status: DeploymentState): boolean => status === 'pending' || status === 'building' || status === 'built';
+export const BUILDS_GIVEN_UP = 2;
+export const isBefore = (status: DeploymentState): boolean => status === 'pending' || status === 'building' || status === 'built';
 
 /** Creates a deployment. It supersedes older ones of the project that are not deploying yet. Throws being_deleted, no_release. */
 export function request(input: DeploymentRequest, facts: Facts): Plan {

@@ -10,13 +10,14 @@ import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
 import type { Stores } from '../domain/stores.ts';
 import { isBehind } from './data.ts';
-import { createDecider, type Decider, type DriverDeps, type Write } from './decide.ts';
+import { createDecider, type Decider, type DriverDeps, isStillLost, type Write } from './decide.ts';
 import { advance, request } from './deployment.ts';
-import type { FlowEvent } from './events.ts';
+import type { FlowEvent, LossReason } from './events.ts';
 import { deleteNode, deleteProject, vacate } from './lifecycle.ts';
 import { areAsExpected, isAsExpected } from './observe.ts';
 import { prewarm } from './prewarm.ts';
 import { onDatasetChange, type Redeploy, redeploy } from './redeploy.ts';
+import { checkPushes, lookLost, lookReported } from './push.ts';
 import { checkLease, checkReport, repeatedAnswer } from './report.ts';
 
 export type { DriverDeps } from './decide.ts';
@@ -56,6 +57,10 @@ export type Driver = {
    * effect. Tries all deployments, then throws the errors.
    */
   datasetChanged(datasetId: string): Promise<void>;
+  /** Starts a check of the branch if deliveries of the project wait for one, or decides about them without a check. */
+  checkPushes(projectId: string): Promise<void>;
+  /** Handles a `look` task that its node did not claim, renew or end in time. */
+  lookLost(task: TaskRecord, why: LossReason): Promise<void>;
   /** Copies the newest version of a dataset to a node now. Throws not_found, being_deleted, wrong_state, validation. */
   prewarm(nodeId: string, datasetId: string): Promise<void>;
   /**
@@ -87,6 +92,17 @@ export function createDriver(deps: DriverDeps): Driver {
     newId,
     redeploy: (deploymentId, input) => redeployRunning(deps, decider, deploymentId, input),
     datasetChanged: (datasetId) => datasetChanged(deps, decider, datasetId),
+    async checkPushes(projectId) {
+      await decider.decide(projectId, async (facts) => checkPushes(await stores.hooks.pushes(projectId), facts));
+    },
+    async lookLost(task, why) {
+      const projectId = projectOfLook(task);
+      await decider.decide(projectId, async (facts) => {
+        const present = facts.tasks.find((t) => t.id === task.id);
+        if (present === undefined || !isStillLost({ task, why }, facts)) return null;
+        return lookLost(present, why, await stores.hooks.pushes(projectId), facts);
+      });
+    },
     async prewarm(nodeId, datasetId) {
       await prewarm(stores, { id: newId(), nodeId, datasetId }, { now: now(), uptime: await uptime.now() }, limits);
       changes.notify(`node:${nodeId}`);
@@ -139,6 +155,11 @@ async function releaseOf(stores: Stores, deploymentId: string): Promise<Deployme
   }
 }
 
+function projectOfLook(task: TaskRecord): string {
+  if (task.kind !== 'look' || task.project_id === null) throw new Error(`task ${task.id} is no look`);
+  return task.project_id;
+}
+
 type ReportInput = { taskId: string; token: string | null; given: TaskReport };
 async function report(deps: DriverDeps, decider: Decider, input: ReportInput): Promise<{ status: TaskState }> {
   const { taskId, token, given } = input;
@@ -150,13 +171,14 @@ async function report(deps: DriverDeps, decider: Decider, input: ReportInput): P
   if (!isOpenTask(task.status)) return { status: repeatedAnswer(task, token, given) };
   checkLease(task, token);
   const { deployment_id, project_id } = task;
-  if (deployment_id === null || project_id === null) throw new Error(`task ${taskId} belongs to no deployment`);
+  if (project_id === null || (deployment_id === null && task.kind !== 'look')) throw new Error(`task ${taskId} belongs to no deployment`);
   let hasEnded = false;
   await decider.decide(project_id, async (facts) => {
     const present = facts.tasks.find((t) => t.id === taskId);
     hasEnded = present === undefined;
     if (present === undefined) return null;
     checkLease(present, token);
+    if (deployment_id === null) return lookReported(present, given, await stores.hooks.pushes(project_id), facts);
     return advance(await decider.find(facts, deployment_id), { type: 'task_reported', task: present, report: given }, facts);
   });
   // The task ended between the two reads: by the same report on another connection, or by a deadline.

@@ -4,6 +4,7 @@ import type { RecordGuard } from '../domain/guard.ts';
 import type { NodeRecord, ProjectRecord } from '../domain/records.ts';
 import type { Decider, DriverDeps } from './decide.ts';
 import { newDrain } from './drain.ts';
+import { endLooks } from './push.ts';
 
 export async function deleteProject(
   { stores, changes, now }: DriverDeps,
@@ -15,6 +16,7 @@ export async function deleteProject(
   await failPoint('project.marked');
   const { live } = await stores.flow.facts(projectId);
   for (const d of live) await decider.advance(d.id, { type: 'project_deleted' });
+  await decider.decide(projectId, async (facts) => endLooks(facts));
   changes.notify('work');
   return project;
 }

@@ -10,7 +10,8 @@ import { stableJson } from '../domain/stable-json.ts';
  * Settings whose current value in the project always applies, also to earlier deployments. `auth_required` is one of them because it
  * protects: a rollback must not publish a project that requires a login. Only PATCH decides who may see a project.
  */
-const AT_ONCE: readonly (keyof ProjectSettings)[] = ['auth_required', 'on_dataset_change'];
+const AT_ONCE = ['auth_required', 'on_dataset_change', 'deploy_on_push', 'watch_paths'] as const satisfies readonly (keyof ProjectSettings)[];
+const isAtOnce = (name: keyof ProjectSettings): boolean => (AT_ONCE as readonly string[]).includes(name);
 
 const settingsOfProject = ({
   id: _id,
@@ -34,14 +35,15 @@ const settingsOfRelease = ({ settings, datasets }: DeploymentRecord): ProjectSet
 export function settingsFor(project: ProjectRecord, release: DeploymentRecord | null): ProjectSettings {
   const present = settingsOfProject(project);
   if (release === null) return present;
-  return { ...settingsOfRelease(release), auth_required: present.auth_required, on_dataset_change: present.on_dataset_change };
+  const atOnce = Object.fromEntries(AT_ONCE.map((name) => [name, present[name]])) as Pick<ProjectSettings, (typeof AT_ONCE)[number]>;
+  return { ...settingsOfRelease(release), ...atOnce };
 }
 
 /** Returns the names of the project settings that differ from those of the deployment. */
 export function undeployedNames(d: DeploymentRecord, project: ProjectRecord): (keyof ProjectSettings)[] {
   const settings = settingsOfRelease(d);
   return (Object.keys(settings) as (keyof ProjectSettings)[]).filter(
-    (name) => !AT_ONCE.includes(name) && stableJson(settings[name]) !== stableJson(project[name]),
+    (name) => !isAtOnce(name) && stableJson(settings[name]) !== stableJson(project[name]),
   );
 }
 

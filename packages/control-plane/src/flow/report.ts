@@ -1,6 +1,8 @@
 /** Rules about an agent's report on its task. Pure. */
+import { LookResult } from '@berth/wire/look';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
+import { Value } from 'typebox/value';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import { stableJson } from '../domain/stable-json.ts';
@@ -12,6 +14,10 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
     throw invalid('image_tag', 'required', 'a completed build says which image it pushed');
   if (task.kind === 'deploy' && typeof report.host_port !== 'number')
     throw invalid('host_port', 'required', 'a completed deploy task says which port was assigned');
+  if (task.kind === 'look' && typeof report.commit !== 'string')
+    throw invalid('commit', 'required', 'a completed look says which commit is the tip of the branch');
+  if (task.kind === 'look' && !Value.Check(LookResult, report.result))
+    throw invalid('result', 'look', 'a completed look says which skip mark its commit has, and which commits differ');
 }
 
 /** Throws stale_lease. A task without an attempt belongs to a contract-only agent, which sends no lease. */

@@ -11,6 +11,7 @@ import { nodeWatch } from './node-watch.ts';
 import { nodeMarks } from './node-marks.ts';
 import { policyRefresh } from './policy-refresh.ts';
 import { proxyHeaders } from './proxy-headers.ts';
+import { pushes } from './pushes.ts';
 import { removals } from './removals.ts';
 import { retention } from './retention.ts';
 import { routeConfirmer } from './route-confirmer.ts';
@@ -34,6 +35,13 @@ export const LOOPS = [
     periodMs: 1_000,
     wokenBy: ['work'],
     make: scheduler,
+  },
+  {
+    name: 'pushes',
+    description: 'checks the branches of projects that were pushed to',
+    periodMs: 1_000,
+    wokenBy: ['work'],
+    make: pushes,
   },
   {
     name: 'lease-reaper',

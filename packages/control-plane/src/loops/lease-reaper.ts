@@ -25,6 +25,7 @@ export const leaseReaper = ({
       await failPoint('lease.lost');
       try {
         if (task.deployment_id !== null) await driver.advance(task.deployment_id, { type: 'task_lost', task, why });
+        else if (task.kind === 'look') await driver.lookLost(task, why);
         // A sync task belongs to its node, so no deployment decides.
         else if (task.kind === 'sync' && (await stores.tasks.loseSync(task, why, at))) changes.notify(`node:${task.node_id}`);
       } catch (error) {

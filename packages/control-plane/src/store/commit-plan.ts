@@ -13,6 +13,7 @@ import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
 import { refuseNestedWriters } from './datasets/nested-writers.ts';
+import { changePushes, removeOldLooks } from './hooks.ts';
 import { refuseUsedPrefix } from './prefixes.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { deploymentColumns } from './rows/deployment.ts';
@@ -42,6 +43,7 @@ export async function commitPlan(
       for (const change of plan.tasks) await changeTask(tx, plan, change);
       for (const task of plan.createTasks) await createTask(tx, plan, task);
       if (plan.route !== null) await changeRoute(tx, plan.route);
+      if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
       for (const event of plan.events) await writeStoryLine(tx, event, plan.now);
       await writeEvents(db, tx, feedOf(plan));
       await failPoint('commit.before', () => plan.events.at(-1)?.kind ?? 'silent');
@@ -159,6 +161,7 @@ async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: Deploymen
 const RETIRES_KEPT = 5;
 
 async function createTask(tx: Tx, plan: Plan, task: NewTask): Promise<void> {
+  if (task.kind === 'look') await removeOldLooks(tx, plan.project.id);
   if (task.kind === 'retire') {
     // The place that adds these tasks also removes the old ones, so their number is bounded.
     const ended = await tx

@@ -15,6 +15,7 @@ import { type NewId, randomId } from './ids.ts';
 import { createJoinTokenStore } from './identity/join-tokens.ts';
 import { createIdempotencyAnswerStore } from './idempotency-answers.ts';
 import { createHealthStore } from './health.ts';
+import { createHookStore } from './hooks.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
 import { createNodeQueryCache } from './memory/node-query-cache.ts';
@@ -73,6 +74,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     audit: createAuditStore(db),
     idempotencyAnswers: createIdempotencyAnswerStore(db),
     events: createEventStore(db),
+    hooks: createHookStore(db),
     schema: Object.keys(allMigrations(db.capabilities)).sort().at(-1) ?? '',
     policy: createPolicyStore(db),
     meta: createMetaStore(db),

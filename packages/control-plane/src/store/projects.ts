@@ -210,7 +210,7 @@ async function refuseSecretNames(tx: Tx, id: string, env: ProjectSettings['env']
 }
 
 function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {
-  return { name, settings: { ...PROJECT_DEFAULTS, env: {}, datasets: [], replace: 'rolling', ...given } };
+  return { name, settings: { ...PROJECT_DEFAULTS, env: {}, datasets: [], watch_paths: [], replace: 'rolling', ...given } };
 }
 
 /** Unique values that a request sets; null: unchanged. */

@@ -24,6 +24,7 @@ const CLAIMED: Record<TaskKind, string> = {
   deploy: 'took the deployment',
   retire: 'started to remove the container',
   sync: 'started to copy',
+  look: 'started to check the branch',
 };
 
 /** Longest time between two polls of an agent: a poll may be held for MAX_HOLD_SECONDS. */

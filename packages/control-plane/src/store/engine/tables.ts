@@ -4,6 +4,7 @@ import type { DatasetChange, DatasetState } from '@berth/wire/dataset';
 import type { DeviceScope } from '@berth/wire/gateway';
 import type { Trigger } from '@berth/wire/deployment';
 import type { SecretDelivery, SecretScope } from '@berth/wire/secret';
+import type { Forge, Verdict } from '@berth/wire/hook';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
 import type { DeviceCodeStatus } from '../../domain/identity-records.ts';
@@ -38,6 +39,8 @@ export type Tables = {
     on_dataset_change: string;
     /** Rises with each change of a secret. */
     secrets_version: Generated<number>;
+    deploy_on_push: Generated<Flag>;
+    watch_paths: Generated<Json>;
     flow_version: number;
     last_generation: number;
     deleting_at: Ms | null;
@@ -369,6 +372,32 @@ export type Tables = {
     dataset_id: string | null;
     user_id: string | null;
     message: string;
+  };
+  hooks: {
+    project_id: string;
+    forge: Forge;
+    /** Sealed by the vault. */
+    secret: string;
+    refused: number;
+    look_upto: number;
+    look_tries: number;
+    look_not_before: Ms;
+    look_failed_on: string | null;
+    created_at: Ms;
+    updated_at: Ms;
+  };
+  deliveries: {
+    seq: Generated<number>;
+    id: string;
+    project_id: string;
+    forge_id: string | null;
+    at: Ms;
+    event: string;
+    branch: string | null;
+    commit: string | null;
+    verdict: Verdict | null;
+    reason: string | null;
+    deployment_id: string | null;
   };
   meta: { key: string; value: string };
   /** One row: the clock of every deadline (domain/uptime.ts). */

@@ -3,7 +3,9 @@ import type { DeploymentRecord, DeploymentSummary, EventRecord, Failure } from '
 import type { NewRow, Row } from '../engine/tables.ts';
 
 type Settings = DeploymentRecord['settings'];
-type OldSettings = Omit<Settings, 'on_dataset_change'> & Partial<Pick<Settings, 'on_dataset_change'>>;
+/** Settings that earlier versions did not have. */
+type Later = 'on_dataset_change' | 'deploy_on_push' | 'watch_paths';
+type OldSettings = Omit<Settings, Later> & Partial<Pick<Settings, Later>>;
 
 /** Returns columns for the given fields only. */
 export function deploymentColumns<T extends Partial<DeploymentRecord>>(
@@ -117,8 +119,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
   } = row;
   return {
     ...plain,
-    // Settings of a version without datasets lack `on_dataset_change`.
-    settings: { on_dataset_change: PROJECT_DEFAULTS.on_dataset_change, ...(JSON.parse(settings) as OldSettings) },
+    settings: { ...laterDefaults(), ...(JSON.parse(settings) as OldSettings) },
     ...partsOf(row),
     placement: placement === null ? null : (JSON.parse(placement) as DeploymentRecord['placement']),
     losses: JSON.parse(losses) as DeploymentRecord['losses'],
@@ -133,4 +134,10 @@ export const eventOf = ({ at, kind, message, count, first_at }: Row<'deployment_
   kind,
   message,
   ...(first_at === null ? {} : { count, since: first_at }),
+});
+
+const laterDefaults = (): Pick<Settings, Later> => ({
+  on_dataset_change: PROJECT_DEFAULTS.on_dataset_change,
+  deploy_on_push: PROJECT_DEFAULTS.deploy_on_push,
+  watch_paths: [],
 });

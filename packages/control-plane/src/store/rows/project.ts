@@ -7,10 +7,12 @@ type SettingColumns = Pick<NewRow<'projects'>, keyof ProjectSettings>;
 export function settingColumns<T extends Partial<ProjectSettings>>(
   settings: T,
 ): T extends ProjectSettings ? SettingColumns : Partial<SettingColumns>;
-export function settingColumns({ auth_required, env, datasets, ...plain }: Partial<ProjectSettings>): Partial<SettingColumns> {
+export function settingColumns({ auth_required, deploy_on_push, env, datasets, watch_paths, ...plain }: Partial<ProjectSettings>): Partial<SettingColumns> {
   return {
     ...plain,
     ...(auth_required === undefined ? {} : { auth_required: Number(auth_required) }),
+    ...(deploy_on_push === undefined ? {} : { deploy_on_push: Number(deploy_on_push) }),
+    ...(watch_paths === undefined ? {} : { watch_paths: JSON.stringify(watch_paths) }),
     ...(env === undefined ? {} : { env: JSON.stringify(env) }),
     ...(datasets === undefined ? {} : { datasets: JSON.stringify(datasets) }),
   };
@@ -19,6 +21,8 @@ export function settingColumns({ auth_required, env, datasets, ...plain }: Parti
 export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRecord => ({
   ...row,
   auth_required: row.auth_required !== 0,
+  deploy_on_push: row.deploy_on_push !== 0,
+  watch_paths: JSON.parse(row.watch_paths) as ProjectRecord['watch_paths'],
   env: JSON.parse(row.env) as ProjectRecord['env'],
   datasets: JSON.parse(row.datasets) as ProjectRecord['datasets'],
   replace: row.replace as ProjectRecord['replace'],

@@ -15,6 +15,7 @@ import { origin } from './0012_origin.ts';
 import { keptSettings } from './0013_kept_settings.ts';
 import { autovacuum } from './0014_autovacuum.ts';
 import { secrets } from './0016_secrets.ts';
+import { hooks } from './0018_hooks.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
@@ -31,4 +32,5 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0013_kept_settings': keptSettings(capabilities),
   '0014_autovacuum': autovacuum(capabilities),
   '0016_secrets': secrets(capabilities),
+  '0018_hooks': hooks(capabilities),
 });

@@ -1,0 +1,39 @@
+/** Decides at its arrival whether a delivery needs a check of the branch. Pure. */
+import type { ProjectRecord } from '../domain/records.ts';
+
+/** Content of a verified delivery. `refs` is null if the delivery does not name the pushed branches: then Berth checks the branch. */
+export type Received = {
+  event: 'push' | 'tag' | 'ping' | 'merge request' | (string & {});
+  refs: readonly PushedRef[] | null;
+};
+export type PushedRef = { kind: 'branch' | 'tag'; name: string; commit: string | null; deleted: boolean };
+
+export type Judged = {
+  event: string;
+  branch: string | null;
+  commit: string | null;
+  /** Why the delivery is skipped; null: the branch must be checked. */
+  skip: string | null;
+};
+
+type Settings = Pick<ProjectRecord, 'branch' | 'deploy_on_push'>;
+
+export function judge({ event, refs }: Received, { branch, deploy_on_push }: Settings): Judged {
+  if (event !== 'push') return { event, branch: null, commit: null, skip: `the event is ${nounOf(event)}, not a push` };
+  const own = refs?.find((ref) => ref.kind === 'branch' && ref.name === branch);
+  const first = refs?.[0];
+  const shown = own ?? first;
+  const named = { branch: shown?.kind === 'branch' ? shown.name : null, commit: own?.commit ?? null };
+  const skip = (reason: string, as = event): Judged => ({ event: as, ...named, skip: reason });
+  if (refs !== null && first === undefined) return skip('the push changed no branch');
+  if (first !== undefined && own === undefined)
+    return refs?.every((ref) => ref.kind === 'tag') === true
+      ? skip('the event is a tag, not a push to a branch', 'tag')
+      : skip(`the push is to ${first.name}; the project deploys ${branch}`);
+  if (own?.deleted === true) return skip(`the push deleted the branch ${branch}`);
+  if (!deploy_on_push) return skip('deploy_on_push is off');
+  return { event, ...named, skip: null };
+}
+
+/** Names an event for a sentence, with its article. */
+const nounOf = (event: string): string => (['tag', 'ping', 'merge request'].includes(event) ? `a ${event}` : `“${event}”`);

@@ -1,0 +1,174 @@
+/**
+ * Decides what happens to the pushes of a project. Pure.
+ *
+ *   delivery ──▶ waits ──▶ a `look` task reads the tip of the branch ──▶ deployed · skipped
+ *                  ▲  │                     │ failed, lost: again after a pause, LOOK_TRIES times
+ *                  │  └ no agent can look, or looks keep failing: deployed without a look
+ *                  └ deliveries that arrived after the look was requested wait for the next one
+ *
+ * At most one look of a project is open. A look covers all deliveries that waited at its start, so many pushes need few looks.
+ */
+import { LOOK_CAPABILITY, type LookResult } from '@berth/wire/look';
+import type { FailureCode } from '@berth/wire/errors';
+import type { TaskReport } from '@berth/wire/task';
+import { type DeliveryRecord, type PushChange, type Pushes, REPLACED } from '../domain/hooks.ts';
+import type { Facts, NodeFact } from '../domain/facts.ts';
+import { refusal } from '../domain/placement.ts';
+import type { Plan } from '../domain/plan.ts';
+import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
+import { createDraft, type Draft } from './draft.ts';
+import type { LossReason } from './events.ts';
+import { BUILDS_GIVEN_UP, isBefore, request } from './deployment.ts';
+import { failureOf } from './failure.ts';
+
+/** Looks that may fail in a row. Then Berth deploys without a look. */
+const LOOK_TRIES = 4;
+/** Pauses in ms after the first, second, … failed look. */
+const LOOK_PAUSES = [2_000, 10_000, 30_000];
+/** The git server may answer the next time. Other failures stay, so another look is useless. */
+const PASSING: readonly FailureCode[] = ['git_unreachable', 'git_timeout', 'git_failed', 'disk_full', 'cancelled', 'task_failed'];
+const MAX_BASES = 10;
+
+/** Starts a look if deliveries wait and no look is open. Returns null if nothing can be done now. */
+export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
+  const { project, tasks, uptime, limits } = facts;
+  if (pushes === null || pushes.waiting.length === 0 || project.deleting_at !== null) return null;
+  if (tasks.some((t) => t.kind === 'look') || pushes.hook.look_not_before > uptime.at || mustWait(facts)) return null;
+  const node = chooseLooker(pushes.hook.look_failed_on, facts);
+  if (node === null) return deploy({ pushes, covered: pushes.waiting, tip: null, unlooked: 'no builder that can check the branch is online' }, facts);
+  const draft = createDraft(facts, 'look');
+  draft.createTask({
+    kind: 'look',
+    deployment_id: null,
+    node_id: node.id,
+    queue_deadline_at: uptime.at + limits.claimMs,
+    wall_deadline_at: uptime.at + limits.lookMs,
+    payload: {
+      project_id: project.id,
+      project: project.name,
+      git_url: project.git_url,
+      branch: project.branch,
+      watch_paths: project.watch_paths,
+      bases: project.watch_paths.length === 0 ? [] : basesOf(facts).slice(0, MAX_BASES),
+    },
+  });
+  draft.plan.push = { set: { look_upto: pushes.waiting.at(-1)?.seq ?? 0 }, verdicts: [] };
+  return draft.plan;
+}
+
+/** A newer request would not supersede the build in progress, so a look now would only queue a deployment that is replaced again. */
+const mustWait = ({ live }: Facts): boolean =>
+  live.some((d) => d.status !== 'pending' && isBefore(d.status) && d.builds_given_up >= BUILDS_GIVEN_UP);
+
+/** Returns an eligible builder: rather not the one of the last failed look, and rather the one of the last build. */
+function chooseLooker(failedOn: string | null, { nodes, lastBuilderId, now, limits }: Facts): NodeFact | null {
+  const able = nodes.filter(
+    (n) => n.role === 'builder' && n.capabilities?.includes(LOOK_CAPABILITY) === true && refusal({ ...n, engine: null }, [], now, limits) === null,
+  );
+  const order = (n: NodeFact): number => 2 * Number(n.id === failedOn) - Number(n.id === lastBuilderId);
+  return able.toSorted((a, b) => order(a) - order(b) || (a.hostname < b.hostname ? -1 : 1))[0] ?? null;
+}
+
+const commitOf = (d: DeploymentRecord): string | null => d.commit ?? d.requested_commit;
+/** Commits that run or may run soon. */
+const basesOf = ({ live }: Facts): string[] => [...new Set(live.map(commitOf).filter((c) => c !== null))];
+
+/** Applies the report of a look. `pushes` is null if the hook was deleted meanwhile. */
+export function lookReported(task: TaskRecord, report: TaskReport, pushes: Pushes | null, facts: Facts): Plan {
+  const ended = (plan: Plan): Plan => {
+    plan.tasks.push({ id: task.id, attempt: task.attempt, end: report.status, report });
+    return plan;
+  };
+  const covered = pushes?.waiting.filter((d) => d.seq <= pushes.hook.look_upto) ?? [];
+  if (pushes === null || covered.length === 0) return ended(createDraft(facts, 'look').plan);
+  if (report.status === 'failed') {
+    const { code, message } = failureOf(report);
+    if (code === 'git_unknown_branch') return ended(skip({ pushes, covered, tip: null, reason: message }, facts));
+    return ended(lookFailed({ pushes, covered, why: message, isPassing: PASSING.includes(code), on: task.node_id }, facts));
+  }
+  const tip = report.commit ?? null;
+  // checkReport (report.ts) has checked both.
+  const reason = tip === null ? null : reasonToSkip(tip, report.result as LookResult, facts);
+  return ended(reason === null ? deploy({ pushes, covered, tip, unlooked: null }, facts) : skip({ pushes, covered, tip, reason }, facts));
+}
+
+/** Handles a look that its node did not claim, renew or end in time. */
+export function lookLost(task: TaskRecord, why: LossReason, pushes: Pushes | null, facts: Facts): Plan {
+  const covered = pushes?.waiting.filter((d) => d.seq <= pushes.hook.look_upto) ?? [];
+  const name = facts.nodes.find((n) => n.id === task.node_id)?.hostname ?? task.node_id;
+  const text = why === 'queue' ? `${name} did not claim the check` : why === 'lease' ? `${name} stopped reporting` : `${name} did not end the check in time`;
+  const plan =
+    pushes === null || covered.length === 0
+      ? createDraft(facts, 'look').plan
+      : lookFailed({ pushes, covered, why: text, isPassing: true, on: task.node_id }, facts);
+  const lease = why === 'lease' || why === 'attempts' ? { lease_expires_at: task.lease_expires_at } : {};
+  plan.tasks.push({ id: task.id, attempt: task.attempt, end: 'lost', ...lease });
+  return plan;
+}
+
+/** Ends the open looks of a project that is being deleted. */
+export function endLooks(facts: Facts): Plan {
+  const draft = createDraft(facts, 'look');
+  for (const task of facts.tasks) if (task.kind === 'look') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+  return draft.plan;
+}
+
+type Failed = { pushes: Pushes; covered: DeliveryRecord[]; why: string; isPassing: boolean; on: string };
+function lookFailed({ pushes, covered, why, isPassing, on }: Failed, facts: Facts): Plan {
+  const tries = pushes.hook.look_tries + 1;
+  const pause = LOOK_PAUSES[tries - 1];
+  if (!isPassing || tries >= LOOK_TRIES || pause === undefined) return deploy({ pushes, covered, tip: null, unlooked: why }, facts);
+  const { plan } = createDraft(facts, 'look');
+  plan.push = { set: { look_tries: tries, look_not_before: facts.uptime.at + pause, look_failed_on: on }, verdicts: [] };
+  return plan;
+}
+
+/** Returns why the tip is not deployed; null: deploy it. Whatever is not known counts as a reason to deploy. */
+function reasonToSkip(tip: string, result: LookResult, facts: Facts): string | null {
+  const { live, project } = facts;
+  const newest = live.at(-1);
+  const short = tip.slice(0, 12);
+  if (newest !== undefined && commitOf(newest) === tip)
+    return newest.status === 'running'
+      ? `commit ${short} is already live as deployment ${newest.generation}`
+      : `deployment ${newest.generation} already deploys commit ${short}`;
+  if (result.skip_mark !== null) return `the message of commit ${short} contains ${result.skip_mark}`;
+  if (project.watch_paths.length === 0 || live.length === 0) return null;
+  const isSame = (d: DeploymentRecord): boolean => result.changes.find((c) => c.base === commitOf(d))?.changed === false;
+  return live.every(isSame) ? `nothing under ${project.watch_paths.join(', ')} changed up to commit ${short}` : null;
+}
+
+type Outcome = { pushes: Pushes; covered: DeliveryRecord[]; tip: string | null };
+
+function deploy({ pushes, covered, tip, unlooked }: Outcome & { unlooked: string | null }, facts: Facts): Plan {
+  // `request` takes its ids from the other end.
+  const id = facts.freshIds.at(-1);
+  const newest = covered.at(-1);
+  if (id === undefined || newest === undefined) throw new Error(`a push of project ${facts.project.id} has no delivery or no id`);
+  const from = tip === null ? `branch ${facts.project.branch}` : `commit ${tip} of branch ${facts.project.branch}`;
+  const why = `requested by a push: ${from}${unlooked === null ? '' : ` (not looked: ${unlooked})`}`;
+  const by = { kind: 'hook', id: newest.id, name: pushes.hook.forge } as const;
+  const plan = request({ id, commit: tip, note: null, release: null, by, trigger: 'hook', why }, facts);
+  const reason = unlooked === null ? null : `not looked: ${unlooked}`;
+  plan.push = verdicts(covered, tip, { verdict: 'deployed', reason, deployment_id: id });
+  return plan;
+}
+
+function skip({ covered, tip, reason }: Outcome & { reason: string }, facts: Facts): Plan {
+  const { plan }: Draft = createDraft(facts, 'look');
+  plan.push = verdicts(covered, tip, { verdict: 'skipped', reason, deployment_id: null });
+  return plan;
+}
+
+/** The newest delivery and all deliveries of the tip get the verdict. A newer push replaced the others. */
+function verdicts(covered: readonly DeliveryRecord[], tip: string | null, verdict: Omit<PushChange['verdicts'][number], 'delivery_id'>): PushChange {
+  const isOfTip = (d: DeliveryRecord): boolean => d === covered.at(-1) || (tip !== null && d.commit === tip);
+  return {
+    set: { look_tries: 0, look_not_before: 0, look_failed_on: null },
+    verdicts: covered.map((d) =>
+      isOfTip(d)
+        ? { delivery_id: d.id, ...verdict }
+        : { delivery_id: d.id, verdict: 'skipped', reason: REPLACED, deployment_id: verdict.deployment_id },
+    ),
+  };
+}

@@ -1,0 +1,249 @@
+/**
+ * Hooks of projects and their deliveries. A delivery waits (verdict null) until a plan writes its verdict (commit-plan.ts). The methods
+ * that add deliveries also remove old ones, so the number for each project is bounded.
+ */
+import { DomainError } from '../domain/errors.ts';
+import {
+  type DeliveryRecord,
+  type HookRecord,
+  type HookStore,
+  KEPT_DELIVERIES,
+  KEPT_DELIVERY_MS,
+  MAX_WAITING_DELIVERIES,
+  type NewDelivery,
+  type PushChange,
+  REPLACED,
+  REPLAY_MS,
+} from '../domain/hooks.ts';
+import type { Database } from './engine/database.ts';
+import type { Row, Tx } from './engine/tables.ts';
+import { keyAfter, paged } from './pages.ts';
+
+const hookOf = (row: Row<'hooks'>): HookRecord => row;
+const deliveryOf = (row: Row<'deliveries'>): DeliveryRecord => row;
+
+const SWEPT_AT_ONCE = 500;
+
+export const createHookStore = (db: Database): HookStore => ({
+  put({ project_id, forge, secret }, now) {
+    return db.write(async (tx) => {
+      const project = await tx
+        .selectFrom('projects')
+        .select('deleting_at')
+        .where('id', '=', project_id)
+        .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
+        .executeTakeFirst();
+      if (project === undefined) throw new DomainError('not_found', 'the project does not exist');
+      if (project.deleting_at !== null) throw new DomainError('being_deleted');
+      const changed = { forge, secret, updated_at: now };
+      const row = await tx
+        .insertInto('hooks')
+        .values({ project_id, ...changed, refused: 0, look_upto: 0, look_tries: 0, look_not_before: 0, created_at: now })
+        .onConflict((oc) => oc.column('project_id').doUpdateSet(changed))
+        .returningAll()
+        .executeTakeFirstOrThrow();
+      return hookOf(row);
+    });
+  },
+
+  async get(projectId) {
+    const row = await db.kysely.selectFrom('hooks').selectAll().where('project_id', '=', projectId).executeTakeFirst();
+    return row === undefined ? null : hookOf(row);
+  },
+
+  async remove(projectId) {
+    const row = await db.writeOne((kysely) =>
+      kysely.deleteFrom('hooks').where('project_id', '=', projectId).returning('project_id').executeTakeFirst(),
+    );
+    return row !== undefined;
+  },
+
+  receive(projectId, delivery, now) {
+    return db.write(async (tx) => {
+      // The lock lets concurrent deliveries of a project see each other.
+      const hook = await tx
+        .selectFrom('hooks')
+        .select('project_id')
+        .where('project_id', '=', projectId)
+        .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
+        .executeTakeFirst();
+      if (hook === undefined) return null;
+      const row = await tx
+        .insertInto('deliveries')
+        .values({ ...(await orRepeated(tx, projectId, delivery, now)), project_id: projectId, at: now })
+        .returningAll()
+        .executeTakeFirstOrThrow();
+      await limitWaiting(tx, projectId);
+      await removeSurplus(tx, projectId, 'others');
+      return deliveryOf(row);
+    });
+  },
+
+  refuse(projectId, { id, event, reason }, others, now) {
+    return db.write(async (tx) => {
+      const counted = await tx
+        .updateTable('hooks')
+        .set((eb) => ({ refused: eb('refused', '+', 1 + others) }))
+        .where('project_id', '=', projectId)
+        .returning('project_id')
+        .executeTakeFirst();
+      if (counted === undefined) return;
+      await tx.insertInto('deliveries').values({ id, project_id: projectId, at: now, event, verdict: 'refused', reason }).execute();
+      await removeSurplus(tx, projectId, 'refused');
+    });
+  },
+
+  async deliveries(projectId, page) {
+    const after = keyAfter(page.cursor, ['number']);
+    const rows = await db.kysely
+      .selectFrom('deliveries')
+      .selectAll()
+      .where('project_id', '=', projectId)
+      .$if(after !== null, (q) => q.where('seq', '<', after?.[0] ?? 0))
+      .orderBy('seq', 'desc')
+      .limit(page.limit + 1)
+      .execute();
+    return paged(rows, page, (row) => [row.seq], deliveryOf);
+  },
+
+  async delivery(projectId, id) {
+    const row = await db.kysely
+      .selectFrom('deliveries')
+      .selectAll()
+      .where('id', '=', id)
+      .where('project_id', '=', projectId)
+      .executeTakeFirst();
+    if (row === undefined) throw new DomainError('not_found', 'the project has no delivery with this id');
+    return deliveryOf(row);
+  },
+
+  pushes(projectId) {
+    return db.snapshot(async (tx) => {
+      const hook = await tx.selectFrom('hooks').selectAll().where('project_id', '=', projectId).executeTakeFirst();
+      if (hook === undefined) return null;
+      const waiting = await tx
+        .selectFrom('deliveries')
+        .selectAll()
+        .where('project_id', '=', projectId)
+        .where('verdict', 'is', null)
+        .orderBy('seq')
+        .execute();
+      return { hook: hookOf(hook), waiting: waiting.map(deliveryOf) };
+    });
+  },
+
+  async waiting() {
+    const rows = await db.kysely.selectFrom('deliveries').select('project_id').distinct().where('verdict', 'is', null).execute();
+    return rows.map((row) => row.project_id);
+  },
+
+  async countWaiting() {
+    const { count, oldest_at } = await db.kysely
+      .selectFrom('deliveries')
+      .select((eb) => [eb.fn.countAll<number>().as('count'), eb.fn.min('at').as('oldest_at')])
+      .where('verdict', 'is', null)
+      .executeTakeFirstOrThrow();
+    return { count, oldest_at };
+  },
+
+  async sweep(now) {
+    const old = await db.kysely
+      .selectFrom('deliveries')
+      .select('seq')
+      .where('at', '<', now - KEPT_DELIVERY_MS)
+      .where('verdict', 'is not', null)
+      .orderBy('at')
+      .limit(SWEPT_AT_ONCE)
+      .execute();
+    const seqs = old.map((row) => row.seq);
+    if (seqs.length > 0) await db.writeOne((kysely) => kysely.deleteFrom('deliveries').where('seq', 'in', seqs).execute());
+    return seqs.length;
+  },
+});
+
+/** Returns the delivery, or the same as skipped if the forge's id was seen within REPLAY_MS. */
+async function orRepeated(tx: Tx, projectId: string, delivery: NewDelivery, now: number): Promise<NewDelivery> {
+  const { forge_id } = delivery;
+  if (forge_id === null) return delivery;
+  const seen = await tx
+    .selectFrom('deliveries')
+    .select(['seq', 'at'])
+    .where('project_id', '=', projectId)
+    .where('forge_id', '=', forge_id)
+    .executeTakeFirst();
+  if (seen === undefined) return delivery;
+  if (seen.at > now - REPLAY_MS) {
+    const reason = `this delivery already arrived at ${new Date(seen.at).toISOString()}; use redeliver to check the branch again`;
+    return { ...delivery, forge_id: null, verdict: 'skipped', reason };
+  }
+  await tx.updateTable('deliveries').set({ forge_id: null }).where('seq', '=', seen.seq).execute();
+  return delivery;
+}
+
+async function limitWaiting(tx: Tx, projectId: string): Promise<void> {
+  const first = await tx
+    .selectFrom('deliveries')
+    .select('seq')
+    .where('project_id', '=', projectId)
+    .where('verdict', 'is', null)
+    .orderBy('seq', 'desc')
+    .offset(MAX_WAITING_DELIVERIES)
+    .limit(1)
+    .executeTakeFirst();
+  if (first === undefined) return;
+  await tx
+    .updateTable('deliveries')
+    .set({ verdict: 'skipped', reason: REPLACED })
+    .where('project_id', '=', projectId)
+    .where('verdict', 'is', null)
+    .where('seq', '<=', first.seq)
+    .execute();
+}
+
+/** Removes the oldest refused deliveries, or the oldest others that have a verdict. */
+async function removeSurplus(tx: Tx, projectId: string, which: keyof typeof KEPT_DELIVERIES): Promise<void> {
+  const ended = which === 'refused' ? (['refused'] as const) : (['deployed', 'skipped'] as const);
+  const first = await tx
+    .selectFrom('deliveries')
+    .select('seq')
+    .where('project_id', '=', projectId)
+    .where('verdict', 'in', ended)
+    .orderBy('seq', 'desc')
+    .offset(KEPT_DELIVERIES[which])
+    .limit(1)
+    .executeTakeFirst();
+  if (first === undefined) return;
+  await tx.deleteFrom('deliveries').where('project_id', '=', projectId).where('verdict', 'in', ended).where('seq', '<=', first.seq).execute();
+}
+
+/** Writes the part of a plan that concerns hooks. A delivery that has a verdict already keeps it. */
+export async function changePushes(tx: Tx, projectId: string, { set, verdicts }: PushChange): Promise<void> {
+  if (Object.keys(set).length > 0) await tx.updateTable('hooks').set(set).where('project_id', '=', projectId).execute();
+  for (const { delivery_id, ...verdict } of verdicts)
+    await tx
+      .updateTable('deliveries')
+      .set(verdict)
+      .where('id', '=', delivery_id)
+      .where('project_id', '=', projectId)
+      .where('verdict', 'is', null)
+      .execute();
+}
+
+/** Finished `look` tasks kept for a project: their reports may be sent again. */
+const LOOKS_KEPT = 5;
+
+/** Removes old `look` tasks. The place that adds these tasks calls it, so their number is bounded. */
+export async function removeOldLooks(tx: Tx, projectId: string): Promise<void> {
+  const ended = await tx
+    .selectFrom('tasks')
+    .select('seq')
+    .where('project_id', '=', projectId)
+    .where('kind', '=', 'look')
+    .where('finished_at', 'is not', null)
+    .orderBy('seq', 'desc')
+    .offset(LOOKS_KEPT)
+    .limit(100)
+    .execute();
+  const seqs = ended.map((row) => row.seq);
+  if (seqs.length > 0) await tx.deleteFrom('tasks').where('seq', 'in', seqs).execute();
+}
