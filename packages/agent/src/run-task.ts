@@ -226,12 +226,14 @@ function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<P
       return handlers.retire(task, context);
     case 'sync':
       return handlers.sync(task, context);
+    case 'look':
+      return unknownKind(task);
     default:
       return unknownKind(task);
   }
 }
 
 /** A newer control plane may know more kinds of tasks than this agent. */
-function unknownKind(task: never): Promise<Product> {
-  return Promise.reject(new Error(`this agent does not know tasks of kind ${(task as Task).kind}; update the agent`));
+function unknownKind(task: Pick<Task, 'kind'>): Promise<Product> {
+  return Promise.reject(new Error(`this agent does not know tasks of kind ${task.kind}; update the agent`));
 }

@@ -101,7 +101,10 @@ it('a task with a refused claim is not counted; a task with a refused report cou
   const metrics = create();
   const gone = { ...buildTask({}), id: 'nobody-knows-it' };
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
-  const deps = { client: createClient({ baseUrl: plane.url }), handlers: { build: none, deploy: none, retire: none, sync: none } };
+  const deps = {
+    client: createClient({ baseUrl: plane.url }),
+    handlers: { build: none, deploy: none, retire: none, sync: none },
+  };
   expect(await runTask(gone, { ...deps, log: silentLogger(), meter: metrics }).done).toBe('lost');
   expect(value(await scrape(metrics), 'berth_agent_tasks_finished_total{kind="build",outcome="lost"}')).toBe(0);
   const { state, run } = build(metrics, async () => {

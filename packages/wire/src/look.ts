@@ -22,7 +22,9 @@ export const LookResult = Type.Object({
   changes: Type.Array(
     Type.Object({
       base: CommitId,
-      changed: orNull(Type.Boolean({ description: 'whether a path under `watch_paths` differs; null: the server does not have the commit' })),
+      changed: orNull(
+        Type.Boolean({ description: 'whether a path under `watch_paths` differs; null: the server does not have the commit' }),
+      ),
     }),
     { maxItems: 20 },
   ),

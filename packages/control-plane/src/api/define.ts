@@ -17,6 +17,7 @@ import { type Audit, type Audited, whenAudited } from './audit.ts';
 import type { Caller } from './auth/callers.ts';
 import { type CreatedAnswer, keyOf, type RunOnce } from './idempotency.ts';
 import { namesIn } from './names.ts';
+import { installRawBodies } from './plugins/bodies.ts';
 import { summaryOf } from './problem.ts';
 import { isRole, takesIdempotencyKey } from './route-rules.ts';
 import { wantsEventStream } from './sse.ts';
@@ -81,48 +82,55 @@ export function createDefine(
     if (defined.has(name)) throw new Error(`route ${name} has two handlers`);
     defined.add(name);
     const resolveNames = isRole(row.who) ? namesIn(row, stores) : null;
-    server.route({
-      method: row.method,
-      url: row.path,
-      config: { routeName: name },
-      schema: SCHEMAS[name],
-      ...bodyLimitOf(row, options.bodyLimit),
-      ...(whenAudited(name) === 'never' ? {} : { onSend: (request, reply) => audit(name, request, reply) }),
-      preValidation: (request, _reply, done) => done(bodyProblem(row, request)),
-      handler: async (request, reply) => {
-        if (row.body !== undefined && row.who !== 'agent') checkNul(row.body, request.body);
-        await resolveNames?.(request.params, request.query);
-        // Fastify has validated the request against this row, and access.ts has set `caller` if the row requires a role.
-        const call = {
-          params: request.params,
-          query: request.query,
-          body: request.body,
-          user: request.caller,
-          setEtag: row.etag === true ? (etag: string) => void reply.header('etag', etag) : undefined,
-          ifMatch: row.locked === true ? request.headers['if-match'] : undefined,
-          stream: row.streams === true ? wantsEventStream(request.raw) : undefined,
-          request,
-          reply,
-        } as unknown as Call<typeof name>;
-        const run = async () => {
-          const answer = await handler(call);
-          // 204 has no representation.
-          const needsEtag = row.etag === true && row.status !== 204;
-          if (answer !== SENT && needsEtag && !reply.hasHeader('etag')) throw new Error(`${name} must call setEtag: its row has etag`);
-          return answer;
-        };
-        const key = takesIdempotencyKey(row) ? keyOf(request) : null;
-        if (key !== null) {
-          const text = await createOnce(row, key, { user: request.caller as Caller, request, reply }, run);
-          return reply.code(row.status).type(JSON_TYPE).send(text);
-        }
-        const answer = await run();
-        if (answer === SENT) return reply;
-        // Only the answer has the id of a new resource.
-        if (row.params === undefined && hasId(answer)) request.audited = { target: answer.id, ...request.audited };
-        if (row.status === 201 || row.status === 202) void reply.header('location', locationOf(row, request.params, answer));
-        return reply.code(row.status).send(answer);
-      },
+    const register = (scope: Pick<Server, 'route'>): unknown =>
+      scope.route({
+        method: row.method,
+        url: row.path,
+        config: { routeName: name },
+        schema: SCHEMAS[name],
+        ...bodyLimitOf(row, options.bodyLimit),
+        ...(whenAudited(name) === 'never' ? {} : { onSend: (request, reply) => audit(name, request, reply) }),
+        preValidation: (request, _reply, done) => done(bodyProblem(row, request)),
+        handler: async (request, reply) => {
+          if (row.body !== undefined && row.who !== 'agent') checkNul(row.body, request.body);
+          await resolveNames?.(request.params, request.query);
+          // Fastify has validated the request against this row, and access.ts has set `caller` if the row requires a role.
+          const call = {
+            params: request.params,
+            query: request.query,
+            body: request.body,
+            user: request.caller,
+            setEtag: row.etag === true ? (etag: string) => void reply.header('etag', etag) : undefined,
+            ifMatch: row.locked === true ? request.headers['if-match'] : undefined,
+            stream: row.streams === true ? wantsEventStream(request.raw) : undefined,
+            request,
+            reply,
+          } as unknown as Call<typeof name>;
+          const run = async () => {
+            const answer = await handler(call);
+            // 204 has no representation.
+            const needsEtag = row.etag === true && row.status !== 204;
+            if (answer !== SENT && needsEtag && !reply.hasHeader('etag')) throw new Error(`${name} must call setEtag: its row has etag`);
+            return answer;
+          };
+          const key = takesIdempotencyKey(row) ? keyOf(request) : null;
+          if (key !== null) {
+            const text = await createOnce(row, key, { user: request.caller as Caller, request, reply }, run);
+            return reply.code(row.status).type(JSON_TYPE).send(text);
+          }
+          const answer = await run();
+          if (answer === SENT) return reply;
+          // Only the answer has the id of a new resource.
+          if (row.params === undefined && hasId(answer)) request.audited = { target: answer.id, ...request.audited };
+          if (row.status === 201 || row.status === 202) void reply.header('location', locationOf(row, request.params, answer));
+          return reply.code(row.status).send(answer);
+        },
+      });
+    if (row.rawBody !== true) return void register(server);
+    // Only an encapsulated scope can have its own parsers.
+    void server.register(async (scope) => {
+      installRawBodies(scope);
+      register(scope);
     });
   };
   /** Runs the handler, or finds the stored answer to the same key. Sets the headers and returns the text of the answer. */
@@ -178,11 +186,13 @@ function locationOf(row: Route, params: unknown, answer: unknown): string {
     return pathOf({ ...row, path: row.path.slice(0, end + '/:id'.length) }, params as { id: string });
   if (row.location?.includes('/:name') === true) return pathOf({ ...row, path: row.location }, params as { id: string; name: string });
   if (!hasId(answer)) throw new Error(`${row.method} ${row.path} answers ${row.status} without an id`);
-  return pathOf({ ...row, path: row.location ?? `${row.path}/:id` }, { id: answer.id });
+  const path = row.location ?? `${row.path}/:id`;
+  const last = /:(\w+)$/.exec(path)?.[1] ?? 'id';
+  return pathOf({ ...row, path }, { ...(params as Record<string, string>), [last]: answer.id });
 }
 
 /** Agents may send unknown fields, so a body from them is ignored and not refused. */
-const takesNoBody = (row: Route): boolean => row.method === 'POST' && row.body === undefined && row.who !== 'agent';
+const takesNoBody = (row: Route): boolean => row.method === 'POST' && row.body === undefined && row.rawBody !== true && row.who !== 'agent';
 
 function unexpectedBody(body: unknown): DomainError | undefined {
   if (body === undefined) return undefined;

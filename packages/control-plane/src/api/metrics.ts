@@ -1,4 +1,5 @@
 /** Prometheus metrics. Each server has its own registry, because tests run several servers in one process. */
+import { VERDICTS } from '@berth/wire/hook';
 import { DATASET_STATES } from '@berth/wire/dataset';
 import type { Route } from '@berth/wire/route';
 import { type RouteName, ROUTES } from '@berth/wire/routes';
@@ -93,7 +94,7 @@ function countTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): 
   });
   const tasks = new Histogram({
     name: 'berth_task_duration_seconds',
-    help: 'Duration of tasks from the first claim to the end: build, deploy (with copying of datasets), sync (prewarm), retire (removal)',
+    help: 'Duration of tasks from the first claim to the end: build, deploy (with copying of datasets), sync (prewarm), retire (removal), look (check of a branch after a push)',
     labelNames: ['kind', 'end'],
     buckets: TASK_SECONDS,
     registers: [registry],
@@ -118,12 +119,20 @@ function countTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): 
     buckets: [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1, 10],
     registers: [registry],
   });
+  const deliveries = new Counter({
+    name: 'berth_hook_deliveries_total',
+    help: 'Deliveries of forges by verdict; `accepted`: Berth checks the branch, and counts the verdict later',
+    labelNames: ['verdict'],
+    registers: [registry],
+  });
+  for (const verdict of [...VERDICTS, 'accepted']) deliveries.inc({ verdict }, 0);
   for (const kind of TASK_KINDS) lost.inc({ kind, why: 'lease' }, 0);
   for (const outcome of ['running', 'failed', 'cancelled', 'superseded']) outcomes.inc({ outcome, code: '' }, 0);
   telemetry.on((measured) => {
     if (measured.what === 'deployment') outcomes.inc({ outcome: measured.outcome, code: measured.code ?? '' });
     else if (measured.what === 'phase') phases.observe({ phase: measured.phase, outcome: measured.outcome }, measured.seconds);
     else if (measured.what === 'task lost') lost.inc({ kind: measured.kind, why: measured.why });
+    else if (measured.what === 'delivery') deliveries.inc({ verdict: measured.verdict });
     else if (measured.seconds !== null) tasks.observe({ kind: measured.kind, end: measured.end }, measured.seconds);
   });
   // Look up the labels once: a lookup costs more than the rest of an observation.
@@ -220,6 +229,21 @@ const gauges = ({ loops, stores, source, settings, limits, now, vault }: MetricD
       const { all, earlier, locked } = await vault.keys();
       const counts = { current: all - earlier - locked, earlier, missing: locked };
       return Object.entries(counts).map(([wrapped_by, value]) => ({ labels: { wrapped_by }, value }));
+    },
+  },
+  {
+    name: 'berth_hook_deliveries_waiting',
+    help: 'Deliveries that wait for a check of their branch',
+    labels: [],
+    read: async () => [{ labels: {}, value: (await stores.hooks.countWaiting()).count }],
+  },
+  {
+    name: 'berth_hook_delivery_oldest_seconds',
+    help: 'Age of the oldest delivery that waits for a check of its branch; 0 if none waits',
+    labels: [],
+    async read() {
+      const { oldest_at } = await stores.hooks.countWaiting();
+      return [{ labels: {}, value: oldest_at === null ? 0 : Math.max(0, now() - oldest_at) / 1000 }];
     },
   },
   {

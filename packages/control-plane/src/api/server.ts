@@ -36,6 +36,7 @@ import { authRoutes } from './routes/auth.ts';
 import { datasetRoutes } from './routes/datasets.ts';
 import { deploymentRoutes } from './routes/deployments.ts';
 import { eventRoutes } from './routes/events.ts';
+import { hookRoutes } from './routes/hooks.ts';
 import { gatewayRoutes } from './routes/gateway.ts';
 import { logRoutes } from './routes/logs.ts';
 import { joiningRoutes } from './routes/joining.ts';
@@ -60,6 +61,8 @@ const PROBE_AFTER_MS = 60_000;
 const AGENT_SECRETS_A_MINUTE = 100;
 /** Device codes for one network. Each sign-in on a device needs one, and another if it expires. */
 const DEVICE_CODES_A_MINUTE = 30;
+/** Refused deliveries of hooks from one network. */
+const REFUSED_DELIVERIES_A_MINUTE = 60;
 /** Failed sign-ins from one network over all accounts. High enough for an office, too low to try one password at every account. */
 const SIGN_INS_A_MINUTE = 60;
 
@@ -159,6 +162,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   secretRoutes(route, deps);
   datasetRoutes(route, deps);
   deploymentRoutes(route, { ...deps, holds, callers });
+  hookRoutes(route, { ...deps, refusals: createAttempts(deps.now, REFUSED_DELIVERIES_A_MINUTE) });
   eventRoutes(route, { ...deps, holds, callers });
   logRoutes(route, { ...deps, holds, callers });
   nodeRoutes(route, { ...deps, nodeChanges });

@@ -4,6 +4,7 @@ import type { AuditEntry } from '@berth/wire/audit';
 import type { TaskProgress } from '@berth/wire/dataset';
 import type { Deployment, DeploymentEvent, DeploymentItem, LogLine } from '@berth/wire/deployment';
 import type { DeviceToken } from '@berth/wire/gateway';
+import type { Delivery, Hook } from '@berth/wire/hook';
 import type { Admission, JoinToken } from '@berth/wire/joining';
 import type { Drain, Node, NodeCopy } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
@@ -14,6 +15,7 @@ import { isOpenTask, type Role } from '@berth/wire/vocabulary';
 import type { Static } from 'typebox';
 import { maySeeEnv } from '../domain/access.ts';
 import type { DatasetFact, Limits } from '../domain/facts.ts';
+import type { DeliveryRecord, HookRecord } from '../domain/hooks.ts';
 import type { ApiTokenRecord, AuditRecord, DeviceTokenRecord } from '../domain/identity-records.ts';
 import { isOnline } from '../domain/placement.ts';
 import type { Remaining } from '../flow/drain.ts';
@@ -53,6 +55,25 @@ export function projectView(p: ProjectRecord, runningId: string | null, role: Ro
     updated_at: time(updated_at),
   };
 }
+
+export const hookView = (hook: HookRecord, publicUrl: string): Hook => ({
+  forge: hook.forge,
+  url: `${publicUrl.replace(/\/$/, '')}/api/hooks/${hook.project_id}`,
+  refused: hook.refused,
+  created_at: time(hook.created_at),
+  updated_at: time(hook.updated_at),
+});
+
+export const deliveryView = (d: DeliveryRecord): Delivery => ({
+  id: d.id,
+  at: time(d.at),
+  event: d.event,
+  branch: d.branch,
+  commit: d.commit,
+  verdict: d.verdict,
+  reason: d.reason,
+  deployment_id: d.deployment_id,
+});
 
 /** Related records that a view of a deployment shows. */
 export type DeploymentContext = {

@@ -1,6 +1,7 @@
 /** Measurements for Prometheus. The flow and the loops emit them, and api/metrics.ts listens. No decision depends on them. */
 import type { PhaseName } from '@berth/wire/deployment';
 import type { FailureCode } from '@berth/wire/errors';
+import type { Verdict } from '@berth/wire/hook';
 import { type DeploymentState, isSettled, type TaskKind, type TaskState } from '@berth/wire/vocabulary';
 import type { Facts } from './facts.ts';
 import type { Plan } from './plan.ts';
@@ -14,6 +15,8 @@ export type Measured =
   | { what: 'phase'; phase: PhaseName; outcome: DeploymentState | 'completed'; seconds: number }
   /** `seconds`: since an agent started the task, or null if none did. */
   | { what: 'task'; kind: TaskKind; end: TaskState; seconds: number | null }
+  /** `accepted`: Berth checks the branch. */
+  | { what: 'delivery'; verdict: Verdict | 'accepted' }
   | { what: 'task lost'; kind: TaskKind; why: Overdue };
 
 export type Telemetry = { emit(measured: Measured): void; on(listener: (measured: Measured) => void): void };
@@ -52,5 +55,6 @@ export function measuredOf(plan: Plan, facts: Pick<Facts, 'tasks'>): Measured[] 
     const seconds = task.started_at === null ? null : Math.max(0, plan.now - task.started_at) / 1000;
     return [{ what: 'task', kind: task.kind, end: change.end, seconds }];
   });
-  return [...outcomes, ...ends];
+  const verdicts = (plan.push?.verdicts ?? []).map(({ verdict }): Measured => ({ what: 'delivery', verdict }));
+  return [...outcomes, ...ends, ...verdicts];
 }

@@ -35,7 +35,8 @@ export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
   if (pushes === null || pushes.waiting.length === 0 || project.deleting_at !== null) return null;
   if (tasks.some((t) => t.kind === 'look') || pushes.hook.look_not_before > uptime.at || mustWait(facts)) return null;
   const node = chooseLooker(pushes.hook.look_failed_on, facts);
-  if (node === null) return deploy({ pushes, covered: pushes.waiting, tip: null, unlooked: 'no builder that can check the branch is online' }, facts);
+  if (node === null)
+    return deploy({ pushes, covered: pushes.waiting, tip: null, unlooked: 'no builder that can check the branch is online' }, facts);
   const draft = createDraft(facts, 'look');
   draft.createTask({
     kind: 'look',
@@ -63,7 +64,10 @@ const mustWait = ({ live }: Facts): boolean =>
 /** Returns an eligible builder: rather not the one of the last failed look, and rather the one of the last build. */
 function chooseLooker(failedOn: string | null, { nodes, lastBuilderId, now, limits }: Facts): NodeFact | null {
   const able = nodes.filter(
-    (n) => n.role === 'builder' && n.capabilities?.includes(LOOK_CAPABILITY) === true && refusal({ ...n, engine: null }, [], now, limits) === null,
+    (n) =>
+      n.role === 'builder' &&
+      n.capabilities?.includes(LOOK_CAPABILITY) === true &&
+      refusal({ ...n, engine: null }, [], now, limits) === null,
   );
   const order = (n: NodeFact): number => 2 * Number(n.id === failedOn) - Number(n.id === lastBuilderId);
   return able.toSorted((a, b) => order(a) - order(b) || (a.hostname < b.hostname ? -1 : 1))[0] ?? null;
@@ -96,7 +100,12 @@ export function lookReported(task: TaskRecord, report: TaskReport, pushes: Pushe
 export function lookLost(task: TaskRecord, why: LossReason, pushes: Pushes | null, facts: Facts): Plan {
   const covered = pushes?.waiting.filter((d) => d.seq <= pushes.hook.look_upto) ?? [];
   const name = facts.nodes.find((n) => n.id === task.node_id)?.hostname ?? task.node_id;
-  const text = why === 'queue' ? `${name} did not claim the check` : why === 'lease' ? `${name} stopped reporting` : `${name} did not end the check in time`;
+  const text =
+    why === 'queue'
+      ? `${name} did not claim the check`
+      : why === 'lease'
+        ? `${name} stopped reporting`
+        : `${name} did not end the check in time`;
   const plan =
     pushes === null || covered.length === 0
       ? createDraft(facts, 'look').plan
@@ -161,7 +170,11 @@ function skip({ covered, tip, reason }: Outcome & { reason: string }, facts: Fac
 }
 
 /** The newest delivery and all deliveries of the tip get the verdict. A newer push replaced the others. */
-function verdicts(covered: readonly DeliveryRecord[], tip: string | null, verdict: Omit<PushChange['verdicts'][number], 'delivery_id'>): PushChange {
+function verdicts(
+  covered: readonly DeliveryRecord[],
+  tip: string | null,
+  verdict: Omit<PushChange['verdicts'][number], 'delivery_id'>,
+): PushChange {
   const isOfTip = (d: DeliveryRecord): boolean => d === covered.at(-1) || (tip !== null && d.commit === tip);
   return {
     set: { look_tries: 0, look_not_before: 0, look_failed_on: null },

@@ -10,7 +10,12 @@ import { stableJson } from '../domain/stable-json.ts';
  * Settings whose current value in the project always applies, also to earlier deployments. `auth_required` is one of them because it
  * protects: a rollback must not publish a project that requires a login. Only PATCH decides who may see a project.
  */
-const AT_ONCE = ['auth_required', 'on_dataset_change', 'deploy_on_push', 'watch_paths'] as const satisfies readonly (keyof ProjectSettings)[];
+const AT_ONCE = [
+  'auth_required',
+  'on_dataset_change',
+  'deploy_on_push',
+  'watch_paths',
+] as const satisfies readonly (keyof ProjectSettings)[];
 const isAtOnce = (name: keyof ProjectSettings): boolean => (AT_ONCE as readonly string[]).includes(name);
 
 const settingsOfProject = ({

@@ -213,7 +213,12 @@ async function removeSurplus(tx: Tx, projectId: string, which: keyof typeof KEPT
     .limit(1)
     .executeTakeFirst();
   if (first === undefined) return;
-  await tx.deleteFrom('deliveries').where('project_id', '=', projectId).where('verdict', 'in', ended).where('seq', '<=', first.seq).execute();
+  await tx
+    .deleteFrom('deliveries')
+    .where('project_id', '=', projectId)
+    .where('verdict', 'in', ended)
+    .where('seq', '<=', first.seq)
+    .execute();
 }
 
 /** Writes the part of a plan that concerns hooks. A delivery that has a verdict already keeps it. */

@@ -182,6 +182,7 @@ test('exactly the routes that create a resource for a person take an Idempotency
     'createToken',
     'createUser',
     'importSecret',
+    'redeliver',
     'rollback',
   ]);
   expect(creating.filter(([, route]) => !takesIdempotencyKey(route))).toEqual([]);

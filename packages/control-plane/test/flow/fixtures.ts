@@ -25,6 +25,8 @@ export const SETTINGS: ProjectSettings = {
   stop_grace_seconds: 10,
   replace: 'rolling',
   on_dataset_change: 'tell',
+  deploy_on_push: true,
+  watch_paths: [],
 };
 
 export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({

@@ -89,9 +89,13 @@ async function apply(world: World, what: (typeof COMMANDS)[number], pick: number
     case 'complete':
     case 'fail': {
       if (task === undefined) return;
-      const product = { build: { image_tag: `r/shop:${COMMIT}` }, deploy: { host_port: 32_000 + (pick % 50) }, retire: {}, sync: {} }[
-        task.kind
-      ];
+      const product = {
+        build: { image_tag: `r/shop:${COMMIT}` },
+        deploy: { host_port: 32_000 + (pick % 50) },
+        retire: {},
+        sync: {},
+        look: {},
+      }[task.kind];
       await driver.report(task.id, task.lease_token, what === 'fail' ? { status: 'failed' } : { status: 'completed', ...product });
       return;
     }

@@ -27,6 +27,7 @@ it('a deleted project stays until a node that lost its task has reported, becaus
     createTasks: [],
     route: null,
     events: [],
+    push: null,
     now: STORE_NOW + 5,
     uptime: STORE_NOW + 5,
   };

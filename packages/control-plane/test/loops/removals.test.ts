@@ -109,6 +109,7 @@ test('a deployment that was assigned to the node during the deletion moves', asy
     createTasks: [],
     tasks: [],
     route: null,
+    push: null,
     events: [],
     now: Date.now(),
     uptime: Date.now(),

@@ -38,6 +38,7 @@ export const LIMITS: Limits = {
   buildMs: 60_000,
   deployMs: 40_000,
   retireMs: 40_000,
+  lookMs: 20_000,
   routeMs: 15_000,
   offlineMs: 20_000,
   probeSeconds: 5,

@@ -391,6 +391,7 @@ test('expired keys and old sync tasks are removed', async () => {
     createTasks: [],
     tasks: [],
     route: null,
+    push: null,
   };
   const created = await deploymentIn(stores, project, 'd0');
   const createDeployment = { ...created, id: 'd1', generation: 2 };

@@ -18,6 +18,7 @@ const TAGS: Record<string, string> = {
   audit: 'Audit log: actors, actions and outcomes',
   events: 'Feed of changes',
   projects: 'Projects and their settings',
+  hooks: 'Deliveries of forges',
   deployments: 'Deployments, their events and logs',
   placement: 'Preview of the node that a project would get, with scores',
   nodes: 'Machines, their containers and cached datasets',
@@ -72,6 +73,7 @@ function operationOf(name: RouteName, route: Route, components: Components, prob
             content: { 'application/json': { schema: toOpenapi(route.body, components), example: requestSample(route) } },
           },
         }),
+    ...(route.rawBody === true ? { requestBody: { required: false, content: { '*/*': {} } } } : {}),
     responses: { ...success(route, components), ...refusals(name, route, problem) },
   };
 }

@@ -1,5 +1,8 @@
 /** Parses request bodies. Accepts only JSON in UTF-8 without a content coding (RFC 8259 section 8.1, RFC 9110 section 8.4). */
 import { isUtf8 } from 'node:buffer';
+import type { Route } from '@berth/wire/route';
+import { ROUTES } from '@berth/wire/routes';
+import type { FastifyRequest } from 'fastify';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import type { Server } from '../define.ts';
 
@@ -18,10 +21,29 @@ export function installBodies(server: Server): void {
   });
   server.addHook('onRequest', (request, reply, done) => {
     const coding = request.headers['content-encoding'] ?? 'identity';
-    if (coding.toLowerCase() === 'identity') return done();
+    // A route that reads the bytes itself accepts every coding: a signature covers the bytes as they are.
+    if (coding.toLowerCase() === 'identity' || readsBytes(request)) return done();
     void reply.header('accept-encoding', 'identity');
     done(new DomainError('unsupported_media_type', `the body has the content coding ${coding}; send it without one`));
   });
+}
+
+const readsBytes = (request: FastifyRequest): boolean => {
+  const name = request.routeOptions.config.routeName;
+  return name !== undefined && (ROUTES[name] as Route).rawBody === true;
+};
+
+/**
+ * Parses nothing in this scope: the handlers read the bytes of the body. An answer ends the connection unless the handler removes the
+ * header, so that a stranger cannot make this process receive the rest of a body.
+ */
+export function installRawBodies(scope: Pick<Server, 'removeAllContentTypeParsers' | 'addContentTypeParser' | 'addHook'>): void {
+  scope.addHook('onRequest', (_request, reply, done) => {
+    void reply.header('connection', 'close');
+    done();
+  });
+  scope.removeAllContentTypeParsers();
+  scope.addContentTypeParser('*', (_request, payload, done) => done(null, payload));
 }
 
 /** Returns whether the text is JSON. The parser also refuses JSON with a field name that could poison prototypes. */

@@ -30,7 +30,7 @@ export function installErrors(server: Server): void {
 
 function notFound(request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const allow = allowedMethods(request.url);
-  if (allow.length === 0) return send(reply, request, { code: 'not_found', detail: `the path ${pathOf(request.url)} does not exist` });
+  if (allow.length === 0) return send(reply, request, { code: 'not_found', detail: notHere(request.url) });
   void reply.header('allow', allow.join(', '));
   return send(reply, request, { code: 'method_not_allowed', detail: `${pathOf(request.url)} supports only ${allow.join(', ')}` });
 }
@@ -85,6 +85,8 @@ function translate(error: FastifyError, request: FastifyRequest): ProblemParts {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
       return { code: 'body_too_large', detail: `the body is larger than ${bytes(request.routeOptions.bodyLimit)}` };
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+      // Every invalid delivery of a hook gets the same answer.
+      if (request.routeOptions.config.routeName === 'receiveHook') return { code: 'not_found', detail: notHere(request.url) };
       return { code: 'unsupported_media_type', detail: `the Content-Type of the body is ${request.headers['content-type'] ?? 'missing'}` };
     case 'FST_ERR_CTP_INVALID_JSON_BODY':
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
@@ -105,13 +107,15 @@ function fromValidation(error: FastifyError, request: FastifyRequest): ProblemPa
   const part = error.validationContext ?? 'body';
   // A value that cannot be an id belongs to no resource.
   if (part === 'params' && (error.validation ?? []).every(({ instancePath }) => instancePath === '/id'))
-    return { code: 'not_found', detail: `the path ${pathOf(request.url)} does not exist` };
+    return { code: 'not_found', detail: notHere(request.url) };
   const fields = fieldProblems(error.validation ?? [], part);
   return { code: 'validation', detail: summaryOf(fields), fields };
 }
 
 /** Formats a limit in KiB or MiB: `8 KiB`, `1 MiB`. */
 const bytes = (count: number): string => (count < 1_048_576 ? `${count / 1_024} KiB` : `${count / 1_048_576} MiB`);
+
+export const notHere = (url: string): string => `the path ${pathOf(url)} does not exist`;
 
 const pathOf = (url: string): string => url.split('?', 1)[0] ?? url;
 

@@ -7,7 +7,14 @@ type SettingColumns = Pick<NewRow<'projects'>, keyof ProjectSettings>;
 export function settingColumns<T extends Partial<ProjectSettings>>(
   settings: T,
 ): T extends ProjectSettings ? SettingColumns : Partial<SettingColumns>;
-export function settingColumns({ auth_required, deploy_on_push, env, datasets, watch_paths, ...plain }: Partial<ProjectSettings>): Partial<SettingColumns> {
+export function settingColumns({
+  auth_required,
+  deploy_on_push,
+  env,
+  datasets,
+  watch_paths,
+  ...plain
+}: Partial<ProjectSettings>): Partial<SettingColumns> {
   return {
     ...plain,
     ...(auth_required === undefined ? {} : { auth_required: Number(auth_required) }),

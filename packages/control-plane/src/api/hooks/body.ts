@@ -1,0 +1,56 @@
+/**
+ * Reads the body of a delivery. Every byte goes to the signature check; only a small body is also kept, and all kept bodies together are
+ * bounded. A delivery whose body was not kept is still a hint: Berth then checks the branch.
+ */
+import type { Readable } from 'node:stream';
+import { MAX_DELIVERY_BYTES } from '@berth/wire/hook';
+import { DomainError } from '../../domain/errors.ts';
+import type { SignatureCheck } from './signatures.ts';
+
+/** Most bytes of one body that are kept, and of all bodies that arrive at the same time. */
+const KEPT_BYTES = 1_048_576;
+const ALL_KEPT_BYTES = 32 * 1_048_576;
+
+export type DeliveryBodies = {
+  /** Returns the body, or null if it was not kept. Throws body_too_large. */
+  read(stream: Readable, check: SignatureCheck): Promise<Buffer | null>;
+};
+
+export function createDeliveryBodies(limit = ALL_KEPT_BYTES): DeliveryBodies {
+  let allKept = 0;
+  return {
+    async read(stream, check) {
+      let kept: Buffer[] | null = [];
+      let keptBytes = 0;
+      let bytes = 0;
+      const drop = (): void => {
+        allKept -= keptBytes;
+        keptBytes = 0;
+        kept = null;
+      };
+      try {
+        for await (const chunk of stream as AsyncIterable<Buffer>) {
+          bytes += chunk.length;
+          if (bytes > MAX_DELIVERY_BYTES) throw tooLarge();
+          check.update(chunk);
+          if (kept === null) continue;
+          if (keptBytes + chunk.length > KEPT_BYTES || allKept + chunk.length > limit) {
+            drop();
+            continue;
+          }
+          kept.push(chunk);
+          keptBytes += chunk.length;
+          allKept += chunk.length;
+        }
+        return kept === null ? null : Buffer.concat(kept);
+      } finally {
+        drop();
+      }
+    },
+  };
+}
+
+export const isTooLong = (contentLength: string | undefined): boolean => Number(contentLength ?? 0) > MAX_DELIVERY_BYTES;
+
+export const tooLarge = (): DomainError =>
+  new DomainError('body_too_large', `the body is larger than ${MAX_DELIVERY_BYTES / 1_048_576} MiB`);

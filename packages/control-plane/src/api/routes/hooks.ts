@@ -1,0 +1,145 @@
+/**
+ * Hooks: the address that a forge calls, and what people see of it. Every invalid delivery gets the same 404 as an unknown path, so the
+ * address tells neither whether a project exists nor why a delivery is refused. People see the reason in the list of deliveries.
+ */
+import { randomBytes } from 'node:crypto';
+import { type HookCreated, STANDARD_SECRET_PREFIX } from '@berth/wire/hook';
+import { LRUCache } from 'lru-cache';
+import { DomainError, invalid } from '../../domain/errors.ts';
+import { HOOK_SECRET, type HookRecord } from '../../domain/hooks.ts';
+import { judge } from '../../flow/delivery.ts';
+import { type Attempts, networkOf } from '../auth/attempts.ts';
+import { newId } from '../auth/secrets.ts';
+import type { Define } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import { createDeliveryBodies, isTooLong, tooLarge } from '../hooks/body.ts';
+import { eventOf, forgeIdOf, readDelivery } from '../hooks/payload.ts';
+import { checkSignature, hasProof, isStandardSecret } from '../hooks/signatures.ts';
+import { pageOf } from '../page.ts';
+import { notHere } from '../plugins/errors.ts';
+import { deliveryView, hookView } from '../views.ts';
+
+/** Refused deliveries of one project that are stored in one minute. More are only counted. */
+const STORED_A_MINUTE = 20;
+const MINUTE_MS = 60_000;
+const MAX_PROJECTS = 10_000;
+
+type Deps = ApiDeps & {
+  /** Refused deliveries by network. */
+  refusals: Attempts;
+};
+
+export function hookRoutes(route: Define, deps: Deps): void {
+  const { stores, changes, settings, vault, refusals, telemetry, now, log } = deps;
+  const bodies = createDeliveryBodies();
+  const view = (hook: HookRecord) => hookView(hook, settings.publicUrl);
+
+  async function hookOf(projectId: string): Promise<HookRecord> {
+    const hook = await stores.hooks.get(projectId);
+    if (hook === null) throw new DomainError('not_found', 'the project has no hook');
+    return hook;
+  }
+
+  route('putHook', async ({ params, body }): Promise<HookCreated> => {
+    const { forge, secret: given } = body;
+    if (forge === 'gitlab' && given?.startsWith(STANDARD_SECRET_PREFIX) === true && !isStandardSecret(given))
+      throw invalid('secret', 'standard', 'must be whsec_ followed by 24 to 64 bytes in base64, as GitLab shows it');
+    const secret = given ?? randomBytes(32).toString('base64url');
+    const sealed = await vault.seal(params.id, HOOK_SECRET, secret);
+    const hook = await stores.hooks.put({ project_id: params.id, forge, secret: sealed }, now());
+    return { ...view(hook), secret: given === undefined ? secret : null };
+  });
+
+  route('getHook', async ({ params }) => {
+    const hook = await hookOf(params.id);
+    return view({ ...hook, refused: hook.refused + (notStored.get(params.id)?.count ?? 0) });
+  });
+
+  route('deleteHook', async ({ params }) => {
+    if (!(await stores.hooks.remove(params.id))) throw new DomainError('not_found', 'the project has no hook');
+  });
+
+  route('listDeliveries', async ({ params, query }) => {
+    await hookOf(params.id);
+    const { items, next } = await stores.hooks.deliveries(params.id, pageOf(query));
+    return { items: items.map(deliveryView), next_cursor: next };
+  });
+
+  route('getDelivery', async ({ params }) => deliveryView(await stores.hooks.delivery(params.id, params.delivery)));
+
+  route('redeliver', async ({ params }) => {
+    const earlier = await stores.hooks.delivery(params.id, params.delivery);
+    if (earlier.verdict === 'refused')
+      throw new DomainError('wrong_state', 'the delivery was refused, so Berth does not know what it says; deploy the project instead');
+    const project = await stores.projects.get(params.id);
+    if (project.deleting_at !== null) throw new DomainError('being_deleted');
+    const { event, branch, commit } = earlier;
+    // A push without a branch is a hint to check the branch, as before.
+    const refs = branch === null ? null : [{ kind: 'branch', name: branch, commit, deleted: false } as const];
+    const judged = judge({ event, refs }, project);
+    return deliveryView(await store(params.id, { ...judged, forge_id: null }));
+  });
+
+  async function store(projectId: string, given: ReturnType<typeof judge> & { forge_id: string | null }) {
+    const { event, branch, commit, skip, forge_id } = given;
+    const delivery = { id: newId(), forge_id, event, branch, commit, verdict: skip === null ? null : ('skipped' as const), reason: skip };
+    const stored = await stores.hooks.receive(projectId, delivery, now());
+    if (stored === null) throw new DomainError('not_found', 'the project has no hook');
+    telemetry.emit({ what: 'delivery', verdict: stored.verdict ?? 'accepted' });
+    if (stored.verdict === null) changes.notify('work');
+    return stored;
+  }
+
+  route('receiveHook', async ({ params, request, reply }) => {
+    const { headers } = request;
+    const nothingHere = new DomainError('not_found', notHere(request.url));
+    if (isTooLong(headers['content-length'])) throw tooLarge();
+    const network = networkOf(request.ip);
+    refusals.begin(network);
+    if (!hasProof(headers)) throw nothingHere;
+    const hook = await stores.hooks.get(params.id);
+    const project = hook === null ? null : await stores.projects.get(params.id).catch(orNull);
+    const secret = hook === null ? UNKNOWN : (await vault.open(hook.project_id, HOOK_SECRET, hook.secret)).toString();
+    // A delivery for an unknown project is hashed too, so that the time of the answer does not tell them apart.
+    const check = checkSignature(hook?.forge ?? 'github', { secret, headers, now: now() });
+    const body = await bodies.read(request.raw, check);
+    if (hook === null || project === null || project.deleting_at !== null) throw nothingHere;
+    const problem = check.problem();
+    if (problem !== null) {
+      refused(hook, { event: eventOf(hook.forge, headers), reason: problem });
+      throw nothingHere;
+    }
+    refusals.takeBack(network);
+    void reply.removeHeader('connection');
+    const judged = judge(readDelivery(hook.forge, headers, body), project);
+    const stored = await store(params.id, { ...judged, forge_id: forgeIdOf(hook.forge, headers) });
+    return { id: stored.id };
+  });
+
+  /** Refused deliveries by project within a minute: those that were stored, and the count of those that were not. */
+  const notStored = new LRUCache<string, { since: number; stored: number; count: number }>({ max: MAX_PROJECTS });
+
+  /** Does not delay the answer: the time of the answer would tell that the project exists. */
+  function refused({ project_id }: HookRecord, delivery: { event: string; reason: string }): void {
+    telemetry.emit({ what: 'delivery', verdict: 'refused' });
+    const at = now();
+    const before = notStored.get(project_id);
+    const minute = before === undefined || before.since <= at - MINUTE_MS ? { since: at, stored: 0, count: before?.count ?? 0 } : before;
+    notStored.set(project_id, minute);
+    if (minute.stored >= STORED_A_MINUTE) return void (minute.count += 1);
+    minute.stored += 1;
+    const others = minute.count;
+    minute.count = 0;
+    stores.hooks
+      .refuse(project_id, { id: newId(), ...delivery }, others, at)
+      .catch((error: unknown) => log.error({ err: error, project_id }, 'could not store a refused delivery'));
+  }
+}
+
+/** A secret that proves nothing, for projects without a hook. */
+const UNKNOWN = randomBytes(32).toString('base64url');
+
+const orNull = (error: unknown): null => {
+  if (error instanceof DomainError && error.code === 'not_found') return null;
+  throw error;
+};
