@@ -1,5 +1,6 @@
 /** `look` tasks: an agent reads the tip of a branch from the git server, so that Berth decides on the real branch and not on a payload. */
 import { type Static, Type } from 'typebox';
+import { Value } from 'typebox/value';
 import { CommitId, Id, orNull } from './vocabulary.ts';
 
 /** Agents with this capability accept `look` tasks. */
@@ -30,6 +31,7 @@ export const LookResult = Type.Object({
   ),
 });
 export type LookResult = Static<typeof LookResult>;
+export const isLookResult = (value: unknown): value is LookResult => Value.Check(LookResult, value);
 
 export const SKIP_MARKS = ['[skip ci]', '[ci skip]', '[no ci]', '[skip deploy]'] as const;
 

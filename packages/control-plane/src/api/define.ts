@@ -17,7 +17,7 @@ import { type Audit, type Audited, whenAudited } from './audit.ts';
 import type { Caller } from './auth/callers.ts';
 import { type CreatedAnswer, keyOf, type RunOnce } from './idempotency.ts';
 import { namesIn } from './names.ts';
-import { installRawBodies } from './plugins/bodies.ts';
+import { installRawBodies } from './plugins/raw-bodies.ts';
 import { summaryOf } from './problem.ts';
 import { isRole, takesIdempotencyKey } from './route-rules.ts';
 import { wantsEventStream } from './sse.ts';

@@ -1,8 +1,7 @@
 /** Rules about an agent's report on its task. Pure. */
-import { LookResult } from '@berth/wire/look';
+import { isLookResult } from '@berth/wire/look';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
-import { Value } from 'typebox/value';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import { stableJson } from '../domain/stable-json.ts';
@@ -16,7 +15,7 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
     throw invalid('host_port', 'required', 'a completed deploy task says which port was assigned');
   if (task.kind === 'look' && typeof report.commit !== 'string')
     throw invalid('commit', 'required', 'a completed look says which commit is the tip of the branch');
-  if (task.kind === 'look' && !Value.Check(LookResult, report.result))
+  if (task.kind === 'look' && !isLookResult(report.result))
     throw invalid('result', 'look', 'a completed look says which skip mark its commit has, and which commits differ');
 }
 

@@ -2,7 +2,7 @@
  * Checks who sent a delivery, by the header of the hook's forge (docs/push-to-deploy.md "Signatures"). The body is hashed as it arrives.
  * If headers of one family are present, they decide: another family is never tried.
  */
-import { createHash, createHmac, type Hmac, timingSafeEqual } from 'node:crypto';
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Forge, STANDARD_SECRET_PREFIX } from '@berth/wire/hook';
 
@@ -79,7 +79,7 @@ function signed(secret: string, headers: IncomingHttpHeaders, name: string, pref
 /** Standard Webhooks: `webhook-signature` has the HMAC of id, time and body, perhaps several times under different keys. */
 function standard({ secret, headers, now }: Given): SignatureCheck {
   const [id, time, signatures] = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map((name) => textOf(headers, name));
-  const hmac: Hmac = createHmac('sha256', Buffer.from(secret.slice(STANDARD_SECRET_PREFIX.length), 'base64'));
+  const hmac = createHmac('sha256', Buffer.from(secret.slice(STANDARD_SECRET_PREFIX.length), 'base64'));
   hmac.update(`${id}.${time}.`);
   return {
     update: (chunk) => void hmac.update(chunk),

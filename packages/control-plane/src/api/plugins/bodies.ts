@@ -33,19 +33,6 @@ const readsBytes = (request: FastifyRequest): boolean => {
   return name !== undefined && (ROUTES[name] as Route).rawBody === true;
 };
 
-/**
- * Parses nothing in this scope: the handlers read the bytes of the body. An answer ends the connection unless the handler removes the
- * header, so that a stranger cannot make this process receive the rest of a body.
- */
-export function installRawBodies(scope: Pick<Server, 'removeAllContentTypeParsers' | 'addContentTypeParser' | 'addHook'>): void {
-  scope.addHook('onRequest', (_request, reply, done) => {
-    void reply.header('connection', 'close');
-    done();
-  });
-  scope.removeAllContentTypeParsers();
-  scope.addContentTypeParser('*', (_request, payload, done) => done(null, payload));
-}
-
 /** Returns whether the text is JSON. The parser also refuses JSON with a field name that could poison prototypes. */
 function isJson(text: string): boolean {
   try {
