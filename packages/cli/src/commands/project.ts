@@ -36,7 +36,7 @@ const DATASET: Option = {
   repeats: true,
 };
 export const YES: Option = { flags: '-y, --yes', doc: 'do not ask' };
-const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the project of this folder' } as const;
+export const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the project of this folder' } as const;
 const NAME = { name: 'NAME', doc: 'name of the variable', required: true } as const;
 
 export const PROJECT_COMMANDS: readonly Command[] = [

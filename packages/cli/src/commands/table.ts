@@ -5,10 +5,18 @@ import { completionCommand } from './completion.ts';
 import type { Command } from './command.ts';
 import { DEPLOY_COMMANDS } from './deploy.ts';
 import { FLEET_COMMANDS } from './fleet.ts';
+import { HOOK_COMMANDS } from './hook.ts';
 import { LOOK_COMMANDS } from './look.ts';
 import { PROJECT_COMMANDS } from './project.ts';
 
-const OTHERS: readonly Command[] = [...ACCOUNT_COMMANDS, ...DEPLOY_COMMANDS, ...LOOK_COMMANDS, ...PROJECT_COMMANDS, ...FLEET_COMMANDS];
+const OTHERS: readonly Command[] = [
+  ...ACCOUNT_COMMANDS,
+  ...DEPLOY_COMMANDS,
+  ...LOOK_COMMANDS,
+  ...PROJECT_COMMANDS,
+  ...HOOK_COMMANDS,
+  ...FLEET_COMMANDS,
+];
 export const COMMANDS: readonly Command[] = [...OTHERS, completionCommand(OTHERS)];
 
 export const NOUNS: Readonly<Record<string, string>> = {
@@ -16,6 +24,7 @@ export const NOUNS: Readonly<Record<string, string>> = {
   deployment: 'Deployments: list, show, watch',
   project: 'Projects: list, create, show, edit, delete',
   env: 'Environment variables of a project',
+  hook: 'Push to deploy: the hook of a project and its deliveries',
   node: 'Machines: list, drain, join tokens',
   'node admission': 'Contract-only nodes that may use AGENT_SECRET',
   dataset: 'Datasets: list, scan, history',
@@ -32,4 +41,5 @@ export const NO_VERB: Partial<Record<RouteName, string>> = {
   readyz: 'for load balancers and monitoring',
   metrics: 'for Prometheus',
   traefikConfig: 'for the reverse proxy',
+  receiveHook: 'forges call it with the signature of the hook',
 };
