@@ -91,7 +91,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       await secrets.look();
       closers.add('secrets', () => secrets.close());
     }
-    const changes = createChanges(stores.relay);
+    const changes = createChanges(stores.notifier);
     const monotonic = overrides.now ?? (() => performance.now());
     const uptime = overrides.uptime ?? (await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: limits.leaseMs }));
     const authServiceUrl = config.AUTH_SERVICE_URL ?? null;

@@ -338,7 +338,7 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   observed(draft, d, event);
   // If the deployment moved to another node, the next report of that node decides.
-  if (!draft.plan.deployments.some(({ set }) => set.node_id !== undefined)) restartStopped(draft);
+  if (!draft.plan.changeDeployments.some(({ set }) => set.node_id !== undefined)) restartStopped(draft);
 }
 
 /** Keeps the route: a node that does not report may still serve requests. */

@@ -94,7 +94,7 @@ const ofProject = (node: NodeFact, projectId: string): ObservedContainer[] =>
 /** Includes tasks that this plan creates. */
 const hasOpenWork = ({ facts, plan }: Draft, nodeId: string): boolean =>
   plan.createTasks.some((t) => t.node_id === nodeId) ||
-  facts.tasks.some((t) => t.node_id === nodeId && t.kind !== 'build' && !plan.tasks.some((c) => c.id === t.id && 'end' in c));
+  facts.tasks.some((t) => t.node_id === nodeId && t.kind !== 'build' && !plan.changeTasks.some((c) => c.id === t.id && 'end' in c));
 
 /** Returns whether this plan ends a task that an agent has claimed and not reported. */
 const losesTask = ({ facts, plan }: Draft, nodeId: string): boolean =>
@@ -103,7 +103,7 @@ const losesTask = ({ facts, plan }: Draft, nodeId: string): boolean =>
       t.node_id === nodeId &&
       t.kind !== 'build' &&
       t.attempt > 0 &&
-      plan.tasks.some((c) => c.id === t.id && 'end' in c && c.report === undefined),
+      plan.changeTasks.some((c) => c.id === t.id && 'end' in c && c.report === undefined),
   );
 
 const isStart = (task: TaskRecord): boolean => task.kind === 'retire' && 'start' in task.payload && typeof task.payload.start === 'string';
@@ -166,7 +166,7 @@ export function restartStopped(
 ): void {
   const { live, nodes } = draft.facts;
   // With the changes of this plan.
-  const old = live.find((o) => isStoppedFirst({ ...o, ...draft.plan.deployments.find((c) => c.id === o.id)?.set }));
+  const old = live.find((o) => isStoppedFirst({ ...o, ...draft.plan.changeDeployments.find((c) => c.id === o.id)?.set }));
   const home = draft.node(old?.node_id ?? null);
   if (old === undefined || home === undefined || !isBerthAgent(home) || hasOpenWork(draft, home.id)) return;
   // The newer version may take over. If it ends instead, this function is called again.

@@ -12,7 +12,7 @@ import { nodeMarks } from './node-marks.ts';
 import { policyRefresh } from './policy-refresh.ts';
 import { proxyHeaders } from './proxy-headers.ts';
 import { removals } from './removals.ts';
-import { retention } from './retention.ts';
+import { deleteExpiredRows } from './expired-rows.ts';
 import { routeConfirmer } from './route-confirmer.ts';
 import { routesRefresh } from './routes-refresh.ts';
 import { scheduler } from './scheduler.ts';
@@ -90,7 +90,7 @@ export const LOOPS = [
     description: 'removes expired sessions, codes and tokens, and old lines of the audit log',
     periodMs: 60_000,
     wokenBy: [],
-    make: retention,
+    make: deleteExpiredRows,
   },
   { name: 'uptime', description: 'advances the clock of every deadline', periodMs: 500, wokenBy: [], make: uptimeBeat },
   {

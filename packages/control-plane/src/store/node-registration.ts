@@ -89,7 +89,7 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
     const problem = step.verdict === 'refused' ? doubledError(known) : null;
     return writeBoots(db, tx, known, step.boots, step.verdict, problem);
   }
-  const displaced = known !== undefined && step.verdict === 'another' ? await displace(db, tx, known) : null;
+  const displaced = known !== undefined && step.verdict === 'other_node' ? await displace(db, tx, known) : null;
   const before = displaced === null ? known : undefined;
 
   const id = before?.id ?? newId();

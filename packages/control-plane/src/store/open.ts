@@ -75,7 +75,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     uptime: createUptimeStore(db),
     retention: createRetentionStore(db, memory),
     health: createHealthStore(db, memory),
-    relay: db.relay,
+    notifier: db.notifier,
     async ping() {
       await db.kysely.selectFrom('meta').select('key').limit(1).execute();
     },

@@ -198,6 +198,6 @@ export const facts = (over: Partial<Facts> = {}): Facts => ({
 });
 
 /** Returns the state of a deployment after a plan, or null if the plan does not change it. */
-export const stateOf = (plan: Plan, id: string): string | null => plan.deployments.find((c) => c.id === id)?.set.status ?? null;
-export const changeOf = (plan: Plan, id: string): NonNullable<Plan['deployments'][number]['set']> =>
-  plan.deployments.find((c) => c.id === id)?.set ?? {};
+export const stateOf = (plan: Plan, id: string): string | null => plan.changeDeployments.find((c) => c.id === id)?.set.status ?? null;
+export const changeOf = (plan: Plan, id: string): NonNullable<Plan['changeDeployments'][number]['set']> =>
+  plan.changeDeployments.find((c) => c.id === id)?.set ?? {};

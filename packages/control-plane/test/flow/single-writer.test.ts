@@ -24,7 +24,7 @@ const worked = (node_id: string, over: object = {}) => ({ node_id, ended_at: NOW
 
 const tick = (nodes: NodeFact[], over: Partial<Facts> = {}, d: DeploymentRecord = next) =>
   advance(d, { type: 'tick' }, facts({ live: [serves, d], nodes: [builder(), ...nodes], endedWork: [worked('n1')], ...over }));
-const why = (plan: Plan): string => plan.events.find((e) => e.kind === 'waiting')?.message ?? '';
+const why = (plan: Plan): string => plan.storyLines.find((e) => e.kind === 'waiting')?.message ?? '';
 
 describe('the node of the new version', () => {
   it('is the node of the old version despite better scores, because its agent stops the old version first', () => {
@@ -179,7 +179,7 @@ describe('a version that was stopped for one that failed', () => {
     const seen = { type: 'observed' as const, node_id: 'n1', container: atHome.containers[0] ?? null };
     const plan = advance(stopped, seen, over(unsure));
     expect(plan.createTasks).toEqual([]);
-    expect(plan.events.map((e) => e.message).join()).toContain('stays stopped on home for now: away has not confirmed that it stopped');
+    expect(plan.storyLines.map((e) => e.message).join()).toContain('stays stopped on home for now: away has not confirmed that it stopped');
     const later = advance(stopped, seen, over({ ...unsure, endedWork: [worked('n1')] }));
     expect(later.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
   });
@@ -204,7 +204,7 @@ describe('a version that was stopped for one that failed', () => {
       over({ live: [stopped], tasks: [start] }),
     );
     expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: null, waiting: null });
-    expect(plan.events).toMatchObject([{ kind: 'started_again' }]);
+    expect(plan.storyLines).toMatchObject([{ kind: 'started_again' }]);
   });
   const failedStart = { status: 'failed' as const, result: { error: { code: 'container_start_failed', message: 'the engine is busy' } } };
   it.each([
@@ -223,13 +223,13 @@ describe('a version that was stopped for one that failed', () => {
     const start = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null, start: 'd1' } as never });
     const event = { type: 'task_reported' as const, task: start, report: failedStart };
     const plan = advance(stopped, event, over({ live: [stopped], tasks: [start] }));
-    expect(plan.events).toMatchObject([{ kind: 'retire_failed', message: 'home could not restart the container: the engine is busy' }]);
+    expect(plan.storyLines).toMatchObject([{ kind: 'retire_failed', message: 'home could not restart the container: the engine is busy' }]);
     const left = { ...stopped, ...changeOf(plan, 'd1') };
     expect(judge(left, atHome.containers[0] ?? null, { now: NOW, retiring: false, holder: null })).toEqual({
       status: 'unhealthy',
       detail: 'home could not restart the container: the engine is busy',
     });
-    expect(advance(left, event, over({ live: [left], tasks: [start] })).events).toEqual([]);
+    expect(advance(left, event, over({ live: [left], tasks: [start] })).storyLines).toEqual([]);
   });
   it('another failed task does not clear that it was stopped', () => {
     const remove = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null } as never });

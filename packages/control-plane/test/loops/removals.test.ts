@@ -105,11 +105,11 @@ test('a deployment that was assigned to the node during the deletion moves', asy
   await api.stores.flow.commit({
     project: { id: project_id, flow_version },
     createDeployment: null,
-    deployments: [{ id, from: 'built', set }],
+    changeDeployments: [{ id, from: 'built', set }],
     createTasks: [],
-    tasks: [],
+    changeTasks: [],
     route: null,
-    events: [],
+    storyLines: [],
     now: Date.now(),
     uptime: Date.now(),
   });

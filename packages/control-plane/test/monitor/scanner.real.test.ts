@@ -503,7 +503,7 @@ describe('unreachable', () => {
     expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'unchanged' });
     expect(readFileSync(marker, 'latin1')).toBe(text);
     expect(await ds.look(again)).toMatchObject({ kind: 'unchanged' });
-    // Of another mount nobody knows that it is the same share.
+    // A different mount may be another share, so it gets another marker.
     rmSync(marker);
     const mount = { type: 'nfs4', source: 'nas:/x', root: '/' };
     expect(await ds.look({ acceptLoss: true, share: { marker: ds.request.share?.marker ?? null, mount } })).toMatchObject({
@@ -530,7 +530,7 @@ describe('unreachable', () => {
     expect(await ds.scan()).toMatchObject({ kind: 'unchanged' });
     await unmount();
     mounted = false;
-    // What stands under the mount is the empty folder that was made for it.
+    // Without the mount, the base path is the empty folder under it.
     expect(await ds.scan()).toMatchObject({ kind: 'unreachable', problem: expect.stringContaining('The share is not mounted') });
     expect(readdirSync(ds.base)).toEqual(['ds']);
     await mount();

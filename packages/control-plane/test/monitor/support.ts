@@ -121,7 +121,7 @@ const sameTimes = (mtime: number, ctime: number): string =>
 /** The share has no times at all: only sizes and names tell. */
 export const noTimes = (): string => sameTimes(1000, 1000);
 
-/** Whoever wrote the files has dated them ahead, long ago: as with noTimes() nothing tells that one was written since. */
+/** Files that were written long ago with dates in the future. As with noTimes(), the times do not show a later write. */
 export const datedAhead = (): string => sameTimes(4_102_444_800, 1000);
 
 /** Time stamps of a whole day, as of now and the future: everything was written just now. */

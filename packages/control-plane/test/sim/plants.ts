@@ -47,11 +47,11 @@ export const PLANTS = {
         ...stores.flow,
         async commit(plan) {
           const { flow_version } = await stores.projects.get(plan.project.id);
-          const present = await stores.deployments.getMany(plan.deployments.map((c) => c.id));
-          const deployments = plan.deployments
+          const present = await stores.deployments.getMany(plan.changeDeployments.map((c) => c.id));
+          const deployments = plan.changeDeployments
             .map((change) => ({ ...change, from: present.find((d) => d.id === change.id)?.status ?? change.from }))
             .filter((change) => !isTerminal(change.from) || change.set.status === undefined);
-          return stores.flow.commit({ ...plan, project: { ...plan.project, flow_version }, deployments });
+          return stores.flow.commit({ ...plan, project: { ...plan.project, flow_version }, changeDeployments: deployments });
         },
       },
     }),

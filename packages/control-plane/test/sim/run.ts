@@ -166,7 +166,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
 
     const isBusy = async (): Promise<boolean> => {
       const stores = database.onlooker();
-      const [open, nodes] = [await stores.deployments.unsettled(), await stores.nodes.all()];
+      const [open, nodes] = [await stores.deployments.inProgress(), await stores.nodes.all()];
       for (const node of nodes) if (await hasOpenTask(stores, node.id, world.now())) return true;
       return open.length > 0;
     };

@@ -29,7 +29,7 @@ async function ended(
   await commit(stores, project, { createTasks: [task as unknown as NewTask] });
   if (claimed) await stores.tasks.claim(id, { token: id, expires_at: NOW }, NOW, 5);
   const report = reported ? { report: { status: end as 'completed' } } : {};
-  await commit(stores, project, { now: at, uptime, tasks: [{ id, attempt: claimed ? 1 : 0, end, ...report }] });
+  await commit(stores, project, { now: at, uptime, changeTasks: [{ id, attempt: claimed ? 1 : 0, end, ...report }] });
 }
 
 const DAY = 86_400_000;
@@ -96,7 +96,7 @@ test('the number of ended tasks does not slow a decision down', async () => {
   await tasksIn(stores, await stores.projects.get(project.id), taskOf(project, 'first', 'w1', { deployment_id: 'd1', kind: 'deploy' }));
   await commit(stores, project.id, {
     now: NOW + 1,
-    tasks: [{ id: 'first', attempt: 0, end: 'completed', report: { status: 'completed' } }],
+    changeTasks: [{ id: 'first', attempt: 0, end: 'completed', report: { status: 'completed' } }],
   });
   const median = async (): Promise<number> => {
     const took: number[] = [];

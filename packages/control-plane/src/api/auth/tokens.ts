@@ -4,7 +4,7 @@ import { errors, jwtVerify, SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
 import type { UserRecord } from '../../domain/records.ts';
 import { type Origin, originOf, originText } from './origins.ts';
-import { hashOf } from './secrets.ts';
+import { sha256Of } from './secrets.ts';
 
 export const TOKEN_SECONDS = 3600;
 const ISSUER = 'berth';
@@ -34,7 +34,7 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
         .setExpirationTime(Math.floor(now() / 1000) + TOKEN_SECONDS)
         .sign(current),
     async read(token) {
-      const digest = hashOf(token);
+      const digest = sha256Of(token);
       const before = known.get(digest);
       if (before !== undefined) return before.expiresAt > now() ? before : null;
       for (const key of keys) {

@@ -103,7 +103,7 @@ export function createNodeQueryCache(db: Database): NodeQueryCache {
     onCommit(plan, nodes) {
       commits++;
       for (const task of plan.createTasks) idle.invalidate(task.node_id);
-      for (const { id } of plan.deployments) dropReconciled(nodeOf.get(id) ?? '');
+      for (const { id } of plan.changeDeployments) dropReconciled(nodeOf.get(id) ?? '');
       for (const id of nodes) dropReconciled(id);
       dropReconciled(plan.createDeployment?.node_id ?? '');
     },
