@@ -19,8 +19,8 @@ export type SignIns = {
   refresh(refreshToken: string): Promise<{ answer: LoginAnswer | null; reusedBy: string | null }>;
 };
 
-export function createSignIns(deps: { stores: Stores; tokens: Tokens; ended: () => void; now: () => number }): SignIns {
-  const { stores, tokens, ended, now } = deps;
+export function createSignIns(deps: { stores: Stores; tokens: Tokens; onSessionEnded: () => void; now: () => number }): SignIns {
+  const { stores, tokens, onSessionEnded, now } = deps;
 
   type Session = { id: string; origin: Origin | null };
   const answer = async (user: UserRecord, session: Session, refresh_token: string): Promise<LoginAnswer> => ({
@@ -54,7 +54,7 @@ export function createSignIns(deps: { stores: Stores; tokens: Tokens; ended: () 
       const expiresAt = Math.min(now() + IDLE_MS, found.session.created_at + ABSOLUTE_MS);
       const outcome = await stores.apiSessions.rotate(id, { old: sha256Of(refreshToken), next: sha256Of(next) }, expiresAt, now());
       if (outcome === 'rotated') return { answer: await answer(found.user, { id, origin }, next), reusedBy: null };
-      ended();
+      onSessionEnded();
       return { answer: null, reusedBy: outcome === 'reused' ? found.user.email : null };
     },
   };
