@@ -165,6 +165,9 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   finished_at: number | null;
 };
 
+/** A node whose last list contained `container`, which a later node reported too. `boot_id`: the old node's process at that time. */
+export type EarlierNode = { id: string; boot_id: string | null; container: string };
+
 export type NodeRecord = {
   id: string;
   hostname: string;
@@ -193,6 +196,8 @@ export type NodeRecord = {
   /** Set by a drain; `finished_at` is set when no deployment is left. */
   drain: DrainRecord | null;
   containers: ObservedContainer[];
+  /** Nodes that its machine was before (domain/heir.ts). */
+  earlier_nodes: readonly EarlierNode[];
   /** Time of the last report of `containers` by the uptime clock (domain/uptime.ts), or null. */
   observed_at: number | null;
   last_seen_at: number;

@@ -150,4 +150,4 @@ const isNewest = (
   newest: readonly EndedWork[],
 ): boolean =>
   task.kind !== 'build' &&
-  newest.some((w) => w.node_id === task.node_id && (w.ended_at === endedAt(task) || w.unreported_at === endedAt(task)));
+  newest.some((w) => w.node_id === task.node_id && [w.ended_at, w.claimed_at, w.unreported_at].includes(endedAt(task)));

@@ -61,6 +61,7 @@ export const node = (over: Partial<NodeFact> = {}): NodeFact => ({
   copy_rate: null,
   drain: null,
   containers: [],
+  earlier_nodes: [],
   observed_at: NOW,
   last_seen_at: NOW - 1000,
   last_polled_at: NOW - 1000,

@@ -50,6 +50,7 @@ test('a node with the same host and role keeps its id and what people set', asyn
       copy_rate: null,
       drain: null,
       containers: [],
+      earlier_nodes: [],
       observed_at: null,
       last_seen_at: NOW,
       last_polled_at: null,

@@ -367,7 +367,8 @@ test('nodes that were silent for long and have no work are removed; all others s
   await tasksIn(stores, await stores.projects.get(project.id), taskOf(project, 'open', busy.id));
   const unsure = await node('unsure');
   await tasksIn(stores, await stores.projects.get(project.id), taskOf(project, 'ended', unsure.id, { kind: 'deploy' }));
-  await commit(stores, project.id, { now: NOW + 9, changeTasks: [{ id: 'ended', attempt: 0, end: 'cancelled' }] });
+  await stores.tasks.claim('ended', { token: 'l', expires_at: NOW + 10 }, NOW, 5);
+  await commit(stores, project.id, { now: NOW + 9, changeTasks: [{ id: 'ended', attempt: 1, end: 'cancelled' }] });
   await node('holds', { containers: [container({ 'berth.project': project.id })] });
   await node('heard', {}, LATER - DAY);
   const deleting = await node('deleting');

@@ -159,6 +159,8 @@ export type Tables = {
     copy_rate: number | null;
     drain: Json | null;
     containers: Json;
+    /** domain/heir.ts. */
+    earlier_nodes: Json | null;
     /** When the last list of containers arrived. */
     observed_at: UptimeMs | null;
     /** The agent made that list after this time; null: not known. */
