@@ -30,7 +30,7 @@ async function given(): Promise<{ stores: Stores; shop: ProjectRecord; a: NodeRe
   await stores.tasks.claim('t1', { token: 'l', expires_at: NOW + 10 }, NOW, 5);
   const c1 = { id: 'c1', node, project: shop.id };
   const a = await report(stores, 'a', NOW + 1, [c1]);
-  await commit(stores, shop.id, { now: NOW + 20, tasks: [{ id: 't1', attempt: 1, end: 'lost' }] });
+  await commit(stores, shop.id, { now: NOW + 20, changeTasks: [{ id: 't1', attempt: 1, end: 'lost' }] });
   return { stores, shop, a, c1 };
 }
 const LATER = NOW + OFFLINE + 20;
@@ -86,7 +86,7 @@ test('retention forgets the old node, and a silent node whose agent never claime
   await stores.tasks.claim('t3', { token: 'l', expires_at: NOW + 10 }, NOW, 5);
   await commit(stores, shop.id, {
     now: NOW + 20,
-    tasks: [
+    changeTasks: [
       { id: 't2', attempt: 0, end: 'lost' },
       { id: 't3', attempt: 1, end: 'lost' },
     ],
