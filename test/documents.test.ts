@@ -140,3 +140,15 @@ test('commands of the documents exist', () => {
   expect(named.length).toBeGreaterThan(3);
   expect(named.filter((name) => !benches.includes(name))).toEqual([]);
 });
+
+/** The tables whose first column quotes a message. `…` stands for a value. */
+test('docs/troubleshooting.md quotes messages that Berth writes', () => {
+  const sources = globSync('packages/{agent,control-plane}/src/**/*.ts', { cwd: ROOT }).map(read).join('\n');
+  const tables = read('docs/troubleshooting.md').match(/^\| (?:reason contains|`status` and `problem`) .*\n(?:\|.*\n)+/gm) ?? [];
+  expect(tables).toHaveLength(2);
+  const quoted = tables
+    .flatMap((table) => table.split('\n').slice(2))
+    .flatMap((row) => [...(row.split(' | ')[0] ?? '').matchAll(/`([^`]+)`/g)].map(([, text = '']) => text));
+  expect(quoted.length).toBeGreaterThan(20);
+  expect(quoted.filter((text) => !text.split('…').every((part) => sources.includes(part.trim())))).toEqual([]);
+});

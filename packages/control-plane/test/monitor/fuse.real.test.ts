@@ -62,11 +62,11 @@ const scannedAgain = (ds: Monitored): Promise<ScanResult> =>
     { deadlineMs: 45_000 },
   );
 
-/** A file that takes longer to read than a scan may stand still: slow is not hung. */
+/** A file that takes longer to read than `stallMs`: slow is not hung. */
 const BIG = Buffer.alloc(56_000_000, 'x');
 const SLOW = { readRate: 10_000_000 };
 const sha256 = (data: Buffer): string => createHash('sha256').update(data).digest('hex');
-/** The scan that was just begun: one before it may have said so too. */
+/** Waits for the scan that has just begun: an earlier scan may have reported the same step. */
 function isHashing({ seen }: Monitored): Promise<unknown> {
   const before = seen.length;
   const hashes = (): boolean => seen.slice(before).some(({ step, bytes }) => step === 'hashing' && bytes > 0);

@@ -1,4 +1,4 @@
-/** Scans of real folders by the real `find`, in real child processes: each outcome, and what decides it. */
+/** Scans of real folders by the real `find`, in real child processes: each outcome and its conditions. */
 import { createHash } from 'node:crypto';
 import {
   chmodSync,
@@ -50,12 +50,12 @@ function isZombie(pid: string): boolean {
 
 const run = (...argv: string[]) => execOk(argv, { env: { PATH: `${SYSTEM_PATH}:/usr/sbin:/sbin` } });
 
-/** Needs root and the right to make mounts, which a plain container has not. */
+/** Needs root and the right to mount. A plain container has neither. */
 const canMount = await works(async (dir) => {
   await run('mount', '-t', 'tmpfs', 'probe', dir);
   await run('umount', dir);
 });
-/** Root that may read only what its files' modes let it. */
+/** Root without the capability to ignore file modes. */
 const WITHOUT_RIGHTS = ['--bounding-set=-dac_override,-dac_read_search', '--'];
 const canDropRights = await works(async (dir) => {
   writeFileSync(join(dir, 'f'), '', { mode: 0 });
@@ -295,7 +295,7 @@ describe('the next scan', () => {
     const content = readFileSync(kept);
     if (how === 'lost') rmSync(kept);
     if (how === 'cut off') writeFileSync(kept, content.subarray(0, -10));
-    // In the middle of the sums: the name and its NUL stand right before them.
+    // Changes the middle of the checksums: the name and its NUL are right before them.
     if (how === 'damaged') content[content.indexOf(' f\0') + 10] = (content[content.indexOf(' f\0') + 10] ?? 0) ^ 1;
     if (how === 'of another version') content.write('2', content.length - 2);
     if (how === 'damaged' || how === 'of another version') writeFileSync(kept, content);
@@ -598,7 +598,7 @@ setInterval(() => undefined, 1000);`);
   });
 
   test('is one that takes longer than a scan may', async () => {
-    // It goes on and on, so it does not stall.
+    // The scan always makes progress, so it does not stall.
     const searchPath = standInForFind(`setInterval(() => writeSync(1, 'dfolder' + Math.random() + '\\0'), 50);`);
     const ds = monitored({ searchPath, deadlineMs: 6_000, stallMs: 5_000 });
     expect(await ds.scan()).toEqual({ kind: 'unreachable', problem: expect.stringContaining('took longer than 6 s') });
@@ -660,7 +660,7 @@ writeSync(1, run().stdout);`),
   test('leaves time to people who wait, and takes it back when they are gone', async () => {
     let waiting = true;
     const ds = monitored({ workers: 1, peopleWait: () => waiting });
-    // Not on the disk: nothing but the processor is waited for.
+    // Not on the disk: the scan waits only for the processor.
     ds.file('big', '');
     truncateSync(join(ds.folder, 'big'), 16 * 1024 ** 3);
     const enough = new AbortController();
@@ -668,7 +668,7 @@ writeSync(1, run().stdout);`),
     const busy = { deadlineMs: 45_000, intervalMs: 10 };
     await waitFor('it is hashing', () => ds.seen.some(({ step, bytes }) => step === 'hashing' && bytes > 0), busy);
     const [pid = 0] = await processesOf((argv) => argv.includes(ds.stateDir));
-    /** How often its threads gave up the processor by themselves while so much was hashed. */
+    /** Returns how often the threads yielded the processor while they hashed. */
     const restsDuring = async (bytes: number): Promise<number> => {
       const restsNow = (): number =>
         readdirSync(`/proc/${pid}/task`).reduce((sum, id) => {
@@ -683,7 +683,7 @@ writeSync(1, run().stdout);`),
     const some = 256 * 1024 ** 2;
     const gentle = await restsDuring(some);
     waiting = false;
-    // It is told at the next look.
+    // The child learns it at its next check.
     await restsDuring(some);
     const quick = await restsDuring(some);
     expect(gentle).toBeGreaterThan(100);
@@ -708,7 +708,7 @@ writeSync(1, run().stdout);`),
   });
 
   describe('keeps the process that scanned', () => {
-    /** The scanning processes of the scans so far, which the stand-in for `find` was started by. */
+    /** Returns the child processes of all scans so far: the parents of the stand-in for `find`. */
     function given(keepProcessMs?: number) {
       const told = join(scratchFolder(), 'parents');
       const searchPath = standInForFind(`

@@ -114,7 +114,7 @@ test('the first machine has its name again when the second one’s node is delet
   await stores.nodes.markDeleting(second.id, later);
   await stores.nodes.removeIfGone(second.id, true);
   expect(await register('10.0.0.1', 'a', later + SECOND)).toMatchObject({ id: first.id, hostname: 'h' });
-  // And the other way round: a node that is deleted by force is gone, whoever waits under its name.
+  // The reverse: a node that is deleted by force is gone, also when another machine waits for its name.
   const third = await register('10.0.0.2', 'b', later + SECOND + OFFLINE);
   expect(third.id).not.toBe(first.id);
   await stores.nodes.markDeleting(first.id, later);

@@ -11,10 +11,10 @@ import type { MetaStore } from '../../domain/stores.ts';
 const FILE = 'jwt-secret';
 /** Row of `meta` where earlier versions kept the secret. */
 const OLD_KEY = 'jwt_secret';
-const LEAST = 32;
-const INSTEAD = 'or set JWT_SECRET (openssl rand -hex 32)';
+const MIN_LENGTH = 32;
+const ALTERNATIVE = 'or set JWT_SECRET (openssl rand -hex 32)';
 
-/** Reads the secret, or generates one. Where several processes start at once, all use the secret of the first. Throws with what to do. */
+/** Reads the secret, or generates one. If several processes start at once, all use the secret of the first. Errors say what to do. */
 export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger): Promise<string> {
   const path = join(folder, FILE);
   const old = await meta.get(OLD_KEY);
@@ -23,10 +23,11 @@ export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger):
     await createFile(folder, path, old ?? randomBytes(48).toString('base64url'));
     // Another process may have written its secret first.
     secret = await readSecret(path, log);
-    if (secret === null) throw new Error(`the JWT secret ${path} cannot be read right after the write: do not delete the file, ${INSTEAD}`);
+    if (secret === null)
+      throw new Error(`the JWT secret ${path} cannot be read right after the write: do not delete the file, ${ALTERNATIVE}`);
     if (old !== null) log.info({ path }, 'JWT secret moved from the database to a file; add the file to your backups');
   }
-  // Only after the file is on the disk.
+  // Remove it from the database only after the file is on the disk.
   if (old !== null) await meta.remove(OLD_KEY);
   return secret;
 }
@@ -47,18 +48,20 @@ async function readSecret(path: string, log: Logger): Promise<string | null> {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
     throw new Error(
-      `the JWT secret ${path} cannot be read: ${reasonOf(error)}. Make it a file of mode 0600 that this user owns, ${INSTEAD}`,
+      `the JWT secret ${path} cannot be read: ${reasonOf(error)}. Make it a file of mode 0600 that this user owns, ${ALTERNATIVE}`,
       {
         cause: error,
       },
     );
   }
-  if (text.length < LEAST || /\s/.test(text))
-    throw new Error(`the JWT secret ${path} is not one line of ${LEAST} characters or more. Delete the file to get a new one, ${INSTEAD}`);
+  if (text.length < MIN_LENGTH || /\s/.test(text))
+    throw new Error(
+      `the JWT secret ${path} is not one line of ${MIN_LENGTH} characters or more. Delete the file to get a new one, ${ALTERNATIVE}`,
+    );
   return text;
 }
 
-/** Writes the whole file or nothing: writes under another name, then links. The link fails where another process was first. */
+/** Writes the whole file or nothing: writes under another name, then links. The link fails if another process was first. */
 async function createFile(folder: string, path: string, secret: string): Promise<void> {
   const fresh = `${path}.${randomBytes(6).toString('hex')}`;
   try {
@@ -77,17 +80,21 @@ async function createFile(folder: string, path: string, secret: string): Promise
     }
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
-    throw new Error(`the JWT secret ${path} cannot be written: ${reasonOf(error)}. Make the folder writable for this user, ${INSTEAD}`, {
-      cause: error,
-    });
+    throw new Error(
+      `the JWT secret ${path} cannot be written: ${reasonOf(error)}. Make the folder writable for this user, ${ALTERNATIVE}`,
+      {
+        cause: error,
+      },
+    );
   }
 }
 
 const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
-const SEEN = 'jwt_secret_seen ';
+/** Prefix of the rows of `meta` with the fingerprints of the control planes' secrets. */
+const FINGERPRINT_KEY = 'jwt_secret_seen ';
 /** A control plane counts as stopped when its entry is older than this. */
-const FORGOTTEN_MS = 4 * 60_000;
+const STOPPED_AFTER_MS = 4 * 60_000;
 
 export type SecretWatch = {
   /** Publishes the fingerprint of the own secret and reads those of the other control planes. */
@@ -100,16 +107,16 @@ export type SecretWatch = {
 /** Compares fingerprints in the database: each control plane must accept the tokens of every other one. */
 export function createSecretWatch(deps: { meta: MetaStore; secrets: readonly string[]; now: () => number }): SecretWatch {
   const { meta, now } = deps;
-  const [own = '', ...earlier] = deps.secrets.map((secret) => SEEN + fingerprintOf(secret));
+  const [own = '', ...earlier] = deps.secrets.map((secret) => FINGERPRINT_KEY + fingerprintOf(secret));
   const readable = new Set([own, ...earlier]);
   let differs = false;
   return {
     async look() {
       await meta.set(own, String(now()));
-      const seen = await meta.startingWith(SEEN);
-      const gone = seen.filter(({ value }) => !(Number(value) > now() - FORGOTTEN_MS));
-      for (const { key } of gone) await meta.remove(key);
-      differs = seen.some((entry) => !gone.includes(entry) && !readable.has(entry.key));
+      const entries = await meta.startingWith(FINGERPRINT_KEY);
+      const stopped = entries.filter(({ value }) => !(Number(value) > now() - STOPPED_AFTER_MS));
+      for (const { key } of stopped) await meta.remove(key);
+      differs = entries.some((entry) => !stopped.includes(entry) && !readable.has(entry.key));
     },
     problem: () =>
       differs
