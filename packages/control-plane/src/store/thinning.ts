@@ -80,7 +80,7 @@ async function step(tx: Tx, { id, project_id }: Old, now: number, pack: Capabili
   if (parts.includes(false)) return false;
   await tx
     .updateTable('deployments')
-    .set({ thinned_at: now, ...(row.settings_digest === null ? await keepSettings(tx, project_id, settingsOf(row)) : {}) })
+    .set({ thinned_at: now, ...(row.settings_digest === null ? await keepSettings(tx, project_id, settingsToKeep(row)) : {}) })
     .where('id', '=', id)
     .execute();
   await pack?.(tx, id);
@@ -92,7 +92,7 @@ const isRelease = (row: { status: string; image_tag: string | null; route_publis
   row.status === 'retired' || row.route_published_at !== null || row.image_tag !== null;
 
 /** Returns the settings to keep: without env if no rollback is possible. */
-const settingsOf = (row: Parameters<typeof isRelease>[0] & { settings: string }): ProjectSettings => {
+const settingsToKeep = (row: Parameters<typeof isRelease>[0] & { settings: string }): ProjectSettings => {
   const settings = JSON.parse(row.settings) as ProjectSettings;
   return isRelease(row) ? settings : { ...settings, env: {} };
 };
