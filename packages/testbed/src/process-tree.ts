@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { readdir, readlink } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Argv, type RunningProcess, signalProcess, startProcess, type StartOptions, statOf } from './process.ts';
+import { type Argv, isRunning, type RunningProcess, signalProcess, startProcess, type StartOptions, statOf } from './process.ts';
 import { GiveUp, waitFor } from './wait.ts';
 
 /** Returns the ids of the processes that a process' first thread started. */
@@ -12,18 +12,24 @@ export const childrenOf = (pid: number): number[] =>
 /** Returns the id of a process' only child, or undefined when it has none yet. */
 export const onlyChild = (pid: number): number | undefined => childrenOf(pid)[0];
 
+/** Waits for the program and ends as it ends. $0 is the shell's name, "$@" the program. */
+const WAIT_FOR_IT = '"$@"; code=$?; [ "$code" -le 128 ] || kill -"$((code - 128))" $$; exit "$code"';
+
 /**
  * Starts a program that keeps running, through the prefix `enter` that leads into a pid namespace (`nsenter --pid …`). Returns the
- * program itself, because nsenter, which waits for it, dies of a signal and does not pass it on.
+ * program itself, because the shell that waits for it dies of a signal and does not pass it on.
  */
 export async function startInside(enter: readonly string[], argv: Argv, options: StartOptions): Promise<RunningProcess> {
-  // setpriv: the program dies with nsenter, which dies with this process.
-  const bound = [...enter, 'setpriv', '--pdeathsig', 'KILL', '--', ...argv] as unknown as Argv;
-  const outer = await startProcess(bound, options);
+  // setpriv: the program dies with the shell, which dies with this process.
+  // --no-fork and a shell: nsenter stops itself when its child is stopped (SIGSTOP), and stays stopped when the child continues.
+  // Then it never reads the exit code: the child is listed for ever, and its end is not noticed.
+  const [nsenter, ...into] = enter;
+  const bound = [nsenter, '--no-fork', ...into, '/bin/sh', '-c', WAIT_FOR_IT, 'sh', 'setpriv', '--pdeathsig', 'KILL', '--', ...argv];
+  const outer = await startProcess(bound as unknown as Argv, options);
   const pid = await waitFor(
     `${options.name} has entered its namespace`,
     () => {
-      if (outer.exit() !== undefined) throw new GiveUp(`nsenter ended:\n${outer.tail()}`);
+      if (outer.exit() !== undefined) throw new GiveUp(`the shell around it ended:\n${outer.tail()}`);
       return onlyChild(outer.pid);
     },
     { deadlineMs: 5_000, intervalMs: 5 },
@@ -44,7 +50,27 @@ export async function startInside(enter: readonly string[], argv: Argv, options:
   };
 }
 
-/** Returns every other process of a process' pid namespace and of the namespaces created inside it (containers). */
+/** Describes processes for a message, one a line: id, state, parent, kernel function in which it waits, and command. */
+export function describeProcesses(pids: readonly number[]): string {
+  return pids.map(describeProcess).join('\n');
+}
+
+function describeProcess(pid: number): string {
+  const read = (file: string): string => readFileSync(`/proc/${pid}/${file}`, 'utf8');
+  try {
+    const [state, parent] = statOf(pid);
+    // Without root, wchan is 0. An ended process has no command line.
+    const command = read('cmdline').replaceAll('\0', ' ').trim().slice(0, 200) || `[${read('comm').trim()}]`;
+    return `${pid} ${state} parent ${parent} wchan ${read('wchan')} ${command}`;
+  } catch (error) {
+    return `${pid} ${(error as NodeJS.ErrnoException).code ?? String(error)}`;
+  }
+}
+
+/**
+ * Returns every other process of a process' pid namespace and of the namespaces created inside it (containers). A process that has
+ * ended is none of them, although it is listed until its parent reads its exit code.
+ */
 export async function membersOf(pid: number): Promise<number[]> {
   const wanted = await readlink(`/proc/${pid}/ns/pid`);
   const children = new Map<number, number[]>();
@@ -62,5 +88,5 @@ export async function membersOf(pid: number): Promise<number[]> {
   // A set grows while it is walked, so this reaches all descendants.
   for (const member of members) for (const child of children.get(member) ?? []) members.add(child);
   members.delete(pid);
-  return [...members];
+  return [...members].filter(isRunning);
 }
