@@ -12,24 +12,21 @@ export const childrenOf = (pid: number): number[] =>
 /** Returns the id of a process' only child, or undefined when it has none yet. */
 export const onlyChild = (pid: number): number | undefined => childrenOf(pid)[0];
 
-/** Waits for the program and ends as it ends. $0 is the shell's name, "$@" the program. */
-const WAIT_FOR_IT = '"$@"; code=$?; [ "$code" -le 128 ] || kill -"$((code - 128))" $$; exit "$code"';
-
 /**
  * Starts a program that keeps running, through the prefix `enter` that leads into a pid namespace (`nsenter --pid …`). Returns the
- * program itself, because the shell that waits for it dies of a signal and does not pass it on.
+ * program itself, because `timeout`, which waits for it, passes on only some signals.
  */
 export async function startInside(enter: readonly string[], argv: Argv, options: StartOptions): Promise<RunningProcess> {
-  // setpriv: the program dies with the shell, which dies with this process.
-  // --no-fork and a shell: nsenter stops itself when its child is stopped (SIGSTOP), and stays stopped when the child continues.
-  // Then it never reads the exit code: the child is listed for ever, and its end is not noticed.
+  // setpriv: the program dies with `timeout`, which dies with this process.
+  // --no-fork, and `timeout` without a limit: nsenter would stop itself when its child is stopped (SIGSTOP), and stay stopped when the
+  // child continues. It would never read the exit code, so the child would stay listed and its end would not be noticed.
   const [nsenter, ...into] = enter;
-  const bound = [nsenter, '--no-fork', ...into, '/bin/sh', '-c', WAIT_FOR_IT, 'sh', 'setpriv', '--pdeathsig', 'KILL', '--', ...argv];
+  const bound = [nsenter, '--no-fork', ...into, 'timeout', '--foreground', '0', 'setpriv', '--pdeathsig', 'KILL', '--', ...argv];
   const outer = await startProcess(bound as unknown as Argv, options);
   const pid = await waitFor(
     `${options.name} has entered its namespace`,
     () => {
-      if (outer.exit() !== undefined) throw new GiveUp(`the shell around it ended:\n${outer.tail()}`);
+      if (outer.exit() !== undefined) throw new GiveUp(`the program around it ended:\n${outer.tail()}`);
       return onlyChild(outer.pid);
     },
     { deadlineMs: 5_000, intervalMs: 5 },

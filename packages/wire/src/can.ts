@@ -1,4 +1,5 @@
 /** Lists the states in which each action is legal. The server and the user interface both read this table. */
+import type { DatasetState } from './dataset.ts';
 import type { DeploymentState } from './vocabulary.ts';
 
 export const DEPLOYMENT_ACTIONS = {
@@ -11,3 +12,12 @@ export type DeploymentAction = keyof typeof DEPLOYMENT_ACTIONS;
 
 export const can = (action: DeploymentAction, state: DeploymentState): boolean =>
   (DEPLOYMENT_ACTIONS[action] as readonly DeploymentState[]).includes(state);
+
+export const DATASET_ACTIONS = {
+  /** Not `unreachable`: what a scan cannot see is not lost. A scan checks that again, because the state may be old. */
+  accept_loss: ['new', 'ok', 'suspicious'],
+} as const satisfies Record<string, readonly DatasetState[]>;
+export type DatasetAction = keyof typeof DATASET_ACTIONS;
+
+export const canDataset = (action: DatasetAction, state: DatasetState): boolean =>
+  (DATASET_ACTIONS[action] as readonly DatasetState[]).includes(state);

@@ -240,8 +240,15 @@ export type RouteRecord = {
   published_at: number;
 };
 
-/** Identity of the share at the first good scan. Later scans must find the same share. */
-export type ShareIdentity = { marker: string | null; mount: { type: string; source: string; root: string } | null };
+/**
+ * Identity of the share at the first good scan. Later scans must find the same share. `accepted`: a person said that whatever share the
+ * next scan finds is the right one.
+ */
+export type ShareIdentity = {
+  marker: string | null;
+  mount: { type: string; source: string; root: string } | null;
+  accepted?: true;
+};
 
 export type DatasetRecord = {
   id: string;

@@ -3,7 +3,7 @@ import type { Stores } from '../domain/stores.ts';
 import { createApiSessionStore } from './identity/api-sessions.ts';
 import { createApiTokenStore } from './identity/api-tokens.ts';
 import { createAuditStore } from './identity/audit.ts';
-import { type Database, openDatabase } from './engine/database.ts';
+import { type Database, openBeside, openDatabase } from './engine/database.ts';
 import type { StoreLog } from './engine/errors.ts';
 import { createDatasetStore } from './datasets/datasets.ts';
 import { createDeploymentStore } from './deployments.ts';
@@ -23,6 +23,7 @@ import { createNodeMemory } from './memory/node-memory.ts';
 import { createNodeStore } from './nodes.ts';
 import { createPolicyStore } from './identity/policy.ts';
 import { createProjectStore } from './projects.ts';
+import { createRecovery, type Recovered, type Recovery } from './identity/recovery.ts';
 import { createRetentionStore } from './retention.ts';
 import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
@@ -42,6 +43,18 @@ export type OpenStores = {
 /** Throws StoreError, whose message is for the person who starts the control plane. */
 export async function openStores({ databaseUrl, log, now = Date.now }: OpenStores): Promise<Stores> {
   return storesOn(await openDatabase(databaseUrl, log, now), now);
+}
+
+/**
+ * Opens the database for the recovery of an admin, beside a control plane that may run. Throws StoreError, whose message is for the
+ * operator.
+ */
+export async function openRecovery({
+  databaseUrl,
+  log,
+}: OpenStores): Promise<{ recover(given: Recovery, now: number): Promise<Recovered>; close(): Promise<void> }> {
+  const db = await openBeside(databaseUrl, log);
+  return { recover: createRecovery(db, randomId), close: db.close };
 }
 
 /** Creates stores with their own memory, as in a separate process. `newId`: ids also decide the order of otherwise equal rows. */

@@ -25,6 +25,7 @@ import { processesOf } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { decodeName, diffTrees } from '@berth/wire/tree';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import type { ShareIdentity } from '../../src/domain/records.ts';
 import { ScanError } from '../../src/monitor/scanner.ts';
 import {
   changed,
@@ -32,6 +33,7 @@ import {
   coarseTimes,
   datedAhead,
   leavesOf,
+  type Monitored,
   monitored,
   noTimes,
   SYSTEM_PATH,
@@ -320,7 +322,7 @@ describe('a loss', () => {
     await ds.scan();
     for (const name of ['a', 'b', 'c']) rmSync(join(ds.folder, name));
     const problem = expect.stringContaining('is empty; the newest version has 3 files');
-    expect(await ds.scan()).toEqual({ kind: 'suspicious', problem, files: 0, bytes: 0 });
+    expect(await ds.scan()).toEqual({ kind: 'suspicious', problem, files: 0, bytes: 0, share: ds.request.share });
     expect(await ds.scan({ full: true })).toMatchObject({ kind: 'suspicious' });
     expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'changed', files: 0 });
     expect(await ds.scan()).toMatchObject({ kind: 'unchanged', files: 0 });
@@ -447,6 +449,9 @@ rmSync(lock);`);
   });
 });
 
+/** The dataset's share after somebody said that whatever is mounted now is right. */
+const accepted = (ds: Monitored): ShareIdentity => ({ marker: null, mount: null, ...ds.request.share, accepted: true });
+
 describe('unreachable', () => {
   test('is a base, a folder that is missing or no folder, also when the loss is accepted', async () => {
     const ds = monitored();
@@ -489,9 +494,39 @@ describe('unreachable', () => {
     expect(existsSync(marker)).toBe(false);
     writeFileSync(marker, 'berth-share 00000000-0000-0000-0000-000000000000\n');
     expect(await ds.scan()).toMatchObject({ kind: 'unreachable', problem: expect.stringContaining('the id of another share') });
-    expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'unchanged' });
-    expect(ds.request.share?.marker).toBe('00000000-0000-0000-0000-000000000000');
+    expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'unreachable' });
+    expect(await ds.scan({ share: accepted(ds) })).toMatchObject({ kind: 'unchanged' });
+    expect(ds.request.share).toMatchObject({ marker: '00000000-0000-0000-0000-000000000000' });
+    expect(ds.request.share).not.toHaveProperty('accepted');
     expect(await ds.scan()).toMatchObject({ kind: 'unchanged' });
+  });
+
+  test('is not a share that somebody accepted, whose loss nobody accepts in the same scan', async () => {
+    const ds = monitored();
+    for (const name of ['a', 'b', 'c']) ds.file(name);
+    await ds.scan();
+    for (const name of ['.berth-share', 'ds/a', 'ds/b', 'ds/c']) rmSync(join(ds.base, name));
+    // Accepted although it is the same share: only a share that differs is accepted, and its loss is another question.
+    expect(await ds.scan({ acceptLoss: true, share: accepted(ds) })).toMatchObject({ kind: 'suspicious', files: 0 });
+    expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'changed', files: 0 });
+  });
+
+  test.each([false, true])('is a share that is swapped during the scan, loss accepted: %s', async (acceptLoss) => {
+    const searchPath = standInForFind(`
+const { existsSync, renameSync, mkdirSync } = require('node:fs');
+const base = require('node:path').dirname(process.argv[3]);
+if (existsSync(base + '/swap')) {
+  renameSync(base, base + '-away');
+  mkdirSync(base + '/ds', { recursive: true });
+}
+writeSync(1, run().stdout);`);
+    const ds = monitored({ searchPath });
+    ds.file('f');
+    await ds.scan();
+    writeFileSync(join(ds.base, 'swap'), '');
+    const result = await ds.scan({ acceptLoss });
+    expect(['unreachable', 'suspicious']).toContain(result.kind);
+    if (acceptLoss) expect(result.kind).toBe('unreachable');
   });
 
   test('is one whose marker is gone, for all its datasets, until somebody says of one of them that it is right', async () => {
@@ -506,13 +541,13 @@ describe('unreachable', () => {
     const text = readFileSync(marker, 'latin1');
     rmSync(marker);
     expect(await ds.look(again)).toMatchObject({ kind: 'unreachable' });
-    expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'unchanged' });
+    expect(await ds.scan({ share: accepted(ds) })).toMatchObject({ kind: 'unchanged' });
     expect(readFileSync(marker, 'latin1')).toBe(text);
     expect(await ds.look(again)).toMatchObject({ kind: 'unchanged' });
     // A different mount may be another share, so it gets another marker.
     rmSync(marker);
     const mount = { type: 'nfs4', source: 'nas:/x', root: '/' };
-    expect(await ds.look({ acceptLoss: true, share: { marker: ds.request.share?.marker ?? null, mount } })).toMatchObject({
+    expect(await ds.look({ share: { marker: ds.request.share?.marker ?? null, mount, accepted: true } })).toMatchObject({
       share: { mount: null },
     });
     expect(readFileSync(marker, 'latin1')).not.toBe(text);
@@ -536,8 +571,12 @@ describe('unreachable', () => {
     expect(await ds.scan()).toMatchObject({ kind: 'unchanged' });
     await unmount();
     mounted = false;
-    // Without the mount, the base path is the empty folder under it.
-    expect(await ds.scan()).toMatchObject({ kind: 'unreachable', problem: expect.stringContaining('The share is not mounted') });
+    // Without the mount, the base path is the empty folder under it. An accepted loss does not change that.
+    for (const acceptLoss of [false, true])
+      expect(await ds.scan({ acceptLoss })).toMatchObject({
+        kind: 'unreachable',
+        problem: expect.stringContaining('The share is not mounted'),
+      });
     expect(readdirSync(ds.base)).toEqual(['ds']);
     await mount();
     mounted = true;

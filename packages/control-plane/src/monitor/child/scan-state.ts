@@ -28,7 +28,7 @@ type HashedListing = Listed & { sums: Buffer };
 export async function scanState(folder: ScanFolder, first: Listed, cache: Cache | null, startedAt: number): Promise<ScanOutcome> {
   const { job, root, onStep } = folder;
   const counted = await count(first.listing);
-  const lossInListing = lossOf(job, counted.leaves, counted.bytes);
+  const lossInListing = lossOf(folder, counted.leaves, counted.bytes);
   if (lossInListing !== null) return lossInListing;
 
   const save = async ({ listing, path, sums }: HashedListing, found: CacheHeader['found']): Promise<void> => {
@@ -60,7 +60,7 @@ export async function scanState(folder: ScanFolder, first: Listed, cache: Cache 
     onRecord: (records) => onStep('building', records),
   });
   trees.finish();
-  const lossInTree = lossOf(job, tree.files, tree.bytes);
+  const lossInTree = lossOf(folder, tree.files, tree.bytes);
   if (lossInTree !== null) return lossInTree;
   const share = folder.checkShare();
 
@@ -83,11 +83,14 @@ async function count(listing: Listing): Promise<{ records: number; leaves: numbe
 const ACCEPT_LOSS = 'If the files were removed on purpose, send POST /api/datasets/ID/scan {"accept_loss": true}.';
 
 /** A loss: more than half of the files, or of the bytes, of the newest version are gone. Emptied files are a loss too. */
-function lossOf({ previous, acceptLoss, nfsPath }: ScanJob, files: number, bytes: number): ScanOutcome | null {
+function lossOf({ job, checkShare }: ScanFolder, files: number, bytes: number): ScanOutcome | null {
+  const { previous, acceptLoss, nfsPath }: ScanJob = job;
   if (acceptLoss || previous === null) return null;
   const lossText = filesLost(nfsPath, previous.files, files) ?? bytesLost(nfsPath, previous.bytes, bytes);
   if (lossText === null) return null;
-  return { kind: 'suspicious', problem: `${lossText} No version was made. ${ACCEPT_LOSS}`, files, bytes };
+  // A share that went away meanwhile has lost nothing.
+  const share = checkShare();
+  return { kind: 'suspicious', problem: `${lossText} No version was made. ${ACCEPT_LOSS}`, files, bytes, share };
 }
 
 function filesLost(nfsPath: string, before: number, files: number): string | null {

@@ -9,11 +9,11 @@ import { type Capabilities, POSTGRES, SQLITE } from './capabilities.ts';
 import { createConnection, createRetries, type Connection, type WithRetries } from './connection.ts';
 import { StoreError, type StoreLog } from './errors.ts';
 import { allMigrations } from './migrations/all.ts';
-import { migrate } from './migrate.ts';
+import { migrate, requireMigrated } from './migrate.ts';
 import { createNotifier } from './postgres-notify.ts';
 import { openPostgres } from './postgres.ts';
 import { createRecorder, type Recorder } from '../datasets/recording.ts';
-import { openSqlite } from './sqlite.ts';
+import { openSqlite, openSqliteBeside } from './sqlite.ts';
 import type { Db, Tables } from './tables.ts';
 
 type OnQuery = (operation: QueryKind, seconds: number) => void;
@@ -77,6 +77,39 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
       engine.release();
     },
   };
+}
+
+/**
+ * Opens a database that this version has migrated, beside a control plane that may run: takes no lock, creates nothing and migrates
+ * nothing. Throws StoreError.
+ */
+export async function openBeside(url: string, log: StoreLog): Promise<Database> {
+  const engine = besideOf(url);
+  const { capabilities, name } = engine;
+  const withRetries = createRetries(name, capabilities);
+  const kysely = new Kysely<Tables>({ dialect: engine.dialect });
+  try {
+    await withRetries(async () => {
+      await engine.check?.(kysely as Kysely<unknown>, log);
+      await requireMigrated(kysely as Kysely<unknown>, name, allMigrations(capabilities));
+    });
+  } catch (error) {
+    await kysely.destroy();
+    throw error;
+  }
+  return {
+    ...createConnection(kysely, capabilities, withRetries),
+    notifier: null,
+    recorder: null,
+    onQuery: () => {},
+    close: () => kysely.destroy(),
+  };
+}
+
+function besideOf(url: string): Pick<Engine, 'name' | 'capabilities' | 'dialect' | 'check'> {
+  if (!url.startsWith('sqlite:')) return engineOf(url, { info: () => {}, warn: () => {} }, Date.now);
+  const { path, dialect } = openSqliteBeside(url.slice('sqlite:'.length));
+  return { name: path, capabilities: SQLITE, dialect };
 }
 
 function kindOf(kind: string, text: string): QueryKind {
