@@ -23,12 +23,15 @@ control plane, in the same working directory and with the same DATABASE_URL. The
 
 Sessions of this user at the API end in any case. The audit log records the recovery.`;
 
+const print = (line: string): void => void process.stdout.write(`${line}\n`);
+const complain = (line: string): void => void process.stderr.write(`${line}\n`);
+
 class WrongUsage extends Error {}
 
 /** Returns the exit code: 0, 1 (failed), 2 (wrong usage or settings). */
 export async function main(args: string[]): Promise<number> {
   if (args.includes('--help') || args.includes('-h')) {
-    console.log(USAGE);
+    print(USAGE);
     return 0;
   }
   try {
@@ -37,7 +40,7 @@ export async function main(args: string[]): Promise<number> {
   } catch (error) {
     const usage = error instanceof WrongUsage;
     // Messages of StoreError are for this reader; a stack trace helps nobody here.
-    console.error(`berth admin: ${error instanceof Error ? error.message : String(error)}${usage ? `\n\n${USAGE}` : ''}`);
+    complain(`berth admin: ${error instanceof Error ? error.message : String(error)}${usage ? `\n\n${USAGE}` : ''}`);
     return usage || (error instanceof Error && error.name === 'SettingsError') ? 2 : 1;
   }
 }
@@ -52,9 +55,9 @@ async function recover(args: string[]): Promise<void> {
   try {
     const audit = { address: `${userInfo().username}@${hostname()}`.slice(0, 100), request_id: randomUUID() };
     const { created, sessions, tokens } = await database.recover({ email, passwordHash, endTokens, audit }, Date.now());
-    console.log(`${created ? 'created' : 'recovered'} admin ${email}; ended sessions: ${sessions}, ended tokens: ${tokens}`);
+    print(`${created ? 'created' : 'recovered'} admin ${email}; ended sessions: ${sessions}, ended tokens: ${tokens}`);
     // After the commit: a password that was printed works.
-    if (!fromStdin) console.log(`password: ${password}`);
+    if (!fromStdin) print(`password: ${password}`);
   } finally {
     await database.close();
   }
@@ -65,7 +68,7 @@ function read(args: string[]): { email: string; fromStdin: boolean; endTokens: b
   const [verb, email, ...more] = positionals;
   if (verb !== 'recover') throw new WrongUsage(verb === undefined ? 'which command?' : `unknown command “${verb}”`);
   if (email === undefined || more.length > 0) throw new WrongUsage('recover needs exactly one e-mail address');
-  if (!Value.Check(Email, email)) throw new WrongUsage(`“${email}” is no e-mail address`);
+  if (!Value.Check(Email, email)) throw new WrongUsage(`“${String(email)}” is no e-mail address`);
   return { email: email.toLowerCase(), fromStdin: values['password-stdin'] === true, endTokens: values['end-tokens'] === true };
 }
 

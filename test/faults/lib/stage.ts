@@ -281,7 +281,11 @@ async function withProject(parts: Parts): Promise<Stage> {
     project,
     recorder,
     async stop() {
-      await recorder.stop().finally(() => parts.stop());
+      try {
+        await recorder.stop();
+      } finally {
+        await parts.stop();
+      }
     },
     accepted,
     ended,
