@@ -152,6 +152,8 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       drain: people.drain,
       proxies: settling ? [] : proxies,
     });
+    // It also hears what it missed: which projects are stop-first.
+    for (const event of events) begun.heard(event);
     faults = begun;
     // Long enough for a machine to be silent for the offline time, and to come back.
     const stormMs = doubling === 'late' ? 4 * chaosMs : chaosMs;
