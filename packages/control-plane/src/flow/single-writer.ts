@@ -218,5 +218,8 @@ function besides(draft: Draft, old: DeploymentRecord, home: NodeFact, removal: R
     return id !== old.id && !gone.includes(id) && !STOPPED_STATES.includes(c.state);
   });
   if (others.length > 0) return stillRuns(home);
-  return hasCleanedUp(draft, home.id, home) ? null : mayWrite(home);
+  // A poll in the future dates from before the machine's clock was set back. The agent polls before it gets the restart in any case.
+  const polled =
+    home.last_polled_at !== null && home.last_polled_at > draft.facts.now ? { ...home, last_polled_at: draft.facts.now } : home;
+  return hasCleanedUp(draft, home.id, polled) ? null : mayWrite(home);
 }

@@ -264,6 +264,12 @@ describe('a version that was stopped for one that failed', () => {
     expect(plan.createTasks).toEqual([]);
     expect(changeOf(plan, 'd1').waiting).toContain('home');
   });
+  it('restarts although the machine’s clock was set back, so that polls of its node seem to lie in the future', () => {
+    const nodes = [{ ...atHome, last_polled_at: NOW + 3_600_000 }, away()];
+    const endedWork = [worked('n1', { unreported_at: NOW - 60_000 })];
+    const plan = advance(stopped, seenAtHome, over({ live: [stopped], tasks: [], nodes, endedWork }));
+    expect(plan.createTasks).toMatchObject([{ node_id: 'n1', payload: { start: 'd1' } }]);
+  });
   it('does not restart while another deployment may take over', () => {
     const plan = advance(
       stopped,
