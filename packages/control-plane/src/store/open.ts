@@ -65,7 +65,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     projects: createProjectStore(db, newId, now),
     deployments: createDeploymentStore(db, memory, queryCache),
     flow: createFlowStore(db, memory, queryCache, now),
-    tasks: createTaskStore(db, memory, queryCache),
+    tasks: createTaskStore(db, memory),
     logs: createLogStore(db),
     nodes: createNodeStore(db, memory, now, newId),
     joinTokens: createJoinTokenStore(db),
