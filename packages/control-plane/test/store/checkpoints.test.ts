@@ -44,7 +44,7 @@ test('the WAL starts again under a writer without a pause, before a commit has t
   // Each commit is on the disk before the next one begins, so the writer cannot outrun the thread by far.
   for (let written = 0, log = 0; log >= longest; written++) {
     longest = log;
-    await db.writeOne((kysely) => sql`insert into meta (key, value) values (${`line ${written}`}, hex(zeroblob(10000)))`.execute(kysely));
+    await db.writeOne((kysely) => sql`insert into meta (key, value) values (${`line ${written}`}, hex(zeroblob(25000)))`.execute(kysely));
     await setImmediate();
     log = pages();
   }

@@ -8,7 +8,7 @@ export type CheckpointEnd = string | null;
 const port = parentPort;
 if (port === null) throw new Error('checkpoint-thread.ts is started by checkpoints.ts');
 /** Length of the WAL, in pages, from which writers wait for the end of a checkpoint. */
-const LONG_PAGES = 2_000;
+const LONG_PAGES = 8_000;
 /** How long a FULL checkpoint waits for a writer or an old reader. Writers wait too, without blocking their process (connection.ts). */
 const LONGEST_WAIT_MS = 100;
 const database = new Sqlite(String(workerData), { fileMustExist: true, timeout: LONGEST_WAIT_MS });

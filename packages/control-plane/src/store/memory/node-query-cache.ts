@@ -7,9 +7,9 @@
  * Invariant: no commit that this process knows of touched the node since its query began.
  *
  * With one control plane, every change of deployments passes `onCommit`, so the cache is exact. With several control planes, an entry
- * is dropped at most WATCH_MS after another control plane commits, because each commit raises the flow_version of its project. Between that commit and the drop, this control plane can answer a registration from the old entry;
- * the next registration of that node gets the right answer. Without a `watch` in the last WATCH_MS the cache is not used, and the
- * caller queries. So a failing watch never prolongs a wrong answer.
+ * is dropped at most WATCH_MS after another control plane commits, because each commit raises the flow_version of its project. Until
+ * then, this control plane can answer a registration from the old entry; the next registration of that node gets the right answer.
+ * Without a `watch` in the last WATCH_MS the cache is not used, and the caller queries. So a failing watch never prolongs a wrong answer.
  */
 import type { NodeRecord } from '../../domain/records.ts';
 import type { Plan } from '../../domain/plan.ts';
