@@ -737,21 +737,6 @@ writeSync(1, run().stdout);`),
     await scan;
   });
 
-  test('leaves time to people who wait also while `find` lists, which does not know of it', async () => {
-    const told = join(scratchFolder(), 'took');
-    const ds = monitored({
-      peopleWait: () => true,
-      searchPath: standInForFind(`
-const used = () => { const { user, system } = process.cpuUsage(); return (user + system) / 1000; };
-const [began, before] = [performance.now(), used()];
-while (used() - before < 300);
-writeFileSync(${JSON.stringify(told)}, String((performance.now() - began) / (used() - before)));
-writeSync(1, run().stdout);`),
-    });
-    expect((await ds.scan()).kind).toBe('changed');
-    expect(Number(readFileSync(told, 'utf8'))).toBeGreaterThan(1.5);
-  });
-
   describe('keeps the process that scanned', () => {
     /** Returns the child processes of all scans so far: the parents of the stand-in for `find`. */
     function given(keepProcessMs?: number) {
