@@ -57,6 +57,7 @@ const PLAIN: NodeRecord = {
   copy_rate: 1e8,
   drain: null,
   containers: [],
+  earlier_nodes: [],
   observed_at: NOW,
   last_seen_at: NOW,
   last_polled_at: NOW,

@@ -29,7 +29,15 @@ async function write(stores: Stores, projectId: string, until: number): Promise<
   const done = { committed: 0, stale: 0 };
   while (performance.now() < until) {
     const { project } = await stores.flow.facts(projectId);
-    const none = { createDeployment: null, deployments: [], createTasks: [], tasks: [], route: null, events: [], push: null };
+    const none = {
+      createDeployment: null,
+      changeDeployments: [],
+      createTasks: [],
+      changeTasks: [],
+      route: null,
+      storyLines: [],
+      push: null,
+    };
     done[await stores.flow.commit({ project, now: Date.now(), uptime: Date.now(), ...none })]++;
   }
   return done;

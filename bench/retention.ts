@@ -10,6 +10,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { setImmediate } from 'node:timers/promises';
 import { silentLogger } from '@berth/kit/log';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { type App, createApp } from '../packages/control-plane/src/app.ts';
@@ -136,7 +137,11 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
       const from = performance.now();
       const step = await work.next();
       took.push(performance.now() - from);
-      if (step.done !== true) continue;
+      if (step.done !== true) {
+        // The loop rests here. Without a turn of the event loop, the checkpoint thread's answers would never arrive.
+        await setImmediate();
+        continue;
+      }
       await engine.vacuum();
       const after = await app.stores.health.size();
       const askedAfter = await slowest(app, deployments);

@@ -84,3 +84,71 @@ test('docs/interfaces.md lists nothing as "not built yet" that is in the generat
   expect(names.length).toBeGreaterThan(2);
   expect(names.filter((name) => built.includes(name))).toEqual([]);
 });
+
+describe('docs/logs.md', () => {
+  /** Returns the message of each call `log.warn`, `log.error` and `log.fatal`: the last text among its arguments. */
+  function logLinesOf(source: string): string[] {
+    return [...source.matchAll(/\blog\.(?:warn|error|fatal)\(/g)].flatMap(({ 0: { length }, index }) => {
+      let [depth, message] = [1, ''];
+      for (const { 0: token } of source.slice(index + length).matchAll(/'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|[({[\])}]/g)) {
+        if ('([{'.includes(token)) depth += 1;
+        else if (')]}'.includes(token)) depth -= 1;
+        else if (depth === 1) message = token.slice(1, -1);
+        if (depth === 0) break;
+      }
+      return message === '' ? [] : [message];
+    });
+  }
+
+  test('the search finds messages, also in calls of several lines', () => {
+    expect(
+      logLinesOf("log.warn({ a: f('x') }, 'one'); log.error(\n  { b },\n  `two ${c}`,\n); log.info('three'); log.fatal(note);"),
+    ).toEqual(['one', 'two ${c}']);
+  });
+
+  test('lists every warning and error that Berth logs, and no other line', () => {
+    const sources = globSync('packages/{agent,control-plane,gateway,kit,proxy,relay}/src/**/*.ts', { cwd: ROOT });
+    const rows = read('docs/logs.md')
+      .split('\n')
+      .filter((line) => line.startsWith('| `'));
+    const listed = rows.flatMap((row) => [...(row.split(' | ')[0] ?? '').matchAll(/`([^`]+)`/g)].map(([, text = '']) => text));
+    const logged = new Set(sources.flatMap((file) => logLinesOf(read(file))));
+    expect(logged.size).toBeGreaterThan(80);
+    expect(listed.toSorted()).toEqual([...logged].toSorted());
+  });
+});
+
+test('docs/metrics.md: each metric of an alert is a metric of Berth', () => {
+  const [before = '', alerts = '', ...others] = read('docs/metrics.md').split(/^## /m);
+  const metricsIn = (text: string): string[] => [...text.matchAll(/\bberth_\w+/g)].map(([name]) => name);
+  const known = new Set(metricsIn(before + others.join('')));
+  expect(alerts).toMatch(/^Alerts\n/);
+  expect(metricsIn(alerts).length).toBeGreaterThan(10);
+  expect(metricsIn(alerts).filter((name) => !known.has(name))).toEqual([]);
+});
+
+test('commands of the documents exist', () => {
+  const scripts = new Set(Object.keys((JSON.parse(read('package.json')) as { scripts: object }).scripts));
+  const commands = DOCUMENTS.flatMap((file) =>
+    [...read(file).matchAll(/\bnpm (?:run ([\w:-]+)|(test)\b)/g)].map(([, run, other]) => run ?? other ?? ''),
+  );
+  expect(commands.length).toBeGreaterThan(20);
+  expect(commands.filter((name) => !scripts.has(name))).toEqual([]);
+
+  const benches = [...read('scripts/bench.ts').matchAll(/^ {2}(\w+)(?:: bench\w+)?,$/gm)].map(([, name = '']) => name);
+  const named = DOCUMENTS.flatMap((file) => [...read(file).matchAll(/npm run bench -- (\w+)/g)].map(([, name = '']) => name));
+  expect(named.length).toBeGreaterThan(3);
+  expect(named.filter((name) => !benches.includes(name))).toEqual([]);
+});
+
+/** The tables whose first column quotes a message. `…` stands for a value. */
+test('docs/troubleshooting.md quotes messages that Berth writes', () => {
+  const sources = globSync('packages/{agent,control-plane}/src/**/*.ts', { cwd: ROOT }).map(read).join('\n');
+  const tables = read('docs/troubleshooting.md').match(/^\| (?:reason contains|`status` and `problem`) .*\n(?:\|.*\n)+/gm) ?? [];
+  expect(tables).toHaveLength(2);
+  const quoted = tables
+    .flatMap((table) => table.split('\n').slice(2))
+    .flatMap((row) => [...(row.split(' | ')[0] ?? '').matchAll(/`([^`]+)`/g)].map(([, text = '']) => text));
+  expect(quoted.length).toBeGreaterThan(20);
+  expect(quoted.filter((text) => !text.split('…').every((part) => sources.includes(part.trim())))).toEqual([]);
+});

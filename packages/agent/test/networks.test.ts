@@ -98,7 +98,7 @@ it('unused networks of this agent are removed; used, protected and foreign netwo
   const release = all.protect('protected');
   all.cleanLater();
   await expect.poll(() => removed).toEqual(['empty']);
-  // The removed network is not cached any more.
+  // The removed network is not cached.
   expect(await all.of('empty', 'node-1', never)).not.toBe('empty');
   release();
   await all.stop();

@@ -1,4 +1,4 @@
-/** Test helpers: the testbed's engine, registry and git server with an agent on them. `missingParts` tells why a machine cannot run them. */
+/** Test helpers: the testbed's engine, registry and git server with an agent on them. `missingParts`: why a machine cannot run them. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -101,7 +101,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       now,
       log,
     });
-    const changes = createChanges(stores.relay);
+    const changes = createChanges(stores.notifier);
     const monotonic = overrides.now ?? (() => performance.now());
     const uptime = overrides.uptime ?? (await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: limits.leaseMs }));
     const authServiceUrl = config.AUTH_SERVICE_URL ?? null;

@@ -214,6 +214,10 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FO
   searchPath: string;
 };
 
+/** Reads the one setting that commands on the database need. Throws SettingsError. */
+export const readDatabaseUrl = (env: NodeJS.ProcessEnv = process.env): string =>
+  readSettings({ DATABASE_URL: SETTINGS.DATABASE_URL }, env).DATABASE_URL;
+
 /** Reads the settings from the environment. Throws SettingsError, which names every wrong variable. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const s = readSettings(SETTINGS, env);

@@ -225,7 +225,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
     it.each([...EXPECTED, 'authorization', 'x-forwarded-host', 'x-forwarded-uri', 'x-forwarded-method'])(
       'Connection: %s takes nothing away',
       async (name) => {
-        // RFC 9110 section 7.6.1: proxies drop headers that Connection names. The application must not mistake the visitor for another person.
+        // RFC 9110 section 7.6.1: proxies drop headers that Connection names. The application must still see the true visitor.
         const { seen } = await ask('one', kind, [
           ['Connection', name],
           ['X-Forwarded-User', FORGED],

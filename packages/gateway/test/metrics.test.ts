@@ -36,11 +36,11 @@ it('says what runs', async () => {
   expect(await scrape()).toMatch(/^berth_gateway_build_info\{version="\d+\.\d+\.\d+",node="\d+\.\d+\.\d+"\} 1$/m);
 });
 
-it('measures every 16th answer of /verify', async () => {
+it('measures every answer of /verify', async () => {
   const before = value(await scrape(), 'berth_verify_duration_seconds_count');
-  for (let i = 0; i < 32; i++) await berth.get('/verify?project=p1');
+  for (let i = 0; i < 3; i++) await berth.get('/verify?project=p1');
   const text = await scrape();
-  expect(value(text, 'berth_verify_duration_seconds_count') - before).toBe(2);
+  expect(value(text, 'berth_verify_duration_seconds_count') - before).toBe(3);
   expect(value(text, 'berth_verify_duration_seconds_sum')).toBeGreaterThan(0);
 });
 

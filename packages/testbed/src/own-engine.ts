@@ -9,7 +9,7 @@ import { writeDockerConfig } from './docker-config.ts';
 import { describeEngine, type Engine, engineAnswers, type EngineOptions } from './engine-handle.ts';
 import { endPredecessor, noteHolder, preferredNetwork, takeHome } from './engine-home.ts';
 import { type Namespace, slirpNameServer, startNamespace } from './namespace.ts';
-import { startInside } from './process-tree.ts';
+import { describeProcesses, startInside } from './process-tree.ts';
 import { type Argv, isRunning, type RunningProcess, signalProcess, untilReady } from './process.ts';
 import { waitFor } from './wait.ts';
 
@@ -59,12 +59,8 @@ export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
     let daemon = await start();
     undo.push(() => daemon.stop(home.temporary ? 0 : 10_000));
     const powerOff = async () => {
-      await waitFor('every process of the engine has ended', async () => {
-        const remaining = await namespace.processes();
-        for (const pid of remaining) signalProcess(pid, 'SIGKILL');
-        return remaining.length === 0;
-      });
-      await daemon.exited;
+      await endAll(namespace);
+      await waitFor(`the exit of the daemon (process ${daemon.pid}) is noticed`, () => daemon.exit() !== undefined);
       // The new daemon would take the old process ids for its own.
       for (const file of ['/run/docker.pid', '/run/docker-exec/containerd/containerd.pid'])
         await rm(namespace.inside(file), { force: true });
@@ -107,6 +103,23 @@ export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
     await stop();
     throw error;
   }
+}
+
+/** @throws WaitTimeout that names the processes that are left */
+async function endAll(namespace: Namespace): Promise<void> {
+  let remaining: number[] = [];
+  await waitFor(
+    'every process of the engine has ended',
+    async () => {
+      remaining = await namespace.processes();
+      for (const pid of remaining) signalProcess(pid, 'SIGKILL');
+      return remaining.length === 0;
+    },
+    { deadlineMs: 30_000 },
+  ).catch((error: Error) => {
+    error.message += `; these are left:\n${describeProcesses(remaining)}`;
+    throw error;
+  });
 }
 
 async function undoAll(undo: (() => Promise<void>)[]): Promise<void> {

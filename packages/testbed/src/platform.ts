@@ -124,7 +124,10 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
   const configUrl = `${url}/api/traefik/config`;
   const stops: (() => Promise<unknown>)[] = [];
   const stop = async (): Promise<void> => {
-    for (const end of stops.splice(0).toReversed()) await end();
+    const failures: unknown[] = [];
+    // One part that does not stop must not leave the others running.
+    for (const end of stops.splice(0).toReversed()) await end().catch((error: unknown) => failures.push(error));
+    if (failures.length > 0) throw new AggregateError(failures, 'the platform did not stop cleanly');
   };
 
   try {

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { readdir, readlink } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Argv, type RunningProcess, signalProcess, startProcess, type StartOptions, statOf } from './process.ts';
+import { type Argv, isRunning, type RunningProcess, signalProcess, startProcess, type StartOptions, statOf } from './process.ts';
 import { GiveUp, waitFor } from './wait.ts';
 
 /** Returns the ids of the processes that a process' first thread started. */
@@ -14,16 +14,19 @@ export const onlyChild = (pid: number): number | undefined => childrenOf(pid)[0]
 
 /**
  * Starts a program that keeps running, through the prefix `enter` that leads into a pid namespace (`nsenter --pid …`). Returns the
- * program itself, because nsenter, which waits for it, dies of a signal and does not pass it on.
+ * program itself, because `timeout`, which waits for it, passes on only some signals.
  */
 export async function startInside(enter: readonly string[], argv: Argv, options: StartOptions): Promise<RunningProcess> {
-  // setpriv: the program dies with nsenter, which dies with this process.
-  const bound = [...enter, 'setpriv', '--pdeathsig', 'KILL', '--', ...argv] as unknown as Argv;
-  const outer = await startProcess(bound, options);
+  // setpriv: the program dies with `timeout`, which dies with this process.
+  // --no-fork, and `timeout` without a limit: nsenter would stop itself when its child is stopped (SIGSTOP), and stay stopped when the
+  // child continues. It would never read the exit code, so the child would stay listed and its end would not be noticed.
+  const [nsenter, ...into] = enter;
+  const bound = [nsenter, '--no-fork', ...into, 'timeout', '--foreground', '0', 'setpriv', '--pdeathsig', 'KILL', '--', ...argv];
+  const outer = await startProcess(bound as unknown as Argv, options);
   const pid = await waitFor(
     `${options.name} has entered its namespace`,
     () => {
-      if (outer.exit() !== undefined) throw new GiveUp(`nsenter ended:\n${outer.tail()}`);
+      if (outer.exit() !== undefined) throw new GiveUp(`the program around it ended:\n${outer.tail()}`);
       return onlyChild(outer.pid);
     },
     { deadlineMs: 5_000, intervalMs: 5 },
@@ -44,7 +47,27 @@ export async function startInside(enter: readonly string[], argv: Argv, options:
   };
 }
 
-/** Returns every other process of a process' pid namespace and of the namespaces created inside it (containers). */
+/** Describes processes for a message, one a line: id, state, parent, kernel function in which it waits, and command. */
+export function describeProcesses(pids: readonly number[]): string {
+  return pids.map(describeProcess).join('\n');
+}
+
+function describeProcess(pid: number): string {
+  const read = (file: string): string => readFileSync(`/proc/${pid}/${file}`, 'utf8');
+  try {
+    const [state, parent] = statOf(pid);
+    // Without root, wchan is 0. An ended process has no command line.
+    const command = read('cmdline').replaceAll('\0', ' ').trim().slice(0, 200) || `[${read('comm').trim()}]`;
+    return `${pid} ${state} parent ${parent} wchan ${read('wchan')} ${command}`;
+  } catch (error) {
+    return `${pid} ${(error as NodeJS.ErrnoException).code ?? String(error)}`;
+  }
+}
+
+/**
+ * Returns every other process of a process' pid namespace and of the namespaces created inside it (containers). A process that has
+ * ended is none of them, although it is listed until its parent reads its exit code.
+ */
 export async function membersOf(pid: number): Promise<number[]> {
   const wanted = await readlink(`/proc/${pid}/ns/pid`);
   const children = new Map<number, number[]>();
@@ -62,5 +85,5 @@ export async function membersOf(pid: number): Promise<number[]> {
   // A set grows while it is walked, so this reaches all descendants.
   for (const member of members) for (const child of children.get(member) ?? []) members.add(child);
   members.delete(pid);
-  return [...members];
+  return [...members].filter(isRunning);
 }

@@ -10,7 +10,8 @@ import { childEnvironment, findProgram, toolsDir } from '../src/config.ts';
 import { pluginsDir } from '../src/docker-config.ts';
 import { type Engine, startEngine, whyNoOwnEngine } from '../src/engine.ts';
 import { registryProgram, startRegistry } from '../src/registry.ts';
-import { isRunning } from '../src/process.ts';
+import { engineAnswers } from '../src/engine-handle.ts';
+import { isRunning, signalProcess, statOf } from '../src/process.ts';
 import { waitFor } from '../src/wait.ts';
 
 // A folder for this file alone, so that other runs do not disturb it. (Not in /tmp, which may be small or in memory.)
@@ -131,6 +132,26 @@ describe.skipIf(missing !== undefined)(`own engine${missing === undefined ? '' :
       async () => (await engine.docker(['inspect', '--format', '{{.State.Running}}', 'lasting'])).stdout.trim() === 'true',
     );
     await address(engine, 'lasting');
+  });
+
+  it('can be powered off and on after its daemon was stopped (SIGSTOP) and continued', async () => {
+    const pid = engine.faults?.daemonPid() as number;
+    signalProcess(pid, 'SIGSTOP');
+    await waitFor('the daemon is stopped', () => statOf(pid)[0] === 'T');
+    signalProcess(pid, 'SIGCONT');
+    await waitFor('the daemon answers again', () => engineAnswers(engine.host));
+    await engine.faults?.powerOff();
+    expect(isRunning(pid)).toBe(false);
+    await engine.faults?.powerOn();
+  });
+
+  it('can be powered off while its daemon is stopped (SIGSTOP)', async () => {
+    const pid = engine.faults?.daemonPid() as number;
+    signalProcess(pid, 'SIGSTOP');
+    await waitFor('the daemon is stopped', () => statOf(pid)[0] === 'T');
+    await engine.faults?.powerOff();
+    expect(isRunning(pid)).toBe(false);
+    await engine.faults?.powerOn();
   });
 
   it('can be disconnected and reconnected', async () => {

@@ -83,6 +83,17 @@ it('a request that was sent before another answer arrived is not later than that
   expect(check(at([claim(1, 'a', 0), claim(2, 'b', 1), report('a', 'x', 1)]))).toEqual([]);
 });
 
+it('a lease may end sooner by the difference of two control planes’ clocks, and only where there are two', () => {
+  const deadlines = { queue: 0, route: 0, build: 0, deploy: 0, slack: 10 };
+  const early = (names: string[], lease_ms: number): InvariantId[] => {
+    const serving = names.map((name) => ({ type: 'serving', name, up: true }) as const);
+    const taken = { type: 'taken_away', task: 't', lease: 'a', why: 'lease' } as const;
+    return check(at([{ type: 'began', lease_ms, deadlines }, ...serving, claim(1, 'a', 3), taken])).map((v) => v.invariant);
+  };
+  expect([early(['a'], 10), early(['a', 'b'], 10)]).toEqual([['own-clock'], []]);
+  expect(early(['a', 'b'], 40)).toContain('own-clock');
+});
+
 it('histories of several recorders are merged without a line that a kill cut off', () => {
   const dir = mkdtempSync(path.join(tmpdir(), 'berth-history-'));
   onTestFinished(() => rmSync(dir, { recursive: true, force: true }));

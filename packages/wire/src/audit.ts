@@ -6,8 +6,11 @@ import { literals, orNull, Time } from './vocabulary.ts';
 export const AUDIT_OUTCOMES = ['done', 'refused', 'failed'] as const;
 export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 
-/** How the actor authenticated. `gateway` means that the gateway vouched for the actor; `none` stands for a sign-in. */
-export const AUDIT_VIAS = ['session', 'api_token', 'gateway', 'agent', 'none'] as const;
+/**
+ * How the actor authenticated. `gateway` means that the gateway vouched for the actor; `none` stands for a sign-in; `host` is a command
+ * on the control plane's machine, and `address` is then the account and the machine.
+ */
+export const AUDIT_VIAS = ['session', 'api_token', 'gateway', 'agent', 'host', 'none'] as const;
 export type AuditVia = (typeof AUDIT_VIAS)[number];
 
 export const AuditEntry = Type.Object({

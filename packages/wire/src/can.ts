@@ -1,4 +1,5 @@
 /** Lists the states in which each action is legal. The server and the user interface both read this table. */
+import type { DatasetState } from './dataset.ts';
 import { type DeploymentState, isSettled } from './vocabulary.ts';
 
 export const DEPLOYMENT_ACTIONS = {
@@ -18,3 +19,12 @@ export function whyNot(action: DeploymentAction, state: DeploymentState): string
   if (action === 'cancel') return state === 'running' ? 'it is live already' : `it has ended (${state})`;
   return isSettled(state) ? `it never ran (${state})` : `it is not live yet (${state})`;
 }
+
+export const DATASET_ACTIONS = {
+  /** Not `unreachable`: what a scan cannot see is not lost. A scan checks that again, because the state may be old. */
+  accept_loss: ['new', 'ok', 'suspicious'],
+} as const satisfies Record<string, readonly DatasetState[]>;
+export type DatasetAction = keyof typeof DATASET_ACTIONS;
+
+export const canDataset = (action: DatasetAction, state: DatasetState): boolean =>
+  (DATASET_ACTIONS[action] as readonly DatasetState[]).includes(state);

@@ -26,9 +26,16 @@ export const DatasetPatch = Type.Object(
   { additionalProperties: false, minProperties: 1 },
 );
 export type DatasetPatch = Static<typeof DatasetPatch>;
-/** `full` hashes every file again. `accept_loss` records the state of a `suspicious` dataset. */
+/**
+ * `full` hashes every file again. `accept_loss` records the state of a `suspicious` dataset. `accept_share` says that the share that is
+ * mounted now is the right one, although it is another one than before; a scan that accepts another share accepts no loss.
+ */
 export const DatasetScan = Type.Object(
-  { full: Type.Optional(Type.Boolean()), accept_loss: Type.Optional(Type.Boolean()) },
+  {
+    full: Type.Optional(Type.Boolean()),
+    accept_loss: Type.Optional(Type.Boolean()),
+    accept_share: Type.Optional(Type.Boolean()),
+  },
   { additionalProperties: false },
 );
 export type DatasetScan = Static<typeof DatasetScan>;

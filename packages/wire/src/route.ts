@@ -29,7 +29,7 @@ export type Route = {
   answer?: TSchema;
   /** The answer has an ETag. */
   etag?: true;
-  /** A change that takes If-Match; a stale one is 412 `changed_meanwhile`. */
+  /** Optimistic lock: the request takes If-Match. With a stale ETag the answer is 412 `changed_meanwhile`. */
   locked?: true;
   /** With `Accept: text/event-stream` the answer is a stream, which goes on after `Last-Event-ID`. */
   streams?: true;

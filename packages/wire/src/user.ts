@@ -13,7 +13,7 @@ export const User = Type.Object({
 export type User = Static<typeof User>;
 
 /** NIST SP 800-63B section 3.1.1.2: require length, not special characters. */
-const Password = Type.String({ minLength: 10, maxLength: 1024 });
+export const Password = Type.String({ minLength: 10, maxLength: 1024 });
 
 /** A user without a password signs in through the gateway. */
 export const UserCreate = Type.Object(

@@ -8,13 +8,13 @@
  * lease       (task, attempt, token, expiry): the right to report on a task. A later attempt voids it
  * node        a machine with the role `builder` or `deploy`
  * agent       the program that runs on a node
- * plan        the changes that a decision requests: next state, tasks to create or cancel, route change, events
+ * plan        the changes that a decision requests: next states, tasks to create or end, route change, story lines
  * route       host name -> node address and port, published to the reverse proxy
  * dataset     a folder of the shared storage
  * version     a numbered state of a dataset
  * manifest    the files of a dataset version: path -> (size, checksum)
  * staging     the folder in which an agent collects a copy before the copy is complete and checked
- * batch       several small writes that one transaction commits together
+ * batch       several small pieces of work of one kind that are sent, stored or run together: log lines, rows, registrations
  * presence    whether a person used the API in the last 2 seconds; background work slows down meanwhile
  * hold        a request that stays open until its answer changes or `wait` seconds have passed (long poll)
  * marker      a router whose path is the hash of the configuration; when it answers, the proxy serves that configuration

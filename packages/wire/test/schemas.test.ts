@@ -137,6 +137,7 @@ describe('tables', () => {
       'login',
       'exchange',
       'refresh',
+      'receiveHook',
       'traefikConfig',
       'openapi',
       'healthz',

@@ -90,7 +90,10 @@ export async function startStage(name: StageName): Promise<Stage> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-faults-'));
   const stops: (() => Promise<unknown>)[] = [() => rm(dir, { recursive: true, force: true })];
   const stop = async (): Promise<void> => {
-    for (const end of stops.splice(0).toReversed()) await end();
+    const failures: unknown[] = [];
+    // One part that does not stop must not leave the others running.
+    for (const end of stops.splice(0).toReversed()) await end().catch((error: unknown) => failures.push(error));
+    if (failures.length > 0) throw new AggregateError(failures, 'the stage did not stop cleanly');
   };
   try {
     const small = {
@@ -278,8 +281,11 @@ async function withProject(parts: Parts): Promise<Stage> {
     project,
     recorder,
     async stop() {
-      await recorder.stop();
-      await parts.stop();
+      try {
+        await recorder.stop();
+      } finally {
+        await parts.stop();
+      }
     },
     accepted,
     ended,

@@ -33,14 +33,15 @@ export type InventoryDeps = {
   log: Logger;
 };
 
-const READ_MS = 10_000;
+/** After this time without an answer of the disk, the report leaves the cache out. */
+const DISK_TIMEOUT_MS = 10_000;
 /** Greatest age of the list of recopyable versions; a new list costs calls to the engine and the control plane. */
 const RECOPYABLE_MAX_AGE_MS = 60_000;
 
 export function createInventory({ versions, mounts, evict, recopyableVersions, storage, rate, log }: InventoryDeps): Inventory {
   async function read(): Promise<CachedDataset[]> {
     const [here, pinned] = await Promise.all([versions.list(), mounts.pinned()]);
-    const recopyable = await recopyableVersions.keys(RECOPYABLE_MAX_AGE_MS, AbortSignal.timeout(READ_MS));
+    const recopyable = await recopyableVersions.keys(RECOPYABLE_MAX_AGE_MS, AbortSignal.timeout(DISK_TIMEOUT_MS));
     return here.map((v) => ({
       dataset_id: v.datasetId,
       version: v.version,
@@ -57,7 +58,7 @@ export function createInventory({ versions, mounts, evict, recopyableVersions, s
     async cached() {
       let timer: NodeJS.Timeout | undefined;
       const late = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => reject(new Error(`the disk did not answer within ${READ_MS / 1000} s`)), READ_MS);
+        timer = setTimeout(() => reject(new Error(`the disk did not answer within ${DISK_TIMEOUT_MS / 1000} s`)), DISK_TIMEOUT_MS);
       });
       try {
         return await Promise.race([read(), late]);

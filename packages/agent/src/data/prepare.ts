@@ -1,8 +1,8 @@
 /**
  * Prepares the mounts of a deployment's container: symlinks to versions in the cache, or folders of the share itself.
  *
- * The symlink is made first and its target is checked afterwards. From the symlink on no agent evicts the version, and an agent that
- * was about to evict it puts it back. A deployment's folder is removed with its last container (sweep-mounts.ts) or with the attempt
+ * The agent creates the symlink first and checks its target afterwards. While the symlink exists no agent evicts the version, and an
+ * agent that was evicting it puts it back. A deployment's folder is removed with its last container (sweep-mounts.ts) or with the attempt
  * that failed.
  */
 import type { CopyProgress, DatasetMount } from '@berth/wire/dataset';

@@ -12,7 +12,8 @@ const POLL_MS = [250, 500, 1_000, 2_000] as const;
 
 /**
  * Requests a scan, waits for its end and returns the dataset. Throws TaskFailure dataset_unreachable (the scan could not read the
- * folder, or found it emptied), dataset_moving (no scan ended in time), dataset_copy_failed (the dataset was deleted).
+ * folder, or found it emptied), dataset_moving (no scan ended within `waitMs`, and the copy cannot end before a scan), dataset_copy_failed
+ * (the dataset was deleted).
  */
 export function createRescan(client: Client, waitMs = WAIT_MS): Rescan {
   return async (datasetId, signal) => {

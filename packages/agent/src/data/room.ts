@@ -1,6 +1,6 @@
 /**
- * Makes room for a copy, within MAX_STORAGE and the disk and less the room that is reserved for other copies, by evicting the least
- * recently used versions.
+ * Makes room for a copy by evicting the least recently used versions. The limits are MAX_STORAGE and the size of the disk. Space that
+ * other copies have reserved counts as used.
  */
 import { planEviction, type Watermarks } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
@@ -29,8 +29,8 @@ export type RoomDeps = {
   log: Logger;
 };
 /**
- * Reserves `bytes` on the disk. Throws TaskFailure no_room, and has evicted nothing then, except where versions share files: evicting
- * them frees less than the sum of their sizes.
+ * Reserves `bytes` on the disk. Throws TaskFailure no_room. It has then evicted nothing, except if versions share files: their eviction
+ * frees less than the sum of their sizes, which only shows afterwards.
  */
 export type MakeRoom = (bytes: number, signal: AbortSignal, logLine: (text: string) => void) => Promise<Reservation>;
 
@@ -52,7 +52,7 @@ export function createMakeRoom(deps: RoomDeps): MakeRoom {
     for (let swept = false; ; ) {
       const now = await storage.now(signal);
       const eviction = planEviction({ cached: await candidates(refused, recopyable), ...now, wanted: bytes, watermarks });
-      // Only if a version must be evicted: this asks the engine.
+      // The sweep asks the engine, so it runs only if a version must be evicted.
       if (!swept && (eviction.evict.length > 0 || !eviction.enough)) {
         swept = true;
         await sweepMounts(signal).catch((err: unknown) => {
@@ -60,7 +60,7 @@ export function createMakeRoom(deps: RoomDeps): MakeRoom {
           log.warn({ err }, 'listing containers failed; all mount folders stay');
         });
         await evict.removeLeftovers();
-        // This asks the control plane. The list must be fresh, because it decides about an eviction.
+        // The list of the control plane must be fresh, because it decides about an eviction.
         recopyable = await recopyableVersions.keys(0, signal);
         continue;
       }

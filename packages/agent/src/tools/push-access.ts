@@ -11,14 +11,14 @@ import type { IsInsecure } from './insecure.ts';
 export type PushAccess = (repository: string, signal: AbortSignal) => Promise<string | null>;
 type Login = Pick<AgentConfig, 'registry_user' | 'registry_password'>;
 
-const ANSWER_MS = 5_000;
-/** Most pushes have ended after this time. */
-const FIRST_MS = 3_000;
-const NEXT_MS = 30_000;
+const ANSWER_TIMEOUT_MS = 5_000;
+/** Pause before the first check: most pushes end earlier and need none. */
+const FIRST_CHECK_MS = 3_000;
+const NEXT_CHECK_MS = 30_000;
 
 /** Runs during a push. Resolves with the refusal when two checks in a row were refused. Rejects with the signal’s reason. */
-export async function untilRefused(ask: () => Promise<string | null>, signal: AbortSignal, firstMs = FIRST_MS): Promise<string> {
-  for (let waitMs = firstMs; ; waitMs = NEXT_MS) {
+export async function untilRefused(ask: () => Promise<string | null>, signal: AbortSignal, firstMs = FIRST_CHECK_MS): Promise<string> {
+  for (let waitMs = firstMs; ; waitMs = NEXT_CHECK_MS) {
     await pause(waitMs, signal);
     if ((await ask()) === null) continue;
     // A single refusal may come from a busy token server: docker’s own retry may succeed.
@@ -41,7 +41,7 @@ export function createPushAccess(login: () => Login | null, isInsecure: IsInsecu
         return await tryUpload(`${scheme}://${host}`, repository.slice(slash + 1), login(), signal);
       } catch {
         signal.throwIfAborted();
-        // The scheme is not served, only the engine trusts the certificate, or there is no answer: docker’s own errors must do.
+        // Unsupported scheme, a certificate that only the engine trusts, or no answer. Docker reports these errors itself.
       }
     }
     return null;
@@ -56,7 +56,7 @@ async function tryUpload(origin: string, name: string, login: Login | null, sign
     fetch(url, {
       method,
       redirect: 'manual',
-      signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]),
+      signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_TIMEOUT_MS)]),
       ...(body === undefined ? {} : { body }),
       // Only the registry gets the login; a token server gets its own `headers`.
       headers: { ...(new URL(url).origin === origin ? auth : {}), ...headers },

@@ -1,4 +1,4 @@
-/** Faults during a dataset copy: the source changes, rsync dies or hangs, the disk is full, the share is away, no task waits any more. */
+/** Faults during a dataset copy: the source changes, rsync dies or hangs, the disk is full, the share is unmounted, no task waits. */
 import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -129,7 +129,7 @@ describe('a source that changes', () => {
       const version = Number(name.slice(1));
       await verifyVersion(site.root, 'set', version, set.objects, manifests.get(version) ?? '');
     }
-    // A source that does not change any more is copied.
+    // When the source stops changing, it is copied.
     await set.scan();
     const { want } = await ensureCached(site, set);
     await verifyVersion(site.root, 'set', want.version, set.objects, set.source.manifest_digest);

@@ -48,7 +48,10 @@ describe.skipIf(missing !== undefined)(`a share on its own mount${missing === un
     return { copy };
   }
   const runningIn = async (root: string): Promise<number[]> => (await rsyncsOf(root)).filter(isRunning);
-  /** A process that waits for file pages can be killed even on such a mount, because the kernel asks for the pages itself: try again until it waits in another call. */
+  /**
+   * A process that waits for file pages can be killed even on such a mount, because the kernel asks for the pages itself. So this retries
+   * until the process waits in another call.
+   */
   async function hangUnkillably({ root }: Site): Promise<void> {
     const hung = async (): Promise<boolean> => (await runningIn(root)).some(waitsForAnswer);
     await waitFor('rsync hangs in a call that cannot be killed', async () => {

@@ -1,4 +1,4 @@
-/** Child process of killed.real.test.ts with an agent's dataset parts: prepares the mounts of one deployment and kills itself at a fail point. */
+/** Child process of killed.real.test.ts. It prepares the mounts of one deployment and kills itself at a fail point. */
 import { armFailPoints, failPoints } from '@berth/kit/fail-point';
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';

@@ -1,4 +1,4 @@
-/** Test helpers: a share in a temporary folder, its datasets with their manifests, and an agent's dataset parts with a fake control plane. */
+/** Test helpers: a share in a temporary folder, its datasets and manifests, and an agent's dataset parts with a fake control plane. */
 import { createHash, randomUUID } from 'node:crypto';
 import { lstat, mkdir, mkdtemp, readdir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -10,7 +10,7 @@ import { AgentRefused, type AgentProof, NODE_SECRET } from '../domain/agent-iden
 import { DomainError } from '../domain/errors.ts';
 import type { Stores } from '../domain/stores.ts';
 import { type Attempts, networkOf } from './auth/attempts.ts';
-import { hashOf } from './auth/secrets.ts';
+import { sha256Of } from './auth/secrets.ts';
 import { matchesAny } from './auth/shared-secrets.ts';
 
 export type Agents = {
@@ -49,7 +49,7 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
     if (isShared(given)) return void (request.agent = SHARED);
     const nodeId = idIn(NODE_SECRET_PREFIX, given);
     if (nodeId !== null) {
-      const proof = { kind: 'node', node_id: nodeId, hash: hashOf(given) } as const;
+      const proof = { kind: 'node', node_id: nodeId, hash: sha256Of(given) } as const;
       request.agent = proof;
       // The common registration needs no query here. The store checks the secret again before it changes anything.
       if (joining && stores.nodes.shownSecret(nodeId, proof.hash)) return;
@@ -58,7 +58,7 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
     const tokenId = idIn(JOIN_TOKEN_PREFIX, given);
     if (tokenId === null) refuse(request, 'the secret is wrong');
     if (!joining) refuse(request, 'a join token is valid only for the first registration');
-    return joinToken(request, tokenId, hashOf(given));
+    return joinToken(request, tokenId, sha256Of(given));
   }
 
   async function nodeSecret(request: FastifyRequest, proof: AgentProof & { kind: 'node' }, joining: boolean): Promise<void> {
@@ -69,7 +69,7 @@ export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: 
   }
 
   async function joinToken(request: FastifyRequest, tokenId: string, hash: string): Promise<void> {
-    if (!same(await stores.joinTokens.hashOf(tokenId), hash)) refuse(request, 'the join token does not exist');
+    if (!same(await stores.joinTokens.storedHashOf(tokenId), hash)) refuse(request, 'the join token does not exist');
     request.agent = { kind: 'join', token_id: tokenId, hash };
   }
 

@@ -62,7 +62,10 @@ export type Call<N extends RouteName> = {
   reply: FastifyReply;
 };
 type Answer<N extends RouteName> = AnswerOf<N> extends undefined ? unknown : AnswerOf<N>;
-/** Returned by a handler that has sent its answer itself: a stream, 304, exact bytes. (Awaiting `reply` would wait until it is sent.) */
+/**
+ * A handler returns it after it has sent the answer itself: a stream, 304, exact bytes. Handlers never return `reply`: it is a thenable, so
+ * the caller's `await` would block until the stream ends.
+ */
 export const SENT = Symbol('sent');
 export type Handler<N extends RouteName> = (call: Call<N>) => Promise<Answer<N> | typeof SENT>;
 export type Define = <N extends RouteName>(name: N, handler: Handler<N>, options?: { bodyLimit?: number }) => void;

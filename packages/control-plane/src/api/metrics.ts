@@ -44,48 +44,48 @@ export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog },
     buckets: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
     registers: [registry],
   });
-  const changes = new Counter({
+  const nodeChanges = new Counter({
     name: 'berth_node_changes_total',
     help: 'Changes of nodes: registrations of new nodes, new addresses and names, issued and reset secrets, refused machines',
     labelNames: ['kind'],
     registers: [registry],
   });
-  for (const kind of NODE_CHANGES) changes.inc({ kind }, 0);
-  deps.nodeChanges.on(({ kind }) => changes.inc({ kind }));
+  for (const kind of NODE_CHANGES) nodeChanges.inc({ kind }, 0);
+  deps.nodeChanges.on(({ kind }) => nodeChanges.inc({ kind }));
   for (const row of gauges(deps, holds)) registry.registerMetric(gaugeOf(row));
-  const held = new Histogram({
+  const heldSeconds = new Histogram({
     name: 'berth_http_held_duration_seconds',
     help: 'Duration of held requests (long polls and streams), until a change, the end of their wait time or a disconnect',
     labelNames: ['route'],
     buckets: [0.01, 1, 10, 30, 60, 300],
     registers: [registry],
   });
-  const failed = new Counter({
+  const failedSignIns = new Counter({
     name: 'berth_sign_in_failures_total',
     help: 'Refused sign-ins, by route and status',
     labelNames: ['route', 'status'],
     registers: [registry],
   });
-  const limited = new Counter({
+  const limitedRequests = new Counter({
     name: 'berth_http_requests_limited_total',
     help: 'Requests that were refused with 429 (too many requests)',
     labelNames: ['route'],
     registers: [registry],
   });
-  countTelemetry(deps, registry);
+  recordTelemetry(deps, registry);
   return {
-    observe({ route, method, status, seconds, held: wasHeld }) {
-      if (wasHeld) held.observe({ route }, seconds);
+    observe({ route, method, status, seconds, held }) {
+      if (held) heldSeconds.observe({ route }, seconds);
       else requests.observe({ route, method: METHODS.has(method) ? method : 'other', status: String(status) }, seconds);
-      if (status === 429) limited.inc({ route });
-      if (status >= 400 && status < 500 && SIGN_INS.includes(route)) failed.inc({ route, status: String(status) });
+      if (status === 429) limitedRequests.inc({ route });
+      if (status >= 400 && status < 500 && SIGN_INS.includes(route)) failedSignIns.inc({ route, status: String(status) });
     },
     render: async () => ({ type: registry.contentType, text: await registry.metrics() }),
   };
 }
 
 /** Metrics of events that the flow, the loops and the database report. */
-function countTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): void {
+function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): void {
   const outcomes = new Counter({
     name: 'berth_deployments_settled_total',
     help: 'Deployments that went live (`running`) or ended, by outcome and failure code',
@@ -101,7 +101,7 @@ function countTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): 
   });
   const phases = new Histogram({
     name: 'berth_deployment_phase_duration_seconds',
-    help: 'Duration of the phases of settled deployments, in their last attempt; the last phase has the outcome of the deployment, unless it went live',
+    help: 'Duration of each phase of a finished deployment (last attempt only). The phase in which it failed has the outcome of the deployment; every other phase has `completed`',
     labelNames: ['phase', 'outcome'],
     buckets: TASK_SECONDS,
     registers: [registry],

@@ -116,7 +116,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const tokens = createTokens(deps.settings.jwtSecrets, deps.now);
   const callers = createCallers({ ...deps, ...deps.settings, tokens });
   const agents = createAgents({ ...deps, ...deps.settings, guesses: createAttempts(deps.now, AGENT_SECRETS_A_MINUTE) });
-  const signIns = createSignIns({ ...deps, tokens, ended: () => deps.changes.notify('access') });
+  const signIns = createSignIns({ ...deps, tokens, onSessionEnded: () => deps.changes.notify('access') });
   const passwords = createPasswords(deps.settings.passwordCost);
 
   server.setValidatorCompiler(compileValidator);

@@ -48,18 +48,19 @@ const MAX_ERRORS_READ = 400;
 
 /** Returns one problem for each field and rule, in the order in which ajv found them. */
 export function fieldProblems(errors: readonly ErrorObject[], part: string): FieldProblem[] {
-  const seen = new Map<string, FieldProblem>();
+  const byFieldAndRule = new Map<string, FieldProblem>();
   for (const error of withoutBranches(errors.slice(0, MAX_ERRORS_READ))) {
     const problem = describe(error, part);
     const key = JSON.stringify([problem.field, problem.rule]);
-    if (!seen.has(key)) seen.set(key, problem);
+    if (!byFieldAndRule.has(key)) byFieldAndRule.set(key, problem);
   }
-  return [...seen.values()];
+  return [...byFieldAndRule.values()];
 }
 
 /**
- * Removes misleading errors of an `anyOf`. A value that fits no branch breaks a rule in each branch. Keeps the errors of the branch
- * with the type of the value. If no branch has that type, returns one `type` error that names all types.
+ * Removes misleading errors of an `anyOf`. For `null | string` and the value 5, ajv returns three errors: not null, no string, no branch
+ * fits. This keeps the errors of the branch with the type of the value. If no branch has that type, it returns one `type` error that
+ * names all types.
  */
 function withoutBranches(errors: readonly ErrorObject[]): ErrorObject[] {
   const unions = errors.filter((e) => e.keyword === 'anyOf');
@@ -87,16 +88,20 @@ const PATTERNS: Record<string, { rule: string; message: string }> = {
   '^/': { rule: 'absolute', message: 'must begin with “/”' },
 };
 
+const FORMATS: Record<string, string> = {
+  'date-time': 'must be a time in RFC 3339 format, such as 2026-01-31T12:00:00Z',
+};
+
 function describe(error: ErrorObject, part: string): FieldProblem {
   const field = fieldName(error.instancePath);
-  const at = (name: string): string => (field === '' ? name : `${field}.${name}`);
-  const p = error.params as Record<string, unknown>;
-  const here = field === '' ? part : field;
+  const childField = (name: string): string => (field === '' ? name : `${field}.${name}`);
+  const params = error.params as Record<string, unknown>;
+  const fieldOrPart = field === '' ? part : field;
   switch (error.keyword) {
     case 'required':
-      return { field: at(String(p['missingProperty'])), rule: 'required', message: 'is missing' };
+      return { field: childField(String(params['missingProperty'])), rule: 'required', message: 'is missing' };
     case 'additionalProperties': {
-      const name = at(String(p['additionalProperty']));
+      const name = childField(String(params['additionalProperty']));
       const isMap = (error.parentSchema as { patternProperties?: unknown } | undefined)?.patternProperties !== undefined;
       return isMap
         ? {
@@ -111,40 +116,40 @@ function describe(error: ErrorObject, part: string): FieldProblem {
           };
     }
     case 'type':
-      return { field: here, rule: 'type', message: `must be ${typeNames(p['type'])}` };
+      return { field: fieldOrPart, rule: 'type', message: `must be ${typeNames(params['type'])}` };
     case 'enum':
-      return { field: here, rule: 'enum', message: `must be one of ${(p['allowedValues'] as unknown[]).join(', ')}` };
+      return { field: fieldOrPart, rule: 'enum', message: `must be one of ${(params['allowedValues'] as unknown[]).join(', ')}` };
     case 'pattern':
-      return { field: here, ...(PATTERNS[String(p['pattern'])] ?? { rule: 'pattern', message: `must match ${String(p['pattern'])}` }) };
+      return {
+        field: fieldOrPart,
+        ...(PATTERNS[String(params['pattern'])] ?? { rule: 'pattern', message: `must match ${String(params['pattern'])}` }),
+      };
     case 'format':
       return {
-        field: here,
-        rule: String(p['format']),
-        message:
-          p['format'] === 'date-time'
-            ? 'must be a time in RFC 3339 format, such as 2026-01-31T12:00:00Z'
-            : `must be a ${String(p['format'])}`,
+        field: fieldOrPart,
+        rule: String(params['format']),
+        message: FORMATS[String(params['format'])] ?? `must have the format ${String(params['format'])}`,
       };
     case 'minLength':
       return {
-        field: here,
+        field: fieldOrPart,
         rule: 'min_length',
-        message: p['limit'] === 1 ? 'must not be empty' : `must have at least ${String(p['limit'])} characters`,
+        message: params['limit'] === 1 ? 'must not be empty' : `must have at least ${String(params['limit'])} characters`,
       };
     case 'maxLength':
-      return { field: here, rule: 'max_length', message: `must not have more than ${String(p['limit'])} characters` };
+      return { field: fieldOrPart, rule: 'max_length', message: `must not have more than ${String(params['limit'])} characters` };
     case 'minimum':
-      return { field: here, rule: 'minimum', message: `must be at least ${String(p['limit'])}` };
+      return { field: fieldOrPart, rule: 'minimum', message: `must be at least ${String(params['limit'])}` };
     case 'maximum':
-      return { field: here, rule: 'maximum', message: `must be at most ${String(p['limit'])}` };
+      return { field: fieldOrPart, rule: 'maximum', message: `must be at most ${String(params['limit'])}` };
     case 'minProperties':
-      return { field: here, rule: 'min_properties', message: 'must name at least one field' };
+      return { field: fieldOrPart, rule: 'min_properties', message: 'must name at least one field' };
     case 'maxProperties':
-      return { field: here, rule: 'max_properties', message: `must not have more than ${String(p['limit'])} entries` };
+      return { field: fieldOrPart, rule: 'max_properties', message: `must not have more than ${String(params['limit'])} entries` };
     case 'maxItems':
-      return { field: here, rule: 'max_items', message: `must not have more than ${String(p['limit'])} entries` };
+      return { field: fieldOrPart, rule: 'max_items', message: `must not have more than ${String(params['limit'])} entries` };
     default:
-      return { field: here, rule: error.keyword, message: error.message ?? 'is not valid' };
+      return { field: fieldOrPart, rule: error.keyword, message: error.message ?? 'is not valid' };
   }
 }
 

@@ -26,8 +26,8 @@ export type Boots = {
   doubled: Doubled | null;
 };
 export type BootStep = {
-  /** taken: the report counts; ignored: it changes nothing; refused: 409 node_doubled; another: it belongs to another node. */
-  verdict: 'taken' | 'ignored' | 'refused' | 'another';
+  /** taken: the report counts; ignored: it changes nothing; refused: 409 node_doubled; other_node: it belongs to another node. */
+  verdict: 'taken' | 'ignored' | 'refused' | 'other_node';
   boots: Boots | null;
 };
 /** `isSilent`: silent for the offline time (domain/silence.ts). */
@@ -43,7 +43,7 @@ export function bootStep(node: Present, { isProven, ...given }: Given, at: numbe
   const taken = (next: Boots | null): BootStep => ({ verdict: 'taken', boots: next });
   if (given.boot_id !== null && given.boot_id === node.boot_id) return taken(boots);
   const isElsewhere = !isProven && given.host_ip !== node.host_ip;
-  if (node.isSilent) return isElsewhere ? { verdict: 'another', boots: node.boots } : taken(null);
+  if (node.isSilent) return isElsewhere ? { verdict: 'other_node', boots: node.boots } : taken(null);
   // Two contract-only agents look the same as one whose address changed.
   if (given.boot_id === null && (node.boot_id === null || !isElsewhere)) return taken(null);
 

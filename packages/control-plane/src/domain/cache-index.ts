@@ -15,8 +15,8 @@ export type CacheIndex = {
   rows(nodes: readonly { cached: Cached }[]): Rows;
 };
 /**
- * Row i is the `length[i]` entries of `data` from `start[i]`: distinct slots below `slots`. `evictable` has for each slot the bytes that
- * its eviction frees (0 if it must stay), and `evictableTotal[i]` is their sum.
+ * Row i is data[start[i]] to data[start[i] + length[i] - 1]. Each entry is another slot, and every slot is below `slots`. `evictable` has
+ * for each entry the bytes that its eviction frees (0 if it must stay). `evictableTotal[i]` is the sum of a row.
  */
 export type Rows = {
   data: Int32Array;
@@ -51,8 +51,8 @@ export function createCacheIndex(): CacheIndex {
   function rowOf(cached: Cached): Map<number, number> {
     const row = new Map<number, number>();
     for (const c of cached) {
-      const number = slot(c.dataset_id, c.version);
-      if (!row.has(number)) row.set(number, mustStay(c) ? 0 : c.bytes);
+      const s = slot(c.dataset_id, c.version);
+      if (!row.has(s)) row.set(s, mustStay(c) ? 0 : c.bytes);
     }
     return row;
   }
@@ -68,8 +68,8 @@ export function createCacheIndex(): CacheIndex {
     }
     let at = start[i] as number;
     let total = 0;
-    for (const [number, bytes] of row) {
-      data[at] = number;
+    for (const [s, bytes] of row) {
+      data[at] = s;
       evictable[at++] = bytes;
       total += bytes;
     }

@@ -1,6 +1,6 @@
 /**
  * Notifications between waiters and commits. Held requests and loops wait for a topic; after a commit the writer notifies its topics.
- * A relay carries topics to other control planes and may lose some, so a waiter must also poll.
+ * A notifier carries topics to other control planes and may lose some, so a waiter must also poll.
  */
 export type Topic = `node:${string}` | `logs:${string}` | 'routes' | 'policy' | 'access' | 'work' | 'datasets' | 'events';
 
@@ -12,14 +12,14 @@ export type Changes = {
 };
 
 /** Carries topics between the control planes of one database. */
-export type Relay = {
+export type Notifier = {
   /** Sends topics to the other control planes. Never throws and never blocks. */
   send(topics: readonly Topic[]): void;
   /** Subscribes to the topics of the other control planes. */
   subscribe(listener: (topics: readonly Topic[]) => void): void;
 };
 
-export function createChanges(relay: Relay | null = null): Changes {
+export function createChanges(notifier: Notifier | null = null): Changes {
   const listeners = new Map<Topic, Set<() => void>>();
   const on = (topic: Topic, listener: () => void): (() => void) => {
     const set = listeners.get(topic) ?? new Set();
@@ -33,12 +33,12 @@ export function createChanges(relay: Relay | null = null): Changes {
     // A copy, because a listener may remove itself.
     for (const topic of new Set(topics)) for (const listener of Array.from(listeners.get(topic) ?? [])) listener();
   };
-  relay?.subscribe(ring);
+  notifier?.subscribe(ring);
   return {
     on,
     notify(...topics) {
       ring(topics);
-      relay?.send(topics);
+      notifier?.send(topics);
     },
     wait(topic, ms, signal) {
       return new Promise((resolve) => {

@@ -46,8 +46,11 @@ export type DatasetStore = {
   overview(): Promise<{ id: string; name: string; status: DatasetState; last_scanned_at: number | null }[]>;
   /** Changes the given fields. After a change of the folder a scan is due at once. Throws not_found, being_deleted, dataset_name_taken. */
   patch(id: string, patch: DatasetPatch, now: number, guard?: RecordGuard<DatasetRecord>): Promise<DatasetRecord>;
-  /** Makes a scan due at once, or after the current scan. Throws not_found, being_deleted. */
-  requestScan(id: string, asked: { full: boolean; acceptLoss: boolean }, now: number): Promise<DatasetRecord>;
+  /**
+   * Makes a scan due at once, or after the current scan. Throws not_found, being_deleted, wrong_state (`acceptLoss` while the share
+   * cannot be read or is another one).
+   */
+  requestScan(id: string, asked: { full: boolean; acceptLoss: boolean; acceptShare?: boolean }, now: number): Promise<DatasetRecord>;
   /** Marks it for deletion. Idempotent. Throws not_found, dataset_in_use (a project or a deployment that is not terminal uses it). */
   markDeleting(id: string, now: number, guard?: RecordGuard<DatasetRecord>): Promise<DatasetRecord>;
   listDeleting(): Promise<DatasetRecord[]>;

@@ -53,10 +53,11 @@ export type DatasetFact = Pick<
 >;
 
 /**
- * Ended tasks of a project on one deploy node. `ended_at`: when the last task ended. `unreported_at`: when the last task ended without
- * a report (lost, cancelled) or failed to remove a container; null if all were reported. Both by the uptime clock.
+ * Ended tasks of a project on one deploy node. `ended_at`: when the last task ended. `claimed_at`: when the last one ended that an agent
+ * had claimed or reported; null: none. `unreported_at`: when the last task ended without a report (lost, cancelled) or failed to remove a
+ * container; null if all were reported. By the uptime clock.
  */
-export type EndedWork = { node_id: string; ended_at: number; unreported_at: number | null };
+export type EndedWork = { node_id: string; ended_at: number; claimed_at: number | null; unreported_at: number | null };
 
 export type Facts = {
   /** The machine's clock, for times that people read. It may jump, so deadlines use `uptime`. */

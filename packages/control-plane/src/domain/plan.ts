@@ -34,12 +34,12 @@ export type Plan = {
   /** The version of the project that the plan is based on. */
   project: { id: string; flow_version: number };
   createDeployment: DeploymentRecord | null;
-  deployments: DeploymentChange[];
+  changeDeployments: DeploymentChange[];
   createTasks: NewTask[];
-  tasks: TaskChange[];
+  changeTasks: TaskChange[];
   route: RouteChange | null;
-  /** Lines of the deployments' stories. */
-  events: { deployment_id: string; kind: string; message: string }[];
+  /** Lines for the deployments' stories. The feed `GET /api/events` shows them too. */
+  storyLines: { deployment_id: string; kind: string; message: string }[];
   push: PushChange | null;
   now: number;
   /** Uptime clock (domain/uptime.ts). It orders the end of tasks and the reports of nodes. */
@@ -49,11 +49,11 @@ export type Plan = {
 export const emptyPlan = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, now: number, uptime: number): Plan => ({
   project: { id: project.id, flow_version: project.flow_version },
   createDeployment: null,
-  deployments: [],
+  changeDeployments: [],
   createTasks: [],
-  tasks: [],
+  changeTasks: [],
   route: null,
-  events: [],
+  storyLines: [],
   push: null,
   now,
   uptime,
@@ -61,6 +61,6 @@ export const emptyPlan = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, n
 
 export const isEmptyPlan = (p: Plan): boolean =>
   p.createDeployment === null &&
-  p.deployments.length + p.createTasks.length + p.tasks.length + p.events.length === 0 &&
+  p.changeDeployments.length + p.createTasks.length + p.changeTasks.length + p.storyLines.length === 0 &&
   p.route === null &&
   p.push === null;

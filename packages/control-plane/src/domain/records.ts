@@ -168,6 +168,9 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   finished_at: number | null;
 };
 
+/** A node whose last list contained `container`, which a later node reported too. `boot_id`: the old node's process at that time. */
+export type EarlierNode = { id: string; boot_id: string | null; container: string };
+
 export type NodeRecord = {
   id: string;
   hostname: string;
@@ -196,6 +199,8 @@ export type NodeRecord = {
   /** Set by a drain; `finished_at` is set when no deployment is left. */
   drain: DrainRecord | null;
   containers: ObservedContainer[];
+  /** Nodes that its machine was before (domain/heir.ts). */
+  earlier_nodes: readonly EarlierNode[];
   /** Time of the last report of `containers` by the uptime clock (domain/uptime.ts), or null. */
   observed_at: number | null;
   last_seen_at: number;
@@ -238,8 +243,15 @@ export type RouteRecord = {
   published_at: number;
 };
 
-/** Identity of the share at the first good scan. Later scans must find the same share. */
-export type ShareIdentity = { marker: string | null; mount: { type: string; source: string; root: string } | null };
+/**
+ * Identity of the share at the first good scan. Later scans must find the same share. `accepted`: a person said that whatever share the
+ * next scan finds is the right one.
+ */
+export type ShareIdentity = {
+  marker: string | null;
+  mount: { type: string; source: string; root: string } | null;
+  accepted?: true;
+};
 
 export type DatasetRecord = {
   id: string;

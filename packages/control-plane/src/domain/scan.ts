@@ -14,7 +14,7 @@ export type ScanRequest = {
   previous: { manifestDigest: string; files: number; bytes: number } | null;
   /** Identity of the share at the last scan; null accepts any share and records it. */
   share: ShareIdentity | null;
-  /** A person accepted the current content: the scan records an emptied folder and accepts another share. */
+  /** A person accepted the current content: the scan records an emptied folder, but only of the share that was there before. */
   acceptLoss: boolean;
 };
 
@@ -25,7 +25,7 @@ export type ScanOutcome =
   /** The base or the folder cannot be read, or is on another share, so the current content is unknown. */
   | { kind: 'unreachable'; problem: string }
   /** The folder is empty or lost more than half of its files. No version is recorded until they return or a person accepts the loss. */
-  | { kind: 'suspicious'; problem: string; files: number; bytes: number }
+  | { kind: 'suspicious'; problem: string; files: number; bytes: number; share: ShareIdentity }
   /** Files changed during the whole scan. A version would mix states that never existed together. */
   | { kind: 'changing'; problem: string };
 

@@ -8,7 +8,7 @@ import type { TaskProgress } from '@berth/wire/dataset';
 import type { LogLineIn, SyncPayload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Entry, SecretState } from './agent-identity.ts';
-import type { Relay } from './changes.ts';
+import type { Notifier } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
 import type { EventStore } from './event-store.ts';
 import type { Facts } from './facts.ts';
@@ -89,7 +89,7 @@ export type DeploymentStore = {
   list(filter: { project_id?: string; status?: DeploymentState }, page: Page): Promise<Paged<DeploymentSummary>>;
   events(ids: readonly string[]): Promise<Map<string, EventRecord[]>>;
   /** Returns the deployments that are not settled, oldest first. */
-  unsettled(): Promise<{ id: string; project_id: string; status: DeploymentState }[]>;
+  inProgress(): Promise<{ id: string; project_id: string; status: DeploymentState }[]>;
   /** Returns the deployments whose published route is not confirmed yet. */
   awaitingRoute(): Promise<{ id: string; route_published_at: number; health_path: string | null }[]>;
   /** Returns the deployments on the node that are running or have a published route. */
@@ -273,7 +273,7 @@ export type JoinTokenStore = {
   list(now: number, page: Page): Promise<Paged<JoinTokenRecord>>;
   /** Throws not_found. */
   remove(id: string): Promise<void>;
-  hashOf(id: string): Promise<string | null>;
+  storedHashOf(id: string): Promise<string | null>;
   sweep(now: number): Promise<number>;
 };
 
@@ -383,7 +383,7 @@ export type Stores = {
   retention: RetentionStore;
   health: HealthStore;
   /** Carries notifications to other control planes on the same database; null if there can be only one. */
-  relay: Relay | null;
+  notifier: Notifier | null;
   /** Runs a trivial query, for /readyz. */
   ping(): Promise<void>;
   close(): Promise<void>;

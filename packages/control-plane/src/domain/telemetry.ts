@@ -40,7 +40,7 @@ function phasesOf(phases: readonly PhaseRecord[], status: DeploymentState): Meas
 
 /** Returns the measurements of a committed plan. */
 export function measuredOf(plan: Plan, facts: Pick<Facts, 'tasks'>): Measured[] {
-  const outcomes = plan.deployments.flatMap(({ from, set }): Measured[] =>
+  const outcomes = plan.changeDeployments.flatMap(({ from, set }): Measured[] =>
     // A deployment that ran was counted when it went live.
     set.status === undefined || set.status === from || isSettled(from) || !isSettled(set.status)
       ? []
@@ -49,7 +49,7 @@ export function measuredOf(plan: Plan, facts: Pick<Facts, 'tasks'>): Measured[] 
           ...phasesOf(set.phases ?? [], set.status),
         ],
   );
-  const ends = plan.tasks.flatMap((change): Measured[] => {
+  const ends = plan.changeTasks.flatMap((change): Measured[] => {
     const task = facts.tasks.find((t) => t.id === change.id);
     if (task === undefined || !('end' in change)) return [];
     const seconds = task.started_at === null ? null : Math.max(0, plan.now - task.started_at) / 1000;

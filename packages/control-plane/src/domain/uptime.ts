@@ -5,6 +5,9 @@
  * running ─(beat within `gapMs` of the one before)─▶ running: the clock advances by the measured time
  * running ─(stopped, stalled, or without its database for longer)─▶ gap: the clock advances by at most `gapMs`, and `since` starts again
  *
+ * None runs ahead of time. Two of them differ by at most the time between two beats (about 1 s, never more than `gapMs`) and one round
+ * trip to the database. So a lease that one control plane grants and another ends is shorter by at most that.
+ *
  * It advances by the monotonic clock, so a jump of the machine's clock does not change it. After a stall a control plane takes the value
  * of the others and gives agents a grace period before any deadline counts as missed.
  */
@@ -50,22 +53,27 @@ export async function createUptimeClock(deps: {
 }): Promise<UptimeClock> {
   const { store, monotonic, wall } = deps;
   const gapMs = Math.min(LONGEST_GAP_MS, deps.leaseMs / 4);
+  let clock = await store.read(wall());
+  // After the answer: another control plane may have written the value meanwhile, and the clock must not run ahead of time.
   let beatAt = monotonic();
   let wallAt = wall();
-  let clock = await store.read(wallAt);
   let since = clock;
   let beating: Promise<void> | null = null;
 
-  const advanced = (at: number): number => clock + Math.round(Math.min(at - beatAt, gapMs));
+  /** With fractions of a millisecond, so that no beat rounds up. */
+  const exact = (at: number): number => clock + Math.min(at - beatAt, gapMs);
+  const advanced = (at: number): number => Math.floor(exact(at));
 
   async function beat(): Promise<void> {
     const [at, machine] = [monotonic(), wall()];
-    const own = advanced(at);
+    const own = exact(at);
     const clockJumped = Math.abs(machine - wallAt - (at - beatAt)) > gapMs;
     const stalled = at - beatAt > gapMs;
-    const reached = await store.raise(own);
-    [beatAt, wallAt, clock] = [at, machine, reached];
-    if (stalled || clockJumped) since = reached;
+    const reached = await store.raise(Math.floor(own));
+    // Another control plane may have measured its value as late as now, not at `at`.
+    const others = reached - (monotonic() - at);
+    [beatAt, wallAt, clock] = [at, machine, Math.max(own, others)];
+    if (stalled || clockJumped) since = advanced(at);
   }
 
   return {

@@ -40,7 +40,8 @@ export function afterScan(
     case 'unreachable':
       return { set: { ...sooner, status: 'unreachable', problem: found.problem }, newVersion: null };
     case 'suspicious':
-      return { set: { ...later, status: 'suspicious', problem: found.problem }, newVersion: null };
+      // With the share: an accepted share is the known one from now on.
+      return { set: { ...later, status: 'suspicious', problem: found.problem, share: found.share }, newVersion: null };
     case 'changing':
       return { set: { ...sooner, status: dataset.status, problem: found.problem }, newVersion: null };
     case 'unchanged':

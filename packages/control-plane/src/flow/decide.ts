@@ -85,10 +85,10 @@ export function createDecider(deps: DriverDeps): Decider {
 
 /** Wakes the waiters of everything that the plan changed, and counts it for Prometheus. */
 function notify({ changes, telemetry }: DriverDeps, plan: Plan, facts: Facts): void {
-  const changed = [...plan.events.map((e) => e.deployment_id), ...plan.deployments.map((d) => d.id)];
+  const changed = [...plan.storyLines.map((e) => e.deployment_id), ...plan.changeDeployments.map((d) => d.id)];
   const topics: Topic[] = changed.map((id): Topic => `logs:${id}`);
   for (const task of plan.createTasks) topics.push(`node:${task.node_id}`);
-  for (const change of plan.tasks) {
+  for (const change of plan.changeTasks) {
     const task = facts.tasks.find((t) => t.id === change.id);
     if (task !== undefined) topics.push(`node:${task.node_id}`);
   }

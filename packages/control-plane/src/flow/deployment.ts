@@ -150,7 +150,7 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
 }
 
 /** Newer requests may supersede this many builds in a row. The next build finishes, and the newest request waits for it. */
-export const BUILDS_GIVEN_UP = 2;
+export const MAX_SUPERSEDED_BUILDS = 2;
 export const isBefore = (status: DeploymentState): boolean => status === 'pending' || status === 'building' || status === 'built';
 
 /** Creates a deployment. It supersedes older ones of the project that are not deploying yet. Throws being_deleted, no_release. */
@@ -167,7 +167,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
     if (!isBefore(older.status)) continue;
     const hasWorked = older.status !== 'pending';
     // A release needs no build, and its requester wants it at once: it does not wait for a build.
-    if (hasWorked && release === null && older.builds_given_up >= BUILDS_GIVEN_UP) {
+    if (hasWorked && release === null && older.builds_given_up >= MAX_SUPERSEDED_BUILDS) {
       const isAnnounced = facts.live.some((o) => o.generation > older.generation);
       if (!isAnnounced)
         draft.addLine(
@@ -338,7 +338,7 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   observed(draft, d, event);
   // If the deployment moved to another node, the next report of that node decides.
-  if (!draft.plan.deployments.some(({ set }) => set.node_id !== undefined)) restartStopped(draft);
+  if (!draft.plan.changeDeployments.some(({ set }) => set.node_id !== undefined)) restartStopped(draft);
 }
 
 /** Keeps the route: a node that does not report may still serve requests. */
@@ -374,7 +374,7 @@ function taskLost(draft: Draft, given: DeploymentRecord, { task, why }: EventOf<
 }
 
 /** Failures that the node causes, not its task: another node may succeed. */
-const OF_THE_NODE: readonly FailureCode[] = ['engine_unavailable', 'disk_full'];
+const NODE_FAILURES: readonly FailureCode[] = ['engine_unavailable', 'disk_full'];
 
 /**
  * Counts the failure as a loss and reassigns the work to another node, a bounded number of times. A broken node fails at once, so
@@ -387,7 +387,7 @@ function reassignOrFail(draft: Draft, d: DeploymentRecord, error: Failure, role:
   const another = facts.nodes.some((n) => n.role === role && n.id !== at && refusal(n, losses, facts.now, facts.limits) === null);
   // With stop-first the broken node may still run a container that cannot be stopped now: two versions must never write at once.
   const isTied = role === 'deploy' && d.settings.replace === 'recreate';
-  if (!OF_THE_NODE.includes(error.code) || !another || isTied || losses.length >= facts.limits.maxLosses) return fail(draft, d, error);
+  if (!NODE_FAILURES.includes(error.code) || !another || isTied || losses.length >= facts.limits.maxLosses) return fail(draft, d, error);
   const name = draft.node(at)?.hostname ?? at;
   stepBack(draft, d, losses, `${name} failed: ${error.message}; the task is reassigned to another node`);
 }

@@ -37,11 +37,11 @@ export function createDraft(facts: Facts, event: string): Draft {
     return id;
   };
   const set = (d: DeploymentRecord, change: Change): void => {
-    const existing = plan.deployments.find((c) => c.id === d.id);
-    if (existing === undefined) plan.deployments.push({ id: d.id, from: d.status, set: change });
+    const existing = plan.changeDeployments.find((c) => c.id === d.id);
+    if (existing === undefined) plan.changeDeployments.push({ id: d.id, from: d.status, set: change });
     else Object.assign(existing.set, change);
   };
-  const addLine: Draft['addLine'] = (d, kind, message) => void plan.events.push({ deployment_id: d.id, kind, message });
+  const addLine: Draft['addLine'] = (d, kind, message) => void plan.storyLines.push({ deployment_id: d.id, kind, message });
   return {
     facts,
     plan,
@@ -55,9 +55,9 @@ export function createDraft(facts: Facts, event: string): Draft {
       set(d, { ...change, ...(phases === null ? {} : { phases }), status: to, state_since: facts.now, waiting: null, stopped_first: null });
       addLine(d, to, message);
     },
-    task: (change) => void plan.tasks.push(change),
+    task: (change) => void plan.changeTasks.push(change),
     createTask: (task) => void plan.createTasks.push({ ...task, id: freshId() } as NewTask),
-    openTasks: (d) => facts.tasks.filter((t) => t.deployment_id === d.id && !plan.tasks.some((c) => c.id === t.id && 'end' in c)),
+    openTasks: (d) => facts.tasks.filter((t) => t.deployment_id === d.id && !plan.changeTasks.some((c) => c.id === t.id && 'end' in c)),
     node: (id) => facts.nodes.find((n) => n.id === id),
   };
 }

@@ -10,7 +10,7 @@ export async function readDrainState(
   { tries }: DrainRecord,
 ): Promise<{ remaining: Remaining[]; arriving: boolean }> {
   const running = (await stores.deployments.servingOn(nodeId)).filter((d) => d.status === 'running');
-  const open = (await stores.deployments.unsettled()).map((d) => d.id);
+  const open = (await stores.deployments.inProgress()).map((d) => d.id);
   const tried = running.flatMap((d) => tries[d.project_id]?.deployment_id ?? []);
   const byId = new Map((await stores.deployments.getMany([...open, ...tried])).map((d) => [d.id, d]));
   const inProgress = open.flatMap((id) => byId.get(id) ?? []);

@@ -28,7 +28,7 @@ export async function deleteNode(deps: DriverDeps, decider: Decider, nodeId: str
   if (!force) await vacate(deps, decider, nodeId);
   else {
     const serving = (await stores.deployments.servingOn(nodeId)).map((d) => d.id);
-    const open = (await stores.deployments.unsettled()).map((d) => d.id);
+    const open = (await stores.deployments.inProgress()).map((d) => d.id);
     for (const id of new Set([...serving, ...open])) await decider.advance(id, { type: 'node_deleted', node_id: nodeId, reachable: false });
     await stores.nodes.removeIfGone(nodeId, true);
   }
@@ -38,7 +38,7 @@ export async function deleteNode(deps: DriverDeps, decider: Decider, nodeId: str
 
 /** Reassigns the tasks of the node. Running deployments are drained and serve until they have moved. */
 export async function vacate({ stores, now }: DriverDeps, decider: Decider, nodeId: string): Promise<void> {
-  const open = await stores.deployments.getMany((await stores.deployments.unsettled()).map((d) => d.id));
+  const open = await stores.deployments.getMany((await stores.deployments.inProgress()).map((d) => d.id));
   for (const d of open)
     if ((d.status === 'building' ? d.builder_id : d.node_id) === nodeId)
       await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });

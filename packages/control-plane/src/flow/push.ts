@@ -18,7 +18,7 @@ import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
 import { createDraft, type Draft } from './draft.ts';
 import type { LossReason } from './events.ts';
-import { BUILDS_GIVEN_UP, isBefore, request } from './deployment.ts';
+import { MAX_SUPERSEDED_BUILDS, isBefore, request } from './deployment.ts';
 import { failureOf } from './failure.ts';
 
 /** Looks that may fail in a row. Then Berth deploys without a look. */
@@ -59,7 +59,7 @@ export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
 
 /** A newer request would not supersede the build in progress, so a look now would only queue a deployment that is replaced again. */
 const mustWait = ({ live }: Facts): boolean =>
-  live.some((d) => d.status !== 'pending' && isBefore(d.status) && d.builds_given_up >= BUILDS_GIVEN_UP);
+  live.some((d) => d.status !== 'pending' && isBefore(d.status) && d.builds_given_up >= MAX_SUPERSEDED_BUILDS);
 
 /** Returns an eligible builder: rather not the one of the last failed look, and rather the one of the last build. */
 function chooseLooker(failedOn: string | null, { nodes, lastBuilderId, now, limits }: Facts): NodeFact | null {
@@ -80,7 +80,7 @@ const basesOf = ({ live }: Facts): string[] => [...new Set(live.map(commitOf).fi
 /** Applies the report of a look. `pushes` is null if the hook was deleted meanwhile. */
 export function lookReported(task: TaskRecord, report: TaskReport, pushes: Pushes | null, facts: Facts): Plan {
   const ended = (plan: Plan): Plan => {
-    plan.tasks.push({ id: task.id, attempt: task.attempt, end: report.status, report });
+    plan.changeTasks.push({ id: task.id, attempt: task.attempt, end: report.status, report });
     return plan;
   };
   const covered = pushes?.waiting.filter((d) => d.seq <= pushes.hook.look_upto) ?? [];
@@ -111,7 +111,7 @@ export function lookLost(task: TaskRecord, why: LossReason, pushes: Pushes | nul
       ? createDraft(facts, 'look').plan
       : lookFailed({ pushes, covered, why: text, isPassing: true, on: task.node_id }, facts);
   const lease = why === 'lease' || why === 'attempts' ? { lease_expires_at: task.lease_expires_at } : {};
-  plan.tasks.push({ id: task.id, attempt: task.attempt, end: 'lost', ...lease });
+  plan.changeTasks.push({ id: task.id, attempt: task.attempt, end: 'lost', ...lease });
   return plan;
 }
 

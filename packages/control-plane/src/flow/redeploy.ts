@@ -33,5 +33,9 @@ export function onDatasetChange(id: string, d: DeploymentRecord, facts: Facts): 
   const plan = redeploy({ id, note, trigger: 'data' }, running, facts);
   // A deployment in progress takes the new version when a node gets it. If it fails, the next check decides again.
   if (plan === null) return null;
-  return { ...plan, deployments: [...draft.plan.deployments, ...plan.deployments], events: [...draft.plan.events, ...plan.events] };
+  return {
+    ...plan,
+    changeDeployments: [...draft.plan.changeDeployments, ...plan.changeDeployments],
+    storyLines: [...draft.plan.storyLines, ...plan.storyLines],
+  };
 }

@@ -9,11 +9,12 @@
  *   the new version fails after the old one was stopped ──▶ restart the old one as soon as no other container can be writing
  *
  * The decision uses the open tasks of a node, how its earlier tasks ended (Facts.endedWork), and its reported containers if that
- * report is newer. A contract-only agent reports no containers and cannot stop any: the project stays there until the node is
- * deleted. Pure.
+ * report is newer. If the machine of a silent node reports as another node, that report decides (domain/heir.ts). A contract-only agent
+ * reports no containers and cannot stop any: the project stays there until the node is deleted. Pure.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
+import { presentNode } from '../domain/heir.ts';
 import { isOnline } from '../domain/placement.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
@@ -59,11 +60,13 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
     };
   if (busy) return { is: 'busy', why: `${node.hostname} still works on a task of it` };
   if (losesTask(draft, node.id)) return { is: 'unknown', why: mayWrite(node) };
-  const observed = observedAt(draft, node);
-  const unreportedAt = work?.unreported_at ?? null;
-  // After its next poll the agent knows that it lost the task, and cleans up. The duration of a lease is enough for that.
-  const hasCleanedUp = unreportedAt === null || (observed > unreportedAt + limits.leaseMs && polledAt(draft, node) > unreportedAt);
-  if (!hasCleanedUp || (work !== undefined && observed <= work.ended_at && gone === null)) return { is: 'unknown', why: mayWrite(node) };
+  const reporter = presentNode(node, draft.facts.nodes, limits.offlineMs);
+  if (!hasCleanedUp(draft, node.id, reporter)) return { is: 'unknown', why: mayWrite(node) };
+  // A task that no agent claimed started nothing.
+  const claimedAt = work?.claimed_at ?? null;
+  if (claimedAt !== null && observedAt(draft, reporter) <= claimedAt && gone === null) return { is: 'unknown', why: mayWrite(node) };
+  // Containers that still run on the machine are in the other node's list.
+  if (reporter !== node) return { is: 'clear' };
   // The engine or the agent may restart a container that exited by itself. Only a container that Berth stopped stays stopped.
   const ended = ofProject(node, project.id).filter(
     (c) =>
@@ -75,6 +78,16 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   const containers = [...runs, ...ended];
   if (containers.length === 0) return { is: 'clear' };
   return isOnline(node, draft.facts.now, limits) ? { is: 'runs', containers } : { is: 'unknown', why: mayWrite(node) };
+}
+
+/**
+ * Returns whether no earlier task of the node can start a container any more. After its next poll the agent knows that it lost the task,
+ * and cleans up. The duration of a lease is enough for that.
+ */
+function hasCleanedUp(draft: Draft, nodeId: string, reporter: NodeFact): boolean {
+  const unreportedAt = draft.facts.endedWork.find((w) => w.node_id === nodeId)?.unreported_at ?? null;
+  if (unreportedAt === null) return true;
+  return observedAt(draft, reporter) > unreportedAt + draft.facts.limits.leaseMs && polledAt(draft, reporter) > unreportedAt;
 }
 
 /** Uptime clock. Earlier versions wrote the machine's clock: a time in the future counts as never. */
@@ -94,7 +107,7 @@ const ofProject = (node: NodeFact, projectId: string): ObservedContainer[] =>
 /** Includes tasks that this plan creates. */
 const hasOpenWork = ({ facts, plan }: Draft, nodeId: string): boolean =>
   plan.createTasks.some((t) => t.node_id === nodeId) ||
-  facts.tasks.some((t) => t.node_id === nodeId && t.kind !== 'build' && !plan.tasks.some((c) => c.id === t.id && 'end' in c));
+  facts.tasks.some((t) => t.node_id === nodeId && t.kind !== 'build' && !plan.changeTasks.some((c) => c.id === t.id && 'end' in c));
 
 /** Returns whether this plan ends a task that an agent has claimed and not reported. */
 const losesTask = ({ facts, plan }: Draft, nodeId: string): boolean =>
@@ -103,7 +116,7 @@ const losesTask = ({ facts, plan }: Draft, nodeId: string): boolean =>
       t.node_id === nodeId &&
       t.kind !== 'build' &&
       t.attempt > 0 &&
-      plan.tasks.some((c) => c.id === t.id && 'end' in c && c.report === undefined),
+      plan.changeTasks.some((c) => c.id === t.id && 'end' in c && c.report === undefined),
   );
 
 const isStart = (task: TaskRecord): boolean => task.kind === 'retire' && 'start' in task.payload && typeof task.payload.start === 'string';
@@ -166,21 +179,20 @@ export function restartStopped(
 ): void {
   const { live, nodes } = draft.facts;
   // With the changes of this plan.
-  const old = live.find((o) => isStoppedFirst({ ...o, ...draft.plan.deployments.find((c) => c.id === o.id)?.set }));
+  const old = live.find((o) => isStoppedFirst({ ...o, ...draft.plan.changeDeployments.find((c) => c.id === o.id)?.set }));
   const home = draft.node(old?.node_id ?? null);
   if (old === undefined || home === undefined || !isBerthAgent(home) || hasOpenWork(draft, home.id)) return;
   // The newer version may take over. If it ends instead, this function is called again.
   if (live.some((o) => o.id !== leaving && (o.status === 'built' || o.status === 'deploying'))) return;
   const seen = ofProject(home, draft.facts.project.id).find((c) => c.labels[LABELS.deployment] === old.id);
-  const isReportNew = observedAt(draft, home) > (draft.facts.endedWork.find((w) => w.node_id === home.id)?.ended_at ?? 0);
+  const isReportNew = observedAt(draft, home) > (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
   // Its container never stopped or does not exist any more.
   if (isReportNew && (seen === undefined || !STOPPED_STATES.includes(seen.state)))
     return draft.set(old, { stopped_first: null, waiting: null });
   for (const node of nodes) {
-    if (node.role !== 'deploy' || node.id === home.id) continue;
-    const state = stateOf(draft, node, removal);
-    if (state.is === 'clear') continue;
-    const why = state.is === 'runs' ? `${node.hostname} still runs a container of the project` : state.why;
+    if (node.role !== 'deploy') continue;
+    const why = node.id === home.id ? besides(draft, old, home, removal) : mayRun(node, stateOf(draft, node, removal));
+    if (why === null) continue;
     const waiting = `stopped for a newer version and not restarted yet: ${why}`;
     if (old.waiting === waiting) return;
     draft.set(old, { waiting });
@@ -189,4 +201,25 @@ export function restartStopped(
   if (!mayTry(draft, old)) return;
   createRetireTask(draft, home, { of: old, remove: [], keep: null, drain: false, start: old.id });
   draft.addLine(old, 'started_again', `the newer version did not go live; this one is restarted on ${home.hostname}`);
+}
+
+const stillRuns = (node: NodeFact): string => `${node.hostname} still runs a container of the project`;
+
+function mayRun(node: NodeFact, state: NodeState): string | null {
+  if (state.is === 'clear') return null;
+  return state.is === 'runs' ? stillRuns(node) : state.why;
+}
+
+/** Returns why another version may run on the stopped version's own node, or null. A restart does not stop other containers. */
+function besides(draft: Draft, old: DeploymentRecord, home: NodeFact, removal: Removal | null): string | null {
+  const gone = removal?.node_id === home.id ? removal.gone : [];
+  const others = ofProject(home, draft.facts.project.id).filter((c) => {
+    const id = c.labels[LABELS.deployment] ?? '';
+    return id !== old.id && !gone.includes(id) && !STOPPED_STATES.includes(c.state);
+  });
+  if (others.length > 0) return stillRuns(home);
+  // A poll in the future dates from before the machine's clock was set back. The agent polls before it gets the restart in any case.
+  const polled =
+    home.last_polled_at !== null && home.last_polled_at > draft.facts.now ? { ...home, last_polled_at: draft.facts.now } : home;
+  return hasCleanedUp(draft, home.id, polled) ? null : mayWrite(home);
 }

@@ -13,7 +13,7 @@ import { policyRefresh } from './policy-refresh.ts';
 import { proxyHeaders } from './proxy-headers.ts';
 import { pushes } from './pushes.ts';
 import { removals } from './removals.ts';
-import { retention } from './retention.ts';
+import { deleteExpiredRows } from './expired-rows.ts';
 import { routeConfirmer } from './route-confirmer.ts';
 import { routesRefresh } from './routes-refresh.ts';
 import { scheduler } from './scheduler.ts';
@@ -98,7 +98,7 @@ export const LOOPS = [
     description: 'removes expired sessions, codes and tokens, and old lines of the audit log',
     periodMs: 60_000,
     wokenBy: [],
-    make: retention,
+    make: deleteExpiredRows,
   },
   { name: 'uptime', description: 'advances the clock of every deadline', periodMs: 500, wokenBy: [], make: uptimeBeat },
   {

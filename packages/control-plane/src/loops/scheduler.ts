@@ -5,7 +5,7 @@ import type { LoopDeps } from './deps.ts';
 export const scheduler =
   ({ stores, driver, log }: LoopDeps) =>
   async (signal: AbortSignal): Promise<void> => {
-    const waiting = await stores.deployments.unsettled();
+    const waiting = await stores.deployments.inProgress();
     // Deployments that are closer to live come first.
     const order = { deploying: 0, built: 1, pending: 2 } as Record<string, number>;
     for (const d of waiting.toSorted((a, b) => (order[a.status] ?? 3) - (order[b.status] ?? 3))) {

@@ -19,5 +19,5 @@ export type ToChild = { kind: 'scan'; job: ScanJob } | { kind: 'pace'; gentle: b
 /** From the child: progress now and then, then the outcome, and whether the process accepts another scan (else it exits). */
 export type ChildMessage =
   | { kind: 'progress'; progress: ScanProgress }
-  | { kind: 'outcome'; outcome: ScanOutcome; again: boolean }
-  | { kind: 'failed'; message: string; again: false };
+  | { kind: 'outcome'; outcome: ScanOutcome; reusable: boolean }
+  | { kind: 'failed'; message: string; reusable: false };

@@ -153,7 +153,7 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
       let last = '';
       onEnd = reject;
       onMessage = (message) => {
-        leaving = message.kind !== 'progress' && !message.again;
+        leaving = message.kind !== 'progress' && !message.reusable;
         if (message.kind === 'outcome') return resolve(message.outcome);
         if (message.kind === 'failed') return reject(new ScanError(`the scan failed: ${message.message}`));
         const text = JSON.stringify(message.progress);

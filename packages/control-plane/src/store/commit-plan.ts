@@ -39,16 +39,16 @@ export async function commitPlan(
       await raiseVersion(tx, plan);
       if (plan.createDeployment !== null) await createDeployment(db, tx, plan.createDeployment);
       if (key !== null) await writeKey(tx, plan, key);
-      for (const change of retiringFirst(plan.deployments)) nodes.push(await changeDeployment(tx, plan, change));
-      for (const change of plan.tasks) await changeTask(tx, plan, change);
+      for (const change of retiringFirst(plan.changeDeployments)) nodes.push(await changeDeployment(tx, plan, change));
+      for (const change of plan.changeTasks) await changeTask(tx, plan, change);
       for (const task of plan.createTasks) await createTask(tx, plan, task);
       if (plan.route !== null) await changeRoute(tx, plan.route);
       if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
-      for (const event of plan.events) await writeStoryLine(tx, event, plan.now);
+      for (const line of plan.storyLines) await writeStoryLine(tx, line, plan.now);
       await writeEvents(db, tx, feedOf(plan));
-      await failPoint('commit.before', () => plan.events.at(-1)?.kind ?? 'silent');
+      await failPoint('commit.before', () => plan.storyLines.at(-1)?.kind ?? 'silent');
     });
-    await failPoint('commit.after', () => plan.events.at(-1)?.kind ?? 'silent');
+    await failPoint('commit.after', () => plan.storyLines.at(-1)?.kind ?? 'silent');
     return 'committed';
   } catch (error) {
     if (error instanceof Stale) return 'stale';
@@ -60,13 +60,13 @@ export async function commitPlan(
 }
 
 /** Returns events for the feed: each line of a story, and each change of health without such a line. */
-function feedOf({ project, events, deployments, now }: Plan): NewEvent[] {
-  const inStory = new Set(events.map((event) => event.deployment_id));
-  const health = deployments.flatMap(({ id, set }) =>
+function feedOf({ project, storyLines, changeDeployments, now }: Plan): NewEvent[] {
+  const inStory = new Set(storyLines.map((line) => line.deployment_id));
+  const health = changeDeployments.flatMap(({ id, set }) =>
     inStory.has(id) || set.health === undefined || set.health === null ? [] : [{ id, ...set.health }],
   );
   return [
-    ...events.map(({ deployment_id, kind, message }) => ({ deployment_id, kind: `deployment.${kind}`, message })),
+    ...storyLines.map(({ deployment_id, kind, message }) => ({ deployment_id, kind: `deployment.${kind}`, message })),
     ...health.map(({ id, status, detail }) => ({
       deployment_id: id,
       kind: 'deployment.health',
@@ -77,7 +77,7 @@ function feedOf({ project, events, deployments, now }: Plan): NewEvent[] {
 
 /** Throws if the plan changes the state of a deployment in a terminal state: the decision has a bug. */
 function refuseRevival(plan: Plan): void {
-  for (const { id, from, set } of plan.deployments) {
+  for (const { id, from, set } of plan.changeDeployments) {
     if (isTerminal(from) && set.status !== undefined && set.status !== from) {
       throw new Error(`a plan would take deployment ${id} from ${from} to ${set.status}, but ${from} is terminal`);
     }

@@ -56,7 +56,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
       return stories;
     },
 
-    unsettled() {
+    inProgress() {
       return kysely
         .selectFrom('deployments')
         .select(['id', 'project_id', 'status'])

@@ -13,6 +13,9 @@ const UNREPORTED = sql.raw(
   `kind in ('deploy', 'retire') and finished_at is not null and ((report is null and attempt > 0) or (kind = 'retire' and status = 'failed'))`,
 );
 
+/** A Berth agent claims a task before it starts it. */
+const CLAIMED = sql.raw(`kind in ('deploy', 'retire') and finished_at is not null and (attempt > 0 or report is not null)`);
+
 /** Ends that an earlier version wrote sort before all others, in the order of the machine's clock. */
 const BEFORE_ALL = 4_000_000_000_000;
 export const ENDED_AT = sql<number>`coalesce(tasks.lease_expires_at, tasks.finished_at - ${sql.raw(String(BEFORE_ALL))})`;
@@ -41,7 +44,8 @@ export async function endedWork(db: Db, projectId: string, now: number): Promise
       union all
       select (select min(t.node_id) from tasks t where t.project_id = ${projectId} and t.node_id > node.id and ${ENDED})
       from node where node.id is not null)
-    select id as node_id, ${lastEnd(projectId, now, ENDED)} as ended_at, ${lastEnd(projectId, now, UNREPORTED)} as unreported_at
+    select id as node_id, ${lastEnd(projectId, now, ENDED)} as ended_at, ${lastEnd(projectId, now, CLAIMED)} as claimed_at,
+      ${lastEnd(projectId, now, UNREPORTED)} as unreported_at
     from node where id is not null`.execute(db);
   return rows;
 }

@@ -1,5 +1,8 @@
 /** Removes nodes that were silent for long and have no work: machines that returned under another name, or never returned. */
 import { LABELS } from '@berth/wire/vocabulary';
+import { DEFAULT_LIMITS } from '../domain/facts.ts';
+import { presentNode } from '../domain/heir.ts';
+import type { NodeRecord } from '../domain/records.ts';
 import { sql } from 'kysely';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
@@ -17,18 +20,22 @@ export async function* forgetNodes(
   { before, now }: { before: number; now: number },
 ): AsyncGenerator<void, string[], void> {
   const withSecretBefore = Math.min(before, now - SECRET_KEPT_MS);
-  const silent = (await memory.all(db.kysely)).filter(
+  const nodes = await memory.all(db.kysely);
+  const isElsewhere = (node: NodeRecord): boolean => presentNode(node, nodes, DEFAULT_LIMITS.offlineMs).id !== node.id;
+  const silent = nodes.filter(
     (node) =>
       node.last_seen_at < before &&
       (node.last_polled_at ?? 0) < before &&
       node.drain === null &&
       node.deleting_at === null &&
-      !node.containers.some((container) => container.labels[LABELS.project] !== undefined),
+      (!node.containers.some((container) => container.labels[LABELS.project] !== undefined) || isElsewhere(node)),
   );
   const removed: string[] = [];
-  for (const { id, hostname, role } of silent) {
+  for (const node of silent) {
+    const { id, hostname, role } = node;
     yield;
-    if (!(await db.write((tx) => forget(db, tx, id, { before, withSecretBefore })))) continue;
+    const { observed_at } = presentNode(node, nodes, DEFAULT_LIMITS.offlineMs);
+    if (!(await db.write((tx) => forget(db, tx, id, { before, withSecretBefore, observed_at })))) continue;
     memory.forget(id);
     removed.push(`${role}:${hostname}`);
   }
@@ -39,11 +46,11 @@ async function forget(
   { capabilities }: Database,
   tx: Tx,
   id: string,
-  { before, withSecretBefore }: { before: number; withSecretBefore: number },
+  { before, withSecretBefore, observed_at }: { before: number; withSecretBefore: number; observed_at: number | null },
 ): Promise<boolean> {
   const node = await tx
     .selectFrom('nodes')
-    .select(['last_seen_at', 'agent_version', 'observed_at', 'secret_used'])
+    .select(['last_seen_at', 'agent_version', 'secret_used'])
     .where('id', '=', id)
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .executeTakeFirst();
@@ -64,11 +71,15 @@ async function forget(
     .limit(1)
     .executeTakeFirst();
   if (route !== undefined || live !== undefined || open !== undefined) return false;
-  // The node never reported its containers after the last work there ended. Only a person may decide that they are gone (DELETE the node).
-  const seen = node.agent_version === null ? -1 : (node.observed_at ?? -1);
+  // Its machine never reported its containers after the last work there ended. Only a person may decide that they are gone, by deleting
+  // the node.
+  // A Berth agent claims a task before it starts it.
+  const isBerthAgent = node.agent_version !== null;
+  const seen = isBerthAgent ? (observed_at ?? -1) : -1;
   const unsure = await sql<{ id: string }>`select id from projects where exists (
     select 1 from tasks where tasks.project_id = projects.id and node_id = ${id} and coalesce(lease_expires_at, finished_at) >= ${seen}
-      and kind in ('deploy', 'retire') and finished_at is not null) limit 1`.execute(tx);
+      and kind in ('deploy', 'retire') and finished_at is not null
+      and (${isBerthAgent ? 0 : 1} = 1 or attempt > 0 or report is not null)) limit 1`.execute(tx);
   if (unsure.rows.length > 0) return false;
   await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
   await tx.deleteFrom('nodes').where('id', '=', id).execute();

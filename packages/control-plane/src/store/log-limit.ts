@@ -7,7 +7,7 @@ import type { Database } from './engine/database.ts';
 import { removeLog } from './log-removal.ts';
 import type { FirstProtected } from './first-protected.ts';
 
-const HEADS_A_STEP = 500;
+const HEADS_PER_STEP = 500;
 /** Page size, larger than the number of a project's live deployments. */
 const PAGE_SIZE = 5;
 /** Bytes of a line's row and its index entry, besides its text. Measured (bench/retention.ts): 115 on SQLite, 180 on PostgreSQL. */
@@ -59,7 +59,7 @@ async function* sizesByProject(db: Database, now: () => number): AsyncGenerator<
       .select(['log_heads.deployment_id', 'bytes', 'last_seq', 'left_out', 'project_id', 'log_removed_at'])
       .where('log_heads.deployment_id', '>', after)
       .orderBy('log_heads.deployment_id')
-      .limit(HEADS_A_STEP)
+      .limit(HEADS_PER_STEP)
       .execute();
     for (const head of page) {
       if (head.log_removed_at !== null) yield* removeLog(db, head.deployment_id, now());
@@ -67,7 +67,7 @@ async function* sizesByProject(db: Database, now: () => number): AsyncGenerator<
     }
     after = page.at(-1)?.deployment_id ?? after;
     yield;
-    if (page.length < HEADS_A_STEP) return sizes;
+    if (page.length < HEADS_PER_STEP) return sizes;
   }
 }
 

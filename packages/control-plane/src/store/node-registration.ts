@@ -5,7 +5,8 @@ import { LABELS } from '@berth/wire/vocabulary';
 import { AgentRefused, type Entry, mayRegister, NODE_SECRET, type SecretState, wantsSecret } from '../domain/agent-identity.ts';
 import { bootStep, type BootStep, type Boots, type Doubled } from '../domain/boots.ts';
 import { DomainError } from '../domain/errors.ts';
-import type { NodeRecord } from '../domain/records.ts';
+import { labelledNodes, withEarlier } from '../domain/heir.ts';
+import type { EarlierNode, NodeRecord } from '../domain/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import type { NewId } from './ids.ts';
@@ -89,7 +90,7 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
     const problem = step.verdict === 'refused' ? doubledError(known) : null;
     return writeBoots(db, tx, known, step.boots, step.verdict, problem);
   }
-  const displaced = known !== undefined && step.verdict === 'another' ? await displace(db, tx, known) : null;
+  const displaced = known !== undefined && step.verdict === 'other_node' ? await displace(db, tx, known) : null;
   const before = displaced === null ? known : undefined;
 
   const id = before?.id ?? newId();
@@ -99,13 +100,14 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
     ...reported(before === undefined ? null : registration.newest(before)),
     hostname,
     boots: before === undefined || step.boots === null ? null : JSON.stringify(step.boots),
+    ...(await earlierColumn(tx, before, input)),
     ...(given === null ? {} : { secret_hash: given.hash, secret_used: 0, secret_reset_at: null }),
     // An admin's word lets one machine in.
     ...(before === undefined || before.host_ip === input.host_ip ? {} : { secret_reset_at: null }),
     ...(entry.proof.kind === 'node' ? { secret_used: 1 } : {}),
   };
   if (entry.proof.kind === 'join') await useJoinToken(tx, entry.proof.token_id, { boot_id: input.boot_id ?? null, node_id: id }, at);
-  if (entry.requireSecrets && entry.proof.kind === 'shared') await seenFrom(tx, input, entry.address);
+  if (entry.requireSecrets && entry.proof.kind === 'shared') await seenFrom(tx, { hostname, role: input.role }, entry.address);
   const { fingerprint, ...row } =
     before === undefined
       ? await tx
@@ -127,6 +129,17 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
   if (before !== undefined && before.host_ip !== row.host_ip) await registration.moveRoutes(row, hasLooked ? deploymentsIn(input) : []);
   const secret = given?.text ?? null;
   return { displaced, row, fingerprint, before, verdict: 'taken', refusal: null, secret, nameTaken: hostname !== input.hostname };
+}
+
+/** Without news the column stays as it is. */
+async function earlierColumn(tx: Tx, before: NodeRow | undefined, { containers = [] }: NodeRegister): Promise<{ earlier_nodes?: string }> {
+  const ids = labelledNodes(before?.id ?? null, containers);
+  if (ids.length === 0) return {};
+  const rows = await tx.selectFrom('nodes').select(['id', 'boot_id', 'containers']).where('id', 'in', ids).execute();
+  const others = rows.map((row) => ({ ...row, containers: JSON.parse(row.containers) as NodeRecord['containers'] }));
+  const known = JSON.parse(before?.earlier_nodes ?? '[]') as EarlierNode[];
+  const next = withEarlier(known, containers, others);
+  return next === known ? {} : { earlier_nodes: JSON.stringify(next) };
 }
 
 export const deploymentsIn = ({ containers }: NodeRegister): string[] | null =>
@@ -195,7 +208,10 @@ async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, entry, 
   }
   if (!entry.requireSecrets) return why;
   if (wantsSecret(input)) return 'REQUIRE_NODE_SECRETS is on, and this agent supports node secrets: it needs a join token';
-  if (!(await isAdmitted(tx, input))) return 'REQUIRE_NODE_SECRETS is on and no admin has admitted this contract-only node';
+  // The later requests of the agent are checked by the name of its node, which may differ from the machine's name.
+  const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);
+  if (!(await isAdmitted(tx, { hostname, role: input.role })))
+    return 'REQUIRE_NODE_SECRETS is on and no admin has admitted this contract-only node';
   return why;
 }
 
@@ -264,7 +280,7 @@ const doubledError = (node: NodeRow): DomainError =>
     `another machine, at ${node.host_ip}, is registered as ${node.role} ${node.hostname} and is online; give this machine another name (NODE_NAME)`,
   );
 
-async function isAdmitted(tx: Tx, { hostname, role }: NodeRegister): Promise<boolean> {
+async function isAdmitted(tx: Tx, { hostname, role }: Pick<NodeRow, 'hostname' | 'role'>): Promise<boolean> {
   const row = await tx
     .selectFrom('node_admissions')
     .select('id')
@@ -274,7 +290,7 @@ async function isAdmitted(tx: Tx, { hostname, role }: NodeRegister): Promise<boo
   return row !== undefined;
 }
 
-async function seenFrom(tx: Tx, { hostname, role }: NodeRegister, address: string): Promise<void> {
+async function seenFrom(tx: Tx, { hostname, role }: Pick<NodeRow, 'hostname' | 'role'>, address: string): Promise<void> {
   await tx
     .updateTable('node_admissions')
     .set({ address })

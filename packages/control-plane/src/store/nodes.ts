@@ -3,6 +3,8 @@ import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import type { Entry } from '../domain/agent-identity.ts';
 import { DomainError } from '../domain/errors.ts';
+import { DEFAULT_LIMITS } from '../domain/facts.ts';
+import { presentNode } from '../domain/heir.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
 import { isSilent } from '../domain/silence.ts';
 import type { NodeStore } from '../domain/stores.ts';
@@ -13,6 +15,7 @@ import type { NewId } from './ids.ts';
 import { deploymentsIn, registerNode, sameSecret, isKnownSender, withoutProof } from './node-registration.ts';
 import { type NodeMemory, fingerprintOf } from './memory/node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
+import { nodeOf } from './rows/node.ts';
 import { LIVE_STATES } from './states.ts';
 import { isSync } from './task-row.ts';
 import type { NewRow, Row } from './engine/tables.ts';
@@ -330,14 +333,14 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       const removed = await db.write(async (tx) => {
         const node = await tx
           .selectFrom('nodes')
-          .select(['id', 'role', 'hostname', 'deleting_at', 'containers'])
+          .selectAll()
           .where('id', '=', id)
           .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
           .executeTakeFirst();
         if (node === undefined) return true;
         // Only a marked node is removed, never one that is merely idle.
         if (node.deleting_at === null) return false;
-        if (!force && (node.containers !== '[]' || (await hasOpenTask(tx, id)) || (await isNeeded(tx, id)))) return false;
+        if (!force && ((await mayHaveContainers(tx, node)) || (await hasOpenTask(tx, id)) || (await isNeeded(tx, id)))) return false;
         // `sync` tasks belong to the node alone.
         await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
         await loseTasks(tx, id, now());
@@ -482,6 +485,13 @@ async function nodeRow(db: Db, id: string): Promise<Row<'nodes'>> {
   const row = await db.selectFrom('nodes').selectAll().where('id', '=', id).executeTakeFirst();
   if (row === undefined) throw new DomainError('not_found', 'the node does not exist');
   return row;
+}
+
+/** The containers of a machine that came back as another node are in that node's list. */
+async function mayHaveContainers(tx: Tx, node: Row<'nodes'>): Promise<boolean> {
+  if (node.containers === '[]') return false;
+  const later = await tx.selectFrom('nodes').selectAll().where('earlier_nodes', 'is not', null).execute();
+  return presentNode(nodeOf(node), later.map(nodeOf), DEFAULT_LIMITS.offlineMs).id === node.id;
 }
 
 /** Returns whether the node has an open task of a project. `sync` tasks do not count: nobody needs a copy on a node that is deleted. */

@@ -3,7 +3,7 @@ import type { Stores } from '../domain/stores.ts';
 import { createApiSessionStore } from './identity/api-sessions.ts';
 import { createApiTokenStore } from './identity/api-tokens.ts';
 import { createAuditStore } from './identity/audit.ts';
-import { type Database, openDatabase } from './engine/database.ts';
+import { type Database, openBeside, openDatabase } from './engine/database.ts';
 import type { StoreLog } from './engine/errors.ts';
 import { createDatasetStore } from './datasets/datasets.ts';
 import { createDeploymentStore } from './deployments.ts';
@@ -25,6 +25,7 @@ import { createNodeStore } from './nodes.ts';
 import { createPolicyStore } from './identity/policy.ts';
 import { createProjectKeyStore } from './project-keys.ts';
 import { createProjectStore } from './projects.ts';
+import { createRecovery, type Recovered, type Recovery } from './identity/recovery.ts';
 import { createRetentionStore } from './retention.ts';
 import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
@@ -47,6 +48,18 @@ export async function openStores({ databaseUrl, log, now = Date.now }: OpenStore
   return storesOn(await openDatabase(databaseUrl, log, now), now);
 }
 
+/**
+ * Opens the database for the recovery of an admin, beside a control plane that may run. Throws StoreError, whose message is for the
+ * operator.
+ */
+export async function openRecovery({
+  databaseUrl,
+  log,
+}: OpenStores): Promise<{ recover(given: Recovery, now: number): Promise<Recovered>; close(): Promise<void> }> {
+  const db = await openBeside(databaseUrl, log);
+  return { recover: createRecovery(db, randomId), close: db.close };
+}
+
 /** Creates stores with their own memory, as in a separate process. `newId`: ids also decide the order of otherwise equal rows. */
 export function storesOn(db: Database, now: () => number, newId: NewId = randomId): Stores {
   const queryCache = createNodeQueryCache(db);
@@ -57,7 +70,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     secrets: createSecretStore(db),
     deployments: createDeploymentStore(db, memory, queryCache),
     flow: createFlowStore(db, memory, queryCache, now),
-    tasks: createTaskStore(db, memory, queryCache),
+    tasks: createTaskStore(db, memory),
     logs: createLogStore(db),
     nodes: createNodeStore(db, memory, now, newId),
     joinTokens: createJoinTokenStore(db),
@@ -81,7 +94,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     uptime: createUptimeStore(db),
     retention: createRetentionStore(db, memory),
     health: createHealthStore(db, memory),
-    relay: db.relay,
+    notifier: db.notifier,
     async ping() {
       await db.kysely.selectFrom('meta').select('key').limit(1).execute();
     },

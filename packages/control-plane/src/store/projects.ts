@@ -3,6 +3,8 @@ import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import { DomainError, type FieldProblem, invalid, taken } from '../domain/errors.ts';
+import { DEFAULT_LIMITS } from '../domain/facts.ts';
+import { presentNode } from '../domain/heir.ts';
 import { replaceProblem } from '../domain/project-rules.ts';
 import type { ProjectSettings } from '../domain/records.ts';
 import { secretsHaveNames } from '../domain/secrets.ts';
@@ -257,7 +259,7 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
   const unseen = await tx
     .selectFrom('tasks')
     .innerJoin('nodes', 'nodes.id', 'tasks.node_id')
-    .select('tasks.id')
+    .select(['tasks.node_id', (eb) => eb.fn.max(ENDED_AT).as('ended_at')])
     .where('tasks.project_id', '=', id)
     .where((eb) =>
       eb.or([
@@ -269,12 +271,30 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
     // Contract-only agents never report containers. A Berth agent may not have reported them yet.
     .where('nodes.agent_version', 'is not', null)
     .where((eb) => eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', ENDED_AT)]))
-    .limit(1)
+    .groupBy('tasks.node_id')
     .execute();
-  if (unseen.length > 0) return 'in use';
   const nodes = await tx.selectFrom('nodes').selectAll().where('containers', '!=', '[]').execute();
-  const runs = nodes.map(nodeOf).some((node) => node.containers.some((container) => container.labels[LABELS.project] === id));
-  return runs ? 'in use' : 'removable';
+  const holders = nodes.filter((row) => nodeOf(row).containers.some((container) => container.labels[LABELS.project] === id));
+  const doubtful = new Map([...holders.map((row) => [row.id, null] as const), ...unseen.map((u) => [u.node_id, u.ended_at] as const)]);
+  if (doubtful.size === 0) return 'removable';
+  return (await areElsewhere(tx, doubtful)) ? 'removable' : 'in use';
+}
+
+/** Returns whether each of these nodes came back as another one that has listed its containers since. `doubtful`: node -> its last end. */
+async function areElsewhere(tx: Tx, doubtful: ReadonlyMap<string, number | null>): Promise<boolean> {
+  const rows = await tx
+    .selectFrom('nodes')
+    .selectAll()
+    .where((eb) => eb.or([eb('earlier_nodes', 'is not', null), eb('id', 'in', [...doubtful.keys()])]))
+    .execute();
+  const nodes = rows.map(nodeOf);
+  return nodes
+    .filter((node) => doubtful.has(node.id))
+    .every((node) => {
+      const { id } = presentNode(node, nodes, DEFAULT_LIMITS.offlineMs);
+      const listedSince = rows.find((row) => row.id === id)?.observed_since ?? null;
+      return id !== node.id && !doubtful.has(id) && listedSince !== null && listedSince > (doubtful.get(node.id) ?? 0);
+    });
 }
 
 /** Removes the deployments' logs one by one and yields between them: one transaction for millions of lines would block the platform. */

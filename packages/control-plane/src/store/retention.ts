@@ -11,21 +11,21 @@ import { thinOld } from './thinning.ts';
 
 /** Finished `sync` tasks are kept this long: they are shown for 1 h, and their reports may be sent again. */
 const SYNCS_KEPT_MS = 7 * 86_400_000;
-const SYNCS_A_STEP = 100;
-/** After this many steps of removal come up to this many steps that free disk space, so a full disk need not wait for the whole pass. */
-const STEPS_BETWEEN = 500;
-const VACUUMS_BETWEEN = 200;
+const SYNCS_PER_STEP = 100;
+/** After each 500 steps of removal, up to 200 steps return free space to the disk, so a full disk gets space before the pass ends. */
+const STEPS_PER_SHRINK = 500;
+const SHRINK_STEPS = 200;
 const CLAIM_KEY = 'retention_claim';
 
 export function createRetentionStore(db: Database, memory: NodeMemory): RetentionStore {
   const { shrinkFile, sharedByControlPlanes, rowLocks } = db.capabilities;
 
-  async function* space(most: number): AsyncGenerator<void, void, void> {
+  async function* shrink(most: number): AsyncGenerator<void, void, void> {
     if (shrinkFile === null) return;
     for (let done = 0; done < most && (await shrinkFile(db)); done++) yield;
   }
 
-  async function* parts(keep: Keep, now: () => number): AsyncGenerator<void, Removed, void> {
+  async function* removeAll(keep: Keep, now: () => number): AsyncGenerator<void, Removed, void> {
     const firstProtected = createFirstProtected(db.kysely, keep.deployments);
     const before = now() - keep.ms;
     const thinned = yield* thinOld(db, { before, firstProtected, now });
@@ -37,15 +37,15 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
   }
 
   async function* pass(keep: Keep, now: () => number): RetentionPass {
-    const work = parts(keep, now);
+    const work = removeAll(keep, now);
     for (let steps = 1; ; steps++) {
       const { done, value } = await work.next();
       if (done === true) {
-        yield* space(Number.POSITIVE_INFINITY);
+        yield* shrink(Number.POSITIVE_INFINITY);
         return value;
       }
       yield;
-      if (steps % STEPS_BETWEEN === 0) yield* space(VACUUMS_BETWEEN);
+      if (steps % STEPS_PER_SHRINK === 0) yield* shrink(SHRINK_STEPS);
     }
   }
 
@@ -89,13 +89,13 @@ async function* oldSyncs(db: Database, before: number): AsyncGenerator<void, voi
       .where((eb) => eb(eb.refTuple('node_id', 'seq'), '>', eb.tuple(after[0], after[1])))
       .orderBy('node_id')
       .orderBy('seq')
-      .limit(SYNCS_A_STEP)
+      .limit(SYNCS_PER_STEP)
       .execute();
     const old = page.flatMap((task) => (task.finished_at !== null && task.finished_at < before ? [task.id] : []));
     if (old.length > 0) await db.writeUnsynced((tx) => tx.deleteFrom('tasks').where('id', 'in', old).execute());
     const last = page.at(-1);
     yield;
-    if (last === undefined || page.length < SYNCS_A_STEP) return;
+    if (last === undefined || page.length < SYNCS_PER_STEP) return;
     after = [last.node_id, last.seq];
   }
 }

@@ -7,7 +7,6 @@ import { DomainError } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import type { Overdue, TaskStore } from '../domain/stores.ts';
 import { isPast, type Uptime } from '../domain/uptime.ts';
-import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { writeEvents } from './events.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, Tx } from './engine/tables.ts';
@@ -30,10 +29,10 @@ const CLAIMED: Record<TaskKind, string> = {
 /** Longest time between two polls of an agent: a poll may be held for MAX_HOLD_SECONDS. */
 const LONGEST_POLL_MS = (MAX_HOLD_SECONDS + 30) * 1000;
 
-export function createTaskStore(db: Database, memory: NodeMemory, queryCache: NodeQueryCache): TaskStore {
+export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
   let open: Map<string, string> | null = null;
   return {
-    ...syncMethods(db, queryCache),
+    ...syncMethods(db),
 
     async get(id) {
       return taskOf(await taskRow(db.kysely, id));
@@ -44,12 +43,9 @@ export function createTaskStore(db: Database, memory: NodeMemory, queryCache: No
         memory.get(nodeId) ?? (await db.kysely.selectFrom('nodes').select('agent_version').where('id', '=', nodeId).executeTakeFirst());
       if (node === undefined) throw new DomainError('not_found', 'the node does not exist; register again');
       memory.mark(nodeId, { last_polled_at: now });
-      if (queryCache.isIdle(nodeId)) return [];
-      const idle = queryCache.startIdleQuery(nodeId);
       let query = db.kysely.selectFrom('tasks').selectAll().where('node_id', '=', nodeId).where('finished_at', 'is', null);
       if (node.agent_version === null) query = query.where('kind', 'in', [...CONTRACT_KINDS]);
       const rows = await query.orderBy('seq').execute();
-      if (rows.length === 0) idle();
       return rows.map(taskOf);
     },
 

@@ -15,9 +15,9 @@ import { removeLogStep } from './log-removal.ts';
 import type { FirstProtected } from './first-protected.ts';
 import { payloadWithoutEnv } from './rows/task.ts';
 
-const FOUND_A_STEP = 200;
-const EVENTS_A_STEP = 200;
-const TASKS_A_STEP = 50;
+const DEPLOYMENTS_PER_PAGE = 200;
+const EVENTS_PER_STEP = 200;
+const TASKS_PER_STEP = 50;
 
 type Old = { id: string; project_id: string };
 
@@ -37,7 +37,7 @@ export async function* thinOld(
       .where((eb) => eb(eb.refTuple('state_since', 'id'), '>', eb.tuple(after[0], after[1])))
       .orderBy('state_since')
       .orderBy('id')
-      .limit(FOUND_A_STEP)
+      .limit(DEPLOYMENTS_PER_PAGE)
       .execute();
     for (const row of page) {
       // With a condition in the statement, SQLite would use the index of states and sort all deployments that ever ended.
@@ -47,7 +47,7 @@ export async function* thinOld(
     }
     const last = page.at(-1);
     yield;
-    if (last === undefined || page.length < FOUND_A_STEP) return thinned;
+    if (last === undefined || page.length < DEPLOYMENTS_PER_PAGE) return thinned;
     after = [last.state_since, last.id];
   }
 }
@@ -80,7 +80,7 @@ async function step(tx: Tx, { id, project_id }: Old, now: number, pack: Capabili
   if (parts.includes(false)) return false;
   await tx
     .updateTable('deployments')
-    .set({ thinned_at: now, ...(row.settings_digest === null ? await keepSettings(tx, project_id, settingsOf(row)) : {}) })
+    .set({ thinned_at: now, ...(row.settings_digest === null ? await keepSettings(tx, project_id, settingsToKeep(row)) : {}) })
     .where('id', '=', id)
     .execute();
   await pack?.(tx, id);
@@ -92,7 +92,7 @@ const isRelease = (row: { status: string; image_tag: string | null; route_publis
   row.status === 'retired' || row.route_published_at !== null || row.image_tag !== null;
 
 /** Returns the settings to keep: without env if no rollback is possible. */
-const settingsOf = (row: Parameters<typeof isRelease>[0] & { settings: string }): ProjectSettings => {
+const settingsToKeep = (row: Parameters<typeof isRelease>[0] & { settings: string }): ProjectSettings => {
   const settings = JSON.parse(row.settings) as ProjectSettings;
   return isRelease(row) ? settings : { ...settings, env: {} };
 };
@@ -103,7 +103,7 @@ async function removeEvents(tx: Tx, id: string): Promise<boolean> {
     .select('id')
     .where('deployment_id', '=', id)
     .orderBy('id')
-    .offset(EVENTS_A_STEP)
+    .offset(EVENTS_PER_STEP)
     .limit(1)
     .executeTakeFirst();
   await tx
@@ -125,7 +125,7 @@ async function removeTasks(tx: Tx, id: string, projectId: string, now: number): 
     .execute();
   const newest = tasks.length === 0 ? [] : await endedWork(tx, projectId, now);
   const needed = tasks.filter((task) => isNewest(task, newest));
-  const surplus = tasks.filter((task) => !needed.includes(task)).slice(0, TASKS_A_STEP);
+  const surplus = tasks.filter((task) => !needed.includes(task)).slice(0, TASKS_PER_STEP);
   if (surplus.length > 0)
     await tx
       .deleteFrom('tasks')
@@ -150,4 +150,4 @@ const isNewest = (
   newest: readonly EndedWork[],
 ): boolean =>
   task.kind !== 'build' &&
-  newest.some((w) => w.node_id === task.node_id && (w.ended_at === endedAt(task) || w.unreported_at === endedAt(task)));
+  newest.some((w) => w.node_id === task.node_id && [w.ended_at, w.claimed_at, w.unreported_at].includes(endedAt(task)));

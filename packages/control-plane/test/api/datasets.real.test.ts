@@ -213,6 +213,30 @@ describe.each(ENGINES)('on %s', (_, url) => {
     expect(await s.scanned(id)).toMatchObject({ status: 'ok', version: 1 });
   });
 
+  test('no loss is accepted while the share is another one; somebody accepts the share first, then the loss', async () => {
+    const s = await scene(await url());
+    s.put({ a: '1', b: '2', c: '3' });
+    const id = await s.create();
+    await s.scan();
+    // The share goes away; what stands at its mount point is an empty folder. A loss accepted before a scan has noticed it counts as none.
+    renameSync(s.base, `${s.base}-away`);
+    mkdirSync(join(s.base, 'photos'), { recursive: true });
+    expect(await s.scanned(id, { accept_loss: true })).toMatchObject({ status: 'unreachable', version: 1, files: 3 });
+    const refused = await s.api.call('scanDataset', { params: { id }, body: { accept_loss: true } });
+    expect([refused.status, refused.json['code']]).toEqual([409, 'wrong_state']);
+    expect(refused.json['detail']).toMatch(/cannot accept a loss of photos: .*\.berth-share is missing/);
+    expect((await s.api.call('getDataset', { params: { id } })).json).toMatchObject({ scanning: false });
+    // The refused request has left nothing behind for the next scan.
+    expect(await s.scanned(id)).toMatchObject({ status: 'unreachable', version: 1 });
+    // The share first, then the loss.
+    expect(await s.scanned(id, { accept_share: true })).toMatchObject({ status: 'suspicious', version: 1, files: 3 });
+    expect(await s.scanned(id, { accept_loss: true })).toMatchObject({ status: 'ok', version: 2, files: 0 });
+    // The accepted share got the marker of the first one, which therefore counts as the same share.
+    rmSync(s.base, { recursive: true });
+    renameSync(`${s.base}-away`, s.base);
+    expect(await s.scanned(id)).toMatchObject({ status: 'ok', version: 3, files: 3 });
+  });
+
   test('two monitors on one database scan each dataset once', async () => {
     const s = await scene(await url(), { scansByLoop: 2 });
     const ids: string[] = [];

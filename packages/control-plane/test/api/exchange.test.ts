@@ -255,7 +255,7 @@ describe('a device token', () => {
     ['in another case', (t: string) => t.toUpperCase()],
     ['another token', () => `berth_${'A'.repeat(43)}`],
     ['a personal token', () => `berthpat_${'A'.repeat(43)}`],
-  ])('%s is refused, and nothing else is looked at then', async (_, make) => {
+  ])('%s is refused, also with a valid assertion', async (_, make) => {
     const token = make(await deviceToken());
     const reply = await exchange({ authorization: `Bearer ${token}`, 'x-forwarded-user-assertion': await assertion() });
     expect(reply.status).toBe(401);

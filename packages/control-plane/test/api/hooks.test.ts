@@ -206,7 +206,7 @@ describe('a delivery is refused', () => {
       Object.keys(reply.headers).sort(),
     ];
     for (const reply of replies) expect(shape(reply, project)).toEqual(shape(unknown, 'no-such-project'));
-    // Nothing is stored without any proof, and without a readable content type.
+    // The other two carried no proof or no readable content type: they are not stored.
     expect(await refusals(7)).toMatchObject(Array.from({ length: 7 }, () => ({ event: expect.any(String), deployment_id: null })));
   });
   it.each(FORGES)('by %s without its header', async (forge) => {
@@ -321,7 +321,7 @@ describe('a push', () => {
   }
   const deliveryNow = async (id: string) => (await api.call('getDelivery', { params: { id: project, delivery: id } })).json;
 
-  it('is looked at by a builder and deployed', async () => {
+  it('is checked by a builder and deployed', async () => {
     const node = await register(api, { capabilities: ['look'] });
     const id = await pushed();
     expect(await deliveryNow(id)).toMatchObject({ verdict: null });

@@ -1,5 +1,5 @@
 /** How machines join: with tokens, or by admission for contract-only agents while REQUIRE_NODE_SECRETS is on. */
-import { describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { readConfig } from '../../src/config.ts';
 import { AGENT_SECRET, type Api, createApi, ENV, type Input, NODE, type Reply, rulesOf } from './harness.ts';
 
@@ -139,6 +139,36 @@ describe('REQUIRE_NODE_SECRETS', () => {
     expect(outcome(await ask())).toEqual(REFUSED);
     expect(outcome(await enter(api, PLAIN))).toEqual(REFUSED);
     expect(outcome(await api.call('agentConfig'))).toEqual(REFUSED);
+  });
+
+  test('a node that lost its admitted name to another machine is refused everywhere until an admin admits its present name', async () => {
+    const api = await start(strict);
+    await api.call('createAdmission', { body: { hostname: 'plain', role: 'deploy' } });
+    const first = String((await enter(api, PLAIN)).json['id']);
+    api.pass(121_000);
+    const second = await enter(api, { ...PLAIN, host_ip: '10.0.0.10' });
+    expect(second.json).toMatchObject({ hostname: 'plain', host_ip: '10.0.0.10' });
+    const ask = (id: string): Promise<Reply> => api.call('agentTasks', { query: { node_id: id } });
+    // Were it accepted, it would be online and get work that it may not ask for.
+    expect([outcome(await enter(api, PLAIN)), outcome(await ask(first))]).toEqual([REFUSED, REFUSED]);
+    expect((await api.call('getNode', { params: { id: first } })).json).toMatchObject({ hostname: 'plain~10.0.0.9', status: 'offline' });
+    expect((await ask(String(second.json['id']))).status).toBe(200);
+
+    expect((await api.call('createAdmission', { body: { hostname: 'plain~10.0.0.9', role: 'deploy' } })).status).toBe(201);
+    expect((await enter(api, PLAIN)).json).toMatchObject({ id: first, hostname: 'plain~10.0.0.9', status: 'online' });
+    expect((await ask(first)).status).toBe(200);
+  });
+
+  test('a node that gets its admitted name back is accepted again', async () => {
+    const api = await start(strict);
+    await api.call('createAdmission', { body: { hostname: 'plain', role: 'deploy' } });
+    const first = String((await enter(api, PLAIN)).json['id']);
+    api.pass(121_000);
+    const second = String((await enter(api, { ...PLAIN, host_ip: '10.0.0.10' })).json['id']);
+    await api.call('deleteNode', { params: { id: second }, query: { force: true } });
+    await vi.waitFor(async () => expect((await api.call('getNode', { params: { id: second } })).status).toBe(404));
+    expect((await enter(api, PLAIN)).json).toMatchObject({ id: first, hostname: 'plain' });
+    expect((await api.call('agentTasks', { query: { node_id: first } })).status).toBe(200);
   });
 
   test('requires AGENT_SECRET: without it every agent would be accepted', () => {

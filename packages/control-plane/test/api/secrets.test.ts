@@ -183,7 +183,7 @@ describe('a name that env has', () => {
       await api.call('patchProject', { params: { id }, body: { env: { B: 'x', C: 'y' } } }),
     ])
       expect(reply).toMatchObject({ status: 409, json: { code: 'env_conflict', errors: [{ field: 'env.B', rule: 'env_conflict' }] } });
-    // Nothing of the refused change is stored, and the other changes still work.
+    // The refused change left no trace, and the other changes still work.
     expect((await api.call('patchProject', { params: { id }, body: { env: { B: null, C: 'y' } } })).json['env']).toEqual({
       A: '1',
       C: 'y',
@@ -203,7 +203,7 @@ describe('a name that env has', () => {
 });
 
 describe('import', () => {
-  test('moves the value at once: env has it no more, the secret has it, earlier deployments forget it', async () => {
+  test('moves the value at once: the secret has it, and neither env nor earlier deployments have it', async () => {
     const id = await project({ A: CANARY, B: 'kept' });
     await api.call('createDeployment', { params: { id } });
     const reply = await move(id, 'A');

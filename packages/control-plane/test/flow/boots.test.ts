@@ -54,7 +54,7 @@ test('the other machine is forgotten after it has been silent for the offline ti
 });
 test('without the node’s secret another machine is rejected from its first registration until the first one is silent', () => {
   const { verdicts, owner, boots } = heardUnproven('a1@0', 'b1@10', 'a1@30', 'b1@40', 'a2@50', 'b2@60', 'a2@80', 'b2@199', 'b2@201');
-  expect(verdicts).toEqual(['taken', 'refused', 'taken', 'refused', 'taken', 'refused', 'taken', 'refused', 'another']);
+  expect(verdicts).toEqual(['taken', 'refused', 'taken', 'refused', 'taken', 'refused', 'taken', 'refused', 'other_node']);
   expect([owner, boots?.doubled?.boot_id]).toEqual(['a2', 'b2']);
   expect(heardUnproven('a1@0', 'b1@10').boots?.doubled).toMatchObject({ boot_id: 'b1', host_ip: '10.0.0.98', why: 'boot' });
 });
@@ -65,7 +65,11 @@ test.each<[string, NoBoots, string]>([
     { node: null, given: null, host: 'y', isSilent: false },
     'taken',
   ],
-  ['a silent contract-only agent at another address is another machine', { node: null, given: null, host: 'y', isSilent: true }, 'another'],
+  [
+    'a silent contract-only agent at another address is another machine',
+    { node: null, given: null, host: 'y', isSilent: true },
+    'other_node',
+  ],
   ['a silent contract-only agent at its address is accepted', { node: null, given: null, host: 'x', isSilent: true }, 'taken'],
   ['a contract-only agent may replace a Berth agent at its address', { node: 'a', given: null, host: 'x', isSilent: false }, 'taken'],
   [

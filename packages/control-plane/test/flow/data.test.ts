@@ -18,8 +18,8 @@ const pin = (version: number | null, over: Partial<PinnedDataset> = {}): PinnedD
   version,
   ...over,
 });
-const says = (plan: { events: readonly { kind: string; message: string }[] }, kind: string): string[] =>
-  plan.events.filter((e) => e.kind === kind).map((e) => e.message);
+const says = (plan: { storyLines: readonly { kind: string; message: string }[] }, kind: string): string[] =>
+  plan.storyLines.filter((e) => e.kind === kind).map((e) => e.message);
 const tick = (d: DeploymentRecord, over: Partial<Facts>) => advance(d, { type: 'tick' }, facts({ live: [d], ...over }));
 
 describe('the dataset versions of a deploy task', () => {
@@ -87,7 +87,7 @@ describe('the dataset versions of a deploy task', () => {
     const d = on.built({ settings: { ...SETTINGS, datasets: [maps] } });
     const over = (free_storage: number) => ({ datasets: [dataset({ bytes: 2e9 })], nodes: [node({ free_storage })] });
     const waiting = changeOf(tick(d, over(1e9)), d.id).waiting ?? null;
-    expect(tick({ ...d, waiting }, over(9e8)).events).toEqual([]);
+    expect(tick({ ...d, waiting }, over(9e8)).storyLines).toEqual([]);
   });
   it.each([
     ['one path', '/data/maps'],
@@ -144,7 +144,7 @@ describe('a new version of a dataset of a running deployment', () => {
     ],
   ] as const)('%s', (how, lines, created) => {
     const plan = given(how);
-    expect(says(plan ?? { events: [] }, 'dataset')).toEqual(lines);
+    expect(says(plan ?? { storyLines: [] }, 'dataset')).toEqual(lines);
     expect(plan?.createDeployment?.id ?? null).toBe(created);
     expect(changeOf(plan as never, running.id).datasets).toEqual(told);
   });

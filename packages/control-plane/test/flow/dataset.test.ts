@@ -14,7 +14,7 @@ const OUTCOMES: Record<ScanOutcome['kind'], ScanOutcome> = {
   unchanged: { kind: 'unchanged', files: 3, bytes: 30, skipped, share },
   changed: { kind: 'changed', manifestDigest: digest('b'), files: 4, bytes: 40, skipped, share },
   unreachable: { kind: 'unreachable', problem: 'not mounted' },
-  suspicious: { kind: 'suspicious', problem: 'emptied', files: 0, bytes: 0 },
+  suspicious: { kind: 'suspicious', problem: 'emptied', files: 0, bytes: 0, share: { marker: 'm', mount: null } },
   changing: { kind: 'changing', problem: 'a.log kept changing' },
 };
 const known = (status: DatasetState) => ({ status, version: 7, manifest_digest: digest('a') });
@@ -29,8 +29,9 @@ test.each(DATASET_STATES.flatMap((status) => Object.values(OUTCOMES).map((found)
     expect(set.status).toBe(next);
     expect(set.problem).toBe('problem' in found ? found.problem : null);
     expect(newVersion).toEqual(kind === 'changed' ? { version: 8, manifest_digest: digest('b'), files: 4, bytes: 40 } : null);
-    // Skipped files and the identity of the share are known only after a good scan.
-    expect([set.skipped, set.share]).toEqual('share' in found ? [skipped, share] : [undefined, undefined]);
+    // Skipped files are known only after a good scan, and the identity of the share also after one that found a loss.
+    expect(set.skipped).toEqual('skipped' in found ? skipped : undefined);
+    expect(set.share).toEqual('share' in found ? found.share : undefined);
     expect(set.next_scan_at - NOW).toBe(kind === 'unreachable' || kind === 'changing' ? 60_000 : 600_000);
   },
 );

@@ -9,7 +9,7 @@ const dead = { engine: { ok: false, version: null, error: 'no socket' } };
 const offline = { last_seen_at: NOW - 3_600_000 };
 const tick = (d: DeploymentRecord, over: Partial<Facts>) => {
   const plan = advance(d, { type: 'tick' }, facts({ live: [d], ...over }));
-  return { ...changeOf(plan, d.id), said: plan.events.map((e) => e.message) };
+  return { ...changeOf(plan, d.id), said: plan.storyLines.map((e) => e.message) };
 };
 const late = (d: DeploymentRecord): DeploymentRecord => waitingSince(d, NOW - 31 * 60_000);
 

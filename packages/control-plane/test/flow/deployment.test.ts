@@ -774,11 +774,11 @@ describe('a newer deployment', () => {
     expect(stateOf(plan, 'd1')).toBe('superseded');
     expect(plan.createDeployment).toMatchObject({ id: 'd3', generation: 3, status: 'pending', note: 'why', settings: SETTINGS });
     // The lease is void at once, so a later report of the agent is refused.
-    expect(plan.tasks).toEqual(state === 'building' ? [{ id: 't1', attempt: 1, end: 'cancelled' }] : []);
+    expect(plan.changeTasks).toEqual(state === 'building' ? [{ id: 't1', attempt: 1, end: 'cancelled' }] : []);
   });
   it('does not end a deployment that is deploying or running', () => {
     const plan = request({ id: 'd3', commit: null, note: null, release: null }, facts({ live: [old(), on.deploying()] }));
-    expect(plan.deployments).toEqual([]);
+    expect(plan.changeDeployments).toEqual([]);
   });
   it('is refused while the project is being deleted', () => {
     expect(() => request({ id: 'd3', commit: null, note: null, release: null }, facts({ project: project({ deleting_at: NOW }) }))).toThrow(
@@ -843,12 +843,12 @@ describe('stop-first', () => {
   it('also stops containers of the project that belong to no live deployment, and the story says so first', () => {
     const plan = dispatch(on.built({ settings: { ...SETTINGS, replace: 'recreate' } }));
     expect(plan.createTasks).toMatchObject([{ kind: 'deploy', payload: { replace: 'recreate', replaces: 'd1' } }]);
-    expect(plan.events.filter((e) => e.kind === 'stopped_first').map((e) => e.message)).toEqual([
+    expect(plan.storyLines.filter((e) => e.kind === 'stopped_first').map((e) => e.message)).toEqual([
       'svc-shop-g7 on node-1 belongs to no live deployment; the agent stops it before this deployment starts, and keeps it',
     ]);
   });
   it('a rolling replacement stops none of them', () => {
-    expect(dispatch(on.built()).events.map((e) => e.kind)).toEqual(['deploying']);
+    expect(dispatch(on.built()).storyLines.map((e) => e.kind)).toEqual(['deploying']);
   });
 });
 
@@ -866,7 +866,7 @@ describe('the replacement of the running version', () => {
   it('retires the old one only when the proxy serves the new one', () => {
     const plan = advance(on.published(), confirmed, facts({ live: [old(), on.published()], route: routeTo(on.published()) }));
     // The old deployment leaves `running` before the new one enters it, so at most one is running.
-    expect(plan.deployments.map((c) => [c.id, c.set.status])).toEqual([
+    expect(plan.changeDeployments.map((c) => [c.id, c.set.status])).toEqual([
       ['d1', 'retired'],
       ['d2', 'running'],
     ]);
@@ -929,7 +929,7 @@ describe('the replacement of the running version', () => {
       facts({ live: [old(), on.deploying()], tasks: [task('deploy')], route: routeTo(old()) }),
     );
     expect(plan.route).toBeNull();
-    expect(plan.deployments.map((c) => c.id)).toEqual(['d2']);
+    expect(plan.changeDeployments.map((c) => c.id)).toEqual(['d2']);
   });
   it('removes the route of a deleted project first and then its container', () => {
     const plan = advance(on.running(), { type: 'project_deleted' }, facts({ live: [on.running()], route: routeTo(on.running()) }));

@@ -57,7 +57,7 @@ it('a running deployment is redeployed with the same image and without a build, 
     image_tag: running.image_tag,
     note: 'node x is drained',
   });
-  expect(given([running])?.events[0]?.message).toBe('requested: deployment 1 again; node x is drained');
+  expect(given([running])?.storyLines[0]?.message).toBe('requested: deployment 1 again; node x is drained');
   expect(given([running, on.pending()])).toBeNull();
   expect(given([on.running()])).toBeNull();
 });

@@ -64,6 +64,7 @@ export const node = (over: Partial<NodeFact> = {}): NodeFact => ({
   copy_rate: null,
   drain: null,
   containers: [],
+  earlier_nodes: [],
   observed_at: NOW,
   last_seen_at: NOW - 1000,
   last_polled_at: NOW - 1000,
@@ -201,6 +202,6 @@ export const facts = (over: Partial<Facts> = {}): Facts => ({
 });
 
 /** Returns the state of a deployment after a plan, or null if the plan does not change it. */
-export const stateOf = (plan: Plan, id: string): string | null => plan.deployments.find((c) => c.id === id)?.set.status ?? null;
-export const changeOf = (plan: Plan, id: string): NonNullable<Plan['deployments'][number]['set']> =>
-  plan.deployments.find((c) => c.id === id)?.set ?? {};
+export const stateOf = (plan: Plan, id: string): string | null => plan.changeDeployments.find((c) => c.id === id)?.set.status ?? null;
+export const changeOf = (plan: Plan, id: string): NonNullable<Plan['changeDeployments'][number]['set']> =>
+  plan.changeDeployments.find((c) => c.id === id)?.set ?? {};

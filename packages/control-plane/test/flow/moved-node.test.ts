@@ -26,7 +26,7 @@ describe('the container of a running deployment on another node', () => {
     expect(changeOf(plan, 'd2')).toMatchObject({ node_id: 'n2' });
     expect(plan.route).toMatchObject({ set: { node_id: 'n2', host_ip: '10.0.0.5', host_port: 32_002, deployment_id: 'd2' } });
     expect(plan.createTasks).toEqual([]);
-    expect(plan.events.map((e) => e.message).join()).toMatch(/new-name.*old-name/);
+    expect(plan.storyLines.map((e) => e.message).join()).toMatch(/new-name.*old-name/);
   });
   it('the route follows a changed port too', () => {
     expect(told({ container: { host_port: 40_000 } }).route).toMatchObject({ set: { host_port: 40_000 } });
@@ -70,8 +70,8 @@ describe('a deployment that was stopped first, on another node', () => {
   });
   it('its unclaimed start on the old node is cancelled', () => {
     const start = task('retire', { attempt: 0, status: 'pending', payload: { remove: [], keep: null, start: 'd2' } as never });
-    expect(asked([start]).tasks).toEqual([{ id: 't1', attempt: 0, end: 'cancelled' }]);
-    expect(asked([{ ...start, attempt: 1 }]).tasks).toEqual([]);
+    expect(asked([start]).changeTasks).toEqual([{ id: 't1', attempt: 0, end: 'cancelled' }]);
+    expect(asked([{ ...start, attempt: 1 }]).changeTasks).toEqual([]);
   });
   it('it restarts on the new node', () => {
     const plan = asked([], [before], { ...stopped, node_id: 'n2' });

@@ -105,10 +105,10 @@ describe('observed', () => {
     const plan = see(on.running(), seen);
     const { health } = changeOf(plan, 'd2');
     expect(health).toMatchObject({ status: 'unhealthy', since: NOW });
-    expect(plan.events).toEqual([{ deployment_id: 'd2', kind: 'health', message: `unhealthy: ${health?.detail}` }]);
+    expect(plan.storyLines).toEqual([{ deployment_id: 'd2', kind: 'health', message: `unhealthy: ${health?.detail}` }]);
     const told = on.running({ health: health ?? null });
     expect(isEmptyPlan(see(told, seen))).toBe(true);
-    expect(see(told, null).events).toHaveLength(1);
+    expect(see(told, null).storyLines).toHaveLength(1);
   });
   it('health changes from unknown to healthy when its node is back', () => {
     const plan = see(on.running({ health: { status: 'unknown', since: 1, detail: 'node-1 is silent' } }), container());
@@ -147,7 +147,7 @@ describe('an unknown container has the name', () => {
 
   it('the rename is tried once, shown as drift and not retried at each report', () => {
     const plan = failed(on.running(), [mine, stranger]);
-    expect(plan.events.map((e) => e.kind)).toEqual(['retire_failed', 'health']);
+    expect(plan.storyLines.map((e) => e.kind)).toEqual(['retire_failed', 'health']);
     const told = on.running({ ...changeOf(plan, 'd2'), status: 'running' });
     expect(told.health).toMatchObject({ status: 'drifted' });
     expect(told.health?.detail).toBe(
@@ -157,7 +157,7 @@ describe('an unknown container has the name', () => {
   });
   it('the rename is retried after an engine failure', () => {
     const plan = failed(on.running(), [mine], 'engine_unavailable');
-    expect(plan.events.map((e) => e.kind)).toEqual(['retire_failed']);
+    expect(plan.storyLines.map((e) => e.kind)).toEqual(['retire_failed']);
     expect(seen(on.running(changeOf(plan, 'd2')), [mine]).createTasks).toHaveLength(1);
   });
   it('the rename is not retried after its container was down', () => {
@@ -178,8 +178,8 @@ describe('an unknown container has the name', () => {
     const retire = task('retire', { deployment_id: 'd1' });
     const event = { type: 'task_reported', task: retire, report: { status: 'failed', result: 'device is busy' } } as const;
     const first = advance(over, event, facts({ tasks: [retire] }));
-    expect(first.events).toHaveLength(1);
-    expect(advance({ ...over, ...changeOf(first, 'd1') }, event, facts({ tasks: [retire] })).events).toEqual([]);
+    expect(first.storyLines).toHaveLength(1);
+    expect(advance({ ...over, ...changeOf(first, 'd1') }, event, facts({ tasks: [retire] })).storyLines).toEqual([]);
   });
 });
 

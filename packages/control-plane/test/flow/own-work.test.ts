@@ -51,7 +51,7 @@ async function pass(minutes: number): Promise<void> {
   }
 }
 async function tick(): Promise<void> {
-  for (const { id, status } of await stores.deployments.unsettled()) if (status !== 'building') await driver.advance(id, { type: 'tick' });
+  for (const { id, status } of await stores.deployments.inProgress()) if (status !== 'building') await driver.advance(id, { type: 'tick' });
 }
 /** Handles the task that the agent finds. */
 async function work(node: string, report: object): Promise<boolean> {

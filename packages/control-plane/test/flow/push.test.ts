@@ -1,4 +1,4 @@
-/** What happens to the pushes of a project: when a look starts, and what its report decides. */
+/** Pushes of a project: when a look starts, and the decision after its report. */
 import type { TaskReport } from '@berth/wire/task';
 import { describe, expect, it } from 'vitest';
 import type { DeliveryRecord, HookRecord, Pushes } from '../../src/domain/hooks.ts';
@@ -130,7 +130,7 @@ describe('the report of a look', () => {
     const given = pushes([delivery(1, { commit: OTHER }), delivery(2, { commit: TIP })]);
     const plan = lookReported(look(), found(), given, withLook());
     expect(plan.createDeployment).toMatchObject({ requested_commit: TIP, trigger: 'hook' });
-    expect(plan.tasks).toMatchObject([{ id: 'l1', end: 'completed' }]);
+    expect(plan.changeTasks).toMatchObject([{ id: 'l1', end: 'completed' }]);
     expect(verdictsOf(plan)).toEqual({ e1: ['skipped', 'a newer push replaced it'], e2: ['deployed', null] });
     expect(plan.push?.verdicts.map((v) => v.deployment_id)).toEqual([plan.createDeployment?.id, plan.createDeployment?.id]);
   });
@@ -182,14 +182,14 @@ describe('the report of a look', () => {
   });
   it('only ends the task if the hook was deleted', () => {
     const plan = lookReported(look(), found(), null, withLook());
-    expect(plan).toMatchObject({ createDeployment: null, push: null, tasks: [{ id: 'l1', end: 'completed' }] });
+    expect(plan).toMatchObject({ createDeployment: null, push: null, changeTasks: [{ id: 'l1', end: 'completed' }] });
   });
 });
 
 describe('a look that fails', () => {
   it('is repeated after a pause while the git server cannot be reached', () => {
     const plan = lookReported(look(), failed('git_unreachable'), pushes([delivery(1)]), withLook());
-    expect(plan).toMatchObject({ createDeployment: null, tasks: [{ end: 'failed' }], push: { verdicts: [] } });
+    expect(plan).toMatchObject({ createDeployment: null, changeTasks: [{ end: 'failed' }], push: { verdicts: [] } });
     expect(plan.push?.set).toMatchObject({ look_tries: 1, look_failed_on: 'b1' });
     expect(plan.push?.set.look_not_before).toBeGreaterThan(NOW);
   });
@@ -209,7 +209,7 @@ describe('a look that fails', () => {
   });
   it('counts as failed when its builder is lost', () => {
     const plan = lookLost(look(), 'lease', pushes([delivery(1)]), withLook());
-    expect(plan).toMatchObject({ tasks: [{ id: 'l1', end: 'lost', lease_expires_at: NOW + 1 }], push: { set: { look_tries: 1 } } });
+    expect(plan).toMatchObject({ changeTasks: [{ id: 'l1', end: 'lost', lease_expires_at: NOW + 1 }], push: { set: { look_tries: 1 } } });
   });
 });
 

@@ -18,7 +18,7 @@ test('a deployment waits while its node removes the container of an earlier atte
   const plan = tick([clearing()]);
   expect(stateOf(plan, lost.id)).toBeNull();
   expect(plan.createTasks).toEqual([]);
-  expect(plan.events.map((e) => e.message)).toEqual([expect.stringContaining('still removing the container of an earlier attempt')]);
+  expect(plan.storyLines.map((e) => e.message)).toEqual([expect.stringContaining('still removing the container of an earlier attempt')]);
 });
 
 test.each([

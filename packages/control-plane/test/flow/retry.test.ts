@@ -40,7 +40,7 @@ beforeEach(async () => {
     route_published_at: NOW,
     finished_at: NOW,
   });
-  await commit(stores, project.id, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
+  await commit(stores, project.id, { changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
 });
 
 async function register(): Promise<void> {

@@ -1,7 +1,7 @@
 /** A stop-first project never has two running versions at once on any nodes. */
 import { describe, expect, it, test } from 'vitest';
 import type { ObservedContainer } from '@berth/wire/node';
-import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/facts.ts';
+import { DEFAULT_LIMITS, type EndedWork, type Facts, type NodeFact } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
@@ -20,11 +20,14 @@ const running: ObservedContainer = {
 const home = (over: Partial<NodeFact> = {}) => node({ id: 'n1', hostname: 'home', containers: [running], ...over });
 const away = (over: Partial<NodeFact> = {}) => node({ id: 'n2', hostname: 'away', host_ip: '10.0.0.2', ...over });
 const cordoned = { schedulable: false };
-const worked = (node_id: string, over: object = {}) => ({ node_id, ended_at: NOW - 60_000, unreported_at: null, ...over });
+const worked = (node_id: string, over: Partial<EndedWork> = {}): EndedWork => {
+  const ended_at = over.ended_at ?? NOW - 60_000;
+  return { node_id, ended_at, claimed_at: ended_at, unreported_at: null, ...over };
+};
 
 const tick = (nodes: NodeFact[], over: Partial<Facts> = {}, d: DeploymentRecord = next) =>
   advance(d, { type: 'tick' }, facts({ live: [serves, d], nodes: [builder(), ...nodes], endedWork: [worked('n1')], ...over }));
-const why = (plan: Plan): string => plan.events.find((e) => e.kind === 'waiting')?.message ?? '';
+const why = (plan: Plan): string => plan.storyLines.find((e) => e.kind === 'waiting')?.message ?? '';
 
 describe('the node of the new version', () => {
   it('is the node of the old version despite better scores, because its agent stops the old version first', () => {
@@ -138,6 +141,65 @@ describe('a node that may still be writing blocks the new version, and nothing i
   });
 });
 
+it('a silent node whose agent never claimed its task does not block', () => {
+  const silent = node({ id: 'n3', hostname: 'lost', observed_at: null, last_seen_at: NOW - 300_000 });
+  const plan = tick([away(), silent], { live: [next], endedWork: [worked('n3', { ended_at: NOW - 1000, claimed_at: null })] });
+  expect(stateOf(plan, next.id)).toBe('deploying');
+  const contract = { ...silent, agent_version: null };
+  const unsure = tick([away(), contract], { live: [next], endedWork: [worked('n3', { ended_at: NOW - 1000, claimed_at: null })] });
+  expect(stateOf(unsure, next.id)).toBeNull();
+});
+
+describe('a silent node without a secret whose machine reports as another node', () => {
+  const left: ObservedContainer = { ...running, id: 'c9', labels: { ...running.labels, 'berth.deployment': 'd9', 'berth.node': 'n3' } };
+  const quiet = (ms: number) => ({ observed_at: NOW - ms, last_seen_at: NOW - ms, last_polled_at: NOW - ms });
+  const before = (over: Partial<NodeFact> = {}) => node({ id: 'n3', hostname: 'lost', containers: [left], ...quiet(200_000), ...over });
+  const heir = (over: Partial<NodeFact> = {}) =>
+    node({
+      id: 'n4',
+      hostname: 'renamed',
+      ...cordoned,
+      observed_at: NOW,
+      last_seen_at: NOW,
+      last_polled_at: NOW,
+      earlier_nodes: [{ id: 'n3', boot_id: 'boot', container: 'c9' }],
+      ...over,
+    });
+  const lost = [worked('n3', { ended_at: NOW - 180_000, unreported_at: NOW - 180_000 })];
+  const plan = (nodes: NodeFact[], endedWork = lost) => tick([away(), ...nodes], { live: [next], endedWork });
+
+  it('does not block once that node reports that nothing runs', () => {
+    expect(stateOf(plan([before(), heir()]), next.id)).toBe('deploying');
+  });
+  it('what that node reports is stopped first', () => {
+    const told = plan([before(), heir({ containers: [left] })]);
+    expect(told.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n4', payload: { stop: [{ deployment_id: 'd9' }] } }]);
+  });
+  it('a second new name counts too', () => {
+    const second = heir({ id: 'n5', hostname: 'again', earlier_nodes: [{ id: 'n4', boot_id: 'boot', container: 'c8' }] });
+    const between = heir({ ...quiet(170_000), containers: [{ ...left, id: 'c8' }] });
+    const [first] = lost;
+    const early = before(quiet(400_000));
+    expect(stateOf(plan([early, between, second], [{ ...(first as EndedWork) }]), next.id)).toBe('deploying');
+    expect(stateOf(plan([early, between]), next.id)).toBeNull();
+  });
+  it.each<[string, NodeFact[]]>([
+    ['the node has its own secret: only that secret speaks for it', [before({ has_secret: true }), heir()]],
+    ['another process has registered as it since', [before({ boot_id: 'another' }), heir()]],
+    ['another machine lists other containers under its name', [before({ containers: [{ ...left, id: 'c1' }] }), heir()]],
+    ['it is not silent', [before(quiet(0)), heir()]],
+    ['it reports, but its engine does not answer', [before({ last_seen_at: NOW }), heir()]],
+    ['the other node had no time to clean up', [before(), heir({ observed_at: NOW - 180_000 + DEFAULT_LIMITS.leaseMs })]],
+    ['the other node has not polled since the task was lost', [before(), heir({ last_polled_at: NOW - 190_000 })]],
+    ['the other node is a contract-only node', [before(), heir({ agent_version: null })]],
+    ['it still polls', [before({ last_polled_at: NOW }), heir()]],
+    ['no node has reported its containers', [before(), heir({ earlier_nodes: [] })]],
+  ])('%s: it blocks', (_, nodes) => {
+    const unsure = plan(nodes);
+    expect([stateOf(unsure, next.id), unsure.createTasks.map((t) => t.node_id)]).toEqual([null, expect.not.arrayContaining(['n2'])]);
+  });
+});
+
 describe('a version that was stopped for one that failed', () => {
   const stopped = old({ settings, stopped_first: 'stopped' });
   const atHome = home({ ...cordoned, containers: [{ ...running, state: 'exited', host_port: null }] });
@@ -179,9 +241,34 @@ describe('a version that was stopped for one that failed', () => {
     const seen = { type: 'observed' as const, node_id: 'n1', container: atHome.containers[0] ?? null };
     const plan = advance(stopped, seen, over(unsure));
     expect(plan.createTasks).toEqual([]);
-    expect(plan.events.map((e) => e.message).join()).toContain('stays stopped on home for now: away has not confirmed that it stopped');
+    expect(plan.storyLines.map((e) => e.message).join()).toContain('stays stopped on home for now: away has not confirmed that it stopped');
     const later = advance(stopped, seen, over({ ...unsure, endedWork: [worked('n1')] }));
     expect(later.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
+  });
+  const seenAtHome = { type: 'observed' as const, node_id: 'n1', container: atHome.containers[0] ?? null };
+  it('restarts although its machine reports under a new name and the old node never reports again', () => {
+    const at = NOW - 300_000;
+    const once = node({ id: 'n0', hostname: 'once', observed_at: at, last_seen_at: at, last_polled_at: at });
+    const listed = { ...once, containers: [{ ...running, id: 'c1' }] };
+    const renamed = { ...atHome, last_polled_at: NOW, earlier_nodes: [{ id: 'n0', boot_id: 'boot', container: 'c1' }] };
+    const endedWork = [worked('n0', { ended_at: NOW - 310_000 }), worked('n1')];
+    const plan = advance(stopped, seenAtHome, over({ live: [stopped], tasks: [], nodes: [listed, renamed, away()], endedWork }));
+    expect(plan.createTasks).toMatchObject([{ node_id: 'n1', payload: { start: 'd1' } }]);
+  });
+  it.each<[string, Partial<NodeFact>, Partial<EndedWork>]>([
+    ['runs', { containers: [...atHome.containers, { ...running, id: 'c3', labels: { ...running.labels, 'berth.deployment': 'd3' } }] }, {}],
+    ['may still be starting', {}, { ended_at: NOW - 1000, unreported_at: NOW - 1000 }],
+  ])('does not restart beside another version that %s on its own node', (_, own, work) => {
+    const nodes = [{ ...atHome, ...own }, away()];
+    const plan = advance(stopped, seenAtHome, over({ live: [stopped], tasks: [], nodes, endedWork: [worked('n1', work)] }));
+    expect(plan.createTasks).toEqual([]);
+    expect(changeOf(plan, 'd1').waiting).toContain('home');
+  });
+  it('restarts although the machine’s clock was set back, so that polls of its node seem to lie in the future', () => {
+    const nodes = [{ ...atHome, last_polled_at: NOW + 3_600_000 }, away()];
+    const endedWork = [worked('n1', { unreported_at: NOW - 60_000 })];
+    const plan = advance(stopped, seenAtHome, over({ live: [stopped], tasks: [], nodes, endedWork }));
+    expect(plan.createTasks).toMatchObject([{ node_id: 'n1', payload: { start: 'd1' } }]);
   });
   it('does not restart while another deployment may take over', () => {
     const plan = advance(
@@ -204,7 +291,7 @@ describe('a version that was stopped for one that failed', () => {
       over({ live: [stopped], tasks: [start] }),
     );
     expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: null, waiting: null });
-    expect(plan.events).toMatchObject([{ kind: 'started_again' }]);
+    expect(plan.storyLines).toMatchObject([{ kind: 'started_again' }]);
   });
   const failedStart = { status: 'failed' as const, result: { error: { code: 'container_start_failed', message: 'the engine is busy' } } };
   it.each([
@@ -223,13 +310,13 @@ describe('a version that was stopped for one that failed', () => {
     const start = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null, start: 'd1' } as never });
     const event = { type: 'task_reported' as const, task: start, report: failedStart };
     const plan = advance(stopped, event, over({ live: [stopped], tasks: [start] }));
-    expect(plan.events).toMatchObject([{ kind: 'retire_failed', message: 'home could not restart the container: the engine is busy' }]);
+    expect(plan.storyLines).toMatchObject([{ kind: 'retire_failed', message: 'home could not restart the container: the engine is busy' }]);
     const left = { ...stopped, ...changeOf(plan, 'd1') };
     expect(judge(left, atHome.containers[0] ?? null, { now: NOW, retiring: false, holder: null })).toEqual({
       status: 'unhealthy',
       detail: 'home could not restart the container: the engine is busy',
     });
-    expect(advance(left, event, over({ live: [left], tasks: [start] })).events).toEqual([]);
+    expect(advance(left, event, over({ live: [left], tasks: [start] })).storyLines).toEqual([]);
   });
   it('another failed task does not clear that it was stopped', () => {
     const remove = task('retire', { node_id: 'n1', deployment_id: 'd1', payload: { remove: [], keep: null } as never });

@@ -96,12 +96,12 @@ test('an identical registration after silence changes the health from unknown to
 test('an unchanged report without the container of a new version makes it unhealthy', async () => {
   await running();
   await commit(stores, (await stores.deployments.get('d1')).project_id, {
-    deployments: [{ id: 'd1', from: 'running', set: { node_id: null } }],
+    changeDeployments: [{ id: 'd1', from: 'running', set: { node_id: null } }],
   });
   expect([await register([]), await register([])]).toEqual([true, false]);
   const [node] = await stores.nodes.all();
   await commit(stores, (await stores.deployments.get('d1')).project_id, {
-    deployments: [{ id: 'd1', from: 'running', set: { node_id: node?.id ?? '' } }],
+    changeDeployments: [{ id: 'd1', from: 'running', set: { node_id: node?.id ?? '' } }],
   });
   expect([await register([]), await health()]).toEqual([true, 'unhealthy']);
 });
@@ -109,7 +109,7 @@ test('an unchanged report without the container of a new version makes it unheal
 test('an unchanged report removes the container of a deployment that ended', async () => {
   const { project, node } = await running();
   await register([container('d1')]);
-  await commit(stores, project, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
+  await commit(stores, project, { changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
   expect(await stores.tasks.openFor(node, now)).toEqual([]);
   await register([container('d1')]);
   expect(await stores.tasks.openFor(node, now)).toMatchObject([{ kind: 'retire' }]);
@@ -121,7 +121,7 @@ test('a query that overlaps a commit is not remembered', async () => {
   stores.deployments.servingOn = async (id) => {
     const seen = await servingOn(id);
     stores.deployments.servingOn = servingOn;
-    await commit(stores, project, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired', node_id: null } }] });
+    await commit(stores, project, { changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired', node_id: null } }] });
     return seen;
   };
   await register([container('d1')]);

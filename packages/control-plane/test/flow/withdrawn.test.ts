@@ -20,13 +20,13 @@ it('a deleted project stays until a node that lost its task has reported, becaus
   await stores.tasks.claim('t1', { token: 'l', expires_at: STORE_NOW + 1 }, STORE_NOW, 5);
   await stores.projects.markDeleting(shop.id, STORE_NOW);
   const { flow_version } = await stores.projects.get(shop.id);
-  const ended = { project: { id: shop.id, flow_version }, tasks: [{ id: 't1', attempt: 1, end: 'cancelled' as const }] };
+  const ended = { project: { id: shop.id, flow_version }, changeTasks: [{ id: 't1', attempt: 1, end: 'cancelled' as const }] };
   const nothing = {
     createDeployment: null,
-    deployments: [],
+    changeDeployments: [],
     createTasks: [],
     route: null,
-    events: [],
+    storyLines: [],
     push: null,
     now: STORE_NOW + 5,
     uptime: STORE_NOW + 5,

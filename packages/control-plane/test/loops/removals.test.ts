@@ -105,12 +105,12 @@ test('a deployment that was assigned to the node during the deletion moves', asy
   await api.stores.flow.commit({
     project: { id: project_id, flow_version },
     createDeployment: null,
-    deployments: [{ id, from: 'built', set }],
+    changeDeployments: [{ id, from: 'built', set }],
     createTasks: [],
-    tasks: [],
+    changeTasks: [],
     route: null,
+    storyLines: [],
     push: null,
-    events: [],
     now: Date.now(),
     uptime: Date.now(),
   });

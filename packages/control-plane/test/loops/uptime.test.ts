@@ -94,6 +94,48 @@ describe('two control planes', () => {
     await pass(10_000, one, other);
     expect([await at(one), await at(other)]).toEqual([10_000, 10_000]);
   });
+  it('never run faster than time when the database is slow', async () => {
+    const [one, other] = [await machine(), await machine()];
+    const { raise } = stores.uptime;
+    for (let round = 0; round < 60; round++) {
+      const [slow, quick] = round % 2 === 0 ? [one, other] : [other, one];
+      elapsed += 600;
+      // The slow one measures its time, the quick one writes a later time, and the slow one's write comes after that.
+      let arrive = (): void => {};
+      const way = new Promise<void>((resolve) => {
+        arrive = resolve;
+      });
+      stores.uptime.raise = async (value) => {
+        await way;
+        return raise(value);
+      };
+      const late = slow.clock.now();
+      stores.uptime.raise = raise;
+      elapsed += 600;
+      await quick.clock.now();
+      arrive();
+      await late;
+      for (const { clock } of [slow, quick]) {
+        const behind = START + elapsed - clock.estimate().at;
+        expect(behind).toBeGreaterThanOrEqual(0);
+        // At most the time between two beats, or one round trip to the database.
+        expect(behind).toBeLessThanOrEqual(600);
+      }
+    }
+  });
+  it('does not count the time in which it read the clock at its start twice', async () => {
+    const one = await machine();
+    const { read } = stores.uptime;
+    stores.uptime.read = async (initial) => {
+      elapsed += 400;
+      await one.clock.now();
+      const value = await read(initial);
+      return value;
+    };
+    elapsed += 600;
+    const other = await machine();
+    expect(other.clock.estimate().at - START).toBe(elapsed);
+  });
 });
 
 describe('a deadline', () => {

@@ -1,4 +1,4 @@
-/** Scans of a real mount that hangs, dies and comes back (@berth/testbed/fuse-share): what a stand-in for `find` cannot show. */
+/** Scans of a real mount that hangs, dies and comes back (@berth/testbed/fuse-share): cases that a stand-in for `find` cannot show. */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -20,30 +20,30 @@ import type { ScannerOptions } from '../../src/monitor/scanner.ts';
 import { leavesOf, type Monitored, monitored, scanOnce, scratchFolder, SYSTEM_PATH, standInForFind } from './support.ts';
 
 const missing = await missingForFuse();
-/** Longer than a scan, which takes what others leave, needs to begin on a busy machine: that is no progress either. */
+/** Longer than a low-priority scan needs to begin on a busy machine: until then it makes no progress either. */
 const STALL_MS = 5_000;
-/** Of whatever is to be over at once, on a machine that has other things to do. */
+/** Limit for steps that end immediately on an idle machine. */
 const SOON_MS = 4_000;
 const STALLED = { kind: 'unreachable', problem: expect.stringContaining(`made no progress for ${STALL_MS / 1000} s`) };
 const STUCK = { kind: 'unreachable', problem: expect.stringContaining('The previous scan still hangs') };
 
 type Shared = Monitored & { share: FuseShare };
 
-/** Its base is the mount. In the dataset is one file. */
+/** Returns a dataset with one file whose base path is the mount. */
 async function shared(options: Partial<ScannerOptions> = {}, how: Partial<FuseShareOptions> = {}): Promise<Shared> {
   const ds = monitored({ stallMs: STALL_MS, workers: 1, ...options });
   const [server, behind] = [scratchFolder(), scratchFolder()];
-  // A file system is mounted over nothing that would be hidden by it.
+  // The mount point must be empty.
   rmdirSync(ds.folder);
   mkdirSync(join(server, 'ds'));
   writeFileSync(join(server, 'ds/f'), 'content');
   const share = await startFuseShare({ server, behind, at: ds.base, ...how });
-  // Before all else that is put away: nobody must look into a mount that hangs.
+  // The mount ends before other clean-up, which would hang on it.
   onTestFinished(() => share.end());
   return { ...ds, share };
 }
 
-/** What runs of a scan: the process that scans names the state folder in its arguments, `find` the folder. */
+/** Returns the running processes of a scan: the child has the state folder in its arguments, `find` the dataset's folder. */
 const scanningFor = async ({ stateDir, base }: Monitored): Promise<number[]> =>
   (await processesOf(([program, ...args]) => program !== 'bindfs' && args.some((arg) => arg === stateDir || arg.startsWith(base)))).filter(
     isRunning,
@@ -51,7 +51,7 @@ const scanningFor = async ({ stateDir, base }: Monitored): Promise<number[]> =>
 const nothingLeft = (ds: Monitored): Promise<boolean> =>
   waitFor('no process of the scan is left', async () => (await scanningFor(ds)).length === 0);
 
-/** The scanner hears a moment later that a process which hung is gone. */
+/** Scans until the scanner has noticed that the hung process ended. */
 const scannedAgain = (ds: Monitored): Promise<ScanResult> =>
   waitFor(
     'it is scanned again',
@@ -62,11 +62,11 @@ const scannedAgain = (ds: Monitored): Promise<ScanResult> =>
     { deadlineMs: 45_000 },
   );
 
-/** A file that takes longer to read than a scan may stand still: slow is not hung. */
+/** A file that takes longer to read than `stallMs`: slow is not hung. */
 const BIG = Buffer.alloc(56_000_000, 'x');
 const SLOW = { readRate: 10_000_000 };
 const sha256 = (data: Buffer): string => createHash('sha256').update(data).digest('hex');
-/** The scan that was just begun: one before it may have said so too. */
+/** Waits for the scan that has just begun: an earlier scan may have reported the same step. */
 function isHashing({ seen }: Monitored): Promise<unknown> {
   const before = seen.length;
   const hashes = (): boolean => seen.slice(before).some(({ step, bytes }) => step === 'hashing' && bytes > 0);
@@ -176,7 +176,7 @@ writeSync(1, run().stdout);`);
     await ds.share.kill();
     expect(await scan).toEqual({
       kind: 'unreachable',
-      // What was asked for before it died is aborted, what comes later finds nobody.
+      // The read that was open is aborted, and later ones fail because the share is not connected.
       problem: expect.stringMatching(/\/ds\/big cannot be read \(the share( is not connected|’s connection was aborted)\)/),
     });
     await ds.share.mountAgain();
@@ -221,7 +221,7 @@ writeSync(1, run().stdout);`);
     await nothingLeft(ds);
   });
 
-  test.each<Hang>(['killable', 'unkillable'])('hangs when a folder of it is looked at, which says so in time (%s)', async (how) => {
+  test.each<Hang>(['killable', 'unkillable'])('hangs when a folder is checked: the check fails after the time limit (%s)', async (how) => {
     const ds = await shared();
     const look = createLook(ds.base, STALL_MS);
     expect(await look('ds')).toBeNull();
@@ -234,7 +234,7 @@ writeSync(1, run().stdout);`);
     else expect(await look('ds')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('no other check can start') });
     ds.share.resume();
     await nothingLeft(ds);
-    // It hears a moment later that they are gone.
+    // The scanner notices a moment later that they ended.
     await waitFor('it looks again', async () => (await look('ds')) === null);
     await ds.share.kill();
     expect(await look('ds')).toEqual({

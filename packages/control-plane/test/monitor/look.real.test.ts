@@ -1,4 +1,4 @@
-/** Which folders of a share can be a dataset: each rule that the API answers with, from a real child that looks. */
+/** Rules for the folder of a dataset, checked by a real child process: each rule that the API answers with. */
 import { type ChildProcess, execFileSync } from 'node:child_process';
 import { EventEmitter } from 'node:events';
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -58,7 +58,7 @@ fs.statSync = () => { throw Object.assign(new Error('gone'), { code: '${code}' }
 });
 
 describe('many looks at once', () => {
-  /** Processes that answer and end only when they are told to: no signal ends what hangs in the kernel. */
+  /** Processes that answer and end only on request, like processes that hang in the kernel and ignore every signal. */
   function heldChildren() {
     const started: { end(): void }[] = [];
     const start = (): ChildProcess => {
@@ -67,7 +67,7 @@ describe('many looks at once', () => {
       started.push({
         end() {
           stdout.write('null');
-          // After what it wrote.
+          // Ends after its output.
           setImmediate(() => {
             child.emit('exit', 0, null);
             child.emit('close', 0, null);

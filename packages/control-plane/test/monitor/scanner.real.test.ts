@@ -1,4 +1,4 @@
-/** Scans of real folders by the real `find`, in real child processes: each outcome, and what decides it. */
+/** Scans of real folders by the real `find`, in real child processes: each outcome and its conditions. */
 import { createHash } from 'node:crypto';
 import {
   chmodSync,
@@ -25,6 +25,7 @@ import { processesOf } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { decodeName, diffTrees } from '@berth/wire/tree';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import type { ShareIdentity } from '../../src/domain/records.ts';
 import { ScanError } from '../../src/monitor/scanner.ts';
 import {
   changed,
@@ -32,6 +33,7 @@ import {
   coarseTimes,
   datedAhead,
   leavesOf,
+  type Monitored,
   monitored,
   noTimes,
   SYSTEM_PATH,
@@ -50,12 +52,12 @@ function isZombie(pid: string): boolean {
 
 const run = (...argv: string[]) => execOk(argv, { env: { PATH: `${SYSTEM_PATH}:/usr/sbin:/sbin` } });
 
-/** Needs root and the right to make mounts, which a plain container has not. */
+/** Needs root and the right to mount. A plain container has neither. */
 const canMount = await works(async (dir) => {
   await run('mount', '-t', 'tmpfs', 'probe', dir);
   await run('umount', dir);
 });
-/** Root that may read only what its files' modes let it. */
+/** Root without the capability to ignore file modes. */
 const WITHOUT_RIGHTS = ['--bounding-set=-dac_override,-dac_read_search', '--'];
 const canDropRights = await works(async (dir) => {
   writeFileSync(join(dir, 'f'), '', { mode: 0 });
@@ -295,7 +297,7 @@ describe('the next scan', () => {
     const content = readFileSync(kept);
     if (how === 'lost') rmSync(kept);
     if (how === 'cut off') writeFileSync(kept, content.subarray(0, -10));
-    // In the middle of the sums: the name and its NUL stand right before them.
+    // Changes the middle of the checksums: the name and its NUL are right before them.
     if (how === 'damaged') content[content.indexOf(' f\0') + 10] = (content[content.indexOf(' f\0') + 10] ?? 0) ^ 1;
     if (how === 'of another version') content.write('2', content.length - 2);
     if (how === 'damaged' || how === 'of another version') writeFileSync(kept, content);
@@ -320,7 +322,7 @@ describe('a loss', () => {
     await ds.scan();
     for (const name of ['a', 'b', 'c']) rmSync(join(ds.folder, name));
     const problem = expect.stringContaining('is empty; the newest version has 3 files');
-    expect(await ds.scan()).toEqual({ kind: 'suspicious', problem, files: 0, bytes: 0 });
+    expect(await ds.scan()).toEqual({ kind: 'suspicious', problem, files: 0, bytes: 0, share: ds.request.share });
     expect(await ds.scan({ full: true })).toMatchObject({ kind: 'suspicious' });
     expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'changed', files: 0 });
     expect(await ds.scan()).toMatchObject({ kind: 'unchanged', files: 0 });
@@ -430,16 +432,25 @@ describe('changing', () => {
   });
 
   test('is not one in which a lock file came and went', async () => {
-    const ds = monitored();
+    // The first listing shows a lock file that is gone when it is hashed. After each listing another one comes and goes.
+    const searchPath = standInForFind(`
+const { existsSync, rmSync } = require('node:fs');
+const lock = process.argv[3] + '/lock';
+const first = !existsSync(dir + '/listed');
+if (first) writeFileSync(lock, 'a');
+writeSync(1, run().stdout);
+writeFileSync(dir + '/listed', '');
+writeFileSync(lock, 'b');
+rmSync(lock);`);
+    const ds = monitored({ searchPath });
     ds.file('f');
-    const writing = setInterval(() => {
-      ds.file('lock');
-      rmSync(join(ds.folder, 'lock'));
-    }, 1);
-    const result = await ds.scan().finally(() => clearInterval(writing));
+    const result = await ds.scan();
     expect([...(await leavesOf(result)).keys()]).toEqual(['f']);
   });
 });
+
+/** The dataset's share after somebody said that whatever is mounted now is right. */
+const accepted = (ds: Monitored): ShareIdentity => ({ marker: null, mount: null, ...ds.request.share, accepted: true });
 
 describe('unreachable', () => {
   test('is a base, a folder that is missing or no folder, also when the loss is accepted', async () => {
@@ -483,9 +494,39 @@ describe('unreachable', () => {
     expect(existsSync(marker)).toBe(false);
     writeFileSync(marker, 'berth-share 00000000-0000-0000-0000-000000000000\n');
     expect(await ds.scan()).toMatchObject({ kind: 'unreachable', problem: expect.stringContaining('the id of another share') });
-    expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'unchanged' });
-    expect(ds.request.share?.marker).toBe('00000000-0000-0000-0000-000000000000');
+    expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'unreachable' });
+    expect(await ds.scan({ share: accepted(ds) })).toMatchObject({ kind: 'unchanged' });
+    expect(ds.request.share).toMatchObject({ marker: '00000000-0000-0000-0000-000000000000' });
+    expect(ds.request.share).not.toHaveProperty('accepted');
     expect(await ds.scan()).toMatchObject({ kind: 'unchanged' });
+  });
+
+  test('is not a share that somebody accepted, whose loss nobody accepts in the same scan', async () => {
+    const ds = monitored();
+    for (const name of ['a', 'b', 'c']) ds.file(name);
+    await ds.scan();
+    for (const name of ['.berth-share', 'ds/a', 'ds/b', 'ds/c']) rmSync(join(ds.base, name));
+    // Accepted although it is the same share: only a share that differs is accepted, and its loss is another question.
+    expect(await ds.scan({ acceptLoss: true, share: accepted(ds) })).toMatchObject({ kind: 'suspicious', files: 0 });
+    expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'changed', files: 0 });
+  });
+
+  test.each([false, true])('is a share that is swapped during the scan, loss accepted: %s', async (acceptLoss) => {
+    const searchPath = standInForFind(`
+const { existsSync, renameSync, mkdirSync } = require('node:fs');
+const base = require('node:path').dirname(process.argv[3]);
+if (existsSync(base + '/swap')) {
+  renameSync(base, base + '-away');
+  mkdirSync(base + '/ds', { recursive: true });
+}
+writeSync(1, run().stdout);`);
+    const ds = monitored({ searchPath });
+    ds.file('f');
+    await ds.scan();
+    writeFileSync(join(ds.base, 'swap'), '');
+    const result = await ds.scan({ acceptLoss });
+    expect(['unreachable', 'suspicious']).toContain(result.kind);
+    if (acceptLoss) expect(result.kind).toBe('unreachable');
   });
 
   test('is one whose marker is gone, for all its datasets, until somebody says of one of them that it is right', async () => {
@@ -500,13 +541,13 @@ describe('unreachable', () => {
     const text = readFileSync(marker, 'latin1');
     rmSync(marker);
     expect(await ds.look(again)).toMatchObject({ kind: 'unreachable' });
-    expect(await ds.scan({ acceptLoss: true })).toMatchObject({ kind: 'unchanged' });
+    expect(await ds.scan({ share: accepted(ds) })).toMatchObject({ kind: 'unchanged' });
     expect(readFileSync(marker, 'latin1')).toBe(text);
     expect(await ds.look(again)).toMatchObject({ kind: 'unchanged' });
-    // Of another mount nobody knows that it is the same share.
+    // A different mount may be another share, so it gets another marker.
     rmSync(marker);
     const mount = { type: 'nfs4', source: 'nas:/x', root: '/' };
-    expect(await ds.look({ acceptLoss: true, share: { marker: ds.request.share?.marker ?? null, mount } })).toMatchObject({
+    expect(await ds.look({ share: { marker: ds.request.share?.marker ?? null, mount, accepted: true } })).toMatchObject({
       share: { mount: null },
     });
     expect(readFileSync(marker, 'latin1')).not.toBe(text);
@@ -530,8 +571,12 @@ describe('unreachable', () => {
     expect(await ds.scan()).toMatchObject({ kind: 'unchanged' });
     await unmount();
     mounted = false;
-    // What stands under the mount is the empty folder that was made for it.
-    expect(await ds.scan()).toMatchObject({ kind: 'unreachable', problem: expect.stringContaining('The share is not mounted') });
+    // Without the mount, the base path is the empty folder under it. An accepted loss does not change that.
+    for (const acceptLoss of [false, true])
+      expect(await ds.scan({ acceptLoss })).toMatchObject({
+        kind: 'unreachable',
+        problem: expect.stringContaining('The share is not mounted'),
+      });
     expect(readdirSync(ds.base)).toEqual(['ds']);
     await mount();
     mounted = true;
@@ -598,7 +643,7 @@ setInterval(() => undefined, 1000);`);
   });
 
   test('is one that takes longer than a scan may', async () => {
-    // It goes on and on, so it does not stall.
+    // The scan always makes progress, so it does not stall.
     const searchPath = standInForFind(`setInterval(() => writeSync(1, 'dfolder' + Math.random() + '\\0'), 50);`);
     const ds = monitored({ searchPath, deadlineMs: 6_000, stallMs: 5_000 });
     expect(await ds.scan()).toEqual({ kind: 'unreachable', problem: expect.stringContaining('took longer than 6 s') });
@@ -660,7 +705,7 @@ writeSync(1, run().stdout);`),
   test('leaves time to people who wait, and takes it back when they are gone', async () => {
     let waiting = true;
     const ds = monitored({ workers: 1, peopleWait: () => waiting });
-    // Not on the disk: nothing but the processor is waited for.
+    // Not on the disk: the scan waits only for the processor.
     ds.file('big', '');
     truncateSync(join(ds.folder, 'big'), 16 * 1024 ** 3);
     const enough = new AbortController();
@@ -668,7 +713,7 @@ writeSync(1, run().stdout);`),
     const busy = { deadlineMs: 45_000, intervalMs: 10 };
     await waitFor('it is hashing', () => ds.seen.some(({ step, bytes }) => step === 'hashing' && bytes > 0), busy);
     const [pid = 0] = await processesOf((argv) => argv.includes(ds.stateDir));
-    /** How often its threads gave up the processor by themselves while so much was hashed. */
+    /** Returns how often the threads yielded the processor while they hashed. */
     const restsDuring = async (bytes: number): Promise<number> => {
       const restsNow = (): number =>
         readdirSync(`/proc/${pid}/task`).reduce((sum, id) => {
@@ -683,7 +728,7 @@ writeSync(1, run().stdout);`),
     const some = 256 * 1024 ** 2;
     const gentle = await restsDuring(some);
     waiting = false;
-    // It is told at the next look.
+    // The child learns it at its next check.
     await restsDuring(some);
     const quick = await restsDuring(some);
     expect(gentle).toBeGreaterThan(100);
@@ -692,23 +737,8 @@ writeSync(1, run().stdout);`),
     await scan;
   });
 
-  test('leaves time to people who wait also while `find` lists, which does not know of it', async () => {
-    const told = join(scratchFolder(), 'took');
-    const ds = monitored({
-      peopleWait: () => true,
-      searchPath: standInForFind(`
-const used = () => { const { user, system } = process.cpuUsage(); return (user + system) / 1000; };
-const [began, before] = [performance.now(), used()];
-while (used() - before < 300);
-writeFileSync(${JSON.stringify(told)}, String((performance.now() - began) / (used() - before)));
-writeSync(1, run().stdout);`),
-    });
-    expect((await ds.scan()).kind).toBe('changed');
-    expect(Number(readFileSync(told, 'utf8'))).toBeGreaterThan(1.5);
-  });
-
   describe('keeps the process that scanned', () => {
-    /** The scanning processes of the scans so far, which the stand-in for `find` was started by. */
+    /** Returns the child processes of all scans so far: the parents of the stand-in for `find`. */
     function given(keepProcessMs?: number) {
       const told = join(scratchFolder(), 'parents');
       const searchPath = standInForFind(`

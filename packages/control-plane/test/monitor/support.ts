@@ -1,4 +1,4 @@
-/** A base path with a dataset's folder `ds` in it, a scanner over it, and stand-ins for `find` that show a share's oddities. */
+/** Test helpers: a base path with the folder `ds` of a dataset, its scanner, and stand-ins for `find` that imitate unusual shares. */
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ export function scratchFolder(): string {
 
 export type Changed = Extract<ScanResult, { kind: 'changed' }>;
 
-/** Goes on as a control plane does: what a scan found is what the next one starts from. */
+/** Like a control plane, begins each scan with the result of the previous one. */
 export function monitored(options: Partial<ScannerOptions> = {}) {
   const dir = scratchFolder();
   const [base, stateDir] = [join(dir, 'base'), join(dir, 'state')];
@@ -47,7 +47,7 @@ export function monitored(options: Partial<ScannerOptions> = {}) {
     scanner,
     request,
     seen,
-    /** Records nothing. */
+    /** Scans without recording the result. */
     look,
     async scan(asked: Partial<ScanRequest> = {}): Promise<ScanResult> {
       const result = await look(asked);
@@ -64,7 +64,7 @@ export function monitored(options: Partial<ScannerOptions> = {}) {
 }
 export type Monitored = ReturnType<typeof monitored>;
 
-/** The scan as a program of its own, which prints the outcome. */
+/** Returns a program that runs one scan and prints the outcome. */
 export function scanOnce({ stateDir, request }: Monitored, options: Partial<ScannerOptions> = {}): string[] {
   const scanner = join(import.meta.dirname, '../../src/monitor/scanner.ts');
   const all: ScannerOptions = { stateDir, searchPath: SYSTEM_PATH, workers: 1, ...options };
@@ -83,7 +83,7 @@ export function changed(result: ScanResult): Changed {
   return result;
 }
 
-/** Everything in the state that was found, by encoded path. */
+/** Returns every entry of the scanned state by its encoded path. */
 export async function leavesOf(result: ScanResult): Promise<Map<string, TreeLeaf['entry']>> {
   const { manifestDigest, objects } = changed(result);
   const leaves = new Map<string, TreeLeaf['entry']>();
@@ -91,7 +91,7 @@ export async function leavesOf(result: ScanResult): Promise<Map<string, TreeLeaf
   return leaves;
 }
 
-/** A program `find` in a folder for `searchPath`; `script` is JavaScript with `real` (Buffer of what the real one writes). */
+/** Returns a `searchPath` with a program `find` in front. `script` is JavaScript; `run()` returns the output of the real `find`. */
 export function standInForFind(script: string): string {
   const dir = scratchFolder();
   const text = `#!${process.execPath}
@@ -108,7 +108,7 @@ ${script}
   return `${dir}:${SYSTEM_PATH}`;
 }
 
-/** The share's clock is an hour behind: nothing on it looks as if it had just been written. */
+/** The share's clock is an hour behind, so no file seems to be new. */
 export const clockBehind = (): string =>
   standInForFind(`const behind = (time) => String(Number(time.split('.')[0]) - 3600) + '.' + time.split('.')[1];
 writeSync(1, eachFile(run().stdout, ([mode, size, mtime, ctime, ...rest]) => [mode, size, behind(mtime), behind(ctime), ...rest]));`);
@@ -118,13 +118,13 @@ const sameTimes = (mtime: number, ctime: number): string =>
     `writeSync(1, eachFile(run().stdout, ([mode, size, , , ...rest]) => [mode, size, '${mtime}.0000000000', '${ctime}.0000000000', ...rest]));`,
   );
 
-/** The share has no times at all: only sizes and names tell. */
+/** The share has no times: only sizes and names show a change. */
 export const noTimes = (): string => sameTimes(1000, 1000);
 
-/** Whoever wrote the files has dated them ahead, long ago: as with noTimes() nothing tells that one was written since. */
+/** Files that were written long ago with dates in the future. As with noTimes(), the times do not show a later write. */
 export const datedAhead = (): string => sameTimes(4_102_444_800, 1000);
 
-/** Time stamps of a whole day, as of now and the future: everything was written just now. */
+/** The share's times have the precision of a day, so every file seems to be new. */
 export const coarseTimes = (): string =>
   standInForFind(
     `const today = String(86400 * Math.ceil(Date.now() / 86400000)) + '.0000000000';

@@ -38,6 +38,8 @@ export type Agent = {
   kill(): void;
   /** Stops it for `ms` and continues it (SIGSTOP, SIGCONT). */
   freeze(ms: number): void;
+  /** Sends no registration for `ms`, as if each got lost; its other requests pass. */
+  holdReports(ms: number): void;
   /** Gives the machine another hostname and restarts its agent. */
   rename(hostname: string): void;
 };
@@ -59,6 +61,7 @@ export function createAgent(deps: AgentDeps): Agent {
   const dead: Life = { name: deps.hostname, alive: false };
   let life = dead;
   let frozenUntil = 0;
+  let silentUntil = 0;
   let hostname = deps.hostname;
   let boots = 0;
   /** Ids under which this disk worked, as packages/agent/src/node-ids.ts keeps them. They outlive the process. */
@@ -160,6 +163,7 @@ export function createAgent(deps: AgentDeps): Agent {
 
     async function registering(): Promise<void> {
       for (;;) {
+        while (silentUntil > world.now()) await sleep(silentUntil - world.now());
         await register().catch((error: unknown) => {
           if (error instanceof DomainError && error.code === 'node_doubled') nodeId = null;
           // The node was deleted: it registers as a new one.
@@ -450,6 +454,9 @@ export function createAgent(deps: AgentDeps): Agent {
     },
     freeze(ms) {
       frozenUntil = world.now() + ms;
+    },
+    holdReports(ms) {
+      silentUntil = world.now() + ms;
     },
   };
 }

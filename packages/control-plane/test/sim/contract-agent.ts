@@ -96,5 +96,6 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
     // Does nothing: the control plane could not recognise its containers under another name.
     rename() {},
     freeze() {},
+    holdReports() {},
   };
 }

@@ -8,7 +8,7 @@ import type { NodeRegister } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
-import { type Changes, createChanges, type Relay } from '../../src/domain/changes.ts';
+import { type Changes, createChanges, type Notifier } from '../../src/domain/changes.ts';
 import type { BuiltConfig, ConfigSource, ReachVerdict } from '../../src/domain/configuration.ts';
 import type { AgentProof, NodeSecret } from '../../src/domain/agent-identity.ts';
 import { DomainError } from '../../src/domain/errors.ts';
@@ -60,7 +60,7 @@ const SETTLE_MS = 1_000;
  * retention forgets nodes that were silent for so long, and with them the owner of a name.
  */
 const KEEP = { deployments: 1, ms: LIMITS.offlineMs + 1_000, logBytes: 200 };
-const LOST_BY_RELAY = 0.3;
+const LOST_NOTIFICATIONS = 0.3;
 /** Codes of the errors after the connection to the database was lost. */
 const CUT: readonly string[] = ['unreachable', 'unknown_outcome'];
 
@@ -132,7 +132,7 @@ export function createControlPlane(deps: {
   let wasCut = false;
   let ids = 0;
   /** A separate source of chance: the server decides when a message arrives, which must not change other random numbers. */
-  const relayChance = createRandom(world.random.int(1, 1e9));
+  const notifierChance = createRandom(world.random.int(1, 1e9));
   const kept: { topic: Parameters<Changes['on']>[0]; listener: () => void }[] = [];
 
   function process(alive: boolean): Process {
@@ -177,9 +177,9 @@ export function createControlPlane(deps: {
     const opened = await world.during(() => database.open(wall));
     if (!mine.alive) return opened.kill();
     hold = opened;
-    const { relay } = opened.stores;
+    const { notifier } = opened.stores;
     const stores = recorded(plant.stores(withTurns(opened.stores, mine), world), mine);
-    const changes = createChanges(relay === null ? null : withFaults(relay, mine));
+    const changes = createChanges(notifier === null ? null : withFaults(notifier, mine));
     const now = wall;
     const newId = (): string => `${name}-${++ids}`;
     const uptime = await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: LIMITS.leaseMs });
@@ -298,14 +298,14 @@ export function createControlPlane(deps: {
   }
 
   /** Delays or loses messages of the other control plane, which is allowed. */
-  function withFaults(relay: Relay, mine: Process): Relay {
+  function withFaults(notifier: Notifier, mine: Process): Notifier {
     return {
       send: (topics) => {
-        if (mine.alive) relay.send(topics);
+        if (mine.alive) notifier.send(topics);
       },
       subscribe: (listener) =>
-        relay.subscribe((topics) => {
-          if (!relayChance.chance(LOST_BY_RELAY)) world.after(relayChance.int(1, 200), mine, () => listener(topics));
+        notifier.subscribe((topics) => {
+          if (!notifierChance.chance(LOST_NOTIFICATIONS)) world.after(notifierChance.int(1, 200), mine, () => listener(topics));
         }),
     };
   }
@@ -314,7 +314,7 @@ export function createControlPlane(deps: {
     const commit =
       (write: typeof stores.flow.commit): typeof stores.flow.commit =>
       async (plan) => {
-        const lost = plan.tasks.flatMap((change) => ('end' in change && change.end === 'lost' ? [change.id] : []));
+        const lost = plan.changeTasks.flatMap((change) => ('end' in change && change.end === 'lost' ? [change.id] : []));
         const tasks = await world.during(() => Promise.all(lost.map((id) => database.onlooker().tasks.get(id))));
         // The clock in the database is one tick behind.
         const at = (await world.during(() => database.onlooker().uptime.read(0))) + 2 * BEAT_MS;
@@ -330,7 +330,7 @@ export function createControlPlane(deps: {
     return { ...stores, flow: { ...stores.flow, commit: commit(stores.flow.commit) } };
   }
 
-  function tellMoves({ createDeployment, deployments }: Plan): void {
+  function tellMoves({ createDeployment, changeDeployments: deployments }: Plan): void {
     const moved = (deployment: string, to: string, code: string | null): void => history.record({ type: 'moved', deployment, to, code });
     if (createDeployment !== null) moved(createDeployment.id, createDeployment.status, null);
     for (const { id, set } of deployments) {

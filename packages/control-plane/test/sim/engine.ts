@@ -1,4 +1,4 @@
-/** A container engine: everything that runs on one machine, whoever started it. It outlives its agent, and a restart changes its ports. */
+/** A container engine with all containers of one machine. It outlives its agent, and a restart changes its ports. */
 import type { History } from '@berth/testbed/history';
 import type { World } from './world.ts';
 

@@ -45,6 +45,10 @@ export function createFaults(deps: {
   let isAway = false;
   /** The next deployment that goes live must move at once, and the clock is set back. */
   let movesBack = false;
+  /** The same for the next stop-first project, whose node sends no list from before the end of its task until the move. */
+  let movesUnseen = false;
+  let unseen: string | null = null;
+  const stopFirst = new Set<string>();
 
   /** Calls `undo` after a while, at the latest at the end of the faults. */
   function forAWhile(ms: number, undo: () => unknown): void {
@@ -82,6 +86,8 @@ export function createFaults(deps: {
       },
     },
     { weight: 2, strike: () => void (movesBack = true) },
+    // Does nothing where a machine must be heard in time.
+    { weight: isDoubled ? 0 : 3, strike: () => void (movesUnseen = true) },
     {
       // Its agent answers, and every task of it fails at once.
       weight: isDoubled ? 0 : 1,
@@ -204,6 +210,29 @@ export function createFaults(deps: {
       for (let t = random.int(0, every); t < forMs; t += random.int(1, 2 * every)) world.after(t, chaos, strike);
     },
     heard(event) {
+      if (event.type === 'single_writer') stopFirst.add(event.project);
+      if (
+        movesUnseen &&
+        event.type === 'container' &&
+        event.change === 'started' &&
+        event.cause === 'task' &&
+        stopFirst.has(event.project)
+      ) {
+        const agent = agents.find((a) => event.address?.startsWith(`${a.engine.address}:`) === true);
+        if (agent === undefined) return;
+        movesUnseen = false;
+        unseen = event.deployment;
+        // Its last list seems newer than the end of the task that has just started this container.
+        const back = -random.int(5_000, 20_000);
+        for (const one of controlPlanes) one.jump(back);
+        agent.holdReports(random.int(8_000, 15_000));
+      }
+      if (event.type === 'moved' && event.to === 'running' && event.deployment === unseen) {
+        unseen = null;
+        const { deployment } = event;
+        world.after(random.int(100, 500), chaos, () => forAWhile(random.int(5_000, 20_000), drain(deployment)));
+        return;
+      }
       if (!movesBack || event.type !== 'moved' || event.to !== 'running') return;
       movesBack = false;
       const { deployment } = event;

@@ -7,7 +7,7 @@ import type { Life, World } from './world.ts';
 export type ControlPlane = {
   /** Sends a request over the network. */
   ask<T>(caller: Life, what: (api: Endpoints) => T | Promise<T>): Promise<T>;
-  /** Wakes held requests for the topic at one control plane; a change at another one arrives by its relay, or never. */
+  /** Wakes held requests for the topic at one control plane; a change at another one arrives by its notifier, or never. */
   on(topic: Parameters<Changes['on']>[0], listener: () => void): void;
 };
 

@@ -38,7 +38,7 @@ export async function onPostgres(pg: Postgres): Promise<(now: () => number) => P
         const buried = (): void => {
           if (!living.delete(close)) return;
           gate.shut();
-          // Its remaining writes are refused. Its pool and its relay still end.
+          // Its remaining writes are refused. Its pool and its notifier still end.
           closing.push(close().catch(() => undefined));
         };
         return {

@@ -14,6 +14,7 @@ const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]> = {
   'two machines with one hostname': ['route-observed', 'running-is-routed', 'one-writer'],
   'a node handed over': ['one-writer', 'route-observed', 'running-is-routed', 'old-serves', 'one-serving'],
   'deadlines by the machine’s clock': ['uptime'],
+  'lists by the machine’s clock': ['one-writer'],
   'terminal state overwritten': ['terminal-stays'],
 };
 

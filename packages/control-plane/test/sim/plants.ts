@@ -5,6 +5,7 @@
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
+import type { Plan } from '../../src/domain/plan.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import type { World } from './world.ts';
@@ -47,11 +48,11 @@ export const PLANTS = {
         ...stores.flow,
         async commit(plan) {
           const { flow_version } = await stores.projects.get(plan.project.id);
-          const present = await stores.deployments.getMany(plan.deployments.map((c) => c.id));
-          const deployments = plan.deployments
+          const present = await stores.deployments.getMany(plan.changeDeployments.map((c) => c.id));
+          const deployments = plan.changeDeployments
             .map((change) => ({ ...change, from: present.find((d) => d.id === change.id)?.status ?? change.from }))
             .filter((change) => !isTerminal(change.from) || change.set.status === undefined);
-          return stores.flow.commit({ ...plan, project: { ...plan.project, flow_version }, deployments });
+          return stores.flow.commit({ ...plan, project: { ...plan.project, flow_version }, changeDeployments: deployments });
         },
       },
     }),
@@ -130,6 +131,60 @@ export const PLANTS = {
     },
   },
 
+  /** Compares lists of containers with the ends of tasks by the machine's clock, which may have been set back between them. */
+  'lists by the machine’s clock': {
+    ...NONE,
+    stores: (stores, world) => {
+      const { lists, nodes, ends, unreported } = machineTimes(world);
+      const commit = async (plan: Plan): ReturnType<Stores['flow']['commit']> => {
+        const answer = await stores.flow.commit(plan);
+        for (const change of answer === 'committed' ? plan.changeTasks : []) {
+          if (!('end' in change)) continue;
+          const key = `${plan.project.id} ${nodes.get(change.id)}`;
+          ends.set(key, plan.now);
+          if (change.report === undefined && change.attempt > 0) unreported.set(key, plan.now);
+        }
+        return answer;
+      };
+      return {
+        ...stores,
+        nodes: {
+          ...stores.nodes,
+          async register(input, at, entry, uptime) {
+            const registered = await stores.nodes.register(input, at, entry, uptime);
+            if (input.containers !== undefined) lists.set(registered.node.id, at);
+            return registered;
+          },
+        },
+        flow: {
+          ...stores.flow,
+          commit,
+          async facts(projectId, datasetIds) {
+            const facts = await stores.flow.facts(projectId, datasetIds);
+            for (const task of facts.tasks) nodes.set(task.id, task.node_id);
+            /** Before every time by the uptime clock, since a later time counts as never. */
+            const past = (at: number | null, machine: number | undefined): number | null =>
+              at === null ? null : (machine ?? at) - LONG_MS;
+            return {
+              ...facts,
+              nodes: facts.nodes.map((node) => ({ ...node, observed_at: past(node.observed_at, lists.get(node.id)) })),
+              endedWork: facts.endedWork.map((work) => {
+                const key = `${projectId} ${work.node_id}`;
+                const end = ends.get(key);
+                return {
+                  node_id: work.node_id,
+                  ended_at: past(work.ended_at, end) ?? 0,
+                  claimed_at: past(work.claimed_at, end),
+                  unreported_at: past(work.unreported_at, unreported.get(key)),
+                };
+              }),
+            };
+          },
+        },
+      };
+    },
+  },
+
   /** Overwrites a terminal state with a report that comes later. */
   'terminal state overwritten': {
     ...NONE,
@@ -166,6 +221,15 @@ export const PLANTS = {
   },
 } as const satisfies Record<string, Plant>;
 export type PlantName = keyof typeof PLANTS;
+
+const LONG_MS = 100 * 86_400_000;
+type MachineTimes = Record<'lists' | 'ends' | 'unreported', Map<string, number>> & { nodes: Map<string, string> };
+const timesByWorld = new WeakMap<World, MachineTimes>();
+function machineTimes(world: World): MachineTimes {
+  const times = timesByWorld.get(world) ?? { lists: new Map(), nodes: new Map(), ends: new Map(), unreported: new Map() };
+  timesByWorld.set(world, times);
+  return times;
+}
 
 /** States by world, like a table of its database: they outlive restarts, and no other run sees them. */
 const byWorld = new WeakMap<World, Map<string, DeploymentState>>();

@@ -152,6 +152,8 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       drain: people.drain,
       proxies: settling ? [] : proxies,
     });
+    // It also hears what it missed: which projects are stop-first.
+    for (const event of events) begun.heard(event);
     faults = begun;
     // Long enough for a machine to be silent for the offline time, and to come back.
     const stormMs = doubling === 'late' ? 4 * chaosMs : chaosMs;
@@ -166,7 +168,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
 
     const isBusy = async (): Promise<boolean> => {
       const stores = database.onlooker();
-      const [open, nodes] = [await stores.deployments.unsettled(), await stores.nodes.all()];
+      const [open, nodes] = [await stores.deployments.inProgress(), await stores.nodes.all()];
       for (const node of nodes) if (await hasOpenTask(stores, node.id, world.now())) return true;
       return open.length > 0;
     };

@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs';
+import { setImmediate } from 'node:timers/promises';
 import { waitFor } from '@berth/testbed/wait';
 import Sqlite from 'better-sqlite3';
 import { sql } from 'kysely';
@@ -29,6 +30,27 @@ test('checkpoints copy commits from the WAL into the database, and the WAL stays
   // The last connection removes the WAL: the thread closed its own before.
   expect(existsSync(`${path}-wal`)).toBe(false);
 });
+
+test('the WAL starts again under a writer without a pause, before a commit has to checkpoint', async () => {
+  const path = freshPath();
+  const db = await openDatabase(`sqlite:${path}`, quiet, () => NOW);
+  const reader = new Sqlite(path, { readonly: true });
+  onTestFinished(async () => {
+    reader.close();
+    await db.close();
+  });
+  const pages = (): number => (reader.pragma('wal_checkpoint(NOOP)') as [Lengths])[0].log;
+  let longest = 0;
+  // Each commit is on the disk before the next one begins, so the writer cannot outrun the thread by far.
+  for (let written = 0, log = 0; log >= longest; written++) {
+    longest = log;
+    await db.writeOne((kysely) => sql`insert into meta (key, value) values (${`line ${written}`}, hex(zeroblob(25000)))`.execute(kysely));
+    await setImmediate();
+    log = pages();
+  }
+  // AUTOCHECKPOINT_PAGES of checkpoints.ts: at this length a commit copies the WAL into the database and blocks the process.
+  expect(longest).toBeLessThan(16_000);
+}, 60_000);
 
 test('a failed checkpoint is reported and stops nothing', async () => {
   const path = freshPath();

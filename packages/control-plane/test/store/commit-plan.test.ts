@@ -29,7 +29,7 @@ async function scene(): Promise<{ stores: Stores; path: string; project: Project
   await deploymentIn(stores, project, 'new', { status: 'deploying', node_id: node.id });
   await tasksIn(stores, project, taskOf(project, 'open', node.id, { deployment_id: 'new' }), taskOf(project, 'ended', node.id));
   await stores.tasks.claim('open', { token: 'lease', expires_at: NOW + 1 }, NOW, 5);
-  await commit(stores, project.id, { tasks: [{ id: 'ended', attempt: 0, end: 'cancelled' }] });
+  await commit(stores, project.id, { changeTasks: [{ id: 'ended', attempt: 0, end: 'cancelled' }] });
   return { stores, path, project: await stores.projects.get(project.id), nodeId: node.id };
 }
 
@@ -41,7 +41,7 @@ async function dump(path: string): Promise<unknown> {
 
 const fullPlan = (project: ProjectRecord, nodeId: string): Partial<Plan> => ({
   createDeployment: deploymentOf(project, 'next'),
-  deployments: [
+  changeDeployments: [
     // In the wrong order: the store retires the old deployment first.
     {
       id: 'new',
@@ -54,9 +54,9 @@ const fullPlan = (project: ProjectRecord, nodeId: string): Partial<Plan> => ({
     taskOf(project, 'clean', nodeId, { kind: 'retire', deployment_id: 'new' }),
     taskOf(project, 'after', nodeId, { deployment_id: 'next' }),
   ],
-  tasks: [{ id: 'open', attempt: 1, end: 'completed', report: { status: 'completed', image_tag: 'x' } }],
+  changeTasks: [{ id: 'open', attempt: 1, end: 'completed', report: { status: 'completed', image_tag: 'x' } }],
   route: { set: routeOf(project, 'new', nodeId) },
-  events: [{ deployment_id: 'new', kind: 'running', message: 'serves' }],
+  storyLines: [{ deployment_id: 'new', kind: 'running', message: 'serves' }],
 });
 
 test('a plan is written completely', async () => {
@@ -103,21 +103,24 @@ const STALE: Record<string, (project: ProjectRecord, plan: Plan) => Plan> = {
   'the project does not exist': (_, plan) => ({ ...plan, project: { ...plan.project, id: 'nobody' } }),
   'a deployment is in another state': (_, plan) => ({
     ...plan,
-    deployments: [...plan.deployments.slice(0, 1), { id: 'old', from: 'deploying', set: { status: 'retired' } }],
+    changeDeployments: [...plan.changeDeployments.slice(0, 1), { id: 'old', from: 'deploying', set: { status: 'retired' } }],
   }),
-  'a deployment is in another state and keeps it': (_, plan) => ({ ...plan, deployments: [{ id: 'new', from: 'built', set: {} }] }),
+  'a deployment is in another state and keeps it': (_, plan) => ({ ...plan, changeDeployments: [{ id: 'new', from: 'built', set: {} }] }),
   'a deployment does not exist': (_, plan) => ({
     ...plan,
-    deployments: [...plan.deployments, { id: 'nobody', from: 'running', set: { status: 'retired' } }],
+    changeDeployments: [...plan.changeDeployments, { id: 'nobody', from: 'running', set: { status: 'retired' } }],
   }),
-  'a task was claimed since': (_, plan) => ({ ...plan, tasks: [{ id: 'open', attempt: 0, end: 'lost' }] }),
-  'a task has ended': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'ended', attempt: 0, end: 'lost' }] }),
+  'a task was claimed since': (_, plan) => ({ ...plan, changeTasks: [{ id: 'open', attempt: 0, end: 'lost' }] }),
+  'a task has ended': (_, plan) => ({ ...plan, changeTasks: [...plan.changeTasks, { id: 'ended', attempt: 0, end: 'lost' }] }),
   'a cancellation of a task that has ended': (_, plan) => ({
     ...plan,
-    tasks: [...plan.tasks, { id: 'ended', attempt: 0, requestCancel: true }],
+    changeTasks: [...plan.changeTasks, { id: 'ended', attempt: 0, requestCancel: true }],
   }),
-  'a cancellation of a task that was claimed since': (_, plan) => ({ ...plan, tasks: [{ id: 'open', attempt: 0, requestCancel: true }] }),
-  'a task does not exist': (_, plan) => ({ ...plan, tasks: [...plan.tasks, { id: 'nobody', attempt: 0, end: 'lost' }] }),
+  'a cancellation of a task that was claimed since': (_, plan) => ({
+    ...plan,
+    changeTasks: [{ id: 'open', attempt: 0, requestCancel: true }],
+  }),
+  'a task does not exist': (_, plan) => ({ ...plan, changeTasks: [...plan.changeTasks, { id: 'nobody', attempt: 0, end: 'lost' }] }),
 };
 
 test.each(Object.entries(STALE))('a stale plan writes nothing: %s', async (_, spoil) => {
@@ -131,8 +134,8 @@ test.each(Object.entries(STALE))('a stale plan writes nothing: %s', async (_, sp
 });
 
 test.each([
-  ['another project’s deployment', { deployments: [{ id: 'new', from: 'deploying', set: { waiting: 'x' } }] }],
-  ['another project’s task', { tasks: [{ id: 'open', attempt: 1, end: 'lost' }] }],
+  ['another project’s deployment', { changeDeployments: [{ id: 'new', from: 'deploying', set: { waiting: 'x' } }] }],
+  ['another project’s task', { changeTasks: [{ id: 'open', attempt: 1, end: 'lost' }] }],
 ] satisfies [string, Partial<Plan>][])('a plan reaches its own project only: %s', async (_, more) => {
   const { stores } = await scene();
   const other = await projectIn(stores, 'other');
@@ -143,15 +146,15 @@ test('a plan that violates a constraint writes nothing', async () => {
   const { stores, path, project } = await scene();
   const before = await dump(path);
   // Two running deployments of a project.
-  await expect(commit(stores, project.id, { deployments: [{ id: 'new', from: 'deploying', set: { status: 'running' } }] })).rejects.toThrow(
-    /unique/i,
-  );
+  await expect(
+    commit(stores, project.id, { changeDeployments: [{ id: 'new', from: 'deploying', set: { status: 'running' } }] }),
+  ).rejects.toThrow(/unique/i);
   // A generation that is in use.
   await expect(commit(stores, project.id, { createDeployment: deploymentOf(project, 'twice', { generation: 1 }) })).rejects.toThrow(
     /unique/i,
   );
   // A line of story for an unknown deployment.
-  await expect(commit(stores, project.id, { events: [{ deployment_id: 'nobody', kind: 'k', message: 'm' }] })).rejects.toThrow(
+  await expect(commit(stores, project.id, { storyLines: [{ deployment_id: 'nobody', kind: 'k', message: 'm' }] })).rejects.toThrow(
     /foreign key/i,
   );
   expect(await dump(path)).toEqual(before);
@@ -161,23 +164,27 @@ test('a terminal state never changes', async () => {
   const { stores, project } = await scene();
   for (const status of ['retired', 'failed', 'cancelled', 'superseded'] as const) {
     await deploymentIn(stores, project, status, { status });
-    await expect(commit(stores, project.id, { deployments: [{ id: status, from: status, set: { status: 'running' } }] })).rejects.toThrow(
-      /is terminal/,
+    await expect(
+      commit(stores, project.id, { changeDeployments: [{ id: status, from: status, set: { status: 'running' } }] }),
+    ).rejects.toThrow(/is terminal/);
+    expect(await commit(stores, project.id, { changeDeployments: [{ id: status, from: status, set: { waiting: 'w' } }] })).toBe(
+      'committed',
     );
-    expect(await commit(stores, project.id, { deployments: [{ id: status, from: status, set: { waiting: 'w' } }] })).toBe('committed');
     expect((await stores.deployments.get(status)).status).toBe(status);
   }
 });
 
 test('a cancellation is requested once, and the task runs until it ends', async () => {
   const { stores, project } = await scene();
-  expect(await commit(stores, project.id, { tasks: [{ id: 'open', attempt: 1, requestCancel: true }] })).toBe('committed');
-  expect(await commit(stores, project.id, { now: NOW + 9, tasks: [{ id: 'open', attempt: 1, requestCancel: true }] })).toBe('committed');
+  expect(await commit(stores, project.id, { changeTasks: [{ id: 'open', attempt: 1, requestCancel: true }] })).toBe('committed');
+  expect(await commit(stores, project.id, { now: NOW + 9, changeTasks: [{ id: 'open', attempt: 1, requestCancel: true }] })).toBe(
+    'committed',
+  );
   expect(await stores.tasks.get('open')).toMatchObject({ status: 'running', cancel_requested_at: NOW, finished_at: null });
   // Cancelled and ended in one plan: in the given order.
   expect(
     await commit(stores, project.id, {
-      tasks: [
+      changeTasks: [
         { id: 'open', attempt: 1, requestCancel: true },
         { id: 'open', attempt: 1, end: 'lost' },
       ],

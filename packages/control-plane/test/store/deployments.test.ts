@@ -42,7 +42,7 @@ test('every field is read as it was written', async () => {
     waiting: null,
     host_port: null,
   } satisfies Partial<DeploymentRecord>;
-  await commit(stores, project.id, { deployments: [{ id: 'd1', from: 'failed', set: cleared }] });
+  await commit(stores, project.id, { changeDeployments: [{ id: 'd1', from: 'failed', set: cleared }] });
   expect(await stores.deployments.get('d1')).toEqual({ ...written, ...cleared });
 });
 
@@ -122,7 +122,7 @@ test('the queries of the loops', async () => {
   const project = await stores.projects.get(switching.project_id);
   await commit(stores, project.id, { route: { set: routeOf(project, 'switches', fresh.id) } });
 
-  expect((await stores.deployments.unsettled()).map((d) => [d.id, d.status])).toEqual([
+  expect((await stores.deployments.inProgress()).map((d) => [d.id, d.status])).toEqual([
     ['builds', 'building'],
     ['waits', 'pending'],
     ['switches', 'deploying'],
@@ -139,7 +139,7 @@ test('lines of a story are in order, even at the same time', async () => {
   const project = await projectIn(stores);
   for (const id of ['d1', 'd2']) await deploymentIn(stores, project, id, { status: 'cancelled' });
   const tell = (...messages: string[]): Promise<unknown> =>
-    commit(stores, project.id, { events: messages.map((message) => ({ deployment_id: 'd1', kind: 'k', message })) });
+    commit(stores, project.id, { storyLines: messages.map((message) => ({ deployment_id: 'd1', kind: 'k', message })) });
   await tell('one', 'two', 'three');
   await tell('four');
   const stories = await stores.deployments.events(['d2', 'd1']);

@@ -230,7 +230,7 @@ test('the policy names every present and possible host of a project, and every r
     revoked: [{ id: 's1', expires_at: NOW + 1_000 }],
     tokens: [{ id: 'id-one', hash: 'hash-one', identity: BOB, expires_at: NOW + 90 * 86_400_000, scope: 'projects' }],
   });
-  await commit(stores, shop.id, { deployments: [{ id: 'd2', from: 'building', set: { status: 'failed', finished_at: NOW } }] });
+  await commit(stores, shop.id, { changeDeployments: [{ id: 'd2', from: 'building', set: { status: 'failed', finished_at: NOW } }] });
   await stamped();
   expect((await stores.policy.read(NOW)).projects[1]?.prefixes).toEqual(['new', 'old']);
   expect(await stores.revokedSessions.sweep(NOW)).toBe(1);

@@ -29,7 +29,7 @@ async function ended(
   await commit(stores, project, { createTasks: [task as unknown as NewTask] });
   if (claimed) await stores.tasks.claim(id, { token: id, expires_at: NOW }, NOW, 5);
   const report = reported ? { report: { status: end as 'completed' } } : {};
-  await commit(stores, project, { now: at, uptime, tasks: [{ id, attempt: claimed ? 1 : 0, end, ...report }] });
+  await commit(stores, project, { now: at, uptime, changeTasks: [{ id, attempt: claimed ? 1 : 0, end, ...report }] });
 }
 
 const DAY = 86_400_000;
@@ -51,10 +51,10 @@ test('a report tells how work ended; lost or withdrawn tasks and failed removals
   await ended(stores, id, 'c', 'deploy', NOW + 4, { end: 'cancelled', reported: false, claimed: false });
   await ended(stores, id, 'd', 'retire', NOW + 5, { end: 'failed', reported: true, claimed: true });
   expect(await work(stores, id)).toEqual([
-    { node_id: 'a', ended_at: NOW + 1, unreported_at: null },
-    { node_id: 'b', ended_at: NOW + 3, unreported_at: NOW + 2 },
-    { node_id: 'c', ended_at: NOW + 4, unreported_at: null },
-    { node_id: 'd', ended_at: NOW + 5, unreported_at: NOW + 5 },
+    { node_id: 'a', ended_at: NOW + 1, claimed_at: NOW + 1, unreported_at: null },
+    { node_id: 'b', ended_at: NOW + 3, claimed_at: NOW + 3, unreported_at: NOW + 2 },
+    { node_id: 'c', ended_at: NOW + 4, claimed_at: null, unreported_at: null },
+    { node_id: 'd', ended_at: NOW + 5, claimed_at: NOW + 5, unreported_at: NOW + 5 },
   ]);
 });
 
@@ -65,7 +65,7 @@ test('the last end is found even after the machine’s clock was set back', asyn
   for (let i = 1; i <= 40; i++) await ended(stores, id, 'a', 'deploy', NOW + i, i % 2 === 0 ? reported : lost, NOW + i);
   await ended(stores, id, 'a', 'retire', NOW - DAY + 1, lost, NOW + 41);
   await ended(stores, id, 'a', 'retire', NOW - DAY + 2, reported, NOW + 42);
-  expect(await work(stores, id)).toEqual([{ node_id: 'a', ended_at: NOW + 42, unreported_at: NOW + 41 }]);
+  expect(await work(stores, id)).toEqual([{ node_id: 'a', ended_at: NOW + 42, claimed_at: NOW + 42, unreported_at: NOW + 41 }]);
 });
 
 test('an end that an earlier version wrote is before all that a node reports', async () => {
@@ -79,7 +79,7 @@ test('an end that an earlier version wrote is before all that a node reports', a
   const [first] = await work(stores, project.id);
   expect(first?.ended_at).toBeLessThan(0);
   await ended(stores, project.id, 'a', 'deploy', NOW, reported, 1);
-  expect(await work(stores, project.id)).toEqual([{ node_id: 'a', ended_at: 1, unreported_at: null }]);
+  expect(await work(stores, project.id)).toEqual([{ node_id: 'a', ended_at: 1, claimed_at: 1, unreported_at: null }]);
 });
 
 test('ended work is not queried for rolling projects', async () => {
@@ -96,7 +96,7 @@ test('the number of ended tasks does not slow a decision down', async () => {
   await tasksIn(stores, await stores.projects.get(project.id), taskOf(project, 'first', 'w1', { deployment_id: 'd1', kind: 'deploy' }));
   await commit(stores, project.id, {
     now: NOW + 1,
-    tasks: [{ id: 'first', attempt: 0, end: 'completed', report: { status: 'completed' } }],
+    changeTasks: [{ id: 'first', attempt: 0, end: 'completed', report: { status: 'completed' } }],
   });
   const median = async (): Promise<number> => {
     const took: number[] = [];

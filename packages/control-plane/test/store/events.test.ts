@@ -20,7 +20,7 @@ test('each line of a deployment’s story is an event', async () => {
   const project = await projectIn(stores);
   const { id } = await deploymentIn(stores, project, 'd1');
   const event = { deployment_id: id, kind: 'build_started', message: 'b1 builds' };
-  expect(await commit(stores, project.id, { events: [event] })).toBe('committed');
+  expect(await commit(stores, project.id, { storyLines: [event] })).toBe('committed');
   const { items } = await stores.events.read(0, 10);
   expect(items.at(-1)).toMatchObject({
     kind: 'deployment.build_started',
@@ -47,7 +47,7 @@ test('the last 10,000 events are kept, and a reader behind them learns of the ga
   const project = await projectIn(stores);
   const { id } = await deploymentIn(stores, project, 'd1');
   const line = { deployment_id: id, kind: 'line', message: '' };
-  for (let i = 0; i < 25; i++) await commit(stores, project.id, { events: Array.from({ length: 450 }, () => line) });
+  for (let i = 0; i < 25; i++) await commit(stores, project.id, { storyLines: Array.from({ length: 450 }, () => line) });
   const { items, oldest, newest, gap } = await stores.events.read(0, 10);
   expect(gap).toBe(true);
   expect(items[0]?.seq).toBe(oldest);

@@ -63,9 +63,10 @@ async function play(stores: Stores, steps: readonly Step[]): Promise<void> {
     if (s.do === 'create') more.createDeployment = deploymentOf(facts.project, `d${memory.ids++}`, { status: s.status });
     if (s.do === 'move' && deployment !== undefined) {
       const from = s.from ?? memory.deployments.get(deployment) ?? 'pending';
-      more.deployments = [{ id: deployment, from, set: { status: s.to } }];
+      more.changeDeployments = [{ id: deployment, from, set: { status: s.to } }];
       const running = facts.live.find((d) => d.status === 'running' && d.id !== deployment);
-      if (s.retireOther && running !== undefined) more.deployments.push({ id: running.id, from: 'running', set: { status: 'retired' } });
+      if (s.retireOther && running !== undefined)
+        more.changeDeployments.push({ id: running.id, from: 'running', set: { status: 'retired' } });
       more.route = { set: routeOf(facts.project, deployment, node.id) };
     }
     if (s.do === 'task')
@@ -73,7 +74,7 @@ async function play(stores: Stores, steps: readonly Step[]): Promise<void> {
         taskOf(facts.project, `t${memory.ids++}`, node.id, deployment === undefined ? {} : { deployment_id: deployment }),
       ];
     if (s.do === 'end' && task !== undefined)
-      more.tasks = [{ id: task, attempt: s.attempt ?? facts.tasks.find((t) => t.id === task)?.attempt ?? 0, end: s.to }];
+      more.changeTasks = [{ id: task, attempt: s.attempt ?? facts.tasks.find((t) => t.id === task)?.attempt ?? 0, end: s.to }];
     if (s.do === 'claim' && task !== undefined) await allowed(stores.tasks.claim(task, { token: `l${s.which}`, expires_at: NOW }, NOW, 3));
     if (s.do === 'renew' && task !== undefined) await allowed(stores.tasks.renew(task, `l${s.token}`, NOW, NOW));
 

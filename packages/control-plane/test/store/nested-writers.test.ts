@@ -85,7 +85,7 @@ describe('a project', () => {
     expect(await refusal(projectIn(stores, 'inner', written(genomes)))).toContain('which deployment 1 of outer mounts readwrite');
     // It stops before the next version starts.
     expect(await refusal(stores.projects.patch(outer.id, written(genomes), NOW))).toBeNull();
-    await commit(stores, outer.id, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
+    await commit(stores, outer.id, { changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
     await stores.projects.patch(outer.id, { datasets: [] }, NOW);
     expect(await refusal(projectIn(stores, 'inner', written(genomes)))).toBeNull();
   });

@@ -91,7 +91,7 @@ test.each<[string, Comes]>([
   expect(entered.node.id === id).toBe(is === 'the node');
   if (is === 'the node') return expect((await stores.nodes.all()).map((n) => n.hostname)).toEqual(['h']);
   expect(entered).toMatchObject({ before: null, displaced: { id, hostname: 'h~10.0.0.1' } });
-  // What the first runs is known as before; and it keeps its node when it comes back, after a restart too.
+  // The containers of the first stay known, and it keeps its node when it returns, also after a restart.
   const kept = await stores.nodes.get(id);
   expect(kept).toMatchObject({ host_ip: '10.0.0.1', containers: 'containers' in first ? [seen] : [] });
   const back = { ...machine, ...first, ...('boot_id' in first ? { boot_id: 'a2' } : {}) };
@@ -114,7 +114,7 @@ test('the first machine has its name again when the second one’s node is delet
   await stores.nodes.markDeleting(second.id, later);
   await stores.nodes.removeIfGone(second.id, true);
   expect(await register('10.0.0.1', 'a', later + SECOND)).toMatchObject({ id: first.id, hostname: 'h' });
-  // And the other way round: a node that is deleted by force is gone, whoever waits under its name.
+  // The reverse: a node that is deleted by force is gone, also when another machine waits for its name.
   const third = await register('10.0.0.2', 'b', later + SECOND + OFFLINE);
   expect(third.id).not.toBe(first.id);
   await stores.nodes.markDeleting(first.id, later);

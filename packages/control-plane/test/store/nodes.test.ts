@@ -50,6 +50,7 @@ test('a node with the same host and role keeps its id and what people set', asyn
       copy_rate: null,
       drain: null,
       containers: [],
+      earlier_nodes: [],
       observed_at: null,
       last_seen_at: NOW,
       last_polled_at: null,
@@ -220,7 +221,7 @@ test('a deleted node is marked once and removed when it has no work left', async
   await tasksIn(stores, project, taskOf(project, 't1', node.id));
   await nodeIn(stores, 'h', { containers: [] });
   expect(await stores.nodes.removeIfGone(node.id, false)).toBe(false);
-  await commit(stores, project.id, { tasks: [{ id: 't1', attempt: 0, end: 'lost' }] });
+  await commit(stores, project.id, { changeTasks: [{ id: 't1', attempt: 0, end: 'lost' }] });
   expect(await stores.nodes.removeIfGone(node.id, false)).toBe(true);
   expect(await stores.nodes.removeIfGone(node.id, false)).toBe(true);
   expect(await codeOf(stores.nodes.get(node.id))).toBe('not_found');
@@ -236,7 +237,7 @@ test('a forced deletion loses the tasks and forgets the containers', async () =>
   await stores.nodes.markDeleting(node.id, NOW);
   expect(await stores.nodes.removeIfGone(node.id, true)).toBe(true);
   expect(await stores.tasks.get('t1')).toMatchObject({ status: 'lost', finished_at: NOW, lease_token: 'l', lease_expires_at: null });
-  expect(await stores.flow.commit(planFor(before, { tasks: [{ id: 't1', attempt: 1, end: 'completed' }] }))).toBe('stale');
+  expect(await stores.flow.commit(planFor(before, { changeTasks: [{ id: 't1', attempt: 1, end: 'completed' }] }))).toBe('stale');
 });
 
 /** Reads the file through a second connection, as another program or this one after a crash would. */

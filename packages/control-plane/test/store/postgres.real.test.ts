@@ -8,7 +8,7 @@ import type { Topic } from '../../src/domain/changes.ts';
 import { type Database, openDatabase } from '../../src/store/engine/database.ts';
 import { StoreError } from '../../src/store/engine/errors.ts';
 import { openStores } from '../../src/store/open.ts';
-import { createRelay } from '../../src/store/engine/postgres-relay.ts';
+import { createNotifier } from '../../src/store/engine/postgres-notify.ts';
 import { newTaskColumns } from '../../src/store/rows/task.ts';
 import { commit, deploymentIn, deploymentOf, nodeIn, NOW, planFor, projectIn, quiet, routeOf, taskOf } from './fixtures.ts';
 
@@ -246,12 +246,12 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     const project = await projectIn(one);
     await deploymentIn(one, project, 'd1', { note: 'a\0b' });
     expect((await one.deployments.get('d1')).note).toBe('a\uFFFDb');
-    await commit(one, project.id, { events: [{ deployment_id: 'd1', kind: 'k', message: '\0' }] });
+    await commit(one, project.id, { storyLines: [{ deployment_id: 'd1', kind: 'k', message: '\0' }] });
   });
 
   test('changes reach the other control plane, even after a restart of the server, and are not echoed', async () => {
     const url = await database();
-    const [one, two] = [createRelay(url, quiet), createRelay(url, quiet)];
+    const [one, two] = [createNotifier(url, quiet), createNotifier(url, quiet)];
     onTestFinished(async () => void (await Promise.all([one.close(), two.close()])));
     const heard = { one: new Set<Topic>(), two: new Set<Topic>() };
     // Every new connection notifies 'routes' and 'work'.

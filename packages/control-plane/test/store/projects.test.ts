@@ -102,7 +102,7 @@ test('a prefix that a project gave up stays taken while it is or may be served',
   await stores.projects.patch(shop.id, { domain_prefix: 'store' }, NOW);
   await commit(stores, shop.id, { route: { remove: { project_id: shop.id } } });
   expect(await codeOf(projectIn(stores, 'new', { domain_prefix: 'shop' }))).toBe('domain_prefix_taken');
-  await commit(stores, shop.id, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
+  await commit(stores, shop.id, { changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
   expect((await projectIn(stores, 'new', { domain_prefix: 'shop' })).domain_prefix).toBe('shop');
   // A rollback to the old settings is refused completely.
   const now = await stores.projects.get(shop.id);
@@ -124,7 +124,7 @@ test('a deleted project is marked once, refuses patches, and is removed with eve
   await tasksIn(stores, shop, taskOf(shop, 't1', node.id, { deployment_id: 'd1' }));
   await commit(stores, shop.id, {
     route: { set: routeOf(shop, 'd1', node.id) },
-    events: [{ deployment_id: 'd1', kind: 'k', message: 'm' }],
+    storyLines: [{ deployment_id: 'd1', kind: 'k', message: 'm' }],
   });
   await stores.logs.append('d1', { task_id: 't1', attempt: 1, first: 0 }, [{ stream: 'stdout', text: 'hi' }], NOW);
 
@@ -136,7 +136,7 @@ test('a deleted project is marked once, refuses patches, and is removed with eve
   expect(await codeOf(stores.projects.patch(shop.id, { branch: 'x' }, NOW))).toBe('being_deleted');
 
   expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
-  await commit(stores, shop.id, { tasks: [{ id: 't1', attempt: 0, end: 'cancelled' }] });
+  await commit(stores, shop.id, { changeTasks: [{ id: 't1', attempt: 0, end: 'cancelled' }] });
   expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
   expect(await stores.logs.read('d1', 0, 10)).toHaveLength(1);
   await nodeIn(stores, 'w1', {
@@ -163,7 +163,7 @@ test('a list of containers made before a deploy task ended does not prove that n
   await deploymentIn(stores, shop, 'd1');
   await tasksIn(stores, shop, taskOf(shop, 't1', node.id, { kind: 'deploy', deployment_id: 'd1' }));
   await stores.tasks.claim('t1', { token: 'l', expires_at: NOW + 10 }, NOW, 5);
-  await commit(stores, shop.id, { now: NOW + 20, tasks: [{ id: 't1', attempt: 1, end: 'lost' }] });
+  await commit(stores, shop.id, { now: NOW + 20, changeTasks: [{ id: 't1', attempt: 1, end: 'lost' }] });
   await stores.projects.markDeleting(shop.id, NOW + 30);
 
   const tells = async (at: number, last_answer_at: number): Promise<boolean> => {

@@ -164,13 +164,13 @@ test('no statement walks a table that grows', async () => {
   await stores.tasks.overdue({ uptime: { at: NOW, since: 0 }, now: NOW, silentSince: NOW }, { leaseMs: 1, maxAttempts: 1 });
   await stores.tasks.get('t1');
   await commit(stores, project.id, {
-    deployments: [{ id: 'd1', from: 'deploying', set: { status: 'running' } }],
-    tasks: [
+    changeDeployments: [{ id: 'd1', from: 'deploying', set: { status: 'running' } }],
+    changeTasks: [
       { id: 't1', attempt: 1, requestCancel: true },
       { id: 't1', attempt: 1, end: 'completed', report: { status: 'completed' } },
     ],
     route: { set: routeOf(project, 'd1', node.id) },
-    events: [{ deployment_id: 'd1', kind: 'k', message: 'm' }],
+    storyLines: [{ deployment_id: 'd1', kind: 'k', message: 'm' }],
   });
   const present = await stores.projects.get(project.id);
   await stores.flow.commitWithKey(planFor(present, { createDeployment: deploymentOf(present, 'd2') }), {
@@ -195,7 +195,7 @@ test('no statement walks a table that grows', async () => {
   await stores.deployments.events(['d1', 'd2']);
   await stores.deployments.getMany(['d1', 'd2']);
   await stores.deployments.get('d1');
-  await stores.deployments.unsettled();
+  await stores.deployments.inProgress();
   // The queries of each scrape by Prometheus.
   await stores.health.openTasks();
   await stores.health.running();

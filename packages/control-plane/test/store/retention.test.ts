@@ -1,4 +1,4 @@
-/** What retention removes, what it keeps, and that it can be interrupted anywhere. */
+/** Retention: the rows that it removes and keeps, and interruption at any point. */
 import { expect, test } from 'vitest';
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { Keep, Removed } from '../../src/domain/retention.ts';
@@ -64,18 +64,18 @@ async function ran(
   );
   await commit(stores, project.id, {
     now: at + DAY,
-    tasks: [
+    changeTasks: [
       { id: `build-${id}`, attempt: 0, end: 'completed', report: { status: 'completed' } },
       { id: `deploy-${id}`, attempt: 0, end: 'completed', report: { status: 'completed' } },
     ],
-    deployments: [
+    changeDeployments: [
       {
         id,
         from: 'deploying',
         set: { status, state_since: at + DAY, finished_at: at, route_published_at: status === 'failed' ? null : at },
       },
     ],
-    events: [
+    storyLines: [
       { deployment_id: id, kind: 'pending', message: 'requested' },
       { deployment_id: id, kind: status, message: 'over' },
     ],
@@ -223,8 +223,8 @@ test('a stop-first project keeps how its work ended on each node', async () => {
   await stores.tasks.claim('lost', { token: 't', expires_at: NOW }, NOW, 5);
   await commit(stores, project.id, {
     now: NOW + 5,
-    tasks: [{ id: 'lost', attempt: 1, end: 'lost' }],
-    deployments: [{ id: 'd2', from: 'deploying', set: { status: 'failed' } }],
+    changeTasks: [{ id: 'lost', attempt: 1, end: 'lost' }],
+    changeDeployments: [{ id: 'd2', from: 'deploying', set: { status: 'failed' } }],
   });
   for (let i = 3; i <= 6; i++) await ran(stores, await present(), `d${i}`, first.id, { at: NOW + i * DAY });
   const { endedWork: before, lastBuilderId } = await stores.flow.facts(project.id);
@@ -367,7 +367,8 @@ test('nodes that were silent for long and have no work are removed; all others s
   await tasksIn(stores, await stores.projects.get(project.id), taskOf(project, 'open', busy.id));
   const unsure = await node('unsure');
   await tasksIn(stores, await stores.projects.get(project.id), taskOf(project, 'ended', unsure.id, { kind: 'deploy' }));
-  await commit(stores, project.id, { now: NOW + 9, tasks: [{ id: 'ended', attempt: 0, end: 'cancelled' }] });
+  await stores.tasks.claim('ended', { token: 'l', expires_at: NOW + 10 }, NOW, 5);
+  await commit(stores, project.id, { now: NOW + 9, changeTasks: [{ id: 'ended', attempt: 1, end: 'cancelled' }] });
   await node('holds', { containers: [container({ 'berth.project': project.id })] });
   await node('heard', {}, LATER - DAY);
   const deleting = await node('deleting');
@@ -387,16 +388,16 @@ test('expired keys and old sync tasks are removed', async () => {
     project: await stores.projects.get(project.id),
     now: NOW,
     uptime: NOW,
-    deployments: [],
+    changeDeployments: [],
     createTasks: [],
-    tasks: [],
+    changeTasks: [],
     route: null,
     push: null,
   };
   const created = await deploymentIn(stores, project, 'd0');
   const createDeployment = { ...created, id: 'd1', generation: 2 };
   const key = { key: 'k', body_hash: 'h', expires_at: NOW + DAY };
-  const fresh = { ...plan, project: await stores.projects.get(project.id), createDeployment, events: [] };
+  const fresh = { ...plan, project: await stores.projects.get(project.id), createDeployment, storyLines: [] };
   expect(await stores.flow.commitWithKey(fresh, key)).toBe('committed');
   const dataset = { dataset_id: 'x', name: 'x', nfs_path: 'x', version: 2, manifest_digest: null, bytes: 1, files: 1 };
   const sync = (id: string) => ({ id, node_id: node.id, payload: { dataset }, queue_deadline_at: NOW, wall_deadline_at: NOW });

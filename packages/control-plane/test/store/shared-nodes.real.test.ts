@@ -70,7 +70,7 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     await settle();
     expect(await here.deployments.concerning(node, ['d1'])).toBeNull();
 
-    await commit(there, project.id, { deployments: [{ id: 'd1', from: 'running', set: { status: 'retired', node_id: null } }] });
+    await commit(there, project.id, { changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired', node_id: null } }] });
     await here.flow.watch();
     expect((await here.deployments.concerning(node, ['d1']))?.known).toMatchObject([{ id: 'd1', status: 'retired' }]);
 

@@ -28,7 +28,7 @@ test('a node gets its open tasks of known kinds in order, and the poll is marked
   const ids = async (id: string, now = NOW): Promise<string[]> => (await stores.tasks.openFor(id, now)).map((t) => t.id);
   expect(await ids(node.id)).toEqual(['t1', 'b1-retire', 'b1-deploy', 'b1-build']);
   expect(await ids(plain.id)).toEqual(['contract-deploy', 'contract-build']);
-  await commit(stores, project.id, { tasks: [{ id: 't1', attempt: 0, end: 'lost' }] });
+  await commit(stores, project.id, { changeTasks: [{ id: 't1', attempt: 0, end: 'lost' }] });
   expect(await ids(node.id, NOW + 5000)).toEqual(['b1-retire', 'b1-deploy', 'b1-build']);
   expect((await stores.nodes.get(node.id)).last_polled_at).toBe(NOW + 5000);
   expect(await codeOf(stores.tasks.openFor('nobody', NOW))).toBe('not_found');
@@ -74,7 +74,7 @@ test('a claim is refused if the task has ended, is unknown or was started too of
   expect(await codeOf(stores.tasks.claim('t1', lease('three'), NOW, 2))).toBe('task_over');
   // The lease of the last attempt is unchanged.
   expect(await stores.tasks.renew('t1', 'two', NOW + 1, NOW)).toEqual({ cancel_requested: false });
-  await commit(stores, project.id, { tasks: [{ id: 't1', attempt: 2, end: 'completed', report: { status: 'completed' } }] });
+  await commit(stores, project.id, { changeTasks: [{ id: 't1', attempt: 2, end: 'completed', report: { status: 'completed' } }] });
   expect(await codeOf(stores.tasks.claim('t1', lease('x'), NOW, 5))).toBe('task_over');
 });
 
@@ -93,9 +93,9 @@ test('renewing extends the lease, reports a requested cancellation, and fails wi
   await stores.tasks.claim('t1', lease('one'), NOW, 5);
   expect(await stores.tasks.renew('t1', 'one', NOW + 60_000, NOW)).toEqual({ cancel_requested: false });
   expect((await stores.tasks.get('t1')).lease_expires_at).toBe(NOW + 60_000);
-  await commit(stores, project.id, { tasks: [{ id: 't1', attempt: 1, requestCancel: true }] });
+  await commit(stores, project.id, { changeTasks: [{ id: 't1', attempt: 1, requestCancel: true }] });
   expect(await stores.tasks.renew('t1', 'one', NOW + 90_000, NOW)).toEqual({ cancel_requested: true });
-  await commit(stores, project.id, { tasks: [{ id: 't1', attempt: 1, end: 'cancelled' }] });
+  await commit(stores, project.id, { changeTasks: [{ id: 't1', attempt: 1, end: 'cancelled' }] });
   expect(await codeOf(stores.tasks.renew('t1', 'one', NOW, NOW))).toBe('task_over');
   expect(await codeOf(stores.tasks.renew('t1', 'other', NOW, NOW))).toBe('task_over');
 });
@@ -145,7 +145,7 @@ test('an overdue task is reported with the deadline that passed', async () => {
   await stores.tasks.claim('last-attempt', lease('l', at - 1), NOW, 2);
   await stores.tasks.claim('last-attempt', lease('l', at - 1), NOW, 2);
   await stores.tasks.claim('wall-claimed', lease('l', at + 1), NOW, 2);
-  await commit(stores, project.id, { tasks: [{ id: 'over', attempt: 0, end: 'lost' }] });
+  await commit(stores, project.id, { changeTasks: [{ id: 'over', attempt: 0, end: 'lost' }] });
 
   const overdue = await stores.tasks.overdue(
     { uptime: { at, since: 0 }, now: at, silentSince: at - 10_000 },

@@ -1,4 +1,7 @@
-/** Faults of the identity provider (down, slow, invalid answers, new keys, forged tokens): each gives a readable page, no 5xx except 503, and recovers by itself. */
+/**
+ * Faults of the identity provider: down, slow, invalid answers, new keys, forged tokens. Each gives a readable page and no 5xx except
+ * 503, and the gateway recovers by itself.
+ */
 import { createHmac, createPublicKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
 import { type GithubStandIn, startGithubStandIn } from '@berth/testbed/github-stand-in';
 import { type Fault, type IdentityProvider, startIdentityProvider, type TokenAnswer } from '@berth/testbed/identity-provider';

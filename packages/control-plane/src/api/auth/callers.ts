@@ -8,7 +8,7 @@ import { DomainError } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
 import type { Stores } from '../../domain/stores.ts';
 import { type Origin, isOriginValid } from './origins.ts';
-import { hashOf } from './secrets.ts';
+import { sha256Of } from './secrets.ts';
 import { matchesAny } from './shared-secrets.ts';
 import type { Tokens } from './tokens.ts';
 
@@ -81,7 +81,7 @@ export function createCallers(deps: CallerDeps): Callers {
           authorization === undefined ? 'no token was sent' : 'send the token as “Authorization: Bearer …”',
         );
       if (token.startsWith(API_TOKEN_PREFIX)) {
-        const hash = hashOf(token);
+        const hash = sha256Of(token);
         const caller = cached(`token ${hash}`) ?? (await callerOfApiToken(hash));
         if (caller === null)
           throw new DomainError('unauthenticated', 'the token is unknown, has expired or was revoked, or its account is disabled');

@@ -1,4 +1,4 @@
-/** Creates the first account from settings when there is none. Generates its password where the settings give none. */
+/** Creates the first account from settings if there is no account. Generates its password if the settings have none. */
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -13,7 +13,7 @@ export type FirstAdmin = {
   passwordFile: string;
 };
 
-/** Does nothing where an account exists: ADMIN_PASSWORD is for the first start only. */
+/** Does nothing if an account exists: ADMIN_PASSWORD is for the first start only. */
 export async function ensureFirstAdmin(
   users: UserStore,
   passwords: Passwords,

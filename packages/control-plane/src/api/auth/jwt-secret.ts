@@ -11,9 +11,9 @@ import type { MetaStore } from '../../domain/stores.ts';
 const FILE = 'jwt-secret';
 /** Row of `meta` where earlier versions kept the secret. */
 const OLD_KEY = 'jwt_secret';
-const LEAST = 32;
+const MIN_LENGTH = 32;
 
-/** Reads the secret, or generates one. Throws with what to do. */
+/** Reads the secret, or generates one. If several processes start at once, all use the secret of the first. Errors say what to do. */
 export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger): Promise<string> {
   const path = join(folder, FILE);
   const file: SecretFile = {
@@ -21,7 +21,9 @@ export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger):
     name: 'JWT secret',
     instead: 'or set JWT_SECRET (openssl rand -hex 32)',
     problem: (text) =>
-      text.length < LEAST || /\s/.test(text) ? `is not one line of ${LEAST} characters or more. Delete the file to get a new one` : null,
+      text.length < MIN_LENGTH || /\s/.test(text)
+        ? `is not one line of ${MIN_LENGTH} characters or more. Delete the file to get a new one`
+        : null,
     leaked: 'delete the file and restart',
   };
   const old = await meta.get(OLD_KEY);
@@ -30,14 +32,15 @@ export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger):
     secret = await createSecretFile(file, old ?? randomBytes(48).toString('base64url'), log);
     if (old !== null) log.info({ path }, 'JWT secret moved from the database to a file; add the file to your backups');
   }
-  // Only after the file is on the disk.
+  // Remove it from the database only after the file is on the disk.
   if (old !== null) await meta.remove(OLD_KEY);
   return secret;
 }
 
-const SEEN = 'jwt_secret_seen ';
+/** Prefix of the rows of `meta` with the fingerprints of the control planes' secrets. */
+const FINGERPRINT_KEY = 'jwt_secret_seen ';
 /** A control plane counts as stopped when its entry is older than this. */
-const FORGOTTEN_MS = 4 * 60_000;
+const STOPPED_AFTER_MS = 4 * 60_000;
 
 export type SecretWatch = {
   /** Publishes the fingerprint of the own secret and reads those of the other control planes. */
@@ -50,16 +53,16 @@ export type SecretWatch = {
 /** Compares fingerprints in the database: each control plane must accept the tokens of every other one. */
 export function createSecretWatch(deps: { meta: MetaStore; secrets: readonly string[]; now: () => number }): SecretWatch {
   const { meta, now } = deps;
-  const [own = '', ...earlier] = deps.secrets.map((secret) => SEEN + fingerprintOf(secret));
+  const [own = '', ...earlier] = deps.secrets.map((secret) => FINGERPRINT_KEY + fingerprintOf(secret));
   const readable = new Set([own, ...earlier]);
   let differs = false;
   return {
     async look() {
       await meta.set(own, String(now()));
-      const seen = await meta.startingWith(SEEN);
-      const gone = seen.filter(({ value }) => !(Number(value) > now() - FORGOTTEN_MS));
-      for (const { key } of gone) await meta.remove(key);
-      differs = seen.some((entry) => !gone.includes(entry) && !readable.has(entry.key));
+      const entries = await meta.startingWith(FINGERPRINT_KEY);
+      const stopped = entries.filter(({ value }) => !(Number(value) > now() - STOPPED_AFTER_MS));
+      for (const { key } of stopped) await meta.remove(key);
+      differs = entries.some((entry) => !stopped.includes(entry) && !readable.has(entry.key));
     },
     problem: () =>
       differs

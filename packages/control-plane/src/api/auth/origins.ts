@@ -8,10 +8,10 @@ export type Origin = { kind: 'device_token' | 'gateway_session'; id: string };
 
 const LETTERS = { d: 'device_token', s: 'gateway_session' } as const;
 
-/** `d.<id>` or `s.<id>`. */
+/** Returns `d.<id>` for a device token and `s.<id>` for a session at the gateway. */
 export const originText = ({ kind, id }: Origin): string => `${kind === 'device_token' ? 'd' : 's'}.${id}`;
 
-/** Returns null where the text names no origin. */
+/** Returns null if the text names no origin. */
 export function originOf(text: string): Origin | null {
   const [, letter, id] = /^([ds])\.([\w-]{1,64})$/.exec(text) ?? [];
   return letter === undefined || id === undefined ? null : { kind: LETTERS[letter as keyof typeof LETTERS], id };

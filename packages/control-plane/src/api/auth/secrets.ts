@@ -5,7 +5,7 @@ import { JOIN_TOKEN_PREFIX, NODE_SECRET_PREFIX } from '@berth/wire/node';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import { type Origin, originOf, originText } from './origins.ts';
 
-export const hashOf = (secret: string): string => createHash('sha256').update(secret).digest('hex');
+export const sha256Of = (secret: string): string => createHash('sha256').update(secret).digest('hex');
 
 const random = (): string => randomBytes(32).toString('base64url');
 /** Never begins with a dash. */

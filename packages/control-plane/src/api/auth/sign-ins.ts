@@ -3,7 +3,7 @@ import type { LoginAnswer } from '@berth/wire/access';
 import type { UserRecord } from '../../domain/records.ts';
 import type { Stores } from '../../domain/stores.ts';
 import { type Origin, isOriginValid } from './origins.ts';
-import { hashOf, newId, newRefreshToken, readRefreshToken } from './secrets.ts';
+import { sha256Of, newId, newRefreshToken, readRefreshToken } from './secrets.ts';
 import { TOKEN_SECONDS, type Tokens } from './tokens.ts';
 import { userView } from '../views.ts';
 
@@ -19,8 +19,8 @@ export type SignIns = {
   refresh(refreshToken: string): Promise<{ answer: LoginAnswer | null; reusedBy: string | null }>;
 };
 
-export function createSignIns(deps: { stores: Stores; tokens: Tokens; ended: () => void; now: () => number }): SignIns {
-  const { stores, tokens, ended, now } = deps;
+export function createSignIns(deps: { stores: Stores; tokens: Tokens; onSessionEnded: () => void; now: () => number }): SignIns {
+  const { stores, tokens, onSessionEnded, now } = deps;
 
   type Session = { id: string; origin: Origin | null };
   const answer = async (user: UserRecord, session: Session, refresh_token: string): Promise<LoginAnswer> => ({
@@ -36,7 +36,10 @@ export function createSignIns(deps: { stores: Stores; tokens: Tokens; ended: () 
       const at = now();
       const id = newId();
       const refreshToken = newRefreshToken(id, origin);
-      await stores.apiSessions.create({ id, user_id: user.id, refresh_hash: hashOf(refreshToken), address, expires_at: at + IDLE_MS }, at);
+      await stores.apiSessions.create(
+        { id, user_id: user.id, refresh_hash: sha256Of(refreshToken), address, expires_at: at + IDLE_MS },
+        at,
+      );
       await stores.users.setLastLogin(user.id, at);
       return answer({ ...user, last_login_at: at }, { id, origin }, refreshToken);
     },
@@ -49,9 +52,9 @@ export function createSignIns(deps: { stores: Stores; tokens: Tokens; ended: () 
       const { sessionId: id, origin } = read;
       const next = newRefreshToken(id, origin);
       const expiresAt = Math.min(now() + IDLE_MS, found.session.created_at + ABSOLUTE_MS);
-      const outcome = await stores.apiSessions.rotate(id, { old: hashOf(refreshToken), next: hashOf(next) }, expiresAt, now());
+      const outcome = await stores.apiSessions.rotate(id, { old: sha256Of(refreshToken), next: sha256Of(next) }, expiresAt, now());
       if (outcome === 'rotated') return { answer: await answer(found.user, { id, origin }, next), reusedBy: null };
-      ended();
+      onSessionEnded();
       return { answer: null, reusedBy: outcome === 'reused' ? found.user.email : null };
     },
   };

@@ -4,17 +4,17 @@ import { errors, jwtVerify, SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
 import type { UserRecord } from '../../domain/records.ts';
 import { type Origin, originOf, originText } from './origins.ts';
-import { hashOf } from './secrets.ts';
+import { sha256Of } from './secrets.ts';
 
 export const TOKEN_SECONDS = 3600;
 const ISSUER = 'berth';
-const MOST_KNOWN = 2_000;
+const MAX_CACHED_TOKENS = 2_000;
 
 /** The token ends early with its `sessionId` or its `origin`. `expiresAt` is in ms. */
 export type ReadToken = { userId: string; sessionId: string; origin: Origin | null; expiresAt: number };
 export type Tokens = {
   mint(user: Pick<UserRecord, 'id' | 'email' | 'role'>, sessionId: string, origin: Origin | null): Promise<string>;
-  /** Returns null for text that is no valid token of ours. */
+  /** Returns null unless the text is a valid token that Berth signed. */
   read(token: string): Promise<ReadToken | null>;
 };
 
@@ -22,8 +22,8 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
   const keys = secrets.map((s) => createSecretKey(Buffer.from(s, 'utf8')));
   const [current] = keys;
   if (current === undefined) throw new Error('a JWT secret is needed');
-  /** Tokens whose signature was verified, by the digest of the whole token: a verification takes a turn of another thread. */
-  const known = new LRUCache<string, ReadToken>({ max: MOST_KNOWN });
+  /** Caches verified tokens by their digest, because each verification waits for another thread. */
+  const verified = new LRUCache<string, ReadToken>({ max: MAX_CACHED_TOKENS });
   return {
     mint: (user, sessionId, origin) =>
       new SignJWT({ email: user.email, role: user.role, sid: sessionId, ...(origin === null ? {} : { origin: originText(origin) }) })
@@ -34,9 +34,9 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
         .setExpirationTime(Math.floor(now() / 1000) + TOKEN_SECONDS)
         .sign(current),
     async read(token) {
-      const digest = hashOf(token);
-      const before = known.get(digest);
-      if (before !== undefined) return before.expiresAt > now() ? before : null;
+      const digest = sha256Of(token);
+      const cached = verified.get(digest);
+      if (cached !== undefined) return cached.expiresAt > now() ? cached : null;
       for (const key of keys) {
         try {
           // RFC 8725 section 3.1: we choose the algorithm, not the token.
@@ -52,7 +52,7 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
           const origin = typeof text === 'string' ? originOf(text) : null;
           if (text !== undefined && origin === null) return null;
           const read: ReadToken = { userId: payload.sub ?? '', sessionId, origin, expiresAt: (payload.exp ?? 0) * 1000 };
-          known.set(digest, read);
+          verified.set(digest, read);
           return read;
         } catch (error) {
           if (error instanceof errors.JWSSignatureVerificationFailed) continue;

@@ -180,6 +180,7 @@ const CODES: Partial<Record<RouteName, readonly ErrorCode[]>> = {
   createDataset: ['dataset_name_taken'],
   patchDataset: ['dataset_name_taken', 'being_deleted'],
   deleteDataset: ['dataset_in_use'],
+  scanDataset: ['wrong_state', 'being_deleted'],
   createDeployment: ['being_deleted', 'busy'],
   rollback: ['being_deleted', 'no_release', 'busy'],
   cancelDeployment: ['wrong_state', 'busy'],

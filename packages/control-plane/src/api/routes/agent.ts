@@ -22,7 +22,7 @@ import { type Holds, readUntil } from '../holds.ts';
 import { changesOf, type NodeChangeLog } from '../node-changes.ts';
 import type { NodeNotes } from '../node-notes.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
-import { hashOf, newNodeSecret } from '../auth/secrets.ts';
+import { sha256Of, newNodeSecret } from '../auth/secrets.ts';
 import { nodeView, taskView, time } from '../views.ts';
 
 /** A registration lists all containers and cached datasets of a node. Log lines arrive in batches of up to 1,000. */
@@ -198,7 +198,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
 
 const secretFor = (nodeId: string): NodeSecret => {
   const text = newNodeSecret(nodeId);
-  return { text, hash: hashOf(text) };
+  return { text, hash: sha256Of(text) };
 };
 
 /** Accepts the last lines of a task even after its end. Refuses lines for a task that was lost or cancelled. */

@@ -11,7 +11,7 @@ import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { type Origin, isOriginValid } from '../auth/origins.ts';
 import type { Passwords } from '../auth/passwords.ts';
-import { hashOf } from '../auth/secrets.ts';
+import { sha256Of } from '../auth/secrets.ts';
 import type { SignIns } from '../auth/sign-ins.ts';
 import { userView } from '../views.ts';
 
@@ -97,7 +97,7 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     const assertion = request.headers['x-forwarded-user-assertion'];
     if (authorization !== undefined) {
       const token = /^Bearer +([\w-]+) *$/i.exec(authorization)?.[1];
-      const found = token?.startsWith(DEVICE_TOKEN_PREFIX) === true ? await stores.deviceTokens.find(hashOf(token), now()) : null;
+      const found = token?.startsWith(DEVICE_TOKEN_PREFIX) === true ? await stores.deviceTokens.find(sha256Of(token), now()) : null;
       if (found === null)
         throw new DomainError(
           'unauthenticated',

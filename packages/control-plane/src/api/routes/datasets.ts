@@ -85,7 +85,7 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
       const { name } = await stores.datasets.get(params.id);
       throw new DomainError('wrong_state', `cannot scan ${name}: the control plane has no shared storage; set DATASET_NFS_BASE_PATH`);
     }
-    const options = { full: body.full ?? false, acceptLoss: body.accept_loss ?? false };
+    const options = { full: body.full ?? false, acceptLoss: body.accept_loss ?? false, acceptShare: body.accept_share ?? false };
     const dataset = await stores.datasets.requestScan(params.id, options, now());
     changes.notify('datasets', 'events');
     return view(dataset, setEtag);

@@ -6,7 +6,7 @@ import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { matchesEtag } from '../etag.ts';
 import type { Holds } from '../holds.ts';
-import { hashOf, newDeviceCode, newDeviceToken, newId, newUserCode, shownUserCode, userCodeOf } from '../auth/secrets.ts';
+import { sha256Of, newDeviceCode, newDeviceToken, newId, newUserCode, shownUserCode, userCodeOf } from '../auth/secrets.ts';
 import { deviceTokenView, time } from '../views.ts';
 
 /** There are 20^8 user codes, so a collision is rare. Five in a row mean a bug. */
@@ -56,8 +56,8 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
     for (let tries = 0; tries < CODE_TRIES; tries++) {
       const [device_code, user_code] = [newDeviceCode(), newUserCode()];
       const code = {
-        device_hash: hashOf(device_code),
-        user_hash: hashOf(userCodeOf(user_code) ?? ''),
+        device_hash: sha256Of(device_code),
+        user_hash: sha256Of(userCodeOf(user_code) ?? ''),
         address: body.address,
         user_agent: body.user_agent,
         scope: body.scope ?? 'projects',
@@ -80,7 +80,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
     const letters = userCodeOf(typed);
     if (letters === null) throw new DomainError('not_found', 'the user code is unknown or has expired');
     try {
-      const used = await use(hashOf(letters), letters);
+      const used = await use(sha256Of(letters), letters);
       guesses.takeBack(key);
       return used;
     } catch (error) {
@@ -112,8 +112,8 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
 
   route('pollDeviceCode', async ({ body }) => {
     const token = newDeviceToken();
-    const made = { id: newId(), hash: hashOf(token), expires_at: now() + DEVICE_TOKEN_SECONDS * 1000 };
-    const result = await stores.deviceCodes.poll(hashOf(body.device_code), made, now());
+    const made = { id: newId(), hash: sha256Of(token), expires_at: now() + DEVICE_TOKEN_SECONDS * 1000 };
+    const result = await stores.deviceCodes.poll(sha256Of(body.device_code), made, now());
     if (result !== 'issued') return { result, access_token: null, expires_in: 0 };
     changes.notify('policy');
     return { result, access_token: token, expires_in: DEVICE_TOKEN_SECONDS };

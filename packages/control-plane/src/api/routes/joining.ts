@@ -4,7 +4,7 @@ import { invalid } from '../../domain/errors.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { pageOf } from '../page.ts';
-import { hashOf, newId, newJoinToken } from '../auth/secrets.ts';
+import { sha256Of, newId, newJoinToken } from '../auth/secrets.ts';
 import { admissionView, joinTokenView } from '../views.ts';
 
 const MIN_TTL_MS = 60_000;
@@ -16,7 +16,7 @@ export function joiningRoutes(route: Define, { stores, settings, now }: ApiDeps)
     const id = newId();
     const token = newJoinToken(id);
     const { role, name = null } = body;
-    const made = await stores.joinTokens.create({ id, hash: hashOf(token), role, name, created_by: user.email, expires_at }, now());
+    const made = await stores.joinTokens.create({ id, hash: sha256Of(token), role, name, created_by: user.email, expires_at }, now());
     return { ...joinTokenView(made), token, command: commandOf(role, name) };
   });
 

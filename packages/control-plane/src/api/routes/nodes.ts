@@ -18,8 +18,8 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
 
   /** Converts nodes, with their quarantined containers, requested copies and the progress of a drain. */
   async function views(nodes: readonly NodeRecord[]): Promise<Node[]> {
-    const named = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])));
-    const existing = new Set((await stores.deployments.getMany([...named])).map((d) => d.id));
+    const deploymentIds = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])));
+    const knownIds = new Set((await stores.deployments.getMany([...deploymentIds])).map((d) => d.id));
     const copies = await stores.tasks.syncsOf(
       nodes.map((n) => n.id),
       now(),
@@ -27,7 +27,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     return Promise.all(
       nodes.map(async (node) => ({
         ...nodeView(node, now(), limits),
-        quarantined: node.containers.filter((c) => !existing.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
+        quarantined: node.containers.filter((c) => !knownIds.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
         copying: (copies.get(node.id) ?? []).map(copyView),
         drain: node.drain === null ? null : await drainOf(node.id, node.drain),
       })),
@@ -76,8 +76,8 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     // A request during a running drain retries the projects on which the drain gave up.
     const node = await setDrain(params.id, (present) => {
       if (present === null || present.finished_at !== null) return newDrain(now());
-      const again = withFreshTries(present);
-      return Object.keys(again.tries).length === Object.keys(present.tries).length ? present : again;
+      const withRetries = withFreshTries(present);
+      return Object.keys(withRetries.tries).length === Object.keys(present.tries).length ? present : withRetries;
     });
     changes.notify('work');
     return view(node);

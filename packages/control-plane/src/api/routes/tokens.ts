@@ -4,7 +4,7 @@ import { atLeast } from '../../domain/access.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { pageOf } from '../page.ts';
-import { hashOf, newApiToken, newId } from '../auth/secrets.ts';
+import { sha256Of, newApiToken, newId } from '../auth/secrets.ts';
 import { apiTokenView, deviceTokenView } from '../views.ts';
 import { sessionOnly } from './auth.ts';
 
@@ -29,7 +29,7 @@ export function apiTokenRoutes(route: Define, deps: ApiDeps): void {
     if (expires_at > now() + MAX_LIFETIME_MS) throw invalid('expires_at', 'too_far', 'must be within a year from now');
     const token = newApiToken();
     const made = await stores.apiTokens.create(
-      { id: newId(), user_id: user.id, name: body.name, role: body.role, expires_at, hash: hashOf(token) },
+      { id: newId(), user_id: user.id, name: body.name, role: body.role, expires_at, hash: sha256Of(token) },
       now(),
     );
     return { ...apiTokenView(made), token };

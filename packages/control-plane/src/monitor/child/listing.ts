@@ -12,7 +12,7 @@
 import { spawn } from 'node:child_process';
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { dyingWithParent } from '@berth/kit/exec';
-import { breathe, easeProgram } from './scan-pace.ts';
+import { breathe } from './scan-pace.ts';
 import { ShareUnreachableError } from './share.ts';
 
 export const FILE = 0x66;
@@ -78,7 +78,6 @@ function runFind(
 ): Promise<{ code: number | null; signal: NodeJS.Signals | null; errors: string }> {
   const [program = '', ...args] = dyingWithParent(findArgv(root));
   const child = spawn(program, args, { stdio: ['ignore', fd, 'pipe'], env: { ...env, LC_ALL: 'C' } });
-  easeProgram(child);
   let errors = '';
   child.stderr?.setEncoding('latin1').on('data', (text: string) => {
     if (errors.length < MOST_ERRORS) errors += text;

@@ -16,10 +16,13 @@ import { realFolder, seeShare, ShareUnreachableError } from './share.ts';
 export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome> {
   const ends: (() => void)[] = [];
   try {
-    const checkShare = (): ShareIdentity => shareOf(job);
-    checkShare();
+    const { share, same } = shareOf(job, job.share);
+    // The scan counts only if the share at its end is the one at its beginning.
+    const checkShare = (): ShareIdentity => shareOf(job, share).share;
     const root = folderOf(job);
-    return await scan({ job, root, list: createLister(root, job, onStep, ends), checkShare, onStep }, ends);
+    // A loss is accepted of the known share only. Files that another share lacks are not lost.
+    const seen = same ? job : { ...job, acceptLoss: false };
+    return await scan({ job: seen, root, list: createLister(root, job, onStep, ends), checkShare, onStep }, ends);
   } catch (error) {
     if (error instanceof ShareUnreachableError) return { kind: 'unreachable', problem: error.message };
     throw error;
@@ -51,8 +54,8 @@ async function scan(folder: ScanFolder, ends: (() => void)[]): Promise<ScanOutco
   return scanState(folder, first, cache, startedAt);
 }
 
-function shareOf({ basePath, share, acceptLoss }: ScanJob): ShareIdentity {
-  return seeShare(realFolder(basePath, `The base path ${basePath}`), share, acceptLoss);
+function shareOf({ basePath }: ScanJob, was: ShareIdentity | null): ReturnType<typeof seeShare> {
+  return seeShare(realFolder(basePath, `The base path ${basePath}`), was);
 }
 
 function folderOf({ basePath, nfsPath }: ScanJob): string {

@@ -11,29 +11,33 @@ import { pace } from './scan-pace.ts';
 
 const REPORT_MS = 500;
 /** The process exits after a scan that needed more memory than this (millions of files). */
-const MOST_RSS = 192 * 1024 * 1024;
+const MAX_RSS = 192 * 1024 * 1024;
 
 process.on('disconnect', () => process.exit(1));
 
-const tell = (message: ChildMessage, done?: () => void): void => void process.send?.(message, undefined, undefined, done);
+const send = (message: ChildMessage, done?: () => void): void => void process.send?.(message, undefined, undefined, done);
 
 async function scan(job: ScanJob): Promise<void> {
   let progress: () => ScanProgress = () => ({ step: 'listing', files: 0, bytes: 0 });
-  const reporting = setInterval(() => tell({ kind: 'progress', progress: progress() }), REPORT_MS);
+  const reporting = setInterval(() => send({ kind: 'progress', progress: progress() }), REPORT_MS);
   const ended = await runScan(job, (step, files, bytes = () => 0) => {
     progress = () => ({ step, files, bytes: bytes() });
   }).then(
     // After a failure the process exits: its state and open files may be wrong.
-    (outcome): ChildMessage => ({ kind: 'outcome', outcome, again: isGood(outcome) && process.memoryUsage.rss() <= MOST_RSS }),
-    (error: unknown): ChildMessage => ({ kind: 'failed', message: error instanceof Error ? error.message : String(error), again: false }),
+    (outcome): ChildMessage => ({ kind: 'outcome', outcome, reusable: isComplete(outcome) && process.memoryUsage.rss() <= MAX_RSS }),
+    (error: unknown): ChildMessage => ({
+      kind: 'failed',
+      message: error instanceof Error ? error.message : String(error),
+      reusable: false,
+    }),
   );
   clearInterval(reporting);
-  const again = ended.kind === 'outcome' && ended.again;
+  const isReusable = ended.kind === 'outcome' && ended.reusable;
   // The process exits only after its last message is sent.
-  tell(ended, () => (again ? flushCompileCache() : process.exit(0)));
+  send(ended, () => (isReusable ? flushCompileCache() : process.exit(0)));
 }
 
-const isGood = ({ kind }: ScanOutcome): boolean => kind === 'unchanged' || kind === 'changed';
+const isComplete = ({ kind }: ScanOutcome): boolean => kind === 'unchanged' || kind === 'changed';
 
 process.on('message', (message: ToChild) => {
   if (message.kind === 'scan') void scan(message.job);

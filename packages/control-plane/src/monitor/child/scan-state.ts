@@ -13,29 +13,30 @@ import type { Listed, ScanFolder } from './scan-folder.ts';
 import type { ScanJob } from '../scan-job.ts';
 import { createTreeFiles } from '../scratch.ts';
 
-/** Retries of a state that was written to while it was hashed. The pause doubles each time. */
-const ROUNDS = 5;
+/** Retries when the folder was written while it was hashed. The pause doubles each time. */
+const MAX_RETRIES = 5;
 const PAUSE_MS = 100;
 /** Coarsest timestamps of a file system. A file written this close to the scan is hashed again in the next one. */
 const GRAIN_SECONDS = 5;
 /** How far the file server's clock may be ahead. A later modification time was set by hand, so a new write would change it. */
 const AHEAD_SECONDS = 86_400;
 
-type Settled = Listed & { sums: Buffer };
+/** A listing and the checksum of each of its files. */
+type HashedListing = Listed & { sums: Buffer };
 
 /** `cache`: of the last scan, or null. `startedAt`: seconds since the epoch, before the first listing. */
 export async function scanState(folder: ScanFolder, first: Listed, cache: Cache | null, startedAt: number): Promise<ScanOutcome> {
   const { job, root, onStep } = folder;
   const counted = await count(first.listing);
-  const loss = lossOf(job, counted.leaves, counted.bytes);
-  if (loss !== null) return loss;
+  const lossInListing = lossOf(folder, counted.leaves, counted.bytes);
+  if (lossInListing !== null) return lossInListing;
 
-  const save = async ({ listing, path, sums }: Settled, found: CacheHeader['found']): Promise<void> => {
+  const save = async ({ listing, path, sums }: HashedListing, found: CacheHeader['found']): Promise<void> => {
     const unknown = await forgetRacy(listing, sums, startedAt);
     saveCache(job.cachePath, path, listing, sums, { root, unknown, found });
   };
   // Saves progress, so that a killed first scan of many hours continues where it was.
-  const keep = async ({ listing, path, sums }: Settled): Promise<void> => {
+  const saveProgress = async ({ listing, path, sums }: HashedListing): Promise<void> => {
     const copy = `${path}-kept`;
     copyFileSync(path, copy, constants.COPYFILE_FICLONE);
     const fd = openSync(copy, 'r+');
@@ -45,26 +46,26 @@ export async function scanState(folder: ScanFolder, first: Listed, cache: Cache 
       closeSync(fd);
     }
   };
-  const settled = await settle(folder, first, counted.records, cache, keep);
-  if (settled.problem !== null) {
-    await save(settled, null);
-    return { kind: 'changing', problem: settled.problem };
+  const hashed = await hashUntilStable(folder, first, counted.records, cache, saveProgress);
+  if (hashed.problem !== null) {
+    await save(hashed, null);
+    return { kind: 'changing', problem: hashed.problem };
   }
 
   const trees = createTreeFiles(job.scratchDir);
-  const tree = await buildTree(settled.listing, {
+  const tree = await buildTree(hashed.listing, {
     root,
-    sums: settled.sums,
+    sums: hashed.sums,
     writer: trees,
     onRecord: (records) => onStep('building', records),
   });
   trees.finish();
-  const lost = lossOf(job, tree.files, tree.bytes);
-  if (lost !== null) return lost;
+  const lossInTree = lossOf(folder, tree.files, tree.bytes);
+  if (lossInTree !== null) return lossInTree;
   const share = folder.checkShare();
 
   const { digest, files, bytes, skipped } = tree;
-  await save(settled, { manifestDigest: digest, files, bytes, skipped });
+  await save(hashed, { manifestDigest: digest, files, bytes, skipped });
   if (digest === job.previous?.manifestDigest) return { kind: 'unchanged', files, bytes, skipped, share };
   return { kind: 'changed', manifestDigest: digest, files, bytes, skipped, share };
 }
@@ -82,11 +83,14 @@ async function count(listing: Listing): Promise<{ records: number; leaves: numbe
 const ACCEPT_LOSS = 'If the files were removed on purpose, send POST /api/datasets/ID/scan {"accept_loss": true}.';
 
 /** A loss: more than half of the files, or of the bytes, of the newest version are gone. Emptied files are a loss too. */
-function lossOf({ previous, acceptLoss, nfsPath }: ScanJob, files: number, bytes: number): ScanOutcome | null {
+function lossOf({ job, checkShare }: ScanFolder, files: number, bytes: number): ScanOutcome | null {
+  const { previous, acceptLoss, nfsPath }: ScanJob = job;
   if (acceptLoss || previous === null) return null;
-  const loss = filesLost(nfsPath, previous.files, files) ?? bytesLost(nfsPath, previous.bytes, bytes);
-  if (loss === null) return null;
-  return { kind: 'suspicious', problem: `${loss} No version was made. ${ACCEPT_LOSS}`, files, bytes };
+  const lossText = filesLost(nfsPath, previous.files, files) ?? bytesLost(nfsPath, previous.bytes, bytes);
+  if (lossText === null) return null;
+  // A share that went away meanwhile has lost nothing.
+  const share = checkShare();
+  return { kind: 'suspicious', problem: `${lossText} No version was made. ${ACCEPT_LOSS}`, files, bytes, share };
 }
 
 function filesLost(nfsPath: string, before: number, files: number): string | null {
@@ -101,50 +105,51 @@ function bytesLost(nfsPath: string, before: number, bytes: number): string | nul
 }
 
 /** Lists and hashes until two listings agree and every checksum is known. */
-async function settle(
+async function hashUntilStable(
   { job, root, list, onStep }: ScanFolder,
   first: Listed,
   records: number,
   cache: Cache | null,
-  keep: (state: Settled) => Promise<void>,
-): Promise<Settled & { problem: string | null }> {
-  let old = knownOf(cache);
-  let now = { ...first, records };
-  for (let number = 0; ; number++) {
-    const { listing, path } = now;
-    const trustSums = number > 0 || !job.full;
-    const round = await hashRound(listing, now.records, {
+  saveProgress: (state: HashedListing) => Promise<void>,
+): Promise<HashedListing & { problem: string | null }> {
+  let previous = knownOf(cache);
+  let current = { ...first, records };
+  for (let retry = 0; ; retry++) {
+    const { listing, path } = current;
+    const trustSums = retry > 0 || !job.full;
+    const round = await hashRound(listing, current.records, {
       root,
-      old: old?.known ?? null,
+      old: previous?.known ?? null,
       trustSums,
       workers: job.workers,
       onHashed: (files, bytes) => onStep('hashing', files, bytes),
-      keep: { everyMs: job.keepMs, sums: (sums) => keep({ listing, path, sums }) },
+      keep: { everyMs: job.keepMs, sums: (sums) => saveProgress({ listing, path, sums }) },
     });
-    const settled = { listing, path, sums: round.sums };
+    const state = { listing, path, sums: round.sums };
     // The old listing has the same records in another order, each with its checksum.
-    if (old?.complete === true && trustSums && round.fresh.count === 0 && now.records === old.records) return { ...settled, problem: null };
-    if (number === ROUNDS) return { ...settled, problem: unsettledBy(round) };
-    if (number > 0) await setTimeout(PAUSE_MS * 2 ** number);
-    const again = await list();
-    if (round.unknown === 0 && sameBytes(listing, again.listing)) return { ...settled, problem: null };
-    old = { known: settled, records: now.records, complete: round.unknown === 0 };
-    now = { ...again, records: (await count(again.listing)).records };
+    if (previous?.complete === true && trustSums && round.fresh.count === 0 && current.records === previous.records)
+      return { ...state, problem: null };
+    if (retry === MAX_RETRIES) return { ...state, problem: instabilityText(round) };
+    if (retry > 0) await setTimeout(PAUSE_MS * 2 ** retry);
+    const relisted = await list();
+    if (round.unknown === 0 && sameBytes(listing, relisted.listing)) return { ...state, problem: null };
+    previous = { known: state, records: current.records, complete: round.unknown === 0 };
+    current = { ...relisted, records: (await count(relisted.listing)).records };
   }
 }
 
-type Old = { known: KnownSums; records: number; complete: boolean };
+type Previous = { known: KnownSums; records: number; complete: boolean };
 
-function knownOf(cache: Cache | null): Old | null {
+function knownOf(cache: Cache | null): Previous | null {
   const sums = cache?.sums() ?? null;
   if (cache === null || sums === null) return null;
   return { known: { listing: cache.listing, sums }, records: cache.header.records, complete: cache.header.unknown === 0 };
 }
 
-function unsettledBy({ fresh }: Round): string {
+function instabilityText({ fresh }: Round): string {
   const named = fresh.first.length === 0 ? 'files were removed' : `last ${fresh.first.join(', ')}`;
   const more = fresh.count > fresh.first.length ? ` and ${fresh.count - fresh.first.length} more` : '';
-  return `The folder was written while it was hashed, ${ROUNDS + 1} times in a row (${named}${more}); no version was made.`;
+  return `The folder was written while it was hashed, ${MAX_RETRIES + 1} times in a row (${named}${more}); no version was made.`;
 }
 
 /** Removes checksums of files written so late that another write could have the same timestamp. Returns how many have none. */

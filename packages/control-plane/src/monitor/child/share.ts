@@ -52,19 +52,19 @@ export function realFolder(path: string, what: string): string {
 
 /**
  * Identifies the share that holds `base` (a real path) and compares it with `was`. Writes a marker if the share has none and is
- * known to be the same. With `accept`, any share counts as the right one. If only the marker is missing on the same mount, the
- * share gets its old marker again, so accepting the loss for one dataset repairs all datasets of the share. Throws ShareUnreachableError.
+ * known to be the same. If `was` is accepted, any share counts as the right one; `same` tells whether it is another one than before.
+ * If only the marker is missing on the same mount, the share gets its old marker again, so accepting the share for one dataset repairs
+ * all datasets of the share. Throws ShareUnreachableError.
  */
-export function seeShare(base: string, was: ShareIdentity | null, accept: boolean): ShareIdentity {
+export function seeShare(base: string, was: ShareIdentity | null): { share: ShareIdentity; same: boolean } {
   const is: ShareIdentity = { marker: readMarker(base), mount: mountOf(base, readFileSync('/proc/self/mountinfo', 'latin1')) };
-  const problem = accept ? null : shareProblem(base, was, is);
-  if (problem !== null) throw new ShareUnreachableError(problem);
+  const problem = shareProblem(base, was, is);
+  if (problem !== null && was?.accepted !== true) throw new ShareUnreachableError(problem);
   const known = was !== null && sameMount(was.mount, is.mount) ? was.marker : null;
-  return { ...is, marker: is.marker ?? leaveMarker(base, known ?? randomUUID()) };
+  return { share: { ...is, marker: is.marker ?? leaveMarker(base, known ?? randomUUID()) }, same: problem === null };
 }
 
-/** With `accept_loss` a scan accepts the share and its files. */
-const NEXT_STEP = 'Mount the right share, or accept this one with POST /api/datasets/ID/scan {"accept_loss": true}.';
+const NEXT_STEP = 'Mount the right share, or accept this one with POST /api/datasets/ID/scan {"accept_share": true}.';
 
 /** Returns null if it is the same share, else a sentence with the reason. */
 function shareProblem(base: string, was: ShareIdentity | null, is: ShareIdentity): string | null {

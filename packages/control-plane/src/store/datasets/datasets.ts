@@ -1,6 +1,8 @@
 /** Datasets that people register. Scans are in dataset-scans.ts, versions and history in dataset-versions.ts. */
 import type { DatasetStore } from '../../domain/dataset-stores.ts';
+import { canDataset } from '@berth/wire/can';
 import { DomainError, taken } from '../../domain/errors.ts';
+import type { ShareIdentity } from '../../domain/records.ts';
 import { datasetFacts } from './dataset-facts.ts';
 import { scanMethods } from './dataset-scans.ts';
 import { versionMethods } from './dataset-versions.ts';
@@ -19,6 +21,20 @@ import type { Row } from '../engine/tables.ts';
 
 /** Returns a time that differs from the request of a running scan, so that the end of that scan does not answer this request too. */
 const nextRequestTime = (row: Row<'datasets'>, now: number): number => Math.max(now, (row.scan_requested_at ?? 0) + 1);
+
+/** Throws wrong_state: what looks like a loss is a share that is away. The scan checks the share again (monitor/child/run-scan.ts). */
+function refuseLossOf({ name, status, problem }: Row<'datasets'>): void {
+  if (canDataset('accept_loss', status)) return;
+  throw new DomainError(
+    'wrong_state',
+    `cannot accept a loss of ${name}: Berth cannot see its files on the share. ${problem ?? ''} When the share is there, request a scan without accept_loss`,
+  );
+}
+
+/** A dataset whose share is not known yet takes any share. */
+function acceptedShare(share: string | null): string | null {
+  return share === null ? null : JSON.stringify({ ...(JSON.parse(share) as ShareIdentity), accepted: true } satisfies ShareIdentity);
+}
 
 const NOTHING_SKIPPED = JSON.stringify({ count: 0, first: [] });
 
@@ -124,9 +140,10 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
         }),
       ),
 
-    requestScan: (id, { full, acceptLoss }, now) =>
+    requestScan: (id, { full, acceptLoss, acceptShare = false }, now) =>
       db.write(async (tx) => {
         const before = await forChange(tx, id);
+        if (acceptLoss) refuseLossOf(before);
         const scanning = before.scanning_by !== null;
         const row = await tx
           .updateTable('datasets')
@@ -134,6 +151,7 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
             scan_requested_at: nextRequestTime(before, now),
             scan_full: requestedFlag(before.scan_full, full, scanning),
             accept_loss: requestedFlag(before.accept_loss, acceptLoss, scanning),
+            ...(acceptShare ? { share: acceptedShare(before.share) } : {}),
           })
           .where('id', '=', id)
           .returningAll()

@@ -11,7 +11,6 @@ import { isOpenTask, type TaskState } from '@berth/wire/vocabulary';
 import { DomainError } from '../../domain/errors.ts';
 import type { TaskRecord } from '../../domain/records.ts';
 import type { NewSync, TaskStore } from '../../domain/stores.ts';
-import type { NodeQueryCache } from '../memory/node-query-cache.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { newTaskColumns, taskOf } from '../rows/task.ts';
@@ -28,31 +27,26 @@ const SHOWN_A_NODE = 20;
 
 const syncOf = (row: Row<'tasks'>): Sync => taskOf(row) as Sync;
 
-export function syncMethods(db: Database, queryCache: NodeQueryCache): SyncMethods {
+export function syncMethods(db: Database): SyncMethods {
   return {
     async createSync(input, now) {
-      try {
-        return await db.write(async (tx) => {
-          // The second of two concurrent requests finds the task of the first.
-          await db.capabilities.lockName(tx, `sync:${input.node_id}`);
-          await refuseGoingNode(db, tx, input.node_id);
-          const open = await openSync(tx, input);
-          if (open !== null) return { task: open, created: false };
-          // The place that adds these tasks also removes the old ones, so their number is bounded.
-          await tx
-            .deleteFrom('tasks')
-            .where(isSync)
-            .where('node_id', '=', input.node_id)
-            .where('finished_at', '<=', now - KEPT_MS)
-            .execute();
-          const columns = newTaskColumns({ ...input, kind: 'sync', deployment_id: null }, null, now);
-          const row = await tx.insertInto('tasks').values(columns).returningAll().executeTakeFirstOrThrow();
-          return { task: syncOf(row), created: true };
-        });
-      } finally {
-        // Even after an error: the commit may have succeeded.
-        queryCache.forget(input.node_id);
-      }
+      return db.write(async (tx) => {
+        // The second of two concurrent requests finds the task of the first.
+        await db.capabilities.lockName(tx, `sync:${input.node_id}`);
+        await refuseGoingNode(db, tx, input.node_id);
+        const open = await openSync(tx, input);
+        if (open !== null) return { task: open, created: false };
+        // The place that adds these tasks also removes the old ones, so their number is bounded.
+        await tx
+          .deleteFrom('tasks')
+          .where(isSync)
+          .where('node_id', '=', input.node_id)
+          .where('finished_at', '<=', now - KEPT_MS)
+          .execute();
+        const columns = newTaskColumns({ ...input, kind: 'sync', deployment_id: null }, null, now);
+        const row = await tx.insertInto('tasks').values(columns).returningAll().executeTakeFirstOrThrow();
+        return { task: syncOf(row), created: true };
+      });
     },
 
     async endSync(id, leaseToken, report, now) {

@@ -72,7 +72,7 @@ const pragma = async (db: Db, name: string): Promise<number> => {
 /** Free pages that stay in the file for the next writes. */
 const SPARE_PAGES = 2_000;
 /** Pages that one step cuts off the end of the file, less than 1 ms each (bench/retention.ts). */
-const PAGES_A_STEP = 24;
+const PAGES_PER_STEP = 24;
 const INCREMENTAL = 2;
 
 async function shrinkByPages(db: Reclaimable): Promise<boolean> {
@@ -80,7 +80,7 @@ async function shrinkByPages(db: Reclaimable): Promise<boolean> {
   if (mode !== INCREMENTAL || free <= SPARE_PAGES) return false;
   await db.writeUnsynced(async (tx) => {
     // One page for each statement: SQLite returns a row for each page, and the driver steps only to the first.
-    for (let i = 0; i < Math.min(PAGES_A_STEP, free - SPARE_PAGES); i++) await sql`pragma incremental_vacuum(1)`.execute(tx);
+    for (let i = 0; i < Math.min(PAGES_PER_STEP, free - SPARE_PAGES); i++) await sql`pragma incremental_vacuum(1)`.execute(tx);
   });
   return true;
 }

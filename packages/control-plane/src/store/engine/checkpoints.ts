@@ -18,7 +18,7 @@ export const NO_CHECKPOINTS: Checkpoints = { startIfDue: () => {}, close: async 
 
 /** Length of the WAL, in pages, from which a checkpoint is due: SQLite's own default. */
 const DUE_PAGES = 1_000;
-/** At this length SQLite checkpoints inside a commit, because the thread is too slow or does not run. */
+/** At this length SQLite checkpoints inside a commit, because the thread does not run, or a backup reads for a long time. */
 const AUTOCHECKPOINT_PAGES = 16_000;
 const INTERVAL_MS = 200;
 const RETRY_AFTER_MS = 60_000;

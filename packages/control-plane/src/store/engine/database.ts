@@ -3,24 +3,24 @@
  * when the engine reports that it did nothing. Public methods of the stores begin the transaction; small functions take `tx`.
  */
 import { type Dialect, Kysely } from 'kysely';
-import type { Relay } from '../../domain/changes.ts';
+import type { Notifier } from '../../domain/changes.ts';
 import type { QueryKind } from '../../domain/stores.ts';
 import { type Capabilities, POSTGRES, SQLITE } from './capabilities.ts';
 import { createConnection, createRetries, type Connection, type WithRetries } from './connection.ts';
 import { StoreError, type StoreLog } from './errors.ts';
 import { allMigrations } from './migrations/all.ts';
-import { migrate } from './migrate.ts';
-import { createRelay } from './postgres-relay.ts';
+import { migrate, requireMigrated } from './migrate.ts';
+import { createNotifier } from './postgres-notify.ts';
 import { openPostgres } from './postgres.ts';
 import { createRecorder, type Recorder } from '../datasets/recording.ts';
-import { openSqlite } from './sqlite.ts';
+import { openSqlite, openSqliteBeside } from './sqlite.ts';
 import type { Db, Tables } from './tables.ts';
 
 type OnQuery = (operation: QueryKind, seconds: number) => void;
 
 export type Database = Connection & {
   /** Notifies other control planes on the same database of changes; null if there can be none. */
-  relay: Relay | null;
+  notifier: Notifier | null;
   /** Records dataset versions in its own thread; null: they are recorded through this connection. */
   recorder: Recorder | null;
   /** Calls `listener` after every statement of this connection. */
@@ -37,7 +37,7 @@ type Engine = {
   migrating?: Dialect;
   /** Throws StoreError if Berth cannot rely on this engine; may log a warning. */
   check?: (db: Kysely<unknown>, log: StoreLog) => Promise<void>;
-  relay?: () => Relay & { close(): Promise<void> };
+  notifier?: () => Notifier & { close(): Promise<void> };
   recorder?: Recorder;
   release: () => void;
 };
@@ -63,20 +63,53 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
     engine.release();
     throw error;
   }
-  const relay = engine.relay?.() ?? null;
+  const notifier = engine.notifier?.() ?? null;
   const recorder = engine.recorder ?? null;
   return {
     ...createConnection(kysely, capabilities, withRetries),
-    relay,
+    notifier,
     recorder,
     onQuery: (listener) => void listeners.push(listener),
     async close() {
-      await relay?.close();
+      await notifier?.close();
       await recorder?.close();
       await kysely.destroy();
       engine.release();
     },
   };
+}
+
+/**
+ * Opens a database that this version has migrated, beside a control plane that may run: takes no lock, creates nothing and migrates
+ * nothing. Throws StoreError.
+ */
+export async function openBeside(url: string, log: StoreLog): Promise<Database> {
+  const engine = besideOf(url);
+  const { capabilities, name } = engine;
+  const withRetries = createRetries(name, capabilities);
+  const kysely = new Kysely<Tables>({ dialect: engine.dialect });
+  try {
+    await withRetries(async () => {
+      await engine.check?.(kysely as Kysely<unknown>, log);
+      await requireMigrated(kysely as Kysely<unknown>, name, allMigrations(capabilities));
+    });
+  } catch (error) {
+    await kysely.destroy();
+    throw error;
+  }
+  return {
+    ...createConnection(kysely, capabilities, withRetries),
+    notifier: null,
+    recorder: null,
+    onQuery: () => {},
+    close: () => kysely.destroy(),
+  };
+}
+
+function besideOf(url: string): Pick<Engine, 'name' | 'capabilities' | 'dialect' | 'check'> {
+  if (!url.startsWith('sqlite:')) return engineOf(url, { info: () => {}, warn: () => {} }, Date.now);
+  const { path, dialect } = openSqliteBeside(url.slice('sqlite:'.length));
+  return { name: path, capabilities: SQLITE, dialect };
 }
 
 function kindOf(kind: string, text: string): QueryKind {
@@ -104,7 +137,7 @@ function engineOf(url: string, log: StoreLog, now: () => number): Engine {
     return { dialect, capabilities: SQLITE, release, name: path, ...(rest === ':memory:' ? {} : { recorder: createRecorder(path) }) };
   }
   if (scheme === 'postgres' || scheme === 'postgresql') {
-    return { ...openPostgres(url), capabilities: POSTGRES, relay: () => createRelay(url, log), release: () => {} };
+    return { ...openPostgres(url), capabilities: POSTGRES, notifier: () => createNotifier(url, log), release: () => {} };
   }
   // The message must not contain the whole URL, which may hold a password.
   throw new StoreError('unsupported_url', `DATABASE_URL: "${scheme}:…" is not known; use sqlite:path or postgres://…`);

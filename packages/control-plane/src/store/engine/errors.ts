@@ -10,6 +10,8 @@ export type StoreErrorCode =
   | 'held'
   /** A newer version of Berth migrated the database. */
   | 'newer_database'
+  /** The control plane of this version has not migrated the database yet. */
+  | 'older_database'
   | 'migration_failed'
   /** Another program held the write lock for too long. */
   | 'locked'

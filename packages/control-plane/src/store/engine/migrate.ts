@@ -8,14 +8,7 @@ const MIGRATION_LOCK_TABLE = 'berth_migrations_lock';
 
 /** Returns the names of the migrations that it applied. */
 export async function migrate(db: Kysely<unknown>, migrations: Record<string, Migration>): Promise<string[]> {
-  const unknown = (await applied(db)).filter((name) => !Object.hasOwn(migrations, name));
-  if (unknown.length > 0) {
-    throw new StoreError(
-      'newer_database',
-      `a newer version of Berth migrated the database (to ${unknown.join(', ')}; this version knows migrations up to ` +
-        `${Object.keys(migrations).sort().at(-1) ?? 'none'}): start that version, or restore the backup from before the upgrade`,
-    );
-  }
+  refuseNewer(await applied(db), migrations);
   const migrator = new Migrator({
     db,
     provider: { getMigrations: () => Promise.resolve(migrations) },
@@ -31,6 +24,29 @@ export async function migrate(db: Kysely<unknown>, migrations: Record<string, Mi
     });
   }
   return (results ?? []).map((result) => result.migrationName);
+}
+
+function refuseNewer(present: readonly string[], migrations: Record<string, Migration>): void {
+  const unknown = present.filter((name) => !Object.hasOwn(migrations, name));
+  if (unknown.length > 0) {
+    throw new StoreError(
+      'newer_database',
+      `a newer version of Berth migrated the database (to ${unknown.join(', ')}; this version knows migrations up to ` +
+        `${Object.keys(migrations).sort().at(-1) ?? 'none'}): start that version, or restore the backup from before the upgrade`,
+    );
+  }
+}
+
+/** Throws StoreError if the database does not have exactly the tables of this version. */
+export async function requireMigrated(db: Kysely<unknown>, name: string, migrations: Record<string, Migration>): Promise<void> {
+  const present = await applied(db);
+  refuseNewer(present, migrations);
+  const missing = Object.keys(migrations).filter((migration) => !present.includes(migration));
+  if (missing.length > 0)
+    throw new StoreError(
+      'older_database',
+      `the database ${name} lacks ${missing.length} migrations of this version: start its control plane once`,
+    );
 }
 
 async function applied(db: Kysely<unknown>): Promise<string[]> {

@@ -9,7 +9,7 @@ import type { StoreLog } from './errors.ts';
 import { StoreError } from './errors.ts';
 
 const OLDEST_SERVER = 13;
-/** Connections of one control plane, besides the one of its relay. The server allows 100 in all by default. */
+/** Connections of one control plane, besides the one of its notifier. The server allows 100 in all by default. */
 const POOL_SIZE = 10;
 const CONNECT_TIMEOUT_MS = 5_000;
 /** How long to wait for a server that does not answer (a restart, a failover). */

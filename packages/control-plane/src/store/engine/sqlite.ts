@@ -107,6 +107,24 @@ export function openSecondConnection(path: string): Dialect {
   return dialectOf(database, NO_CHECKPOINTS);
 }
 
+/**
+ * Opens an existing file without the lock of a control plane, for one short transaction: SQLite's own locks keep the file whole. Throws
+ * StoreError cannot_open, engine_too_old.
+ */
+export function openSqliteBeside(target: string): { dialect: Dialect; path: string } {
+  const path = resolve(target);
+  let database: Sqlite.Database | undefined;
+  try {
+    database = new Sqlite(path, { fileMustExist: true, timeout: OPEN_TIMEOUT_MS });
+    assertSqliteVersion(sqliteVersion(database));
+    setUp(database);
+    return { dialect: dialectOf(database, NO_CHECKPOINTS), path };
+  } catch (error) {
+    database?.close();
+    throw error instanceof StoreError ? error : cannotOpen(path, error);
+  }
+}
+
 /** Applies the settings of a connection, which the file does not store. */
 function setUp(database: Sqlite.Database): void {
   // FULL: a commit returns after it is on the disk, so it survives a power cut.

@@ -12,8 +12,10 @@ import type { StoppedFirst } from '../../domain/records.ts';
 
 /** 0 or 1 on both engines. */
 type Flag = number;
-/** Milliseconds since the epoch. */
+/** Milliseconds since the epoch, by the machine's clock. */
 type Ms = number;
+/** Milliseconds by the uptime clock (domain/uptime.ts). Never compare it with `Ms`. */
+type UptimeMs = number;
 type Json = string;
 
 export type Tables = {
@@ -109,7 +111,7 @@ export type Tables = {
     retry: Json | null;
     builds_given_up: Generated<number>;
     /** Null in rows that an earlier version wrote. */
-    ordinal: Ms | null;
+    ordinal: number | null;
     /** When retention began to remove the log, when it began to remove story and tasks, and when only the record was left. */
     log_removed_at: Generated<Ms | null>;
     story_removed_at: Generated<Ms | null>;
@@ -118,7 +120,7 @@ export type Tables = {
     settings_digest: Generated<string | null>;
   };
   kept_settings: { project_id: string; digest: string; settings: Json };
-  /** Only store/story.ts writes it. `at`: the last time. `count`, `first_at`: of a line that repeats (null: once). */
+  /** Only store/story.ts writes it. A repeated line is one row: `count` occurrences from `first_at` (null: one occurrence) to `at`. */
   deployment_events: {
     id: Generated<number>;
     deployment_id: string;
@@ -141,10 +143,10 @@ export type Tables = {
     attempt: number;
     payload: Json;
     lease_token: string | null;
-    /** By the uptime clock. In a finished task: when it ended; null if an earlier version wrote the end. */
-    lease_expires_at: Ms | null;
-    queue_deadline_at: Ms;
-    wall_deadline_at: Ms;
+    /** In a finished task: when it ended; null if an earlier version wrote the end. */
+    lease_expires_at: UptimeMs | null;
+    queue_deadline_at: UptimeMs;
+    wall_deadline_at: UptimeMs;
     cancel_requested_at: Ms | null;
     report: Json | null;
     progress: Json | null;
@@ -181,10 +183,12 @@ export type Tables = {
     copy_rate: number | null;
     drain: Json | null;
     containers: Json;
-    /** When the last list of containers arrived, by the uptime clock. */
-    observed_at: Ms | null;
-    /** The agent made that list after this time, by the uptime clock; null: not known. */
-    observed_since: Ms | null;
+    /** domain/heir.ts. */
+    earlier_nodes: Json | null;
+    /** When the last list of containers arrived. */
+    observed_at: UptimeMs | null;
+    /** The agent made that list after this time; null: not known. */
+    observed_since: UptimeMs | null;
     last_seen_at: Ms;
     last_polled_at: Ms | null;
     /** The last state in the feed of events: `online`, `offline`. */
@@ -233,8 +237,7 @@ export type Tables = {
     accept_loss: number;
     /** Token of the claim of the running scan. */
     scanning_by: string | null;
-    /** By the uptime clock. */
-    scanning_until: Ms | null;
+    scanning_until: UptimeMs | null;
     last_scanned_at: Ms | null;
     next_scan_at: Ms;
     deleting_at: Ms | null;
@@ -401,10 +404,11 @@ export type Tables = {
   };
   meta: { key: string; value: string };
   /** One row: the clock of every deadline (domain/uptime.ts). */
-  uptime: { id: number; clock: Ms };
+  uptime: { id: number; clock: UptimeMs };
+  /** Idempotency-Key of `POST /api/projects/{id}/deployments`, which `kept_answers` does not cover. */
   idempotency_keys: { project_id: string; key: string; body_hash: string; deployment_id: string; expires_at: Ms };
   log_lines: { deployment_id: string; seq: number; at: Ms; stream: string; step: string | null; text: string };
-  /** One row for each deployment with a log: its last line number and its size. */
+  /** One row for each deployment with a log. `left_out`: lines that were not stored, because the log had reached its size limit. */
   log_heads: { deployment_id: string; last_seq: number; bytes: number; left_out: number };
   /** High-water mark of the lines that an attempt has sent. */
   log_marks: { task_id: string; attempt: number; deployment_id: string; next_line: number };

@@ -28,7 +28,7 @@ export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
 
   remove: (id) => deleteToken(db, 'join_tokens', id, null),
 
-  async hashOf(id) {
+  async storedHashOf(id) {
     const row = await db.kysely.selectFrom('join_tokens').select('hash').where('id', '=', id).executeTakeFirst();
     return row?.hash ?? null;
   },

@@ -1,24 +1,24 @@
-/** What API tokens, device tokens and join tokens have in common. */
+/** Counts and deletes API tokens, device tokens and join tokens. The three tables differ in the owner's column and in the name. */
 import { sql } from 'kysely';
 import { DomainError } from '../../domain/errors.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 
-/** The column that names who a token belongs to; null: to the platform. */
+/** The column of the owner (null: the token belongs to the platform), and the name of the token in error texts. */
 const KINDS = {
-  api_tokens: { owner: 'user_id', called: 'token' },
-  device_tokens: { owner: 'email', called: 'device token' },
-  join_tokens: { owner: null, called: 'join token' },
+  api_tokens: { owner: 'user_id', label: 'token' },
+  device_tokens: { owner: 'email', label: 'device token' },
+  join_tokens: { owner: null, label: 'join token' },
 } as const;
 type Kind = keyof typeof KINDS;
 
-/** Whether the token belongs to this owner; null: anybody's. */
+/** Returns the condition that the token belongs to `owner`. If `owner` is null, every token matches. */
 function ownedBy(kind: Kind, owner: string | null) {
   const { owner: column } = KINDS[kind];
   return owner === null || column === null ? sql<boolean>`1 = 1` : sql<boolean>`${sql.ref(column)} = ${owner}`;
 }
 
-/** Counts the tokens of this owner that have not expired. */
+/** Returns the number of the owner's tokens that have not expired. */
 export async function countTokens(tx: Tx, kind: Kind, now: number, owner: string | null): Promise<number> {
   const { tokens } = await tx
     .selectFrom(kind)
@@ -29,10 +29,10 @@ export async function countTokens(tx: Tx, kind: Kind, now: number, owner: string
   return tokens;
 }
 
-/** Throws not_found, also for the token of another owner. */
+/** Deletes the token. Throws `not_found` if it does not exist or belongs to another owner. */
 export async function deleteToken(db: Database, kind: Kind, id: string, owner: string | null): Promise<void> {
-  const gone = await db.writeOne((kysely) =>
+  const deleted = await db.writeOne((kysely) =>
     kysely.deleteFrom(kind).where('id', '=', id).where(ownedBy(kind, owner)).returning('id').executeTakeFirst(),
   );
-  if (gone === undefined) throw new DomainError('not_found', `no ${KINDS[kind].called} has the id ${id}`);
+  if (deleted === undefined) throw new DomainError('not_found', `no ${KINDS[kind].label} has the id ${id}`);
 }

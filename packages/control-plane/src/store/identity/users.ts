@@ -137,7 +137,7 @@ async function denyApproved(tx: Tx, email: string): Promise<void> {
     await tx.updateTable('device_codes').set({ status: 'denied' }).where('device_hash', '=', device_hash).execute();
 }
 
-const userEvent = (user: { id: string; email: string }, what: string, at: number): NewEvent => ({
+export const userEvent = (user: { id: string; email: string }, what: string, at: number): NewEvent => ({
   at,
   kind: `user.${what}`,
   user_id: user.id,
@@ -145,7 +145,7 @@ const userEvent = (user: { id: string; email: string }, what: string, at: number
 });
 
 /** Lock for changes that remove an admin: the second of two at once sees that the first admin is gone. */
-const ADMINS = 'admins';
+export const ADMINS = 'admins';
 const isAdmin = (user: Pick<Row<'users'>, 'role' | 'disabled'>): boolean => user.role === 'admin' && user.disabled === 0;
 
 async function refuseWithoutAdmin(tx: Tx, leaving: string): Promise<void> {

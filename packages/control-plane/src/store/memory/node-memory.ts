@@ -75,6 +75,7 @@ const FINGERPRINT_COLUMNS = [
   'copy_rate',
   'drain',
   'containers',
+  'earlier_nodes',
 ] as const satisfies readonly (keyof NodeRow)[];
 export const fingerprintOf = (db: Database) =>
   db.capabilities.digest(FINGERPRINT_COLUMNS.map((column) => `nodes.${column}`)).as('fingerprint');

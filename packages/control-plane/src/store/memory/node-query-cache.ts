@@ -1,21 +1,19 @@
 /**
- * Results of two queries about each node, so that an agent that reports nothing new costs no query:
- * idle: the node has no open task. Reconciled: every container on the node is as its deployment wants it.
+ * Nodes that are reconciled: every container on the node is as its deployment wants it. An agent that reports nothing new then costs
+ * no query. docs/adr/0010-what-our-performance-goals-cost.md has the gain.
  *
- * Entry: `startIdleQuery` and `startReconciledQuery`, after a query showed that this is true for the node.
+ * Entry: `startReconciledQuery`, after a query showed that this is true for the node.
  * Exit: a commit that touches the node (`onCommit`), news of the node (`forget`), a commit of another control plane (`watch`).
  * Invariant: no commit that this process knows of touched the node since its query began.
  *
- * With one control plane, every change of tasks and deployments passes `onCommit`, so the cache is exact. With several control planes,
- * idle is never cached. A reconciled entry is dropped at most WATCH_MS after another control plane commits, because each commit raises
- * the flow_version of its project. Between that commit and the drop, this control plane can answer a registration from the old entry;
- * the next registration of that node gets the right answer. Without a `watch` in the last WATCH_MS the cache is not used, and the
- * caller queries. So a failing watch never prolongs a wrong answer.
+ * With one control plane, every change of deployments passes `onCommit`, so the cache is exact. With several control planes, an entry
+ * is dropped at most WATCH_MS after another control plane commits, because each commit raises the flow_version of its project. Until
+ * then, this control plane can answer a registration from the old entry; the next registration of that node gets the right answer.
+ * Without a `watch` in the last WATCH_MS the cache is not used, and the caller queries. So a failing watch never prolongs a wrong answer.
  */
 import type { NodeRecord } from '../../domain/records.ts';
 import type { Plan } from '../../domain/plan.ts';
 import type { Database } from '../engine/database.ts';
-import { createQueryResults } from './query-results.ts';
 import { LIVE_STATES } from '../states.ts';
 
 /** Longest time since the last `watch` for which reconciled nodes are trusted. */
@@ -26,9 +24,6 @@ type Reconciled = { containers: NodeRecord['containers']; deployments: string[];
 type DeploymentKey = { id: string; project_id: string };
 
 export type NodeQueryCache = {
-  isIdle(nodeId: string): boolean;
-  /** Call it before the query for open tasks. Call the returned function if there are none. */
-  startIdleQuery(nodeId: string): () => void;
   isReconciled(node: NodeRecord): boolean;
   /** Call it before the query for the node's deployments. Call the returned function with them if all containers match. */
   startReconciledQuery(node: NodeRecord): (deployments: readonly DeploymentKey[]) => void;
@@ -42,7 +37,6 @@ export type NodeQueryCache = {
 
 export function createNodeQueryCache(db: Database): NodeQueryCache {
   const shared = db.capabilities.sharedByControlPlanes;
-  const idle = createQueryResults<true>();
   const reconciled = new Map<string, Reconciled>();
   /** Number of commits. A query for deployments that overlaps any commit is not cached. */
   let commits = 0;
@@ -77,12 +71,6 @@ export function createNodeQueryCache(db: Database): NodeQueryCache {
   }
 
   return {
-    isIdle: (nodeId) => idle.get(nodeId) === true,
-    startIdleQuery(nodeId) {
-      if (shared) return () => {};
-      const store = idle.startQuery(nodeId);
-      return () => store(true);
-    },
     isReconciled(node) {
       if (shared && performance.now() - watchedAt > WATCH_MS) return false;
       return reconciled.get(node.id)?.containers === node.containers;
@@ -102,15 +90,11 @@ export function createNodeQueryCache(db: Database): NodeQueryCache {
     },
     onCommit(plan, nodes) {
       commits++;
-      for (const task of plan.createTasks) idle.invalidate(task.node_id);
-      for (const { id } of plan.deployments) dropReconciled(nodeOf.get(id) ?? '');
+      for (const { id } of plan.changeDeployments) dropReconciled(nodeOf.get(id) ?? '');
       for (const id of nodes) dropReconciled(id);
       dropReconciled(plan.createDeployment?.node_id ?? '');
     },
-    forget(nodeId) {
-      idle.invalidate(nodeId);
-      dropReconciled(nodeId);
-    },
+    forget: dropReconciled,
     async watch() {
       if (!shared) return;
       try {

@@ -19,6 +19,7 @@ export function nodeOf(row: Row<'nodes'>): NodeRecord {
     drain: jsonOf(row.drain) as NodeRecord['drain'],
     cached: JSON.parse(row.cached) as NodeRecord['cached'],
     containers: JSON.parse(row.containers) as NodeRecord['containers'],
+    earlier_nodes: (jsonOf(row.earlier_nodes) ?? []) as NodeRecord['earlier_nodes'],
   };
 }
 

@@ -14,6 +14,7 @@ import { retention } from './0011_retention.ts';
 import { origin } from './0012_origin.ts';
 import { keptSettings } from './0013_kept_settings.ts';
 import { autovacuum } from './0014_autovacuum.ts';
+import { earlierNodes } from './0015_earlier_nodes.ts';
 import { secrets } from './0016_secrets.ts';
 import { hooks } from './0018_hooks.ts';
 
@@ -31,6 +32,7 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0012_origin': origin(capabilities),
   '0013_kept_settings': keptSettings(capabilities),
   '0014_autovacuum': autovacuum(capabilities),
+  '0015_earlier_nodes': earlierNodes(capabilities),
   '0016_secrets': secrets(capabilities),
   '0018_hooks': hooks(capabilities),
 });

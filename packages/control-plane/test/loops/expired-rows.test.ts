@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { LoopDeps } from '../../src/loops/deps.ts';
-import { retention } from '../../src/loops/retention.ts';
+import { deleteExpiredRows } from '../../src/loops/expired-rows.ts';
 import { createApi } from '../api/harness.ts';
 
 const DAY = 86_400_000;
@@ -35,7 +35,7 @@ test('expired rows are removed, and the others stay', async () => {
   }
   await api.call('createProject', { body: {} });
 
-  const run = retention({ stores, now: () => at + DAY } as unknown as LoopDeps);
+  const run = deleteExpiredRows({ stores, now: () => at + DAY } as unknown as LoopDeps);
   await run(new AbortController().signal);
   const tables = ['revokedSessions', 'usedCodes', 'deviceCodes', 'deviceTokens', 'apiSessions', 'apiTokens'] as const;
   for (const table of tables) expect([table, await stores[table].sweep(at + DAY)]).toEqual([table, 0]);
@@ -45,7 +45,7 @@ test('expired rows are removed, and the others stay', async () => {
   expect((await stores.policy.read(at + DAY)).revoked.map((s) => s.id)).toEqual(['long']);
   expect((await stores.audit.list({}, { limit: 10, cursor: null })).items).toHaveLength(1);
   // Two years later all of it is removed, including the line of the audit log.
-  await retention({ stores, now: () => late + 2 * 365 * DAY } as unknown as LoopDeps)(new AbortController().signal);
+  await deleteExpiredRows({ stores, now: () => late + 2 * 365 * DAY } as unknown as LoopDeps)(new AbortController().signal);
   for (const table of tables) expect([table, await stores[table].sweep(late + 3 * 365 * DAY)]).toEqual([table, 0]);
   expect((await stores.audit.list({}, { limit: 10, cursor: null })).items).toEqual([]);
   await api.close();

@@ -5,7 +5,7 @@ const AUDIT_KEPT_MS = 400 * 86_400_000;
 /** Anybody can cause refused requests, so they have their own limit. */
 const AUDIT_ROWS = { done: 500_000, refused: 100_000, failed: 50_000 };
 
-export const retention =
+export const deleteExpiredRows =
   ({ stores, now }: LoopDeps) =>
   async (signal: AbortSignal): Promise<void> => {
     const tables = [

@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
-import type { Relay, Topic } from '../../domain/changes.ts';
+import type { Notifier, Topic } from '../../domain/changes.ts';
 import type { StoreLog } from './errors.ts';
 import { clientConfig } from './postgres.ts';
 
@@ -18,7 +18,7 @@ const RETRY_MS = { first: 200, most: 5_000 };
 /** Keepalive: interval of the test query, and its timeout. */
 const KEEPALIVE = { everyMs: 10_000, timeoutMs: 5_000 };
 
-export function createRelay(url: string, log: StoreLog): Relay & { close(): Promise<void> } {
+export function createNotifier(url: string, log: StoreLog): Notifier & { close(): Promise<void> } {
   const self = randomUUID();
   const pending = new Set<Topic>();
   let onTopics: (topics: readonly Topic[]) => void = () => {};

@@ -1,0 +1,10 @@
+/** Adds which earlier nodes a machine was (domain/heir.ts). Null: none is known. */
+import type { Kysely } from 'kysely';
+import type { Migration } from 'kysely/migration';
+import type { Capabilities } from '../capabilities.ts';
+
+export const earlierNodes = ({ text }: Capabilities): Migration => ({
+  async up(db: Kysely<unknown>) {
+    await db.schema.alterTable('nodes').addColumn('earlier_nodes', text).execute();
+  },
+});

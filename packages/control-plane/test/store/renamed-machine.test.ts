@@ -1,0 +1,100 @@
+/** A machine returns under another name: its old node never reports again, and its new one has its containers (domain/heir.ts). */
+import { LABELS } from '@berth/wire/vocabulary';
+import { expect, test } from 'vitest';
+import type { NodeRecord, ProjectRecord } from '../../src/domain/records.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import { codeOf, commit, deploymentIn, NOW, open, projectIn, taskOf, tasksIn } from './fixtures.ts';
+
+const OFFLINE = 120_001;
+type Listed = { id: string; node: string; project: string };
+
+async function report(stores: Stores, hostname: string, at: number, listed: Listed[], boot_id = hostname): Promise<NodeRecord> {
+  const containers = listed.map(({ id, node, project }) => ({
+    id,
+    name: id,
+    labels: { [LABELS.node]: node, [LABELS.project]: project },
+    host_port: 1,
+    state: 'running',
+  }));
+  const body = { hostname, boot_id, role: 'deploy' as const, host_ip: '10.0.0.1', max_storage: 1, agent_version: '1', containers };
+  return (await stores.nodes.register(body, at)).node;
+}
+
+/** The old node `a` has container `c1` of a project; a claimed task of that project was lost there. */
+async function given(): Promise<{ stores: Stores; shop: ProjectRecord; a: NodeRecord; c1: Listed }> {
+  const stores = await open();
+  const shop = await projectIn(stores);
+  const { id: node } = await report(stores, 'a', NOW, []);
+  await deploymentIn(stores, shop, 'd1');
+  await tasksIn(stores, shop, taskOf(shop, 't1', node, { kind: 'deploy', deployment_id: 'd1' }));
+  await stores.tasks.claim('t1', { token: 'l', expires_at: NOW + 10 }, NOW, 5);
+  const c1 = { id: 'c1', node, project: shop.id };
+  const a = await report(stores, 'a', NOW + 1, [c1]);
+  await commit(stores, shop.id, { now: NOW + 20, changeTasks: [{ id: 't1', attempt: 1, end: 'lost' }] });
+  return { stores, shop, a, c1 };
+}
+const LATER = NOW + OFFLINE + 20;
+
+test('a node remembers which node its machine was, also after the shared container is gone', async () => {
+  const { stores, a, c1 } = await given();
+  const earlier = [{ id: a.id, boot_id: 'a', container: 'c1' }];
+  await report(stores, 'b', NOW + 10, []);
+  expect(await report(stores, 'b', NOW + 30, [c1])).toMatchObject({ earlier_nodes: earlier });
+  expect(await report(stores, 'b', NOW + 40, [])).toMatchObject({ earlier_nodes: earlier });
+  expect((await stores.nodes.all()).find((n) => n.hostname === 'b')).toMatchObject({ earlier_nodes: earlier });
+});
+
+test('a label alone does not prove which machine it is: the old node must have listed that container', async () => {
+  const { stores, c1 } = await given();
+  expect(await report(stores, 'b', NOW + 30, [{ ...c1, id: 'c2' }])).toMatchObject({ earlier_nodes: [] });
+});
+
+test('another machine that got the old name stays another machine', async () => {
+  const { stores, a, c1 } = await given();
+  await report(stores, 'a', NOW + 30, [], 'second machine');
+  expect(await report(stores, 'b', NOW + 40, [c1])).toMatchObject({ earlier_nodes: [] });
+  expect((await stores.nodes.get(a.id)).boot_id).toBe('second machine');
+});
+
+test('a deleted project is removed when the new node reports that nothing of it is left', async () => {
+  const { stores, shop, c1 } = await given();
+  await stores.projects.markDeleting(shop.id, NOW + 25);
+  await report(stores, 'b', NOW + 30, [c1]);
+  await report(stores, 'b', LATER - 1000, []);
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
+  await report(stores, 'b', LATER, [c1]);
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
+  await report(stores, 'b', LATER + 1, []);
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
+});
+
+test('the old node can be deleted without force', async () => {
+  const { stores, a, c1 } = await given();
+  await stores.nodes.markDeleting(a.id, NOW + 25);
+  await report(stores, 'b', NOW + 30, [c1]);
+  expect(await stores.nodes.removeIfGone(a.id, false)).toBe(false);
+  await report(stores, 'b', LATER, [c1, c1]);
+  expect(await stores.nodes.removeIfGone(a.id, false)).toBe(true);
+});
+
+test('retention forgets the old node, and a silent node whose agent never claimed its task', async () => {
+  const { stores, shop, a, c1 } = await given();
+  const never = await report(stores, 'never', NOW, []);
+  const lost = await report(stores, 'lost', NOW, []);
+  await tasksIn(stores, shop, taskOf(shop, 't2', never.id, { kind: 'deploy', deployment_id: 'd1' }));
+  await tasksIn(stores, shop, taskOf(shop, 't3', lost.id, { kind: 'deploy', deployment_id: 'd1' }));
+  await stores.tasks.claim('t3', { token: 'l', expires_at: NOW + 10 }, NOW, 5);
+  await commit(stores, shop.id, {
+    now: NOW + 20,
+    changeTasks: [
+      { id: 't2', attempt: 0, end: 'lost' },
+      { id: 't3', attempt: 1, end: 'lost' },
+    ],
+  });
+  await report(stores, 'b', NOW + 30, [c1]);
+  await report(stores, 'b', LATER, [c1, c1]);
+  const keep = { deployments: 10, ms: 10_000, logBytes: 1e6 };
+  for await (const _step of await stores.retention.begin(keep, () => LATER));
+  expect([await codeOf(stores.nodes.get(a.id)), await codeOf(stores.nodes.get(never.id))]).toEqual(['not_found', 'not_found']);
+  expect((await stores.nodes.all()).map((n) => n.hostname)).toEqual(['b', 'lost']);
+});
