@@ -23,7 +23,7 @@ import { installedNode, provideNode } from './lib/node.mjs';
 import { nodeProgram, toolsDir } from './lib/places.mjs';
 import { findProgram } from './lib/run.mjs';
 import { printLine, step } from './lib/progress.mjs';
-import { explainMissing, installSystemParts, mayInstall, missingSystemParts } from './lib/system.mjs';
+import { explainMissing, installSystemParts, isHarmless, mayInstall, missingSystemParts } from './lib/system.mjs';
 
 /**
  * @typedef {{part: string, why: string, how: string}} Missing
@@ -81,7 +81,7 @@ function plan(seen, options) {
   if (!seen.deps) steps.push('deps');
   if (!seen.deps || !bundleIsCurrent()) steps.push('bundle');
   if (options.system !== false) {
-    if (seen.system.length > 0 && mayInstall()) steps.push('system');
+    if (seen.system.some(isHarmless) && mayInstall()) steps.push('system');
     if (seen.buildx === undefined && canUnpackDebs()) steps.push('buildx');
     if (!seen.registry && canUnpackDebs()) steps.push('registry');
     if (options.tests === true && !seen.promtool && canUnpackDebs()) steps.push('promtool');
@@ -102,7 +102,7 @@ async function provide(options) {
         : provideDeps(versions);
     },
     bundle: () => step('bundling the command line, so that it starts quickly', provideBundle),
-    system: () => installSystemParts(seen.system),
+    system: () => installSystemParts(seen.system.filter(isHarmless)),
     buildx: provideBuildx,
     registry: provideRegistry,
     promtool: providePromtool,

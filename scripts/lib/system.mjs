@@ -6,7 +6,8 @@ import { printLine, step } from './progress.mjs';
 
 /**
  * `engine: true`: needed only where no container engine answers. `file`: this path shows whether the part exists. `there`: a function
- * that shows it. `tests`: only tests need the part.
+ * that shows it. `tests`: only tests need the part. `service`: its package starts a service of the machine, so set-up installs it only
+ * where no init system runs.
  */
 export const systemParts = [
   { part: 'git', program: 'git', package: 'git', why: 'fetches the source code of deployments' },
@@ -64,6 +65,15 @@ export const systemParts = [
     why: 'mounts a share that tests hang, kill and unmount',
   },
   {
+    part: 'ssh server',
+    file: '/usr/sbin/sshd',
+    package: 'openssh-server',
+    optional: true,
+    tests: true,
+    service: true,
+    why: 'is the git server of the tests of deploy keys and host keys',
+  },
+  {
     part: 'Chromium',
     program: 'chromium',
     package: 'chromium',
@@ -101,6 +111,9 @@ export function missingSystemParts(engineAnswers, forTests) {
 export function isDebian() {
   return findProgram('apt-get') !== undefined && findProgram('dpkg') !== undefined;
 }
+
+/** Whether set-up may install the part here without starting a service. */
+export const isHarmless = (part) => part.service !== true || !existsSync('/run/systemd/system');
 
 /** Whether this process can install Debian packages. */
 export function mayInstall() {

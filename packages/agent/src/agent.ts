@@ -9,9 +9,10 @@ import type { Loop } from '@berth/kit/loop';
 import type { Task } from '@berth/wire/task';
 import type { AgentOptions } from './config.ts';
 import { createEngineStatus } from './engine-status.ts';
-import { createHandlers } from './handlers.ts';
+import { createHandlers, gitHome } from './handlers.ts';
 import { type HealthServer, startHealthServer } from './health.ts';
 import { createTaskLoop } from './loop.ts';
+import { importKnownHosts } from './import-known-hosts.ts';
 import { createMetrics } from './metrics.ts';
 import { watchContainers } from './observe.ts';
 import { createParts, type AgentParts } from './parts.ts';
@@ -77,6 +78,12 @@ export async function startAgent(config: AgentOptions, log: Logger): Promise<Age
   function onFailure(code: string): void {
     if (code === 'registry_refused') fetchSettings();
   }
+  /** Before the first build, which could need a host of them. */
+  const importHosts = async (): Promise<void> => {
+    const nodeId = registration.nodeId();
+    if (config.NODE_ROLE !== 'builder' || nodeId === null) return;
+    await importKnownHosts({ client, nodeId, homeDir: gitHome(state), sshKeyHosts: config.SSH_KEY_HOSTS ?? [], signal, log });
+  };
   const loop = startRegistrationLoop({
     registration,
     tasks,
@@ -84,7 +91,10 @@ export async function startAgent(config: AgentOptions, log: Logger): Promise<Age
     metrics,
     onFirst() {
       fetchSettings();
-      background.run('tasks', tasks.run(signal));
+      background.run(
+        'tasks',
+        importHosts().then(() => tasks.run(signal)),
+      );
       const watch = { onChange: wakeRegistration, onBroken: parts.revival.suspect };
       background.run('events', watchContainers(docker, watch, signal, log));
     },

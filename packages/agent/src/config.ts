@@ -154,8 +154,13 @@ export const AGENT_SETTINGS = {
     default: '30s',
     parse: duration,
   },
+  KEYS_DIR: {
+    doc: 'Folder in memory (tmpfs) for the deploy keys and known_hosts files of running builds',
+    default: '/dev/shm',
+    parse: plainPath,
+  },
   SSH_KEY_HOSTS: {
-    doc: 'Git hosts to which a builder may offer its ssh keys and ssh agent, comma-separated; *.name for all subdomains',
+    doc: 'Git hosts to which a builder may offer its own ssh keys and ssh agent if the project has no deploy key, comma-separated; *.name for all subdomains',
     shown: 'none',
     parse: list,
   },
@@ -190,6 +195,8 @@ const INHERITED = [
   'PATH',
   'SSL_CERT_FILE',
   'SSL_CERT_DIR',
+  // git of Debian reads no SSL_CERT_FILE.
+  'GIT_SSL_CAINFO',
   'HTTP_PROXY',
   'HTTPS_PROXY',
   'NO_PROXY',

@@ -14,16 +14,20 @@ import { createClone } from './tools/git.ts';
 import { createIsInsecure } from './tools/insecure.ts';
 import { createPushAccess } from './tools/push-access.ts';
 
+/** git’s private folder. */
+export const gitHome = (state: StateFolder): string => join(state.root, 'git');
+
 export function createHandlers(config: AgentOptions, parts: AgentParts, registry: RegistrySettings, state: StateFolder): Handlers {
   const { cli, docker, listContainers, images, locks, networks, data } = parts;
   return {
     build: createBuildHandler({
       clone: createClone({
-        homeDir: join(state.root, 'git'),
+        homeDir: gitHome(state),
         inherit: config.inherit,
         cloneTimeoutMs: config.CLONE_TIMEOUT,
         stallTimeoutMs: config.GIT_STALL_TIMEOUT,
         sshKeyHosts: config.SSH_KEY_HOSTS ?? [],
+        keys: state.keys,
       }),
       build: createBuild(cli, createPushAccess(registry.current, createIsInsecure(cli)), { frontends: config.BUILD_FRONTENDS ?? [] }),
       workspaces: state.workspaces,

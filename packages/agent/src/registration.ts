@@ -5,6 +5,7 @@
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
+import { BUILD_SETTINGS, GIT_ACCESS } from '@berth/wire/git';
 import type { Node, NodeDisk, NodeRegister, ObservedContainer } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import type { Credentials } from './credentials.ts';
@@ -117,7 +118,14 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     };
     await failPoint('agent.register.before');
     const node = await deps.credentials.register((headers, maySave) =>
-      deps.client.call('agentRegister', { body: { ...body, capabilities: maySave ? ['node_secret'] : [] }, headers, signal }),
+      deps.client.call('agentRegister', {
+        body: {
+          ...body,
+          capabilities: [...(maySave ? ['node_secret'] : []), ...(deps.role === 'builder' ? [GIT_ACCESS, BUILD_SETTINGS] : [])],
+        },
+        headers,
+        signal,
+      }),
     );
     await failPoint('agent.register.after');
     lastOkAt = Date.now();

@@ -20,7 +20,7 @@ import { retryUntilAnswered } from './retry.ts';
 import { pause, Stopped } from './stopped.ts';
 import type { Handlers, Product, TaskContext } from './tasks/task.ts';
 import { nothingToDiscard } from './tasks/task.ts';
-import { taskErrorOf } from './tools/failures.ts';
+import { TaskFailure, taskErrorOf } from './tools/failures.ts';
 
 /** reported: answered with 200; lost: answered with 404 or 409; shutdown: given up, the task is offered again. */
 export type TaskOutcome = 'reported' | 'lost' | 'shutdown';
@@ -112,6 +112,7 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
   async function perform(claim: TaskClaim, shipper: LogShipper, progress: ProgressSender): Promise<Product> {
     const context: TaskContext = {
       attempt: claim.attempt,
+      git: claim.git ?? null,
       signal: work.signal,
       log: (line) => shipper.push(line),
       logStep: (step, text) => {
@@ -128,7 +129,7 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
       log.warn({ err: error, code: failure.code }, 'task failed');
       onFailure?.(failure.code);
       context.logStep('failed', failure.message);
-      return failed(failure);
+      return failed(failure, error instanceof TaskFailure ? error.report : {});
     }
   }
 
@@ -201,8 +202,8 @@ function endOf({ status, result }: TaskReport): TaskEnd {
   return (result as { error?: { code?: unknown } } | null)?.error?.code === CANCELLED.code ? 'cancelled' : 'failed';
 }
 
-const failed = (error: { code: string; message: string }): Product => ({
-  report: { status: 'failed', result: { error } },
+const failed = (error: { code: string; message: string }, more: Partial<TaskReport> = {}): Product => ({
+  report: { status: 'failed', result: { error }, ...more },
   discard: nothingToDiscard,
 });
 

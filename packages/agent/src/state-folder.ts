@@ -3,6 +3,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 import type { AgentOptions } from './config.ts';
+import { createPrivateFolder, type PrivateFolder } from './private-folder.ts';
 import { createWorkspaces, type Workspaces } from './workspace.ts';
 
 export type StateFolder = {
@@ -11,6 +12,8 @@ export type StateFolder = {
   /** Files that live as long as one docker command, such as env-files. */
   scratch: string;
   workspaces: Workspaces;
+  /** For keys of running tasks. */
+  keys: PrivateFolder;
 };
 
 export async function openStateFolder(config: AgentOptions, log: Logger): Promise<StateFolder> {
@@ -22,5 +25,7 @@ export async function openStateFolder(config: AgentOptions, log: Logger): Promis
   await mkdir(scratch, { recursive: true, mode: 0o700 });
   const workspaces = createWorkspaces(join(root, 'work'), log);
   await workspaces.removeLeftovers();
-  return { root, scratch, workspaces };
+  const keys = createPrivateFolder(config.KEYS_DIR, root);
+  await keys.removeLeftovers();
+  return { root, scratch, workspaces, keys };
 }

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { createPrivateFolder } from '../src/private-folder.ts';
 import { type CloneSpec, type Cloned, createClone } from '../src/tools/git.ts';
 
 const SECRET = 'a text of another host';
@@ -41,6 +42,7 @@ async function clone(
     cloneTimeoutMs: 30_000,
     stallTimeoutMs: 5_000,
     sshKeyHosts: settings.sshKeyHosts ?? [],
+    keys: createPrivateFolder('/dev/shm', dir),
   });
   const options = {
     signal: AbortSignal.timeout(30_000),
@@ -48,7 +50,7 @@ async function clone(
     logLine: (line: string) => log.push(line),
   };
   try {
-    const cloned = await run({ branch: 'main', commit: null, allowedHosts: [], ...spec }, root, options);
+    const cloned = await run({ branch: 'main', commit: null, allowedHosts: [], submodules: true, access: null, ...spec }, root, options);
     const files = async (): Promise<string[]> =>
       (await readdir(root, { recursive: true })).filter((file) => !file.split('/').includes('.git')).sort();
     return { cloned, files, root, log };

@@ -1,7 +1,8 @@
-// Real git over smart HTTP: node:http in front of `git http-backend`, like nginx with fcgiwrap.
+// Real git over smart HTTP or HTTPS: node:http in front of `git http-backend`, like nginx with fcgiwrap.
 import { spawn } from 'node:child_process';
 import { mkdir } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { childEnvironment } from './config.ts';
@@ -18,7 +19,7 @@ export type Behaviour =
   | { readonly redirect: (method: string, path: string) => string | undefined };
 
 export interface GitServer {
-  /** `http://address:port`, without credentials. */
+  /** `http://address:port` or `https://…`, without credentials. */
   readonly url: string;
   /** Returns the address to clone a repository from. */
   repoUrl(name: string): string;
@@ -33,6 +34,10 @@ export interface GitServer {
   behave(behaviour: Behaviour): void;
   /** Number of requests so far. */
   requests(): number;
+  /** Sets the credentials that every request needs; undefined: none. */
+  require(credentials: { user: string; password: string } | undefined): void;
+  /** The Authorization headers since the last call; '' for a request without one. */
+  authorizations(): string[];
   stop(): Promise<void>;
 }
 
@@ -44,6 +49,8 @@ export interface GitServerOptions {
   readonly port?: number;
   /** When set, HTTP basic auth is required. */
   readonly credentials?: { readonly user: string; readonly password: string };
+  /** Serve https with this key and certificate (PEM). */
+  readonly tls?: { readonly key: string; readonly cert: string };
   /** Whether pushes are accepted (default: no, 403). */
   readonly push?: boolean;
 }
@@ -54,23 +61,27 @@ export async function startGitServer(options: GitServerOptions): Promise<GitServ
   let behaviour: Behaviour = 'serve';
   let requests = 0;
   const tipsOnly = new Set<string>();
-  const server = createServer((request, response) => {
+  let credentials = options.credentials;
+  let authorizations: string[] = [];
+  const handle = (request: IncomingMessage, response: ServerResponse): void => {
     requests++;
+    authorizations.push(request.headers.authorization ?? '');
     if (behaviour === 'mute') return;
     if (typeof behaviour === 'object' && 'status' in behaviour) return refuse(response, behaviour.status, behaviour.text);
     if (typeof behaviour === 'object') {
       const location = behaviour.redirect(request.method ?? '', request.url ?? '');
       if (location !== undefined) return void response.writeHead(302, { location, 'content-type': 'text/plain' }).end('moved\n');
     }
-    if (!authorized(request, options.credentials)) return refuse(response, 401);
+    if (!authorized(request, credentials)) return refuse(response, 401);
     serveByCgi(request, response, { root, push: options.push === true, tipsOnly });
-  });
+  };
+  const server = options.tls === undefined ? createServer(handle) : createTlsServer({ ...options.tls }, handle);
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen(options.port ?? 0, options.address ?? '127.0.0.1', resolve);
   });
   const { address, port } = server.address() as AddressInfo;
-  const url = `http://${address}:${port}`;
+  const url = `${options.tls === undefined ? 'http' : 'https'}://${address}:${port}`;
   const path = (name: string) => join(root, `${name}.git`);
   const contents = (files: string | Files) => (typeof files === 'string' ? readFolder(files) : Promise.resolve(files));
 
@@ -102,6 +113,12 @@ export async function startGitServer(options: GitServerOptions): Promise<GitServ
       server.closeAllConnections();
     },
     requests: () => requests,
+    require: (next) => void (credentials = next),
+    authorizations() {
+      const seen = authorizations;
+      authorizations = [];
+      return seen;
+    },
     stop: () =>
       new Promise((resolve) => {
         server.close(() => resolve());

@@ -1,9 +1,10 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { makeCertificate } from './certificate.ts';
 import { findTraefik } from './config.ts';
 import { copyFiles, type FileProviderEnv } from './file-provider.ts';
 import { freePorts } from './ports.ts';
-import { run, startProcess, untilReady } from './process.ts';
+import { startProcess, untilReady } from './process.ts';
 
 export interface Traefik {
   /** `http://127.0.0.1:port` of entry point `web`. */
@@ -49,7 +50,7 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
   const { dir } = options;
   await mkdir(join(dir, 'files'), { recursive: true });
   const { web, websecure, api } = options.ports ?? (await threePorts());
-  const certificate = await makeCertificate(dir);
+  const certificate = await makeCertificate(dir, 'berth.localhost', NAMES);
   // JSON is valid YAML. The certificate is dynamic configuration and comes by the file provider. Traefik has only
   // one file provider, so the certificate goes into the caller's folder when there is one.
   const files = options.fileProviderDir ?? join(dir, 'files');
@@ -109,32 +110,8 @@ function staticConfig(options: TraefikOptions, at: { web: number; websecure: num
   };
 }
 
-/** Creates a self-signed certificate for `berth.localhost` and its subdomains. */
-async function makeCertificate(dir: string): Promise<{ certFile: string; keyFile: string }> {
-  const certFile = join(dir, 'certificate.pem');
-  const keyFile = join(dir, 'key.pem');
-  await run([
-    'openssl',
-    'req',
-    '-x509',
-    '-newkey',
-    'ec',
-    '-pkeyopt',
-    'ec_paramgen_curve:prime256v1',
-    '-nodes',
-    '-days',
-    '30',
-    '-subj',
-    '/CN=berth.localhost',
-    '-addext',
-    'subjectAltName=DNS:berth.localhost,DNS:*.berth.localhost,DNS:localhost,IP:127.0.0.1',
-    '-keyout',
-    keyFile,
-    '-out',
-    certFile,
-  ]);
-  return { certFile, keyFile };
-}
+/** Names of the certificate: `berth.localhost` and its subdomains. */
+const NAMES = ['DNS:berth.localhost', 'DNS:*.berth.localhost', 'DNS:localhost', 'IP:127.0.0.1'];
 
 async function threePorts(): Promise<{ web: number; websecure: number; api: number }> {
   const [web, websecure, api] = (await freePorts(3)) as [number, number, number];

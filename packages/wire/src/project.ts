@@ -26,6 +26,20 @@ export type EnvPatch = Static<typeof EnvPatch>;
 export const ByEnvName = Type.Object({ ...ByName.properties, name: Type.String({ minLength: 1 }) });
 export const EnvSet = Type.Object({ value: EnvValue }, { additionalProperties: false });
 
+/** Folder of the repository, relative to its root; `.` is the root. */
+export const RepoFolder = Type.String({ minLength: 1, maxLength: 500 });
+/** Name of a stage of the Dockerfile, or its number. */
+export const BuildTarget = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9_.-]*$', maxLength: 128 });
+/** Most build arguments of one project, and most bytes of all names and values together. */
+export const MAX_BUILD_ARGS = 100;
+export const MAX_BUILD_ARG_BYTES = 131_072;
+const BuildArg = Type.String({ maxLength: 32_768 });
+export const BuildArgs = Type.Record(EnvKey, BuildArg, { maxProperties: MAX_BUILD_ARGS, additionalProperties: false });
+export type BuildArgs = Static<typeof BuildArgs>;
+/** A merge patch, like EnvPatch. */
+export const BuildArgsPatch = Type.Record(EnvKey, orNull(BuildArg), { maxProperties: 2 * MAX_BUILD_ARGS, additionalProperties: false });
+export type BuildArgsPatch = Static<typeof BuildArgsPatch>;
+
 export const DatasetUse = Type.Object(
   {
     dataset_id: Id,
@@ -64,6 +78,10 @@ const settable = {
   git_url: GitUrl,
   branch: Branch,
   dockerfile_path: RepoPath,
+  build_context: RepoFolder,
+  build_target: orNull(BuildTarget),
+  build_args: BuildArgs,
+  submodules: Type.Boolean({ description: 'whether submodules are fetched' }),
   domain_prefix: DnsLabel,
   container_port: Port,
   auth_required: Type.Boolean(),
@@ -83,6 +101,10 @@ const settable = {
 export const PROJECT_DEFAULTS = {
   branch: 'main',
   dockerfile_path: 'Dockerfile',
+  build_context: '.',
+  build_target: null,
+  build_args: {},
+  submodules: true,
   container_port: 8080,
   auth_required: false,
   env: {},
@@ -106,7 +128,7 @@ export const ProjectCreate = Type.Object(
 export type ProjectCreate = Static<typeof ProjectCreate>;
 
 /** The name of a project cannot change. A new `domain_prefix` takes effect with the next deployment. */
-export const ProjectPatch = Type.Object(Type.Partial(Type.Object({ ...settable, env: EnvPatch })).properties, {
+export const ProjectPatch = Type.Object(Type.Partial(Type.Object({ ...settable, env: EnvPatch, build_args: BuildArgsPatch })).properties, {
   additionalProperties: false,
   minProperties: 1,
 });
@@ -118,7 +140,11 @@ export const Project = Type.Object({
   ...settable,
   env: Type.Optional(Type.Record(Type.String(), Type.String(), { description: 'absent for viewers, who get only `env_names`' })),
   env_names: Type.Array(Type.String()),
-  env_hidden: Type.Boolean({ description: 'true if the caller may not see `env`' }),
+  env_hidden: Type.Boolean({ description: 'true if the caller may not see `env` and `build_args`' }),
+  build_args: Type.Optional(
+    Type.Record(Type.String(), Type.String(), { description: 'absent for viewers, who get only `build_arg_names`' }),
+  ),
+  build_arg_names: Type.Array(Type.String()),
   url: Type.String(),
   running_deployment_id: orNull(Id),
   deleting: Type.Boolean(),

@@ -9,6 +9,7 @@ import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
 import { EventPage } from './event.ts';
 import { HOOK_ROUTES } from './hook.ts';
+import { GIT_ROUTES } from './git.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
 import { JOINING_ROUTES } from './joining.ts';
 import { CacheRoom, Node, NodeRegister, Placement, Prewarm } from './node.ts';
@@ -55,7 +56,7 @@ export const ROUTES = {
     method: 'PATCH',
     path: '/api/projects/:id',
     who: 'developer',
-    summary: 'Change a project; the change takes effect with the next deployment; `env` is merged by key',
+    summary: 'Change a project; the change takes effect with the next deployment; `env` and `build_args` are merged by key',
     params: ByName,
     body: ProjectPatch,
     status: 200,
@@ -97,6 +98,7 @@ export const ROUTES = {
     etag: true,
     locked: true,
   },
+  ...GIT_ROUTES,
 
   ...SECRET_ROUTES,
 

@@ -5,6 +5,7 @@
 import { type Static, Type } from 'typebox';
 import { DatasetMount, DatasetSource } from './dataset.ts';
 import { LookPayload } from './look.ts';
+import { GitAccess, MAX_SEEN_KEYS, SeenHostKey } from './git.ts';
 import { CommitId, Id, ImageDigest, literals, orNull, REPLACE_MODES, TASK_KINDS, TASK_STATES, Time } from './vocabulary.ts';
 
 /** Clone `branch` of `git_url` (or only `commit`), build `dockerfile_path`, push the image as `image_repository:{commit}`. */
@@ -17,6 +18,11 @@ export const BuildPayload = Type.Object({
   /** Hosts that submodules may come from, in the syntax of ALLOWED_GIT_HOSTS. Empty: any host. Absent: only the host of `git_url`. */
   allowed_git_hosts: Type.Optional(Type.Array(Type.String())),
   dockerfile_path: Type.String(),
+  /** Sent only if they are not the defaults, and only to agents with the capability `build_settings`. */
+  build_context: Type.Optional(Type.String({ description: 'folder of the repository; default: its root' })),
+  build_target: Type.Optional(Type.String()),
+  build_args: Type.Optional(Type.Record(Type.String(), Type.String())),
+  submodules: Type.Optional(Type.Boolean({ description: 'false: submodules are not fetched' })),
   image_repository: Type.String({ description: '{registry}/{project}; the tag is the full commit id' }),
 });
 export type BuildPayload = Static<typeof BuildPayload>;
@@ -102,6 +108,7 @@ export const TaskClaim = Type.Object({
   lease_token: Type.String(),
   lease_expires_at: Time,
   lease_seconds: LeaseSeconds,
+  git: Type.Optional(GitAccess),
 });
 export type TaskClaim = Static<typeof TaskClaim>;
 
@@ -133,7 +140,7 @@ export const MAX_COMMIT_AUTHOR = 200;
 /**
  * Body of `POST /api/agent/tasks/{id}/complete`. The contract defines `{status, result, image_tag?}` for a build and
  * `{status, host_port}` for a deploy. `result` is an object, or text for people. Berth adds `image_digest`, `commit`,
- * `commit_message`, `commit_author` and `arch` (build), and `container_id` and `datasets` (deploy).
+ * `commit_message`, `commit_author`, `arch` and `host_keys` (build), and `container_id` and `datasets` (deploy).
  */
 export const TaskReport = Type.Object({
   status: literals(['completed', 'failed']),
@@ -152,6 +159,9 @@ export const TaskReport = Type.Object({
   ),
   commit_author: Type.Optional(orNull(Type.String({ maxLength: MAX_COMMIT_AUTHOR, description: 'name of the author' }))),
   arch: Type.Optional(orNull(Type.String({ maxLength: 40, description: 'architecture of the image as Go names it: amd64, arm64' }))),
+  host_keys: Type.Optional(
+    Type.Array(SeenHostKey, { maxItems: MAX_SEEN_KEYS, description: 'ssh host keys that git servers presented during a build' }),
+  ),
   host_port: Type.Optional(orNull(Type.Integer({ minimum: 1, maximum: 65_535 }))),
   container_id: Type.Optional(orNull(Type.String({ maxLength: 128 }))),
   datasets: Type.Optional(

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Build } from '../tools/buildx.ts';
 import type { Clone } from '../tools/git.ts';
-import { findDockerfile } from '../dockerfile.ts';
+import { findContext, findDockerfile } from '../dockerfile.ts';
 import type { Images } from '../images.ts';
 import type { Workspaces } from '../workspace.ts';
 import { type Handler, nothingToDiscard } from './task.ts';
@@ -41,8 +41,10 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
         branch: payload.branch,
         commit: payload.commit,
         allowedHosts: payload.allowed_git_hosts,
+        submodules: payload.submodules ?? true,
+        access: context.git ?? null,
       };
-      const { sha, message, author } = await deps.clone(spec, source, {
+      const { sha, message, author, hostKeys } = await deps.clone(spec, source, {
         signal,
         onLine: (text) => log({ stream: 'stderr', step: 'clone', text }),
         logLine: (text) => logStep('clone', text),
@@ -51,14 +53,17 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       await failPoint('clone.after');
 
       const dockerfile = await findDockerfile(source, payload.dockerfile_path);
+      const buildContext = await findContext(source, payload.build_context ?? '.');
       const tag = `${payload.image_repository}:${sha}`;
       const release = deps.images.protect(tag);
       try {
         const { digest, arch } = await deps.build(
           {
             project: payload.project_id,
-            context: source,
+            context: buildContext,
             dockerfile,
+            target: payload.build_target ?? null,
+            args: payload.build_args ?? {},
             tag,
             labels: { [LABELS.revision]: sha, [LABELS.source]: payload.git_url },
             metadataFile: join(dir, 'metadata.json'),
@@ -77,6 +82,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
             commit_message: message,
             commit_author: author,
             arch,
+            ...(hostKeys.length === 0 ? {} : { host_keys: hostKeys }),
           },
           discard: nothingToDiscard,
         };

@@ -1,10 +1,13 @@
 /** The context that a task handler receives, and the product that it returns. */
 import type { CopyProgress } from '@berth/wire/dataset';
+import type { GitAccess } from '@berth/wire/git';
 import type { LogLineIn, TaskOf, TaskReport } from '@berth/wire/task';
 import type { TaskKind } from '@berth/wire/vocabulary';
 
 export type TaskContext = {
   attempt: number;
+  /** Access to the repository; absent or null if the control plane sends none. Never log it. */
+  git?: GitAccess | null;
   /** Aborted with `Stopped` as its reason. The handler then cleans up and rejects. */
   signal: AbortSignal;
   log(line: LogLineIn): void;

@@ -12,9 +12,12 @@ import { type PushAccess, untilRefused } from './push-access.ts';
 export type BuildSpec = {
   /** Id of the project. Its cache mounts are separate from those of other projects. */
   project: string;
-  /** Folder of the clone, which is also the build context. */
+  /** The build context. */
   context: string;
   dockerfile: string;
+  /** Null: the last stage. */
+  target: string | null;
+  args: Readonly<Record<string, string>>;
   tag: string;
   labels: Record<string, string>;
   /** File in which buildx describes the image; outside the context. */
@@ -91,13 +94,31 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
     const output = ['--push', '--provenance=false', `--progress=${raw ? 'rawjson' : 'plain'}`, '--metadata-file', spec.metadataFile];
     // Without a namespace, a project could put files into a cache mount that another project’s build executes.
     const namespace = ['--build-arg', `BUILDKIT_CACHE_MOUNT_NS=${spec.project}`];
-    const argv = ['buildx', 'build', ...output, ...labels, ...namespace, '--file', spec.dockerfile, '--tag', spec.tag, '--', spec.context];
+    const target = spec.target === null ? [] : ['--target', spec.target];
+    const args = buildArgs(spec.args);
+    // The namespace comes last, so that no argument of the project can replace it.
+    const argv = [
+      'buildx',
+      'build',
+      ...output,
+      ...labels,
+      ...target,
+      ...args.argv,
+      ...namespace,
+      '--file',
+      spec.dockerfile,
+      '--tag',
+      spec.tag,
+      '--',
+      spec.context,
+    ];
     const pushing = watchPush((during) => access(repositoryOf(spec.tag), during));
     const result = await cli
       .run(argv, {
         signal: AbortSignal.any([signal, pushing.refused]),
         timeoutMs,
         cwd: spec.context,
+        env: args.env,
         dieWithParent: true,
         maxLine: MAX_MESSAGE,
         onLine: (line, stream) => {
@@ -115,6 +136,35 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
     const { digest, arch } = await readMetadata(spec.metadataFile);
     return { digest, arch: arch ?? (await imageArch(cli, spec.tag, signal)) };
   };
+}
+
+/**
+ * Variables that docker, buildx or their libraries read. A build argument of this name must not reach their environment, where it would
+ * configure them.
+ */
+const READ_BY_TOOLS = new RegExp(
+  `^(${[
+    'PATH|HOME|PWD|OLDPWD|USER|LOGNAME|SHELL|TERM|COLUMNS|LINES|CI|NO_COLOR|DISPLAY|TMPDIR|TZ|TZDIR|LANG|LANGUAGE',
+    'HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|RESOLV\\w*|NLSPATH|LOCPATH|GCONV_PATH|ZONEINFO|GETCONF_DIR|\\w*_PROXY',
+    '(LC|LD|GLIBC|MALLOC|GO|DOCKER|BUILDX|BUILDKIT|COMPOSE|OTEL|SSL|XDG|GIT|SSH|DBUS|KRB5|GSS|AWS|AZURE|GOOGLE|GITHUB|ACTIONS|SOURCE_DATE)\\w*',
+    '(EXPERIMENTAL|GPG|GNUPG|PASSWORD_STORE|CURL|OPENSSL|PKCS11|SYSTEMD|NOTIFY|LISTEN|JOURNAL|INVOCATION|NODE|NPM)\\w*',
+  ].join('|')})$`,
+  'i',
+);
+
+/** The values are in the environment of buildx and not in its arguments, which every user of the machine can read. */
+export function buildArgs(args: Readonly<Record<string, string>>): { argv: string[]; env: NodeJS.ProcessEnv } {
+  const argv: string[] = [];
+  const env: NodeJS.ProcessEnv = {};
+  for (const [name, value] of Object.entries(args)) {
+    if (/^BUILDKIT_/i.test(name)) throw new TaskFailure('build_failed', `the build argument ${name} configures the builder itself`);
+    if (READ_BY_TOOLS.test(name)) argv.push('--build-arg', `${name}=${value}`);
+    else {
+      argv.push('--build-arg', name);
+      env[name] = value;
+    }
+  }
+  return { argv, env };
 }
 
 /** Asks the registry during a push. `refused` is aborted, with the failure as its reason, if the registry refuses the push. */
@@ -179,6 +229,7 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
   if (classified === 'disk_full' || classified === 'engine_unavailable') return new TaskFailure(classified, error);
   // The message that named the step was too long to read, but the end of the output tells that a step failed.
   if (failed === null && /did not complete successfully: exit code: \d+/.test(tail)) return new TaskFailure('build_step_failed', tail);
+  if (/target stage .* could not be found/i.test(`${error}\n${tail}`)) return new TaskFailure('build_target_missing', error);
   if (failed === null) return new TaskFailure(/push|registry|blob|manifest/i.test(tail) ? classified : 'build_failed', tail);
 
   const code = codeOfStep(failed, classified);

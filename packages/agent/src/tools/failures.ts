@@ -4,7 +4,7 @@
  */
 import { ExecError } from '@berth/kit/exec';
 import { FAILURES, type FailureCode } from '@berth/wire/errors';
-import type { TaskError } from '@berth/wire/task';
+import type { TaskError, TaskReport } from '@berth/wire/task';
 import { terminalText } from '../terminal-text.ts';
 
 /** A failure with a code. Its message is the code’s sentence and then the detail. */
@@ -13,10 +13,13 @@ export class TaskFailure extends Error {
   readonly code: FailureCode;
   /** The detail without the code’s sentence. */
   readonly detail: string;
-  constructor(code: FailureCode, detail: string, options?: ErrorOptions) {
+  /** Fields for the report of the task. */
+  readonly report: Pick<TaskReport, 'host_keys'>;
+  constructor(code: FailureCode, detail: string, options?: ErrorOptions & { report?: Pick<TaskReport, 'host_keys'> }) {
     super(detail === '' ? `${FAILURES[code]}.` : `${FAILURES[code]}: ${detail}`, options);
     this.code = code;
     this.detail = detail;
+    this.report = options?.report ?? {};
   }
 }
 
@@ -43,6 +46,8 @@ export const GIT_FAILURES: readonly Row[] = [
   [/remote branch .* not found in upstream|couldn't find remote ref refs\/heads/i, 'git_unknown_branch'],
   [/unadvertised object|server does not allow request for/i, 'git_commit_refused'],
   [/not our ref|no such remote ref [0-9a-f]{40}|couldn't find remote ref [0-9a-f]{40}/i, 'git_unknown_commit'],
+  // ssh goes on without the key, so this warning comes before the refusal.
+  [/unprotected private key file|bad permissions/i, 'git_key_readable'],
   [/operation too slow|timed out|timeout/i, 'git_timeout'],
   [
     /could not resolve host|name or service not known|temporary failure in name resolution|connection refused|failed to connect|no route to host|network is unreachable|couldn't connect|connection reset|empty reply from server|ssl|certificate|host key verification failed|connection closed by/i,

@@ -1,25 +1,32 @@
 /**
  * Makes a shallow clone of one branch or one commit with its submodules, from servers that are not trusted: no prompts, no hooks, no
- * configuration of the machine, only https, http and ssh, no redirect to another host, limits for stalls and for the total time.
+ * configuration of the machine, only https, http and ssh, no redirect to another host, only trusted ssh host keys, limits for stalls
+ * and for the total time. git-session.ts says which key or token a server gets.
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { exec, type ExecResult } from '@berth/kit/exec';
+import type { GitAccess, SeenHostKey } from '@berth/wire/git';
 import { MAX_COMMIT_AUTHOR, MAX_COMMIT_MESSAGE } from '@berth/wire/task';
 import { classify, GIT_FAILURES, outputTail, TaskFailure } from './failures.ts';
-import { gitHost, isListed, lateRedirectFailure, redirectTarget, tooManyRedirects } from './git-hosts.ts';
+import { lateRedirectFailure, redirectTarget, tooManyRedirects } from './git-hosts.ts';
+import { type Connection, createGitSession, explainRefusal, type GitSession } from './git-session.ts';
 import { lastRedirect } from './git-trace.ts';
+import { createHostKeys, sshServer } from './host-keys.ts';
 import { lfsPointers } from './lfs.ts';
-import { fetchSubmodules } from './submodules.ts';
+import type { PrivateFolder } from '../private-folder.ts';
+import { fetchSubmodules, hasSubmodules } from './submodules.ts';
 
 export type GitOptions = {
-  /** Private folder. It holds known_hosts and is git’s HOME. */
+  /** Private folder. It holds the host keys of earlier connections and is git’s HOME. */
   homeDir: string;
   inherit: NodeJS.ProcessEnv;
   cloneTimeoutMs: number;
   stallTimeoutMs: number;
   /** Hosts to which ssh may offer the keys of this machine. */
   sshKeyHosts: readonly string[];
+  /** Folder in memory for keys. */
+  keys: PrivateFolder;
 };
 export type CloneSpec = {
   url: string;
@@ -27,6 +34,10 @@ export type CloneSpec = {
   commit: string | null;
   /** Allowed hosts of submodules. Empty: any host. Undefined: only the host of `url`. */
   allowedHosts: readonly string[] | undefined;
+  /** Whether submodules are fetched. */
+  submodules: boolean;
+  /** Deploy key, git token and trusted host keys; null: the control plane is of an earlier version. */
+  access: GitAccess | null;
 };
 export type CloneOptions = {
   signal: AbortSignal;
@@ -40,29 +51,21 @@ export type Cloned = {
   sha: string;
   message: string;
   author: string;
+  /** ssh host keys that servers presented. */
+  hostKeys: SeenHostKey[];
 };
 
 /** Clones into `dir`, which must not exist; also writes `dir`.trace. Throws TaskFailure git_…, disk_full. */
 export type Clone = (spec: CloneSpec, dir: string, options: CloneOptions) => Promise<Cloned>;
 
+/** Host keys that this builder accepted before the control plane kept them. */
+export const KNOWN_HOSTS = 'known_hosts';
 const MAX_REDIRECTS = 5;
+const HOST_KEY_REFUSED = /host key verification failed|remote host identification has changed/i;
 
 export function createClone(options: GitOptions): Clone {
   const stallSeconds = Math.max(1, Math.round(options.stallTimeoutMs / 1000));
-  const sshOptions = [
-    'ssh -oBatchMode=yes -oServerAliveCountMax=2',
-    `-oConnectTimeout=${Math.min(15, stallSeconds)} -oServerAliveInterval=${Math.min(15, stallSeconds)}`,
-    // A host key is accepted at the first connection and enforced afterwards, because no person can confirm it.
-    `-oStrictHostKeyChecking=accept-new -oUserKnownHostsFile=${join(options.homeDir, 'known_hosts')}`,
-  ].join(' ');
   const { SSH_AUTH_SOCK, ...inherit } = options.inherit;
-  /** A server that sees the keys of this machine learns its identity and could use an agent’s access, so only listed hosts get them. */
-  const sshFor = (url: string): NodeJS.ProcessEnv => {
-    const host = gitHost(url);
-    if (host !== null && isListed(host, options.sshKeyHosts))
-      return { ...(SSH_AUTH_SOCK === undefined ? {} : { SSH_AUTH_SOCK }), GIT_SSH_COMMAND: sshOptions };
-    return { GIT_SSH_COMMAND: `${sshOptions} -F /dev/null -oPubkeyAuthentication=no -oIdentityAgent=none -oForwardAgent=no` };
-  };
   const env: NodeJS.ProcessEnv = {
     ...inherit,
     HOME: options.homeDir,
@@ -91,27 +94,35 @@ export function createClone(options: GitOptions): Clone {
     'init.defaultBranch=main',
   ];
   const git = ['git', ...settings.flatMap((s) => ['-c', s])];
+  const legacyKnownHosts = join(options.homeDir, KNOWN_HOSTS);
+  const hostKeys = createHostKeys({
+    env: { ...inherit, LC_ALL: 'C' },
+    timeoutMs: Math.min(10_000, options.stallTimeoutMs),
+    cachePath: join(options.homeDir, 'host_keys'),
+    alsoRead: [legacyKnownHosts, '/etc/ssh/ssh_known_hosts'],
+  });
 
-  type Run = { url?: string; trace?: string };
+  type Run = { connection?: Connection; trace?: string };
   async function run(
     args: readonly string[],
     cwd: string,
     until: number,
     { signal, onLine }: Pick<CloneOptions, 'signal' | 'onLine'>,
-    { url, trace }: Run = {},
+    { connection, trace }: Run = {},
   ): Promise<ExecResult> {
     const result = await exec([...git, ...args], {
       cwd,
       env: {
         ...env,
-        ...(url === undefined ? {} : sshFor(url)),
+        ...connection?.env,
         ...(trace === undefined ? {} : { GIT_TRACE_CURL: trace, GIT_TRACE_CURL_NO_DATA: '1' }),
       },
       signal,
       timeoutMs: Math.max(1, until - Date.now()),
       onLine: (line, stream) => stream === 'stderr' && onLine(line),
       // Only the end of a server’s messages is needed; lists of a repository’s files are parsed completely.
-      maxOutput: url === undefined ? 64 * 1024 * 1024 : 64 * 1024,
+      ...(connection === undefined ? {} : { redact: connection.redact }),
+      maxOutput: connection === undefined ? 64 * 1024 * 1024 : 64 * 1024,
       dieWithParent: true,
     });
     if (result.ended === 'abort') signal.throwIfAborted();
@@ -121,7 +132,22 @@ export function createClone(options: GitOptions): Clone {
     return result;
   }
 
-  return async (spec, dir, cloneOptions) => {
+  return (spec, dir, cloneOptions) =>
+    options.keys.with((keysDir) => {
+      const session = createGitSession({
+        url: spec.url,
+        access: spec.access,
+        dir: keysDir,
+        hostKeys,
+        sshKeyHosts: options.sshKeyHosts,
+        sshAuthSock: SSH_AUTH_SOCK,
+        legacyKnownHosts,
+        stallSeconds,
+      });
+      return clone(spec, dir, cloneOptions, session);
+    });
+
+  async function clone(spec: CloneSpec, dir: string, cloneOptions: CloneOptions, session: GitSession): Promise<Cloned> {
     const until = Date.now() + options.cloneTimeoutMs;
     const trace = `${dir}.trace`;
     await mkdir(options.homeDir, { recursive: true, mode: 0o700 });
@@ -134,30 +160,28 @@ export function createClone(options: GitOptions): Clone {
     /** Runs a command that talks to a server, again after each allowed redirect. Returns the final address. */
     const transfer = async (of: CloneSpec, cwd: string, args: (url: string) => readonly string[]): Promise<string> => {
       let { url } = of;
+      let again = false;
       for (let hops = 0; hops <= MAX_REDIRECTS; hops += 1) {
         await rm(trace, { force: true });
         // Git reports a redirect that it does not follow as a failure: show its errors only if there is no redirect.
         const failed: string[] = [];
         const onLine = (line: string): void => void (/^(fatal|error): /.test(line) ? failed.push(line) : cloneOptions.onLine(line));
-        const result = await run(args(url), cwd, until, { signal: cloneOptions.signal, onLine }, { url, trace });
+        const connection = await session.connect(url, again, cloneOptions.signal);
+        const result = await run(args(url), cwd, until, { signal: cloneOptions.signal, onLine }, { connection, trace });
         const redirect = result.code === 0 ? null : await lastRedirect(trace);
         if (redirect === null) for (const line of failed) cloneOptions.onLine(line);
         if (result.code === 0) return url;
-        if (redirect === null) throw keyHint(gitFailure(result.stderr, { ...of, url }), url);
+        if (redirect === null && session.checksHostKeys && HOST_KEY_REFUSED.test(result.stderr)) {
+          if (again) throw new TaskFailure('git_host_changed', `${sshServer(url)?.name ?? url} presents different host keys in turn`);
+          again = true;
+          continue;
+        }
+        if (redirect === null) throw explainRefusal(gitFailure(result.stderr, { ...of, url }), connection.used, url, spec.access);
         if (redirect.method !== 'GET' || !redirect.path.includes('/info/refs?')) throw lateRedirectFailure(url, redirect.location);
         url = redirectTarget(url, redirect.location);
         cloneOptions.logLine(`redirected to ${url}`);
       }
       throw tooManyRedirects(spec.url);
-    };
-    const keyHint = (failure: TaskFailure, url: string): TaskFailure => {
-      const host = gitHost(url);
-      if (failure.code !== 'git_credentials' || host === null || /^https?:/i.test(url) || isListed(host, options.sshKeyHosts))
-        return failure;
-      return new TaskFailure(
-        'git_credentials',
-        `${failure.detail}. This builder offers no ssh key to ${host}; add the host to SSH_KEY_HOSTS`,
-      );
     };
     const fetchCommit = async (of: CloneSpec & { commit: string }, into: string): Promise<string> => {
       await must(['init', '--quiet', '--template='], into);
@@ -202,18 +226,19 @@ export function createClone(options: GitOptions): Clone {
       const sha = (await must(['rev-parse', '--verify', 'HEAD^{commit}'])).trim();
       // The server is not trusted: check that the checked-out commit is the requested one.
       if (commit !== null && sha !== commit) throw new TaskFailure('git_unknown_commit', `requested ${commit}, received ${sha}`);
-      const submodules = await fetchSubmodules(must, fetchSubmodule, dir, from, {
-        allowedHosts: spec.allowedHosts,
-        logLine: cloneOptions.logLine,
-      });
+      const { logLine } = cloneOptions;
+      if (!spec.submodules && (await hasSubmodules(must, dir))) logLine('submodules stay empty: the project has submodules=false');
+      const submodules = spec.submodules
+        ? await fetchSubmodules(must, fetchSubmodule, dir, from, { allowedHosts: spec.allowedHosts, logLine })
+        : [];
       const all = [{ dir, name: '' }, ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/` }))];
       const pointers = await lfsPointers(must, all);
       if (pointers !== null) cloneOptions.logLine(pointers);
-      return { sha, ...(await readCommit(must)) };
+      return { sha, ...(await readCommit(must)), hostKeys: session.presented() };
     } finally {
       await rm(trace, { force: true });
     }
-  };
+  }
 }
 
 /** Reads the author and the message of the commit. */
@@ -240,6 +265,8 @@ export function gitFailure(stderr: string, spec: Pick<CloneSpec, 'url' | 'branch
       ? `${spec.branch} (${tail})`
       : code === 'git_unknown_commit' || code === 'git_commit_refused'
         ? `${spec.commit} (${tail})`
-        : tail;
+        : code === 'git_key_readable'
+          ? `${/Permissions \d+ for .* are too open/.exec(stderr)?.[0] ?? tail}. Let only the user of the agent read the file: chmod 600`
+          : tail;
   return new TaskFailure(code, detail);
 }

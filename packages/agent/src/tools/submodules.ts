@@ -4,6 +4,7 @@
  */
 import { realpath } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { FailureCode } from '@berth/wire/errors';
 import { TaskFailure } from './failures.ts';
 import { gitHost, isListed, submoduleUrl } from './git-hosts.ts';
 
@@ -18,6 +19,7 @@ export type SubmoduleOptions = {
   logLine: (text: string) => void;
 };
 
+const CREDENTIALS: readonly FailureCode[] = ['git_credentials', 'git_key_refused', 'git_token_refused'];
 const MAX_SUBMODULES = 100;
 const MAX_DEPTH = 5;
 
@@ -52,7 +54,11 @@ export async function fetchSubmodules(
       options.logLine(`fetching submodule ${shown} from ${from}`);
       const at = await fetch(from, sha, target).catch((error: unknown) => {
         if (!(error instanceof TaskFailure)) throw error;
-        throw new TaskFailure(error.code, `submodule ${shown} (${from.slice(0, 300)}): ${error.detail}`, { cause: error });
+        const isPrivate = CREDENTIALS.includes(error.code);
+        const only = isPrivate && host !== ownHost ? `. The deploy key and the git token of the project go to ${ownHost} only` : '';
+        const code = isPrivate ? 'git_submodule_credentials' : error.code;
+        const detail = `submodule ${shown} (${from.slice(0, 300)}): ${error.detail}${only}`;
+        throw new TaskFailure(code, detail, { cause: error, report: error.report });
       });
       options.logLine(`submodule ${shown} at ${sha}`);
       fetched.push(target);
@@ -62,6 +68,9 @@ export async function fetchSubmodules(
   await below(dir, url, '', 1);
   return fetched;
 }
+
+/** Whether the commit in `dir` has submodules. */
+export const hasSubmodules = async (git: Git, dir: string): Promise<boolean> => (await listed(git, dir)).length > 0;
 
 const refused = (path: string, why: string): TaskFailure =>
   new TaskFailure('git_submodule_refused', `submodule ${path.slice(0, 300)}: ${why}`);

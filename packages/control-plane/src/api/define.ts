@@ -188,6 +188,8 @@ function locationOf(row: Route, params: unknown, answer: unknown): string {
   if (row.location === undefined && end >= 0)
     return pathOf({ ...row, path: row.path.slice(0, end + '/:id'.length) }, params as { id: string });
   if (row.location?.includes('/:name') === true) return pathOf({ ...row, path: row.location }, params as { id: string; name: string });
+  // A resource of which a project has one: its path has the id of the project and no other.
+  if (row.location !== undefined && end >= 0 && !hasId(answer)) return pathOf({ ...row, path: row.location }, params as { id: string });
   if (!hasId(answer)) throw new Error(`${row.method} ${row.path} answers ${row.status} without an id`);
   const path = row.location ?? `${row.path}/:id`;
   const last = /:(\w+)$/.exec(path)?.[1] ?? 'id';

@@ -10,12 +10,11 @@ import { etagOf } from './etag.ts';
 
 const SETTABLE = Object.keys(ProjectPatch.properties).sort() as (keyof ProjectSettings)[];
 
-/** For a viewer it covers only the names in `env`: a digest of short values would reveal them. */
+/** For a viewer it covers only the names in `env` and `build_args`: a digest of short values would reveal them. */
 export function projectEtag(project: ProjectRecord, role: Role): string {
-  const env = maySeeEnv(role) ? project.env : Object.keys(project.env).sort();
-  return etagOf(
-    JSON.stringify([project.id, project.name, project.secrets_version, ...SETTABLE.map((key) => (key === 'env' ? env : project[key]))]),
-  );
+  const shown = (key: keyof ProjectSettings): unknown =>
+    (key === 'env' || key === 'build_args') && !maySeeEnv(role) ? Object.keys(project[key]).sort() : project[key];
+  return etagOf(JSON.stringify([project.id, project.name, project.secrets_version, ...SETTABLE.map(shown)]));
 }
 
 export const datasetEtag = ({ id, name, nfs_path }: DatasetRecord): string => etagOf(JSON.stringify([id, name, nfs_path]));

@@ -38,6 +38,7 @@ import { deploymentRoutes } from './routes/deployments.ts';
 import { eventRoutes } from './routes/events.ts';
 import { hookRoutes } from './routes/hooks.ts';
 import { gatewayRoutes } from './routes/gateway.ts';
+import { gitRoutes } from './routes/git.ts';
 import { logRoutes } from './routes/logs.ts';
 import { joiningRoutes } from './routes/joining.ts';
 import { nodeRoutes } from './routes/nodes.ts';
@@ -167,6 +168,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   logRoutes(route, { ...deps, holds, callers });
   nodeRoutes(route, { ...deps, nodeChanges });
   joiningRoutes(route, deps);
+  gitRoutes(route, { ...deps, agents });
   placementRoutes(route, deps);
   const clock = { now: deps.now, offlineMs: deps.limits.offlineMs };
   const nodeNotes = [createNodeSettings(clock), createNodeEngines(clock)];

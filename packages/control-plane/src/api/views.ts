@@ -40,13 +40,14 @@ const timeOrNull = (ms: number | null): string | null => (ms === null ? null : t
 export type ViewSettings = { publicUrl: string; baseDomain: string };
 
 export function projectView(p: ProjectRecord, runningId: string | null, role: Role, settings: ViewSettings): Project {
-  const { flow_version: _v, secrets_version: _s, last_generation: _g, deleting_at, created_at, updated_at, env, ...shown } = p;
+  const { flow_version: _v, secrets_version: _s, last_generation: _g, deleting_at, created_at, updated_at, env, build_args, ...shown } = p;
   const hidden = !maySeeEnv(role);
   const env_names = Object.keys(env).sort();
   return {
     ...shown,
-    ...(hidden ? {} : { env }),
+    ...(hidden ? {} : { env, build_args }),
     env_names,
+    build_arg_names: Object.keys(build_args).sort(),
     env_hidden: hidden,
     url: projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix),
     running_deployment_id: runningId,

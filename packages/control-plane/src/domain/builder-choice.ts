@@ -1,10 +1,14 @@
 /** Chooses the builder of a deployment. Pure. */
+import { lack, type Need } from './build-needs.ts';
 import type { Limits, NodeFact } from './facts.ts';
 import { refusal, whyNone } from './placement.ts';
 import type { DeploymentRecord } from './records.ts';
 
-/** `busy`: a builder is eligible and only waits for one of its builds to end. */
-export type BuilderChoice = { node: NodeFact } | { node: null; why: string; plain: string; busy: boolean };
+/**
+ * `busy`: a builder is eligible and only waits for one of its builds to end. `cannot`: no builder has an agent that can do what the build
+ * needs, so waiting is useless.
+ */
+export type BuilderChoice = { node: NodeFact } | { node: null; why: string; plain: string; busy: boolean; cannot: boolean };
 
 /** Returns the builder of the last build if it has a free slot, because its cache is warm; else the least busy one. */
 export function chooseBuilder(
@@ -13,11 +17,12 @@ export function chooseBuilder(
   lastBuilderId: string | null,
   now: number,
   limits: Limits,
+  needs: readonly Need[] = [],
 ): BuilderChoice {
   const builders = nodes
     .filter((n) => n.role === 'builder')
     .map((node) => {
-      const refused = refusal(node, deployment.losses, now, limits);
+      const refused = lack(node, needs) ?? refusal(node, deployment.losses, now, limits);
       return { node, refused, why: refused ?? fullness(node) };
     });
   const free = builders
@@ -32,11 +37,12 @@ export function chooseBuilder(
   if (free[0] !== undefined) return { node: free[0] };
   if (builders.length === 0) {
     const why = 'no builder node has ever registered';
-    return { node: null, busy: false, why, plain: why };
+    return { node: null, busy: false, cannot: false, why, plain: why };
   }
   const busy = builders.some((b) => b.refused === null);
+  const cannot = builders.every((b) => lack(b.node, needs) !== null);
   const items = builders.map((b) => ({ hostname: b.node.hostname, reason: b.why }));
-  return { node: null, busy, why: whyNone({ items }), plain: whyNone({ items }, true) };
+  return { node: null, busy, cannot, why: whyNone({ items }), plain: whyNone({ items }, true) };
 }
 
 const fullness = (node: NodeFact): string | null =>

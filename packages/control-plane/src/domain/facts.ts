@@ -1,5 +1,6 @@
 /** All input of a decision about one project. FlowStore.facts reads it at once; a decision fetches nothing more. */
 import type { CacheIndex } from './cache-index.ts';
+import type { GitCredentials } from './build-needs.ts';
 import type { Uptime } from './uptime.ts';
 import type { DatasetRecord, DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
 
@@ -77,6 +78,8 @@ export type Facts = {
   endedWork: EndedWork[];
   /** The builder of the project's newest finished build, which has a warm build cache. */
   lastBuilderId: string | null;
+  /** Only read if a deployment waits for a builder; null otherwise. */
+  gitCredentials: GitCredentials | null;
   /** Settings of the platform that affect decisions. */
   platform: {
     registryAddr: string;

@@ -15,10 +15,13 @@ const SAFE: readonly Rule[] = [
   { rule: 'no_parent', message: 'must not contain a “..” part', broken: (p) => p.split('/').includes('..') },
 ];
 
-const IN_REPOSITORY: readonly Rule[] = [
+const BELOW_ROOT: readonly Rule[] = [
   { rule: 'no_leading_dash', message: 'must not begin with a dash', broken: (p) => p.startsWith('-') },
   ...SAFE,
   { rule: 'relative', message: 'must be relative to the root of the repository', broken: (p) => p.startsWith('/') || /^[a-z]:/i.test(p) },
+];
+const IN_REPOSITORY: readonly Rule[] = [
+  ...BELOW_ROOT,
   { rule: 'file', message: 'must name a file', broken: (p) => p.endsWith('/') || p.endsWith('/.') || p === '.' || p.trim() === '' },
 ];
 
@@ -33,6 +36,13 @@ const WATCHED: readonly Rule[] = [
 
 /** Checks a glob of `watch_paths`. */
 export const watchPathProblem = (path: string, field: string): FieldProblem | null => check(WATCHED, path, field);
+const FOLDER: readonly Rule[] = [
+  ...BELOW_ROOT,
+  { rule: 'folder', message: 'must name a folder; “.” is the root of the repository', broken: (p) => p.trim() === '' },
+];
+
+/** Checks the path of a folder in the repository. The builder checks that no symlink leads out of it. */
+export const repoFolderProblem = (path: string, field: string): FieldProblem | null => check(FOLDER, path, field);
 
 /** A mount on these paths would break any container. */
 const KERNEL = ['/proc', '/sys', '/dev'];

@@ -1,12 +1,13 @@
 /** Rules for a project beyond its schema. All violated rules are returned together, each with its field. Pure. */
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
+import { buildArgProblems } from './build-args.ts';
 import { envSizeProblems } from './env.ts';
 import type { FieldProblem } from './errors.ts';
 import { branchProblem } from './git-ref.ts';
 import { type GitUrlRules, gitUrlProblem } from './git-url.ts';
 import { mountPathOf, overlap } from './mounts.ts';
-import { healthPathProblem, mountPathProblem, repoPathProblem, watchPathProblem } from './paths.ts';
+import { healthPathProblem, mountPathProblem, repoFolderProblem, repoPathProblem, watchPathProblem } from './paths.ts';
 import type { ProjectSettings } from './records.ts';
 
 export type ProjectRules = GitUrlRules & {
@@ -26,7 +27,15 @@ export function settingsOf(input: ProjectCreate): Settings {
   const { name: _, ...given } = input;
   const datasets = given.datasets ?? [];
   const replace = given.replace ?? (datasets.some((d) => d.mode === 'readwrite') ? 'recreate' : 'rolling');
-  return { ...PROJECT_DEFAULTS, ...given, env: given.env ?? {}, watch_paths: given.watch_paths ?? [], datasets, replace };
+  return {
+    ...PROJECT_DEFAULTS,
+    ...given,
+    env: given.env ?? {},
+    build_args: given.build_args ?? {},
+    watch_paths: given.watch_paths ?? [],
+    datasets,
+    replace,
+  };
 }
 
 /** Checks the rules of the fields in `given` against `settings`, which already include the change. */
@@ -41,6 +50,8 @@ export function projectProblems(
   if (given.git_url !== undefined) problems.push(gitUrlProblem(given.git_url, rules));
   if (given.branch !== undefined) problems.push(branchProblem(given.branch));
   if (given.dockerfile_path !== undefined) problems.push(repoPathProblem(given.dockerfile_path, 'dockerfile_path'));
+  if (given.build_context !== undefined) problems.push(repoFolderProblem(given.build_context, 'build_context'));
+  if (given.build_args !== undefined) problems.push(...buildArgProblems(given.build_args));
   if (given.health_path !== undefined && given.health_path !== null) problems.push(healthPathProblem(given.health_path, 'health_path'));
   if (given.auth_required === true && !rules.hasLogin) problems.push(NO_LOGIN);
   if (given.watch_paths !== undefined) problems.push(...given.watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)));

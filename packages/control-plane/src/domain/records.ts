@@ -7,12 +7,15 @@ import type { DatasetState, MountMode, Skipped, TaskProgress } from '@berth/wire
 import type { CreatedBy, DeploymentEvent, Health, PhaseName, Trigger } from '@berth/wire/deployment';
 import type { FailureCode } from '@berth/wire/errors';
 import type { CachedDataset, NodeDisk, NodeEngine, ObservedContainer, Placement } from '@berth/wire/node';
-import type { Env, ProjectPatch } from '@berth/wire/project';
+import type { BuildArgs, Env, ProjectPatch } from '@berth/wire/project';
 import type { Payload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 
 /** The settings of a project. Each deployment has a copy of the settings at its request. */
-export type ProjectSettings = Required<{ [K in keyof Omit<ProjectPatch, 'env'>]: Exclude<ProjectPatch[K], undefined> }> & { env: Env };
+export type ProjectSettings = Required<{ [K in keyof Omit<ProjectPatch, 'env' | 'build_args'>]: Exclude<ProjectPatch[K], undefined> }> & {
+  env: Env;
+  build_args: BuildArgs;
+};
 
 export type ProjectRecord = ProjectSettings & {
   id: string;

@@ -11,6 +11,7 @@ import type { Entry, SecretState } from './agent-identity.ts';
 import type { Notifier } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
 import type { EventStore } from './event-store.ts';
+import type { DeployKeyStore, GitHostStore, GitTokenStore } from './git-stores.ts';
 import type { Facts } from './facts.ts';
 import type { HookStore } from './hooks.ts';
 import type { RecordChange, RecordGuard } from './guard.ts';
@@ -355,6 +356,9 @@ export type Stores = {
   projects: ProjectStore;
   projectKeys: ProjectKeyStore;
   secrets: SecretStore;
+  deployKeys: DeployKeyStore;
+  gitTokens: GitTokenStore;
+  gitHosts: GitHostStore;
   deployments: DeploymentStore;
   flow: FlowStore;
   tasks: TaskStore;

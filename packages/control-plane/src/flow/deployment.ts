@@ -18,6 +18,7 @@ import type { FailureCode } from '@berth/wire/errors';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
+import { needsOf } from '../domain/build-needs.ts';
 import { chooseBuilder } from '../domain/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
 import { choose, dataRefusal, isOnline, lackEngines, refusal, whyNone } from '../domain/placement.ts';
@@ -202,7 +203,9 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   if (facts.platform.registryAddr === '') return fail(draft, d, failure('registry_missing'));
   const before = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
   if (before !== undefined) return waitForOwnWork(draft, d, `deployment ${before.generation} goes first; it is ${before.status}`);
-  const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits);
+  const needs = needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null });
+  const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits, needs);
+  if (choice.node === null && choice.cannot) return fail(draft, d, failure('agent_cannot', choice.plain));
   if (choice.node === null)
     return choice.busy ? waitForOwnWork(draft, d, choice.why) : waitForNode(draft, d, 'builder', 'no_builder', choice);
   createBuildTask(draft, d, choice.node);

@@ -1,6 +1,7 @@
 /** Creates the tasks of the flow. A task contains everything that its agent needs. Pure. */
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
+import { buildSettings } from '../domain/build-needs.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import { projectUrl } from '../domain/host.ts';
 import { copyMs } from './data.ts';
@@ -27,6 +28,7 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
       commit: d.requested_commit,
       ...(platform.allowedGitHosts === undefined ? {} : { allowed_git_hosts: [...platform.allowedGitHosts] }),
       dockerfile_path: d.settings.dockerfile_path,
+      ...buildSettings(d.settings),
       image_repository: `${platform.registryAddr}/${project.name}`,
     },
   });

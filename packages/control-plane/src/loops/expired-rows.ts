@@ -2,6 +2,8 @@
 import type { LoopDeps } from './deps.ts';
 
 const AUDIT_KEPT_MS = 400 * 86_400_000;
+/** Host keys that builders saw and nobody trusts. */
+const PRESENTED_KEPT_MS = 90 * 86_400_000;
 /** Anybody can cause refused requests, so they have their own limit. */
 const AUDIT_ROWS = { done: 500_000, refused: 100_000, failed: 50_000 };
 
@@ -23,5 +25,6 @@ export const deleteExpiredRows =
       if (signal.aborted) return;
       while (!signal.aborted && (await table.sweep(now())) > 0);
     }
+    if (!signal.aborted) await stores.gitHosts.sweep(now() - PRESENTED_KEPT_MS);
     if (!signal.aborted) await stores.audit.sweep(now() - AUDIT_KEPT_MS, AUDIT_ROWS);
   };

@@ -1,5 +1,6 @@
 /** Reads everything that a decision about one project uses, and writes its plan. */
 import { DomainError } from '../domain/errors.ts';
+import type { GitCredentials } from '../domain/build-needs.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import type { FlowStore } from '../domain/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
@@ -49,6 +50,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
             ? await endedWork(tx, projectId, now())
             : [],
           lastBuilderId: await lastBuilder(tx, projectId),
+          gitCredentials: deployments.some((d) => d.status === 'pending') ? await gitCredentials(tx, projectId) : null,
         };
       });
     },
@@ -81,6 +83,12 @@ async function nodeFacts(tx: Tx, memory: NodeMemory): Promise<NodeFact[]> {
     .execute();
   const openBuilds = new Map(builds.map((row) => [row.node_id, row.open_builds]));
   return nodes.map((node) => ({ ...node, open_builds: openBuilds.get(node.id) ?? 0 }));
+}
+
+async function gitCredentials(tx: Tx, projectId: string): Promise<GitCredentials> {
+  const key = await tx.selectFrom('deploy_keys').select('project_id').where('project_id', '=', projectId).executeTakeFirst();
+  const token = await tx.selectFrom('git_tokens').select('host').where('project_id', '=', projectId).executeTakeFirst();
+  return { deployKey: key !== undefined, tokenHost: token?.host ?? null };
 }
 
 async function lastBuilder(tx: Tx, projectId: string): Promise<string | null> {

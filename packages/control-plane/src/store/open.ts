@@ -11,6 +11,9 @@ import { createDeviceCodeStore } from './identity/device-codes.ts';
 import { createDeviceTokenStore } from './identity/device-tokens.ts';
 import { createEventStore } from './events.ts';
 import { createFlowStore } from './flow.ts';
+import { createDeployKeyStore } from './git/deploy-keys.ts';
+import { createGitHostStore } from './git/git-hosts.ts';
+import { createGitTokenStore } from './git/git-tokens.ts';
 import { type NewId, randomId } from './ids.ts';
 import { createJoinTokenStore } from './identity/join-tokens.ts';
 import { createIdempotencyAnswerStore } from './idempotency-answers.ts';
@@ -76,6 +79,9 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     joinTokens: createJoinTokenStore(db),
     admissions: createAdmissionStore(db, newId),
     datasets: createDatasetStore(db, newId, now),
+    deployKeys: createDeployKeyStore(db),
+    gitTokens: createGitTokenStore(db),
+    gitHosts: createGitHostStore(db),
     routes: createRouteStore(db),
     users: createUserStore(db, newId, now),
     apiSessions: createApiSessionStore(db),

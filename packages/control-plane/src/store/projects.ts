@@ -14,6 +14,7 @@ import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
 import { ENDED_AT } from './ended-work.ts';
 import { type NewEvent, writeEvents } from './events.ts';
+import { dropMovedToken } from './git/git-tokens.ts';
 import type { NewId } from './ids.ts';
 import { idOf } from './names.ts';
 import { refuseNestedWriters } from './datasets/nested-writers.ts';
@@ -103,6 +104,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
             await refuseUnknownDatasets(db, tx, patch.datasets);
             await refuseNestedWriters(db, tx, project, patch.datasets);
           }
+          const moved = patch.git_url === undefined ? [] : await dropMovedToken(tx, project, patch.git_url, now);
           wanted.domain_prefix = patch.domain_prefix === project.domain_prefix ? null : (patch.domain_prefix ?? null);
           await refuseTaken(db, tx, wanted);
           const row = await tx
@@ -120,7 +122,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
           // The caller checked its patch against settings that may have changed since.
           const problem = replaceProblem(projectOf(row));
           if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
-          await writeEvents(db, tx, [projectEvent(row, 'changed', now, `: ${Object.keys(patch).sort().join(', ')}`)]);
+          await writeEvents(db, tx, [projectEvent(row, 'changed', now, `: ${Object.keys(patch).sort().join(', ')}`), ...moved]);
           return projectOf(row);
         }),
       );
@@ -212,7 +214,7 @@ async function refuseSecretNames(tx: Tx, id: string, env: ProjectSettings['env']
 }
 
 function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {
-  return { name, settings: { ...PROJECT_DEFAULTS, env: {}, datasets: [], watch_paths: [], replace: 'rolling', ...given } };
+  return { name, settings: { ...PROJECT_DEFAULTS, env: {}, build_args: {}, datasets: [], watch_paths: [], replace: 'rolling', ...given } };
 }
 
 /** Unique values that a request sets; null: unchanged. */

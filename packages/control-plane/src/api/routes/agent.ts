@@ -18,6 +18,7 @@ import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
 import { createDeletedDatasets } from '../deleted-datasets.ts';
+import { createGitAccess, createHostKeysSeen } from '../git-access.ts';
 import { type Holds, readUntil } from '../holds.ts';
 import { changesOf, type NodeChangeLog } from '../node-changes.ts';
 import type { NodeNotes } from '../node-notes.ts';
@@ -36,6 +37,8 @@ type Deps = ApiDeps & { holds: Holds; agents: Agents; nodeChanges: NodeChangeLog
 export function agentRoutes(route: Define, deps: Deps): void {
   const { stores, driver, changes, limits, settings, holds, now, uptime, agents, nodeChanges, nodeNotes } = deps;
   const deletedDatasets = createDeletedDatasets(stores, changes);
+  const gitAccess = createGitAccess(deps);
+  const hostKeysSeen = createHostKeysSeen(deps);
 
   route(
     'agentRegister',
@@ -151,6 +154,8 @@ export function agentRoutes(route: Define, deps: Deps): void {
 
   route('agentStart', async ({ params, request }) => {
     await agents.checkTask(request, params.id);
+    // First: a claim whose answer cannot be made would count as an attempt.
+    const git = await gitAccess(await stores.tasks.get(params.id));
     const lease = { token: randomBytes(32).toString('base64url'), expires_at: (await uptime.now()).at + limits.leaseMs };
     const claim = await stores.tasks.claim(params.id, lease, now(), limits.maxAttempts);
     await failPoint('claim.after');
@@ -159,7 +164,13 @@ export function agentRoutes(route: Define, deps: Deps): void {
     notifyLogs(task);
     changes.notify(`node:${task.node_id}`);
     const lease_expires_at = leaseEnd();
-    return { attempt: claim.attempt, lease_token: claim.lease_token, lease_expires_at, lease_seconds: limits.leaseMs / 1000 };
+    return {
+      attempt: claim.attempt,
+      lease_token: claim.lease_token,
+      lease_expires_at,
+      lease_seconds: limits.leaseMs / 1000,
+      ...(git === null ? {} : { git }),
+    };
   });
 
   route('agentRenew', async ({ params, request }) => {
@@ -188,7 +199,11 @@ export function agentRoutes(route: Define, deps: Deps): void {
 
   route('agentComplete', async ({ params, body, request }) => {
     await agents.checkTask(request, params.id);
-    return driver.report(params.id, leaseToken(request), body);
+    const answer = await driver.report(params.id, leaseToken(request), body);
+    await hostKeysSeen(body.host_keys ?? []).catch((err: unknown) =>
+      request.log.error({ err }, 'could not record the host keys of git servers'),
+    );
+    return answer;
   });
 
   const notifyLogs = (task: TaskRecord): void => {

@@ -55,7 +55,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     check: (present: ProjectRecord) => void = () => {},
   ): Promise<Project> {
     const rules = await rulesFor(given);
-    const { env, ...rest } = given;
+    const { env, build_args, ...rest } = given;
     const project = await stores.projects.patch(
       call.params.id,
       (present) => {
@@ -64,6 +64,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
         const changed: Partial<ProjectSettings> = {
           ...rest,
           ...(env === undefined ? {} : { env: mergedEnv(present.env, env) }),
+          ...(build_args === undefined ? {} : { build_args: mergedEnv(present.build_args, build_args) }),
           ...(datasets === undefined ? {} : { datasets: withPaths(datasets, present.datasets, rules.datasetName) }),
         };
         throwIfAny(projectProblems(changed, { ...present, ...changed }, rules));

@@ -8,6 +8,7 @@ import type { Forge, Verdict } from '@berth/wire/hook';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
 import type { DeviceCodeStatus } from '../../domain/identity-records.ts';
+import type { StoredKey } from '../../domain/git-hosts.ts';
 import type { StoppedFirst } from '../../domain/records.ts';
 
 /** 0 or 1 on both engines. */
@@ -25,6 +26,10 @@ export type Tables = {
     git_url: string;
     branch: string;
     dockerfile_path: string;
+    build_context: string;
+    build_target: string | null;
+    build_args: Json;
+    submodules: Flag;
     domain_prefix: string;
     container_port: number;
     auth_required: Flag;
@@ -65,6 +70,28 @@ export type Tables = {
     set_by: string | null;
     set_at: Ms;
   };
+  /** `sealed`: domain/vault.ts. */
+  deploy_keys: { project_id: string; public_key: string; fingerprint: string; sealed: string; created_at: Ms };
+  git_tokens: {
+    project_id: string;
+    host: string;
+    username: string | null;
+    sealed: string;
+    api_url: string | null;
+    set_by: string | null;
+    set_at: Ms;
+  };
+  /** ssh host keys (domain/git-hosts.ts). */
+  git_host_keys: {
+    host: string;
+    fingerprint: string;
+    key_type: string | null;
+    state: StoredKey['state'];
+    added_by: string | null;
+    at: Ms;
+  };
+  /** Builders that may still import the host keys that they trusted. */
+  git_host_imports: { node_id: string };
   deployments: {
     id: string;
     project_id: string;

@@ -4,7 +4,7 @@ import type { NewRow, Row } from '../engine/tables.ts';
 
 type Settings = DeploymentRecord['settings'];
 /** Settings that earlier versions did not have. */
-type Later = 'on_dataset_change' | 'deploy_on_push' | 'watch_paths';
+type Later = 'on_dataset_change' | 'deploy_on_push' | 'watch_paths' | 'build_context' | 'build_target' | 'build_args' | 'submodules';
 type OldSettings = Omit<Settings, Later> & Partial<Pick<Settings, Later>>;
 
 /** Returns columns for the given fields only. */
@@ -139,5 +139,9 @@ export const eventOf = ({ at, kind, message, count, first_at }: Row<'deployment_
 const laterDefaults = (): Pick<Settings, Later> => ({
   on_dataset_change: PROJECT_DEFAULTS.on_dataset_change,
   deploy_on_push: PROJECT_DEFAULTS.deploy_on_push,
+  build_context: PROJECT_DEFAULTS.build_context,
+  build_target: PROJECT_DEFAULTS.build_target,
+  build_args: {},
+  submodules: PROJECT_DEFAULTS.submodules,
   watch_paths: [],
 });

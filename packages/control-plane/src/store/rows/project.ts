@@ -13,6 +13,8 @@ export function settingColumns({
   env,
   datasets,
   watch_paths,
+  build_args,
+  submodules,
   ...plain
 }: Partial<ProjectSettings>): Partial<SettingColumns> {
   return {
@@ -20,6 +22,8 @@ export function settingColumns({
     ...(auth_required === undefined ? {} : { auth_required: Number(auth_required) }),
     ...(deploy_on_push === undefined ? {} : { deploy_on_push: Number(deploy_on_push) }),
     ...(watch_paths === undefined ? {} : { watch_paths: JSON.stringify(watch_paths) }),
+    ...(submodules === undefined ? {} : { submodules: Number(submodules) }),
+    ...(build_args === undefined ? {} : { build_args: JSON.stringify(build_args) }),
     ...(env === undefined ? {} : { env: JSON.stringify(env) }),
     ...(datasets === undefined ? {} : { datasets: JSON.stringify(datasets) }),
   };
@@ -30,6 +34,8 @@ export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRe
   auth_required: row.auth_required !== 0,
   deploy_on_push: row.deploy_on_push !== 0,
   watch_paths: JSON.parse(row.watch_paths) as ProjectRecord['watch_paths'],
+  submodules: row.submodules !== 0,
+  build_args: JSON.parse(row.build_args) as ProjectRecord['build_args'],
   env: JSON.parse(row.env) as ProjectRecord['env'],
   datasets: JSON.parse(row.datasets) as ProjectRecord['datasets'],
   replace: row.replace as ProjectRecord['replace'],

@@ -16,6 +16,7 @@ import { keptSettings } from './0013_kept_settings.ts';
 import { autovacuum } from './0014_autovacuum.ts';
 import { earlierNodes } from './0015_earlier_nodes.ts';
 import { secrets } from './0016_secrets.ts';
+import { git } from './0017_git.ts';
 import { hooks } from './0018_hooks.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
@@ -34,5 +35,6 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0014_autovacuum': autovacuum(capabilities),
   '0015_earlier_nodes': earlierNodes(capabilities),
   '0016_secrets': secrets(capabilities),
+  '0017_git': git(capabilities),
   '0018_hooks': hooks(capabilities),
 });

@@ -1,0 +1,65 @@
+/** Git access for agents: what the claim of a build returns, and what its report tells about host keys. */
+import { GIT_ACCESS, type GitAccess, type SeenHostKey } from '@berth/wire/git';
+import type { BuildPayload } from '@berth/wire/task';
+import { hostName, PINNED, presented, type StoredKey, trustedKeys } from '../domain/git-hosts.ts';
+import { mayUse, remoteOf, usernameOf } from '../domain/git-token.ts';
+import type { TaskRecord } from '../domain/records.ts';
+import type { ApiDeps } from './deps.ts';
+
+type Deps = Pick<ApiDeps, 'stores' | 'vault' | 'now'>;
+/** Returns null if the task needs no git, or if its agent cannot use the access. Throws secrets_locked. */
+export type GitAccessOf = (task: TaskRecord) => Promise<GitAccess | null>;
+
+export function createGitAccess({ stores, vault }: Deps): GitAccessOf {
+  return async (task) => {
+    if (task.kind !== 'build' || task.project_id === null) return null;
+    const node = await stores.nodes.standing(task.node_id);
+    if (node?.capabilities?.includes(GIT_ACCESS) !== true) return null;
+    const { git_url } = task.payload as BuildPayload;
+    const id = task.project_id;
+    const [stored, key, token] = await Promise.all([stores.gitHosts.all(), stores.deployKeys.get(id), stores.gitTokens.get(id)]);
+    const access: GitAccess = { hosts: hostsOf(stored) };
+    // Over https a submodule may still use ssh.
+    if (key !== null)
+      access.deploy_key = { private_key: (await vault.open(id, 'deploy-key', key.sealed)).toString('utf8'), fingerprint: key.fingerprint };
+    if (token !== null && mayUse(token.host, git_url))
+      access.token = {
+        host: remoteOf(git_url).host,
+        username: usernameOf(token.username, token.host),
+        token: (await vault.open(id, 'git-token', token.sealed)).toString('utf8'),
+      };
+    return access;
+  };
+}
+
+/** Returns the trusted keys of all hosts, those of each host together. */
+export function hostsOf(stored: readonly StoredKey[]): GitAccess['hosts'] {
+  const byHost = keysByHost(stored);
+  return [...byHost].flatMap(([host, keys]) => {
+    const fingerprints = trustedKeys(host, keys).map((key) => key.fingerprint);
+    return fingerprints.length === 0 ? [] : [{ host, fingerprints }];
+  });
+}
+
+/** Groups keys by host. The hosts that Berth pins come first, also without stored keys. */
+export function keysByHost(stored: readonly StoredKey[]): Map<string, StoredKey[]> {
+  const byHost = new Map<string, StoredKey[]>(Object.keys(PINNED).map((host) => [host, []]));
+  for (const key of stored) byHost.set(key.host, [...(byHost.get(key.host) ?? []), key]);
+  return byHost;
+}
+
+/** Most hosts of one report: the repository and its submodules. */
+const MAX_HOSTS_SEEN = 20;
+
+/** Records host keys that a builder saw, so that an admin can compare and trust them. */
+export function createHostKeysSeen({ stores, now }: Deps) {
+  return async (keys: readonly SeenHostKey[]): Promise<void> => {
+    const hosts = [...new Set(keys.map((key) => hostName(key.host)))].slice(0, MAX_HOSTS_SEEN);
+    for (const host of hosts) {
+      const seen = keys.filter((key) => hostName(key.host) === host);
+      // Most builds tell nothing new: no write then.
+      const { put } = presented(host, await stores.gitHosts.of(host), seen, now());
+      if (put.length > 0) await stores.gitHosts.change(host, (stored) => ({ ...presented(host, stored, seen, now()), event: null }), now());
+    }
+  };
+}

@@ -1,0 +1,47 @@
+/** Lists what a build needs from the agent of its builder, beyond the contract. Pure. */
+import { BUILD_SETTINGS, GIT_ACCESS } from '@berth/wire/git';
+import { PROJECT_DEFAULTS } from '@berth/wire/project';
+import type { BuildPayload } from '@berth/wire/task';
+import { mayUse, remoteOf } from './git-token.ts';
+import type { NodeRecord, ProjectSettings } from './records.ts';
+
+/** `what` completes the sentence “the agent cannot …”. */
+export type Need = { capability: string; what: string };
+
+/** The deploy key and the host of the git token of a project. */
+export type GitCredentials = { deployKey: boolean; tokenHost: string | null };
+
+/** The build settings that are not the defaults, as the payload of a build has them. */
+export function buildSettings(
+  settings: ProjectSettings,
+): Pick<BuildPayload, 'build_context' | 'build_target' | 'build_args' | 'submodules'> {
+  const { build_context, build_target, build_args, submodules } = settings;
+  return {
+    ...(isRoot(build_context) ? {} : { build_context }),
+    ...(build_target === PROJECT_DEFAULTS.build_target ? {} : { build_target }),
+    ...(Object.keys(build_args).length === 0 ? {} : { build_args }),
+    ...(submodules ? {} : { submodules }),
+  };
+}
+const isRoot = (folder: string): boolean => folder.split('/').every((part) => part === '' || part === '.');
+
+export function needsOf(settings: ProjectSettings, { deployKey, tokenHost }: GitCredentials): Need[] {
+  const names = Object.keys(buildSettings(settings));
+  return [
+    ...(deployKey && remoteOf(settings.git_url).scheme === 'ssh'
+      ? [{ capability: GIT_ACCESS, what: 'use the deploy key of the project' }]
+      : []),
+    ...(tokenHost !== null && mayUse(tokenHost, settings.git_url)
+      ? [{ capability: GIT_ACCESS, what: 'use the git token of the project' }]
+      : []),
+    ...(names.length === 0 ? [] : [{ capability: BUILD_SETTINGS, what: `apply ${names.join(', ')}` }]),
+  ];
+}
+
+/** Returns what the agent of a node lacks, as a sentence; null if it lacks nothing. */
+export function lack(node: Pick<NodeRecord, 'hostname' | 'agent_version' | 'capabilities'>, needs: readonly Need[]): string | null {
+  const missing = needs.filter(({ capability }) => node.capabilities?.includes(capability) !== true);
+  if (missing.length === 0) return null;
+  const why = node.agent_version === null ? 'implements only the contract' : 'is of an earlier version; update it';
+  return `its agent cannot ${missing.map(({ what }) => what).join(' or ')}: it ${why}`;
+}

@@ -1,0 +1,40 @@
+import { DomainError } from '../../domain/errors.ts';
+import type { GitTokenStore } from '../../domain/git-stores.ts';
+import { afterMove } from '../../domain/git-token.ts';
+import type { Database } from '../engine/database.ts';
+import type { Tx } from '../engine/tables.ts';
+import { type NewEvent, writeEvents } from '../events.ts';
+import { accessEvent, changingProject } from './project-row.ts';
+
+export const createGitTokenStore = (db: Database): GitTokenStore => ({
+  async get(projectId) {
+    return (await db.kysely.selectFrom('git_tokens').selectAll().where('project_id', '=', projectId).executeTakeFirst()) ?? null;
+  },
+
+  put: (record, hostOf) =>
+    db.write(async (tx) => {
+      const project = await changingProject(db, tx, record.project_id);
+      const row = { ...record, host: hostOf(project.git_url) };
+      await tx.deleteFrom('git_tokens').where('project_id', '=', record.project_id).execute();
+      await tx.insertInto('git_tokens').values(row).execute();
+      await writeEvents(db, tx, [accessEvent(project, 'git_token_set', `git token set for ${row.host}`, record.set_at)]);
+      return row;
+    }),
+
+  remove: (projectId, now) =>
+    db.write(async (tx) => {
+      const project = await changingProject(db, tx, projectId);
+      const gone = await tx.deleteFrom('git_tokens').where('project_id', '=', projectId).returning('host').executeTakeFirst();
+      if (gone === undefined) throw new DomainError('not_found', `project ${project.name} has no git token`);
+      await writeEvents(db, tx, [accessEvent(project, 'git_token_deleted', `git token for ${gone.host} deleted`, now)]);
+    }),
+});
+
+/** Deletes the token of a project that moves to another host, and returns the event. Throws validation. Call it in the same transaction. */
+export async function dropMovedToken(tx: Tx, project: { id: string; name: string }, gitUrl: string, now: number): Promise<NewEvent[]> {
+  const token = await tx.selectFrom('git_tokens').select('host').where('project_id', '=', project.id).executeTakeFirst();
+  if (token === undefined || afterMove(token.host, gitUrl) === 'keep') return [];
+  await tx.deleteFrom('git_tokens').where('project_id', '=', project.id).execute();
+  const message = `git token for ${token.host} deleted, because git_url has another host now: ${gitUrl}`;
+  return [accessEvent(project, 'git_token_deleted', message, now)];
+}
