@@ -17,7 +17,7 @@ import { changePushes, removeOldLooks } from './hooks.ts';
 import { refuseUsedPrefix } from './prefixes.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { deploymentColumns } from './rows/deployment.ts';
-import { payloadWithoutEnv, newTaskColumns } from './rows/task.ts';
+import { payloadWithoutArgs, payloadWithoutEnv, newTaskColumns } from './rows/task.ts';
 import { writeStoryLine } from './story.ts';
 
 /** Thrown to roll back; never leaves this file. */
@@ -210,12 +210,9 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
           .returning(['kind', 'payload'])
           .executeTakeFirst();
   if (row === undefined) throw new Stale();
-  if ('end' in change && row.kind === 'deploy')
-    await tx
-      .updateTable('tasks')
-      .set({ payload: payloadWithoutEnv(row.payload) })
-      .where('id', '=', change.id)
-      .execute();
+  if (!('end' in change)) return;
+  const payload = row.kind === 'deploy' ? payloadWithoutEnv(row.payload) : row.kind === 'build' ? payloadWithoutArgs(row.payload) : null;
+  if (payload !== null) await tx.updateTable('tasks').set({ payload }).where('id', '=', change.id).execute();
 }
 
 async function changeRoute(tx: Tx, change: RouteChange): Promise<void> {

@@ -91,10 +91,10 @@ async function step(tx: Tx, { id, project_id }: Old, now: number, pack: Capabili
 const isRelease = (row: { status: string; image_tag: string | null; route_published_at: number | null }): boolean =>
   row.status === 'retired' || row.route_published_at !== null || row.image_tag !== null;
 
-/** Returns the settings to keep: without env if no rollback is possible. */
+/** Returns the settings to keep: without env and build arguments if no rollback is possible. */
 const settingsToKeep = (row: Parameters<typeof isRelease>[0] & { settings: string }): ProjectSettings => {
   const settings = JSON.parse(row.settings) as ProjectSettings;
-  return isRelease(row) ? settings : { ...settings, env: {} };
+  return isRelease(row) ? settings : { ...settings, env: {}, build_args: {} };
 };
 
 async function removeEvents(tx: Tx, id: string): Promise<boolean> {

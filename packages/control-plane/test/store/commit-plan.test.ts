@@ -215,6 +215,7 @@ test('facts of an empty project and of an unknown one', async () => {
     datasets: [],
     endedWork: [],
     lastBuilderId: null,
+    gitCredentials: null,
   });
   expect(await codeOf(stores.flow.facts('nobody'))).toBe('not_found');
 });
