@@ -176,6 +176,7 @@ test('exactly the routes that create a resource for a person take an Idempotency
   expect(creating.map(([name]) => name).sort()).toEqual([
     'createAdmission',
     'createDataset',
+    'createDeployKey',
     'createDeployment',
     'createJoinToken',
     'createProject',
