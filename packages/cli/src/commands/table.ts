@@ -5,16 +5,20 @@ import { completionCommand } from './completion.ts';
 import type { Command } from './command.ts';
 import { DEPLOY_COMMANDS } from './deploy.ts';
 import { FLEET_COMMANDS } from './fleet.ts';
+import { GIT_COMMANDS } from './git.ts';
 import { HOOK_COMMANDS } from './hook.ts';
 import { LOOK_COMMANDS } from './look.ts';
 import { PROJECT_COMMANDS } from './project.ts';
+import { SECRET_COMMANDS } from './secret.ts';
 
 const OTHERS: readonly Command[] = [
   ...ACCOUNT_COMMANDS,
   ...DEPLOY_COMMANDS,
   ...LOOK_COMMANDS,
   ...PROJECT_COMMANDS,
+  ...GIT_COMMANDS,
   ...HOOK_COMMANDS,
+  ...SECRET_COMMANDS,
   ...FLEET_COMMANDS,
 ];
 export const COMMANDS: readonly Command[] = [...OTHERS, completionCommand(OTHERS)];
@@ -24,7 +28,11 @@ export const NOUNS: Readonly<Record<string, string>> = {
   deployment: 'Deployments: list, show, watch',
   project: 'Projects: list, create, show, edit, delete',
   env: 'Environment variables of a project',
+  'deploy-key': 'The ssh key with which Berth reads a private repository',
+  'git-token': 'The token with which Berth reads a private repository over https',
+  'git-host': 'Git hosts and their trusted ssh host keys',
   hook: 'Push to deploy: the hook of a project and its deliveries',
+  secret: 'Secrets of a project; their values are never shown',
   node: 'Machines: list, drain, join tokens',
   'node admission': 'Contract-only nodes that may use AGENT_SECRET',
   dataset: 'Datasets: list, scan, history',

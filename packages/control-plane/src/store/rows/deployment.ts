@@ -115,6 +115,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     ordinal,
     thinned_at: _thinned,
     settings_digest: _digest,
+    secrets: _secrets,
     ...plain
   } = row;
   return {

@@ -1,0 +1,99 @@
+/** Verbs of secrets. A value comes from a prompt or from standard input, and no command prints one. */
+import { ROUTES } from '@berth/wire/routes';
+import type { Secret } from '@berth/wire/secret';
+import { confirmed, readValue } from '../ask.ts';
+import type { Cli } from '../cli.ts';
+import { usage } from '../problem.ts';
+import { table } from '../output/text.ts';
+import { ago } from '../output/units.ts';
+import { argument, type Command } from './command.ts';
+import { flagsOf } from './flags.ts';
+import { YES } from './project.ts';
+
+const NAME = { name: 'NAME', doc: 'name of the secret', required: true } as const;
+const setFlags = flagsOf(ROUTES.putSecret.body, {
+  leaveOut: ['value'],
+  docs: { scope: 'run: the container gets it; build: the build gets it', as: 'env: an environment variable; file: /run/secrets/NAME' },
+});
+
+export const SECRET_COMMANDS: readonly Command[] = [
+  {
+    name: 'secret list',
+    summary: ROUTES.listSecrets.summary,
+    args: [{ name: 'project', doc: 'name or id; default: the project of this folder' }],
+    aboutProject: true,
+    routes: ['listSecrets'],
+    async run(cli, [named]) {
+      const project = await cli.project(named);
+      const { items } = await cli.client().call('listSecrets', { params: { id: project.id } });
+      cli.print({ items }, () => (items.length === 0 ? 'no secrets; set one: berth secret set NAME' : secretTable(cli, items)));
+    },
+  },
+  {
+    name: 'secret show',
+    summary: ROUTES.getSecret.summary,
+    args: [NAME],
+    aboutProject: true,
+    routes: ['getSecret'],
+    async run(cli, args) {
+      const project = await cli.project();
+      const secret = await cli.client().call('getSecret', { params: { id: project.id, name: argument(args, 0) } });
+      cli.print(secret, () => secretTable(cli, [secret]));
+    },
+  },
+  {
+    name: 'secret set',
+    summary: 'Set a secret; its value comes from a prompt or from standard input',
+    detail: 'One trailing newline of the value is removed. Example: berth secret set API_KEY < key.txt',
+    args: [NAME],
+    options: setFlags.options,
+    aboutProject: true,
+    routes: ['putSecret'],
+    async run(cli, args, options) {
+      const project = await cli.project();
+      const name = argument(args, 0);
+      const value = await readValue(cli.io, `Value of ${name}`, true);
+      if (value === '') throw usage(`the value of ${name} is empty`, `give it on standard input: berth secret set ${name} < FILE`);
+      const secret = await cli.client().call('putSecret', { params: { id: project.id, name }, body: { value, ...setFlags.read(options) } });
+      cli.print(secret, () => `set ${name} of ${project.name} (fingerprint ${secret.fingerprint.slice(0, 12)})`);
+      if (project.running_deployment_id !== null) cli.say(`next: berth deploy ${project.name}, to use it`);
+    },
+  },
+  {
+    name: 'secret unset',
+    summary: ROUTES.deleteSecret.summary,
+    args: [NAME],
+    options: [YES],
+    aboutProject: true,
+    routes: ['deleteSecret'],
+    async run(cli, args, { yes }) {
+      const project = await cli.project();
+      const name = argument(args, 0);
+      await confirmed(cli.io, yes === true, `Delete the secret ${name} of ${project.name}? Its value cannot be read back.`);
+      await cli.client().call('deleteSecret', { params: { id: project.id, name } });
+      cli.print({ project: project.name, deleted: name }, () => `deleted ${name} of ${project.name}`);
+    },
+  },
+  {
+    name: 'secret import',
+    summary: ROUTES.importSecret.summary,
+    args: [NAME],
+    aboutProject: true,
+    routes: ['importSecret'],
+    async run(cli, args) {
+      const project = await cli.project();
+      const secret = await cli.client().call('importSecret', { params: { id: project.id, name: argument(args, 0) } });
+      cli.print(secret, () => `${secret.name} of ${project.name} is a secret now`);
+    },
+  },
+];
+
+const secretTable = (cli: Cli, items: readonly Secret[]): string =>
+  table(items, [
+    { head: 'NAME', of: (s) => s.name },
+    { head: 'SCOPE', of: (s) => s.scope },
+    { head: 'AS', of: (s) => s.as },
+    { head: 'SET', of: (s) => ago(s.set_at, cli.io.now()) },
+    { head: 'BY', of: (s) => s.set_by ?? '–' },
+    { head: 'FINGERPRINT', of: (s) => s.fingerprint.slice(0, 12) },
+  ]);
